@@ -1,0 +1,179 @@
+-- +goose Up
+-- Everything here is written by package ledger alone. The CHECKs repeat the
+-- money's invariants, so that a bug is refused and not stored.
+
+-- What an account owns: free to lend, and lent to connections.
+CREATE TABLE balances (
+  account_id   TEXT PRIMARY KEY,
+  sandbox      BIGINT NOT NULL CHECK (sandbox IN (0, 1)),
+  available_mc BIGINT NOT NULL CHECK (available_mc >= 0),
+  reserved_mc  BIGINT NOT NULL CHECK (reserved_mc >= 0),
+  seq          BIGINT NOT NULL CHECK (seq >= 0),  -- of the account's newest ledger row
+  head         TEXT NOT NULL                      -- hash of that row
+);
+
+-- Connections: the grant of one account to one app (spec §2, Connection).
+CREATE TABLE connections (
+  id                TEXT PRIMARY KEY,
+  app_id            TEXT NOT NULL,
+  account_id        TEXT NOT NULL,
+  allocation_mc     BIGINT NOT NULL CHECK (allocation_mc >= 0),
+  consumed_mc       BIGINT NOT NULL CHECK (consumed_mc >= 0),
+  held_mc           BIGINT NOT NULL CHECK (held_mc >= 0),
+  velocity_limit_mc BIGINT CHECK (velocity_limit_mc >= 0),
+  status            TEXT NOT NULL CHECK (status IN ('active', 'frozen', 'revoked')),
+  spent             TEXT NOT NULL,                -- spend of the last 24 h, "bucket:amount …"
+  event_seq         BIGINT NOT NULL,
+  created_us        BIGINT NOT NULL,
+  revoked_us        BIGINT,
+  CHECK (consumed_mc + held_mc <= allocation_mc),
+  CHECK ((status = 'revoked') = (revoked_us IS NOT NULL))
+);
+CREATE UNIQUE INDEX connections_live ON connections (app_id, account_id) WHERE status <> 'revoked';
+CREATE INDEX connections_app ON connections (app_id, id);
+CREATE INDEX connections_account ON connections (account_id, id);
+
+-- Holds: calls in flight (open), and keys whose last attempt failed. A billed
+-- call has no hold; its key lives on in the ledger.
+CREATE TABLE holds (
+  connection_id TEXT NOT NULL,
+  key           TEXT NOT NULL,
+  request_id    TEXT NOT NULL UNIQUE,
+  fingerprint   TEXT NOT NULL,
+  state         TEXT NOT NULL CHECK (state IN ('open', 'failed')),
+  attempt       BIGINT NOT NULL CHECK (attempt > 0),
+  node_id       TEXT NOT NULL,
+  claim         TEXT NOT NULL,                    -- which HTTP request runs this attempt
+  amount_mc     BIGINT NOT NULL CHECK (amount_mc > 0),
+  account_id    TEXT NOT NULL,
+  app_id        TEXT NOT NULL,
+  feature       TEXT,
+  bucket        TEXT,
+  model         TEXT NOT NULL,
+  terms         TEXT NOT NULL,                    -- prices, rates and counts as they were at the hold
+  created_us    BIGINT NOT NULL,
+  PRIMARY KEY (connection_id, key)
+);
+
+-- Nodes: who owns holds. A hold outlives its owner's lease by no more than a sweep.
+CREATE TABLE nodes (
+  id         TEXT PRIMARY KEY,
+  started_us BIGINT NOT NULL,
+  lease_us   BIGINT NOT NULL
+);
+
+-- The ledger: one row per movement of money, chained by hash per account. The
+-- types spend and topup are the contract's; connect, cap, revoke and release
+-- move money between available and reserved. No row is ever changed or deleted.
+CREATE TABLE ledger (
+  id                  TEXT PRIMARY KEY,
+  account_id          TEXT NOT NULL,
+  seq                 BIGINT NOT NULL,
+  type                TEXT NOT NULL CHECK (type IN ('spend', 'topup', 'connect', 'cap', 'revoke', 'release')),
+  status              TEXT NOT NULL CHECK (status IN ('settled', 'reversed', 'pending')),
+  reversal_of         TEXT,
+  reason              TEXT,
+  connection_id       TEXT,
+  app_id              TEXT,
+  feature             TEXT,                       -- the slug as sent
+  bucket              TEXT,                       -- where analytics count it: the slug, or other
+  model               TEXT,
+  key                 TEXT,                       -- idempotency key of a spend
+  fingerprint         TEXT,
+  paid_by             TEXT CHECK (paid_by IN ('wallet', 'free_credit')),
+  settlement          TEXT CHECK (settlement IN ('settled', 'estimated')),
+  terms               TEXT,
+  usage               TEXT,                       -- token counts, JSON
+  hold_amount_mc      BIGINT,
+  provider_cost_mc    BIGINT,
+  svc_fee_mc          BIGINT,
+  dev_margin_mc       BIGINT,
+  user_charge_mc      BIGINT,
+  remaining_mc        BIGINT,                     -- allocation remaining after the row
+  amount_mc           BIGINT,
+  available_delta_mc  BIGINT NOT NULL,
+  reserved_delta_mc   BIGINT NOT NULL,
+  allocation_delta_mc BIGINT NOT NULL,
+  consumed_delta_mc   BIGINT NOT NULL,
+  created_us          BIGINT NOT NULL,
+  hash                TEXT NOT NULL,
+  CHECK (user_charge_mc = provider_cost_mc + svc_fee_mc + dev_margin_mc),
+  CHECK (type <> 'spend' OR user_charge_mc IS NOT NULL),
+  CHECK (status <> 'settled' OR type <> 'spend' OR (provider_cost_mc >= 0 AND dev_margin_mc >= 0 AND user_charge_mc >= 0)),
+  CHECK ((status = 'reversed') = (reversal_of IS NOT NULL))
+);
+CREATE UNIQUE INDEX ledger_chain ON ledger (account_id, seq);
+CREATE UNIQUE INDEX ledger_key ON ledger (connection_id, key) WHERE key IS NOT NULL;
+CREATE INDEX ledger_reversal ON ledger (reversal_of) WHERE reversal_of IS NOT NULL;
+
+-- Answers, kept 7 days for replays: what the provider said; the money comes from the ledger row.
+CREATE TABLE answers (
+  request_id TEXT PRIMARY KEY,
+  encoding   TEXT NOT NULL,                       -- raw or s2
+  body       BYTEA NOT NULL,
+  created_us BIGINT NOT NULL
+);
+
+-- Checkpoints of streams that run longer than a second, for other nodes and for recovery.
+CREATE TABLE chunks (
+  request_id TEXT NOT NULL,
+  attempt    BIGINT NOT NULL,
+  n          BIGINT NOT NULL,
+  body       BYTEA NOT NULL,
+  PRIMARY KEY (request_id, attempt, n)
+);
+
+-- Rolling windows of counted calls, one row per limit and subject.
+CREATE TABLE windows (
+  subject TEXT PRIMARY KEY,
+  buckets TEXT NOT NULL                           -- "bucket:count …"
+);
+
+-- The day's totals, per connection, feature and model.
+CREATE TABLE rollups (
+  day              TEXT NOT NULL,                 -- 2026-11-21, UTC
+  connection_id    TEXT NOT NULL,
+  feature          TEXT NOT NULL,                 -- '' = none, 'other' = not registered
+  model            TEXT NOT NULL,
+  app_id           TEXT NOT NULL,
+  account_id       TEXT NOT NULL,
+  calls            BIGINT NOT NULL,
+  input_tokens     BIGINT NOT NULL,
+  output_tokens    BIGINT NOT NULL,
+  provider_cost_mc BIGINT NOT NULL,
+  svc_fee_mc       BIGINT NOT NULL,
+  dev_margin_mc    BIGINT NOT NULL,
+  user_charge_mc   BIGINT NOT NULL,
+  PRIMARY KEY (connection_id, day, feature, model)
+);
+
+-- Refused calls, for receipts. Not money: nothing else reads them.
+CREATE TABLE refusals (
+  request_id    TEXT PRIMARY KEY,
+  connection_id TEXT NOT NULL,
+  app_id        TEXT NOT NULL,
+  status        BIGINT NOT NULL,
+  code          TEXT NOT NULL,
+  message       TEXT NOT NULL,
+  details       TEXT NOT NULL,                    -- JSON object
+  feature       TEXT,
+  model         TEXT,
+  created_us    BIGINT NOT NULL
+);
+CREATE INDEX refusals_created ON refusals (created_us);
+
+-- The outbox: what apps are told, written with the change that it reports (spec §6).
+CREATE TABLE events (
+  id            TEXT PRIMARY KEY,
+  type          TEXT NOT NULL,
+  app_id        TEXT NOT NULL,
+  connection_id TEXT,
+  seq           BIGINT NOT NULL,
+  data          TEXT NOT NULL,                    -- JSON object
+  created_us    BIGINT NOT NULL
+);
+CREATE INDEX events_app ON events (app_id, id);
+CREATE UNIQUE INDEX events_seq ON events (connection_id, seq) WHERE connection_id IS NOT NULL;
+
+-- +goose Down
+DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;

@@ -1,0 +1,63 @@
+// Package id makes the identifiers and secrets of Purser (spec §2).
+// Identifiers are prefixed, opaque and rise with time, so that rows written
+// together lie together; secrets are 256 random bits, kept only as a hash.
+package id
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"time"
+)
+
+// The prefixes of spec §2, and Request for one inference call.
+const (
+	Account      = "wac_"
+	App          = "app_"
+	Connection   = "conn_"
+	Ledger       = "led_"
+	AllocRequest = "acr_"
+	Event        = "evt_"
+	Request      = "req_"
+	Client       = "cid_"
+	Node         = "node_"
+)
+
+var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// New returns a fresh identifier: prefix, 48 bits of milliseconds, 80 random
+// bits, in 26 lower-case characters.
+func New(prefix string, now time.Time) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], uint64(now.UnixMilli())<<16)
+	rand.Read(b[6:])
+	return prefix + encoding.EncodeToString(b[:])
+}
+
+// Swap returns the identifier with another prefix: the ledger row of request
+// req_X is led_X, so either finds the other without an index.
+func Swap(id, from, to string) string { return to + id[len(from):] }
+
+// Secret returns 256 random bits as 43 URL-safe characters, without a prefix.
+func Secret() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Hash returns what is stored of a secret: its SHA-256, URL-safe. Secrets are
+// random, so a slow hash would add nothing.
+func Hash(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// Floor returns a text that sorts before every identifier of the prefix made at
+// or after t, and behind those made earlier.
+func Floor(prefix string, t time.Time) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli())<<16)
+	return prefix + encoding.EncodeToString(b[:])
+}

@@ -1,0 +1,30 @@
+// Package keepdeps exists only until every dependency has its user.
+package keepdeps
+
+import (
+	_ "github.com/alecthomas/kong"
+	_ "github.com/alexedwards/argon2id"
+	_ "github.com/alexedwards/scs/v2"
+	_ "github.com/getkin/kin-openapi/openapi3"
+	_ "github.com/getkin/kin-openapi/openapi3filter"
+	_ "github.com/getkin/kin-openapi/routers/gorillamux"
+	_ "github.com/getkin/kin-openapi/routers/legacy"
+	_ "github.com/go-json-experiment/json"
+	_ "github.com/go-json-experiment/json/jsontext"
+	_ "github.com/goccy/go-yaml"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/klauspost/compress/s2"
+	_ "github.com/klauspost/compress/zstd"
+	_ "github.com/maypok86/otter/v2"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/tiktoken-go/tokenizer"
+	_ "github.com/chromedp/chromedp"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/time/rate"
+	_ "modernc.org/sqlite"
+	_ "pgregory.net/rapid"
+)

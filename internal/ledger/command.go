@@ -1,0 +1,109 @@
+package ledger
+
+import (
+	"purser/internal/limits"
+	"purser/internal/money"
+)
+
+// A Command is one change of money, or of who may spend it.
+type Command interface {
+	// wants adds the rows that the command reads or changes.
+	wants(*wants)
+	// apply checks everything, then changes everything; an error leaves s as it was.
+	apply(s *State, now int64) (Result, error)
+}
+
+// Outcome says what a command found.
+type Outcome int
+
+// Applied is the ordinary outcome. A Hold may instead find its key Running or
+// Done; a Settle or Release may find that it came too late (Fenced).
+const (
+	Applied Outcome = iota
+	Running
+	Done
+	Fenced
+)
+
+// Result is what a command answers.
+type Result struct {
+	Outcome    Outcome
+	Attempt    int64  // Hold: which attempt of the key this is
+	RequestID  string // Hold: the key's request; its first attempt named it
+	NodeID     string // Hold: who runs it, when Running
+	Entry      Entry  // the row that was written; of a Done key only ID and Fingerprint
+	Connection Connection
+	ReleasedMC money.MC // Revoke: what returned to the user
+	Late       bool     // Settle: the hold had expired
+	Shortfall  money.MC // Settle: what the fee gave up so that the cap stays true
+}
+
+// TopUp credits an account and opens its balance. Sandbox funding is a top-up too.
+type TopUp struct {
+	AccountID string
+	Sandbox   bool
+	AmountMC  money.MC
+	Reason    string
+}
+
+// Connect grants min(Requested, available) to an app. On a live connection of
+// the same app and account it moves the cap instead, and keeps the id.
+type Connect struct {
+	ConnectionID, AppID, AccountID string
+	RequestedMC                    money.MC
+	VelocityMC                     *money.MC
+}
+
+// ChangeCap sets the allocation: lowered at once, never below consumed plus
+// held; raised from the available balance.
+type ChangeCap struct {
+	ConnectionID string
+	TargetMC     money.MC
+}
+
+// Revoke ends a connection and returns what is neither spent nor held.
+type Revoke struct {
+	ConnectionID string
+}
+
+// Freeze pauses a connection; Resume lifts that (spec §3).
+type Freeze struct{ ConnectionID string }
+
+// Resume lifts a freeze.
+type Resume struct{ ConnectionID string }
+
+// Hold reserves the most that a call can cost, or answers what its key already
+// did. It enforces every limit; nothing after it checks again.
+type Hold struct {
+	Call
+	NodeID    string // the process that runs the call
+	Claim     string // the HTTP request that does; a repeated Hold of one claim is one hold
+	Limits    []limits.Limit
+	MaxCostMC *money.MC // the feature's guardrail per call
+}
+
+// Settle writes the row of a call that cost something, and ends its hold.
+type Settle struct {
+	Call
+	Attempt    int64
+	Charge     Amounts
+	Settlement Settlement
+	Usage      Usage
+	Answer     *Answer
+}
+
+// Release ends the hold of a call that cost nothing; its key may try again.
+type Release struct {
+	Call
+	Attempt int64
+}
+
+// Reverse refunds a spend row, once, by a new row.
+type Reverse struct {
+	EntryID   string // of the original
+	AccountID string // its account
+	Reason    string
+}
+
+// Refuse keeps a refusal for its receipt. It moves no money.
+type Refuse struct{ Refusal }

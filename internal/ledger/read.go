@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"purser/internal/db"
+	"purser/internal/limits"
+)
+
+const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us`
+
+// scanner is a row, or the rows that stand on one.
+type scanner interface{ Scan(...any) error }
+
+func scanConnection(row scanner) (c Connection, err error) {
+	var spent string
+	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS); err != nil {
+		return c, err
+	}
+	c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent)
+	return c, err
+}
+
+// GetConnection returns a connection, or sql.ErrNoRows.
+func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (Connection, error) {
+	return scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`, connectionID))
+}
+
+// LiveConnection returns the connection of an app and account that is not
+// revoked, or sql.ErrNoRows.
+func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) (Connection, error) {
+	return scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`, appID, accountID))
+}
+
+// ConnectionsOfApp returns at most limit connections of an app, newest first,
+// those older than the one named by after if it is not empty.
+func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []Connection, err error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	rows, err := q.QueryContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		c, err := scanConnection(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, rows.Err()
+}
+
+// GetBalance returns an account's balance; an account without one has nothing.
+func GetBalance(ctx context.Context, q db.Queryer, accountID string) (Balance, error) {
+	b := Balance{AccountID: accountID}
+	err := q.QueryRowContext(ctx, `SELECT sandbox <> 0, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = $1`, accountID).
+		Scan(&b.Sandbox, &b.AvailableMC, &b.ReservedMC, &b.Seq, &b.Head)
+	if errors.Is(err, sql.ErrNoRows) {
+		return b, nil
+	}
+	return b, err
+}
+
+// entryValues reads every column as text and numbers that may be null.
+const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''), COALESCE(connection_id, ''), COALESCE(app_id, ''),
+	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''), COALESCE(paid_by, ''), COALESCE(settlement, ''),
+	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0), COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
+	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
+
+func scanEntry(row scanner) (e Entry, err error) {
+	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
+		&e.Feature, &e.Bucket, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
+		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
+		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.Available, &e.Reserved, &e.Allocation, &e.Consumed, &e.CreatedUS, &e.Hash)
+	return e, err
+}
+
+// GetEntry returns a ledger row, or sql.ErrNoRows.
+func GetEntry(ctx context.Context, q db.Queryer, entryID string) (Entry, error) {
+	return scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
+}
+
+// RecentEntries returns the newest spend rows of a connection. It walks the
+// account's chain backwards.
+func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) (list []Entry, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		e, err := scanEntry(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, rows.Err()
+}
+
+// GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
+// when it is pruned or was never kept.
+func GetAnswer(ctx context.Context, q db.Queryer, requestID string) (a Answer, err error) {
+	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`, requestID).Scan(&a.Encoding, &a.Body)
+	return a, err
+}
+
+// GetRefusal returns why a call was refused, or sql.ErrNoRows.
+func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r Refusal, err error) {
+	err = q.QueryRowContext(ctx, `SELECT request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us FROM refusals WHERE request_id = $1`, requestID).
+		Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
+	return r, err
+}
+
+const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us`
+
+func scanHold(row scanner) (h HoldRow, err error) {
+	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.Bucket, &h.Model, &h.Terms, &h.CreatedUS)
+	return h, err
+}
+
+// GetHold returns the hold of a key, or sql.ErrNoRows.
+func GetHold(ctx context.Context, q db.Queryer, k Key) (HoldRow, error) {
+	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE connection_id = $1 AND key = $2`, k.ConnectionID, k.Key))
+}
+
+// HoldOfRequest returns the hold of a request, or sql.ErrNoRows.
+func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (HoldRow, error) {
+	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1`, requestID))
+}
+
+// FindKey returns the key of the newest call of a connection since sinceUS that
+// had this fingerprint, open or billed; "" if there is none. Retries of clients
+// that send no key are found this way.
+func FindKey(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string, sinceUS int64) (key string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
+	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+		return key, err
+	}
+	err = q.QueryRowContext(ctx, `SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1 ORDER BY seq DESC LIMIT 1000) AS recent
+		WHERE connection_id = $2 AND fingerprint = $3 AND created_us >= $4 ORDER BY seq DESC LIMIT 1`, accountID, connectionID, fingerprint, sinceUS).Scan(&key)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return key, err
+}
+
+// Chunks returns the checkpointed part of a running attempt's stream, from the
+// n-th checkpoint on, and the number of the next one.
+func Chunks(ctx context.Context, q db.Queryer, requestID string, attempt, n int64) (body []byte, next int64, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT n, body FROM chunks WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY n`, requestID, attempt, n)
+	if err != nil {
+		return nil, n, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for next = n; rows.Next(); next++ {
+		var part []byte
+		if err := rows.Scan(&n, &part); err != nil {
+			return nil, next, err
+		}
+		body = append(body, part...)
+	}
+	return body, next, rows.Err()
+}
+
+// Orphans returns open holds whose owner's lease has ended, oldest first.
+func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) (list []HoldRow, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
+		WHERE state = 'open' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		h, err := scanHold(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, h)
+	}
+	return list, rows.Err()
+}

@@ -1,0 +1,371 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/id"
+	"purser/internal/limits"
+	"purser/internal/money"
+)
+
+var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+// bench runs scripts: on the bare rules, or through a Writer on a database.
+type bench struct {
+	now    time.Time
+	do     func(Command) (Result, error)
+	read   func(accountID string) Balance
+	conn   func(id string) (Connection, error)
+	events func() []string
+}
+
+// TestScripts runs each script of testdata thrice: on the bare rules, on SQLite
+// and on PostgreSQL. They must read the same everywhere.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run("rules/"+filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			runScript(t, file, rulesBench())
+		})
+	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for i, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) { runScript(t, file, databaseBench(t, d, fmt.Sprint(i, "-"))) })
+		}
+	})
+}
+
+func rulesBench() *bench {
+	s := NewState()
+	b := &bench{now: epoch}
+	b.do = func(c Command) (Result, error) {
+		if h, ok := c.(Hold); ok {
+			for _, l := range h.Limits {
+				if s.windows[l.Subject] == nil {
+					s.windows[l.Subject] = &limits.Series{Width: limits.CallsWidth}
+				}
+			}
+		}
+		if r, ok := c.(Reverse); ok {
+			s.know(r.EntryID)
+		}
+		return Apply(s, c, b.now)
+	}
+	b.read = func(accountID string) Balance { return *s.balances[accountID] }
+	b.conn = func(id string) (Connection, error) {
+		c, err := s.connection(id)
+		if err != nil {
+			return Connection{}, err
+		}
+		return *c, nil
+	}
+	b.events = func() (types []string) {
+		for _, e := range s.events {
+			types = append(types, e.Type)
+		}
+		return types
+	}
+	return b
+}
+
+// know does what resolve does on a database: it finds the row to be reversed.
+func (s *State) know(entryID string) {
+	for _, e := range s.entries {
+		if e.ID == entryID && s.originals[entryID] == nil {
+			s.originals[entryID] = &original{Entry: e}
+		}
+	}
+}
+
+func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
+	t.Helper()
+	b := &bench{now: epoch}
+	w := New(d, func() time.Time { return b.now })
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	b.do = func(c Command) (Result, error) { return w.Do(ctx, c) }
+	b.read = func(accountID string) Balance {
+		r, err := GetBalance(ctx, d, accountID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	b.conn = func(id string) (Connection, error) { return GetConnection(ctx, d, id) }
+	b.events = func() (types []string) {
+		rows, err := d.QueryContext(ctx, `SELECT type FROM events WHERE app_id LIKE $1 ORDER BY created_us, seq`, prefix+"%")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var s string
+			if err := rows.Scan(&s); err != nil {
+				t.Fatal(err)
+			}
+			types = append(types, s)
+		}
+		return types
+	}
+	return b.prefixed(prefix)
+}
+
+// prefixed keeps the scripts of one database apart.
+func (b *bench) prefixed(p string) *bench {
+	do, read, conn := b.do, b.read, b.conn
+	b.do = func(c Command) (Result, error) { return do(prefix(c, p)) }
+	b.read = func(a string) Balance { return read(p + a) }
+	b.conn = func(c string) (Connection, error) { return conn(p + c) }
+	return b
+}
+
+func prefix(c Command, p string) Command {
+	call := func(c Call) Call {
+		c.ConnectionID, c.AccountID, c.AppID, c.RequestID = p+c.ConnectionID, p+c.AccountID, p+c.AppID, c.RequestID+p
+		return c
+	}
+	switch c := c.(type) {
+	case TopUp:
+		c.AccountID = p + c.AccountID
+		return c
+	case Connect:
+		c.ConnectionID, c.AppID, c.AccountID = p+c.ConnectionID, p+c.AppID, p+c.AccountID
+		return c
+	case ChangeCap:
+		c.ConnectionID = p + c.ConnectionID
+		return c
+	case Revoke:
+		c.ConnectionID = p + c.ConnectionID
+		return c
+	case Freeze:
+		c.ConnectionID = p + c.ConnectionID
+		return c
+	case Resume:
+		c.ConnectionID = p + c.ConnectionID
+		return c
+	case Hold:
+		c.Call = call(c.Call)
+		c.Claim += p
+		for i := range c.Limits {
+			c.Limits[i].Subject = p + c.Limits[i].Subject
+		}
+		return c
+	case Settle:
+		c.Call = call(c.Call)
+		return c
+	case Release:
+		c.Call = call(c.Call)
+		return c
+	case Reverse:
+		c.AccountID, c.EntryID = p+c.AccountID, c.EntryID+p
+		return c
+	}
+	return c
+}
+
+func runScript(t *testing.T, file string, b *bench) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		cmd, want, ok := strings.Cut(line, "->")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if got, want := step(t, b, strings.Fields(cmd)), strings.TrimSpace(want); !agrees(got, want) {
+			t.Errorf("%s:%d: %s\n got %s", file, i+1, line, got)
+		}
+	}
+}
+
+// agrees compares an answer with what a script expects of it: the script may
+// leave out what it is not about.
+func agrees(got, want string) bool {
+	have := map[string]bool{}
+	for _, w := range strings.Fields(got) {
+		have[w] = true
+	}
+	for i, w := range strings.Fields(want) {
+		if i == 0 && !strings.HasPrefix(got, w) || !have[w] {
+			return false
+		}
+	}
+	return (want == "") == (got == "")
+}
+
+// step runs one line of a script and says what came of it.
+func step(t *testing.T, b *bench, f []string) string {
+	if f[0] == "at" {
+		d, err := time.ParseDuration(f[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.now = epoch.Add(d)
+		return ""
+	}
+	if f[0] == "event" {
+		return strings.Join(b.events(), " ")
+	}
+	if f[0] == "show" {
+		c, err := b.conn(f[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Shown()
+	}
+	c := command(t, b, f)
+	r, err := b.do(c)
+	var e *apierr.Error
+	if errors.As(err, &e) {
+		return refusal(e)
+	} else if err != nil {
+		t.Fatalf("%v: %v", f, err)
+	}
+	return told(b, c, r, f)
+}
+
+func refusal(e *apierr.Error) string {
+	s := e.Code.Name
+	for _, k := range []string{"remaining_mc", "held_mc", "reason"} {
+		if v, ok := e.Details[k]; ok {
+			s += fmt.Sprintf(" %s=%v", k, v)
+		}
+	}
+	if e.RetryAfter > 0 {
+		s += " retry=" + e.RetryAfter.String()
+	}
+	return s
+}
+
+func told(b *bench, c Command, r Result, f []string) string {
+	conn := r.Connection
+	switch r.Outcome {
+	case Running:
+		return fmt.Sprintf("running %d", r.Attempt)
+	case Done:
+		if f[0] == "settle" {
+			return "already settled"
+		}
+		return "done"
+	case Fenced:
+		return "fenced"
+	}
+	switch c := c.(type) {
+	case TopUp:
+		return fmt.Sprintf("ok available=%d", b.read(c.AccountID).AvailableMC)
+	case Hold:
+		return fmt.Sprintf("new %d remaining=%d", r.Attempt, conn.RemainingMC())
+	case Freeze, Resume:
+		return conn.Shown()
+	}
+	account := "A"
+	bal := b.read(account)
+	s := "ok"
+	if r.Late {
+		s += " late"
+	}
+	if r.Shortfall > 0 {
+		s += fmt.Sprintf(" shortfall=%d", r.Shortfall)
+	}
+	if _, ok := c.(Connect); ok {
+		s += " " + conn.ID[strings.LastIndex(conn.ID, "-")+1:]
+	}
+	return s + fmt.Sprintf(" charge=%d back=%d released=%d allocation=%d remaining=%d consumed=%d held=%d available=%d reserved=%d",
+		r.Entry.UserChargeMC, r.Entry.UserChargeMC, r.ReleasedMC, conn.AllocationMC, conn.RemainingMC(), conn.ConsumedMC, conn.HeldMC, bal.AvailableMC, bal.ReservedMC)
+}
+
+func command(t *testing.T, b *bench, f []string) Command {
+	num := func(s string) money.MC {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			t.Fatal(f, err)
+		}
+		return money.MC(n)
+	}
+	option := func(name string) (string, bool) {
+		for _, w := range f {
+			if v, ok := strings.CutPrefix(w, name+"="); ok {
+				return v, true
+			}
+		}
+		return "", false
+	}
+	app := map[string]string{"C1": "app", "C2": "other", "C3": "app3", "C4": "app1", "C9": "app"}
+	call := func() Call {
+		appID := app[f[1]]
+		if c, err := b.conn(f[1]); err == nil {
+			appID = c.AppID[strings.LastIndex(c.AppID, "-")+1:]
+		}
+		return Call{ConnectionID: f[1], AccountID: "A", AppID: appID, Key: f[2], RequestID: "req_" + f[1] + f[2], Model: "m", Terms: "{}"}
+	}
+	switch f[0] {
+	case "topup":
+		return TopUp{AccountID: f[1], Sandbox: true, AmountMC: num(f[2])}
+	case "connect":
+		c := Connect{ConnectionID: f[1], AppID: f[2], AccountID: f[3], RequestedMC: num(f[4])}
+		if v, ok := option("daily"); ok {
+			n := num(v)
+			c.VelocityMC = &n
+		}
+		return c
+	case "cap":
+		return ChangeCap{f[1], num(f[2])}
+	case "revoke":
+		return Revoke{f[1]}
+	case "freeze":
+		return Freeze{f[1]}
+	case "resume":
+		return Resume{f[1]}
+	case "hold":
+		h := Hold{Call: call(), Claim: fmt.Sprint(len(f), id.Secret())}
+		h.Fingerprint, h.HoldMC = f[3], num(f[4])
+		if v, ok := option("claim"); ok {
+			h.Claim = v
+		}
+		if v, ok := option("rate"); ok {
+			h.Limits = []limits.Limit{{Subject: "rate/" + f[1], Window: time.Minute, Max: int64(num(v)), Code: apierr.RateLimited, What: "feature x"}}
+		}
+		if v, ok := option("most"); ok {
+			n := num(v)
+			h.MaxCostMC = &n
+		}
+		return h
+	case "settle":
+		c := Settle{Call: call(), Attempt: int64(num(f[3])), Settlement: Settled, Usage: Usage{JSON: "{}"}}
+		cost := num(f[4])
+		c.Charge = Amounts{ProviderCostMC: cost, UserChargeMC: cost}
+		c.Fingerprint = "f" + strings.TrimLeft(f[2], "k")
+		return c
+	case "release":
+		return Release{Call: call(), Attempt: int64(num(f[3]))}
+	case "reverse":
+		return Reverse{EntryID: "led_" + f[1] + f[2], AccountID: "A", Reason: "provider_error"}
+	}
+	t.Fatalf("unknown command %v", f)
+	return nil
+}

@@ -1,0 +1,311 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"purser/internal/db"
+)
+
+// store loads and saves the rows of a batch in each engine's best way. It works
+// on a driver's connection: the writer's own, or that of a caller's transaction.
+type store interface {
+	use(driverConn any) error
+	begin(context.Context) error
+	load(context.Context, *wants) (*State, error)
+	save(context.Context, *State) error // may leave the sending to flush or commit
+	flush(context.Context) error
+	commit(context.Context) error
+	rollback(context.Context)
+}
+
+// ErrClosed is answered to commands that come after the writer has stopped.
+var ErrClosed = errors.New("ledger: the writer has stopped")
+
+// maxBatch bounds a transaction: beyond it the gain is small and the wait long.
+const maxBatch = 256
+
+// Writer runs commands in batches: whatever queued while the last batch was
+// committed is the next one, so batches grow with load and need no timer.
+type Writer struct {
+	db     *db.DB
+	now    func() time.Time
+	queue  chan *job
+	closed chan struct{}
+	hot    store // used by whoever has the write connection
+}
+
+type job struct {
+	cmd  Command
+	res  Result
+	err  error
+	done chan struct{}
+}
+
+var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
+
+// New returns a writer on d. Run must be started before Do is used.
+func New(d *db.DB, now func() time.Time) *Writer {
+	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d.Engine)}
+}
+
+func newStore(e db.Engine) store {
+	if e == db.Postgres {
+		return &postgres{}
+	}
+	return &sqlite{}
+}
+
+// Do applies c in the next batch and answers when it is committed. It does not
+// give up with ctx once c is queued: the fate of a queued command is known only
+// by waiting for it.
+func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
+	switch c.(type) {
+	case Hold, Settle, Release, Refuse:
+	default: // rare, and not repeatable: a transaction of its own
+		err = w.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			res, err = w.DoTx(ctx, tx, c)
+			return err
+		})
+		return res, err
+	}
+	j := jobs.Get().(*job)
+	j.cmd = c
+	select {
+	case w.queue <- j:
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	case <-w.closed:
+		return Result{}, ErrClosed
+	}
+	select {
+	case <-j.done:
+	case <-w.closed:
+		select {
+		case <-j.done: // it was in the last batch
+		default:
+			return Result{}, ErrClosed
+		}
+	}
+	res, err = j.res, j.err
+	*j = job{done: j.done}
+	jobs.Put(j)
+	return res, err
+}
+
+// DoTx applies c inside the caller's transaction, which commits or forgets it.
+func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, err error) {
+	need := newWants()
+	c.wants(need)
+	originals, err := resolve(ctx, tx, need)
+	if err != nil {
+		return Result{}, err
+	}
+	st := w.hot // SQLite: whoever has the one write connection has its statements
+	if w.db.Engine == db.Postgres {
+		st = newStore(w.db.Engine)
+	}
+	err = tx.Raw(func(dc any) error {
+		if err := st.use(dc); err != nil {
+			return err
+		}
+		s, err := st.load(ctx, need)
+		if err != nil {
+			return err
+		}
+		s.adopt(need, originals)
+		if res, err = Apply(s, c, w.now()); err != nil {
+			return err
+		}
+		return errors.Join(st.save(ctx, s), st.flush(ctx))
+	})
+	return res, err
+}
+
+// Run applies batches until ctx ends, and then what is still queued.
+func (w *Writer) Run(ctx context.Context) error {
+	defer close(w.closed)
+	batch := make([]*job, 0, maxBatch)
+	for {
+		select {
+		case j := <-w.queue:
+			batch = w.fill(append(batch[:0], j))
+			w.commit(batch)
+		case <-ctx.Done():
+			for {
+				if batch = w.fill(batch[:0]); len(batch) == 0 {
+					return nil
+				}
+				w.commit(batch)
+			}
+		}
+	}
+}
+
+func (w *Writer) fill(batch []*job) []*job {
+	for len(batch) < maxBatch {
+		select {
+		case j := <-w.queue:
+			batch = append(batch, j)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit runs a batch, and when it fails as a whole each of its commands alone,
+// so that one bad command hits one caller. Commands of the hot path may be
+// repeated: each finds what it already did.
+func (w *Writer) commit(batch []*job) {
+	err := w.try(batch)
+	if err != nil && len(batch) > 1 {
+		for i := range batch {
+			w.settle(batch[i:i+1], w.try(batch[i:i+1]))
+		}
+		return
+	}
+	w.settle(batch, err)
+}
+
+func (w *Writer) settle(batch []*job, err error) {
+	for _, j := range batch {
+		if err != nil {
+			j.res, j.err = Result{}, fmt.Errorf("ledger: %w", err)
+		}
+		j.done <- struct{}{}
+	}
+}
+
+// try runs a batch in one transaction. Each command has its own answer; the
+// error is the whole batch's.
+func (w *Writer) try(batch []*job) error {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	err = conn.Raw(func(dc any) error { return w.batch(ctx, dc, batch) })
+	return errors.Join(err, conn.Close())
+}
+
+// batchTimeout bounds how long a stuck database holds its callers.
+const batchTimeout = 20 * time.Second
+
+func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
+	if err := w.hot.use(dc); err != nil {
+		return err
+	}
+	need := newWants()
+	for _, j := range batch {
+		j.cmd.wants(need)
+	}
+	defer func() {
+		if err != nil {
+			w.hot.rollback(ctx)
+		}
+	}()
+	if err := w.hot.begin(ctx); err != nil {
+		return err
+	}
+	s, err := w.hot.load(ctx, need)
+	if err != nil {
+		return err
+	}
+	now := w.now()
+	for _, j := range batch {
+		j.res, j.err = Apply(s, j.cmd, now)
+	}
+	if err := w.hot.save(ctx, s); err != nil {
+		return err
+	}
+	return w.hot.commit(ctx)
+}
+
+// resolve finds what a command outside the hot path does not know: whose
+// connection it is, which one is live, what the row was that it reverses. All of
+// it is immutable, or guarded by the account's row, which is locked next.
+func resolve(ctx context.Context, tx *db.Tx, w *wants) ([]*original, error) {
+	var originals []*original
+	for entryID := range w.entries {
+		e, err := GetEntry(ctx, tx, entryID)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		w.accounts[e.AccountID] = true
+		w.connections[e.ConnectionID] = e.AccountID
+		originals = append(originals, &original{Entry: e})
+	}
+	for connectionID, accountID := range w.connections {
+		if accountID != "" {
+			continue
+		}
+		err := tx.QueryRowContext(ctx, `SELECT account_id FROM connections WHERE id = $1`, connectionID).Scan(&accountID)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		w.connections[connectionID] = accountID
+		w.accounts[accountID] = true
+	}
+	if err := lock(ctx, tx, w); err != nil {
+		return nil, err
+	}
+	for p := range w.pairs {
+		var connectionID string
+		err := tx.QueryRowContext(ctx, `SELECT id FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`, p.appID, p.accountID).Scan(&connectionID)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		w.connections[connectionID] = p.accountID
+	}
+	for _, o := range originals {
+		var n int
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger WHERE reversal_of = $1`, o.ID).Scan(&n); err != nil {
+			return nil, err
+		}
+		o.reversed = n > 0
+	}
+	return originals, nil
+}
+
+// lock takes the accounts' rows before anything that they guard is read.
+func lock(ctx context.Context, tx *db.Tx, w *wants) error {
+	for accountID, sandbox := range w.opens { // a row to lock, so that two first top-ups meet
+		_, err := tx.ExecContext(ctx, `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ($1, $2, 0, 0, 0, '') ON CONFLICT (account_id) DO NOTHING`,
+			accountID, flag(sandbox))
+		if err != nil {
+			return err
+		}
+	}
+	for accountID := range w.accounts {
+		var id string
+		err := tx.QueryRowContext(ctx, `SELECT account_id FROM balances WHERE account_id = $1`+tx.Engine.ForUpdate(), accountID).Scan(&id)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt adds what resolve found to the state.
+func (s *State) adopt(w *wants, originals []*original) {
+	for _, o := range originals {
+		s.originals[o.ID] = o
+	}
+	for _, c := range s.connections {
+		if p := (pair{c.AppID, c.AccountID}); w.pairs[p] && c.Status != Revoked {
+			s.live[p] = c.ID
+		}
+	}
+}
