@@ -1,114 +1,80 @@
-// Package db opens the store: an embedded SQLite file, or PostgreSQL 15. Every
-// statement of Purser is one text that both read; engine.go holds all that
-// differs. Reads go to a pool of their own; writes go through InTx.
+// Package db opens the store: an embedded SQLite file, or PostgreSQL 15 and
+// later. Every statement of Purser is one text that both read ($1, ON CONFLICT,
+// RETURNING, no now()); engine.go holds what differs. Reads go to a pool of
+// their own, so that a handler which reads while it holds a transaction can
+// never starve for a connection; writes go through InTx.
 package db
 
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"time"
-
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-// DB is an open store.
+// DB is an open store. It is safe for concurrent use.
 type DB struct {
 	Engine Engine
 	read   *sql.DB
-	write  *sql.DB
+	write  *sql.DB      // nil when the store is open for reading only
 	lock   *os.File     // SQLite: held while this process owns the file
 	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 }
 
-// Queryer is what reads need: a DB, a Tx or a snapshot.
+// Queryer is what reads need: a *DB, or a *Tx.
 type Queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Tx is a write transaction. Raw reaches the driver's connection that it runs on.
+// Tx is a transaction of InTx or Snapshot, which also end it.
 type Tx struct {
 	*sql.Tx
 	Engine Engine
 	conn   *sql.Conn
 }
 
-// Raw gives f the driver's connection of the transaction: a driver.Conn on
-// SQLite, a *stdlib.Conn on PostgreSQL.
+// Raw gives f the driver's connection that the transaction runs on: a
+// driver.Conn on SQLite, a *stdlib.Conn on PostgreSQL. What f does there is part
+// of the transaction.
 func (tx *Tx) Raw(f func(driverConn any) error) error { return tx.conn.Raw(f) }
 
-// Open opens the store at url and brings its schema up to date.
+// errReadOnly answers a write on a store that is open for reading only.
+var errReadOnly = errors.New("database: open for reading only")
+
+// Open opens the store at url ("sqlite:PATH" or "postgres://…") and brings its
+// schema up to date. Several processes may open one PostgreSQL at once; a SQLite
+// file belongs to one process, and the error for a second one names the file.
 func Open(ctx context.Context, url string) (*DB, error) {
-	d, err := open(url, false)
+	d, err := open(url)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.prepare(ctx); err != nil {
-		return nil, errors.Join(err, d.Close())
+	if err := d.prepare(ctx, url); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
 	}
 	return d, nil
 }
 
 // OpenReadOnly opens the store at url to look at it, beside a running server or
-// on a copy of the file. It changes nothing, and does not migrate.
+// on a copy of the file. It changes nothing and does not migrate.
 func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
-	d, err := open(url, true)
+	d, err := openReadOnly(url)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.read.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot read the database: %w", err), d.Close())
+	var version int64
+	if err := d.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: no Purser database can be read there: %w", err), d.Close())
 	}
 	return d, nil
 }
 
-func (d *DB) prepare(ctx context.Context) error {
-	if err := d.migrate(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	for _, text := range d.Engine.guards() {
-		if _, err := d.write.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("guard the ledger: %w", err)
-		}
-	}
-	return d.SyncClock(ctx)
-}
-
-// migrate lets one of several nodes that start at once do the work.
-func (d *DB) migrate(ctx context.Context) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
-	if d.Engine == Postgres {
-		locker, err := lock.NewPostgresTableLocker(lock.WithTableLockTimeout(100*time.Millisecond, 600))
-		if err != nil {
-			return err
-		}
-		options = append(options, goose.WithLocker(locker))
-	}
-	p, err := goose.NewProvider(d.Engine.dialect(), d.write, files, options...)
-	if err != nil {
-		return err
-	}
-	_, err = p.Up(ctx)
-	return err
-}
-
-// Close closes the store and gives the file free.
+// Close closes the store and gives the file free. A second Close does nothing.
 func (d *DB) Close() error {
 	var errs []error
 	for _, pool := range []*sql.DB{d.read, d.write} {
@@ -117,7 +83,9 @@ func (d *DB) Close() error {
 		}
 	}
 	if d.lock != nil {
-		errs = append(errs, d.lock.Close())
+		if err := d.lock.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -132,27 +100,41 @@ func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	return d.read.QueryRowContext(ctx, query, args...)
 }
 
-// ExecContext runs one writing statement.
+// ExecContext runs one writing statement, a transaction of its own.
 func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if d.write == nil {
+		return nil, errReadOnly
+	}
 	return d.write.ExecContext(ctx, query, args...)
 }
 
-// Conn returns a connection for writing. On SQLite it is the only one: give it
-// back soon.
-func (d *DB) Conn(ctx context.Context) (*sql.Conn, error) { return d.write.Conn(ctx) }
+// Conn returns a connection for writing, for the ledger's batches. On SQLite it
+// is the only one: Close it soon.
+func (d *DB) Conn(ctx context.Context) (*sql.Conn, error) {
+	if d.write == nil {
+		return nil, errReadOnly
+	}
+	return d.write.Conn(ctx)
+}
 
-// attempts bounds how often InTx runs a transaction that lost a conflict.
-const attempts = 10
+const (
+	attempts  = 10               // how often InTx runs a transaction that loses conflicts
+	txTimeout = 20 * time.Second // how long a transaction and its retries may take
+)
 
-// InTx runs f in a write transaction and commits it if f returns nil. f may run
-// again when the transaction lost a conflict, so it must have no other effects.
+// InTx runs f in a write transaction and commits it if f returns nil; on an error
+// or a panic it rolls back. f runs again when the transaction lost a conflict
+// (40001, 40P01), so it must have no other effects than on tx. After the last
+// attempt the conflict is returned, and IsUnavailable.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, txTimeout)
+	defer cancel()
 	for n := range attempts {
-		if err = d.inTx(ctx, f); !isConflict(err) {
+		if err = d.once(ctx, f); !isConflict(err) {
 			return err
 		}
 		select {
-		case <-time.After(time.Duration(rand.Int64N(int64(time.Millisecond) << n))):
+		case <-time.After(rand.N(time.Millisecond << n)):
 		case <-ctx.Done():
 			return err
 		}
@@ -160,48 +142,62 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	return err
 }
 
-func (d *DB) inTx(ctx context.Context, f func(context.Context, *Tx) error) (err error) {
-	conn, err := d.write.Conn(ctx)
+func (d *DB) once(ctx context.Context, f func(context.Context, *Tx) error) error {
+	conn, err := d.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	tx, err := conn.BeginTx(ctx, nil)
+	defer func() { _ = conn.Close() }() // gives it back: what failed, failed before
+	return within(ctx, conn, &sql.TxOptions{}, d.Engine, f)
+}
+
+// Snapshot runs f in a transaction that only reads and sees one unchanging state
+// of the whole store.
+func (d *DB) Snapshot(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	conn, err := d.read.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	if err := f(ctx, &Tx{tx, d.Engine, conn}); err != nil {
-		_ = tx.Rollback() // the first error counts
+	defer func() { _ = conn.Close() }()
+	return within(ctx, conn, &sql.TxOptions{Isolation: d.Engine.snapshot(), ReadOnly: true}, d.Engine, f)
+}
+
+// within runs f in a transaction of conn.
+func within(ctx context.Context, conn *sql.Conn, o *sql.TxOptions, e Engine, f func(context.Context, *Tx) error) error {
+	tx, err := conn.BeginTx(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit; after an error or a panic, that counts
+	if err := f(ctx, &Tx{tx, e, conn}); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// Snapshot gives f one unchanging view of the whole store.
-func (d *DB) Snapshot(ctx context.Context, f func(Queryer) error) error {
-	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{Isolation: d.Engine.snapshot(), ReadOnly: true})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
-	return f(tx)
-}
+// Now is the time by which money moves: on PostgreSQL the database's clock as
+// last sampled by SyncClock, so that all nodes agree on it.
+func (d *DB) Now() time.Time { return time.Now().Add(d.ClockOffset()) }
 
-// Now is the time by which money moves: on PostgreSQL the database's clock, so
-// that all nodes agree on it.
-func (d *DB) Now() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) }
+// ClockOffset is the database's clock minus ours, as last sampled.
+func (d *DB) ClockOffset() time.Duration { return time.Duration(d.offset.Load()) }
 
 // SyncClock samples the database's clock. On SQLite ours is the only one.
 func (d *DB) SyncClock(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
 	}
-	before := time.Now()
-	var there time.Time
-	if err := d.read.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&there); err != nil {
-		return err
+	best := time.Duration(-1)
+	for range 3 { // the fastest answer says it best: it is off by half its time at most
+		var there time.Time
+		before := time.Now()
+		if err := d.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&there); err != nil {
+			return fmt.Errorf("sample the database's clock: %w", err)
+		}
+		if took := time.Since(before); best < 0 || took < best {
+			best = took
+			d.offset.Store(int64(there.Sub(before.Add(took / 2))))
+		}
 	}
-	after := time.Now()
-	d.offset.Store(int64(there.Sub(before.Add(after.Sub(before) / 2))))
 	return nil
 }

@@ -23,6 +23,7 @@ var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 // bench runs scripts: on the bare rules, or through a Writer on a database.
 type bench struct {
+	state  *State // of the bare rules
 	now    time.Time
 	do     func(Command) (Result, error)
 	read   func(accountID string) Balance
@@ -53,7 +54,7 @@ func TestScripts(t *testing.T) {
 
 func rulesBench() *bench {
 	s := NewState()
-	b := &bench{now: epoch}
+	b := &bench{now: epoch, state: s}
 	b.do = func(c Command) (Result, error) {
 		if h, ok := c.(Hold); ok {
 			for _, l := range h.Limits {

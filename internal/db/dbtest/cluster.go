@@ -5,11 +5,12 @@
 package dbtest
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
-	"net"
+	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -22,34 +23,41 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 )
 
-// Env names the variable with the URL of a cluster that is already running.
+// Env names the variable with the URL of a PostgreSQL that is already running.
+// Its user must be allowed to create databases; templates are left behind.
 const Env = "PURSER_TEST_POSTGRES"
 
-// Cluster is a private PostgreSQL server.
+// Cluster is a private PostgreSQL server. It ends with Stop, or with the process
+// that started it, however that ends.
 type Cluster struct {
-	URL string // postgres://…/postgres
+	URL string // of its database postgres
 	dir string
 	cmd *exec.Cmd
+	end io.Closer // the server runs while this is open
 }
 
-// Start starts a cluster of its own in a temporary folder. Without durable it
-// does not wait for the disk, which is right for tests that do not pull plugs.
+// Start starts a PostgreSQL in a temporary folder, reached by a Unix socket. If
+// it is not durable it never waits for the disk, which is right for tests that
+// do not pull plugs.
 func Start(durable bool) (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "purser-pg-")
+	dir, err := os.MkdirTemp("/tmp", "purser-pg-") // another user must get in, and the path of a socket is short
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir}
+	c := &Cluster{dir: dir, URL: "postgres://purser@/postgres?sslmode=disable&host=" + url.QueryEscape(dir)}
 	if err := c.start(bin, durable); err != nil {
-		c.Stop()
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), c.Stop())
 	}
 	return c, nil
 }
+
+// supervise runs the server until standard input ends, which it does when the
+// process that started it is gone, and leaves nothing behind.
+const supervise = `"$@" >"$0/log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server; cd / && rm -rf "$0"`
 
 func (c *Cluster) start(bin string, durable bool) error {
 	as, err := unprivileged(c.dir)
@@ -62,34 +70,31 @@ func (c *Cluster) start(bin string, durable bool) error {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	args := []string{"-D", data, "-h", "127.0.0.1", "-p", port, "-k", c.dir, "-c", "max_connections=400", "-c", "shared_buffers=128MB", "-c", "max_wal_size=2GB", "-c", "log_min_messages=fatal"}
+	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c", "listen_addresses=",
+		"-c", "max_connections=400", "-c", "shared_buffers=128MB", "-c", "max_wal_size=2GB"}
 	if !durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
-	var log bytes.Buffer
-	c.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
-	c.cmd.Stderr, c.cmd.Dir = &log, c.dir
-	// The server dies with the thread that started it, so it outlives no test run.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT}
-	if err := startLocked(c.cmd); err != nil {
+	c.cmd = exec.Command("/bin/sh", args...)
+	c.cmd.Dir = c.dir
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setsid: true} // a Ctrl-C is not for it
+	if c.end, err = c.cmd.StdinPipe(); err != nil {
 		return err
 	}
-	c.URL = "postgres://purser@127.0.0.1:" + port + "/postgres?sslmode=disable"
-	return c.wait(&log)
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	return c.answers()
 }
 
-// wait polls until the server answers.
-func (c *Cluster) wait(log *bytes.Buffer) error {
+// answers waits until the server does.
+func (c *Cluster) answers() error {
 	d, err := sql.Open("pgx", c.URL)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		err = d.PingContext(ctx)
 		cancel()
@@ -97,73 +102,53 @@ func (c *Cluster) wait(log *bytes.Buffer) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("postgres does not answer: %w: %s", err, log)
+			log, _ := os.ReadFile(filepath.Join(c.dir, "log")) // only to say more
+			return fmt.Errorf("it does not answer: %w\n%s", err, log)
 		}
 	}
 }
 
-// Stop ends the server and removes its files.
-func (c *Cluster) Stop() {
-	if c.cmd != nil && c.cmd.Process != nil {
-		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // at once: nothing in it is kept
-		_ = c.cmd.Wait()
+// Stop ends the server at once and removes its files.
+func (c *Cluster) Stop() error {
+	if c.cmd == nil || c.cmd.Process == nil {
+		return os.RemoveAll(c.dir)
 	}
-	_ = os.RemoveAll(c.dir)
+	err := c.end.Close()
+	_ = c.cmd.Wait() // how the shell ended tells nothing
+	return err
 }
 
-// startLocked starts cmd from a thread that lives as long as the process:
-// Pdeathsig is about the thread, not about the process.
-func startLocked(cmd *exec.Cmd) error {
-	started := make(chan error, 1)
-	go func() {
-		lockThread()
-		started <- cmd.Start()
-		select {}
-	}()
-	return <-started
-}
-
-// binaries finds initdb and postgres.
+// binaries finds the folder with initdb and postgres.
 func binaries() (string, error) {
 	if p, err := exec.LookPath("initdb"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
 			return filepath.Dir(p), nil
 		}
 	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is good
-	if len(found) == 0 {
-		return "", fmt.Errorf("PostgreSQL is not installed; run make setup")
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err != nil || len(found) == 0 {
+		return "", errors.New("PostgreSQL is not installed: run make setup")
 	}
-	slices.Sort(found)
-	return filepath.Dir(found[len(found)-1]), nil
+	return filepath.Dir(slices.Max(found)), nil
 }
 
-// unprivileged returns whom the server runs as: PostgreSQL refuses root.
+// unprivileged returns whom the server runs as, and gives dir to that user:
+// PostgreSQL refuses to run as root. Nil is ourselves.
 func unprivileged(dir string) (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return nil, fmt.Errorf("as root the tests need the user postgres: %w", err)
+		return nil, fmt.Errorf("as root it needs the user postgres: %w", err)
 	}
-	uid, err := strconv.Atoi(u.Uid)
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
 		return nil, err
 	}
-	gid, err := strconv.Atoi(u.Gid)
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	if err != nil {
 		return nil, err
 	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, uid, gid)
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, int(uid), int(gid))
 }

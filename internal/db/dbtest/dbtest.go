@@ -4,119 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/hex"
-	"fmt"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
 	"purser/internal/db"
 )
-
-func lockThread() { runtime.LockOSThread() }
-
-var shared struct {
-	once     sync.Once
-	url      string
-	template string
-	err      error
-}
-
-// postgres returns the cluster's URL, starting one if nobody has.
-func postgres() (string, error) {
-	shared.once.Do(func() {
-		shared.url = os.Getenv(Env)
-		if shared.url == "" {
-			var c *Cluster
-			if c, shared.err = Start(false); shared.err != nil {
-				return
-			}
-			shared.url = c.URL
-		}
-		shared.template, shared.err = fresh(shared.url, "")
-		if shared.err != nil {
-			return
-		}
-		var d *db.DB
-		if d, shared.err = db.Open(context.Background(), named(shared.url, shared.template)); shared.err == nil {
-			shared.err = d.Close()
-		}
-	})
-	return shared.url, shared.err
-}
-
-// fresh creates a database, as a copy of template if it is not empty.
-func fresh(cluster, template string) (string, error) {
-	var b [8]byte
-	rand.Read(b[:])
-	name := "t" + hex.EncodeToString(b[:])
-	d, err := sql.Open("pgx", cluster)
-	if err != nil {
-		return "", err
-	}
-	defer d.Close()
-	text := "CREATE DATABASE " + name
-	if template != "" {
-		text += " TEMPLATE " + template
-	}
-	_, err = d.Exec(text)
-	return name, err
-}
-
-func named(cluster, name string) string {
-	u, err := url.Parse(cluster)
-	if err != nil {
-		panic(fmt.Sprintf("dbtest: bad URL: %v", err))
-	}
-	u.Path = "/" + name
-	return u.String()
-}
-
-// URL returns the URL of a fresh, migrated (PostgreSQL) or empty (SQLite)
-// database, for tests that start the binary.
-func URL(t testing.TB, e db.Engine) string {
-	t.Helper()
-	if e == db.SQLite {
-		return "sqlite:" + filepath.Join(t.TempDir(), "purser.db")
-	}
-	cluster, err := postgres()
-	if err != nil {
-		t.Fatalf("PostgreSQL: %v", err)
-	}
-	name, err := fresh(cluster, shared.template)
-	if err != nil {
-		t.Fatalf("PostgreSQL: %v", err)
-	}
-	t.Cleanup(func() {
-		d, err := sql.Open("pgx", cluster)
-		if err == nil {
-			_, err = d.Exec("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
-			_ = d.Close()
-		}
-		if err != nil {
-			t.Logf("drop %s: %v", name, err)
-		}
-	})
-	return named(cluster, name)
-}
-
-// Open returns a fresh database of an engine, closed when the test ends.
-func Open(t testing.TB, e db.Engine) *db.DB {
-	t.Helper()
-	d, err := db.Open(context.Background(), URL(t, e))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
-}
 
 // Each runs f on a fresh database of each engine, both in parallel.
 func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
@@ -128,3 +25,125 @@ func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
 		})
 	}
 }
+
+// Open returns a fresh database of an engine, closed when the test ends.
+func Open(t testing.TB, e db.Engine) *db.DB {
+	t.Helper()
+	d, err := db.Open(t.Context(), URL(t, e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// URL returns the URL of a fresh, migrated database that nobody has open, for
+// tests that start a server of their own. It is gone when the test has ended.
+func URL(t testing.TB, e db.Engine) string {
+	t.Helper()
+	if e == db.SQLite {
+		return copyFile(t)
+	}
+	template, err := postgres()
+	if err != nil {
+		t.Fatalf("a test needs PostgreSQL: %v", err)
+	}
+	name := newName()
+	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := template.admin("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return template.url(name)
+}
+
+// copyFile writes a migrated SQLite file: copying is much faster than migrating.
+func copyFile(t testing.TB) string {
+	t.Helper()
+	file, err := sqlite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "purser.db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "sqlite:" + path
+}
+
+// sqlite returns the bytes of a migrated file.
+var sqlite = sync.OnceValues(func() (file []byte, err error) {
+	dir, err := os.MkdirTemp("", "purser-sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "template.db")
+	if err := migrate("sqlite:" + path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func migrate(target string) error {
+	d, err := db.Open(context.Background(), target)
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// template is a migrated database of a cluster.
+type template struct {
+	cluster url.URL
+	name    string
+}
+
+// postgres returns this process's template, on a cluster that it starts if there
+// is none.
+var postgres = sync.OnceValues(func() (*template, error) {
+	target := os.Getenv(Env)
+	if target == "" {
+		c, err := Start(false)
+		if err != nil {
+			return nil, err
+		}
+		target = c.URL // ends with this process
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, err
+	}
+	t := &template{*u, newName()}
+	if err := t.admin("CREATE DATABASE " + t.name); err != nil {
+		return nil, err
+	}
+	return t, migrate(t.url(t.name))
+})
+
+// url returns the URL of a database of the cluster.
+func (t *template) url(name string) string {
+	u := t.cluster
+	u.Path = "/" + name
+	return u.String()
+}
+
+// admin runs one statement on the cluster's own database.
+func (t *template) admin(text string) (err error) {
+	d, err := sql.Open("pgx", t.cluster.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	_, err = d.Exec(text)
+	return err
+}
+
+func newName() string { return "t_" + strings.ToLower(rand.Text()) }

@@ -1,10 +1,11 @@
 // Command pg runs a command with a PostgreSQL of its own, so that the test
-// processes of one run share it:
+// processes of one run share it, and exits as the command does:
 //
 //	go run ./internal/db/dbtest/pg -- go test ./...
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,19 +26,29 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage: pg -- COMMAND [ARG …]")
 		return 2
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	c, err := dbtest.Start(false)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pg:", err)
 		return 2
 	}
-	defer c.Stop()
-	signal.Ignore(syscall.SIGINT) // it reaches the command too, whose end ends us
-	cmd := exec.Command(args[0], args[1:]...)
+	code := follow(ctx, c.URL, args)
+	if err := c.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "pg:", err)
+		return 2
+	}
+	return code
+}
+
+// follow runs the command to its end and returns its exit code.
+func follow(ctx context.Context, url string, args []string) int {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), dbtest.Env+"="+c.URL)
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	cmd.Env = append(os.Environ(), dbtest.Env+"="+url)
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode()
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, "pg:", err)

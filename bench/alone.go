@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/ledger"
+)
+
+// aloneSpec is one measurement of the ledger without HTTP.
+type aloneSpec struct {
+	URL      string        `json:"url"`
+	Grants   []grant       `json:"grants"`
+	Callers  int           `json:"callers"`
+	Warmup   time.Duration `json:"warmup"`
+	Duration time.Duration `json:"duration"`
+}
+
+// ledger measures the ledger alone on each engine, in turn.
+func (b *bench) ledger(ctx context.Context) error {
+	sizes := []float64{0}
+	if b.rows > 0 {
+		sizes = append(sizes, b.rows)
+	}
+	type store struct {
+		*database
+		engine string
+		rows   float64
+	}
+	var stores []store
+	for _, engine := range b.engines {
+		if engine != "sqlite" && engine != "postgres" {
+			continue
+		}
+		for _, rows := range sizes {
+			d, err := b.create(ctx, engine, rows, ledgerOnly(b.connections))
+			if err != nil {
+				return err
+			}
+			stores = append(stores, store{d, engine, rows})
+		}
+	}
+	for round := range b.rounds {
+		for _, callers := range b.callers {
+			for _, s := range stores {
+				r, err := measureAlone(ctx, aloneSpec{URL: s.url, Grants: s.grants, Callers: callers, Warmup: b.warmup, Duration: b.duration})
+				if err != nil {
+					return err
+				}
+				r.Engine, r.Rows, r.Callers, r.Round = s.engine, s.rows, callers, round+1
+				b.report.Ledger = append(b.report.Ledger, r)
+			}
+		}
+	}
+	b.report.printLedger(os.Stdout)
+	return nil
+}
+
+func measureAlone(ctx context.Context, s aloneSpec) (ledgerSample, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return ledgerSample{}, err
+	}
+	in, err := json.Marshal(s)
+	if err != nil {
+		return ledgerSample{}, err
+	}
+	cmd := exec.CommandContext(ctx, self, "ledger")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return ledgerSample{}, fmt.Errorf("the ledger alone: %w", err)
+	}
+	var r ledgerSample
+	return r, json.Unmarshal(out, &r)
+}
+
+// ledgerAlone is the role that drives a ledger.Writer: an aloneSpec on standard
+// input, a ledgerSample on standard output.
+func ledgerAlone([]string) (err error) {
+	var s aloneSpec
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	d, err := db.Open(ctx, s.URL)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	node := id.New(id.Node, time.Now())
+	if _, err := ledger.Join(ctx, d, node, 5*time.Minute, d.Now); err != nil {
+		return err
+	}
+	w := ledger.New(d, d.Now)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Run(ctx) }()
+	r, err := s.drive(ctx, w, node)
+	cancel()
+	if err := errors.Join(err, <-stopped); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// drive lets every caller hold and settle, call after call.
+func (s aloneSpec) drive(ctx context.Context, w *ledger.Writer, node string) (ledgerSample, error) {
+	from := time.Now().Add(s.Warmup)
+	until := from.Add(s.Duration)
+	latencies, errs, all := make([][]int64, s.Callers), make([]error, s.Callers), make([]int64, s.Callers)
+	var wg sync.WaitGroup
+	for i := range s.Callers {
+		rng := rand.New(rand.NewPCG(uint64(i), uint64(from.UnixNano())))
+		wg.Go(func() {
+			for errs[i] == nil {
+				start := time.Now()
+				if start.After(until) {
+					return
+				}
+				errs[i] = holdAndSettle(ctx, w, node, s.Grants[rng.IntN(len(s.Grants))], uuid(rng))
+				all[i]++
+				if end := time.Now(); end.After(from) && end.Before(until) {
+					latencies[i] = append(latencies[i], end.Sub(start).Microseconds())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var list []int64
+	var calls int64
+	for i := range latencies {
+		list = append(list, latencies[i]...)
+		calls += all[i]
+	}
+	self := child{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}
+	rss, _ := self.memory()
+	return ledgerSample{
+		PerSecond: float64(len(list)) / s.Duration.Seconds(), P50US: percentile(list, 50), P99US: percentile(list, 99),
+		CPUUS: float64(ownCPU().Microseconds()) / float64(max(calls, 1)), RSSKiB: rss,
+	}, errors.Join(errs...)
+}
+
+// storedAnswer is about what a compressed answer takes.
+var storedAnswer = []byte(strings.Repeat("compressed", 45))
+
+// holdAndSettle is the money of one call.
+func holdAndSettle(ctx context.Context, w *ledger.Writer, node string, g grant, key string) error {
+	request := id.New(id.Request, time.Now())
+	call := ledger.Call{
+		ConnectionID: g.Connection, AccountID: g.Account, AppID: g.App, Key: key, RequestID: request, Fingerprint: "5f" + key + "12345",
+		Feature: feature, Bucket: feature, Model: model, Terms: pastTerms, HoldMC: pastHoldMC,
+	}
+	held, err := w.Do(ctx, ledger.Hold{Call: call, NodeID: node, Claim: request})
+	if err != nil {
+		return err
+	}
+	_, err = w.Do(ctx, ledger.Settle{
+		Call: call, Attempt: held.Attempt, Settlement: ledger.Settled,
+		Charge: ledger.Amounts{ProviderCostMC: pastCostMC, SvcFeeMC: pastFeeMC, DevMarginMC: pastMarginMC, UserChargeMC: pastChargeMC},
+		Usage:  ledger.Usage{JSON: pastUsage, InputTokens: promptTokens, OutputTokens: completionTokens},
+		Answer: &ledger.Answer{Encoding: "s2", Body: storedAnswer},
+	})
+	return err
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Everything that is measured runs in a process of its own, so that garbage
+// collectors and schedulers do not mix, and memory and CPU time can be told apart.
+
+// roles are what this binary can be when it starts itself again.
+var roles = map[string]func(args []string) error{
+	"upstream": upstream, "floor": floor, "null": null, "load": load, "ledger": ledgerAlone,
+}
+
+// serveRole serves h on a free port, says where on standard output, and ends when
+// the parent does, which closes standard input.
+func serveRole(h http.Handler) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ready http://%s\n", l.Addr())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	return (&http.Server{Handler: h}).Serve(l)
+}
+
+// A child is a running process under measurement.
+type child struct {
+	name string
+	url  string
+	cmd  *exec.Cmd
+	log  string // the file of its standard error
+	stop func() error
+}
+
+// startRole runs this binary as a server role, and waits until it listens.
+func startRole(dir, role string, args ...string) (*child, error) {
+	c, err := newChild(dir, role, "", append([]string{role}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := c.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	c.stop = stdin.Close
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s did not start: see %s", role, c.log), c.close())
+	}
+	c.url = strings.TrimSpace(strings.TrimPrefix(line, "ready "))
+	return c, nil
+}
+
+// newChild prepares a process; an empty binary is this one. Its standard error
+// goes to a file named after it.
+func newChild(dir, name, binary string, args ...string) (*child, error) {
+	if binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		binary = self
+	}
+	c := &child{name: name, log: filepath.Join(dir, name+".log")}
+	log, err := os.Create(c.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process gets a descriptor of its own
+	c.cmd = exec.Command(binary, args...)
+	c.cmd.Stderr, err = os.OpenFile(c.log, os.O_APPEND|os.O_WRONLY, 0o644)
+	return c, err
+}
+
+// close ends the process in good order, and by force after ten seconds.
+func (c *child) close() error {
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
+	err := c.stop()
+	select {
+	case werr := <-done:
+		return errors.Join(err, werr)
+	case <-time.After(10 * time.Second):
+		return errors.Join(err, c.cmd.Process.Kill(), fmt.Errorf("%s did not stop by itself", c.name), <-done)
+	}
+}
+
+func (c *child) interrupt() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
+
+// waitForHTTP returns when url answers anything at all.
+func waitForHTTP(ctx context.Context, url string) error {
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			return resp.Body.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w", url, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// memory returns what is resident now and what was at most since resetPeak, in
+// KiB; zeros where there is no /proc.
+func (c *child) memory() (rss, peak int64) {
+	text, err := os.ReadFile(c.proc("status"))
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		number, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch name {
+		case "VmRSS":
+			rss = number
+		case "VmHWM":
+			peak = number
+		}
+	}
+	return rss, peak
+}
+
+// resetPeak starts VmHWM again from what is resident now.
+func (c *child) resetPeak() {
+	// Where that is not possible the peak is the process's whole life: still true.
+	_ = os.WriteFile(c.proc("clear_refs"), []byte("5"), 0)
+}
+
+// cpu returns the processor time that the process has used.
+func (c *child) cpu() time.Duration {
+	text, err := os.ReadFile(c.proc("stat"))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest) // from state, the third field, on
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * (time.Second / 100) // USER_HZ is 100 on Linux
+}
+
+func (c *child) proc(file string) string {
+	return fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, file)
+}

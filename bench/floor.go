@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// proxyTransport is the upstream client of the floor: enough idle connections
+// that none is ever dialled twice, and no transparent compression.
+func proxyTransport() *http.Transport {
+	return &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute, DisableCompression: true}
+}
+
+// floor is the role that no billing gateway built on net/http gets under: a bare
+// reverse proxy. It reads the request body whole before it forwards; without that
+// a ReverseProxy truncates some streams, and its figures would not be of whole
+// answers. ReverseProxy flushes text/event-stream at once by itself.
+func floor(args []string) error { return serveProxy(args, newFloor) }
+
+// null is the role of a hand-written proxy without billing: what is left of
+// Purser when nothing is parsed, held or stored. It shows what HTTP alone costs
+// in Purser's place; it is not part of a default run.
+func null(args []string) error { return serveProxy(args, newNull) }
+
+func serveProxy(args []string, proxy func(*url.URL) http.Handler) error {
+	if len(args) != 1 {
+		return errors.New("needs the upstream's URL")
+	}
+	target, err := url.Parse(args[0])
+	if err != nil {
+		return err
+	}
+	return serveRole(proxy(target))
+}
+
+func newFloor(target *url.URL) http.Handler {
+	proxy := &httputil.ReverseProxy{
+		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:  proxyTransport(),
+		BufferPool: &buffers{sync.Pool{New: func() any { return make([]byte, 32<<10) }}},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+type buffers struct{ sync.Pool }
+
+func (b *buffers) Get() []byte  { return b.Pool.Get().([]byte) }
+func (b *buffers) Put(p []byte) { b.Pool.Put(p) } //nolint:staticcheck // the interface has slices
+
+func newNull(target *url.URL) http.Handler {
+	transport := proxyTransport()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		to := *target
+		to.Path = r.URL.Path
+		out := (&http.Request{
+			Method: http.MethodPost, URL: &to, Host: target.Host,
+			Header:        http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer sk-bench"}},
+			Body:          io.NopCloser(bytes.NewReader(body)),
+			ContentLength: int64(len(body)),
+		}).WithContext(r.Context())
+		resp, err := transport.RoundTrip(out)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		relay(w, resp)
+	})
+}
+
+// relay hands an answer on as it arrives. A cut answer aborts the client's
+// connection, so that it is counted as truncated.
+func relay(w http.ResponseWriter, resp *http.Response) {
+	w.Header()["Content-Type"] = resp.Header["Content-Type"]
+	if l, ok := resp.Header["Content-Length"]; ok {
+		w.Header()["Content-Length"] = l
+	}
+	w.WriteHeader(resp.StatusCode)
+	out := http.NewResponseController(w)
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			w.Write(buf[:n])
+			if resp.ContentLength < 0 {
+				out.Flush()
+			}
+		}
+		if err == io.EOF {
+			return
+		} else if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

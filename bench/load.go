@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// spec is one measurement: who is asked what, by how many, for how long.
+type spec struct {
+	URL      string        `json:"url"`
+	Tokens   []string      `json:"tokens"` // one access token a connection
+	Clients  int           `json:"clients"`
+	Stream   bool          `json:"stream"`
+	Billed   bool          `json:"billed"` // every answer must carry its charge
+	Warmup   time.Duration `json:"warmup"`
+	Duration time.Duration `json:"duration"`
+}
+
+// result is what one measurement found. Times are microseconds. Only calls that
+// ended inside the measured time count in the figures; Answered, and the errors,
+// are of the whole run, warm-up included.
+type result struct {
+	Calls       int64   `json:"calls"`
+	PerSecond   float64 `json:"calls_per_s"`
+	P50US       int64   `json:"p50_us"`
+	P99US       int64   `json:"p99_us"`
+	FirstP50US  int64   `json:"first_byte_p50_us"`
+	Answered    int64   `json:"answered"`
+	Failed      int64   `json:"failed"`    // no answer, or not 200
+	Truncated   int64   `json:"truncated"` // the answer ended before its end
+	Wrong       int64   `json:"wrong"`     // complete, but not what the upstream said
+	FirstFault  string  `json:"first_fault,omitempty"`
+	GeneratorUS float64 `json:"generator_cpu_us_per_call"`
+}
+
+func (r result) faults() int64 { return r.Failed + r.Truncated + r.Wrong }
+
+// measure runs the load generator in a fresh process.
+func measure(ctx context.Context, s spec) (result, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return result{}, err
+	}
+	in, err := json.Marshal(s)
+	if err != nil {
+		return result{}, err
+	}
+	cmd := exec.CommandContext(ctx, self, "load")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return result{}, fmt.Errorf("load generator: %w", err)
+	}
+	var r result
+	return r, json.Unmarshal(out, &r)
+}
+
+// load is the role of the load generator: a spec on standard input, a result on
+// standard output.
+func load([]string) error {
+	debug.SetGCPercent(400) // its garbage is not what is measured
+	var s spec
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
+		return err
+	}
+	r, err := s.run()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func (s spec) run() (result, error) {
+	target, err := url.Parse(s.URL + "/v1/ai/" + model)
+	if err != nil {
+		return result{}, err
+	}
+	from := time.Now().Add(s.Warmup)
+	until := from.Add(s.Duration)
+	clients := make([]*client, s.Clients)
+	var wg sync.WaitGroup
+	for i := range clients {
+		c := &client{spec: s, url: target, rng: rand.New(rand.NewPCG(uint64(i), uint64(from.UnixNano()))), transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1}}
+		clients[i] = c
+		wg.Go(func() { c.work(from, until) })
+	}
+	wg.Wait()
+	return s.sum(clients), nil
+}
+
+func (s spec) sum(clients []*client) result {
+	var r result
+	var all, first []int64
+	for _, c := range clients {
+		all, first = append(all, c.latencies...), append(first, c.firsts...)
+		r.Answered += c.answered
+		r.Failed += c.failed
+		r.Truncated += c.truncated
+		r.Wrong += c.wrong
+		if r.FirstFault == "" {
+			r.FirstFault = c.fault
+		}
+	}
+	r.Calls = int64(len(all))
+	r.PerSecond = float64(r.Calls) / s.Duration.Seconds()
+	r.P50US, r.P99US, r.FirstP50US = percentile(all, 50), percentile(all, 99), percentile(first, 50)
+	if r.Answered > 0 {
+		r.GeneratorUS = float64(ownCPU().Microseconds()) / float64(r.Answered)
+	}
+	return r
+}
+
+// percentile sorts list and returns its p-th percentile; 0 of nothing.
+func percentile(list []int64, p int) int64 {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[(len(list)-1)*p/100]
+}
+
+// A client makes one call after another over one kept-alive connection.
+type client struct {
+	spec
+	url       *url.URL
+	rng       *rand.Rand
+	transport *http.Transport
+	answer    []byte
+	first     time.Time // first byte of the current answer
+
+	latencies, firsts                  []int64
+	answered, failed, truncated, wrong int64
+	fault                              string
+}
+
+func (c *client) work(from, until time.Time) {
+	for n := 0; ; n++ {
+		start := time.Now()
+		if start.After(until) {
+			return
+		}
+		err := c.call(n)
+		end := time.Now()
+		if err != nil {
+			c.note(err)
+			continue
+		}
+		c.answered++
+		if end.After(from) && end.Before(until) {
+			c.latencies = append(c.latencies, end.Sub(start).Microseconds())
+			c.firsts = append(c.firsts, c.first.Sub(start).Microseconds())
+		}
+	}
+}
+
+// The ways in which a call can go wrong once it is answered.
+var (
+	errTruncated = errors.New("truncated")
+	errWrong     = errors.New("wrong answer")
+)
+
+func (c *client) note(err error) {
+	switch {
+	case errors.Is(err, errTruncated):
+		c.truncated++
+	case errors.Is(err, errWrong):
+		c.wrong++
+	default:
+		c.failed++
+	}
+	if c.fault == "" {
+		c.fault = err.Error()
+	}
+	time.Sleep(10 * time.Millisecond) // a broken gateway is not to be hammered
+}
+
+// call makes one call and checks its answer.
+func (c *client) call(n int) error {
+	body := c.prompt()
+	req := &http.Request{
+		Method: http.MethodPost, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{
+			"Authorization":   {"Bearer " + c.Tokens[c.rng.IntN(len(c.Tokens))]},
+			"Content-Type":    {"application/json"},
+			"Idempotency-Key": {uuid(c.rng)},
+			"X-Svc-Feature":   {feature},
+		},
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := c.read(resp.Body); err != nil {
+		return fmt.Errorf("%w: %w after %d bytes", errTruncated, err, len(c.answer))
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d: %.200s", resp.StatusCode, c.answer)
+	}
+	if c.Stream {
+		return c.checkStream()
+	}
+	return c.checkWhole(n)
+}
+
+// read keeps the whole answer and notes when its first byte came.
+func (c *client) read(body io.Reader) error {
+	c.answer, c.first = c.answer[:0], time.Time{}
+	for {
+		if len(c.answer) == cap(c.answer) {
+			c.answer = slices.Grow(c.answer, 16<<10)
+		}
+		n, err := body.Read(c.answer[len(c.answer):cap(c.answer)])
+		c.answer = c.answer[:len(c.answer)+n]
+		if n > 0 && c.first.IsZero() {
+			c.first = time.Now()
+		}
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *client) checkWhole(n int) error {
+	a := bytes.TrimSpace(c.answer)
+	switch {
+	case !bytes.HasSuffix(a, []byte("}")):
+		return fmt.Errorf("%w: ends with %.80q", errTruncated, a[max(0, len(a)-80):])
+	case !bytes.Contains(a, []byte(wholeText)), !bytes.Contains(a, []byte(`"usage":`)),
+		c.Billed && !bytes.Contains(a, []byte(`"user_charge_mc":`)),
+		n%64 == 0 && !json.Valid(a): // the rest is cheap enough for every answer
+		return fmt.Errorf("%w: %.300q", errWrong, a)
+	}
+	return nil
+}
+
+func (c *client) checkStream() error {
+	a := c.answer
+	switch n := bytes.Count(a, []byte(`"delta":{`)); {
+	case !bytes.HasSuffix(a, []byte("data: [DONE]\n\n")), n < deltaChunks:
+		return fmt.Errorf("%w: %d of %d chunks, ends with %.80q", errTruncated, n, deltaChunks, a[max(0, len(a)-80):])
+	case n > deltaChunks,
+		c.Billed && (!bytes.Contains(a, []byte(`"svc_final":`)) || !bytes.Contains(a, []byte(`"settled"`))):
+		return fmt.Errorf("%w: %d of %d chunks, ends with %.600q", errWrong, n, deltaChunks, a[max(0, len(a)-600):])
+	}
+	return nil
+}
+
+// prompt writes a body with a system message and about 300 bytes of the user's
+// own text, which no two calls share.
+func (c *client) prompt() []byte {
+	b := make([]byte, 0, 1024)
+	b = append(b, `{"messages":[{"role":"system","content":"You are the assistant inside a mail client. Sum up what the user has to do today, in three sentences, most urgent first. Do not invent anything."},{"role":"user","content":"`...)
+	from := len(b)
+	for len(b) < from+300 {
+		b = append(append(b, words[c.rng.IntN(len(words))]...), ' ')
+	}
+	b = append(b, `"}],"max_tokens":200`...)
+	if c.Stream {
+		b = append(b, `,"stream":true`...)
+	}
+	return append(b, '}')
+}
+
+var words = strings.Fields(`the supplier asked whether a second pallet may arrive on Friday instead of Wednesday because their lorry is
+in repair and nobody else drives our route before then please answer by noon legal returned the contract with one changed clause on
+page four about notice periods which looks harmless but should be read by someone who remembers last year lunch moved to one o'clock
+invoice 4711 is still open although we reminded them twice can we talk about numbers for March budget review slides attached thanks`)
+
+// uuid returns a random UUID, version 4.
+func uuid(rng *rand.Rand) string {
+	hi, lo := rng.Uint64()&^0xf000|0x4000, rng.Uint64()&^(3<<62)|1<<63
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xffff, lo>>48, lo&(1<<48-1))
+}

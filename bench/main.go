@@ -1,0 +1,137 @@
+// Bench measures what durable billing costs: Purser against a bare reverse proxy
+// in front of the same fake provider, in the same run. See docs/performance.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What every call asks for.
+const (
+	model   = "gpt-5.4-mini"
+	feature = "mail-digest"
+)
+
+// options are the flags of a run.
+type options struct {
+	duration    time.Duration
+	warmup      time.Duration
+	rounds      int
+	clients     []int
+	engines     []string
+	cells       []string
+	callers     []int
+	connections int
+	rows        float64 // millions
+	parts       string
+	dir         string
+	jsonFile    string
+	profiles    string
+}
+
+func main() {
+	if len(os.Args) > 1 {
+		if role, ok := roles[os.Args[1]]; ok {
+			exit(role(os.Args[2:]))
+		}
+	}
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		exit(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exit(run(ctx, o))
+}
+
+func exit(err error) {
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	} else if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	var clients, callers, engines, cells string
+	var quick bool
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprint(f.Output(), "Measures Purser against a bare reverse proxy in front of the same fake provider.\nExample: go run ./bench --clients 64 --rounds 3 --json figures.json\n\n")
+		f.PrintDefaults()
+	}
+	f.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of one cell")
+	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it that does not count")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table shows medians")
+	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
+	f.StringVar(&engines, "engines", "sqlite,postgres", "what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
+	f.StringVar(&cells, "cells", "plain,stream", "whole answers, streamed answers")
+	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
+	f.StringVar(&o.parts, "parts", "http,ledger", "what is measured: http, ledger")
+	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
+	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
+	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
+	f.StringVar(&o.dir, "dir", "", "folder for databases and logs, on the disk to be measured (default: a temporary one, removed afterwards)")
+	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
+	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if quick {
+		clients, callers, o.rounds, o.duration = "64", "64", 1, time.Second
+	}
+	o.engines, o.cells = strings.Split(engines, ","), strings.Split(cells, ",")
+	var err1, err2 error
+	o.clients, err1 = numbers("--clients", clients)
+	o.callers, err2 = numbers("--callers", callers)
+	return o, errors.Join(err1, err2, o.check())
+}
+
+func (o options) check() error {
+	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.rows < 0 {
+		return errors.New("--rounds, --duration and --connections must be positive")
+	}
+	for _, e := range o.engines {
+		if e != "sqlite" && e != "postgres" && e != "null" && e != "floor" {
+			return fmt.Errorf("--engines: %q is none of sqlite, postgres, null, floor", e)
+		}
+	}
+	for _, c := range o.cells {
+		if c != "plain" && c != "stream" {
+			return fmt.Errorf("--cells: %q is neither plain nor stream", c)
+		}
+	}
+	for p := range strings.SplitSeq(o.parts, ",") {
+		if p != "http" && p != "ledger" {
+			return fmt.Errorf("--parts: %q is neither http nor ledger", p)
+		}
+	}
+	return nil
+}
+
+func numbers(name, list string) ([]int, error) {
+	var out []int
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%s: %q is not a positive number", name, word)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// startPurser builds Purser, gives it a database of the engine with a past of
+// rows million rows, and starts it in front of the upstream.
+func (b *bench) startPurser(ctx context.Context, engine string, rows float64) (*target, error) {
+	if err := b.build(ctx); err != nil {
+		return nil, err
+	}
+	d, err := b.create(ctx, engine, rows, everything(b.connections))
+	if err != nil {
+		return nil, err
+	}
+	t := &target{billed: true, database: d}
+	for _, g := range d.grants {
+		t.tokens = append(t.tokens, g.Token)
+	}
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	name := "purser " + title(engine, rows)
+	file := strings.ReplaceAll(name, " ", "-")
+	config, err := b.config(file, listen, d.url)
+	if err != nil {
+		return nil, err
+	}
+	if t.child, err = newChild(b.dir, file, b.purser, "serve", "--config", config); err != nil {
+		return nil, err
+	}
+	t.name, t.url, t.stop = name, "http://"+listen, t.interrupt
+	if b.profiles != "" {
+		if t.profile, err = freeAddress(); err != nil {
+			return nil, err
+		}
+		t.cmd.Env = append(os.Environ(), profileEnv+"="+t.profile)
+	}
+	if err := t.cmd.Start(); err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, t.close)
+	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := waitForHTTP(ready, t.url+"/v1/models"); err != nil {
+		return nil, fmt.Errorf("purser did not start, see %s: %w", t.log, err)
+	}
+	return t, nil
+}
+
+// config writes the file that purser serve is started with. JSON is YAML too.
+func (b *bench) config(name, listen, database string) (string, error) {
+	origin := "http://" + listen
+	text, err := json.MarshalIndent(map[string]any{
+		"database":     database,
+		"listen":       listen,
+		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
+		"providers": map[string]any{"openai": map[string]any{"base_url": b.upstream.url + "/v1", "key": "sk-bench-1"}},
+	}, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(b.dir, name+".yaml")
+	return file, os.WriteFile(file, text, 0o600)
+}
+
+// build compiles Purser once. For profiles it is compiled with one more file,
+// which listens for them: the product itself has no such door.
+func (b *bench) build(ctx context.Context) error {
+	if b.purser != "" {
+		return nil
+	}
+	args := []string{"build", "-o", filepath.Join(b.dir, "purser")}
+	if b.profiles != "" {
+		overlay, err := b.overlay(ctx)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "purser/cmd/purser")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	b.purser = filepath.Join(b.dir, "purser")
+	return nil
+}
+
+const profileEnv = "BENCH_PROFILE_ADDRESS"
+
+const profileSource = `package main
+
+import (
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+)
+
+func init() { go http.ListenAndServe(os.Getenv("` + profileEnv + `"), nil) }
+`
+
+// overlay writes the additional file and the list that puts it into cmd/purser.
+func (b *bench) overlay(ctx context.Context) (string, error) {
+	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+		return "", err
+	}
+	folder, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "purser/cmd/purser").Output()
+	if err != nil {
+		return "", err
+	}
+	source, list := filepath.Join(b.dir, "profile.go"), filepath.Join(b.dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(strings.TrimSpace(string(folder)), "bench_profile.go"): source}})
+	if err != nil {
+		return "", err
+	}
+	return list, errors.Join(os.WriteFile(source, []byte(profileSource), 0o644), os.WriteFile(list, text, 0o644))
+}
+
+// record takes a CPU profile of the measured time, if one is wanted. The returned
+// function waits for it.
+func (t *target) record(ctx context.Context, folder, file string, warmup, duration time.Duration) func() error {
+	if t.profile == "" {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() {
+		time.Sleep(warmup)
+		done <- download(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.profile, max(1, int(duration.Seconds()))), filepath.Join(folder, file))
+	}()
+	return func() error { return <-done }
+}
+
+func download(ctx context.Context, from, file string) (err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	return errors.Join(err, out.Close())
+}
+
+// freeAddress is a port that nobody had a moment ago: Purser is told where to
+// listen, because its own address stands in its configuration.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"purser/internal/id"
+)
+
+// The generator writes a past: spend rows of the bench's own connections, so that
+// tables and indexes have the size, the shape and the random keys of a ledger that
+// has run for long. Balances and counters agree with it; hashes are filler, so the
+// chain is not to be verified.
+
+// One generated call, in micro-cents.
+const (
+	pastCostMC   = 15_000
+	pastFeeMC    = 750
+	pastMarginMC = 1_500
+	pastChargeMC = pastCostMC + pastFeeMC + pastMarginMC
+	pastHoldMC   = 42_000
+)
+
+// pastTerms and pastUsage are as long as those of a real row.
+const (
+	pastTerms = `{"input_mc_per_mtok":40000000,"cached_mc_per_mtok":10000000,"output_mc_per_mtok":160000000,"fee_ppm":50000,"margin_ppm":100000,"input_tokens":124,"max_tokens":200}`
+	pastUsage = `{"input":118,"cached":0,"cache_write":0,"output":61,"reasoning":0}`
+)
+
+// generator is what differs between the engines.
+type generator struct {
+	driver, source string
+	before, after  []string
+	key            string // a random key, as an expression
+	number         string // a format of i in n digits: %[1]d, %[2]s
+	indexes        string // name and definition of the ledger's own indexes
+}
+
+func generatorOf(target string) generator {
+	if path, ok := strings.CutPrefix(target, "sqlite:"); ok {
+		return generator{
+			driver: "sqlite", source: path,
+			before:  []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
+			after:   []string{"ANALYZE"},
+			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
+			number:  `printf('%%0%[1]dd', %[2]s)`,
+			indexes: `SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
+		}
+	}
+	return generator{
+		driver: "pgx", source: target,
+		before:  []string{"SET synchronous_commit = off", "SET maintenance_work_mem = '512MB'"},
+		after:   []string{"VACUUM (ANALYZE) ledger", "CHECKPOINT"},
+		key:     `gen_random_uuid()::text`,
+		number:  `lpad((%[2]s)::text, %[1]d, '0')`,
+		indexes: `SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
+	}
+}
+
+// fill writes about *count spend rows and puts the exact number there. Indexes are
+// dropped first and built again at the end, which is many times faster.
+func fill(ctx context.Context, target string, grants []grant, count *int64) (err error) {
+	g := generatorOf(target)
+	pool, err := sql.Open(g.driver, g.source)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pool.Close()) }()
+	conn, err := pool.Conn(ctx) // settings belong to one connection
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	each := *count / int64(len(grants))
+	*count = each * int64(len(grants))
+	indexes, err := pairs(ctx, conn, g.indexes)
+	if err != nil {
+		return err
+	}
+	for _, i := range indexes {
+		g.before = append(g.before, "DROP INDEX "+i[0])
+		g.after = append([]string{i[1]}, g.after...)
+	}
+	if err := execAll(ctx, conn, g.before); err != nil {
+		return err
+	}
+	if err := g.insert(ctx, conn, grants, *count); err != nil {
+		return err
+	}
+	return execAll(ctx, conn, append([]string{
+		fmt.Sprintf(`UPDATE balances SET seq = seq + %d, reserved_mc = reserved_mc - %d`, each, each*pastChargeMC),
+		fmt.Sprintf(`UPDATE connections SET consumed_mc = consumed_mc + %d`, each*pastChargeMC),
+	}, g.after...))
+}
+
+// insert writes the rows in steps, with progress on standard error.
+func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, count int64) error {
+	text := g.statement(grants)
+	const step = 250_000
+	start := time.Now()
+	for from := int64(0); from < count; from += step {
+		if _, err := conn.ExecContext(ctx, text, from, min(from+step, count)); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "\rfilling the ledger: %d of %d rows, %.0f s ", min(from+step, count), count, time.Since(start).Seconds())
+	}
+	fmt.Fprintln(os.Stderr)
+	return nil
+}
+
+// statement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n; ids rise
+// with i and lie a month back, before everything that the run will write.
+func (g generator) statement(grants []grant) string {
+	n := len(grants)
+	var list []string
+	for i, a := range grants {
+		list = append(list, fmt.Sprintf("(%d, '%s', '%s', '%s')", i, a.Account, a.App, a.Connection))
+	}
+	past := time.Now().AddDate(0, -1, 0)
+	prefix := ledgerPrefix(past)
+	digits := func(width int, value string) string { return fmt.Sprintf(g.number, width, value) }
+	return fmt.Sprintf(`WITH RECURSIVE
+	who(k, account_id, app_id, connection_id) AS (VALUES %s),
+	n(i) AS (SELECT CAST($1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2)
+INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model, key, fingerprint, paid_by, settlement, terms, usage,
+	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
+	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
+SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s', %s, %s, 'wallet', 'settled', '%s', '%s',
+	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
+	0, %d, 0, %d, %d + i * 1000, %s
+FROM n JOIN who ON k = i %% %d`,
+		strings.Join(list, ","),
+		prefix, digits(len(id.New(id.Ledger, past))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key, digits(43, "i"), pastTerms, pastUsage,
+		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, int64(allocationMC), pastChargeMC, n,
+		-pastChargeMC, pastChargeMC, past.UnixMicro(), digits(43, "i"), n)
+}
+
+// rowsOfGrant is how many rows an account has before it spends: top-up, connect.
+const rowsOfGrant = 2
+
+// ledgerPrefix is the part of a ledger id that depends on its time alone.
+func ledgerPrefix(at time.Time) string { return id.New(id.Ledger, at)[:len(id.Ledger)+9] }
+
+func pairs(ctx context.Context, conn *sql.Conn, text string) (list [][2]string, err error) {
+	rows, err := conn.QueryContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var p [2]string
+		if err := rows.Scan(&p[0], &p[1]); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, rows.Err()
+}
+
+func execAll(ctx context.Context, conn *sql.Conn, list []string) error {
+	for _, text := range list {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"purser/internal/db/dbtest"
+)
+
+// A target is one gateway under measurement.
+type target struct {
+	*child
+	tokens   []string
+	billed   bool
+	database *database // nil unless it is Purser
+	profile  string    // address of its profiles, if wanted
+}
+
+// bench is a run: the processes it started, and what it found.
+type bench struct {
+	options
+	report    report
+	closers   []func() error
+	upstream  *child
+	floor     *target
+	targets   []*target
+	purser    string // the built binary
+	databases int
+	cluster   *dbtest.Cluster // nil until somebody needs it
+}
+
+func run(ctx context.Context, o options) (err error) {
+	b := &bench{options: o}
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if b.report.Run, err = describe(o, b.dir); err != nil {
+		return err
+	}
+	fmt.Println(b.report.Run)
+	if strings.Contains(o.parts, "http") {
+		if err := b.http(ctx); err != nil {
+			return err
+		}
+	}
+	if strings.Contains(o.parts, "ledger") {
+		if err := b.ledger(ctx); err != nil {
+			return err
+		}
+	}
+	if o.jsonFile != "" {
+		if err := b.report.write(o.jsonFile); err != nil {
+			return err
+		}
+	}
+	return b.report.verdict()
+}
+
+// prepare makes the folder of the run.
+func (b *bench) prepare() (err error) {
+	if b.dir != "" {
+		if b.dir, err = filepath.Abs(b.dir); err != nil {
+			return err
+		}
+		return os.MkdirAll(b.dir, 0o755)
+	}
+	if b.dir, err = os.MkdirTemp("", "purser-bench-"); err != nil {
+		return err
+	}
+	b.closers = append(b.closers, func() error { return os.RemoveAll(b.dir) })
+	return os.Chmod(b.dir, 0o755) // PostgreSQL runs as a user of its own
+}
+
+// close ends what was started, the last first.
+func (b *bench) close() error {
+	var errs []error
+	for _, f := range slices.Backward(b.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// http measures the gateways: in each round of each cell every gateway right
+// after the floor, so that a slow moment of the machine hits both.
+func (b *bench) http(ctx context.Context) error {
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	for _, cell := range b.cells {
+		for _, clients := range b.clients {
+			for round := range b.rounds {
+				for _, t := range b.targets {
+					base, err := b.sample(ctx, b.floor, nil, cell, clients, round)
+					if err != nil {
+						return err
+					}
+					if _, err := b.sample(ctx, t, base, cell, clients, round); err != nil {
+						return err
+					}
+				}
+			}
+			b.report.printCell(os.Stdout, cell, clients)
+		}
+	}
+	for _, t := range b.targets {
+		if t.database != nil {
+			b.report.Audits = append(b.report.Audits, t.database.audit(ctx, t.name, b.report.answered(t.name)))
+		}
+	}
+	b.report.printAudits(os.Stdout)
+	return nil
+}
+
+// start starts the upstream, the floor and every gateway.
+func (b *bench) start(ctx context.Context) error {
+	up, err := b.role("upstream")
+	if err != nil {
+		return err
+	}
+	b.upstream = up
+	tokens := []string{"none"}
+	c, err := b.role("floor", up.url)
+	if err != nil {
+		return err
+	}
+	b.floor = &target{child: c, tokens: tokens}
+	for _, e := range b.engines {
+		switch e {
+		case "null", "floor":
+			c, err := b.role(e, up.url)
+			if err != nil {
+				return err
+			}
+			c.name = map[string]string{"null": "no billing", "floor": "floor again"}[e]
+			b.targets = append(b.targets, &target{child: c, tokens: tokens})
+		default:
+			sizes := []float64{0}
+			if b.rows > 0 {
+				sizes = append(sizes, b.rows)
+			}
+			for _, rows := range sizes {
+				t, err := b.startPurser(ctx, e, rows)
+				if err != nil {
+					return err
+				}
+				b.targets = append(b.targets, t)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) role(role string, args ...string) (*child, error) {
+	c, err := startRole(b.dir, role, args...)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, c.close)
+	return c, nil
+}
+
+// sample measures t once, and compares it with what the floor just did.
+func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell string, clients, round int) (*sample, error) {
+	t.resetPeak()
+	before := t.cpu()
+	wait := t.record(ctx, b.profiles, fmt.Sprintf("%s-%s-%d.pprof", strings.ReplaceAll(t.name, " ", "-"), cell, clients), b.warmup, b.duration)
+	r, err := measure(ctx, spec{URL: t.url, Tokens: t.tokens, Clients: clients, Stream: cell == "stream", Billed: t.billed, Warmup: b.warmup, Duration: b.duration})
+	if err := errors.Join(err, wait()); err != nil {
+		return nil, fmt.Errorf("%s, %s, %d clients: %w", t.name, cell, clients, err)
+	}
+	s := sample{Gateway: t.name, Cell: cell, Clients: clients, Round: round + 1, result: r}
+	if r.Answered > 0 {
+		s.CPUUS = float64((t.cpu() - before).Microseconds()) / float64(r.Answered)
+	}
+	s.RSSKiB, s.PeakKiB = t.memory()
+	if floor != nil && floor.Calls > 0 {
+		s.OfFloor = r.PerSecond / floor.PerSecond
+		s.P99OfFloor = float64(r.P99US) / float64(floor.P99US)
+		s.AddedP50US = r.P50US - floor.P50US
+	}
+	b.report.Samples = append(b.report.Samples, s)
+	return &s, nil
+}
+
+// about is what a run's figures depend on.
+type about struct {
+	Started     time.Time `json:"started"`
+	CPUs        int       `json:"cpus"`
+	Go          string    `json:"go"`
+	System      string    `json:"system"`
+	FsyncPerS   float64   `json:"fsync_per_s"`
+	Duration    string    `json:"duration"`
+	Rounds      int       `json:"rounds"`
+	Connections int       `json:"connections"`
+	Rows        float64   `json:"million_rows"`
+}
+
+func (a about) String() string {
+	return fmt.Sprintf("%d CPUs, %s, %s; disk %.0f durable 4 KiB appends/s; %d × %s a cell, %d connections",
+		a.CPUs, a.System, a.Go, a.FsyncPerS, a.Rounds, a.Duration, a.Connections)
+}
+
+func describe(o options, dir string) (about, error) {
+	fsync, err := fsyncRate(dir)
+	return about{
+		Started: time.Now().UTC().Truncate(time.Second), CPUs: runtime.GOMAXPROCS(0), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		FsyncPerS: fsync, Duration: o.duration.String(), Rounds: o.rounds, Connections: o.connections, Rows: o.rows,
+	}, err
+}
+
+// fsyncRate says how many small appends a second the disk makes durable: the
+// scale for everything that is committed, and a warning of a disk in memory.
+func fsyncRate(dir string) (float64, error) {
+	f, err := os.Create(filepath.Join(dir, "fsync"))
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	const n = 300
+	page, start := make([]byte, 4096), time.Now()
+	for range n {
+		if _, err := f.Write(page); err != nil {
+			return 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+	}
+	return n / time.Since(start).Seconds(), nil
+}
+
+// ownCPU is the processor time that this process has used.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/features"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/oauth"
+	"purser/internal/web"
+)
+
+// A grant is one connection that calls are made on.
+type grant struct {
+	Account    string `json:"account"`
+	App        string `json:"app"`
+	Connection string `json:"connection"`
+	Token      string `json:"token"`
+}
+
+// allocationMC is lent to each connection: more than a run can spend.
+const allocationMC = 1_000_000 * money.Dollar
+
+// A database is a store that the bench has filled for a gateway or a ledger.
+type database struct {
+	url    string
+	grants []grant
+	spends int64 // spend rows before the run
+}
+
+// title names an engine and its size in tables.
+func title(engine string, rows float64) string {
+	if rows > 0 {
+		return fmt.Sprintf("%s %gM rows", engine, rows)
+	}
+	return engine
+}
+
+// create makes an empty database of the engine, seeds it with grants by seed, and
+// fills its ledger with rows million rows.
+func (b *bench) create(ctx context.Context, engine string, rows float64, seed func(context.Context, *db.DB, *ledger.Writer) ([]grant, error)) (*database, error) {
+	target, err := b.fresh(ctx, engine)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{url: target}
+	if d.grants, err = seedWith(ctx, target, seed); err != nil {
+		return nil, fmt.Errorf("set up %s: %w", engine, err)
+	}
+	if d.spends = int64(rows * 1e6); d.spends > 0 {
+		if err := fill(ctx, target, d.grants, &d.spends); err != nil {
+			return nil, fmt.Errorf("fill the ledger on %s: %w", engine, err)
+		}
+	}
+	return d, nil
+}
+
+// fresh returns the URL of an empty database.
+func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
+	b.databases++
+	name := "bench" + strconv.Itoa(b.databases)
+	if engine == "sqlite" {
+		return "sqlite:" + filepath.Join(b.dir, name, "purser.db"), nil
+	}
+	if b.cluster == nil {
+		c, err := dbtest.Start(true)
+		if err != nil {
+			return "", err
+		}
+		b.cluster = c
+		b.closers = append(b.closers, c.Stop)
+	}
+	pool, err := sql.Open("pgx", b.cluster.URL)
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	if _, err := pool.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", err
+	}
+	u, err := url.Parse(b.cluster.URL)
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}
+
+// seedWith opens the database as Purser would, and runs seed with its writer.
+func seedWith(ctx context.Context, target string, seed func(context.Context, *db.DB, *ledger.Writer) ([]grant, error)) (list []grant, err error) {
+	d, err := db.Open(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return seed(ctx, d, ledger.New(d, d.Now))
+}
+
+// fund gives an account its money and lends it to the app.
+func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, Sandbox: true, AmountMC: 2 * allocationMC, Reason: "bench"}); err != nil {
+			return err
+		}
+		_, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC})
+		return err
+	})
+}
+
+// ledgerOnly seeds n connections without people, apps or tokens: the ledger alone
+// does not look at them.
+func ledgerOnly(n int) func(context.Context, *db.DB, *ledger.Writer) ([]grant, error) {
+	return func(ctx context.Context, d *db.DB, w *ledger.Writer) ([]grant, error) {
+		list := make([]grant, n)
+		for i := range list {
+			now := time.Now()
+			list[i] = grant{Account: id.New(id.Account, now), App: id.New(id.App, now), Connection: id.New(id.Connection, now)}
+			if err := fund(ctx, d, w, list[i]); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	}
+}
+
+// testAccountsPerDeveloper is the most that the contract allows (spec §8).
+const testAccountsPerDeveloper = 25
+
+// everything seeds n connections with what stands around them: developers, their
+// sandbox apps on the live provider with one feature, a test account each, and
+// access tokens that outlive the run.
+func everything(n int) func(context.Context, *db.DB, *ledger.Writer) ([]grant, error) {
+	return func(ctx context.Context, d *db.DB, w *ledger.Writer) ([]grant, error) {
+		var list []grant
+		var app apps.App
+		var developer accounts.Account
+		people := accounts.NewStore(d, d.Now)
+		for i := range n {
+			if i%testAccountsPerDeveloper == 0 {
+				var err error
+				if developer, app, err = publish(ctx, d, people, i/testAccountsPerDeveloper); err != nil {
+					return nil, err
+				}
+			}
+			g, err := connect(ctx, d, w, people, developer, app, i)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, g)
+		}
+		return list, nil
+	}
+}
+
+// publish makes a developer and their app.
+func publish(ctx context.Context, d *db.DB, people *accounts.Store, i int) (developer accounts.Account, app apps.App, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		developer, err = people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("developer%d@example.com", i), Developer: true})
+		if err != nil {
+			return err
+		}
+		app, _, err = apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Bench", RedirectURIs: []string{"https://app.example.com/callback"}, Tier: "sandbox", ProviderMode: "live"})
+		return err
+	})
+	if err != nil {
+		return developer, app, err
+	}
+	text := func(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
+	_, err = features.NewStore(d, d.Now, nil).Create(ctx, app.ID, features.Change{
+		Slug: text(feature), DisplayName: text("Mail digest"), Description: text("What your mail asks of you today."),
+	})
+	return developer, app, err
+}
+
+// connect makes a test account with money, its connection, and a token for it.
+func connect(ctx context.Context, d *db.DB, w *ledger.Writer, people *accounts.Store, developer accounts.Account, app apps.App, i int) (grant, error) {
+	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
+	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		a, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("tester%d@example.com", i), Sandbox: true, OwnerID: developer.ID})
+		g.Account = a.ID
+		return err
+	})
+	if err != nil {
+		return g, err
+	}
+	if err := fund(ctx, d, w, g); err != nil {
+		return g, err
+	}
+	tokens := &oauth.Store{DB: d, Ledger: w, Now: d.Now}
+	return g, d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		t, err := tokens.Issue(ctx, tx, g.Connection, g.App, "")
+		if err != nil {
+			return err
+		}
+		g.Token = t.AccessToken
+		_, err = tx.ExecContext(ctx, `UPDATE oauth_tokens SET expires_us = $2 WHERE hash = $1`, id.Hash(g.Token), d.Now().AddDate(0, 0, 1).UnixMicro())
+		return err
+	})
+}
+
+// audit compares the calls that clients saw through with the ledger's rows, beside
+// the running server.
+func (d *database) audit(ctx context.Context, gateway string, answered int64) audit {
+	a := audit{Gateway: gateway, Answered: answered}
+	err := func() error {
+		store, err := db.OpenReadOnly(ctx, d.url)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		if err := store.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&a.SpendRows); err != nil {
+			return err
+		}
+		a.SpendRows -= d.spends
+		return store.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE state = 'open'`).Scan(&a.OpenHolds)
+	}()
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}

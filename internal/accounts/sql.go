@@ -1,0 +1,101 @@
+package accounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"purser/internal/db"
+)
+
+const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), created_us`
+
+func (a *Account) fields() []any {
+	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.CreatedUS}
+}
+
+// GetAccount reads an account inside or outside of a transaction; the error wraps
+// sql.ErrNoRows when there is none.
+func GetAccount(ctx context.Context, q db.Queryer, accountID string) (a Account, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM accounts WHERE id = $1`, accountID).Scan(a.fields()...)
+	if err != nil {
+		return Account{}, fmt.Errorf("accounts: get: %w", err)
+	}
+	return a, nil
+}
+
+func lockAccount(ctx context.Context, tx *db.Tx, accountID string) (a Account, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT `+columns+` FROM accounts WHERE id = $1`+tx.Engine.ForUpdate(), accountID).Scan(a.fields()...)
+	return a, err
+}
+
+func byEmail(ctx context.Context, q db.Queryer, email string) (a Account, passwordHash string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+`, password_hash FROM accounts WHERE email = $1`, email).Scan(append(a.fields(), &passwordHash)...)
+	return a, passwordHash, err
+}
+
+func countOwned(ctx context.Context, q db.Queryer, ownerID string) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts WHERE owner_id = $1`, ownerID).Scan(&n)
+	return n, err
+}
+
+func ownedBy(ctx context.Context, q db.Queryer, ownerID string) (list []Account, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE owner_id = $1 ORDER BY id`, ownerID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var a Account
+		if err := rows.Scan(a.fields()...); err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, rows.Err()
+}
+
+func insert(ctx context.Context, tx *db.Tx, a Account, passwordHash string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, a.CreatedUS)
+	return err
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func findSession(ctx context.Context, q db.Queryer, tokenHash string, nowUS int64) (data []byte, err error) {
+	err = q.QueryRowContext(ctx, `SELECT data FROM sessions WHERE token_hash = $1 AND expires_us > $2`, tokenHash, nowUS).Scan(&data)
+	return data, err
+}
+
+func saveSession(ctx context.Context, d *db.DB, tokenHash string, data []byte, expiresUS int64) error {
+	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, $3)
+		ON CONFLICT (token_hash) DO UPDATE SET data = excluded.data, expires_us = excluded.expires_us`, tokenHash, data, expiresUS)
+	return err
+}
+
+// extendSession moves the end of a session that still exists, if that gains at
+// least slackUS: not every page view is worth a write.
+func extendSession(ctx context.Context, d *db.DB, tokenHash string, expiresUS, slackUS int64) error {
+	_, err := d.ExecContext(ctx, `UPDATE sessions SET expires_us = $2 WHERE token_hash = $1 AND expires_us <= $3`, tokenHash, expiresUS, expiresUS-slackUS)
+	return err
+}
+
+func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE token_hash = $1`, tokenHash)
+	return err
+}
+
+func deleteEndedSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
+	res, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE expires_us <= $1`, nowUS)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}

@@ -1,0 +1,168 @@
+package accounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/web"
+)
+
+// A Store reads and writes accounts.
+type Store struct {
+	db       *db.DB
+	now      func() time.Time
+	failures *web.Limiter // failed sign-ins by address and e-mail
+}
+
+// NewStore returns a Store on d. Failed sign-ins are throttled to 10 a minute by
+// address and e-mail (decisions, Beyond the contract).
+func NewStore(d *db.DB, now func() time.Time) *Store {
+	return &Store{db: d, now: now, failures: web.NewLimiter(time.Minute/10, 10, now)}
+}
+
+// New is what Create needs.
+type New struct {
+	Email     string
+	Password  string // "" = nobody can sign in as it
+	Sandbox   bool   // a test account of OwnerID
+	Developer bool
+	Operator  bool
+	OwnerID   string
+}
+
+// Create adds an account in the caller's transaction. A taken or malformed e-mail,
+// a weak password and a 26th test account are 400 invalid_request.
+func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
+	email, err := NormalEmail(n.Email)
+	if err != nil {
+		return Account{}, err
+	}
+	if n.Password != "" {
+		if err := checkPassword(n.Password); err != nil {
+			return Account{}, err
+		}
+	}
+	if n.Sandbox != (n.OwnerID != "") {
+		return Account{}, apierr.InvalidRequest.Errorf("owner_id: every test account has an owner, and no other account has one")
+	}
+	if n.Sandbox {
+		if err := roomForTestAccount(ctx, tx, n.OwnerID); err != nil {
+			return Account{}, err
+		}
+	}
+	hash, err := hashPassword(ctx, n.Password)
+	if err != nil {
+		return Account{}, err
+	}
+	now := s.now()
+	a := Account{
+		ID: id.New(id.Account, now), Email: email, Sandbox: n.Sandbox, Developer: n.Developer,
+		Operator: n.Operator, OwnerID: n.OwnerID, CreatedUS: now.UnixMicro(),
+	}
+	err = insert(ctx, tx, a, hash)
+	if db.IsDuplicate(err) {
+		return Account{}, apierr.InvalidRequest.Errorf("email: another account has this address")
+	} else if err != nil {
+		return Account{}, fmt.Errorf("accounts: create: %w", err)
+	}
+	return a, nil
+}
+
+// roomForTestAccount locks the developer's row, so that of two that arrive
+// together only one is the 25th.
+func roomForTestAccount(ctx context.Context, tx *db.Tx, ownerID string) error {
+	owner, err := lockAccount(ctx, tx, ownerID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !owner.Developer {
+		return apierr.InvalidRequest.Errorf("owner_id: must be a developer's account")
+	} else if err != nil {
+		return fmt.Errorf("accounts: owner: %w", err)
+	}
+	n, err := countOwned(ctx, tx, ownerID)
+	if err != nil {
+		return fmt.Errorf("accounts: test accounts: %w", err)
+	}
+	if n >= MaxTestAccounts {
+		return apierr.InvalidRequest.Errorf("a developer has at most %d test accounts", MaxTestAccounts)
+	}
+	return nil
+}
+
+// Get returns an account; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, accountID string) (Account, error) {
+	return GetAccount(ctx, s.db, accountID)
+}
+
+// ByEmail returns the account of an address in any spelling; the error wraps
+// sql.ErrNoRows when there is none.
+func (s *Store) ByEmail(ctx context.Context, email string) (Account, error) {
+	email, err := NormalEmail(email)
+	if err != nil {
+		return Account{}, fmt.Errorf("accounts: by e-mail: %w", sql.ErrNoRows)
+	}
+	a, _, err := byEmail(ctx, s.db, email)
+	if err != nil {
+		return Account{}, fmt.Errorf("accounts: by e-mail: %w", err)
+	}
+	return a, nil
+}
+
+// TestAccounts returns the test accounts of a developer, oldest first.
+func (s *Store) TestAccounts(ctx context.Context, developerID string) ([]Account, error) {
+	list, err := ownedBy(ctx, s.db, developerID)
+	if err != nil {
+		return nil, fmt.Errorf("accounts: test accounts: %w", err)
+	}
+	return list, nil
+}
+
+// SignIn returns the account that the e-mail and password belong to. An unknown
+// address and a wrong password get the same 401 in the same time. After ten
+// failures in a minute from one address for one e-mail it is 429 rate_limited,
+// for unknown e-mails too. The address is the client's, without a port.
+func (s *Store) SignIn(ctx context.Context, address, email, password string) (Account, error) {
+	var a Account
+	var hash string
+	normal, err := NormalEmail(email)
+	if err == nil {
+		a, hash, err = byEmail(ctx, s.db, normal)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return Account{}, fmt.Errorf("accounts: sign in: %w", err)
+		}
+	}
+	if err := takeSlot(ctx); err != nil {
+		return Account{}, err
+	}
+	defer func() { <-slots }()
+	// Asked while holding the slot: a burst sent at once cannot slip by before
+	// its failures are counted.
+	key := id.Hash(address + " " + normal)
+	if wait, ok := s.failures.Peek(key); !ok {
+		e := apierr.RateLimited.Errorf("Too many attempts failed. Wait a moment, then try again.")
+		e.RetryAfter = wait
+		return Account{}, e
+	}
+	ok, err := matches(password, hash)
+	if err != nil {
+		return Account{}, err
+	}
+	if !ok {
+		s.failures.Allow(key)
+		return Account{}, apierr.Unauthorized.Errorf("That e-mail and password do not belong together.")
+	}
+	return a, nil
+}
+
+// Purge deletes sessions that have ended and returns how many.
+func (s *Store) Purge(ctx context.Context) (int64, error) {
+	n, err := deleteEndedSessions(ctx, s.db, s.now().UnixMicro())
+	if err != nil {
+		return 0, fmt.Errorf("accounts: purge sessions: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,147 @@
+package apps
+
+import (
+	"context"
+	"crypto/subtle"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/web"
+)
+
+// A Store reads and writes apps, and tells their servers apart.
+type Store struct {
+	db         *db.DB
+	now        func() time.Time
+	dev        bool
+	management *web.Limiter // by client_id
+	token      *web.Limiter // by client_id, at the token endpoint
+	failures   *web.Limiter // wrong credentials, by client_id and address
+}
+
+// NewStore returns a Store on d. With dev, apps may register loopback http
+// addresses. The rates are those of decisions, Beyond the contract.
+func NewStore(d *db.DB, now func() time.Time, dev bool) *Store {
+	return &Store{
+		db: d, now: now, dev: dev,
+		management: web.NewLimiter(time.Second/100, 500, now),
+		token:      web.NewLimiter(time.Second/20, 100, now),
+		failures:   web.NewLimiter(time.Minute/10, 10, now),
+	}
+}
+
+// Create adds an app in the caller's transaction and returns it with its client
+// secret, which is stored as a hash only and never shown again. What an app must
+// not be is 400 invalid_request.
+func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, error) {
+	if err := n.check(s.dev); err != nil {
+		return App{}, "", err
+	}
+	now := s.now()
+	a := App{
+		ID: id.New(id.App, now), OwnerID: n.OwnerID, Name: n.Name, ClientID: id.New(id.Client, now),
+		RedirectURIs: n.RedirectURIs, AllowedModels: n.AllowedModels, DefaultMaxTokens: n.DefaultMaxTokens,
+		Tier: n.Tier, ProviderMode: n.ProviderMode, DevMargin: n.DevMargin, CreatedUS: now.UnixMicro(),
+	}
+	secret := id.Secret()
+	if err := insert(ctx, tx, a, id.Hash(secret)); err != nil {
+		return App{}, "", fmt.Errorf("apps: create: %w", err)
+	}
+	return a, secret, nil
+}
+
+// SetRedirectURIs replaces the whole list. A URI that must not be registered is
+// 400 invalid_request; the error wraps sql.ErrNoRows when there is no such app.
+func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string) error {
+	if err := checkRedirectURIs(uris, s.dev); err != nil {
+		return err
+	}
+	if err := updateRedirectURIs(ctx, s.db, appID, uris); err != nil {
+		return fmt.Errorf("apps: redirect URIs: %w", err)
+	}
+	return nil
+}
+
+// Get returns an app; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, appID string) (App, error) {
+	a, _, err := read(ctx, s.db, "id", appID)
+	if err != nil {
+		return App{}, fmt.Errorf("apps: get: %w", err)
+	}
+	return a, nil
+}
+
+// ByClientID returns the app of a client id; the error wraps sql.ErrNoRows when
+// there is none.
+func (s *Store) ByClientID(ctx context.Context, clientID string) (App, error) {
+	a, _, err := read(ctx, s.db, "client_id", clientID)
+	if err != nil {
+		return App{}, fmt.Errorf("apps: by client id: %w", err)
+	}
+	return a, nil
+}
+
+// Authenticate returns the app whose HTTP Basic credentials a management request
+// carries (spec §5). Missing, unknown and wrong ones get one 401, in the same
+// time. Too many requests, and too many failures from one address, are 429
+// rate_limited. A suspended app is returned like any other.
+func (s *Store) Authenticate(ctx context.Context, r *http.Request) (App, error) {
+	return s.authenticate(ctx, r, s.management)
+}
+
+// AuthenticateToken is Authenticate for the token endpoint, which has a lower
+// rate of its own.
+func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, error) {
+	return s.authenticate(ctx, r, s.token)
+}
+
+// nobody is compared with what is sent for an unknown client id, so that the
+// time does not tell.
+var nobody = id.Hash(id.Secret())
+
+func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
+	clientID, secret, err := web.Basic(r)
+	if err != nil {
+		return App{}, err
+	}
+	attempts := id.Hash(clientID + " " + address(r)) // of one length, whatever strangers send
+	if wait, ok := s.failures.Peek(attempts); !ok {
+		return App{}, limited(wait, "too many wrong credentials for this client_id from this address")
+	}
+	a, hash, err := read(ctx, s.db, "client_id", clientID)
+	known := err == nil
+	if errors.Is(err, sql.ErrNoRows) {
+		hash = nobody
+	} else if err != nil {
+		return App{}, fmt.Errorf("apps: authenticate: %w", err)
+	}
+	if same := subtle.ConstantTimeCompare([]byte(id.Hash(secret)), []byte(hash)) == 1; !same || !known {
+		s.failures.Allow(attempts)
+		return App{}, web.BasicRefused()
+	}
+	if wait, ok := rate.Allow(clientID); !ok {
+		return App{}, limited(wait, "too many requests with this client_id")
+	}
+	return a, nil
+}
+
+func limited(wait time.Duration, message string) error {
+	e := apierr.RateLimited.Errorf("%s; see the header Retry-After", message)
+	e.RetryAfter = wait
+	return e
+}
+
+// address is the client's, without its port.
+func address(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr
+}

@@ -1,0 +1,213 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// terms is how a hold and its row say what a call is priced by: the prices and
+// rates as they were at the hold, and the counts that bound it.
+type terms struct {
+	Rates struct {
+		Book  string     `json:"book"`
+		Steps [][5]int64 `json:"mc_per_million"` // above_input, input, cached, cache_write, output
+	} `json:"rates"`
+	Margin int64 `json:"margin_ppm"`
+	Fee    int64 `json:"fee_ppm"`
+	Input  int64 `json:"input_tokens"`
+	Max    int64 `json:"max_tokens"`
+}
+
+// usage is how a row says what a call consumed.
+type usage struct {
+	Input      int64 `json:"input"`
+	Cached     int64 `json:"cached"`
+	CacheWrite int64 `json:"cache_write"`
+	Output     int64 `json:"output"`
+	Reasoning  int64 `json:"reasoning"`
+}
+
+// billing is what the charge of one call is computed from.
+type billing struct {
+	terms
+	usage
+}
+
+// readBilling reads a spend row's terms and usage.
+func readBilling(termsText, usageText string) (*billing, error) {
+	var b billing
+	if err := readTerms(termsText, &b.terms); err != nil {
+		return nil, err
+	}
+	if err := strictly(usageText, &b.usage); err != nil {
+		return nil, fmt.Errorf("usage %q: %w", usageText, err)
+	}
+	if min(b.usage.Input, b.Cached, b.CacheWrite, b.Output, b.Reasoning) < 0 || b.Reasoning > b.Output {
+		return nil, fmt.Errorf("usage %q cannot be", usageText)
+	}
+	return &b, nil
+}
+
+func readTerms(text string, t *terms) error {
+	if err := strictly(text, t); err != nil {
+		return fmt.Errorf("terms %q: %w", text, err)
+	}
+	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max) < 0 {
+		return fmt.Errorf("terms %q cannot be", text)
+	}
+	return nil
+}
+
+// strictly reads JSON in which every member is known: one that is not might be
+// a price or a count that is missing in the sum.
+func strictly(text string, into any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// Rounding of a quotient.
+type rounding int
+
+const (
+	down rounding = iota
+	halfUp
+	up
+)
+
+// million is both the tokens that a price is for, and the parts of a rate.
+var million = big.NewInt(1_000_000)
+
+// divide returns n ÷ million, rounded. n is not negative.
+func divide(n *big.Int, round rounding) *big.Int {
+	quotient, rest := new(big.Int).QuoRem(n, million, new(big.Int))
+	if round == up && rest.Sign() > 0 || round == halfUp && rest.Int64()*2 >= 1_000_000 {
+		quotient.Add(quotient, big.NewInt(1))
+	}
+	return quotient
+}
+
+// share returns rate parts per million of n, rounded.
+func share(n *big.Int, rate int64, round rounding) *big.Int {
+	return divide(new(big.Int).Mul(n, big.NewInt(rate)), round)
+}
+
+// priced returns Σ tokens × price ÷ million, rounded once. It takes pairs.
+func priced(round rounding, pairs ...int64) *big.Int {
+	sum := new(big.Int)
+	for i := 0; i < len(pairs); i += 2 {
+		sum.Add(sum, new(big.Int).Mul(big.NewInt(pairs[i]), big.NewInt(pairs[i+1])))
+	}
+	return divide(sum, round)
+}
+
+// hold is 105 % of the dearest charge that the counts can lead to: all input at
+// its dearest class, a long-context step from its threshold on (decisions, Money).
+func (t *terms) hold() *big.Int {
+	var input, output int64
+	for _, s := range t.Rates.Steps {
+		if s[0] <= t.Input {
+			input, output = max(input, s[1], s[3]), max(output, s[4])
+		}
+	}
+	cost := priced(up, t.Input, input, t.Max, output)
+	dearest := new(big.Int).Add(cost, share(cost, t.Margin, halfUp))
+	dearest.Add(dearest, share(cost, t.Fee, up))
+	return share(dearest, 1_050_000, up)
+}
+
+// cost is what the provider takes: each token class at its price, by the step
+// that all input together reaches.
+func (b *billing) cost(round rounding) *big.Int {
+	all := new(big.Int).Add(big.NewInt(b.usage.Input), new(big.Int).Add(big.NewInt(b.Cached), big.NewInt(b.CacheWrite)))
+	step := b.Rates.Steps[0]
+	for _, s := range b.Rates.Steps[1:] {
+		if all.Cmp(big.NewInt(s[0])) > 0 {
+			step = s
+		}
+	}
+	return priced(round, b.usage.Input, step[1], b.Cached, step[2], b.CacheWrite, step[3], b.Output, step[4])
+}
+
+func differs(name string, got int64, want *big.Int) string {
+	if want.Cmp(big.NewInt(got)) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s is %d, should be %v", name, got, want)
+}
+
+// wrongCost recomputes what the provider takes. Our own count, an estimate, is
+// rounded down in the user's favour.
+func wrongCost(f *fold, r *row) string {
+	if f.unread != nil {
+		return f.unread.Error()
+	}
+	round := up
+	if r.settlement == "estimated" {
+		round = down
+	}
+	return differs("provider_cost_mc", r.cost, f.billing.cost(round))
+}
+
+// wrongShares recomputes margin and fee. The fee is lower only where the charge
+// met what the user had agreed to: for an estimate its hold, else all that was
+// left, so that nothing remains.
+func wrongShares(f *fold, r *row) string {
+	if f.unread != nil {
+		return "" // told by wrongCost
+	}
+	marginRound, feeRound := halfUp, up
+	estimated := r.settlement == "estimated"
+	if estimated {
+		marginRound, feeRound = down, down
+	}
+	cost := big.NewInt(r.cost)
+	if wrong := differs("dev_margin_mc", r.margin, share(cost, f.billing.Margin, marginRound)); wrong != "" {
+		return wrong
+	}
+	if estimated && r.charge > r.hold {
+		return fmt.Sprintf("user_charge_mc is %d, an estimate may be at most its hold, %d", r.charge, r.hold)
+	}
+	fee := share(cost, f.billing.Fee, feeRound)
+	capped := r.remaining == 0 || estimated && r.charge == r.hold
+	if capped && fee.Cmp(big.NewInt(r.fee)) > 0 {
+		return ""
+	}
+	return differs("svc_fee_mc", r.fee, fee)
+}
+
+// wrongHold recomputes the hold of a billed call.
+func wrongHold(f *fold, r *row) string {
+	if f.unread != nil {
+		return "" // told by wrongCost
+	}
+	return differs("hold_amount_mc", r.hold, f.billing.hold())
+}
+
+// wrongHolds recomputes the holds of calls in flight and of failed attempts.
+func wrongHolds(ctx context.Context, a *audit, v *verdict) (err error) {
+	rows, err := a.QueryContext(ctx, `SELECT request_id, connection_id, amount_mc, terms FROM holds`)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var request, connection, text string
+		var amount int64
+		if err := rows.Scan(&request, &connection, &amount, &text); err != nil {
+			return err
+		}
+		v.checked++
+		var t terms
+		if err := readTerms(text, &t); err != nil {
+			v.fail("request=%s connection=%s: %v", request, connection, err)
+		} else if wrong := differs("amount_mc", amount, t.hold()); wrong != "" {
+			v.fail("request=%s connection=%s: %s", request, connection, wrong)
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,291 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	"purser/internal/id"
+)
+
+// check is one invariant, or one side of it. It is made in one of three ways:
+// by a statement, by a rule for each row of the journal, or by code of its own.
+type check struct {
+	id, title string
+
+	// A statement that returns one row for each finding, its columns named as
+	// they are to be read; a statement that counts what was looked at; and one
+	// that counts what is worth a remark but breaks nothing.
+	count, find, aside, asideIs string
+	args, asideArgs             func(now time.Time) []any // of find and aside
+
+	// A rule: which rows it is for, and what breaks it, "" if nothing does.
+	of     func(*row) bool
+	broken func(*fold, *row) string
+
+	look func(context.Context, *audit, *verdict) error
+}
+
+func arguments(of func(time.Time) []any, now time.Time) []any {
+	if of == nil {
+		return nil
+	}
+	return of(now)
+}
+
+// sweep is the time that a running server has to end what has expired.
+const sweep = 10 * time.Second
+
+// answersKept is how long answers are kept for replays (decisions, Idempotency).
+const answersKept = 7 * 24 * time.Hour
+
+func atNow(now time.Time) []any { return []any{now.UnixMicro()} }
+
+func sweptAndNow(now time.Time) []any {
+	return []any{now.Add(-sweep).UnixMicro(), now.UnixMicro()}
+}
+
+const (
+	countAccounts    = `SELECT COUNT(*) FROM balances`
+	countConnections = `SELECT COUNT(*) FROM connections`
+	countOpenHolds   = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
+)
+
+// checks is everything that is verified, in the order of the report. What is
+// about things that do not exist yet (voice, free pools, deliveries, payments)
+// will stand here when they do.
+var checks = []check{
+	{
+		id: "I1", title: "accounts: reserved = Σ (allocation − consumed) of the connections",
+		count: countAccounts,
+		find: `SELECT account_id AS account, SUM(reserved) AS reserved_mc, SUM(unspent) AS connections_mc FROM (
+				SELECT account_id, reserved_mc AS reserved, 0 AS unspent FROM balances
+				UNION ALL SELECT account_id, 0, allocation_mc - consumed_mc FROM connections) AS sides
+			GROUP BY account_id HAVING SUM(reserved) <> SUM(unspent)`,
+	},
+	{
+		id: "I2", title: "accounts: balances are the fold of the journal; what came in = what is there + spent",
+		count: countAccounts,
+		find: `SELECT account_id AS account, SUM(balance) AS balances, SUM(available) AS available_mc, SUM(available_rows) AS available_rows_mc,
+				SUM(reserved) AS reserved_mc, SUM(reserved_rows) AS reserved_rows_mc, SUM(spent) AS spent_mc, SUM(funded) AS funded_mc FROM (
+				SELECT account_id, 1 AS balance, available_mc AS available, 0 AS available_rows, reserved_mc AS reserved, 0 AS reserved_rows, 0 AS spent, 0 AS funded FROM balances
+				UNION ALL SELECT account_id, 0, 0, available_delta_mc, 0, reserved_delta_mc, {spent}, {funded} FROM ledger) AS sides
+			GROUP BY account_id HAVING SUM(balance) <> 1 OR SUM(available) <> SUM(available_rows) OR SUM(reserved) <> SUM(reserved_rows)
+				OR SUM(available) + SUM(reserved) + SUM(spent) <> SUM(funded)`,
+	},
+	{id: "I2", title: "journal: each row moves what its type says", of: every, broken: wrongMovement},
+	{id: "I3", title: "journal: available and reserved are never negative", of: every, broken: negative},
+	{
+		id: "I4", title: "connections: consumed = Σ spend rows, allocation = Σ its movements",
+		count: countConnections,
+		find: `SELECT connection_id AS connection, SUM(connection) AS connections, SUM(consumed) AS consumed_mc, SUM(spent) AS spent_mc, SUM(consumed_rows) AS consumed_rows_mc,
+				SUM(allocation) AS allocation_mc, SUM(allocation_rows) AS allocation_rows_mc FROM (
+				SELECT id AS connection_id, 1 AS connection, consumed_mc AS consumed, 0 AS spent, 0 AS consumed_rows, allocation_mc AS allocation, 0 AS allocation_rows FROM connections
+				UNION ALL SELECT connection_id, 0, 0, {spent}, consumed_delta_mc, 0, allocation_delta_mc FROM ledger WHERE connection_id IS NOT NULL) AS sides
+			GROUP BY connection_id HAVING SUM(connection) <> 1 OR SUM(consumed) <> SUM(spent) OR SUM(consumed) <> SUM(consumed_rows) OR SUM(allocation) <> SUM(allocation_rows)`,
+	},
+	{
+		id: "I5", title: "connections: held = Σ open holds",
+		count: countConnections,
+		find: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
+				SELECT id AS connection_id, held_mc AS held, 0 AS open_mc FROM connections
+				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state = 'open') AS sides
+			GROUP BY connection_id HAVING SUM(held) <> SUM(open_mc)`,
+	},
+	{
+		id: "I6", title: "connections: consumed + held ≤ allocation, none of them negative",
+		count: countConnections,
+		find: `SELECT id AS connection, allocation_mc, consumed_mc, held_mc FROM connections
+			WHERE consumed_mc + held_mc > allocation_mc OR consumed_mc < 0 OR held_mc < 0`,
+	},
+	{id: "I6", title: "journal: consumed ≤ allocation after every row", of: ofConnection, broken: overCap},
+	{id: "I7", title: "journal: the remaining allocation that a spend row tells was there", of: isSpend, broken: wrongRemaining},
+	{
+		id: "I8", title: "connections: revoked ⇔ it says when, and a revoked one keeps only what is held",
+		count: countConnections,
+		find: `SELECT id AS connection, status, revoked_us, allocation_mc, consumed_mc, held_mc FROM connections
+			WHERE status NOT IN ('active', 'frozen', 'revoked') OR (status = 'revoked') <> (revoked_us IS NOT NULL)
+				OR status = 'revoked' AND allocation_mc <> consumed_mc + held_mc`,
+	},
+	{
+		id: "I8", title: "connections: one connect row, and one revoke row ⇔ revoked",
+		count: countConnections,
+		find: `SELECT c.id AS connection, c.status, COALESCE(j.connects, 0) AS connect_rows, COALESCE(j.revokes, 0) AS revoke_rows FROM connections c LEFT JOIN (
+				SELECT connection_id, account_id, app_id, SUM(CASE type WHEN 'connect' THEN 1 ELSE 0 END) AS connects, SUM(CASE type WHEN 'revoke' THEN 1 ELSE 0 END) AS revokes
+				FROM ledger WHERE type IN ('connect', 'revoke') GROUP BY connection_id, account_id, app_id
+			) AS j ON j.connection_id = c.id AND j.account_id = c.account_id AND j.app_id = c.app_id
+			WHERE COALESCE(j.connects, 0) <> 1 OR COALESCE(j.revokes, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END`,
+	},
+	{id: "I8", title: "journal: connect comes first, and after revoke only holds end and refunds return", of: ofConnection, broken: outOfOrder},
+	{
+		id: "I9", title: "connections: at most one that is not revoked for an app and account",
+		count: `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`,
+		find: `SELECT app_id AS app, account_id AS account, COUNT(*) AS live FROM connections WHERE status <> 'revoked'
+			GROUP BY app_id, account_id HAVING COUNT(*) > 1`,
+	},
+	{
+		id: "I10", title: "holds: open or failed, positive, of a connection and its account and app",
+		count: `SELECT COUNT(*) FROM holds`,
+		find: `SELECT h.request_id AS request, h.state, h.attempt, h.amount_mc, h.connection_id AS connection, h.account_id AS account, h.app_id AS app
+			FROM holds h LEFT JOIN connections c ON c.id = h.connection_id
+			WHERE h.state NOT IN ('open', 'failed') OR h.attempt < 1 OR h.amount_mc <= 0 OR h.request_id NOT LIKE 'req\_%' ESCAPE '\'
+				OR c.id IS NULL OR c.account_id <> h.account_id OR c.app_id <> h.app_id`,
+	},
+	{
+		// While no server runs nobody can end a hold, so that is not the data's fault.
+		id: "I11", title: "holds: none is open past its owner's lease while a server runs to end it",
+		count: countOpenHolds,
+		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, h.node_id AS node, n.lease_us FROM holds h LEFT JOIN nodes n ON n.id = h.node_id
+			WHERE h.state = 'open' AND (n.id IS NULL OR n.lease_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1))`,
+		aside: `SELECT COUNT(*) FROM holds h JOIN nodes n ON n.id = h.node_id
+			WHERE h.state = 'open' AND n.lease_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		asideIs: "past their lease wait for a server to start",
+		args:    sweptAndNow, asideArgs: sweptAndNow,
+	},
+	{id: "I12", title: "holds: the amount follows from its terms", look: wrongHolds},
+	{id: "I12", title: "journal: the hold of a spend row follows from its terms", of: isBilled, broken: wrongHold},
+	{id: "I13", title: "journal: user_charge = provider_cost + svc_fee + dev_margin", of: isSpend, broken: wrongSum},
+	{id: "I13", title: "journal: margin and fee follow from the cost, and only the cap lowers a fee", of: isBilled, broken: wrongShares},
+	{id: "I14", title: "journal: provider_cost follows from prices and usage", of: isBilled, broken: wrongCost},
+	{
+		id: "I15", title: "journal: one spend row for a connection and key",
+		count: `SELECT COUNT(*) FROM ledger WHERE key IS NOT NULL`,
+		find:  `SELECT connection_id AS connection, key, COUNT(*) AS entries FROM ledger WHERE key IS NOT NULL GROUP BY connection_id, key HAVING COUNT(*) > 1`,
+	},
+	{id: "I15", title: "journal: a billed call, and no other row, has key, fingerprint and settlement", of: every, broken: wrongNames},
+	{
+		id: "I15", title: "holds: no hold of a request that has its row",
+		count: `SELECT COUNT(*) FROM holds`,
+		find:  `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
+	},
+	{
+		// An answer that is too long is not kept, so a missing one is only told.
+		id: "I16", title: "answers: each has its settled spend row",
+		count: `SELECT COUNT(*) FROM answers`,
+		find: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
+			WHERE l.id IS NULL OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
+		aside: `SELECT COUNT(*) FROM ledger l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
+			WHERE l.id >= $1 AND l.type = 'spend' AND l.status = 'settled' AND a.request_id IS NULL`,
+		asideIs:   "calls of the last 7 days were too long to keep",
+		asideArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-answersKept))} },
+	},
+	{
+		// 400 and 502 may come from a provider, and the key be tried again: then
+		// the row is younger. 500 and 503 promise nothing.
+		id: "I18", title: "refusals: a refused call has no row and no open hold",
+		count: `SELECT COUNT(*) FROM refusals`,
+		find: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
+				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state = 'open'
+			WHERE r.status NOT IN (500, 503) AND (
+				r.status NOT IN (400, 502) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
+				OR l.created_us < r.created_us
+				OR h.created_us < r.created_us AND r.created_us < $1)`,
+		args: func(now time.Time) []any { return []any{now.Add(-sweep).UnixMicro()} },
+	},
+	{
+		id: "I19", title: "journal: in mock mode no charge is above its hold",
+		count: `SELECT COUNT(*) FROM ledger l JOIN apps a ON a.id = l.app_id WHERE a.provider_mode = 'mock' AND l.type = 'spend'`,
+		find: `SELECT l.id AS entry, l.app_id AS app, l.hold_amount_mc, l.user_charge_mc FROM ledger l JOIN apps a ON a.id = l.app_id
+			WHERE a.provider_mode = 'mock' AND l.type = 'spend' AND l.user_charge_mc > l.hold_amount_mc`,
+	},
+	{
+		id: "I20", title: "reversals: each names an earlier settled row of its own kind, and a reason",
+		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
+		find: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
+			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.status <> 'settled' OR o.type <> r.type
+				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
+	},
+	{
+		id: "I20", title: "reversals: never more than the original",
+		count: `SELECT COUNT(DISTINCT reversal_of) FROM ledger WHERE reversal_of IS NOT NULL`,
+		find: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
+				o.amount_mc, s.amount AS reversed_amount_mc FROM (
+				SELECT reversal_of, SUM(user_charge_mc) AS charge, SUM(provider_cost_mc) AS cost, SUM(dev_margin_mc) AS margin, SUM(amount_mc) AS amount
+				FROM ledger WHERE reversal_of IS NOT NULL GROUP BY reversal_of) AS s JOIN ledger o ON o.id = s.reversal_of
+			WHERE s.charge > o.user_charge_mc OR s.cost > o.provider_cost_mc OR s.margin > o.dev_margin_mc OR s.amount > o.amount_mc`,
+	},
+	{id: "I21", title: "journal: seq is dense in each account", of: every, broken: wrongSeq},
+	{id: "I21", title: "journal: each row's hash follows from the row before and its columns", of: every, broken: wrongHash},
+	{
+		id: "I21", title: "accounts: seq and head are those of the newest row",
+		count: countAccounts,
+		find: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
+			WHERE b.head <> COALESCE(l.hash, '') OR b.seq > 0 AND l.hash IS NULL OR EXISTS (SELECT 1 FROM ledger x WHERE x.account_id = b.account_id AND x.seq > b.seq)`,
+	},
+	{id: "I21", title: "schema: triggers refuse to change or delete a row of the journal", look: missingTriggers},
+	{
+		id: "I22", title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
+		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id, day FROM rollups) AS days`,
+		find: `SELECT app_id AS app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc, SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
+			FROM rollups GROUP BY app_id, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) + SUM(dev_margin_mc)`,
+	},
+	{
+		id: "I22", title: "totals: of each connection, day, feature and model = Σ spend rows",
+		count: `SELECT COUNT(*) FROM rollups`,
+		find: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(output) AS output_tokens_off,
+				SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc, SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc FROM (
+				SELECT connection_id, app_id, account_id, day, feature, model, calls, input_tokens AS input, output_tokens AS output,
+					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge FROM rollups
+				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, -1, -({input}), -({output}),
+					-provider_cost_mc, -svc_fee_mc, -dev_margin_mc, -user_charge_mc FROM ledger WHERE type = 'spend' AND status = 'settled'
+				UNION ALL SELECT connection_id, app_id, account_id, {day}, COALESCE(bucket, ''), model, 0, 0, 0,
+					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc FROM ledger WHERE type = 'spend' AND status = 'reversed') AS sides
+			GROUP BY connection_id, app_id, account_id, day, feature, model
+			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0 OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0`,
+	},
+	{
+		id: "I26", title: "holds: no hold of a key that has its row",
+		count: `SELECT COUNT(*) FROM holds`,
+		find: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, h.state, l.id AS entry
+			FROM holds h JOIN ledger l ON l.connection_id = h.connection_id AND l.key = h.key`,
+	},
+	{
+		id: "I27", title: "tokens: at most one usable refresh token in a family",
+		count: `SELECT COUNT(*) FROM oauth_tokens WHERE kind = 'refresh'`,
+		find: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS usable FROM oauth_tokens
+			WHERE kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL AND expires_us > $1 GROUP BY family_id HAVING COUNT(*) > 1`,
+		args: atNow,
+	},
+	{
+		id: "I27", title: "tokens: a revoked family has no live access token",
+		count: `SELECT COUNT(*) FROM oauth_tokens WHERE kind = 'access'`,
+		find: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS live FROM oauth_tokens a
+			WHERE kind = 'access' AND revoked_us IS NULL AND expires_us > $1
+				AND EXISTS (SELECT 1 FROM oauth_tokens r WHERE r.family_id = a.family_id AND r.kind = 'refresh' AND r.revoked_us IS NOT NULL) GROUP BY family_id`,
+		args: atNow,
+	},
+	{
+		id: "I27", title: "tokens: a family belongs to one connection and app",
+		count: `SELECT COUNT(DISTINCT family_id) FROM oauth_tokens`,
+		find: `SELECT family_id AS family, COUNT(DISTINCT connection_id) AS connections, COUNT(DISTINCT app_id) AS apps FROM oauth_tokens
+			GROUP BY family_id HAVING COUNT(DISTINCT connection_id) > 1 OR COUNT(DISTINCT app_id) > 1`,
+	},
+	{
+		id: "I27", title: "codes: what gave tokens is used up, and gave one family",
+		count: `SELECT COUNT(*) FROM oauth_codes`,
+		find: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM oauth_codes WHERE family_id IS NOT NULL
+			GROUP BY family_id HAVING COUNT(*) > 1 OR COUNT(used_us) < COUNT(*)`,
+	},
+	{
+		id: "I28", title: "events: numbered without a gap in each connection, up to its event_seq",
+		count: `SELECT COUNT(*) FROM events WHERE connection_id IS NOT NULL`,
+		find: `SELECT connection_id AS connection, SUM(last) AS event_seq, COUNT(seq) AS events, MIN(seq) AS first_seq, MAX(seq) AS last_seq, COUNT(DISTINCT app_id) AS apps FROM (
+				SELECT id AS connection_id, app_id, event_seq AS last, NULL AS seq FROM connections
+				UNION ALL SELECT connection_id, app_id, 0, seq FROM events WHERE connection_id IS NOT NULL) AS sides
+			GROUP BY connection_id HAVING SUM(last) <> COUNT(seq) OR COUNT(DISTINCT seq) <> COUNT(seq) OR COALESCE(MIN(seq), 1) <> 1
+				OR COALESCE(MAX(seq), 0) <> SUM(last) OR COUNT(DISTINCT app_id) <> 1`,
+	},
+	{
+		id: "I28", title: "events: one for each change of a connection's status",
+		count: countConnections,
+		find: `SELECT c.id AS connection, c.status, COALESCE(e.created, 0) AS created, COALESCE(e.frozen, 0) AS frozen, COALESCE(e.resumed, 0) AS resumed, COALESCE(e.revoked, 0) AS revoked
+			FROM connections c LEFT JOIN (
+				SELECT connection_id, SUM(CASE type WHEN 'connection.created' THEN 1 ELSE 0 END) AS created, SUM(CASE type WHEN 'connection.frozen' THEN 1 ELSE 0 END) AS frozen,
+					SUM(CASE type WHEN 'connection.resumed' THEN 1 ELSE 0 END) AS resumed, SUM(CASE type WHEN 'connection.revoked' THEN 1 ELSE 0 END) AS revoked
+				FROM events WHERE connection_id IS NOT NULL GROUP BY connection_id
+			) AS e ON e.connection_id = c.id
+			WHERE COALESCE(e.created, 0) <> 1 OR COALESCE(e.revoked, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END
+				OR c.status = 'active' AND COALESCE(e.frozen - e.resumed, 0) <> 0 OR c.status = 'frozen' AND COALESCE(e.frozen - e.resumed, 0) <> 1
+				OR c.status = 'revoked' AND COALESCE(e.frozen - e.resumed, 0) NOT IN (0, 1)`,
+	},
+}

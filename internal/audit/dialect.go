@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"purser/internal/db"
+)
+
+// What the two engines say differently, and what the statements say often.
+var (
+	common = []string{
+		"{spent}", `CASE WHEN type = 'spend' AND paid_by = 'wallet' THEN CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END ELSE 0 END`,
+		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN -amount_mc ELSE 0 END ELSE 0 END`,
+	}
+	dialect = map[db.Engine]*strings.Replacer{
+		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{
+			"{day}", `date(created_us / 1000000, 'unixepoch')`,
+			"{input}", `COALESCE(json_extract(usage, '$.input') + json_extract(usage, '$.cached') + json_extract(usage, '$.cache_write'), 0)`,
+			"{output}", `COALESCE(json_extract(usage, '$.output'), 0)`})...),
+		db.Postgres: strings.NewReplacer(slices.Concat(common, []string{
+			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
+			"{input}", `COALESCE((usage::json->>'input')::bigint + (usage::json->>'cached')::bigint + (usage::json->>'cache_write')::bigint, 0)`,
+			"{output}", `COALESCE((usage::json->>'output')::bigint, 0)`})...),
+	}
+)
+
+// missingTriggers reads the catalog: trying would be a write.
+func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
+	refused, verbs := refusedInSQLite, []string{"UPDATE", "DELETE"}
+	if a.Engine == db.Postgres {
+		refused, verbs = refusedInPostgres, append(verbs, "TRUNCATE")
+	}
+	got, err := refused(ctx, a)
+	if err != nil {
+		return err
+	}
+	for _, verb := range verbs {
+		v.checked++
+		if !got[verb] {
+			v.fail("table=ledger: no enabled trigger refuses %s", verb)
+		}
+	}
+	return nil
+}
+
+// refusing is a trigger of SQLite without a condition, for all columns.
+var refusing = regexp.MustCompile(`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?ledger"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
+
+// refusedInSQLite returns the verbs that a trigger on the ledger refuses.
+func refusedInSQLite(ctx context.Context, a *audit) (verbs map[string]bool, err error) {
+	rows, err := a.QueryContext(ctx, `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'ledger'`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	verbs = map[string]bool{}
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		if m := refusing.FindStringSubmatch(text); m != nil {
+			verbs[strings.ToUpper(m[1])] = true
+		}
+	}
+	return verbs, rows.Err()
+}
+
+// Bits of pg_trigger.tgtype.
+const (
+	pgBefore   = 1 << 1
+	pgDelete   = 1 << 3
+	pgUpdate   = 1 << 4
+	pgTruncate = 1 << 5
+)
+
+// refusedInPostgres returns the verbs that an enabled trigger on the ledger,
+// without a condition and for all columns, refuses.
+func refusedInPostgres(ctx context.Context, a *audit) (verbs map[string]bool, err error) {
+	rows, err := a.QueryContext(ctx, `SELECT t.tgtype, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+		WHERE t.tgrelid = 'ledger'::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	verbs = map[string]bool{}
+	for rows.Next() {
+		var kind int64
+		var body string
+		if err := rows.Scan(&kind, &body); err != nil {
+			return nil, err
+		}
+		if kind&pgBefore != 0 && strings.Contains(strings.ToUpper(body), "RAISE") {
+			verbs["DELETE"] = verbs["DELETE"] || kind&pgDelete != 0
+			verbs["UPDATE"] = verbs["UPDATE"] || kind&pgUpdate != 0
+			verbs["TRUNCATE"] = verbs["TRUNCATE"] || kind&pgTruncate != 0
+		}
+	}
+	return verbs, rows.Err()
+}

@@ -1,0 +1,102 @@
+// Package catalog knows the models that Purser offers, what each can do, and
+// what the provider charges for it (spec §2, Model listing entry; spec §4.2;
+// decisions, Money). The facts stand in prices.yaml, the book of prices: dated,
+// with steps for long requests, and checked member by member when loaded.
+package catalog
+
+import (
+	"time"
+)
+
+// A Model is what Purser knows of one model besides its prices.
+type Model struct {
+	ID               string
+	Provider         string // openai, anthropic or google
+	Family           string // how its tokens are counted, see package tokens
+	ContextTokens    int64  // the most input and output that one call may have
+	MaxOutputTokens  int64  // the model's ceiling, the last resort of spec §2, holds 5
+	Vision           bool   // takes images
+	Tools            bool   // takes tools
+	ForcedToolChoice bool   // tool_choice may be required or name a tool
+	Temperature      bool   // temperature is free; otherwise only the default is accepted
+	Reasoning        bool
+	Efforts          []string   // the levels of reasoning_effort it takes; none: the member is refused
+	ToolsEffort      string     // the level that a request with tools must have; "" = any
+	DeprecatedAt     *time.Time // when its end was announced
+	RetiresAt        *time.Time // when it ends
+	Replacement      string     // the model to use instead
+}
+
+// TakesEffort says whether the model takes this level of reasoning_effort.
+func (m Model) TakesEffort(level string) bool {
+	for _, e := range m.Efforts {
+		if e == level {
+			return true
+		}
+	}
+	return false
+}
+
+// A Catalog is a checked book of prices. It never changes.
+type Catalog struct {
+	version string
+	entries []entry
+	byID    map[string]int
+}
+
+// entry is a model with its prices over time.
+type entry struct {
+	model   Model
+	periods []period
+}
+
+// period is a time during which the rates hold: from ≤ now < to.
+type period struct {
+	from, to time.Time // zero = without that end
+	rates    Rates
+}
+
+func (p period) holds(now time.Time) bool {
+	return !now.Before(p.from) && (p.to.IsZero() || now.Before(p.to))
+}
+
+// Version names the book: its date and the start of its hash. It is recorded
+// with every price that was ever used.
+func (c *Catalog) Version() string { return c.version }
+
+// Find returns a model and its rates at this time. A model that has no price
+// now, or is retired, is not found.
+func (c *Catalog) Find(id string, now time.Time) (Model, Rates, bool) {
+	i, ok := c.byID[id]
+	if !ok {
+		return Model{}, Rates{}, false
+	}
+	rates, ok := c.entries[i].at(now)
+	if !ok {
+		return Model{}, Rates{}, false
+	}
+	return c.entries[i].model, rates, true
+}
+
+func (e *entry) at(now time.Time) (Rates, bool) {
+	if e.model.RetiresAt != nil && !now.Before(*e.model.RetiresAt) {
+		return Rates{}, false
+	}
+	for _, p := range e.periods {
+		if p.holds(now) {
+			return p.rates, true
+		}
+	}
+	return Rates{}, false
+}
+
+// Offered lists the models that Find finds at this time, in the book's order.
+func (c *Catalog) Offered(now time.Time) []Listing {
+	list := make([]Listing, 0, len(c.entries))
+	for i := range c.entries {
+		if rates, ok := c.entries[i].at(now); ok {
+			list = append(list, listing(c.entries[i].model, rates))
+		}
+	}
+	return list
+}

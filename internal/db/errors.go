@@ -1,0 +1,90 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// sqlState returns PostgreSQL's code of err, "" if there is none.
+func sqlState(err error) string {
+	if p, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return p.Code
+	}
+	return ""
+}
+
+// sqliteCode returns SQLite's extended code of err, 0 if there is none.
+func sqliteCode(err error) int {
+	if s, ok := errors.AsType[*sqlite.Error](err); ok {
+		return s.Code()
+	}
+	return 0
+}
+
+// IsDuplicate reports whether err is a violated unique key.
+func IsDuplicate(err error) bool {
+	c := sqliteCode(err)
+	return sqlState(err) == "23505" || c == sqlite3.SQLITE_CONSTRAINT_UNIQUE || c == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+}
+
+// IsCheck reports whether err is a violated CHECK: a bug that the database caught.
+func IsCheck(err error) bool {
+	return sqlState(err) == "23514" || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_CHECK
+}
+
+// isConflict reports whether the transaction lost a conflict and may run again.
+func isConflict(err error) bool {
+	s := sqlState(err)
+	return s == "40001" || s == "40P01"
+}
+
+// IsUnavailable reports whether err says that the database is away, full or
+// overloaded: nothing is known to be wrong with what was asked, and trying again
+// later may help. A transaction that ended so may have been committed.
+func IsUnavailable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	if s := sqlState(err); s != "" {
+		return isConflict(err) || unavailableState(s)
+	}
+	if c := sqliteCode(err); c != 0 {
+		switch c & 0xff { // the primary code
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+			return true
+		}
+		return false
+	}
+	return connectionLost(err)
+}
+
+// unavailableState knows the classes 08 (connection), 53 (resources), 57P
+// (shutdown), and a standby, and what took longer than the limits of openPostgres.
+func unavailableState(s string) bool {
+	return strings.HasPrefix(s, "08") || strings.HasPrefix(s, "53") || strings.HasPrefix(s, "57P") ||
+		s == "25006" || s == "25P03" || s == "55P03" || s == "57014"
+}
+
+func connectionLost(err error) bool {
+	for _, known := range []error{driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return strings.Contains(err.Error(), "sql: database is closed") // database/sql does not export it
+}

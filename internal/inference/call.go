@@ -1,0 +1,153 @@
+package inference
+
+import (
+	"context"
+	"sync"
+
+	"purser/internal/ledger"
+)
+
+// maxKept bounds the stream that is kept for replays (decisions, Idempotency).
+const maxKept = 8 << 20
+
+// running is one call on this node, from before its hold until after its
+// settlement. Its leader writes it; whoever sends the same key reads along.
+type running struct {
+	key         ledger.Key
+	fingerprint string
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change, if somebody waits for it
+	sent    []byte        // a stream's frames so far
+	tooLong bool          // sent passed maxKept and was dropped
+	ended   bool
+	err     error  // how it ended, if it was refused or failed
+	result  result // how it ended, if it was billed
+	cut     bool   // a stream that broke before anything billable
+
+	attempt   int64
+	requestID string
+	saved     int   // bytes of sent that are checkpointed
+	saves     int64 // checkpoints made
+}
+
+// result is a billed call: its ledger row, and what the provider said.
+type result struct {
+	entry ledger.Entry
+	body  []byte // the provider's JSON object, or a stream's frames
+	usage []byte // a stream's usage-only frame, the last of body
+}
+
+// registry holds the calls that run on this node, so that copies of a request
+// join without asking the database.
+type registry struct {
+	mu    sync.Mutex
+	calls map[ledger.Key]*running
+}
+
+// enter returns the running call of a key, and whether it is new: then the
+// caller leads it and must leave it.
+func (g *registry) enter(k ledger.Key, fingerprint string) (*running, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c := g.calls[k]; c != nil {
+		return c, false
+	}
+	c := &running{key: k, fingerprint: fingerprint}
+	g.calls[k] = c
+	return c, true
+}
+
+// leave ends a call: who waits learns how it ended, who comes later asks the database.
+func (g *registry) leave(c *running, err error) {
+	g.mu.Lock()
+	delete(g.calls, c.key)
+	g.mu.Unlock()
+	c.mu.Lock()
+	c.ended, c.err = true, err
+	c.wake()
+	c.mu.Unlock()
+}
+
+// streams returns the calls that have something to checkpoint.
+func (g *registry) streams() (list []*running) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.calls {
+		list = append(list, c)
+	}
+	return list
+}
+
+// wake tells the readers that something changed. c.mu is held.
+func (c *running) wake() {
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// push adds frames of a stream for those who read along, and for replays.
+func (c *running) push(frames []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tooLong || len(c.sent)+len(frames) > maxKept {
+		c.tooLong, c.sent = true, nil
+	} else {
+		c.sent = append(c.sent, frames...)
+	}
+	c.wake()
+}
+
+// settled stores how the call ended, before leave announces it.
+func (c *running) settled(r result) {
+	c.mu.Lock()
+	c.result = r
+	c.mu.Unlock()
+}
+
+// view is what a reader sees: the frames from pos on, and whether that is all.
+type view struct {
+	frames []byte
+	ended  bool
+	err    error
+	result result
+	lost   bool // the stream is too long to be read along
+}
+
+// read waits until there is more than pos bytes, or the end.
+func (c *running) read(ctx context.Context, pos int) (view, error) {
+	for {
+		c.mu.Lock()
+		if len(c.sent) > pos || c.ended || c.tooLong {
+			v := view{ended: c.ended, err: c.err, result: c.result, lost: c.tooLong}
+			if pos < len(c.sent) {
+				v.frames = c.sent[pos:len(c.sent):len(c.sent)]
+			}
+			c.mu.Unlock()
+			return v, nil
+		}
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return view{}, ctx.Err()
+		}
+	}
+}
+
+// checkpoint returns what of a stream is not saved yet.
+func (c *running) checkpoint() (ledger.Checkpoint, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.attempt == 0 || c.saved >= len(c.sent) {
+		return ledger.Checkpoint{}, false
+	}
+	p := ledger.Checkpoint{RequestID: c.requestID, Attempt: c.attempt, N: c.saves, Body: c.sent[c.saved:len(c.sent):len(c.sent)]}
+	c.saved, c.saves = len(c.sent), c.saves+1
+	return p, true
+}

@@ -1,0 +1,232 @@
+package inference
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"purser/internal/apierr"
+	"purser/internal/catalog"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/web"
+)
+
+// connection answers GET /v1/connection: a connection's own headroom.
+func (h *Handler) connection(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.Callers.find(r)
+	if err != nil {
+		return err
+	}
+	c, err := ledger.GetConnection(r.Context(), h.DB, who.ConnectionID)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, c.Resource())
+}
+
+// receipt is a call in words and numbers (decisions, Beyond the contract).
+type receipt struct {
+	ID           string          `json:"id"`
+	Object       string          `json:"object"`
+	Status       string          `json:"status"` // settled, estimated, refused, in_flight, failed
+	ConnectionID string          `json:"connection_id"`
+	CreatedAt    string          `json:"created_at"`
+	Model        *string         `json:"model"`
+	Feature      *string         `json:"feature"`
+	Billed       bool            `json:"billed"`
+	Charge       *charge         `json:"charge"`
+	Usage        json.RawMessage `json:"usage"`
+	Lines        []line          `json:"lines"`
+	Error        *refusedAs      `json:"error"`
+	Explanation  string          `json:"explanation"`
+}
+
+type charge struct {
+	HoldAmountMC      money.MC `json:"hold_amount_mc"`
+	HoldAmountDisplay string   `json:"hold_amount_display"`
+	ProviderCostMC    money.MC `json:"provider_cost_mc"`
+	SvcFeeMC          money.MC `json:"svc_fee_mc"`
+	DevMarginMC       money.MC `json:"dev_margin_mc"`
+	UserChargeMC      money.MC `json:"user_charge_mc"`
+	UserChargeDisplay string   `json:"user_charge_display"`
+	RemainingMC       money.MC `json:"allocation_remaining_mc"`
+	RemainingDisplay  string   `json:"allocation_remaining_display"`
+	PaidBy            string   `json:"paid_by"`
+}
+
+// line is one token class of the provider's cost; lines add up to it, but for
+// the one rounding at the end.
+type line struct {
+	Class             string `json:"class"`
+	Tokens            int64  `json:"tokens"`
+	UnitPriceUSDPer1M string `json:"unit_price_usd_per_1m"`
+	CostMC            string `json:"cost_mc"` // exact, may have decimals
+}
+
+type refusedAs struct {
+	Code    string          `json:"code"`
+	Message string          `json:"message"`
+	Status  int             `json:"status"`
+	Details json.RawMessage `json:"details"`
+}
+
+// receipt answers GET /v1/requests/{id}, to the connection itself or to its app.
+func (h *Handler) receipt(w http.ResponseWriter, r *http.Request) error {
+	sees, err := h.viewer(r)
+	if err != nil {
+		return err
+	}
+	requestID := r.PathValue("id")
+	if !strings.HasPrefix(requestID, "req_") {
+		return apierr.NotFound.Errorf("no such request")
+	}
+	out, appID, err := h.findReceipt(r, requestID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !sees(out.ConnectionID, appID) {
+		return apierr.NotFound.Errorf("no such request")
+	} else if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// viewer returns what the request's credential may see.
+func (h *Handler) viewer(r *http.Request) (func(connectionID, appID string) bool, error) {
+	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Basic") {
+		app, err := h.Apps.Authenticate(r.Context(), r)
+		return func(_, appID string) bool { return appID == app.ID }, err
+	}
+	who, err := h.Callers.find(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(connectionID, _ string) bool { return connectionID == who.ConnectionID }, nil
+}
+
+func (h *Handler) findReceipt(r *http.Request, requestID string) (*receipt, string, error) {
+	ctx := r.Context()
+	entry, err := ledger.GetEntry(ctx, h.DB, "led_"+strings.TrimPrefix(requestID, "req_"))
+	if err == nil && entry.Type == ledger.Spend && entry.Status == "settled" {
+		out, err := billed(&entry)
+		return out, entry.AppID, err
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, "", err
+	}
+	hold, err := ledger.HoldOfRequest(ctx, h.DB, requestID)
+	if err == nil {
+		return unbilled(&hold), hold.AppID, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return nil, "", err
+	}
+	refusal, err := ledger.GetRefusal(ctx, h.DB, requestID)
+	if err != nil {
+		return nil, "", err
+	}
+	return refusedReceipt(&refusal), refusal.AppID, nil
+}
+
+func billed(e *ledger.Entry) (*receipt, error) {
+	usage, err := appendUsage(nil, e)
+	if err != nil {
+		return nil, err
+	}
+	out := &receipt{
+		ID: e.RequestID(), Object: "request", Status: string(e.Settlement), ConnectionID: e.ConnectionID, CreatedAt: ledger.Timestamp(e.CreatedUS),
+		Model: &e.Model, Billed: true, Usage: usage,
+		Charge: &charge{
+			HoldAmountMC: e.HoldMC, HoldAmountDisplay: e.HoldMC.Display(), ProviderCostMC: e.ProviderCostMC, SvcFeeMC: e.SvcFeeMC, DevMarginMC: e.DevMarginMC,
+			UserChargeMC: e.UserChargeMC, UserChargeDisplay: e.UserChargeMC.Display(), RemainingMC: e.RemainingMC, RemainingDisplay: e.RemainingMC.Display(), PaidBy: e.PaidBy,
+		},
+	}
+	if e.Feature != "" {
+		out.Feature = &e.Feature
+	}
+	if out.Lines, err = lines(e); err != nil {
+		return nil, err
+	}
+	how := "from the usage that the provider reported"
+	if e.Settlement == ledger.Estimated {
+		how = "from our own count, because the provider reported no usable usage; estimates are rounded down and never above the hold"
+	}
+	out.Explanation = fmt.Sprintf("%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
+		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(), how, e.HoldMC.Display())
+	return out, nil
+}
+
+// lines splits the provider's cost by token class, at the prices of the hold.
+func lines(e *ledger.Entry) ([]line, error) {
+	var t struct {
+		Rates json.RawMessage `json:"rates"`
+	}
+	var u storedUsage
+	if err := errors.Join(json.Unmarshal([]byte(e.Terms), &t), json.Unmarshal([]byte(e.Usage), &u)); err != nil {
+		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
+	}
+	rates, err := catalog.ParseSnapshot(string(t.Rates))
+	if err != nil {
+		return nil, err
+	}
+	p := rates.At(u.Input + u.Cached + u.CacheWrite)
+	var out []line
+	for _, c := range []struct {
+		class string
+		n     int64
+		price money.MC
+	}{{"input", u.Input, p.Input}, {"cached", u.Cached, p.Cached}, {"cache_write", u.CacheWrite, p.CacheWrite}, {"output", u.Output, p.Output}} {
+		if c.n > 0 {
+			out = append(out, line{c.class, c.n, strings.TrimPrefix(c.price.Display(), "$"), exactMC(c.n, int64(c.price))})
+		}
+	}
+	return out, nil
+}
+
+// exactMC writes tokens × price ÷ 1,000,000 with its decimals.
+func exactMC(n, price int64) string {
+	whole, _ := money.MulDiv(n, price, 1_000_000, money.Down) // bounded: both come from a settled row
+	rest := (n % 1_000_000) * (price % 1_000_000) % 1_000_000
+	s := fmt.Sprintf("%d.%06d", whole, rest)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
+}
+
+func unbilled(h *ledger.HoldRow) *receipt {
+	out := &receipt{ID: h.RequestID, Object: "request", Status: "in_flight", ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
+	if h.Feature != "" {
+		out.Feature = &h.Feature
+	}
+	out.Explanation = fmt.Sprintf("The call is running; up to %s is held for it.", h.HoldMC.Display())
+	if h.State == ledger.Failed {
+		out.Status, out.Explanation = "failed", "The provider failed. Nothing was billed; the same Idempotency-Key may try again."
+	}
+	return out
+}
+
+func refusedReceipt(r *ledger.Refusal) *receipt {
+	out := &receipt{
+		ID: r.RequestID, Object: "request", Status: "refused", ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
+		Error:       &refusedAs{r.Code, r.Message, r.Status, json.RawMessage(r.Details)},
+		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.", r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
+	}
+	if r.Model != "" {
+		out.Model = &r.Model
+	}
+	if r.Feature != "" {
+		out.Feature = &r.Feature
+	}
+	return out
+}
+
+func detailsJSON(e *apierr.Error) string {
+	if e.Details == nil {
+		return "{}"
+	}
+	b, err := json.Marshal(e.Details)
+	if err != nil {
+		return "{}"
+	}
+	return string(b)
+}

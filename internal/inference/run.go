@@ -1,0 +1,260 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/ledger"
+	"purser/internal/pricing"
+	"purser/internal/provider"
+	"purser/internal/tokens"
+	"purser/internal/web"
+)
+
+// attempt is one try of a call, led by this request.
+type attempt struct {
+	*plan
+	h       *Handler
+	who     *caller
+	call    ledger.Call
+	number  int64
+	running *running
+	api     provider.Provider
+}
+
+// maxCall bounds a call at the provider, so that no hold is open for ever.
+const maxCall = 10 * time.Minute
+
+// run answers a planned call: it leads it, joins it, or replays it.
+func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *plan, key, print string) error {
+	k := ledger.Key{ConnectionID: who.ConnectionID, Key: key}
+	c, leads := h.calls.enter(k, print)
+	if !leads {
+		if c.fingerprint != print {
+			return apierr.IdempotencyKeyReused.On(who.ConnectionID, "Idempotency-Key %s was used with a different request; use a fresh key", key)
+		}
+		return h.join(w, r, q, c)
+	}
+	var err error
+	defer func() { h.calls.leave(c, err) }()
+	claim := web.RequestID(r.Context())
+	held, err := h.Ledger.Do(r.Context(), ledger.Hold{
+		Call: q.call(who, key, claim, print), NodeID: h.Node.ID, Claim: claim, Limits: q.windows(who), MaxCostMC: q.maxCost,
+	})
+	if err != nil {
+		return err
+	}
+	switch held.Outcome {
+	case ledger.Done:
+		err = h.replay(w, r, q, c, held.Entry.ID)
+		return err
+	case ledger.Running:
+		err = h.follow(w, r, q, k, held)
+		return err
+	}
+	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q)}
+	c.mu.Lock()
+	c.attempt, c.requestID = held.Attempt, held.RequestID
+	c.mu.Unlock()
+	w.Header().Set("X-Request-Id", held.RequestID)
+	q.Request.ID = held.RequestID
+	// From here on the call belongs to nobody's connection: it ends settled or
+	// released whether or not its client is still there.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
+	defer cancel()
+	if q.Stream {
+		err = a.stream(ctx, w)
+	} else {
+		err = a.complete(ctx, w)
+	}
+	return err
+}
+
+// complete runs a call whose answer comes whole.
+func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
+	answer, err := a.api.Complete(ctx, &a.Request)
+	if err != nil {
+		return a.fail(ctx, err)
+	}
+	var text func() string
+	if answer.Usage == nil {
+		text = func() string { return provider.BodyText(answer.Body) }
+	}
+	entry, err := a.settle(ctx, answer.Usage, text, answer.Body)
+	if err != nil {
+		return err
+	}
+	a.running.settled(result{entry: entry, body: answer.Body})
+	return writeAnswer(w, withBlock(answer.Body, &entry))
+}
+
+// stream relays an answer chunk by chunk. When the client goes, it reads on.
+func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
+	up, err := a.api.Stream(ctx, &a.Request)
+	if err != nil {
+		return a.fail(ctx, err)
+	}
+	defer up.Close()
+	out := newSSE(w)
+	var usage *provider.Usage
+	var usageFrame []byte
+	for {
+		chunk, err := up.Next()
+		if err != nil {
+			return a.finish(ctx, out, usage, usageFrame, err)
+		}
+		if len(chunk.Frames) > 0 {
+			out.write(chunk.Frames)
+			a.running.push(chunk.Frames)
+		}
+		if chunk.UsageFrame != nil {
+			usage, usageFrame = chunk.Usage, append([]byte(nil), chunk.UsageFrame...)
+			if !a.route.chat {
+				out.write(usageFrame)
+			}
+		}
+		out.flush()
+	}
+}
+
+// finish settles a stream that ended, well or not, and writes its last events.
+func (a *attempt) finish(ctx context.Context, out *sse, usage *provider.Usage, usageFrame []byte, ended error) error {
+	a.running.mu.Lock()
+	frames, tooLong := a.running.sent, a.running.tooLong
+	a.running.mu.Unlock()
+	cut := !errors.Is(ended, io.EOF)
+	if cut {
+		a.h.Log.WarnContext(ctx, "stream cut by the provider", "request_id", a.call.RequestID, "model", a.model.ID, "error", ended)
+		if usage == nil && provider.Text(frames) == "" {
+			return a.cutBeforeOutput(ctx, out, ended)
+		}
+	}
+	if a.route.chat && a.IncludeUsage && usageFrame != nil {
+		usageFrame = append([]byte(nil), usageFrame...)
+	}
+	body := append(frames[:len(frames):len(frames)], usageFrame...)
+	if tooLong {
+		body = nil
+	}
+	entry, err := a.settle(ctx, usage, func() string { return provider.Text(frames) }, body)
+	if err != nil {
+		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))
+		out.end()
+		return web.Begun(err)
+	}
+	r := result{entry: entry, body: body, usage: usageFrame}
+	a.running.settled(r)
+	tail, err := finale(a.plan, &r)
+	if err != nil {
+		return web.Begun(err)
+	}
+	if cut {
+		out.write(errorFrame(apierr.ProviderError.Errorf("the provider broke off; what was delivered is billed as an estimate")))
+	}
+	out.write(tail)
+	out.end()
+	return nil
+}
+
+// cutBeforeOutput ends a stream that broke before anything billable: not billed.
+func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) error {
+	err := a.fail(ctx, cause)
+	if !out.begun {
+		return err
+	}
+	var e *apierr.Error
+	if !errors.As(err, &e) {
+		e = apierr.Internal.Errorf("internal error")
+	}
+	out.write(errorFrame(e))
+	out.write(done)
+	out.end()
+	return web.Begun(err)
+}
+
+// settle charges what the provider reported, or what we count where it did not,
+// and does not give up while the database is away: the answer is already paid.
+func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, error) {
+	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Answer: keep(body)}
+	if body == nil {
+		c.Answer = nil
+	}
+	var amounts pricing.Amounts
+	var err error
+	if usage != nil && pricing.Usable(*usage, a.MaxTokens, a.model.ContextTokens) {
+		amounts, err = pricing.Charge(a.rates, *usage, a.margin, a.fee)
+	} else {
+		if usage != nil {
+			a.h.Log.ErrorContext(ctx, "absurd usage counts as missing", "request_id", a.call.RequestID, "model", a.model.ID, "usage", fmt.Sprintf("%+v", *usage))
+		}
+		usage = &provider.Usage{Input: a.input, Output: min(int64(tokens.Count(text())), a.MaxTokens)}
+		c.Settlement = ledger.Estimated
+		amounts, err = pricing.Estimated(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
+	}
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	c.Charge = ledger.Amounts(amounts)
+	c.Usage = ledger.Usage{JSON: usageJSON(*usage), InputTokens: usage.Input + usage.Cached + usage.CacheWrite, OutputTokens: usage.Output}
+	return a.h.settle(ctx, c)
+}
+
+// settle commits a settlement, repeating it while the database is away.
+func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, error) {
+	r, err := persist(ctx, func() (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+	switch {
+	case err != nil:
+		h.Log.ErrorContext(ctx, "a paid answer could not be settled", "request_id", c.RequestID, "error", err)
+		return ledger.Entry{}, err
+	case r.Outcome == ledger.Fenced:
+		h.Log.WarnContext(ctx, "a late settlement was fenced", "request_id", c.RequestID, "attempt", c.Attempt)
+		return ledger.Entry{}, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and another one took its place; retry with the same Idempotency-Key")
+	case r.Outcome == ledger.Done: // our own COMMIT, whose answer was lost
+		return ledger.GetEntry(ctx, h.DB, r.Entry.ID)
+	}
+	if r.Shortfall > 0 {
+		h.Log.ErrorContext(ctx, "real cost above hold and remaining; the fee takes the shortfall", "request_id", c.RequestID, "model", c.Model, "shortfall_mc", r.Shortfall)
+	}
+	return r.Entry, nil
+}
+
+// persist repeats f while the database is unavailable, until ctx ends.
+func persist(ctx context.Context, f func() (ledger.Result, error)) (ledger.Result, error) {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		r, err := f()
+		if err == nil || !db.IsUnavailable(err) {
+			return r, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return r, err
+		}
+	}
+}
+
+// fail releases the hold of a call that the provider refused or could not do,
+// and says so: 400 or 502, not billed.
+func (a *attempt) fail(ctx context.Context, cause error) error {
+	release := ledger.Release{Call: a.call, Attempt: a.number}
+	if _, err := persist(ctx, func() (ledger.Result, error) { return a.h.Ledger.Do(context.WithoutCancel(ctx), release) }); err != nil {
+		a.h.Log.ErrorContext(ctx, "a hold could not be released; it ends with this node's lease", "request_id", a.call.RequestID, "error", err)
+	}
+	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.call.RequestID), slog.String("model", a.model.ID), slog.Any("error", cause))
+	var p *provider.Error
+	if errors.As(cause, &p) && p.Kind == provider.Rejected {
+		return apierr.InvalidRequest.On(a.call.ConnectionID, "%s", p.Message).Because(cause)
+	}
+	e := apierr.ProviderError.On(a.call.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key").Because(cause)
+	if p != nil {
+		e.RetryAfter = p.RetryAfter
+	}
+	return e
+}

@@ -1,0 +1,325 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"purser/internal/limits"
+	"purser/internal/money"
+)
+
+// machine drives the bare rules with random commands and checks every invariant
+// of the ledger after each. It keeps no second implementation: the invariants
+// are sums over the rows.
+type machine struct {
+	s      *State
+	now    time.Time
+	n      int
+	calls  []Hold         // every call ever tried
+	number map[Key]int64  // newest attempt of each key
+	seen   map[string]int // how often each rare path was taken
+	b      *bench
+}
+
+// rare are the paths without which a run has proved nothing.
+var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap"}
+
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{now: epoch, number: map[Key]int64{}, seen: seen}
+		m.b = rulesBench()
+		m.s = m.b.state
+		t.Repeat(map[string]func(*rapid.T){
+			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
+			"release": m.release, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "reverse": m.reverse, "time": m.pass,
+			"": m.check,
+		})
+	})
+	for _, path := range rare {
+		if seen[path] == 0 {
+			t.Errorf("vacuous: no run took the path %q", path)
+		}
+	}
+}
+
+func (m *machine) do(t *rapid.T, c Command) (Result, error) {
+	before := m.s.digest()
+	m.b.now = m.now
+	r, err := m.b.do(c)
+	if err != nil && m.s.digest() != before {
+		t.Fatalf("%T failed with %v and changed the state", c, err)
+	}
+	return r, err
+}
+
+// digest is everything that a refused command must leave as it was.
+func (s *State) digest() string {
+	out := fmt.Sprint(len(s.entries), len(s.events), len(s.answers))
+	for _, id := range slices.Sorted(maps.Keys(s.balances)) {
+		out += fmt.Sprint(*s.balances[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.connections)) {
+		out += fmt.Sprint(*s.connections[id])
+	}
+	for k, h := range s.holds {
+		if h != nil && h.State == Open {
+			out += fmt.Sprint(len(k.Key), h.HoldMC)
+		}
+	}
+	return fmt.Sprint(len(out), sumOf(out))
+}
+
+func sumOf(s string) (n int) {
+	for _, c := range []byte(s) {
+		n += int(c) * int(c)
+	}
+	return n
+}
+
+func (m *machine) account(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"A", "B"}).Draw(t, "account")
+}
+
+func (m *machine) topUp(t *rapid.T) {
+	_, _ = m.do(t, TopUp{AccountID: m.account(t), Sandbox: true, AmountMC: money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount"))})
+}
+
+func (m *machine) connect(t *rapid.T) {
+	m.n++
+	c := Connect{
+		ConnectionID: fmt.Sprint("C", m.n), AppID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"), AccountID: m.account(t),
+		RequestedMC: money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
+	}
+	if rapid.Bool().Draw(t, "daily") {
+		v := money.MC(rapid.Int64Range(0, 400).Draw(t, "velocity"))
+		c.VelocityMC = &v
+	}
+	_, _ = m.do(t, c)
+}
+
+func (m *machine) connection(t *rapid.T) *Connection {
+	ids := slices.Sorted(maps.Keys(m.s.connections))
+	if len(ids) == 0 {
+		t.Skip("no connection yet")
+	}
+	return m.s.connections[rapid.SampledFrom(ids).Draw(t, "connection")]
+}
+
+func (m *machine) hold(t *rapid.T) {
+	c := m.connection(t)
+	m.n++
+	h := Hold{Claim: fmt.Sprint("claim", m.n), Call: Call{
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("k", m.n), RequestID: fmt.Sprint("req_", m.n), Fingerprint: "f",
+		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, 300).Draw(t, "hold")),
+	}}
+	if rapid.Bool().Draw(t, "limited") {
+		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: 3}}
+	}
+	m.try(t, h)
+}
+
+// holdAgain sends a key once more: with its body or another's, as a new request.
+func (m *machine) holdAgain(t *rapid.T) {
+	h := m.old(t)
+	m.n++
+	h.Claim, h.RequestID = fmt.Sprint("claim", m.n), fmt.Sprint("req_", m.n)
+	if rapid.IntRange(0, 3).Draw(t, "body") == 0 {
+		h.Fingerprint = "other"
+	}
+	m.try(t, h)
+}
+
+func (m *machine) old(t *rapid.T) Hold {
+	if len(m.calls) == 0 {
+		t.Skip("no call yet")
+	}
+	return rapid.SampledFrom(m.calls).Draw(t, "call")
+}
+
+func (m *machine) try(t *rapid.T, h Hold) {
+	r, err := m.do(t, h)
+	if err != nil {
+		return
+	}
+	switch r.Outcome {
+	case Running:
+		m.seen["running"]++
+	case Done:
+		m.seen["done"]++
+	case Applied:
+		h.RequestID = r.RequestID
+		m.number[h.key()] = r.Attempt
+		m.calls = append(m.calls, h)
+	}
+}
+
+func (m *machine) settle(t *rapid.T) {
+	h := m.old(t)
+	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
+	fee := money.MC(rapid.Int64Range(0, 20).Draw(t, "fee"))
+	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	r, err := m.do(t, Settle{Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"}})
+	if err != nil {
+		t.Fatalf("a settlement never fails: %v", err)
+	}
+	if r.Outcome == Fenced {
+		m.seen["fenced"]++
+	}
+	if r.Late {
+		m.seen["late"]++
+	}
+	if r.Shortfall > 0 {
+		m.seen["shortfall"]++
+	}
+	if r.Connection.Shown() == "exhausted" {
+		m.seen["exhausted"]++
+	}
+}
+
+func (m *machine) release(t *rapid.T) {
+	h := m.old(t)
+	if _, err := m.do(t, Release{Call: h.Call, Attempt: rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")}); err != nil {
+		t.Fatalf("a release never fails: %v", err)
+	}
+	if rapid.Bool().Draw(t, "retry") { // the client tries again with its key
+		m.n++
+		h.Claim = fmt.Sprint("claim", m.n)
+		m.try(t, h)
+	}
+}
+
+func (m *machine) cap(t *rapid.T) {
+	c := m.connection(t)
+	target := money.MC(rapid.Int64Range(-2, 900).Draw(t, "target"))
+	if r, err := m.do(t, ChangeCap{c.ID, target}); err == nil && r.Connection.AllocationMC > target {
+		m.seen["clamped cap"]++
+	}
+}
+
+func (m *machine) revoke(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		t.Skip("a revoked connection is dull")
+	}
+	c := m.connection(t)
+	if c.HeldMC > 0 && c.Status != Revoked {
+		m.seen["revoked with holds"]++
+	}
+	_, _ = m.do(t, Revoke{c.ID})
+}
+
+func (m *machine) freeze(t *rapid.T) {
+	c := m.connection(t)
+	if rapid.Bool().Draw(t, "thaw") {
+		_, _ = m.do(t, Resume{c.ID})
+	} else {
+		_, _ = m.do(t, Freeze{c.ID})
+	}
+}
+
+func (m *machine) reverse(t *rapid.T) {
+	h := m.old(t)
+	if _, err := m.do(t, Reverse{EntryID: "led_" + h.RequestID[4:], AccountID: h.AccountID, Reason: "test"}); err == nil {
+		m.seen["reversed"]++
+	}
+}
+
+func (m *machine) pass(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Hour)).Draw(t, "time")))
+}
+
+// check is the list of reliability §4, as far as the ledger has it.
+func (m *machine) check(t *rapid.T) {
+	net, funded := map[string]money.MC{}, map[string]money.MC{}
+	consumed, held, open := map[string]money.MC{}, map[string]money.MC{}, map[string]int{}
+	billed := map[Key]int{}
+	var fold = map[string]*Balance{}
+	for i := range m.s.entries {
+		e := &m.s.entries[i]
+		b := fold[e.AccountID]
+		if b == nil {
+			b = &Balance{AccountID: e.AccountID}
+			fold[e.AccountID] = b
+		}
+		b.Seq++
+		if e.Seq != b.Seq || e.Hash != chain(b.Head, e) {
+			t.Fatalf("I21: row %d of %s breaks the chain", e.Seq, e.AccountID)
+		}
+		b.Head, b.AvailableMC, b.ReservedMC = e.Hash, b.AvailableMC+e.Available, b.ReservedMC+e.Reserved
+		switch {
+		case e.Type == Topup:
+			funded[e.AccountID] += e.AmountMC
+		case e.Type == Spend && e.Status == "settled":
+			net[e.AccountID] += e.UserChargeMC
+			consumed[e.ConnectionID] += e.UserChargeMC
+			billed[Key{e.ConnectionID, e.Key}]++
+		case e.Type == Spend:
+			net[e.AccountID] -= e.UserChargeMC
+			consumed[e.ConnectionID] -= e.UserChargeMC
+		}
+		if e.UserChargeMC != e.ProviderCostMC+e.SvcFeeMC+e.DevMarginMC {
+			t.Fatalf("I13: row %+v", e)
+		}
+	}
+	for k, n := range billed {
+		if n > 1 {
+			t.Fatalf("I15: %v has %d rows", k, n)
+		}
+	}
+	for k, h := range m.s.holds {
+		if h == nil {
+			continue
+		}
+		if h.State == Open {
+			held[k.ConnectionID] += h.HoldMC
+			open[k.ConnectionID]++
+		}
+		if billed[k] > 0 {
+			t.Fatalf("I26: %v is billed and has a hold", k)
+		}
+	}
+	m.balances(t, fold, funded, net)
+	for _, c := range m.s.connections {
+		switch {
+		case c.ConsumedMC != consumed[c.ID]:
+			t.Fatalf("I4: %s consumed %d, rows %d", c.ID, c.ConsumedMC, consumed[c.ID])
+		case c.HeldMC != held[c.ID]:
+			t.Fatalf("I5: %s held %d, holds %d", c.ID, c.HeldMC, held[c.ID])
+		case c.ConsumedMC+c.HeldMC > c.AllocationMC || c.ConsumedMC < 0:
+			t.Fatalf("I6: %+v", c)
+		case c.Status == Revoked && c.AllocationMC != c.ConsumedMC+c.HeldMC:
+			t.Fatalf("I1: revoked %+v keeps money", c)
+		}
+	}
+}
+
+func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map[string]money.MC) {
+	reserved, live := map[string]money.MC{}, map[pair]int{}
+	for _, c := range m.s.connections {
+		reserved[c.AccountID] += c.AllocationMC - c.ConsumedMC
+		if c.Status != Revoked {
+			if live[pair{c.AppID, c.AccountID}]++; live[pair{c.AppID, c.AccountID}] > 1 {
+				t.Fatalf("I9: two live connections of %s and %s", c.AppID, c.AccountID)
+			}
+		}
+	}
+	for id, b := range m.s.balances {
+		f := fold[id]
+		switch {
+		case f == nil || f.AvailableMC != b.AvailableMC || f.ReservedMC != b.ReservedMC || f.Seq != b.Seq || f.Head != b.Head:
+			t.Fatalf("journal: %+v is not the fold of its rows %+v", b, f)
+		case b.AvailableMC+b.ReservedMC+net[id] != funded[id]:
+			t.Fatalf("I2: %+v + net %d ≠ funded %d", b, net[id], funded[id])
+		case b.ReservedMC != reserved[id]:
+			t.Fatalf("I1: %+v, connections %d", b, reserved[id])
+		case b.AvailableMC < 0 || b.ReservedMC < 0:
+			t.Fatalf("I3: %+v", b)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/money"
+)
+
+// writers starts n writers on one database, as n nodes would.
+func writers(t testing.TB, d *db.DB, n int) []*Writer {
+	t.Helper()
+	var list []*Writer
+	for range n {
+		w := New(d, time.Now)
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		list = append(list, w)
+	}
+	return list
+}
+
+func must(t testing.TB) func(Result, error) Result {
+	return func(r Result, err error) Result {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+}
+
+func callOf(conn, account, app, key string, hold money.MC) Call {
+	return Call{ConnectionID: conn, AccountID: account, AppID: app, Key: key, RequestID: "req_" + conn + key, Fingerprint: "f", Model: "m", Terms: "{}", HoldMC: hold}
+}
+
+// TestLastMicroCent races 64 callers on two writers for an allocation that
+// covers exactly ten of them (F-49).
+func TestLastMicroCent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 2)
+		ctx := context.Background()
+		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		var won, lost atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				h := Hold{Call: callOf("C", "A", "p", fmt.Sprint(i), 10), Claim: fmt.Sprint(i)}
+				_, err := w[i%2].Do(ctx, h)
+				var e *apierr.Error
+				switch {
+				case err == nil:
+					won.Add(1)
+				case errors.As(err, &e) && e.Code == apierr.AllocationExhausted:
+					lost.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		c, err := GetConnection(ctx, d, "C")
+		if err != nil || won.Load() != 10 || lost.Load() != 54 || c.HeldMC != 100 || c.RemainingMC() != 0 {
+			t.Errorf("won %d, lost %d, %+v, %v", won.Load(), lost.Load(), c, err)
+		}
+	})
+}
+
+// TestOneKeyManyCallers sends one key from 100 callers on two writers: one holds.
+func TestOneKeyManyCallers(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 2)
+		ctx := context.Background()
+		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		var holds, running atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				r, err := w[i%2].Do(ctx, Hold{Call: callOf("C", "A", "p", "k", 10), Claim: fmt.Sprint(i)})
+				switch {
+				case err != nil:
+					t.Error(err)
+				case r.Outcome == Applied:
+					holds.Add(1)
+				case r.Outcome == Running:
+					running.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if holds.Load() != 1 || running.Load() != 99 {
+			t.Errorf("%d held, %d joined", holds.Load(), running.Load())
+		}
+	})
+}
+
+// TestFirstTopUps credits a new account from many sides at once: none is lost.
+func TestFirstTopUps(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 2)
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() { must(t)(w[i%2].Do(context.Background(), TopUp{AccountID: "A", Sandbox: true, AmountMC: 7})) })
+		}
+		wg.Wait()
+		if b, err := GetBalance(context.Background(), d, "A"); err != nil || b.AvailableMC != 140 || b.Seq != 20 {
+			t.Errorf("%+v %v", b, err)
+		}
+	})
+}
+
+// TestOneBadCommand shows that a command which the database refuses hits its
+// own caller only.
+func TestOneBadCommand(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 1)[0]
+		ctx := context.Background()
+		must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+		must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+		var wg sync.WaitGroup
+		var failed atomic.Int64
+		for i := range 20 {
+			wg.Go(func() {
+				c := callOf("C", "A", "p", fmt.Sprint(i), 10)
+				if i == 7 {
+					c.RequestID = "req_C3" // violates the unique key
+				}
+				if _, err := w.Do(ctx, Hold{Call: c, Claim: fmt.Sprint(i)}); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if c, err := GetConnection(ctx, d, "C"); err != nil || failed.Load() != 1 || c.HeldMC != 190 {
+			t.Errorf("%d failed, held %d, %v", failed.Load(), c.HeldMC, err)
+		}
+	})
+}
+
+// TestAppendOnly tries to change and delete a ledger row (I21).
+func TestAppendOnly(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 1)[0]
+		must(t)(w.Do(context.Background(), TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+		for _, text := range []string{`UPDATE ledger SET amount_mc = 2`, `DELETE FROM ledger`} {
+			if _, err := d.ExecContext(context.Background(), text); err == nil {
+				t.Errorf("%s was carried out", text)
+			}
+		}
+	})
+}
+
+// TestStopped shows that a stopped writer finishes what is queued, and refuses the rest.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := New(d, time.Now)
+		ctx, stop := context.WithCancel(context.Background())
+		stop()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Do(context.Background(), Hold{}); !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func BenchmarkCalls(b *testing.B) {
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		for _, callers := range []int{16, 64, 256} {
+			b.Run(fmt.Sprintf("%s/%d", e, callers), func(b *testing.B) { benchmarkCalls(b, e, callers) })
+		}
+	}
+}
+
+func benchmarkCalls(b *testing.B, e db.Engine, callers int) {
+	d := dbtest.Open(b, e)
+	w := writers(b, d, 1)[0]
+	ctx := context.Background()
+	for i := range callers {
+		must(b)(w.Do(ctx, TopUp{AccountID: fmt.Sprint("A", i), Sandbox: true, AmountMC: money.Max}))
+		must(b)(w.Do(ctx, Connect{ConnectionID: fmt.Sprint("C", i), AppID: "p", AccountID: fmt.Sprint("A", i), RequestedMC: money.Max}))
+	}
+	body := make([]byte, 700)
+	var n atomic.Int64
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for n.Add(1) <= int64(b.N) {
+				c := callOf(fmt.Sprint("C", i), fmt.Sprint("A", i), "p", fmt.Sprint(n.Load(), "-", time.Now().UnixNano()), 100)
+				r := must(b)(w.Do(ctx, Hold{Call: c, Claim: c.Key}))
+				must(b)(w.Do(ctx, Settle{Call: c, Attempt: r.Attempt, Settlement: Settled, Charge: Amounts{80, 5, 5, 90}, Usage: Usage{JSON: `{"input":1,"cached":0,"cache_write":0,"output":1,"reasoning":0}`}, Answer: &Answer{"raw", body}}))
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		keeper := goleak.IgnoreTopFunction("purser/internal/db/dbtest.startLocked.func1")
+		if err := goleak.Find(keeper); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,140 @@
+package oauth
+
+import (
+	"net/url"
+	"strings"
+
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/money"
+	"purser/internal/ui"
+)
+
+// A Role is how somebody who is signed in may connect to an app.
+type Role int
+
+// Sandbox apps connect to test accounts of their developer, live apps to
+// everybody else, and the two never meet (spec §5, Sandbox; I29).
+const (
+	Self              Role = iota // connects as the account itself
+	Chooser                       // the developer of a sandbox app: chooses a test account
+	StrangerToSandbox             // neither the developer nor one of the test accounts
+	TestAccountOnLive             // a test account on a live app
+)
+
+// RoleOf returns how a may connect to app.
+func RoleOf(app apps.App, a accounts.Account) Role {
+	switch sandbox := app.Tier == apps.Sandbox; {
+	case !sandbox && a.Sandbox:
+		return TestAccountOnLive
+	case !sandbox:
+		return Self
+	case a.Sandbox && a.OwnerID == app.OwnerID:
+		return Self
+	case a.ID == app.OwnerID:
+		return Chooser
+	}
+	return StrangerToSandbox
+}
+
+// Names of the consent form's fields, and of the choice that makes a new account.
+const (
+	fieldCap     = "spend_cap"
+	fieldDaily   = "daily_limit"
+	fieldAccount = "test_account"
+	newAccount   = "new"
+)
+
+// A Form is the consent form as typed.
+type Form struct {
+	Cap, Daily, TestAccount string
+}
+
+// ReadForm takes the form's fields from the body of a POST.
+func ReadForm(body url.Values) Form {
+	return Form{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily), TestAccount: body.Get(fieldAccount)}
+}
+
+// Terms are what a person approves.
+type Terms struct {
+	CapMC      money.MC
+	VelocityMC *money.MC // spend per 24 hours; nil = no limit
+}
+
+// Terms reads the amounts, of which the cap is at most maxMC, and names every
+// field that is wrong.
+func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
+	var t Terms
+	var problems []ui.Problem
+	wrong := func(field, text string) { problems = append(problems, ui.Problem{Field: field, Text: text}) }
+	var err error
+	switch t.CapMC, err = money.Parse(f.Cap); {
+	case strings.TrimSpace(f.Cap) == "":
+		wrong(fieldCap, "Enter a spend cap in dollars, such as 25 or 12.50.")
+	case err != nil:
+		wrong(fieldCap, "The spend cap must be an amount in dollars, such as 25 or 12.50.")
+	case t.CapMC == 0:
+		wrong(fieldCap, "The spend cap must be more than zero. To lend nothing, choose Deny.")
+	case t.CapMC > maxMC:
+		wrong(fieldCap, "The spend cap can be at most "+dollars(maxMC)+" for this app.")
+	}
+	if strings.TrimSpace(f.Daily) != "" {
+		daily, err := money.Parse(f.Daily)
+		switch {
+		case err != nil:
+			wrong(fieldDaily, "The daily limit must be an amount in dollars, such as 5, or stay empty.")
+		case daily == 0:
+			wrong(fieldDaily, "The daily limit must be more than zero, or stay empty.")
+		}
+		t.VelocityMC = &daily
+	}
+	return t, problems
+}
+
+// Caps of spec §8: what is proposed when the app asks for nothing, and what a
+// connection to a limited-live app may have at most.
+const (
+	defaultCap    = 10 * money.Dollar
+	limitedMaxCap = 25 * money.Dollar
+)
+
+// maxCap is the highest cap that an app's tier allows.
+func maxCap(app apps.App) money.MC {
+	if app.Tier == apps.LimitedLive {
+		return limitedMaxCap
+	}
+	return money.Max
+}
+
+// proposedCap pre-fills the spend cap: what the app asks for, else the cap that
+// is there, else the default; never more than its tier allows.
+func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
+	switch {
+	case requestedMC > 0:
+		return min(requestedMC, maxCap(app))
+	case currentMC > 0:
+		return min(currentMC, maxCap(app))
+	}
+	return defaultCap
+}
+
+// dollars writes an amount for people: with thousands separated, and without
+// fractions of a cent unless there is nothing else to show.
+func dollars(mc money.MC) string {
+	if mc >= money.Cent {
+		mc -= mc % money.Cent
+	}
+	whole, cents, _ := strings.Cut(mc.Display(), ".")
+	digits := strings.TrimLeft(whole, "-$")
+	sign := whole[:len(whole)-len(digits)]
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits + "." + cents
+}
+
+// typed writes an amount the way a person types it into a field, exactly.
+func typed(mc money.MC) string { return strings.TrimPrefix(mc.Display(), "$") }
+
+// percent writes a rate for people: "15%".
+func percent(rate money.PPM) string { return (rate * 100).String() + "%" }

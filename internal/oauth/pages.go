@@ -1,0 +1,212 @@
+package oauth
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"purser/internal/accounts"
+	"purser/internal/apierr"
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/ui"
+	"purser/internal/web"
+)
+
+// startingBalance is what a new test account has to spend (spec §5, Sandbox).
+const startingBalance = 1000 * money.Dollar
+
+// A visit is an authorize request that is in order, and who makes it.
+type visit struct {
+	app     apps.App
+	req     Request
+	account accounts.Account
+	role    Role
+	action  string // path and query of this very request, in one spelling
+}
+
+// authorize is GET /oauth/authorize: the consent page, or the sign-in page before.
+func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.visit(w, r)
+	if v == nil || err != nil {
+		return err
+	}
+	page, err := h.page(r.Context(), v, nil)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// decide is POST /oauth/authorize: the answer of the consent page's form. The
+// request is judged again as a whole; the form adds nothing to it but the terms.
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.visit(w, r)
+	if v == nil || err != nil {
+		return err
+	}
+	body, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	switch body.Get("decision") {
+	case "deny":
+		return h.back(w, v.req.RedirectURI, map[string]string{"error": "access_denied", "error_description": "the user denied the request", "state": v.req.State})
+	case "approve":
+	default:
+		return apierr.InvalidRequest.Errorf("decision: must be approve or deny")
+	}
+	form := ReadForm(body)
+	terms, problems := form.Terms(maxCap(v.app))
+	more, err := h.problemsOf(r.Context(), v, form)
+	if err != nil {
+		return err
+	}
+	if problems = append(more, problems...); len(problems) > 0 {
+		page, err := h.page(r.Context(), v, &form)
+		if err != nil {
+			return err
+		}
+		page.Errors = problems
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	code, err := h.approve(r.Context(), v, form, terms)
+	if err != nil {
+		return err
+	}
+	return h.back(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
+}
+
+// visit judges the request. It answers itself, and returns nil, when there is
+// nothing to consent to.
+func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(w, "The address that the app sent you to is not well-formed.")
+	}
+	clientID, ok := ClientID(q)
+	if !ok {
+		return nil, refuse(w, "The app did not say who it is: it sent no client_id, or several.")
+	}
+	app, err := h.Apps.ByClientID(r.Context(), clientID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, refuse(w, "The app that sent you here is not known. Its client_id is wrong, or it was removed.")
+	} else if err != nil {
+		return nil, err
+	}
+	req, refusal := Check(app, q)
+	switch {
+	case refusal != nil && refusal.Page != "":
+		return nil, refuse(w, refusal.Page)
+	case refusal != nil:
+		return nil, h.back(w, refusal.RedirectURI, map[string]string{"error": refusal.Code, "error_description": refusal.Description, "state": refusal.State})
+	}
+	v := &visit{app: app, req: req, action: "/oauth/authorize?" + q.Encode()}
+	if v.account, ok = accounts.Current(r.Context()); !ok {
+		return nil, seeOther(w, accounts.SignInPath(v.action))
+	}
+	v.role = RoleOf(app, v.account)
+	if reason := stranger[v.role]; reason != "" {
+		return nil, ui.Render(w, http.StatusForbidden, ui.Message{
+			Heading: "This account cannot connect", Switch: v.action,
+			Text: fmt.Sprintf("You are signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
+		})
+	}
+	return v, nil
+}
+
+// stranger says why somebody in a role cannot connect; %s is the app's name.
+var stranger = map[Role]string{
+	StrangerToSandbox: "%s is in testing: only its developer and the developer’s test accounts can connect to it.",
+	TestAccountOnLive: "It is a test account, and its money is not real. %s is live and takes real accounts only.",
+}
+
+// refuse tells the person what is wrong with a request that leads nowhere.
+func refuse(w http.ResponseWriter, text string) error {
+	return ui.Render(w, http.StatusBadRequest, ui.Message{
+		Heading: "This link does not work",
+		Text:    text + " You have not given anything to anybody. Go back to the app and try again, or tell whoever runs it.",
+	})
+}
+
+// back sends the browser to the app with the answer.
+func (h *Handler) back(w http.ResponseWriter, redirectURI string, params map[string]string) error {
+	params["iss"] = h.AuthURL
+	w.Header().Set("Location", Location(redirectURI, params))
+	w.WriteHeader(http.StatusFound)
+	return nil
+}
+
+func seeOther(w http.ResponseWriter, path string) error {
+	w.Header().Set("Location", path)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// problemsOf checks what the form's amounts do not show: that the one who
+// connects exists and has a balance to lend from.
+func (h *Handler) problemsOf(ctx context.Context, v *visit, form Form) ([]ui.Problem, error) {
+	accountID := v.account.ID
+	if v.role == Chooser {
+		if form.TestAccount == newAccount {
+			return nil, nil
+		}
+		list, err := h.Accounts.TestAccounts(ctx, v.account.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(list, func(a accounts.Account) bool { return a.ID == form.TestAccount }) {
+			return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}, nil
+		}
+		accountID = form.TestAccount
+	}
+	b, err := ledger.GetBalance(ctx, h.Store.DB, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("oauth: balance: %w", err)
+	}
+	if b.Seq == 0 {
+		return []ui.Problem{{Field: fieldCap, Text: "This account has no balance yet. Add funds on your dashboard first."}}, nil
+	}
+	return nil, nil
+}
+
+// approve makes the code, and the test account if a new one was asked for.
+func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms) (code string, err error) {
+	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		accountID := v.account.ID
+		switch {
+		case v.role == Chooser && form.TestAccount == newAccount:
+			if accountID, err = h.newTestAccount(ctx, tx, v.account.ID); err != nil {
+				return err
+			}
+		case v.role == Chooser:
+			accountID = form.TestAccount
+		}
+		code, err = h.Store.Approve(ctx, tx, Consent{
+			AppID: v.app.ID, AccountID: accountID, RedirectURI: v.req.RedirectURI, Challenge: v.req.Challenge,
+			CapMC: terms.CapMC, VelocityMC: terms.VelocityMC,
+		})
+		return err
+	})
+	return code, err
+}
+
+// newTestAccount opens a test account with its starting balance. Nobody can sign
+// in as it, and its address can receive nothing: .invalid is reserved for that.
+func (h *Handler) newTestAccount(ctx context.Context, tx *db.Tx, developerID string) (string, error) {
+	name := strings.ToLower(id.New("test-", h.Store.Now()))
+	a, err := h.Accounts.Create(ctx, tx, accounts.New{Email: name + "@test.invalid", Sandbox: true, OwnerID: developerID})
+	if err != nil {
+		return "", err
+	}
+	_, err = h.Store.Ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: startingBalance, Reason: "starting balance"})
+	return a.ID, err
+}

@@ -1,0 +1,298 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/config"
+	"purser/internal/db"
+	"purser/internal/features"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/ui"
+	"purser/internal/web"
+)
+
+// DevOptions are the flags of `purser dev`.
+type DevOptions struct {
+	Data     string // folder of the database and its keys
+	Listen   string
+	Database string // "" = SQLite in Data
+	JSON     bool   // print one line of JSON instead of the welcome
+	Lease    time.Duration
+	Out      io.Writer
+}
+
+// Seeded is what `purser dev` tells: everything that a first call needs. Its
+// JSON is the line that --json prints.
+type Seeded struct {
+	BaseURL      string     `json:"base_url"`
+	AuthURL      string     `json:"auth_url"`
+	DashboardURL string     `json:"dashboard_url"`
+	Operator     login      `json:"operator"`
+	Developer    login      `json:"developer"`
+	TestAccount  login      `json:"test_account"`
+	App          seededApp  `json:"app"`
+	Connection   seededConn `json:"connection"`
+	DB           string     `json:"db"`
+}
+
+type login struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
+}
+
+type seededApp struct {
+	ID           string `json:"id"`
+	ClientID     string `json:"client_id"`
+	ClientSecret string `json:"client_secret"`
+	RedirectURI  string `json:"redirect_uri"`
+}
+
+type seededConn struct {
+	ID           string `json:"id"`
+	AccessToken  string `json:"access_token"`
+	RefreshToken string `json:"refresh_token"`
+	ExpiresIn    int64  `json:"expires_in"`
+}
+
+// Dev runs a development node: on one SQLite file unless told otherwise, with
+// the mock provider, seeded once with everything that a first call needs.
+func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
+	if err := os.MkdirAll(o.Data, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	c, err := devConfig(o, l.Addr())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s, err := build(ctx, c, log, true)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	seeded, err := s.seed(ctx)
+	if err != nil {
+		return errors.Join(err, l.Close(), s.db.Close())
+	}
+	dev := ui.Dev{BaseURL: c.BaseURL, AuthURL: c.AuthURL, DashboardURL: c.DashboardURL, ClientID: seeded.App.ClientID, ClientSecret: seeded.App.ClientSecret}
+	s.mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL, Dev: true, ConnectURL: dev.ConnectURL()})
+	dev.Mount(s.router)
+	ran := make(chan error, 1)
+	go func() { ran <- s.run(ctx, []net.Listener{l}) }()
+	if err := seeded.print(o, dev.ConnectURL()); err != nil {
+		log.Error("the welcome was not printed", "error", err)
+	}
+	return <-ran
+}
+
+// devConfig is what serve reads from its file.
+func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
+	key, err := devKey(filepath.Join(o.Data, "envelope.key"))
+	if err != nil {
+		return config.Config{}, err
+	}
+	here := "http://" + at.String()
+	if a, ok := at.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+		here = fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+	}
+	c := config.Config{
+		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease,
+	}
+	if c.Database == "" {
+		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")
+	}
+	return c, nil
+}
+
+// devKey reads the data folder's envelope key, and makes one the first time.
+func devKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		key = make([]byte, 32)
+		rand.Read(key)
+		err = os.WriteFile(path, key, 0o600)
+	}
+	if err == nil && len(key) != 32 {
+		err = fmt.Errorf("%s: must have 32 bytes", path)
+	}
+	return key, err
+}
+
+// What the seeded people start with.
+const (
+	seedBalance    = 1000 * money.Dollar
+	seedAllocation = 25 * money.Dollar
+)
+
+// seed creates, once for a database, what a first call needs, and returns it
+// with fresh tokens. Processes that start at once wait for each other's row.
+func (s *Server) seed(ctx context.Context) (out Seeded, err error) {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		out = Seeded{}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES ('dev', '') ON CONFLICT (name) DO NOTHING`); err != nil {
+			return err
+		}
+		var text string
+		if err := tx.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = 'dev'`+tx.Engine.ForUpdate()).Scan(&text); err != nil {
+			return err
+		}
+		if text != "" {
+			if err := json.Unmarshal([]byte(text), &out); err != nil {
+				return fmt.Errorf("settings.dev: %w", err)
+			}
+			return s.connect(ctx, tx, &out)
+		}
+		if err := s.populate(ctx, tx, &out); err != nil {
+			return err
+		}
+		kept, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE settings SET value = $1 WHERE name = 'dev'`, string(kept)); err != nil {
+			return err
+		}
+		return s.connect(ctx, tx, &out)
+	})
+	if err != nil {
+		return out, fmt.Errorf("seed: %w", err)
+	}
+	c := s.config
+	out.BaseURL, out.AuthURL, out.DashboardURL, out.DB = c.BaseURL, c.AuthURL, c.DashboardURL, c.Database
+	out.App.RedirectURI = ui.Dev{DashboardURL: c.DashboardURL}.RedirectURI()
+	err = s.apps.SetRedirectURIs(ctx, out.App.ID, []string{out.App.RedirectURI}) // the port may have moved
+	return out, errors.Join(err, s.describe(ctx, out.App.ID))
+}
+
+// populate creates people and app.
+func (s *Server) populate(ctx context.Context, tx *db.Tx, out *Seeded) error {
+	out.Operator = login{"operator@example.com", id.Secret()[:16]}
+	out.Developer = login{"developer@example.com", id.Secret()[:16]}
+	out.TestAccount = login{"tester@example.com", id.Secret()[:16]}
+	if _, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.Operator.Email, Password: out.Operator.Password, Operator: true}); err != nil {
+		return err
+	}
+	developer, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.Developer.Email, Password: out.Developer.Password, Developer: true})
+	if err != nil {
+		return err
+	}
+	tester, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.TestAccount.Email, Password: out.TestAccount.Password, Sandbox: true, OwnerID: developer.ID})
+	if err != nil {
+		return err
+	}
+	if _, err := s.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: seedBalance, Reason: "sandbox"}); err != nil {
+		return err
+	}
+	app, secret, err := s.apps.Create(ctx, tx, apps.New{
+		OwnerID: developer.ID, Name: "Sample app", RedirectURIs: []string{ui.Dev{DashboardURL: s.config.DashboardURL}.RedirectURI()},
+		Tier: "sandbox", ProviderMode: "mock", DevMargin: money.One / 5,
+	})
+	if err != nil {
+		return err
+	}
+	out.App = seededApp{ID: app.ID, ClientID: app.ClientID, ClientSecret: secret}
+	return nil
+}
+
+// describe registers the sample app's features, unless that was done before.
+func (s *Server) describe(ctx context.Context, appID string) error {
+	list, err := s.features.OfApp(ctx, appID)
+	if err != nil || len(list) > 0 {
+		return err
+	}
+	set := func(v string) web.Field[string] { return web.Field[string]{Set: true, Value: v} }
+	for _, f := range []features.Change{
+		{Slug: set("chat"), DisplayName: set("Chat"), Description: set("Answers your questions in the chat window.")},
+		{
+			Slug: set("summarize"), DisplayName: set("Summaries"), Description: set("Shortens long texts that you paste."), DefaultModel: set("gpt-6-luna"),
+			DevMarginRate: web.Field[jsontext.Value]{Set: true, Value: jsontext.Value("0.5")},
+		},
+	} {
+		if _, err := s.features.Create(ctx, appID, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect finds or grants the seeded connection, and issues fresh tokens for it.
+func (s *Server) connect(ctx context.Context, tx *db.Tx, out *Seeded) error {
+	var testerID string // it may have been created in this transaction
+	if err := tx.QueryRowContext(ctx, `SELECT id FROM accounts WHERE email = $1`, out.TestAccount.Email).Scan(&testerID); err != nil {
+		return err
+	}
+	conn, err := ledger.LiveConnection(ctx, tx, out.App.ID, testerID)
+	if errors.Is(err, sql.ErrNoRows) {
+		var r ledger.Result
+		r, err = s.ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, s.db.Now()), AppID: out.App.ID, AccountID: testerID, RequestedMC: seedAllocation})
+		conn = r.Connection
+	}
+	if err != nil {
+		return err
+	}
+	t, err := s.tokens.Issue(ctx, tx, conn.ID, out.App.ID, "")
+	out.Connection = seededConn{conn.ID, t.AccessToken, t.RefreshToken, t.ExpiresIn}
+	return err
+}
+
+// print writes the one line of JSON, or the welcome.
+func (d *Seeded) print(o DevOptions, connectURL string) error {
+	if o.JSON {
+		return json.NewEncoder(o.Out).Encode(d)
+	}
+	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
+		d.BaseURL, d.Connection.AccessToken, d.BaseURL, d.Connection.AccessToken,
+		d.DashboardURL, connectURL, d.BaseURL,
+		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password, d.Operator.Email, d.Operator.Password,
+		d.App.ClientID, d.App.ClientSecret, d.DB)
+	return err
+}
+
+const welcome = `
+Purser is running at %s on %s, with a mock provider and fake money.
+
+A metered call (paste it; the token lives 15 minutes, restart for a fresh one):
+
+  curl -s %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
+    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" -H 'X-Svc-Feature: chat' \
+    -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
+
+The same, streamed:
+
+  curl -sN %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
+    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \
+    -H 'Content-Type: application/json' -d '{"stream":true,"messages":[{"role":"user","content":"Tell me a story."}]}'
+
+Pages
+  start               %s/
+  connect an app      %s
+  API description     %s/openapi.yaml
+
+People and keys
+  developer           %s   %s
+  test account        %s      %s
+  operator            %s    %s
+  app                 client_id %s   client_secret %s
+
+Check the books at any time:  purser ledger verify --database %s
+Stop with Ctrl-C.
+`

@@ -1,0 +1,286 @@
+// Package server puts Purser together: it opens the store, builds every handler
+// and job by plain assignment in one visible list, listens, and stops cleanly.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"purser/api"
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/catalog"
+	"purser/internal/config"
+	"purser/internal/connections"
+	"purser/internal/db"
+	"purser/internal/features"
+	"purser/internal/id"
+	"purser/internal/inference"
+	"purser/internal/ledger"
+	"purser/internal/oauth"
+	"purser/internal/provider"
+	"purser/internal/provider/mock"
+	"purser/internal/provider/openai"
+	"purser/internal/tokens"
+	"purser/internal/ui"
+	"purser/internal/web"
+)
+
+// Server is one running node.
+type Server struct {
+	config config.Config
+	log    *slog.Logger
+	db     *db.DB
+	ledger *ledger.Writer
+	node   *ledger.Node
+
+	accounts  *accounts.Store
+	apps      *apps.Store
+	features  *features.Store
+	tokens    *oauth.Store
+	catalog   *catalog.Catalog
+	inference *inference.Handler
+	router    *web.Router
+}
+
+// Serve runs a node until ctx ends, then finishes what is under way.
+func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
+	listeners, err := listen(c)
+	if err != nil {
+		return err
+	}
+	s, err := build(ctx, c, log, false)
+	if err != nil {
+		return errors.Join(err, closeAll(listeners))
+	}
+	s.mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL})
+	log.Info("listening", "base_url", c.BaseURL, "auth_url", c.AuthURL, "dashboard_url", c.DashboardURL)
+	return s.run(ctx, listeners)
+}
+
+// listen opens the sockets: one for everything, or a second for the pages.
+func listen(c config.Config) ([]net.Listener, error) {
+	var list []net.Listener
+	for _, address := range []string{c.Listen, c.AuthListen} {
+		if address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("listen: %w", err), closeAll(list))
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func closeAll(list []net.Listener) (err error) {
+	for _, l := range list {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// build opens the store and wires everything that works on it.
+func build(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Server, error) {
+	d, err := db.Open(ctx, c.Database)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: c, log: log, db: d}
+	if err := s.wire(ctx, dev); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) wire(ctx context.Context, dev bool) (err error) {
+	now := s.db.Now
+	if s.catalog, err = book(s.config.Prices); err != nil {
+		return err
+	}
+	tokens.Load()
+	s.ledger = ledger.New(s.db, now)
+	if s.node, err = ledger.Join(ctx, s.db, id.New(id.Node, now()), s.config.Lease, now); err != nil {
+		return err
+	}
+	s.accounts = accounts.NewStore(s.db, now)
+	s.apps = apps.NewStore(s.db, now, dev)
+	s.features = features.NewStore(s.db, now, s.offered)
+	s.tokens = &oauth.Store{DB: s.db, Ledger: s.ledger, Now: now}
+	s.inference = &inference.Handler{
+		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Fee: s.config.FeeRate, Now: now, Log: s.log,
+		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
+		Mock:      mock.New(tokens.Count, s.countInput, now),
+		Providers: providers(s.config),
+	}
+	return nil
+}
+
+// countInput counts a request's input the way its hold does.
+func (s *Server) countInput(r *provider.Request) int64 {
+	m, _, _ := s.catalog.Find(r.Model, s.db.Now()) // a model that just retired counts as the default family
+	return tokens.CountRequest(r, m.Family)
+}
+
+// book loads the operator's price book, or the built-in one.
+func book(path string) (*catalog.Catalog, error) {
+	if path == "" {
+		return catalog.Builtin()
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("prices: %w", err)
+	}
+	c, err := catalog.Load(text)
+	if err != nil {
+		return nil, fmt.Errorf("prices: %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func providers(c config.Config) map[string]provider.Provider {
+	list := map[string]provider.Provider{}
+	if p := c.Providers["openai"]; p.Key != "" {
+		if p.BaseURL == "" {
+			p.BaseURL = "https://api.openai.com/v1"
+		}
+		list["openai"] = openai.New(p.BaseURL, p.Key)
+	}
+	return list
+}
+
+// mount is the whole program in one list.
+func (s *Server) mount(home ui.Home) {
+	c := s.config
+	s.router = web.NewRouter(s.log, web.Links{Dashboard: c.DashboardURL})
+	s.router.SetPageError(ui.RenderError)
+	sessions := accounts.NewSessions(s.accounts, strings.HasPrefix(c.AuthURL, "https://"))
+
+	ui.Mount(s.router)
+	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home}).Mount(s.router)
+	(&oauth.Handler{
+		Store: s.tokens, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
+		AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL,
+	}).Mount(s.router)
+	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
+	s.inference.Mount(s.router)
+	(&connections.Handler{DB: s.db, Apps: s.apps, Accounts: s.accounts, Ledger: s.ledger}).Mount(s.router)
+	(&features.Handler{Store: s.features, Apps: s.apps}).Mount(s.router)
+	s.router.Handle("GET /openapi.yaml", openapi)
+	s.router.Handle("GET /healthz", healthy)
+	s.router.Handle("GET /readyz", s.ready)
+}
+
+func (s *Server) offered(model string) bool {
+	_, _, ok := s.catalog.Find(model, s.db.Now())
+	return ok
+}
+
+func openapi(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, err := w.Write(api.OpenAPI)
+	return web.Begun(err)
+}
+
+func healthy(w http.ResponseWriter, _ *http.Request) error {
+	return web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// ready says whether this node can do work: its database answers.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
+	var one int
+	if err := s.db.QueryRowContext(r.Context(), `SELECT 1`).Scan(&one); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// grace is how long calls may take to finish after a stop was asked for.
+const grace = 5 * time.Minute
+
+// run serves until ctx ends. Then it stops accepting, lets calls finish, and
+// settles what they owe, in this order: sockets, jobs, lease, writer, store.
+func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
+	writing, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
+	wrote := make(chan error, 1)
+	go func() { wrote <- s.ledger.Run(writing) }()
+
+	working, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
+	jobs, working := errgroup.WithContext(working)
+	for _, j := range s.jobs() {
+		jobs.Go(func() error { return j(working) })
+	}
+
+	serving, serveCtx := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		server := web.NewServer(s.router, s.log)
+		serving.Go(func() error {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+		serving.Go(func() error {
+			<-serveCtx.Done()
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+			defer cancel()
+			return server.Shutdown(last)
+		})
+	}
+	err := serving.Wait()
+	stopJobs()
+	err = errors.Join(err, jobs.Wait())
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, s.node.Leave(leaving))
+	stopWriter()
+	return errors.Join(err, <-wrote, s.db.Close())
+}
+
+// jobs are what a node does besides answering. Each ends with its context.
+func (s *Server) jobs() []func(context.Context) error {
+	return []func(context.Context) error{
+		s.inference.Checkpoint,
+		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
+		s.every(min(5*time.Second, s.config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
+			_, err := s.inference.Sweep(ctx)
+			return err
+		}),
+		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
+		s.every(time.Hour, "purge old answers", s.node.Purge),
+		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
+		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
+			_, err := s.accounts.Purge(ctx)
+			return err
+		}),
+	}
+}
+
+// every runs f at once and then in intervals. A failure is logged and tried
+// again: none of these jobs may stop the node.
+func (s *Server) every(interval time.Duration, what string, f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				s.log.Error("job failed", "job", what, "error", err)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}

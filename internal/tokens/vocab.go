@@ -1,0 +1,89 @@
+package tokens
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+
+	"github.com/tiktoken-go/tokenizer/codec"
+)
+
+// noRank is the rank of what is no token.
+const noRank = 1<<32 - 1
+
+// A vocabulary maps every token to its rank. It is an open-addressing hash
+// table over one string, about 5 MB without a pointer for the garbage collector.
+type vocabulary struct {
+	text    string   // all tokens by rank, end to end
+	starts  []uint32 // where in text the token of a rank starts; one more at the end
+	seed    maphash.Seed
+	slots   []uint32 // 14 bits of the hash, then 18 bits of rank+1; 0 = empty
+	pairs   []uint32 // ranks of the tokens of two bytes, by their bytes
+	longest int      // bytes of the longest token
+}
+
+const (
+	slotBits = 19 // 524,288 slots for 199,998 tokens
+	rankBits = 18
+	rankMask = 1<<rankBits - 1
+)
+
+// o200k builds the vocabulary at its first call.
+var o200k = sync.OnceValue(func() *vocabulary {
+	library := codec.NewO200kBase()
+	v := &vocabulary{seed: maphash.MakeSeed(), slots: make([]uint32, 1<<slotBits), pairs: make([]uint32, 1<<16)}
+	for i := range v.pairs {
+		v.pairs[i] = noRank
+	}
+	v.starts = make([]uint32, 0, 200_000)
+	var text strings.Builder
+	text.Grow(1_500_000)
+	for rank := uint(0); ; rank++ {
+		token, err := library.Decode([]uint{rank})
+		if err != nil { // the vocabulary has no gaps: this is its end
+			break
+		}
+		v.starts = append(v.starts, uint32(text.Len()))
+		text.WriteString(token)
+	}
+	v.starts = append(v.starts, uint32(text.Len()))
+	v.text = text.String()
+	for rank := range uint32(len(v.starts) - 1) {
+		v.add(rank)
+	}
+	return v
+})
+
+func (v *vocabulary) token(rank uint32) string { return v.text[v.starts[rank]:v.starts[rank+1]] }
+
+func (v *vocabulary) add(rank uint32) {
+	token := v.token(rank)
+	v.longest = max(v.longest, len(token))
+	if len(token) == 2 {
+		v.pairs[uint32(token[0])<<8|uint32(token[1])] = rank
+	}
+	hash := maphash.String(v.seed, token)
+	i := hash & (1<<slotBits - 1)
+	for v.slots[i] != 0 {
+		i = (i + 1) & (1<<slotBits - 1)
+	}
+	v.slots[i] = uint32(hash>>32)&^rankMask | (rank + 1)
+}
+
+// rank returns the rank of a token, or noRank.
+func (v *vocabulary) rank(token string) uint32 {
+	if len(token) > v.longest {
+		return noRank
+	}
+	hash := maphash.String(v.seed, token)
+	tag := uint32(hash>>32) &^ rankMask
+	for i := hash & (1<<slotBits - 1); v.slots[i] != 0; i = (i + 1) & (1<<slotBits - 1) {
+		if slot := v.slots[i]; slot&^rankMask == tag && v.token(slot&rankMask-1) == token {
+			return slot&rankMask - 1
+		}
+	}
+	return noRank
+}
+
+// pair returns the rank of a token of two bytes, or noRank.
+func (v *vocabulary) pair(a, b byte) uint32 { return v.pairs[uint32(a)<<8|uint32(b)] }

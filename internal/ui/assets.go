@@ -1,0 +1,50 @@
+package ui
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"net/http"
+
+	"purser/internal/web"
+)
+
+//go:embed assets/purser.css
+var css []byte
+
+//go:embed assets/icon.svg
+var svg []byte
+
+// An asset is served under a path that holds the hash of its bytes, so that
+// browsers may keep it for good.
+type asset struct {
+	path, kind string
+	body       []byte
+}
+
+var (
+	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", css)
+	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
+)
+
+func newAsset(name, suffix, kind string, body []byte) asset {
+	sum := sha256.Sum256(body)
+	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, body: body}
+}
+
+// Mount serves the style sheet and the icon.
+func Mount(rt *web.Router) {
+	for _, a := range []asset{sheet, icon} {
+		rt.Handle("GET "+a.path, a.serve)
+	}
+}
+
+func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {
+	h := w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	_, err := w.Write(a.body)
+	return err
+}

@@ -1,0 +1,77 @@
+package ui
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+
+	"purser/internal/apierr"
+	"purser/internal/web"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+// pages maps the name of a page to its template in the layout.
+var pages = parse("sign-in", "consent", "message", "home", "callback")
+
+// A Page is one of SignIn, Consent, Message, Home and Callback.
+type Page interface {
+	// name is the template of the page.
+	name() string
+	// title is what the browser's tab says.
+	title() string
+	// formAction is where its forms may lead besides our own host, as sources of a
+	// content security policy; "" = nowhere.
+	formAction() string
+}
+
+// parse reads the layout once for each page, which fills in its "main".
+func parse(names ...string) map[string]*template.Template {
+	parsed := make(map[string]*template.Template, len(names))
+	for _, n := range names {
+		t := template.New("layout.html").Funcs(template.FuncMap{"css": func() string { return sheet.path }, "icon": func() string { return icon.path }})
+		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/"+n+".html"))
+	}
+	return parsed
+}
+
+// Render writes the page with its status. It adds what only our pages need to the
+// headers that the router sets for every page.
+func Render(w http.ResponseWriter, status int, p Page) error {
+	var b bytes.Buffer
+	if err := pages[p.name()].Execute(&b, struct {
+		Title string
+		Page  Page
+	}{p.title(), p}); err != nil {
+		return fmt.Errorf("ui: page %s: %w", p.name(), err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
+	if extra := p.formAction(); extra != "" {
+		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
+	}
+	w.WriteHeader(status)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// RenderError is the renderer of error pages to give to web.Router.SetPageError.
+func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
+	m := Message{Heading: http.StatusText(e.Code.Status), Text: e.Message, Detail: "Request " + web.RequestID(r.Context())}
+	switch {
+	case e.Code.Status == http.StatusNotFound:
+		m.Heading = "There is no such page"
+	case e.Code.Status >= 500:
+		m.Heading, m.Text = "Something went wrong here", "It is our fault, and it is in our log. Nothing was lent. Please try again in a minute."
+	}
+	if err := Render(w, e.Code.Status, m); err != nil {
+		web.Log(r.Context(), slog.String("page_error", err.Error()))
+	}
+}

@@ -1,0 +1,125 @@
+package ui
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A Problem is what is wrong with one field of a form.
+type Problem struct {
+	Field string // id of the field
+	Text  string
+}
+
+// SignIn asks who the person is.
+type SignIn struct {
+	Next   string // where to go afterwards, a path of ours
+	Email  string
+	Errors []Problem
+}
+
+func (SignIn) name() string       { return "sign-in" }
+func (SignIn) title() string      { return "Sign in" }
+func (SignIn) formAction() string { return "" }
+
+// Consent is the page on which a person lends money to an app (spec §5, flow
+// rule 2). Amounts are written as people read them.
+type Consent struct {
+	Email      string // of whoever is signed in
+	App        string
+	Sandbox    bool
+	Purpose    string   // display names of the features asked for; "" = none named
+	Choices    []Choice // test accounts, on a sandbox app's page for its developer
+	Live       *Live    // the connection that exists already
+	Available  string   // "" when it depends on the choice
+	SpendCap   string   // as typed
+	CapHint    string
+	DailyLimit string // as typed
+	DailyHint  string
+	Models     []string // empty = every offered model
+	Providers  string
+	Price      string
+	Dashboard  string // host of the dashboard
+	ReturnHost string // host of the redirect address
+	ReturnTo   string // the redirect address
+	Action     string // path and query that the form posts to
+	Errors     []Problem
+}
+
+// A Choice is a test account to connect as.
+type Choice struct {
+	ID, Name, Detail string
+	Chosen           bool
+}
+
+// Live is what a person should know of a connection that exists already.
+type Live struct {
+	Cap, Used string
+	Held      string // "" = nothing
+	Frozen    bool
+}
+
+// ErrorOf returns what is wrong with a field, or "".
+func (c Consent) ErrorOf(field string) string {
+	i := slices.IndexFunc(c.Errors, func(p Problem) bool { return p.Field == field })
+	if i < 0 {
+		return ""
+	}
+	return c.Errors[i].Text
+}
+
+func (Consent) name() string    { return "consent" }
+func (c Consent) title() string { return "Connect " + c.App }
+
+// formAction names the app's address too: browsers hold a form's redirects to
+// the same rule, and those that follow at the app's own hosts. So every https
+// host is allowed, and of http only the one that the app registered.
+func (c Consent) formAction() string {
+	u, err := url.Parse(c.ReturnTo)
+	switch {
+	case err != nil || u.Scheme != "http":
+		return "https:"
+	case strings.HasPrefix(u.Host, "["): // policies have no spelling for IPv6 addresses
+		return "https: http:"
+	}
+	return "https: http://" + u.Host
+}
+
+// Message is a page that only says something.
+type Message struct {
+	Heading, Text string
+	Detail        string // small print, such as a request id
+	Switch        string // offers to sign in with another account, and then to go here
+	Link          *Link
+}
+
+// Link is the way on from a Message.
+type Link struct{ Href, Text string }
+
+func (Message) name() string       { return "message" }
+func (m Message) title() string    { return m.Heading }
+func (Message) formAction() string { return "" }
+
+// Home is the front page of the dashboard address.
+type Home struct {
+	Email            string // of whoever is signed in; "" = nobody
+	BaseURL, AuthURL string
+	Dev              bool
+	ConnectURL       string // dev: an authorize address for the sample app
+}
+
+func (Home) name() string       { return "home" }
+func (Home) title() string      { return "Home" }
+func (Home) formAction() string { return "" }
+
+// Callback stands in for an app's redirect address in development.
+type Callback struct {
+	Code, State, Issuer string
+	Denied, Description string // error and error_description
+	Curl                string
+}
+
+func (Callback) name() string       { return "callback" }
+func (Callback) title() string      { return "Callback" }
+func (Callback) formAction() string { return "" }

@@ -1,0 +1,62 @@
+package web
+
+import (
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/time/rate"
+)
+
+// maxLimiterKeys bounds the buckets of one Limiter, about 10 MB when full. The
+// cache drops the keys used least, whose buckets have refilled by then.
+const maxLimiterKeys = 100_000
+
+// A Limiter is a token bucket for each key: a client_id, or a client and an
+// address. It lives in one node's memory and guards the node; the limits of the
+// contract live in the database.
+type Limiter struct {
+	every   rate.Limit
+	burst   int
+	now     func() time.Time
+	buckets *otter.Cache[string, *rate.Limiter]
+}
+
+// NewLimiter returns a Limiter whose buckets hold burst tokens and gain one
+// every interval.
+func NewLimiter(interval time.Duration, burst int, now func() time.Time) *Limiter {
+	return &Limiter{
+		every:   rate.Every(interval),
+		burst:   burst,
+		now:     now,
+		buckets: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: maxLimiterKeys}),
+	}
+}
+
+// Allow takes a token of key. When there is none it takes nothing and returns
+// the time until there is.
+func (l *Limiter) Allow(key string) (retryAfter time.Duration, ok bool) {
+	now := l.now()
+	r := l.bucket(key).ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return wait, false
+	}
+	return 0, true
+}
+
+// Peek is Allow without taking a token. With it only failures are counted: peek
+// before the try, take after a failed one.
+func (l *Limiter) Peek(key string) (retryAfter time.Duration, ok bool) {
+	tokens := l.bucket(key).TokensAt(l.now())
+	if tokens >= 1 {
+		return 0, true
+	}
+	return time.Duration((1 - tokens) / float64(l.every) * float64(time.Second)), false
+}
+
+func (l *Limiter) bucket(key string) *rate.Limiter {
+	b, _ := l.buckets.ComputeIfAbsent(key, func() (*rate.Limiter, bool) {
+		return rate.NewLimiter(l.every, l.burst), false
+	})
+	return b
+}
