@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,7 @@ type writer struct {
 	tx          *db.Tx
 	balances    map[string]*balance
 	connections map[string]*connection
+	rollups     map[[6]any][7]int64
 	clock       time.Time
 }
 
@@ -87,8 +90,8 @@ func (w *writer) insert(table string, values map[string]any) {
 	w.Helper()
 	var names, marks []string
 	var args []any
-	for name, value := range values {
-		names, args = append(names, name), append(args, value)
+	for _, name := range slices.Sorted(maps.Keys(values)) { // one order, one prepared statement
+		names, args = append(names, name), append(args, values[name])
 		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
 	w.exec("INSERT INTO "+table+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", args...)
@@ -195,14 +198,15 @@ func (w *writer) refund(id, key, bucket string, c call) {
 	w.rollup(id, bucket, 0, -1, c)
 }
 
+// rollup adds a call to the day's totals, or takes a refunded one back.
 func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
-	w.Helper()
 	at := w.connections[id]
-	w.exec(`INSERT INTO rollups AS r (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-		VALUES ($1, $2, $3, 'model-1', $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls,
-		input_tokens = r.input_tokens + excluded.input_tokens, output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc,
-		svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc, dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`,
-		w.clock.Format(time.DateOnly), id, bucket, at.app, at.account, calls, c.input, c.output, sign*c.cost, sign*c.fee, sign*c.margin, sign*c.charge)
+	day := [6]any{w.clock.Format(time.DateOnly), id, bucket, "model-1", at.app, at.account}
+	sums := w.rollups[day]
+	for i, n := range []int64{calls, c.input, c.output, sign * c.cost, sign * c.fee, sign * c.margin, sign * c.charge} {
+		sums[i] += n
+	}
+	w.rollups[day] = sums
 }
 
 // revoke returns what is neither spent nor held.
@@ -254,13 +258,17 @@ func (w *writer) finish() {
 			"status": status, "spent": "", "event_seq": c.eventSeq, "created_us": 1, "revoked_us": c.revokedUS,
 		})
 	}
+	for day, n := range w.rollups {
+		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, day[0], day[1], day[2], day[3], day[4], day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6])
+	}
 }
 
 // write begins filling d.
 func write(t testing.TB, d *db.DB, f func(w *writer)) {
 	t.Helper()
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, clock: noon.Add(-time.Hour)}
+		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, rollups: map[[6]any][7]int64{}, clock: noon.Add(-time.Hour)}
 		f(w)
 		w.finish()
 		return nil

@@ -159,12 +159,7 @@ func TestFeaturePagesAndLimit(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		for i := range features.MaxPerApp {
-			if _, err := d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, $2, 'S', 'D', $3)`,
-				b.mineID, fmt.Sprintf("f%03d", i), i/2); err != nil { // two at a time
-				t.Fatal(err)
-			}
-		}
+		fill(t, d, b.mineID, features.MaxPerApp)
 		full := b.mine.Do(t, "POST", b.collection(), `{"slug":"one-more","display_name":"S","description":"D"}`)
 		want(t, full, 400, "invalid_request")
 		if full.Message != "an app has at most 200 features" {
@@ -196,26 +191,40 @@ func TestFeaturePagesAndLimit(t *testing.T) {
 	})
 }
 
-// Of many that race for one slug, one wins.
+// Of many that race for one slug, or for the last place, one wins.
 func TestFeatureRace(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		statuses := make(chan int, 8)
-		var wg sync.WaitGroup
-		for range cap(statuses) {
-			wg.Go(func() {
-				statuses <- b.mine.Do(t, "POST", b.collection(), `{"slug":"s","display_name":"S","description":"D"}`).Status
-			})
-		}
-		wg.Wait()
-		close(statuses)
-		count := map[int]int{}
-		for s := range statuses {
-			count[s]++
-		}
-		if diff := cmp.Diff(map[int]int{200: 1, 400: 7}, count); diff != "" {
-			t.Error(diff)
+		fill(t, d, b.mineID, features.MaxPerApp-2)
+		for _, slug := range []string{"same", "other-%d"} {
+			statuses := make(chan int, 16)
+			var wg sync.WaitGroup
+			for i := range cap(statuses) {
+				wg.Go(func() {
+					body := fmt.Sprintf(`{"slug":%q,"display_name":"S","description":"D"}`, strings.Replace(slug, "%d", fmt.Sprint(i), 1))
+					statuses <- b.mine.Do(t, "POST", b.collection(), body).Status
+				})
+			}
+			wg.Wait()
+			close(statuses)
+			count := map[int]int{}
+			for s := range statuses {
+				count[s]++
+			}
+			if diff := cmp.Diff(map[int]int{200: 1, 400: 15}, count); diff != "" {
+				t.Errorf("%s: %s", slug, diff)
+			}
 		}
 	})
+}
+
+// fill gives an app n features, created two at a time: f000, f001, …
+func fill(t *testing.T, d *db.DB, appID string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, $2, 'S', 'D', $3)`, appID, fmt.Sprintf("f%03d", i), i/2); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -99,7 +100,7 @@ func (q *plan) setModel(app *apps.App, book *catalog.Catalog, now time.Time) err
 	if q.model, q.rates, ok = book.Find(want, now); !ok {
 		return invalid("model: %q is not offered; GET /v1/models lists what is", want)
 	}
-	if !app.Allows(want) {
+	if len(app.AllowedModels) > 0 && !slices.Contains(app.AllowedModels, want) {
 		return apierr.ModelNotAllowed.Errorf("model %q is not among the app's allowed models", want)
 	}
 	q.Request.Model = want

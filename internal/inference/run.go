@@ -114,8 +114,11 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 			out.write(chunk.Frames)
 			a.running.push(chunk.Frames)
 		}
+		if chunk.Usage != nil {
+			usage = chunk.Usage
+		}
 		if chunk.UsageFrame != nil {
-			usage, usageFrame = chunk.Usage, append([]byte(nil), chunk.UsageFrame...)
+			usageFrame = append([]byte(nil), chunk.UsageFrame...)
 			if !a.route.chat {
 				out.write(usageFrame)
 			}
@@ -135,9 +138,6 @@ func (a *attempt) finish(ctx context.Context, out *sse, usage *provider.Usage, u
 		if usage == nil && provider.Text(frames) == "" {
 			return a.cutBeforeOutput(ctx, out, ended)
 		}
-	}
-	if a.route.chat && a.IncludeUsage && usageFrame != nil {
-		usageFrame = append([]byte(nil), usageFrame...)
 	}
 	body := append(frames[:len(frames):len(frames)], usageFrame...)
 	if tooLong {

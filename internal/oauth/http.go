@@ -54,7 +54,7 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := h.Store.Grant(r.Context(), app, req)
+	a, err := h.Store.run(r.Context(), app, req)
 	if err != nil {
 		return err
 	}

@@ -123,9 +123,9 @@ type answer struct {
 	refused  error
 }
 
-// Grant runs a token request of app as one transaction: consuming what was
+// run does a token request of app as one transaction: consuming what was
 // presented, moving the money and issuing tokens happen together or not at all.
-func (s *Store) Grant(ctx context.Context, app apps.App, req TokenRequest) (answer, error) {
+func (s *Store) run(ctx context.Context, app apps.App, req TokenRequest) (answer, error) {
 	var a answer
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
 		a, err = s.grant(ctx, tx, app, req)

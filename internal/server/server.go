@@ -174,7 +174,7 @@ func (s *Server) mount(home ui.Home) {
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
-	(&connections.Handler{DB: s.db, Apps: s.apps, Accounts: s.accounts, Ledger: s.ledger}).Mount(s.router)
+	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
@@ -188,7 +188,7 @@ func (s *Server) offered(model string) bool {
 
 func openapi(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(api.OpenAPI)
+	_, err := w.Write(api.Spec)
 	return web.Begun(err)
 }
 

@@ -13,7 +13,7 @@ import (
 // link of dev and nothing else.
 const (
 	devVerifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
-	devChallenge = "E9Melhoa2OwvFrEMTJGuCHaoeK1t8URWbuGJSstw-cM"
+	devChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 	devState     = "from-the-home-page"
 )
 

@@ -104,24 +104,25 @@ func migrate(target string) error {
 type template struct {
 	cluster url.URL
 	name    string
+	own     *Cluster // kept, because it ends with whoever holds it
 }
 
 // postgres returns this process's template, on a cluster that it starts if there
 // is none.
 var postgres = sync.OnceValues(func() (*template, error) {
-	target := os.Getenv(Env)
+	target, own := os.Getenv(Env), (*Cluster)(nil)
 	if target == "" {
-		c, err := Start(false)
-		if err != nil {
+		var err error
+		if own, err = Start(false); err != nil {
 			return nil, err
 		}
-		target = c.URL // ends with this process
+		target = own.URL
 	}
 	u, err := url.Parse(target)
 	if err != nil {
 		return nil, err
 	}
-	t := &template{*u, newName()}
+	t := &template{*u, newName(), own}
 	if err := t.admin("CREATE DATABASE " + t.name); err != nil {
 		return nil, err
 	}
