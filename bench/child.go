@@ -92,6 +92,7 @@ func newChild(dir, name, binary string, args ...string) (*child, error) {
 	}
 	defer log.Close() // the process gets a descriptor of its own
 	c.cmd = exec.Command(binary, args...)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.cmd.Stderr, err = os.OpenFile(c.log, os.O_APPEND|os.O_WRONLY, 0o644)
 	return c, err
 }

@@ -59,7 +59,7 @@ func newFloor(target *url.URL) http.Handler {
 type buffers struct{ sync.Pool }
 
 func (b *buffers) Get() []byte  { return b.Pool.Get().([]byte) }
-func (b *buffers) Put(p []byte) { b.Pool.Put(p) } //nolint:staticcheck // the interface has slices
+func (b *buffers) Put(p []byte) { b.Pool.Put(p) } //lint:ignore SA6002 the interface is about slices
 
 func newNull(target *url.URL) http.Handler {
 	transport := proxyTransport()

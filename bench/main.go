@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,6 +49,7 @@ func main() {
 	if err != nil {
 		exit(err)
 	}
+	runtime.LockOSThread() // children die with the thread that starts them, even if we are killed
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(run(ctx, o))

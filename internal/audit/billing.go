@@ -2,11 +2,11 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
-	"strings"
+
+	"github.com/go-json-experiment/json"
 )
 
 // terms is how a hold and its row say what a call is priced by: the prices and
@@ -65,12 +65,10 @@ func readTerms(text string, t *terms) error {
 // strictly reads JSON in which every member is known: one that is not might be
 // a price or a count that is missing in the sum.
 func strictly(text string, into any) error {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	return d.Decode(into)
+	return json.Unmarshal([]byte(text), into, json.RejectUnknownMembers(true))
 }
 
-// Rounding of a quotient.
+// rounding is what becomes of a fraction of a micro-cent.
 type rounding int
 
 const (

@@ -169,17 +169,19 @@ var checks = []check{
 		asideArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-answersKept))} },
 	},
 	{
-		// 400 and 502 may come from a provider, and the key be tried again: then
-		// the row is younger. 500 and 503 promise nothing.
+		// 400 and 502 may come from a provider after the hold: it is released at
+		// once, and the same request may be billed by a later attempt. 500 and 503
+		// promise nothing.
 		id: "I18", title: "refusals: a refused call has no row and no open hold",
 		count: `SELECT COUNT(*) FROM refusals`,
 		find: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state = 'open'
-			WHERE r.status NOT IN (500, 503) AND (
-				r.status NOT IN (400, 502) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
-				OR l.created_us < r.created_us
-				OR h.created_us < r.created_us AND r.created_us < $1)`,
+			WHERE r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
+				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1`,
+		aside: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+			WHERE r.status IN (400, 502) AND l.created_us < r.created_us`,
+		asideIs: "attempts failed after a later one was billed",
 		args: func(now time.Time) []any { return []any{now.Add(-sweep).UnixMicro()} },
 	},
 	{

@@ -170,7 +170,7 @@ func TestThousands(t *testing.T) {
 
 // BenchmarkRun verifies 200,000 billed calls of 40 accounts.
 func BenchmarkRun(b *testing.B) {
-	const accounts, calls = 8, 5_000
+	const accounts, calls = 40, 5_000
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		b.Run(string(e), func(b *testing.B) {
 			d, url := open(b, e)

@@ -1,0 +1,53 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/server/servertest"
+)
+
+// TestDev walks the skeleton: start, call, replay, stop, start again on the same
+// data, and verify.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.URL(t, e)
+			p := servertest.Start(t, url)
+			key := "Idempotency-Key: " + servertest.UUID()
+			const body = `{"max_tokens":50,"messages":[{"role":"user","content":"Hello"}]}`
+			first := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key))
+			if again := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first || !strings.Contains(first, `"svc":{`) {
+				t.Errorf("replayed\n%s\nwant\n%s", again, first)
+			}
+			if code := p.Stop(); code != 0 {
+				t.Errorf("stopped with %d: %s", code, p.Log())
+			}
+			q := servertest.Start(t, url)
+			p.App.RedirectURI = q.App.RedirectURI // the port has moved
+			if q.Connection.ID != p.Connection.ID || q.App != p.App || q.Connection.AccessToken == p.Connection.AccessToken {
+				t.Errorf("started again as %+v, was %+v", q.Seeded, p.Seeded)
+			}
+			if again := read(t, q.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first {
+				t.Errorf("after a restart\n%s\nwant\n%s", again, first)
+			}
+			q.Verify()
+		})
+	}
+}
+
+func read(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", resp.StatusCode, err, b)
+	}
+	return string(b)
+}
