@@ -29,10 +29,6 @@ type aloneSpec struct {
 
 // ledger measures the ledger alone on each engine, in turn.
 func (b *bench) ledger(ctx context.Context) error {
-	sizes := []float64{0}
-	if b.rows > 0 {
-		sizes = append(sizes, b.rows)
-	}
 	type store struct {
 		*database
 		engine string
@@ -43,8 +39,8 @@ func (b *bench) ledger(ctx context.Context) error {
 		if engine != "sqlite" && engine != "postgres" {
 			continue
 		}
-		for _, rows := range sizes {
-			d, err := b.create(ctx, engine, rows, ledgerOnly(b.connections))
+		for _, rows := range b.sizes() {
+			d, err := b.store(ctx, engine, rows)
 			if err != nil {
 				return err
 			}

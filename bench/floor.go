@@ -58,8 +58,10 @@ func newFloor(target *url.URL) http.Handler {
 
 type buffers struct{ sync.Pool }
 
-func (b *buffers) Get() []byte  { return b.Pool.Get().([]byte) }
-func (b *buffers) Put(p []byte) { b.Pool.Put(p) } //lint:ignore SA6002 the interface is about slices
+func (b *buffers) Get() []byte { return b.Pool.Get().([]byte) }
+
+//lint:ignore SA6002 the proxy's interface is about slices
+func (b *buffers) Put(p []byte) { b.Pool.Put(p) }
 
 func newNull(target *url.URL) http.Handler {
 	transport := proxyTransport()

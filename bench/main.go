@@ -85,7 +85,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
-	f.StringVar(&o.dir, "dir", "", "folder for databases and logs, on the disk to be measured (default: a temporary one, removed afterwards)")
+	f.StringVar(&o.dir, "dir", "", "folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
 	if err := f.Parse(args); err != nil {

@@ -18,11 +18,11 @@ import (
 
 // startPurser builds Purser, gives it a database of the engine with a past of
 // rows million rows, and starts it in front of the upstream.
-func (b *bench) startPurser(ctx context.Context, engine string, rows float64) (*target, error) {
+func (b *bench) startPurser(ctx context.Context, engine string, rows float64, upstream string) (*target, error) {
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
-	d, err := b.create(ctx, engine, rows, everything(b.connections))
+	d, err := b.store(ctx, engine, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (b *bench) startPurser(ctx context.Context, engine string, rows float64) (*
 	}
 	name := "purser " + title(engine, rows)
 	file := strings.ReplaceAll(name, " ", "-")
-	config, err := b.config(file, listen, d.url)
+	config, err := b.config(file, listen, d.url, upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (b *bench) startPurser(ctx context.Context, engine string, rows float64) (*
 }
 
 // config writes the file that purser serve is started with. JSON is YAML too.
-func (b *bench) config(name, listen, database string) (string, error) {
+func (b *bench) config(name, listen, database, upstream string) (string, error) {
 	origin := "http://" + listen
 	text, err := json.MarshalIndent(map[string]any{
 		"database":     database,
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
-		"providers": map[string]any{"openai": map[string]any{"base_url": b.upstream.url + "/v1", "key": "sk-bench-1"}},
+		"providers": map[string]any{"openai": map[string]any{"base_url": upstream + "/v1", "key": "sk-bench-1"}},
 	}, "", "  ")
 	if err != nil {
 		return "", err

@@ -94,7 +94,7 @@ func (r *report) verdict() error {
 // printCell prints the medians of one cell.
 func (r *report) printCell(w io.Writer, cell string, clients int) {
 	fmt.Fprintf(w, "\n%s, %d clients\n", map[string]string{"plain": "whole answers", "stream": "streamed answers"}[cell], clients)
-	fmt.Fprintf(w, "%-16s%10s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms", "× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
+	fmt.Fprintf(w, "%-26s%9s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms", "× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
 	var names []string
 	of := map[string][]sample{}
 	for _, s := range r.Samples {
@@ -118,7 +118,7 @@ func printRow(w io.Writer, name string, list []sample) {
 		p99 = fmt.Sprintf("%9.2f", pick(func(s sample) float64 { return s.P99OfFloor }))
 		added = fmt.Sprintf("%9.2f", pick(func(s sample) float64 { return float64(s.AddedP50US) / 1000 }))
 	}
-	fmt.Fprintf(w, "%-16s%10.0f%s%9.2f%s%9.2f%s%10.2f%9.0f%9.0f%9.0f", name,
+	fmt.Fprintf(w, "%-26s%9.0f%s%9.2f%s%9.2f%s%10.2f%9.0f%9.0f%9.0f", name,
 		pick(func(s sample) float64 { return s.PerSecond }), ofFloor,
 		pick(func(s sample) float64 { return float64(s.P50US) / 1000 }), added,
 		pick(func(s sample) float64 { return float64(s.P99US) / 1000 }), p99,
@@ -168,7 +168,7 @@ func (r *report) printAudits(w io.Writer) {
 
 // printLedger prints the medians of the ledger alone.
 func (r *report) printLedger(w io.Writer) {
-	fmt.Fprintf(w, "\nthe ledger alone: hold and settle, each answered when it is durable\n%-16s%9s%10s%9s%9s%9s%9s\n", "", "callers", "calls/s", "p50 ms", "p99 ms", "cpu µs", "RSS MB")
+	fmt.Fprintf(w, "\nthe ledger alone: hold and settle, each answered when it is committed\n%-26s%9s%10s%9s%9s%9s%9s\n", "", "callers", "calls/s", "p50 ms", "p99 ms", "cpu µs", "RSS MB")
 	type key struct {
 		name    string
 		callers int
@@ -184,7 +184,7 @@ func (r *report) printLedger(w io.Writer) {
 	}
 	for _, k := range keys {
 		pick := func(f func(s ledgerSample) float64) float64 { return median(of[k], f) }
-		fmt.Fprintf(w, "%-16s%9d%10.0f%9.2f%9.2f%9.0f%9.0f\n", k.name, k.callers,
+		fmt.Fprintf(w, "%-26s%9d%10.0f%9.2f%9.2f%9.0f%9.0f\n", k.name, k.callers,
 			pick(func(s ledgerSample) float64 { return s.PerSecond }),
 			pick(func(s ledgerSample) float64 { return float64(s.P50US) / 1000 }),
 			pick(func(s ledgerSample) float64 { return float64(s.P99US) / 1000 }),

@@ -37,6 +37,7 @@ type generator struct {
 	driver, source string
 	before, after  []string
 	key            string // a random key, as an expression
+	random         string // a random positive number
 	number         string // a format of i in n digits: %[1]d, %[2]s
 	indexes        string // name and definition of the ledger's own indexes
 }
@@ -48,6 +49,7 @@ func generatorOf(target string) generator {
 			before:  []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
 			after:   []string{"ANALYZE"},
 			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
+			random:  `(random() & 9223372036854775807)`,
 			number:  `printf('%%0%[1]dd', %[2]s)`,
 			indexes: `SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
 		}
@@ -57,6 +59,7 @@ func generatorOf(target string) generator {
 		before:  []string{"SET synchronous_commit = off", "SET maintenance_work_mem = '512MB'"},
 		after:   []string{"VACUUM (ANALYZE) ledger", "CHECKPOINT"},
 		key:     `gen_random_uuid()::text`,
+		random:  `(random() * 9223372036854775807)::bigint`,
 		number:  `lpad((%[2]s)::text, %[1]d, '0')`,
 		indexes: `SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
 	}
@@ -129,15 +132,15 @@ func (g generator) statement(grants []grant) string {
 	n(i) AS (SELECT CAST($1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2)
 INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model, key, fingerprint, paid_by, settlement, terms, usage,
 	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
-	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
+	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash)
 SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s', %s, %s, 'wallet', 'settled', '%s', '%s',
 	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
-	0, %d, 0, %d, %d + i * 1000, %s
+	0, %d, 0, %d, %d + i * 1000, %s, %s
 FROM n JOIN who ON k = i %% %d`,
 		strings.Join(list, ","),
 		prefix, digits(len(id.New(id.Ledger, past))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key, digits(43, "i"), pastTerms, pastUsage,
 		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, int64(allocationMC), pastChargeMC, n,
-		-pastChargeMC, pastChargeMC, past.UnixMicro(), digits(43, "i"), n)
+		-pastChargeMC, pastChargeMC, past.UnixMicro(), digits(43, "i"), g.random, n)
 }
 
 // rowsOfGrant is how many rows an account has before it spends: top-up, connect.

@@ -27,22 +27,22 @@ type target struct {
 // bench is a run: the processes it started, and what it found.
 type bench struct {
 	options
-	report    report
-	closers   []func() error
-	upstream  *child
-	floor     *target
-	targets   []*target
-	purser    string // the built binary
-	databases int
-	cluster   *dbtest.Cluster // nil until somebody needs it
+	report   report
+	closers  []func() error
+	upstream *child
+	floor    *target
+	targets  []*target
+	purser   string               // the built binary
+	stores   map[string]*database // by title
+	cluster  *dbtest.Cluster      // nil without PostgreSQL
 }
 
 func run(ctx context.Context, o options) (err error) {
-	b := &bench{options: o}
+	b := &bench{options: o, stores: map[string]*database{}}
+	defer func() { err = errors.Join(err, b.close(0)) }()
 	if err := b.prepare(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
 	if b.report.Run, err = describe(o, b.dir); err != nil {
 		return err
 	}
@@ -65,33 +65,52 @@ func run(ctx context.Context, o options) (err error) {
 	return b.report.verdict()
 }
 
-// prepare makes the folder of the run.
+// prepare makes the folder of the run, and starts PostgreSQL if it is measured.
 func (b *bench) prepare() (err error) {
-	if b.dir != "" {
-		if b.dir, err = filepath.Abs(b.dir); err != nil {
+	if b.dir == "" {
+		if b.dir, err = os.MkdirTemp("", "purser-bench-"); err != nil {
 			return err
 		}
-		return os.MkdirAll(b.dir, 0o755)
+		b.closers = append(b.closers, func() error { return os.RemoveAll(b.dir) })
 	}
-	if b.dir, err = os.MkdirTemp("", "purser-bench-"); err != nil {
+	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
 	}
-	b.closers = append(b.closers, func() error { return os.RemoveAll(b.dir) })
-	return os.Chmod(b.dir, 0o755) // PostgreSQL runs as a user of its own
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	if slices.Contains(b.engines, "postgres") {
+		if b.cluster, err = dbtest.Start(true); err != nil {
+			return err
+		}
+		b.closers = append(b.closers, b.cluster.Stop)
+	}
+	return nil
 }
 
-// close ends what was started, the last first.
-func (b *bench) close() error {
+// close ends what was started since there were n to be closed, the last first.
+func (b *bench) close(n int) error {
 	var errs []error
-	for _, f := range slices.Backward(b.closers) {
+	for _, f := range slices.Backward(b.closers[n:]) {
 		errs = append(errs, f())
 	}
+	b.closers = b.closers[:n]
 	return errors.Join(errs...)
+}
+
+// sizes are the ledgers that each engine is measured with, in million rows.
+func (b *bench) sizes() []float64 {
+	if b.rows > 0 {
+		return []float64{0, b.rows}
+	}
+	return []float64{0}
 }
 
 // http measures the gateways: in each round of each cell every gateway right
 // after the floor, so that a slow moment of the machine hits both.
-func (b *bench) http(ctx context.Context) error {
+func (b *bench) http(ctx context.Context) (err error) {
+	n := len(b.closers)
+	defer func() { err = errors.Join(err, b.close(n)) }() // the ledger alone needs their databases
 	if err := b.start(ctx); err != nil {
 		return err
 	}
@@ -126,7 +145,6 @@ func (b *bench) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.upstream = up
 	tokens := []string{"none"}
 	c, err := b.role("floor", up.url)
 	if err != nil {
@@ -143,12 +161,8 @@ func (b *bench) start(ctx context.Context) error {
 			c.name = map[string]string{"null": "no billing", "floor": "floor again"}[e]
 			b.targets = append(b.targets, &target{child: c, tokens: tokens})
 		default:
-			sizes := []float64{0}
-			if b.rows > 0 {
-				sizes = append(sizes, b.rows)
-			}
-			for _, rows := range sizes {
-				t, err := b.startPurser(ctx, e, rows)
+			for _, rows := range b.sizes() {
+				t, err := b.startPurser(ctx, e, rows, up.url)
 				if err != nil {
 					return err
 				}

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/apps"
 	"purser/internal/db"
-	"purser/internal/db/dbtest"
 	"purser/internal/features"
 	"purser/internal/id"
 	"purser/internal/ledger"
@@ -48,39 +47,36 @@ func title(engine string, rows float64) string {
 	return engine
 }
 
-// create makes an empty database of the engine, seeds it with grants by seed, and
-// fills its ledger with rows million rows.
-func (b *bench) create(ctx context.Context, engine string, rows float64, seed func(context.Context, *db.DB, *ledger.Writer) ([]grant, error)) (*database, error) {
+// store returns the run's database of an engine and size. The first time, it makes
+// it: seeded with the connections, and with a past of rows million rows.
+func (b *bench) store(ctx context.Context, engine string, rows float64) (*database, error) {
+	name := title(engine, rows)
+	if d := b.stores[name]; d != nil {
+		return d, nil
+	}
 	target, err := b.fresh(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seedWith(ctx, target, seed); err != nil {
-		return nil, fmt.Errorf("set up %s: %w", engine, err)
+	if d.grants, err = seed(ctx, target, b.connections); err != nil {
+		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {
 		if err := fill(ctx, target, d.grants, &d.spends); err != nil {
-			return nil, fmt.Errorf("fill the ledger on %s: %w", engine, err)
+			return nil, fmt.Errorf("fill the ledger of %s: %w", name, err)
 		}
 	}
+	b.stores[name] = d
 	return d, nil
 }
 
 // fresh returns the URL of an empty database.
 func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
-	b.databases++
-	name := "bench" + strconv.Itoa(b.databases)
+	name := "bench" + strconv.Itoa(len(b.stores)+1)
 	if engine == "sqlite" {
-		return "sqlite:" + filepath.Join(b.dir, name, "purser.db"), nil
-	}
-	if b.cluster == nil {
-		c, err := dbtest.Start(true)
-		if err != nil {
-			return "", err
-		}
-		b.cluster = c
-		b.closers = append(b.closers, c.Stop)
+		folder := filepath.Join(b.dir, name) // of an earlier run, if --dir was used before
+		return "sqlite:" + filepath.Join(folder, "purser.db"), os.RemoveAll(folder)
 	}
 	pool, err := sql.Open("pgx", b.cluster.URL)
 	if err != nil {
@@ -98,20 +94,10 @@ func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
 	return u.String(), nil
 }
 
-// seedWith opens the database as Purser would, and runs seed with its writer.
-func seedWith(ctx context.Context, target string, seed func(context.Context, *db.DB, *ledger.Writer) ([]grant, error)) (list []grant, err error) {
-	d, err := db.Open(ctx, target)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	return seed(ctx, d, ledger.New(d, d.Now))
-}
-
 // fund gives an account its money and lends it to the app.
 func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, Sandbox: true, AmountMC: 2 * allocationMC, Reason: "bench"}); err != nil {
+		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, Sandbox: true, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
 		_, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC})
@@ -119,49 +105,35 @@ func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant) error {
 	})
 }
 
-// ledgerOnly seeds n connections without people, apps or tokens: the ledger alone
-// does not look at them.
-func ledgerOnly(n int) func(context.Context, *db.DB, *ledger.Writer) ([]grant, error) {
-	return func(ctx context.Context, d *db.DB, w *ledger.Writer) ([]grant, error) {
-		list := make([]grant, n)
-		for i := range list {
-			now := time.Now()
-			list[i] = grant{Account: id.New(id.Account, now), App: id.New(id.App, now), Connection: id.New(id.Connection, now)}
-			if err := fund(ctx, d, w, list[i]); err != nil {
-				return nil, err
-			}
-		}
-		return list, nil
-	}
-}
-
 // testAccountsPerDeveloper is the most that the contract allows (spec §8).
 const testAccountsPerDeveloper = 25
 
-// everything seeds n connections with what stands around them: developers, their
-// sandbox apps on the live provider with one feature, a test account each, and
-// access tokens that outlive the run.
-func everything(n int) func(context.Context, *db.DB, *ledger.Writer) ([]grant, error) {
-	return func(ctx context.Context, d *db.DB, w *ledger.Writer) ([]grant, error) {
-		var list []grant
-		var app apps.App
-		var developer accounts.Account
-		people := accounts.NewStore(d, d.Now)
-		for i := range n {
-			if i%testAccountsPerDeveloper == 0 {
-				var err error
-				if developer, app, err = publish(ctx, d, people, i/testAccountsPerDeveloper); err != nil {
-					return nil, err
-				}
-			}
-			g, err := connect(ctx, d, w, people, developer, app, i)
-			if err != nil {
+// seed opens the database as Purser would, and gives it n connections with what
+// stands around them: developers, their sandbox apps on the live provider with
+// one feature, a test account each, and access tokens that outlive the run.
+func seed(ctx context.Context, target string, n int) (list []grant, err error) {
+	d, err := db.Open(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	w := ledger.New(d, d.Now)
+	people := accounts.NewStore(d, d.Now)
+	var app apps.App
+	var developer accounts.Account
+	for i := range n {
+		if i%testAccountsPerDeveloper == 0 {
+			if developer, app, err = publish(ctx, d, people, i/testAccountsPerDeveloper); err != nil {
 				return nil, err
 			}
-			list = append(list, g)
 		}
-		return list, nil
+		g, err := connect(ctx, d, w, people, developer, app, i)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, g)
 	}
+	return list, nil
 }
 
 // publish makes a developer and their app.

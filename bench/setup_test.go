@@ -16,7 +16,7 @@ func TestSeedAndFill(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			target := dbtest.URL(t, engine)
-			grants, err := seedWith(t.Context(), target, everything(3))
+			grants, err := seed(t.Context(), target, 3)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,189 +22,205 @@ import (
 // Exit codes: all is well; it failed, or the audit found something; it could
 // not even be tried.
 const (
-	exitOK    = 0
-	exitFound = 1
-	exitUsage = 2
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
 )
 
 const description = `Purser is a metered AI billing gateway: apps spend a bounded part of a user's
 balance on AI calls, and every micro-cent is in an immutable ledger.
 
-Exit codes: 0 all is well; 1 it failed, or the audit found something; 2 wrong usage, or the audit could not look.
+Exit codes: 0 all is well; 1 it failed, or the audit found something; 2 wrong usage or settings, or the audit could not look.
 
-Start here:  purser dev`
+Start here:
+  purser dev`
+
+// A program is purser with what it is connected to.
+type program struct {
+	out, err io.Writer
+	environ  []string // NAME=value
+}
 
 type cli struct {
-	Dev     devCmd     `cmd:"" help:"Run everything in one process, with a mock provider and fake money. Example: purser dev --data ./purser-data"`
-	Serve   serveCmd   `cmd:"" help:"Run a node of the service. Example: purser serve --config purser.yaml"`
+	Dev     devCmd     `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
+	Serve   serveCmd   `cmd:"" help:"Run a node of the service."`
 	Ledger  ledgerCmd  `cmd:"" help:"Look after the ledger."`
-	Version versionCmd `cmd:"" help:"Print the version. Example: purser version"`
+	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 // run carries out a command line and returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	var c cli
+func (p *program) run(args []string) int {
+	c := cli{Serve: serveCmd{Plugins: kong.Plugins{settingFlags()}}}
 	exit := -1
-	parser, err := kong.New(&c, kong.Name("purser"), kong.Description(description), kong.Writers(stdout, stderr), kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := kong.New(&c, kong.Name("purser"), kong.Description(description), kong.Writers(p.out, p.err),
+		kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
-		fmt.Fprintln(stderr, "purser:", err)
-		return exitUsage
+		return p.tell(err, exitUsage)
 	}
 	parsed, err := parser.Parse(args)
 	if exit == 0 { // --help
 		return exitOK
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "purser:", err)
-		return exitUsage
+		return p.tell(fmt.Errorf("%w; see purser --help", err), exitUsage)
 	}
-	err = parsed.Run(&streams{stdout, stderr})
-	var code exitCode
-	switch {
-	case errors.As(err, &code):
-		return int(code)
-	case err != nil:
-		fmt.Fprintln(stderr, "purser:", err)
-		return exitFound
+	err = parsed.Run(p)
+	if code, ok := errors.AsType[exitError](err); ok {
+		return p.tell(code.error, code.code)
+	} else if err != nil {
+		return p.tell(err, exitFailed)
 	}
 	return exitOK
 }
 
-// exitCode is an error that has been told already.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit %d", int(c)) }
-
-// usage tells an error and exits with 2.
-func (s *streams) usage(err error) error {
-	fmt.Fprintln(s.err, "purser:", err)
-	return exitCode(exitUsage)
+// tell prints err, if it is not nil, and returns code.
+func (p *program) tell(err error, code int) int {
+	if err != nil {
+		fmt.Fprintln(p.err, "purser:", err)
+	}
+	return code
 }
 
-type streams struct{ out, err io.Writer }
+// exitError is an error with an exit code of its own. Without an error inside,
+// everything has been said.
+type exitError struct {
+	error
+	code int
+}
 
-// logger writes text for people on a terminal, and JSON for everybody else.
-func (s *streams) logger(level string) *slog.Logger {
+// logger writes to standard error. Format auto is text for people on a terminal,
+// and JSON for everybody else.
+func (p *program) logger(level, format string) *slog.Logger {
 	var at slog.Level
 	if err := at.UnmarshalText([]byte(level)); err != nil {
-		at = slog.LevelInfo // levels are checked before
+		at = slog.LevelInfo // cannot be: levels are checked before
 	}
 	options := &slog.HandlerOptions{Level: at}
-	if f, ok := s.err.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return slog.New(slog.NewTextHandler(s.err, options))
-		}
+	if format == "text" || format == "auto" && terminal(p.err) {
+		return slog.New(slog.NewTextHandler(p.err, options))
 	}
-	return slog.New(slog.NewJSONHandler(s.err, options))
+	return slog.New(slog.NewJSONHandler(p.err, options))
+}
+
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// interruptible ends its context at the first SIGTERM or SIGINT; a second one
+// ends the process at once.
+func interruptible() (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 type devCmd struct {
-	Data     string        `default:"./purser-data" help:"Folder of the database and its key."`
-	Listen   string        `default:"127.0.0.1:8080" help:"Address to listen on; port 0 picks a free one."`
-	Database string        `help:"postgres://… instead of a file in the data folder."`
-	JSON     bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
-	LogLevel string        `default:"warn" enum:"debug,info,warn,error" help:"How much to log: ${enum}."`
-	Lease    time.Duration `default:"5m" hidden:""`
+	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
+	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
+	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
+	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
+	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
+	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
+	Lease     time.Duration `default:"5m" hidden:""`
 }
 
 // Help is shown by purser dev --help.
 func (devCmd) Help() string {
-	return "Example:\n  purser dev --data ./purser-data --listen 127.0.0.1:0 --json"
+	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev --data ./purser-data --listen 127.0.0.1:8080"
 }
 
 // Run runs the development node until it is interrupted.
-func (c *devCmd) Run(s *streams) error {
+func (c *devCmd) Run(p *program) error {
 	ctx, stop := interruptible()
 	defer stop()
-	return server.Dev(ctx, server.DevOptions{Data: c.Data, Listen: c.Listen, Database: c.Database, JSON: c.JSON, Lease: c.Lease, Out: s.out}, s.logger(c.LogLevel))
+	o := server.DevOptions{Data: c.Data, Listen: c.Listen, Database: c.Database, JSON: c.JSON, Lease: c.Lease, Out: p.out}
+	return server.Dev(ctx, o, p.logger(c.LogLevel, c.LogFormat))
 }
 
 type serveCmd struct {
-	Config string   `type:"path" help:"YAML file with the settings."`
-	Set    []string `sep:"none" placeholder:"KEY=VALUE" help:"A setting that wins over file and environment. May be repeated."`
+	Config       string `placeholder:"FILE" help:"YAML file with the settings."`
+	kong.Plugins        // a flag for every setting that is no secret
 }
 
 // Help is shown by purser serve --help.
 func (serveCmd) Help() string {
-	return "Example:\n  purser serve --config purser.yaml --set listen=0.0.0.0:8080\n\nSettings, and their environment variables:\n" + config.Help()
+	return "Flags win over the environment, which wins over the file. In the environment every setting, secrets too, is called PURSER_ and its name:\n\n" +
+		settingNames() + "\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen 0.0.0.0:8080"
 }
 
 // Run runs a node until it is interrupted.
-func (c *serveCmd) Run(s *streams) error {
-	loaded, err := load(c.Config, c.Set)
+func (c *serveCmd) Run(p *program) error {
+	text, err := settingsFile(c.Config)
 	if err != nil {
-		return s.usage(err)
+		return exitError{err, exitUsage}
+	}
+	loaded, err := config.Load(c.Config, text, p.environ, givenSettings(c.Plugins[0]))
+	if err != nil {
+		return exitError{err, exitUsage}
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	return server.Serve(ctx, loaded, s.logger(loaded.LogLevel))
-}
-
-func load(path string, settings []string) (config.Config, error) {
-	var text []byte
-	if path != "" {
-		var err error
-		if text, err = os.ReadFile(path); err != nil {
-			return config.Config{}, err
-		}
-	}
-	return config.Load(path, text, os.Environ(), settings)
+	return server.Serve(ctx, loaded, p.logger(loaded.LogLevel, loaded.LogFormat))
 }
 
 type ledgerCmd struct {
-	Verify verifyCmd `cmd:"" help:"Audit the whole database. Example: purser ledger verify --database sqlite:purser-data/purser.db"`
+	Verify verifyCmd `cmd:"" help:"Audit the whole database."`
 }
 
 type verifyCmd struct {
-	Database string `help:"sqlite:PATH or postgres://…; a running server may go on." xor:"where" required:""`
-	Config   string `type:"path" help:"Or the settings of purser serve." xor:"where" required:""`
+	Database string `placeholder:"URL" help:"sqlite:PATH or postgres://…; its server may go on running." xor:"where" required:""`
+	Config   string `placeholder:"FILE" help:"Or the settings file of purser serve." xor:"where" required:""`
 }
 
 // Help is shown by purser ledger verify --help.
 func (verifyCmd) Help() string {
-	return "Example:\n  purser ledger verify --database sqlite:purser-data/purser.db\n\nExits 0 when all is well, 1 with the rows on any finding, 2 when it could not look."
+	return "Checks every balance, allocation and hold against the journal, and the journal's chain of hashes. It changes nothing, and works beside a running server and on a copy of its files.\n\n" +
+		"Exits with 0 when all is well, 1 when it prints a finding, 2 when it could not look.\n\nExample:\n  purser ledger verify --database sqlite:purser-data/purser.db"
 }
 
 // Run audits and exits with what it found.
-func (c *verifyCmd) Run(s *streams) error {
+func (c *verifyCmd) Run(p *program) error {
 	database := c.Database
 	if c.Config != "" {
-		loaded, err := load(c.Config, nil)
+		text, err := settingsFile(c.Config)
 		if err != nil {
-			return s.usage(err)
+			return exitError{err, exitUsage}
 		}
-		database = loaded.Database
+		loaded, err := config.Read(c.Config, text, p.environ, nil)
+		if err != nil {
+			return exitError{err, exitUsage}
+		}
+		if database = loaded.Database; database == "" {
+			return exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
+		}
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	findings, err := audit.Run(ctx, database, s.out, time.Now())
+	findings, err := audit.Run(ctx, database, p.out, time.Now())
 	if err != nil {
-		return s.usage(err)
-	}
-	if findings > 0 {
-		return exitCode(exitFound)
+		return exitError{err, exitUsage}
+	} else if findings > 0 {
+		return exitError{nil, exitFailed}
 	}
 	return nil
 }
 
 type versionCmd struct{}
 
-// Run prints the version of the build.
-func (versionCmd) Run(s *streams) error {
+// Help is shown by purser version --help.
+func (versionCmd) Help() string { return "Example:\n  purser version" }
+
+// Run prints the version of the build and of the contract that it serves.
+func (versionCmd) Run(p *program) error {
 	version := "development"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version
 	}
-	_, err := fmt.Fprintf(s.out, "purser %s, contract 0.1.0\n", version)
+	_, err := fmt.Fprintf(p.out, "purser %s, contract 0.1.0\n", version)
 	return err
-}
-
-// interruptible ends its context at the first signal; the second one kills.
-func interruptible() (context.Context, func()) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	go func() {
-		<-ctx.Done()
-		stop()
-	}()
-	return ctx, stop
 }

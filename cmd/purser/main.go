@@ -3,4 +3,6 @@ package main
 
 import "os"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	os.Exit((&program{out: os.Stdout, err: os.Stderr, environ: os.Environ()}).run(os.Args[1:]))
+}

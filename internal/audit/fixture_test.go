@@ -24,9 +24,9 @@ const (
 
 // call is a call with its price.
 type call struct {
-	terms, usage, settlement              string
-	input, output                         int64
-	hold, cost, fee, margin, charge, left int64 // left: remaining_mc
+	terms, usage, settlement        string
+	input, output                   int64
+	hold, cost, fee, margin, charge int64
 }
 
 func termsOf(steps string, input, most int64) string {
@@ -45,6 +45,14 @@ var (
 	long = call{ // 150,000 + 50,001 input tokens reach the second step
 		terms: termsOf(steps, 200_001, 100), usage: usageOf(150_000, 50_001, 10), settlement: "settled", input: 200_001, output: 10,
 		hold: 126_151_830, cost: 62_012_040, fee: 3_100_602, margin: 9_301_806, charge: 74_414_448,
+	}
+	edge = call{ // at the threshold: the hold counts with the second step, the charge not yet
+		terms: termsOf(steps, 200_000, 1), usage: usageOf(200_000, 0, 0), settlement: "settled", input: 200_000, output: 0,
+		hold: 126_001_512, cost: 40_000_000, fee: 2_000_000, margin: 6_000_000, charge: 48_000_000,
+	}
+	capped = call{ // 45,013 without the hold: the fee takes the shortfall
+		terms: termsOf(odd, 1001, 400), usage: usageOf(1001, 0, 500), settlement: "estimated", input: 1001, output: 500,
+		hold: 44_120, cost: 37_512, fee: 982, margin: 5_626, charge: 44_120,
 	}
 	estimate = call{ // each part is rounded down
 		terms: termsOf(odd, 1001, 400), usage: usageOf(1001, 0, 333), settlement: "estimated", input: 1001, output: 333,
@@ -287,6 +295,8 @@ func fixture(w *writer) {
 	w.spend("conn_1", "k3", "chat", long)
 	w.refund("conn_1", "k1", "chat", plain)
 	w.move("conn_1", lend(100_000_000), map[string]any{"type": "cap"})
+	w.spend("conn_1", "k6", "chat", edge)
+	w.spend("conn_1", "k7", "chat", capped)
 	w.event("conn_1", "connection.frozen")
 	w.event("conn_1", "connection.resumed")
 	w.hold("conn_1", "k4", "open", plain)
@@ -308,6 +318,7 @@ func fixture(w *writer) {
 	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
 	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
 	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
+	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
 
 	w.insert("nodes", map[string]any{"id": "node_1", "started_us": noon.Add(-time.Hour).UnixMicro(), "lease_us": noon.Add(5 * time.Minute).UnixMicro()})
 	w.insert("nodes", map[string]any{"id": "node_0", "started_us": noon.Add(-2 * time.Hour).UnixMicro(), "lease_us": 0})
@@ -337,6 +348,7 @@ func fixtureTokens(w *writer) {
 	token("r2", "refresh", "fam_1", later, nil, nil)
 	token("a1", "access", "fam_1", later, nil, nil)
 	token("r3", "refresh", "fam_2", later, nil, past)
+	token("r4", "refresh", "fam_2", later, nil, past)
 	token("a2", "access", "fam_2", later, nil, past)
 	token("a3", "access", "fam_2", past, nil, nil)
 	code := func(hash string, used, family any) {

@@ -39,8 +39,8 @@ func wrongMovement(f *fold, r *row) string {
 	switch r.kind + " " + r.status {
 	case "spend settled":
 		want = movement{consumed: r.charge, reserved: -r.charge}
-		if freed := -x; revoked && freed >= 0 && freed <= r.hold { // a revoked connection keeps nothing of the hold
-			want = movement{consumed: r.charge, reserved: -r.charge - freed, available: freed, allocation: -freed}
+		if revoked { // it keeps nothing of the hold
+			want = movement{consumed: r.charge, reserved: x - r.charge, available: -x, allocation: x}
 		}
 	case "spend reversed":
 		want = movement{consumed: -r.charge, reserved: r.charge}
@@ -54,9 +54,6 @@ func wrongMovement(f *fold, r *row) string {
 	case "topup pending":
 	case "connect settled", "cap settled", "revoke settled", "release settled":
 		want = movement{available: -x, reserved: x, allocation: x}
-		if r.kind == "connect" && x < 0 || r.kind == "revoke" && x > 0 || r.kind == "release" && x >= 0 {
-			return fmt.Sprintf("allocation %+d has the wrong sign", x)
-		}
 	default:
 		return "no row may be " + r.status
 	}

@@ -2,57 +2,143 @@ package config
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"purser/internal/money"
 )
 
-var envelope = base64.StdEncoding.EncodeToString(make([]byte, 32))
+var envelope = base64.StdEncoding.EncodeToString([]byte(strings.Repeat("s", 32)))
 
 var minimal = "database: sqlite:x.db\nbase_url: https://api.example.com\nenvelope_key: " + envelope + "\n"
 
+// Flags win over the environment, which wins over the file, which wins over the defaults.
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	c, err := Load("p.yaml", []byte(minimal+"fee_rate: 0.075\nproviders:\n  openai:\n    base_url: http://127.0.0.1:9/\n    key: sk-from-file\n"),
-		[]string{"PURSER_PROVIDERS_OPENAI_KEY=sk-from-environment", "PURSER_LEASE=30s", "HOME=/"}, []string{"lease=20s"})
+	file := minimal + `
+auth_url: "https://connect.example.com/"   # a slash at the end does not matter
+fee_rate: 0.10
+lease: 1m
+providers:
+  anthropic: {key: 'sk-flow-style'}
+  openai:
+    base_url: http://127.0.0.1:9/
+    key: sk-from-file
+  google:
+    key: 0123456789012345678901234567890
+`
+	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
+	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.FeeRate != 75_000 || c.Lease != 20*time.Second || c.Providers["openai"] != (Provider{"http://127.0.0.1:9", "sk-from-environment"}) || c.DashboardURL != "https://api.example.com" {
-		t.Errorf("%+v", c)
+	want := Config{
+		Database: "sqlite:x.db", Listen: ":80",
+		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
+		FeeRate: money.One / 10, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
+		Providers: map[string]Provider{
+			"anthropic": {Key: "sk-flow-style"},
+			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment"},
+			"google":    {Key: "0123456789012345678901234567890"}, // not a number
+		},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 
-// TestRefused shows that each wrong setting is named, with its line, and that no
-// secret is repeated.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c, err := Load("", nil, []string{"PURSER_DATABASE=postgres://u:p@h/d", "PURSER_BASE_URL=https://x", "PURSER_ENVELOPE_KEY=" + envelope}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
+		t.Errorf("%#v", c)
+	}
+}
+
+// Each wrong setting is named with its place, and no secret is repeated.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ file, env, set, want string }{
+	for _, c := range []struct{ file, env, flag, want string }{
 		{file: "databse: x\n", want: "p.yaml:1: databse is not a setting"},
-		{file: minimal + "providers:\n  openai:\n    kye: x\n", want: "p.yaml:6: providers.openai.kye is not a setting"},
+		{file: "\n# a comment\nListen: x\n", want: "p.yaml:3: Listen is not a setting"},
+		{file: minimal + "providers:\n  anthropic:\n    key: long-enough\n  openai:\n    kye: x\n", want: "p.yaml:8: providers.openai.kye is not a setting"},
+		{file: minimal + "providers:\n  openai:\n    key: [a, b]\n", want: "p.yaml:6: providers.openai.key: must be one value"},
 		{file: minimal + "provider:\n  openai: x\n", want: "p.yaml:4: provider is not a setting"},
-		{file: minimal + "fee_rate: 5%\n", want: "p.yaml:4: fee_rate"},
+		{file: minimal + "providers: openai\n", want: `p.yaml:4: "providers" must hold keys`},
+		{file: minimal + "providers:\n", want: `p.yaml:4: "providers" must hold keys`},
+		{file: minimal + "fee_rate: 5%\n", want: "p.yaml:4: fee_rate: "},
+		{file: minimal + "fee_rate: -0.05\n", want: "p.yaml:4: fee_rate: "},
 		{file: minimal + "fee_rate: 1.5\n", want: "fee_rate: must be at most 1"},
-		{file: minimal + "fee_rate: [1]\n", want: "fee_rate: must be one value"},
+		{file: minimal + "fee_rate: [1]\n", want: "p.yaml:4: fee_rate: must be one value"},
+		{file: minimal + "fee_rate:\n", want: "p.yaml:4: fee_rate: must be one value"},
+		{file: minimal + "fee_rate: *x\n", want: "fee_rate: must be one value"},
 		{file: minimal + "lease: soon\n", want: "lease: must be a duration"},
+		{file: minimal + "lease: 2h\n", want: "lease: must be a duration between 1s and 1h"},
+		{file: minimal + "listen: 8080\n", want: "p.yaml:4: listen: must be HOST:PORT"},
 		{file: "base_url: ftp://x\n", want: "p.yaml:1: base_url: must be an http"},
+		{file: "base_url: https://x?y=secret\n", want: "p.yaml:1: base_url: must be an http"},
 		{file: minimal + "base_url: https://y\n", want: "already defined"},
+		{file: minimal + "---\nlease: 1m\n", want: "p.yaml: must be one YAML document"},
 		{file: "database: mysql://secret\n", want: "database: must be sqlite:PATH"},
-		{file: "- a\n- b\n", want: "p.yaml: not YAML"},
+		{file: "- a\n- b\n", want: "must hold keys with values"},
+		{file: "envelope_key: \"c2VjcmV0\nx", want: "p.yaml: "},
 		{file: "base_url: https://x\nenvelope_key: " + envelope, want: "database: required"},
 		{file: "database: sqlite:x\nbase_url: https://x\n", want: "envelope_key: required"},
 		{file: "database: sqlite:x\nenvelope_key: " + envelope, want: "base_url: required"},
 		{file: "envelope_key: c2VjcmV0\n", want: "p.yaml:1: envelope_key: must be 32 bytes"},
-		{file: minimal, env: "PURSER_FEE=1", want: "PURSER_FEE is not a setting"},
-		{file: minimal, env: "PURSER_PROVIDERS_GOOGLE_KEY=se cret", want: "PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space"},
-		{file: minimal, set: "nothing=1", want: "--set: nothing is not a setting"},
-		{file: minimal, set: "log_level=loud", want: "--set log_level: must be debug"},
+		{file: minimal, env: "PURSER_FEE=1", want: "environment: PURSER_FEE is not a setting"},
+		{file: minimal, env: "PURSER_PROVIDERS_GOOGLE_KEY=se cret", want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space"},
+		{file: minimal, env: "PURSER_LISTEN=", want: "environment: PURSER_LISTEN: must be HOST:PORT"},
+		{file: minimal, flag: "nothing=1", want: "nothing is not a setting"},
+		{file: minimal, flag: "log_level=loud", want: "--log-level: must be one of debug"},
 	} {
-		_, err := Load("p.yaml", []byte(c.file), []string{c.env}, strings.Fields(c.set))
+		_, err := Load("p.yaml", []byte(c.file), []string{c.env}, strings.Fields(c.flag))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q %q %q: got %v, want %q", c.file, c.env, c.set, err, c.want)
-		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2Vj") {
+			t.Errorf("%q %q %q: got %v, want %q", c.file, c.env, c.flag, err, c.want)
+		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") || strings.Contains(err.Error(), envelope) {
 			t.Errorf("a secret stands in %q", err)
+		}
+	}
+}
+
+func TestPrintingShowsNoSecret(t *testing.T) {
+	t.Parallel()
+	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\n"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"%v", "%+v", "%s"} {
+		if text := fmt.Sprintf(format, struct{ C Config }{c}); strings.Contains(text, "sk-hidden") || strings.Contains(text, "115 115") {
+			t.Errorf("%s shows %s", format, text)
+		}
+	}
+}
+
+// Every key can be set under each of its names.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, k := range Keys() {
+		for _, name := range []string{k.Name, k.Variable(), k.Flag()} {
+			if seen[name] && name != k.Name {
+				t.Errorf("%s names two keys", name)
+			}
+			seen[name] = true
+		}
+		if k.Help == "" {
+			t.Errorf("%s has no help", k.Name)
+		}
+	}
+	for _, name := range []string{"PURSER_BASE_URL", "PURSER_PROVIDERS_OPENAI_KEY", "providers-openai-base-url", "fee-rate"} {
+		if !seen[name] {
+			t.Errorf("no key is called %s", name)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -23,6 +24,16 @@ type DB struct {
 	write  *sql.DB      // nil when the store is open for reading only
 	lock   *os.File     // SQLite: held while this process owns the file
 	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
+
+	besideOnce sync.Once
+	beside     any
+}
+
+// Beside returns what the ledger keeps beside the one write connection of a
+// SQLite store, made once: whoever has the connection has that too.
+func (d *DB) Beside(make func() any) any {
+	d.besideOnce.Do(func() { d.beside = make() })
+	return d.beside
 }
 
 // Queryer is what reads need: a *DB, or a *Tx.

@@ -1,12 +1,15 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"testing/fstest"
 
 	"github.com/pressly/goose/v3"
 )
@@ -28,7 +31,7 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 }
 
 func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
-	files, err := fs.Sub(migrations, "migrations")
+	files, err := d.Engine.schema()
 	if err != nil {
 		return err
 	}
@@ -52,4 +55,19 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 		}
 	}
 	return nil
+}
+
+// schema are the migrations. A line "-- sqlite: …" in them holds for SQLite only.
+func (e Engine) schema() (fs.FS, error) {
+	if e == Postgres {
+		return fs.Sub(migrations, "migrations")
+	}
+	files := fstest.MapFS{}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	for _, name := range names {
+		text, readErr := migrations.ReadFile(name)
+		err = errors.Join(err, readErr)
+		files[path.Base(name)] = &fstest.MapFile{Data: bytes.ReplaceAll(text, []byte("\n-- sqlite: "), []byte("\n"))}
+	}
+	return files, err
 }

@@ -142,7 +142,7 @@ func sqlitePath(target string) (string, error) {
 	case path == ":memory:":
 		return "", errors.New("database: must be a file, not sqlite::memory:")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
-		return "", fmt.Errorf("database: %s: write sqlite:PATH, without //", target)
+		return "", fmt.Errorf("database: %s: must be sqlite:PATH, where an absolute path has one slash", target)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -174,8 +174,8 @@ func openSQLite(path string) (*DB, error) {
 	// readers, of which there are several, get 8 MB each. _dqs=0 refuses "text" for
 	// 'text', as PostgreSQL does.
 	const write = "?_txlock=immediate&_dqs=0&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=foreign_keys(1)" +
-		"&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-65536)"
-	const read = "?_dqs=0&_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-8192)"
+		"&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-32768)"
+	const read = "?_dqs=0&_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-4096)"
 	w, err := sql.Open("sqlite", fileURL(path)+write)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

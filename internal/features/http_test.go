@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type bundle struct {
 	mine, other     apitest.Client
 	mineID, otherID string
 	store           *features.Store
+	changes         atomic.Int64
 }
 
 func newBundle(t *testing.T, d *db.DB) *bundle {
@@ -42,13 +44,13 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	registry := apps.NewStore(d, now, false)
 	store := features.NewStore(d, now, func(model string) bool { return model == "gpt-5.6-terra" })
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&features.Handler{Store: store, Apps: registry}).Mount(rt)
+	b := &bundle{store: store}
+	(&features.Handler{Store: store, Apps: registry, Changed: func() { b.changes.Add(1) }}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
-	b := &bundle{store: store}
 	for _, c := range []struct {
 		client *apitest.Client
 		id     *string
@@ -117,6 +119,9 @@ func TestFeatureLife(t *testing.T) {
 		want(t, again, 400, "invalid_request")
 		if !strings.Contains(again.Message, "already exists") {
 			t.Errorf("a taken slug: %v", again)
+		}
+		if n := b.changes.Load(); n != 3 {
+			t.Errorf("1 creation and 2 patches were told as %d changes", n)
 		}
 		got, err := b.store.OfApp(t.Context(), b.mineID)
 		if err != nil || len(got) != 1 || *got[0].DevMargin != 1 {

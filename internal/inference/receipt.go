@@ -172,7 +172,7 @@ func lines(e *ledger.Entry) ([]line, error) {
 		return nil, err
 	}
 	p := rates.At(u.Input + u.Cached + u.CacheWrite)
-	var out []line
+	out := []line{}
 	for _, c := range []struct {
 		class string
 		n     int64
@@ -194,7 +194,7 @@ func exactMC(n, price int64) string {
 }
 
 func unbilled(h *ledger.HoldRow) *receipt {
-	out := &receipt{ID: h.RequestID, Object: "request", Status: "in_flight", ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
+	out := &receipt{ID: h.RequestID, Object: "request", Status: "in_flight", Lines: []line{}, ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
 	if h.Feature != "" {
 		out.Feature = &h.Feature
 	}
@@ -207,7 +207,7 @@ func unbilled(h *ledger.HoldRow) *receipt {
 
 func refusedReceipt(r *ledger.Refusal) *receipt {
 	out := &receipt{
-		ID: r.RequestID, Object: "request", Status: "refused", ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
+		ID: r.RequestID, Object: "request", Status: "refused", Lines: []line{}, ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
 		Error:       &refusedAs{r.Code, r.Message, r.Status, json.RawMessage(r.Details)},
 		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.", r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
 	}

@@ -117,7 +117,7 @@ func finale(q *plan, r *result) ([]byte, error) {
 // brace, or one like it with the stream's own id.
 func ordinary(b []byte, r *result) []byte {
 	if r.usage != nil {
-		return append(b, bytes.TrimRight(bytes.TrimRight(r.usage, "\r\n"), "}")...)
+		return append(b, bytes.TrimSuffix(bytes.TrimRight(r.usage, " \r\n"), []byte("}"))...)
 	}
 	b = append(append(b, `data: {"id":`...), member(r.body, `"id":`, `"`+r.entry.RequestID()+`"`)...)
 	b = append(b, `,"object":"chat.completion.chunk","created":`...)

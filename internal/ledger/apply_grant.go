@@ -29,7 +29,7 @@ func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
 	}
 	s.balances[c.AccountID] = b
 	e := s.write(Entry{
-		ID: s.newID(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: Topup, Status: "settled", Reason: c.Reason,
+		ID: s.newID(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: Topup, Status: "settled",
 		AmountMC: c.AmountMC, Available: c.AmountMC, CreatedUS: nowUS,
 	}, b, nil)
 	return Result{Entry: e}, nil

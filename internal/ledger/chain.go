@@ -3,6 +3,7 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"strconv"
 
 	"purser/internal/money"
@@ -22,6 +23,22 @@ func chain(head string, e *Entry) string {
 	}
 	sum := sha256.Sum256(b)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// hash finds a key in the ledger by 8 bytes instead of 70: keys are random, so
+// their index is all over the place, and must be small to stay in memory. Two
+// keys may share a hash; the key itself decides.
+func (k Key) hash() int64 {
+	sum := sha256.Sum256([]byte(k.ConnectionID + "\n" + k.Key))
+	return int64(binary.BigEndian.Uint64(sum[:8]) >> 1)
+}
+
+// keyHash is the column of that name: null on rows without a key.
+func (e *Entry) keyHash() column {
+	if e.Key == "" {
+		return column{}
+	}
+	return integer(Key{e.ConnectionID, e.Key}.hash())
 }
 
 // column is one value of a row: text, an integer, or null.

@@ -43,7 +43,6 @@ type TopUp struct {
 	AccountID string
 	Sandbox   bool
 	AmountMC  money.MC
-	Reason    string
 }
 
 // Connect grants min(Requested, available) to an app. On a live connection of

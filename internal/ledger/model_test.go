@@ -32,7 +32,18 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	for range 10 {
+		rapid.Check(t, invariants(seen))
+	}
+	for _, path := range rare {
+		if seen[path] == 0 {
+			t.Errorf("vacuous: no run took the path %q", path)
+		}
+	}
+}
+
+func invariants(seen map[string]int) func(*rapid.T) {
+	return func(t *rapid.T) {
 		m := &machine{now: epoch, number: map[Key]int64{}, seen: seen}
 		m.b = rulesBench()
 		m.s = m.b.state
@@ -41,11 +52,6 @@ func TestInvariants(t *testing.T) {
 			"release": m.release, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "reverse": m.reverse, "time": m.pass,
 			"": m.check,
 		})
-	})
-	for _, path := range rare {
-		if seen[path] == 0 {
-			t.Errorf("vacuous: no run took the path %q", path)
-		}
 	}
 }
 

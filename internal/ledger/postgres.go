@@ -27,8 +27,20 @@ func (q *postgres) use(dc any) error {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
 	q.conn, q.pipe = c.Conn(), &pgx.Batch{}
+	if known := q.conn.PgConn().CustomData(); known["ledger"] == nil {
+		known["ledger"] = true
+		// Every statement here finds its rows by key. A plan that was made, and is
+		// kept, while a table was still empty would read the whole of it for ever.
+		_, err := q.conn.Exec(context.Background(), `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off`)
+		return err
+	}
 	return nil
 }
+
+// visit is use: nothing is remembered between batches.
+func (q *postgres) visit(dc any) error { return q.use(dc) }
+
+func (q *postgres) close(any) error { return nil }
 
 func (q *postgres) begin(context.Context) error {
 	q.pipe.Queue(`BEGIN`)
@@ -114,9 +126,9 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 	if len(w.keys) == 0 {
 		return
 	}
-	ids, keys := make([]string, 0, len(w.keys)), make([]string, 0, len(w.keys))
+	ids, keys, hashes := make([]string, 0, len(w.keys)), make([]string, 0, len(w.keys)), make([]int64, 0, len(w.keys))
 	for k := range w.keys {
-		ids, keys = append(ids, k.ConnectionID), append(keys, k.Key)
+		ids, keys, hashes = append(ids, k.ConnectionID), append(keys, k.Key), append(hashes, k.hash())
 	}
 	q.pipe.Queue(`SELECT h.connection_id, h.key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, '')
 		FROM unnest($1::text[], $2::text[]) v(connection_id, key) JOIN holds h ON h.connection_id = v.connection_id AND h.key = v.key`, ids, keys).Query(func(rows pgx.Rows) error {
@@ -131,7 +143,7 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 		return rows.Err()
 	})
 	q.pipe.Queue(`SELECT l.connection_id, l.key, l.id, l.fingerprint
-		FROM unnest($1::text[], $2::text[]) v(connection_id, key) JOIN ledger l ON l.connection_id = v.connection_id AND l.key = v.key`, ids, keys).Query(func(rows pgx.Rows) error {
+		FROM unnest($1::text[], $2::text[], $3::bigint[]) v(connection_id, key, hash) JOIN ledger l ON l.key_hash = v.hash AND l.connection_id = v.connection_id AND l.key = v.key`, ids, keys, hashes).Query(func(rows pgx.Rows) error {
 		var k Key
 		var d doneRow
 		_, err := pgx.ForEachRow(rows, []any{&k.ConnectionID, &k.Key, &d.id, &d.fingerprint}, func() error {
@@ -151,26 +163,23 @@ func (q *postgres) save(ctx context.Context, s *State) error {
 }
 
 func (q *postgres) saveMoney(s *State) {
-	var b, c table
+	var b, c rows
 	for _, id := range slices.Sorted(maps.Keys(s.dirtyBalances)) {
 		r := s.balances[id]
 		b.add(text(id), integer(flag(r.Sandbox)), integer(r.AvailableMC), integer(r.ReservedMC), integer(r.Seq), text(r.Head))
 	}
-	b.queue(q.pipe, `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)`, "tiiiit",
-		`ON CONFLICT (account_id) DO UPDATE SET available_mc = excluded.available_mc, reserved_mc = excluded.reserved_mc, seq = excluded.seq, head = excluded.head`)
+	b.queue(q.pipe, insertBalances)
 	for _, id := range slices.Sorted(maps.Keys(s.dirtyConnections)) {
 		r := s.connections[id]
 		c.add(text(id), text(r.AppID), text(r.AccountID), integer(r.AllocationMC), integer(r.ConsumedMC), integer(r.HeldMC), pointer((*int64)(r.VelocityLimitMC)),
 			text(string(r.Status)), text(r.Spent.String()), integer(r.EventSeq), integer(r.CreatedUS), pointer(r.RevokedUS))
 	}
-	c.queue(q.pipe, `INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us)`, "tttiiiittiii",
-		`ON CONFLICT (id) DO UPDATE SET allocation_mc = excluded.allocation_mc, consumed_mc = excluded.consumed_mc, held_mc = excluded.held_mc,
-		velocity_limit_mc = excluded.velocity_limit_mc, status = excluded.status, spent = excluded.spent, event_seq = excluded.event_seq, revoked_us = excluded.revoked_us`)
+	c.queue(q.pipe, insertConnections)
 }
 
 func (q *postgres) saveHolds(s *State) {
 	var gone, goneKeys []string
-	var t table
+	var t rows
 	for k := range s.dirtyHolds {
 		h := s.holds[k]
 		if h == nil {
@@ -183,18 +192,16 @@ func (q *postgres) saveHolds(s *State) {
 	if len(gone) > 0 {
 		q.pipe.Queue(`DELETE FROM holds h USING unnest($1::text[], $2::text[]) v(connection_id, key) WHERE h.connection_id = v.connection_id AND h.key = v.key`, gone, goneKeys)
 	}
-	t.queue(q.pipe, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)`,
-		"tttttittittttttI", `ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
-		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`)
+	t.queue(q.pipe, insertHolds)
 }
 
 func (q *postgres) saveRows(s *State) {
-	var t table
+	var t rows
 	for i := range s.entries {
 		columns := s.entries[i].columns()
-		t.add(append(columns[:], text(s.entries[i].Hash))...)
+		t.add(append(columns[:], text(s.entries[i].Hash), s.entries[i].keyHash())...)
 	}
-	t.queue(q.pipe, `INSERT INTO ledger (`+entryColumns+`, hash)`, "ttittttttttttttttt"+"iiiiiiiiiiii"+"t", "")
+	t.queue(q.pipe, insertLedger)
 	if len(s.answers) > 0 {
 		var ids, encodings []string
 		var bodies [][]byte
@@ -217,7 +224,7 @@ func (q *postgres) saveRows(s *State) {
 }
 
 func (q *postgres) saveCounts(s *State) {
-	var t table
+	var t rows
 	for _, k := range slices.SortedFunc(maps.Keys(s.rollups), func(a, b rollupKey) int {
 		return cmp.Or(cmp.Compare(a.connectionID, b.connectionID), cmp.Compare(a.day, b.day), cmp.Compare(a.feature, b.feature), cmp.Compare(a.model, b.model))
 	}) {
@@ -225,51 +232,100 @@ func (q *postgres) saveCounts(s *State) {
 		t.add(text(k.connectionID), text(k.day), text(k.feature), text(k.model), text(r.appID), text(r.accountID), integer(r.calls), integer(r.input), integer(r.output),
 			integer(r.ProviderCostMC), integer(r.SvcFeeMC), integer(r.DevMarginMC), integer(r.UserChargeMC))
 	}
-	t.queue(q.pipe, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)`,
-		"ttttttiiiiiii", `ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
-		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
-		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
+	t.queue(q.pipe, insertRollups)
 	for _, subject := range slices.Sorted(maps.Keys(s.dirtyWindows)) {
 		q.pipe.Queue(`INSERT INTO windows (subject, buckets) VALUES ($1, $2) ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets`, subject, s.windows[subject].String())
 	}
 }
 
-// table gathers rows by column, the form that unnest takes.
-type table struct{ rows [][]column }
+// The tables of the hot path.
+var (
+	insertBalances = newInsert(`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)`, "tiiiit",
+		`ON CONFLICT (account_id) DO UPDATE SET available_mc = excluded.available_mc, reserved_mc = excluded.reserved_mc, seq = excluded.seq, head = excluded.head`)
+	insertConnections = newInsert(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us)`, "tttiiijttiij",
+		`ON CONFLICT (id) DO UPDATE SET allocation_mc = excluded.allocation_mc, consumed_mc = excluded.consumed_mc, held_mc = excluded.held_mc,
+		velocity_limit_mc = excluded.velocity_limit_mc, status = excluded.status, spent = excluded.spent, event_seq = excluded.event_seq, revoked_us = excluded.revoked_us`)
+	insertHolds = newInsert(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)`, "tttttittittnntti",
+		`ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`)
+	insertLedger  = newInsert(`INSERT INTO ledger (`+entryColumns+`, hash, key_hash)`, "ttittnnnnnnnnnnnnn"+"jjjjjjj"+"iiiii"+"tj", "")
+	insertRollups = newInsert(`INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)`,
+		"ttttttiiiiiii", `ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
+		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
+		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
+)
 
-func (t *table) add(columns ...column) { t.rows = append(t.rows, columns) }
-
-// queue sends the rows; kinds says of each column whether it is text (t) or bigint (i).
-func (t *table) queue(pipe *pgx.Batch, insert, kinds, conflict string) {
-	if len(t.rows) == 0 {
-		return
-	}
-	args, list := make([]any, len(kinds)), make([]string, len(kinds))
-	for i, kind := range kinds {
-		if kind == 't' {
-			args[i], list[i] = t.texts(i), fmt.Sprintf("$%d::text[]", i+1)
-		} else {
-			args[i], list[i] = t.integers(i), fmt.Sprintf("$%d::bigint[]", i+1)
-		}
-	}
-	pipe.Queue(insert+` SELECT * FROM unnest(`+strings.Join(list, ", ")+`) `+conflict, args...)
+// An insert is a statement that takes its rows by column, from unnest. Its text
+// is made once.
+type insert struct {
+	kinds string // t text, n text or null, i bigint, j bigint or null
+	text  string
 }
 
-func (t *table) texts(i int) []*string {
-	out := make([]*string, len(t.rows))
-	for n, r := range t.rows {
-		if r[i].kind == 's' {
-			out[n] = &r[i].text
+func newInsert(into, kinds, conflict string) *insert {
+	var arrays, names, values []string
+	for i, kind := range kinds {
+		name := fmt.Sprintf("c%d", i+1)
+		names = append(names, name)
+		switch kind {
+		case 'n':
+			name = "NULLIF(" + name + ", '')" // '' stands for null: an array of pointers is slow to send
+			fallthrough
+		case 't':
+			arrays = append(arrays, fmt.Sprintf("$%d::text[]", i+1))
+		default:
+			arrays = append(arrays, fmt.Sprintf("$%d::bigint[]", i+1))
 		}
+		values = append(values, name)
+	}
+	return &insert{kinds, into + " SELECT " + strings.Join(values, ", ") + " FROM unnest(" + strings.Join(arrays, ", ") + ") v(" + strings.Join(names, ", ") + ") " + conflict}
+}
+
+// rows of an insert, each with a column for every kind.
+type rows [][]column
+
+func (r *rows) add(columns ...column) { *r = append(*r, columns) }
+
+// queue sends the rows, if there are any.
+func (r rows) queue(pipe *pgx.Batch, in *insert) {
+	if len(r) == 0 {
+		return
+	}
+	args := make([]any, len(in.kinds))
+	for i, kind := range in.kinds {
+		switch kind {
+		case 't', 'n':
+			args[i] = r.texts(i)
+		case 'i':
+			args[i] = r.integers(i)
+		default:
+			args[i] = r.pointers(i)
+		}
+	}
+	pipe.Queue(in.text, args...)
+}
+
+func (r rows) texts(i int) []string {
+	out := make([]string, len(r))
+	for n := range r {
+		out[n] = r[n][i].text
 	}
 	return out
 }
 
-func (t *table) integers(i int) []*int64 {
-	out := make([]*int64, len(t.rows))
-	for n, r := range t.rows {
-		if r[i].kind == 'i' {
-			out[n] = &r[i].n
+func (r rows) integers(i int) []int64 {
+	out := make([]int64, len(r))
+	for n := range r {
+		out[n] = r[n][i].n
+	}
+	return out
+}
+
+func (r rows) pointers(i int) []*int64 {
+	out := make([]*int64, len(r))
+	for n := range r {
+		if r[n][i].kind == 'i' {
+			out[n] = &r[n][i].n
 		}
 	}
 	return out

@@ -131,7 +131,11 @@ func GetHold(ctx context.Context, q db.Queryer, k Key) (HoldRow, error) {
 
 // HoldOfRequest returns the hold of a request, or sql.ErrNoRows.
 func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (HoldRow, error) {
-	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1`, requestID))
+	h, err := scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
+	if errors.Is(err, sql.ErrNoRows) { // open ones are few, and have no index to keep up
+		return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'open'`, requestID))
+	}
+	return h, err
 }
 
 // FindKey returns the key of the newest call of a connection since sinceUS that

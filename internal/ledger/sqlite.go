@@ -16,11 +16,55 @@ import (
 // sqlite loads and saves a batch by loops of prepared single-row statements,
 // SQLite's fastest way (multi-row VALUES measured slower). It speaks to the
 // driver itself, because database/sql costs as much again as these statements.
+//
+// This process has the file for itself, so rows that a batch has committed are
+// remembered for the next one. Whatever another connection commits (an operator
+// with a shell) changes SQLite's data_version, and everything is forgotten.
 type sqlite struct {
-	conn  driver.Conn // the connection that the statements belong to
-	stmts map[string]driver.Stmt
-	row   []driver.Value
-	args  []driver.NamedValue
+	conn    driver.Conn // the connection that the statements belong to
+	stmts   map[string]driver.Stmt
+	args    []driver.NamedValue
+	known   memory
+	version int64  // data_version at which known was true
+	batch   *State // what becomes known when it is committed
+}
+
+// memory is what the last batches have left: rows as they are in the file.
+type memory struct {
+	balances    map[string]Balance
+	connections map[string]Connection
+	holds       map[Key]HoldRow // open ones
+	totals      map[rollupKey]bool
+}
+
+// maxKnown bounds the memory: beyond it everything is forgotten and read again.
+const maxKnown = 50_000
+
+func (q *sqlite) forget() {
+	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}}
+}
+
+// learn remembers what a committed batch has read and written.
+func (q *sqlite) learn(s *State) {
+	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.holds) > maxKnown || len(q.known.totals) > maxKnown {
+		q.forget()
+	}
+	for id, b := range s.balances {
+		q.known.balances[id] = *b
+	}
+	for id, c := range s.connections {
+		q.known.connections[id] = *c
+	}
+	for k := range s.dirtyHolds {
+		if h := s.holds[k]; h != nil && h.State == Open {
+			q.known.holds[k] = *h
+		} else {
+			delete(q.known.holds, k)
+		}
+	}
+	for k := range s.rollups {
+		q.known.totals[k] = true
+	}
 }
 
 func (q *sqlite) use(dc any) error {
@@ -30,14 +74,62 @@ func (q *sqlite) use(dc any) error {
 	}
 	if q.conn != conn { // the pool opened another one
 		q.conn, q.stmts = conn, map[string]driver.Stmt{}
+		q.forget()
 	}
 	return nil
 }
 
-func (q *sqlite) begin(context.Context) error  { return q.exec(`BEGIN IMMEDIATE`) }
-func (q *sqlite) flush(context.Context) error  { return nil }
-func (q *sqlite) commit(context.Context) error { return q.exec(`COMMIT`) }
-func (q *sqlite) rollback(context.Context)     { _ = q.exec(`ROLLBACK`) } // nothing to roll back is fine
+// close finalizes the statements of a connection: SQLite cannot be closed before.
+func (q *sqlite) close(dc any) error {
+	if q.conn != dc {
+		return nil
+	}
+	var errs []error
+	for _, s := range q.stmts {
+		errs = append(errs, s.Close())
+	}
+	q.conn = nil
+	return errors.Join(errs...)
+}
+
+// visit is use for a caller's transaction: whether it will be committed is not
+// known here, so nothing is taken from memory, and nothing stays in it.
+func (q *sqlite) visit(dc any) error {
+	err := q.use(dc)
+	q.forget()
+	return err
+}
+
+func (q *sqlite) begin(context.Context) error {
+	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	var version int64
+	err := q.each(`PRAGMA data_version`, 1, func(r []driver.Value) error {
+		version = r[0].(int64)
+		return nil
+	})
+	if version != q.version {
+		q.forget()
+		q.version = version
+	}
+	return err
+}
+
+func (q *sqlite) flush(context.Context) error { return nil }
+
+func (q *sqlite) commit(context.Context) error {
+	err := q.exec(`COMMIT`)
+	if err == nil {
+		q.learn(q.batch)
+	}
+	return err
+}
+
+func (q *sqlite) rollback(context.Context) {
+	q.forget()
+	_ = q.exec(`ROLLBACK`) // nothing to roll back is fine
+}
 
 // stmt returns the prepared statement, and its arguments in the driver's form.
 func (q *sqlite) stmt(text string, args []any) (driver.Stmt, []driver.NamedValue, error) {
@@ -58,12 +150,21 @@ func (q *sqlite) stmt(text string, args []any) (driver.Stmt, []driver.NamedValue
 
 // The statements run to their end: a context would cost a goroutine each.
 func (q *sqlite) exec(text string, args ...any) error {
+	_, err := q.affected(text, args...)
+	return err
+}
+
+// affected runs a statement and returns how many rows it changed.
+func (q *sqlite) affected(text string, args ...any) (int64, error) {
 	s, named, err := q.stmt(text, args)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = s.(driver.StmtExecContext).ExecContext(context.Background(), named)
-	return err
+	r, err := s.(driver.StmtExecContext).ExecContext(context.Background(), named)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
 }
 
 // each calls f for every row of a query of width columns.
@@ -93,6 +194,10 @@ func (q *sqlite) each(text string, width int, f func(r []driver.Value) error, ar
 func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 	s := NewState()
 	for a := range w.accounts {
+		if b, ok := q.known.balances[a]; ok {
+			s.balances[a] = &b
+			continue
+		}
 		err := q.each(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5, func(r []driver.Value) error {
 			s.balances[a] = &Balance{a, r[0].(int64) != 0, money.MC(r[1].(int64)), money.MC(r[2].(int64)), r[3].(int64), r[4].(string)}
 			return nil
@@ -102,6 +207,10 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 		}
 	}
 	for c := range w.connections {
+		if known, ok := q.known.connections[c]; ok {
+			s.connections[c] = &known
+			continue
+		}
 		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us
 			FROM connections WHERE id = ?`, 11, func(r []driver.Value) (err error) {
 			s.connections[c], err = newConnection(c, r)
@@ -112,21 +221,21 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 		}
 	}
 	for k := range w.keys {
+		if h, ok := q.known.holds[k]; ok {
+			s.holds[k] = &h
+			continue
+		}
+		// A key with a hold has no row in the ledger yet, so one of the two answers.
 		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, '')
-			FROM holds WHERE connection_id = ? AND key = ?`, 14, func(r []driver.Value) error {
-			s.holds[k] = newHold(k, r)
+			FROM holds WHERE connection_id = ?1 AND key = ?2
+			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 14, func(r []driver.Value) error {
+			if r[2].(string) == "done" {
+				s.done[k] = doneRow{r[0].(string), r[1].(string)}
+			} else {
+				s.holds[k] = newHold(k, r)
+			}
 			return nil
-		}, k.ConnectionID, k.Key)
-		if err != nil {
-			return nil, err
-		}
-		if s.holds[k] != nil {
-			continue // a key with a hold has no row yet
-		}
-		err = q.each(`SELECT id, fingerprint FROM ledger WHERE connection_id = ? AND key = ?`, 2, func(r []driver.Value) error {
-			s.done[k] = doneRow{r[0].(string), r[1].(string)}
-			return nil
-		}, k.ConnectionID, k.Key)
+		}, k.ConnectionID, k.Key, k.hash())
 		if err != nil {
 			return nil, err
 		}
@@ -177,6 +286,7 @@ func newHold(k Key, r []driver.Value) *HoldRow {
 }
 
 func (q *sqlite) save(_ context.Context, s *State) error {
+	q.batch = s
 	for _, save := range []func(*State) error{q.saveMoney, q.saveHolds, q.saveRows, q.saveCounts} {
 		if err := save(s); err != nil {
 			return err
@@ -188,24 +298,37 @@ func (q *sqlite) save(_ context.Context, s *State) error {
 func (q *sqlite) saveMoney(s *State) error {
 	for id := range s.dirtyBalances {
 		b := s.balances[id]
-		if err := q.exec(`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (account_id) DO UPDATE SET available_mc = excluded.available_mc, reserved_mc = excluded.reserved_mc, seq = excluded.seq, head = excluded.head`,
-			id, flag(b.Sandbox), int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head); err != nil {
+		if err := q.put(true,
+			`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
+			[]any{int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head, id},
+			`INSERT INTO balances (available_mc, reserved_mc, seq, head, account_id, sandbox) VALUES (?, ?, ?, ?, ?, ?)`, flag(b.Sandbox)); err != nil {
 			return err
 		}
 	}
 	for id := range s.dirtyConnections {
 		c := s.connections[id]
-		if err := q.exec(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (id) DO UPDATE SET allocation_mc = excluded.allocation_mc, consumed_mc = excluded.consumed_mc, held_mc = excluded.held_mc,
-			velocity_limit_mc = excluded.velocity_limit_mc, status = excluded.status, spent = excluded.spent, event_seq = excluded.event_seq, revoked_us = excluded.revoked_us`,
-			id, c.AppID, c.AccountID, int64(c.AllocationMC), int64(c.ConsumedMC), int64(c.HeldMC), orNil((*int64)(c.VelocityLimitMC)),
-			string(c.Status), c.Spent.String(), c.EventSeq, c.CreatedUS, orNil(c.RevokedUS)); err != nil {
+		if err := q.put(true,
+			`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ? WHERE id = ?`,
+			[]any{int64(c.AllocationMC), int64(c.ConsumedMC), int64(c.HeldMC), orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
+			`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, id, app_id, account_id, created_us)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// put updates a row that is likely there, and inserts it if it is not: cheaper
+// than ON CONFLICT, which looks twice. The insert takes the update's arguments
+// and more.
+func (q *sqlite) put(likely bool, update string, args []any, insert string, more ...any) error {
+	if likely {
+		n, err := q.affected(update, args...)
+		if err != nil || n > 0 {
+			return err
+		}
+	}
+	return q.exec(insert, append(args, more...)...)
 }
 
 func (q *sqlite) saveHolds(s *State) error {
@@ -230,15 +353,15 @@ func (q *sqlite) saveHolds(s *State) error {
 }
 
 func (q *sqlite) saveRows(s *State) error {
-	var args [31]any
+	var args [32]any
 	for i := range s.entries {
 		e := &s.entries[i]
 		for j, c := range e.columns() {
 			args[j] = c.value()
 		}
-		args[30] = e.Hash
-		if err := q.exec(`INSERT INTO ledger (`+entryColumns+`, hash)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args[:]...); err != nil {
+		args[30], args[31] = e.Hash, e.keyHash().value()
+		if err := q.exec(`INSERT INTO ledger (`+entryColumns+`, hash, key_hash)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args[:]...); err != nil {
 			return err
 		}
 	}
@@ -265,13 +388,15 @@ func (q *sqlite) saveRows(s *State) error {
 
 func (q *sqlite) saveCounts(s *State) error {
 	for k, r := range s.rollups {
-		if err := q.exec(`INSERT INTO rollups (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		if err := q.put(q.known.totals[k],
+			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
+			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ? AND day = ? AND feature = ? AND model = ?`,
+			[]any{r.calls, r.input, r.output, int64(r.ProviderCostMC), int64(r.SvcFeeMC), int64(r.DevMarginMC), int64(r.UserChargeMC), k.connectionID, k.day, k.feature, k.model},
+			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = calls + excluded.calls, input_tokens = input_tokens + excluded.input_tokens,
-			output_tokens = output_tokens + excluded.output_tokens, provider_cost_mc = provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = svc_fee_mc + excluded.svc_fee_mc,
-			dev_margin_mc = dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = user_charge_mc + excluded.user_charge_mc`,
-			k.connectionID, k.day, k.feature, k.model, r.appID, r.accountID, r.calls, r.input, r.output,
-			int64(r.ProviderCostMC), int64(r.SvcFeeMC), int64(r.DevMarginMC), int64(r.UserChargeMC)); err != nil {
+			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
+			output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
+			dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`, r.appID, r.accountID); err != nil {
 			return err
 		}
 	}

@@ -14,13 +14,15 @@ import (
 // store loads and saves the rows of a batch in each engine's best way. It works
 // on a driver's connection: the writer's own, or that of a caller's transaction.
 type store interface {
-	use(driverConn any) error
+	use(driverConn any) error   // for a batch of the writer's own
+	visit(driverConn any) error // for a caller's transaction
 	begin(context.Context) error
 	load(context.Context, *wants) (*State, error)
 	save(context.Context, *State) error // may leave the sending to flush or commit
 	flush(context.Context) error
 	commit(context.Context) error
 	rollback(context.Context)
+	close(driverConn any) error
 }
 
 // ErrClosed is answered to commands that come after the writer has stopped.
@@ -50,14 +52,16 @@ var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)}
 
 // New returns a writer on d. Run must be started before Do is used.
 func New(d *db.DB, now func() time.Time) *Writer {
-	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d.Engine)}
+	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d)}
 }
 
-func newStore(e db.Engine) store {
-	if e == db.Postgres {
+// newStore returns the store of an engine. SQLite has one for all writers of a
+// DB: its memory and its statements belong to the one write connection.
+func newStore(d *db.DB) store {
+	if d.Engine == db.Postgres {
 		return &postgres{}
 	}
-	return &sqlite{}
+	return d.Beside(func() any { return &sqlite{} }).(store)
 }
 
 // Do applies c in the next batch and answers when it is committed. It does not
@@ -107,10 +111,10 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 	}
 	st := w.hot // SQLite: whoever has the one write connection has its statements
 	if w.db.Engine == db.Postgres {
-		st = newStore(w.db.Engine)
+		st = newStore(w.db)
 	}
 	err = tx.Raw(func(dc any) error {
-		if err := st.use(dc); err != nil {
+		if err := st.visit(dc); err != nil {
 			return err
 		}
 		s, err := st.load(ctx, need)
@@ -129,6 +133,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 // Run applies batches until ctx ends, and then what is still queued.
 func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.closed)
+	defer w.release()
 	batch := make([]*job, 0, maxBatch)
 	for {
 		select {
@@ -144,6 +149,16 @@ func (w *Writer) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// release gives the prepared statements back, so that the database can be closed.
+func (w *Writer) release() {
+	conn, err := w.db.Conn(context.Background())
+	if err != nil {
+		return // closed already, statements and all
+	}
+	_ = conn.Raw(func(dc any) error { return w.hot.close(dc) }) // nothing was left undone
+	_ = conn.Close()
 }
 
 func (w *Writer) fill(batch []*job) []*job {

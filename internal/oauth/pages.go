@@ -207,6 +207,6 @@ func (h *Handler) newTestAccount(ctx context.Context, tx *db.Tx, developerID str
 	if err != nil {
 		return "", err
 	}
-	_, err = h.Store.Ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: startingBalance, Reason: "starting balance"})
+	_, err = h.Store.Ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: startingBalance})
 	return a.ID, err
 }

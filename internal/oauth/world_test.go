@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alexedwards/argon2id"
+
 	"purser/internal/accounts"
 	"purser/internal/apitest"
 	"purser/internal/apps"
@@ -68,6 +70,12 @@ type client struct {
 	secret string
 }
 
+// passwordHash is of password, by a weak setting: these tests are not about how
+// long a sign-in takes.
+var passwordHash = sync.OnceValues(func() (string, error) {
+	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
+})
+
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
 	c := &clock{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
@@ -80,20 +88,20 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	}
 	labels := features.NewStore(d, c.now, func(string) bool { return true })
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		developer, err := w.people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Password: password, Developer: true})
+		developer, err := w.people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
-		if w.tester, err = w.people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Password: password, Sandbox: true, OwnerID: developer.ID}); err != nil {
+		if w.tester, err = w.people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
 			return err
 		}
-		person, err := w.people.Create(ctx, tx, accounts.New{Email: "person@example.com", Password: password})
+		person, err := w.people.Create(ctx, tx, accounts.New{Email: "person@example.com"})
 		if err != nil {
 			return err
 		}
 		for _, topUp := range []ledger.TopUp{
-			{AccountID: w.tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar, Reason: "test"},
-			{AccountID: person.ID, AmountMC: 20 * money.Dollar, Reason: "test"},
+			{AccountID: w.tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar},
+			{AccountID: person.ID, AmountMC: 20 * money.Dollar},
 		} {
 			if _, err := w.store.Ledger.DoTx(ctx, tx, topUp); err != nil {
 				return err
@@ -108,6 +116,11 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		})
 		return err
 	})
+	hash, err := passwordHash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
 	for slug, name := range map[string]string{"chat": "Chat window", "summaries": "Summaries"} {
 		set := func(v string) web.Field[string] { return web.Field[string]{Set: true, Value: v} }
 		if _, err := labels.Create(t.Context(), w.live.ID, features.Change{Slug: set(slug), DisplayName: set(name), Description: set("For testing.")}); err != nil {

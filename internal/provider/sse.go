@@ -2,49 +2,64 @@ package provider
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 )
 
-// maxEvent bounds one event of a provider's stream.
+// maxEvent bounds one event of a provider's stream, in bytes.
 const maxEvent = 1 << 20
 
-// SSE reads a provider's stream of server-sent events for relaying. It hands out
-// runs of whole events just as they arrived in one read, without encoding them
-// again; an event in another spelling (CRLF, comments, several data lines) is
-// rewritten to the plain one. The same bytes give the same events however they
-// are split.
+// ErrEventTooLong is returned for an event above the bound.
+var ErrEventTooLong = fmt.Errorf("provider: an event has more than %d bytes", maxEvent)
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// SSE reads a provider's stream of server-sent events for relaying. It hands
+// out whole events just as they arrived, without encoding them again; an event
+// in another spelling (CRLF, CR, comments, several data lines) is rewritten to
+// the plain one, "data: …\n\n". The same bytes give the same events however they
+// are split. Events without data are dropped.
 type SSE struct {
-	r     io.Reader
-	buf   []byte
-	data  []byte // the data lines of the event being read
-	plain bool   // the event so far is a single "data: …" line that ends in LF
-	begin int    // where the event being read began
-	line  int    // where the line being read began
-	eof   bool
-	first bool // nothing was read yet: a byte order mark may come
+	r    io.Reader
+	buf  []byte
+	eof  bool
+	open bool // the stream has begun: no byte order mark can come any more
+
+	begin  int  // where the event being read begins
+	line   int  // where the line being read begins
+	scan   int  // from line to here there is no line end
+	skipLF bool // the line before ended in a CR that may be half a CRLF
+
+	lines    int    // data lines of the event being read
+	from, to int    // the only data line
+	joined   []byte // all of them, when there are several
+	plain    bool   // the event is one plain data line so far
+	failed   bool   // the event is named error
+
+	copied []byte // frames of a run that could not stay where they lie
 }
 
-// NewSSE reads from r. buf is its first buffer; it grows up to maxEvent.
-func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], first: true} }
+// NewSSE reads from r. buf is its first buffer; it grows up to 1 MiB.
+func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0]} }
 
-// An Event is one event with data, and how it came.
+// Buffer returns the buffer, to be used again when nothing refers to it.
+func (s *SSE) Buffer() []byte { return s.buf }
+
+// An Event is one event with data. Its slices are valid until the next read.
 type Event struct {
-	Payload []byte // the joined data lines
-	Frame   []byte // "data: …\n\n"
+	Payload []byte // the data lines, joined by LF
+	Frame   []byte // the event as it is relayed
+	Failed  bool   // the event is named error
 }
 
-// Next returns the next whole event, reading only when none is left. It returns
-// io.EOF at the end. Its slices are valid until the next read: see Buffered.
+// Next returns the next event, reading if none is at hand. At the end it
+// returns io.EOF; an event that the end cut off counts as whole.
 func (s *SSE) Next() (Event, error) {
 	for {
-		if e, ok, err := s.parse(); ok || err != nil {
-			return e, err
-		}
-		if s.eof {
-			return s.rest()
+		if e, ok := s.take(); ok {
+			e.Frame = e.Frame[:len(e.Frame):len(e.Frame)]
+			return e, nil
 		}
 		if err := s.fill(); err != nil {
 			return Event{}, err
@@ -52,191 +67,220 @@ func (s *SSE) Next() (Event, error) {
 	}
 }
 
-// Buffered reports whether Next can return an event without reading, so that its
-// slices and earlier ones stay valid.
-func (s *SSE) Buffered() bool {
-	return bytes.Contains(s.buf[s.line:], []byte("\n\n")) || bytes.Contains(s.buf[s.line:], []byte("\r\n\r\n"))
-}
-
-// fill reads once more, after it has moved what is left to the front.
-func (s *SSE) fill() error {
-	s.data = bytes.Clone(s.data) // it may point into what moves now
-	if s.begin > 0 {
-		n := copy(s.buf, s.buf[s.begin:])
-		s.buf, s.line, s.begin = s.buf[:n], s.line-s.begin, 0
-	}
-	if len(s.buf) == cap(s.buf) {
-		if len(s.buf) >= maxEvent {
-			return fmt.Errorf("provider: an event has more than %d bytes", maxEvent)
-		}
-		s.buf = append(make([]byte, 0, max(4096, 2*cap(s.buf))), s.buf...)
-	}
-	n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
-	s.buf = s.buf[:len(s.buf)+n]
-	if s.first && len(s.buf) >= 3 {
-		s.first = false
-		s.buf = s.buf[:copy(s.buf, bytes.TrimPrefix(s.buf, []byte("\xef\xbb\xbf")))]
-	}
-	if errors.Is(err, io.EOF) {
-		s.eof = true
-		return nil
-	}
-	return err
-}
-
-// parse takes lines until an event is whole; false means: more bytes are needed.
-func (s *SSE) parse() (Event, bool, error) {
-	for {
-		rest := s.buf[s.line:]
-		i := bytes.IndexByte(rest, '\n')
-		if j := bytes.IndexByte(rest[:max(i, 0)], '\r'); i < 0 || j >= 0 && j < i {
-			if i < 0 {
-				j = bytes.IndexByte(rest, '\r')
-			}
-			if j < 0 || j == len(rest)-1 && !s.eof { // a CR at the very end may be half a CRLF
-				return Event{}, false, nil
-			}
-			if j+1 == len(rest) || rest[j+1] != '\n' {
-				i = j
-			} else {
-				i = j + 1
-			}
-			if e, ok := s.take(rest[:j], i, false); ok {
-				return e, true, nil
+// Run calls keep for each event at hand, reading until there is one, and returns
+// the frames of those that it keeps, in one piece. An error of keep ends the run;
+// what was kept before it is returned with it.
+func (s *SSE) Run(keep func(Event) (bool, error)) ([]byte, error) {
+	var run []byte
+	copied := false
+	for some := false; ; {
+		e, ok := s.take()
+		switch {
+		case ok:
+		case some:
+			return run[:len(run):len(run)], nil
+		default:
+			if err := s.fill(); err != nil {
+				return nil, err
 			}
 			continue
 		}
-		if e, ok := s.take(rest[:i], i, true); ok {
-			return e, true, nil
+		some = true
+		kept, err := keep(e)
+		if err != nil {
+			return run[:len(run):len(run)], err
 		}
-		if len(s.data) > maxEvent {
-			return Event{}, false, fmt.Errorf("provider: an event has more than %d bytes", maxEvent)
+		switch {
+		case !kept:
+		case run == nil:
+			run = e.Frame
+		case !copied && adjoin(run, e.Frame):
+			run = run[:len(run)+len(e.Frame)]
+		default:
+			if !copied {
+				copied, s.copied = true, append(s.copied[:0], run...)
+			}
+			s.copied = append(s.copied, e.Frame...)
+			run = s.copied
 		}
 	}
 }
 
-// take handles a line that ends at offset end of what is left.
-func (s *SSE) take(line []byte, end int, plain bool) (Event, bool) {
-	start := s.line
-	s.line += end + 1
-	if len(line) > 0 {
-		value, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok {
-			s.plain = false
+// adjoin reports whether b lies right behind a in one array.
+func adjoin(a, b []byte) bool {
+	return cap(a) > len(a) && &a[:len(a)+1][len(a)] == &b[0]
+}
+
+// fill reads once, after it has moved an unfinished event to the front. It
+// returns io.EOF when there was nothing more to read.
+func (s *SSE) fill() error {
+	if s.eof {
+		return io.EOF
+	}
+	if s.begin > 0 {
+		n := copy(s.buf[:cap(s.buf)], s.buf[s.begin:])
+		s.line, s.scan, s.from, s.to = s.line-s.begin, s.scan-s.begin, s.from-s.begin, s.to-s.begin
+		s.buf, s.begin = s.buf[:n], 0
+	}
+	if len(s.buf) == cap(s.buf) {
+		if len(s.buf) >= maxEvent {
+			return ErrEventTooLong
+		}
+		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), maxEvent)), s.buf...)
+	}
+	for range 100 {
+		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
+		s.buf = s.buf[:len(s.buf)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			s.eof = true
+			return nil
+		case n > 0: // an error comes again with the next read
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// take returns the next event that is whole; false means: more bytes are needed.
+func (s *SSE) take() (Event, bool) {
+	if !s.open {
+		if len(s.buf) < len(byteOrderMark) && bytes.HasPrefix(byteOrderMark, s.buf) && !s.eof {
 			return Event{}, false
 		}
-		s.plain = plain && s.data == nil && start == s.begin && bytes.HasPrefix(value, []byte(" "))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		if s.data == nil {
-			s.data = value
-		} else {
-			s.data = append(append(append(make([]byte, 0, len(s.data)+len(value)+1), s.data...), '\n'), value...)
+		if s.open = true; bytes.HasPrefix(s.buf, byteOrderMark) {
+			s.begin, s.line, s.scan = len(byteOrderMark), len(byteOrderMark), len(byteOrderMark)
 		}
-		return Event{}, false
 	}
-	begin := s.begin
-	s.begin = s.line
-	if s.data == nil {
-		return Event{}, false
+	for {
+		end, next, ok := s.lineEnd()
+		if !ok {
+			return s.last()
+		}
+		if e, ok := s.add(end, next); ok {
+			return e, true
+		}
 	}
-	e := Event{Payload: s.data}
-	if s.plain && plain {
-		e.Frame = s.buf[begin:s.line:s.line]
+}
+
+// lineEnd returns where the line being read ends and where the next one begins.
+func (s *SSE) lineEnd() (end, next int, ok bool) {
+	if s.skipLF && s.line < len(s.buf) {
+		if s.skipLF = false; s.buf[s.line] == '\n' {
+			if s.begin == s.line {
+				s.begin++
+			}
+			s.line++
+			s.scan = s.line
+		}
+	}
+	rest := s.buf[s.scan:]
+	lf := bytes.IndexByte(rest, '\n')
+	if lf >= 0 {
+		rest = rest[:lf]
+	}
+	if cr := bytes.IndexByte(rest, '\r'); cr >= 0 {
+		end = s.scan + cr
+		switch {
+		case cr+1 == lf:
+			return end, end + 2, true
+		case end+1 == len(s.buf):
+			s.skipLF = true
+		}
+		return end, end + 1, true
+	}
+	if lf < 0 {
+		s.scan = len(s.buf)
+		return 0, 0, false
+	}
+	return s.scan + lf, s.scan + lf + 1, true
+}
+
+// add takes in the line up to end and moves on to next. An empty line makes the
+// event whole.
+func (s *SSE) add(end, next int) (Event, bool) {
+	start := s.line
+	line, lf := s.buf[start:end], end < len(s.buf) && s.buf[end] == '\n'
+	s.line, s.scan = next, next
+	if len(line) == 0 {
+		return s.finish(next, lf)
+	}
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	trimmed := bytes.TrimPrefix(value, []byte(" "))
+	switch {
+	case string(name) == "data":
+		s.plain = s.lines == 0 && lf && len(trimmed) < len(value)
+		s.addData(trimmed, end-len(trimmed), end)
+		return Event{}, false
+	case string(name) == "event":
+		s.failed = string(trimmed) == "error"
+	}
+	if s.plain = false; s.lines == 0 {
+		s.begin = next // nothing of it is needed
+	}
+	return Event{}, false
+}
+
+func (s *SSE) addData(value []byte, from, to int) {
+	switch s.lines++; s.lines {
+	case 1:
+		s.from, s.to = from, to
+	case 2:
+		s.joined = append(append(append(s.joined[:0], s.buf[s.from:s.to]...), '\n'), value...)
+	default:
+		s.joined = append(append(s.joined, '\n'), value...)
+	}
+}
+
+// finish ends the event before next and returns it if it has data.
+func (s *SSE) finish(next int, lf bool) (Event, bool) {
+	begin, lines, plain := s.begin, s.lines, s.plain && lf
+	e := Event{Failed: s.failed}
+	s.begin, s.lines, s.plain, s.failed = next, 0, false, false
+	switch lines {
+	case 0:
+		return e, false
+	case 1:
+		e.Payload = s.buf[s.from:s.to]
+	default:
+		e.Payload = bytes.Clone(s.joined) // the next event of this run may need the space
+	}
+	if len(e.Payload) == 0 {
+		return e, false
+	}
+	if plain {
+		e.Frame = s.buf[begin:next]
 	} else {
-		e.Frame = AppendFrame(nil, s.data)
+		e.Frame = AppendFrame(nil, e.Payload)
 	}
-	s.data, s.plain = nil, false
 	return e, true
 }
 
-// rest returns an event whose closing blank line never came, then io.EOF.
-func (s *SSE) rest() (Event, error) {
-	if line := s.buf[s.line:]; len(line) > 0 {
-		s.take(bytes.TrimSuffix(line, []byte("\r")), len(line)-1, false)
+// last returns an event whose closing empty line never came.
+func (s *SSE) last() (Event, bool) {
+	if !s.eof || s.begin == len(s.buf) {
+		return Event{}, false
 	}
-	s.begin = s.line
-	if s.data == nil {
-		return Event{}, io.EOF
+	if s.line < len(s.buf) {
+		s.add(len(s.buf), len(s.buf))
 	}
-	e := Event{Payload: s.data, Frame: AppendFrame(nil, s.data)}
-	s.data = nil
-	return e, nil
+	return s.finish(len(s.buf), false)
 }
 
-// AppendFrame appends an event with payload, which has no line breaks or is
-// split at them.
+// AppendFrame appends the event with this payload, one data line for each of
+// its lines.
 func AppendFrame(dst, payload []byte) []byte {
-	for len(payload) > 0 || len(dst) == 0 {
-		line, rest, more := bytes.Cut(payload, []byte("\n"))
-		dst = append(append(append(dst, "data: "...), line...), '\n')
-		if payload = rest; !more {
-			break
-		}
-	}
-	return append(dst, '\n')
-}
-
-// Kind of a payload, found without parsing ordinary chunks.
-type Payload int
-
-// The payloads that a relay tells apart.
-const (
-	Ordinary  Payload = iota // a chunk with choices, or one that only the app understands
-	Finish                   // [DONE]
-	Failure                  // an error object
-	UsageOnly                // a chunk without choices that carries usage
-	WithUsage                // a chunk with choices that carries usage too
-	Garbage                  // not a JSON object
-)
-
-var (
-	usageMember = []byte(`"usage"`)
-	errorMember = []byte(`"error"`)
-)
-
-// Classify says what a payload is. For payloads with usage it returns that too,
-// nil if it is unusable.
-func Classify(payload []byte) (Payload, *Usage) {
-	p := bytes.TrimSpace(payload)
-	switch {
-	case string(p) == "[DONE]":
-		return Finish, nil
-	case len(p) < 2 || p[0] != '{' || p[len(p)-1] != '}':
-		return Garbage, nil
-	case !carries(p, usageMember) && !carries(p, errorMember):
-		return Ordinary, nil
-	}
-	var c struct {
-		Error   json.RawMessage   `json:"error"`
-		Usage   json.RawMessage   `json:"usage"`
-		Choices []json.RawMessage `json:"choices"`
-	}
-	if err := json.Unmarshal(p, &c); err != nil {
-		return Garbage, nil
-	}
-	switch {
-	case present(c.Error):
-		return Failure, nil
-	case !present(c.Usage):
-		return Ordinary, nil
-	case len(c.Choices) == 0:
-		return UsageOnly, ParseUsage(c.Usage)
-	}
-	return WithUsage, ParseUsage(c.Usage)
-}
-
-// carries reports whether the member may stand in p with something else than null.
-func carries(p, name []byte) bool {
 	for {
-		i := bytes.Index(p, name)
+		i := bytes.IndexAny(payload, "\r\n")
 		if i < 0 {
-			return false
+			return append(append(append(dst, "data: "...), payload...), "\n\n"...)
 		}
-		p = bytes.TrimLeft(p[i+len(name):], " \t\r\n")
-		if len(p) > 0 && p[0] == ':' && !bytes.HasPrefix(bytes.TrimLeft(p[1:], " \t\r\n"), []byte("null")) {
-			return true
+		dst = append(append(append(dst, "data: "...), payload[:i]...), '\n')
+		if payload[i] == '\r' && i+1 < len(payload) && payload[i+1] == '\n' {
+			i++
 		}
+		payload = payload[i+1:]
 	}
 }
-
-func present(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }

@@ -1,142 +1,78 @@
 package provider
 
-import (
-	"bytes"
-	"encoding/json"
-	"io"
-	"strconv"
-	"strings"
-)
-
 // ParseUsage reads OpenAI's usage object into disjoint classes. It returns nil
-// when the object cannot be true: a count is missing, negative, fractional,
-// larger than 2^53, or smaller than its parts. Such usage counts as missing (F-13).
+// when the object cannot be true: a count is missing, negative, fractional, no
+// number or above 2^53, stands twice, is smaller than its parts, or the total is
+// not the sum. Such usage counts as missing (decisions, Money). Parts that are
+// absent or null are 0.
 func ParseUsage(raw []byte) *Usage {
-	var u struct {
-		Prompt     *count `json:"prompt_tokens"`
-		Completion *count `json:"completion_tokens"`
-		Total      *count `json:"total_tokens"`
-		PromptHas  *struct {
-			Cached     count `json:"cached_tokens"`
-			CacheWrite count `json:"cache_write_tokens"`
-		} `json:"prompt_tokens_details"`
-		CompletionHas *struct {
-			Reasoning count `json:"reasoning_tokens"`
-		} `json:"completion_tokens_details"`
-	}
-	if err := json.Unmarshal(raw, &u); err != nil || u.Prompt == nil || u.Completion == nil {
+	prompt, completion, total := absent, absent, absent
+	cached, written, reasoning := absent, absent, absent
+	ok := Members(raw, func(name, value []byte) bool {
+		switch string(name) {
+		case "prompt_tokens":
+			return prompt.read(value)
+		case "completion_tokens":
+			return completion.read(value)
+		case "total_tokens":
+			return total.read(value)
+		case "prompt_tokens_details":
+			return parts(value, "cached_tokens", &cached, "cache_write_tokens", &written)
+		case "completion_tokens_details":
+			return parts(value, "reasoning_tokens", &reasoning, "", nil)
+		}
+		return true
+	})
+	if !ok || prompt < 0 || completion < 0 || total >= 0 && total != prompt+completion {
 		return nil
 	}
-	if u.Total != nil && *u.Total != *u.Prompt+*u.Completion {
+	u := &Usage{Cached: cached.orZero(), CacheWrite: written.orZero(), Output: int64(completion), Reasoning: reasoning.orZero()}
+	u.Input = int64(prompt) - u.Cached - u.CacheWrite
+	if u.Input < 0 || u.Reasoning > u.Output {
 		return nil
 	}
-	out := &Usage{Input: int64(*u.Prompt), Output: int64(*u.Completion)}
-	if d := u.PromptHas; d != nil {
-		out.Cached, out.CacheWrite = int64(d.Cached), int64(d.CacheWrite)
-		if out.Input -= out.Cached + out.CacheWrite; out.Input < 0 {
-			return nil
-		}
-	}
-	if d := u.CompletionHas; d != nil {
-		if out.Reasoning = int64(d.Reasoning); out.Reasoning > out.Output {
-			return nil
-		}
-	}
-	return out
+	return u
 }
 
-// count is a whole number between 0 and 2^53; null is 0.
+// parts reads the counts a and b of a details object, which may be null.
+func parts(raw []byte, a string, to *count, b string, to2 *count) bool {
+	return string(raw) == "null" || Members(raw, func(name, value []byte) bool {
+		switch {
+		case string(name) == a:
+			return to.read(value)
+		case to2 != nil && string(name) == b:
+			return to2.read(value)
+		}
+		return true
+	})
+}
+
+// count is a number of tokens; absent is -1.
 type count int64
 
-// UnmarshalJSON refuses everything that is no such number.
-func (c *count) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return nil
+const (
+	absent   count = -1
+	maxCount count = 1 << 53
+)
+
+// read takes a whole number from 0 to 2^53, or null for absent. It refuses a
+// count that was there already.
+func (c *count) read(value []byte) bool {
+	if string(value) == "null" {
+		return *c == absent
 	}
-	n, err := strconv.ParseUint(string(b), 10, 53)
-	*c = count(n)
-	return err
+	if *c != absent || len(value) > 16 {
+		return false
+	}
+	var n count
+	for _, d := range value {
+		if !isDigit(d) {
+			return false
+		}
+		n = n*10 + count(d-'0')
+	}
+	*c = n
+	return n <= maxCount
 }
 
-// spoken is what of a chunk or a message the model generated.
-type spoken struct {
-	Content   *string `json:"content"`
-	Refusal   *string `json:"refusal"`
-	ToolCalls []struct {
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
-}
-
-func (s *spoken) appendTo(b *strings.Builder) {
-	for _, t := range []*string{s.Content, s.Refusal} {
-		if t != nil {
-			b.WriteString(*t)
-		}
-	}
-	for _, c := range s.ToolCalls {
-		b.WriteString(c.Function.Name)
-		b.WriteString(c.Function.Arguments)
-	}
-}
-
-// Text joins everything that the model generated in a stream's frames, so that
-// the output of a cut stream can be counted.
-func Text(frames []byte) string {
-	var out strings.Builder
-	for r := NewSSE(bytes.NewReader(frames), make([]byte, 0, 4096)); ; {
-		e, err := r.Next()
-		if err != nil { // io.EOF, or what is left is no event
-			return out.String()
-		}
-		var c struct {
-			Choices []struct {
-				Delta spoken `json:"delta"`
-			} `json:"choices"`
-		}
-		if json.Unmarshal(e.Payload, &c) != nil {
-			continue
-		}
-		for i := range c.Choices {
-			c.Choices[i].Delta.appendTo(&out)
-		}
-	}
-}
-
-// BodyText is Text for a whole answer.
-func BodyText(body []byte) string {
-	var c struct {
-		Choices []struct {
-			Message spoken `json:"message"`
-		} `json:"choices"`
-	}
-	if json.Unmarshal(body, &c) != nil {
-		return ""
-	}
-	var out strings.Builder
-	for i := range c.Choices {
-		c.Choices[i].Message.appendTo(&out)
-	}
-	return out.String()
-}
-
-// LastUsageFrame returns the last event of a stored stream if it carries only
-// usage, else nil.
-func LastUsageFrame(frames []byte) []byte {
-	body := bytes.TrimSuffix(frames, []byte("\n\n"))
-	i := bytes.LastIndex(body, []byte("\n\n"))
-	frame := frames[min(i+2, len(frames)):]
-	if i < 0 {
-		frame = frames
-	}
-	e, err := NewSSE(bytes.NewReader(frame), make([]byte, 0, 1024)).Next()
-	if err != nil && err != io.EOF {
-		return nil
-	}
-	if kind, _ := Classify(e.Payload); kind == UsageOnly {
-		return frame
-	}
-	return nil
-}
+func (c count) orZero() int64 { return int64(max(c, 0)) }

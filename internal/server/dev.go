@@ -199,7 +199,7 @@ func (s *Server) populate(ctx context.Context, tx *db.Tx, out *Seeded) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: seedBalance, Reason: "sandbox"}); err != nil {
+	if _, err := s.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: seedBalance}); err != nil {
 		return err
 	}
 	app, secret, err := s.apps.Create(ctx, tx, apps.New{

@@ -44,7 +44,7 @@ func Start(durable bool) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("/tmp", "purser-pg-") // another user must get in, and the path of a socket is short
+	dir, err := os.MkdirTemp(folder(durable), "purser-pg-")
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,17 @@ func Start(durable bool) (*Cluster, error) {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), c.Stop())
 	}
 	return c, nil
+}
+
+// folder is where a server may live: another user must get in, and the path of a
+// socket is short. In memory a new database takes a fifth of the time.
+func folder(durable bool) string {
+	const memory = "/dev/shm"
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); !durable && err == nil && fs.Bavail*uint64(fs.Bsize) > 4<<30 {
+		return memory
+	}
+	return "/tmp"
 }
 
 // supervise runs the server until standard input ends, which it does when the
@@ -71,7 +82,7 @@ func (c *Cluster) start(bin string, durable bool) error {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c", "listen_addresses=",
-		"-c", "max_connections=400", "-c", "shared_buffers=128MB", "-c", "max_wal_size=2GB"}
+		"-c", "max_connections=400", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
 	if !durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}

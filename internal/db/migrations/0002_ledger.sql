@@ -1,5 +1,6 @@
 -- +goose Up
--- Everything here is written by package ledger alone. The CHECKs repeat the
+-- Everything here is written by package ledger alone. Small hot tables live in
+-- their key's own tree on SQLite, which saves a look-up each time. The CHECKs repeat the
 -- money's invariants, so that a bug is refused and not stored.
 
 -- What an account owns: free to lend, and lent to connections.
@@ -10,7 +11,9 @@ CREATE TABLE balances (
   reserved_mc  BIGINT NOT NULL CHECK (reserved_mc >= 0),
   seq          BIGINT NOT NULL CHECK (seq >= 0),  -- of the account's newest ledger row
   head         TEXT NOT NULL                      -- hash of that row
-);
+)
+-- sqlite: WITHOUT ROWID
+;
 
 -- Connections: the grant of one account to one app (spec §2, Connection).
 CREATE TABLE connections (
@@ -28,7 +31,9 @@ CREATE TABLE connections (
   revoked_us        BIGINT,
   CHECK (consumed_mc + held_mc <= allocation_mc),
   CHECK ((status = 'revoked') = (revoked_us IS NOT NULL))
-);
+)
+-- sqlite: WITHOUT ROWID
+;
 CREATE UNIQUE INDEX connections_live ON connections (app_id, account_id) WHERE status <> 'revoked';
 CREATE INDEX connections_app ON connections (app_id, id);
 CREATE INDEX connections_account ON connections (account_id, id);
@@ -38,7 +43,7 @@ CREATE INDEX connections_account ON connections (account_id, id);
 CREATE TABLE holds (
   connection_id TEXT NOT NULL,
   key           TEXT NOT NULL,
-  request_id    TEXT NOT NULL UNIQUE,
+  request_id    TEXT NOT NULL,
   fingerprint   TEXT NOT NULL,
   state         TEXT NOT NULL CHECK (state IN ('open', 'failed')),
   attempt       BIGINT NOT NULL CHECK (attempt > 0),
@@ -53,7 +58,11 @@ CREATE TABLE holds (
   terms         TEXT NOT NULL,                    -- prices, rates and counts as they were at the hold
   created_us    BIGINT NOT NULL,
   PRIMARY KEY (connection_id, key)
-);
+)
+-- sqlite: WITHOUT ROWID
+;
+
+CREATE INDEX holds_failed ON holds (request_id) WHERE state = 'failed';
 
 -- Nodes: who owns holds. A hold outlives its owner's lease by no more than a sweep.
 CREATE TABLE nodes (
@@ -97,13 +106,14 @@ CREATE TABLE ledger (
   consumed_delta_mc   BIGINT NOT NULL,
   created_us          BIGINT NOT NULL,
   hash                TEXT NOT NULL,
+  key_hash            BIGINT,                     -- of connection_id and key: a small index finds a key for good
   CHECK (user_charge_mc = provider_cost_mc + svc_fee_mc + dev_margin_mc),
   CHECK (type <> 'spend' OR user_charge_mc IS NOT NULL),
   CHECK (status <> 'settled' OR type <> 'spend' OR (provider_cost_mc >= 0 AND dev_margin_mc >= 0 AND user_charge_mc >= 0)),
   CHECK ((status = 'reversed') = (reversal_of IS NOT NULL))
 );
 CREATE UNIQUE INDEX ledger_chain ON ledger (account_id, seq);
-CREATE UNIQUE INDEX ledger_key ON ledger (connection_id, key) WHERE key IS NOT NULL;
+CREATE INDEX ledger_key ON ledger (key_hash) WHERE key_hash IS NOT NULL;
 CREATE INDEX ledger_reversal ON ledger (reversal_of) WHERE reversal_of IS NOT NULL;
 
 -- Answers, kept 7 days for replays: what the provider said; the money comes from the ledger row.
@@ -127,7 +137,9 @@ CREATE TABLE chunks (
 CREATE TABLE windows (
   subject TEXT PRIMARY KEY,
   buckets TEXT NOT NULL                           -- "bucket:count …"
-);
+)
+-- sqlite: WITHOUT ROWID
+;
 
 -- The day's totals, per connection, feature and model.
 CREATE TABLE rollups (
@@ -145,7 +157,9 @@ CREATE TABLE rollups (
   dev_margin_mc    BIGINT NOT NULL,
   user_charge_mc   BIGINT NOT NULL,
   PRIMARY KEY (connection_id, day, feature, model)
-);
+)
+-- sqlite: WITHOUT ROWID
+;
 
 -- Refused calls, for receipts. Not money: nothing else reads them.
 CREATE TABLE refusals (

@@ -12,25 +12,23 @@ import (
 // may ever leave: what is not here is never forwarded. The token cap of the
 // hold is sent, so that the answer cannot cost more.
 func encode(r *provider.Request) []byte {
-	b := make([]byte, 0, 1024)
+	b := make([]byte, 0, sizeHint(r))
 	b = append(b, `{"model":`...)
 	b = quote(b, r.Model)
 	b = append(b, `,"messages":[`...)
 	for i := range r.Messages {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendMessage(b, &r.Messages[i])
+		b = appendMessage(comma(b, i), &r.Messages[i])
 	}
 	b = append(b, `],"max_completion_tokens":`...)
 	b = strconv.AppendInt(b, r.MaxTokens, 10)
 	b = append(b, `,"service_tier":"default"`...) // the tier whose price we know
 	b = appendNumber(b, "temperature", r.Temperature)
 	b = appendNumber(b, "top_p", r.TopP)
-	for i, s := range r.Stop {
-		b = quote(append(b, [...]string{`,"stop":[`, `,`}[min(i, 1)]...), s)
-	}
 	if len(r.Stop) > 0 {
+		b = append(b, `,"stop":[`...)
+		for i, s := range r.Stop {
+			b = quote(comma(b, i), s)
+		}
 		b = append(b, ']')
 	}
 	b = appendTools(b, r)
@@ -46,16 +44,36 @@ func encode(r *provider.Request) []byte {
 	return append(b, '}')
 }
 
-func quote(b []byte, s string) []byte {
-	b, err := jsontext.AppendQuote(b, s)
-	if err != nil { // invalid UTF-8 was refused when the request was read, or is replaced
-		return b
+// sizeHint is about how long the body becomes.
+func sizeHint(r *provider.Request) int {
+	n := 512 + len(r.ResponseFormat)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		n += 64 + len(m.Text) + len(m.Text)/16
+		for j := range m.Parts {
+			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
+		}
+		for j := range m.ToolCalls {
+			n += 128 + len(m.ToolCalls[j].Arguments)
+		}
 	}
+	for i := range r.Tools {
+		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
+	}
+	return n
+}
+
+// quote appends s as a JSON string. What is no UTF-8 becomes U+FFFD; a request
+// that was read strictly has none.
+func quote(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s) // the error only reports such a replacement
 	return b
 }
 
+// appendNumber appends a sampling member unless it is 1: that is the default,
+// and models whose sampling is fixed refuse to be told.
 func appendNumber(b []byte, name string, v *float64) []byte {
-	if v == nil {
+	if v == nil || *v == 1 {
 		return b
 	}
 	b = append(append(append(b, `,"`...), name...), `":`...)
@@ -74,17 +92,30 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 	if m.ToolCallID != "" {
 		b = quote(append(b, `,"tool_call_id":`...), m.ToolCallID)
 	}
-	for i, c := range m.ToolCalls {
-		b = append(b, [...]string{`,"tool_calls":[`, `,`}[min(i, 1)]...)
-		b = quote(append(b, `{"id":`...), c.ID)
-		b = quote(append(b, `,"type":"function","function":{"name":`...), c.Name)
-		b = quote(append(b, `,"arguments":`...), c.Arguments)
-		b = append(b, "}}"...) // extra_content stays with us: this provider does not know it
-	}
 	if len(m.ToolCalls) > 0 {
-		b = append(b, ']')
+		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
 	}
 	return append(b, '}')
+}
+
+// appendCalls leaves out extra_content: this provider does not know it.
+func appendCalls(b []byte, calls []provider.ToolCall) []byte {
+	for i := range calls {
+		c := &calls[i]
+		b = quote(append(comma(b, i), `{"id":`...), c.ID)
+		b = quote(append(b, `,"type":"function","function":{"name":`...), c.Name)
+		b = quote(append(b, `,"arguments":`...), c.Arguments)
+		b = append(b, "}}"...)
+	}
+	return append(b, ']')
+}
+
+// comma goes before every element of a list but the first.
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
 }
 
 func appendContent(b []byte, m *provider.Message) []byte {
@@ -95,10 +126,9 @@ func appendContent(b []byte, m *provider.Message) []byte {
 		return quote(b, m.Text)
 	}
 	b = append(b, '[')
-	for i, p := range m.Parts {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		b = comma(b, i)
 		if p.Type == "text" {
 			b = append(quote(append(b, `{"type":"text","text":`...), p.Text), '}')
 			continue
@@ -117,11 +147,9 @@ func appendTools(b []byte, r *provider.Request) []byte {
 		return b
 	}
 	b = append(b, `,"tools":[`...)
-	for i, t := range r.Tools {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = quote(append(b, `{"type":"function","function":{"name":`...), t.Name)
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		b = quote(append(comma(b, i), `{"type":"function","function":{"name":`...), t.Name)
 		if t.Description != "" {
 			b = quote(append(b, `,"description":`...), t.Description)
 		}

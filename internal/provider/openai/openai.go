@@ -1,272 +1,223 @@
 // Package openai speaks to OpenAI's Chat Completions, and to whatever speaks
-// like it. Answers and chunks are relayed byte for byte; only the usage is read.
+// like it (spec §1, §4.3). Answers and chunks are relayed byte for byte; only
+// errors and the usage are read. What a fault of the provider means is in
+// refusal.go for one before the answer and in stream.go for one within it.
 package openai
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"strconv"
+	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"purser/internal/provider"
 )
 
-// Bounds of an answer. A provider that passes them is broken.
+// Bounds of an answer, in bytes. A provider that passes them is broken.
 const (
 	maxAnswer  = 32 << 20
 	maxRefusal = 64 << 10
+	maxHeader  = 64 << 10
 )
 
-// Client is one account at the provider.
+// Client is one account at the provider. It may be used by many goroutines.
 type Client struct {
-	url  string
-	auth string
-	http *http.Transport
-	idle time.Duration // the longest silence inside a stream
+	url    *url.URL
+	badURL error
+	auth   []string
+	http   http.RoundTripper // the transport alone: a client would follow redirects with our key
+	header time.Duration
+	idle   time.Duration
+}
+
+// An Option changes a Client that New makes.
+type Option func(*Client)
+
+// Timeouts sets how long the provider may take until its headers are here, and
+// how long it may be silent within an answer. The defaults are 5 minutes, for an
+// answer that is sent whole comes only when it is done, and 60 seconds.
+func Timeouts(header, idle time.Duration) Option {
+	return func(c *Client) { c.header, c.idle = header, idle }
 }
 
 // New returns a client of the API at baseURL, which ends before
 // /chat/completions, for example https://api.openai.com/v1.
-func New(baseURL, key string) *Client {
-	return &Client{
-		url: strings.TrimSuffix(baseURL, "/") + "/chat/completions", auth: "Bearer " + key, idle: 60 * time.Second,
-		// The transport alone: it follows no redirect, which would carry our key
-		// along, and keeps a connection per call in flight.
-		http: &http.Transport{
-			MaxIdleConns: 2048, MaxIdleConnsPerHost: 2048, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
-			ResponseHeaderTimeout: 5 * time.Minute, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: strings.HasPrefix(baseURL, "https://"),
-			MaxResponseHeaderBytes: 64 << 10, ReadBufferSize: 16 << 10,
-		},
+func New(baseURL, key string, options ...Option) *Client {
+	c := &Client{auth: []string{"Bearer " + key}, header: 5 * time.Minute, idle: time.Minute, http: newTransport(strings.HasPrefix(baseURL, "https://"))}
+	c.url, c.badURL = url.Parse(strings.TrimSuffix(baseURL, "/") + "/chat/completions")
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// newTransport returns a transport that keeps a connection for every call in
+// flight. Its time-outs are the calls' own.
+func newTransport(secure bool) *http.Transport {
+	dialer := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: secure,
+		MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, IdleConnTimeout: 90 * time.Second,
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		ReadBufferSize: 8 << 10, WriteBufferSize: 8 << 10,
 	}
 }
 
 // Name is openai.
 func (c *Client) Name() string { return "openai" }
 
-// buffers are reused between calls: answers are copied out of them.
-var buffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, 16<<10)) }}
+var (
+	jsonType  = []string{"application/json"}
+	identity  = []string{"identity"}
+	userAgent = []string{"Purser"}
+)
 
-// send posts the request and returns its answer if the provider took it.
-func (c *Client) send(ctx context.Context, r *provider.Request) (*http.Response, error) {
+// exchange is one request on its way, until its answer is read.
+type exchange struct {
+	*http.Response
+	watch  *time.Timer // cancels the request when the provider is silent
+	idle   time.Duration
+	cancel context.CancelCauseFunc
+	ctx    context.Context
+}
+
+var errSilent = errors.New("the provider was silent for too long")
+
+// send posts the request and returns its answer if the provider took it. The
+// caller ends the exchange.
+func (c *Client) send(ctx context.Context, r *provider.Request) (*exchange, error) {
+	if c.badURL != nil {
+		return nil, failed(0, c.badURL)
+	}
 	body := encode(r)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, failed(0, err)
+	x := &exchange{idle: c.idle}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.watch = time.AfterFunc(c.header, x.silent)
+	header := http.Header{"Authorization": c.auth, "Content-Type": jsonType, "Accept-Encoding": identity, "User-Agent": userAgent}
+	if r.ID != "" {
+		header["X-Client-Request-Id"] = []string{r.ID}
 	}
-	req.Header = http.Header{
-		"Authorization": {c.auth}, "Content-Type": {"application/json"}, "X-Client-Request-Id": {r.ID}, "Accept-Encoding": {"identity"},
+	req := (&http.Request{
+		Method: http.MethodPost, URL: c.url, Host: c.url.Host, Header: header, ContentLength: int64(len(body)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: newBody(body),
+		// A kept connection may turn out closed before anything was written; only
+		// then, and not later, is the request sent again on another one.
+		GetBody: func() (io.ReadCloser, error) { return newBody(body), nil },
+	}).WithContext(x.ctx)
+	var err error
+	if x.Response, err = c.http.RoundTrip(req); err != nil {
+		defer x.end()
+		return nil, failed(0, x.explain(err))
 	}
-	resp, err := c.http.RoundTrip(req)
-	if err != nil {
-		return nil, failed(0, err)
+	x.watch.Reset(x.idle)
+	if err := x.check(c.auth[0]); err != nil {
+		defer x.end()
+		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, refusal(resp)
+	return x, nil
+}
+
+func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+// check refuses everything but a plain 200.
+func (x *exchange) check(auth string) error {
+	if x.StatusCode != http.StatusOK {
+		return refusal(x, strings.TrimPrefix(auth, "Bearer "))
 	}
-	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		_ = resp.Body.Close() // nothing of it is used
-		return nil, failed(resp.StatusCode, fmt.Errorf("answer is encoded as %q", e))
+	if e := x.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return failed(x.StatusCode, fmt.Errorf("the answer is encoded as %q", e))
 	}
-	return resp, nil
+	return nil
+}
+
+func (x *exchange) silent() { x.cancel(errSilent) }
+
+// Read reads the answer, as long as the provider is not silent for too long.
+func (x *exchange) Read(p []byte) (int, error) {
+	x.watch.Reset(x.idle) // only waiting for the provider counts, not for the app
+	n, err := x.Body.Read(p)
+	x.watch.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = x.explain(err)
+	}
+	return n, err
+}
+
+// explain says why a request was canceled, where err only says that it was.
+func (x *exchange) explain(err error) error {
+	if cause := context.Cause(x.ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (%w)", cause, err)
+	}
+	return err
+}
+
+// end gives the connection back if the answer was read to its end, else closes it.
+func (x *exchange) end() {
+	x.watch.Stop()
+	x.cancel(nil)
+	if x.Response != nil {
+		_ = x.Body.Close() // nothing more is read
+	}
 }
 
 // Complete runs a request to its end.
 func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
-	resp, err := c.send(ctx, r)
+	x, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
-	buf := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(buf)
-	buf.Reset()
-	if _, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1)); err != nil {
-		return nil, failed(resp.StatusCode, err)
+	defer x.end()
+	body, err := x.readAll()
+	if err != nil {
+		return nil, failed(x.StatusCode, err)
 	}
-	if buf.Len() > maxAnswer {
-		return nil, failed(resp.StatusCode, errors.New("answer is too long"))
+	body = bytes.TrimSpace(body)
+	o, ok := provider.ReadOutline(body)
+	switch {
+	case !ok:
+		return nil, failed(x.StatusCode, fmt.Errorf("the answer is no JSON object: %.200q", body))
+	case o.Error != nil:
+		return nil, failed(x.StatusCode, fmt.Errorf("the answer is an error: %.200q", o.Error))
+	case !o.HasChoices():
+		return nil, failed(x.StatusCode, errors.New("the answer has no choices"))
 	}
-	body := bytes.Clone(bytes.TrimSpace(buf.Bytes()))
-	var a struct {
-		Error   json.RawMessage   `json:"error"`
-		Usage   json.RawMessage   `json:"usage"`
-		Choices []json.RawMessage `json:"choices"`
-	}
-	if err := json.Unmarshal(body, &a); err != nil {
-		return nil, failed(resp.StatusCode, fmt.Errorf("answer is no JSON object: %w", err))
-	}
-	if len(a.Choices) == 0 || len(a.Error) > 0 && string(a.Error) != "null" {
-		return nil, failed(resp.StatusCode, errors.New("answer has no choices, or an error"))
-	}
-	return &provider.Response{Body: body, Usage: provider.ParseUsage(a.Usage)}, nil
+	return &provider.Response{Body: body, Usage: provider.ParseUsage(o.Usage)}, nil
 }
 
-// Stream starts a streamed request and waits for its first chunk.
-func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	resp, err := c.send(ctx, r)
-	if err != nil {
-		cancel()
-		return nil, err
+var errTooLong = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+
+// readAll reads the answer into memory of its own, as much as it needs.
+func (x *exchange) readAll() ([]byte, error) {
+	if x.ContentLength > maxAnswer {
+		return nil, errTooLong
 	}
-	s := &stream{body: resp.Body, cancel: cancel, idle: c.idle}
-	s.events = provider.NewSSE(resp.Body, make([]byte, 0, 8<<10))
-	s.watch = time.AfterFunc(c.idle, cancel) // a silent stream is a dead one
-	if s.first, err = s.read(); err != nil {
-		_ = s.Close() // the first error counts
-		var p *provider.Error
-		if errors.As(err, &p) {
+	size := int64(4 << 10)
+	if x.ContentLength >= 0 {
+		size = min(x.ContentLength+1, 1<<20) // room to see the end without growing
+	}
+	for b := make([]byte, 0, size); ; {
+		n, err := x.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil:
 			return nil, err
-		}
-		return nil, failed(resp.StatusCode, err)
-	}
-	s.started = true
-	return s, nil
-}
-
-type stream struct {
-	body    io.ReadCloser
-	cancel  context.CancelFunc
-	events  *provider.SSE
-	idle    time.Duration
-	watch   *time.Timer
-	first   provider.Chunk
-	started bool
-	frames  []byte
-	billed  bool // usage came: the answer is whole even without [DONE]
-	ended   error
-}
-
-// Next returns what has arrived.
-func (s *stream) Next() (provider.Chunk, error) {
-	if s.started {
-		s.started = false
-		return s.first, nil
-	}
-	return s.read()
-}
-
-// read gathers the events that one read brought, so that they go out in one write.
-func (s *stream) read() (provider.Chunk, error) {
-	if s.ended != nil {
-		return provider.Chunk{}, s.ended
-	}
-	var c provider.Chunk
-	s.frames = s.frames[:0]
-	for {
-		e, err := s.events.Next()
-		if err == nil {
-			err = s.add(&c, e)
-		} else if errors.Is(err, io.EOF) && !s.billed {
-			err = io.ErrUnexpectedEOF // cut
-		}
-		if err != nil {
-			s.ended = err
-			if len(s.frames) == 0 && c.UsageFrame == nil {
-				return provider.Chunk{}, err
-			}
-			break
-		}
-		if !s.events.Buffered() {
-			break
+		case len(b) > maxAnswer:
+			return nil, errTooLong
+		case len(b) == cap(b):
+			b = append(b, 0)[:len(b)]
 		}
 	}
-	s.watch.Reset(s.idle)
-	c.Frames = s.frames
-	return c, nil
-}
-
-// add sorts one event into the chunk.
-func (s *stream) add(c *provider.Chunk, e provider.Event) error {
-	kind, usage := provider.Classify(e.Payload)
-	switch kind {
-	case provider.Finish:
-		return io.EOF
-	case provider.Failure:
-		return failed(http.StatusOK, errors.New("the stream carries an error"))
-	case provider.Garbage:
-		return failed(http.StatusOK, errors.New("the stream carries something else than JSON"))
-	case provider.UsageOnly:
-		s.billed = true
-		c.UsageFrame, c.Usage = bytes.Clone(e.Frame), usage
-		return nil
-	case provider.WithUsage:
-		s.billed = true
-		c.Usage = usage
-	}
-	s.frames = append(s.frames, e.Frame...)
-	return nil
-}
-
-// Close ends the call at the provider.
-func (s *stream) Close() error {
-	s.watch.Stop()
-	s.cancel()
-	return s.body.Close()
 }
 
 // failed is a failure that tells the app nothing about us.
 func failed(status int, cause error) *provider.Error {
 	return &provider.Error{Kind: provider.Failed, Status: status, Message: "the provider failed", Cause: cause}
-}
-
-// refusal maps a status that is not 200 (what each means is in the provider's
-// documentation). Only a request that the provider calls wrong is the app's.
-func refusal(resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what came is enough
-	e := &provider.Error{Kind: provider.Failed, Status: resp.StatusCode, Message: "the provider failed", Cause: fmt.Errorf("status %d: %.300q", resp.StatusCode, text)}
-	switch resp.StatusCode {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		e.Kind, e.Message = provider.Rejected, "the provider refused the request: "+reason(text)
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		e.RetryAfter = retryAfter(resp.Header, time.Now())
-	}
-	return e
-}
-
-// reason is what the provider says is wrong with the request, without anything
-// that could be ours.
-func reason(text []byte) string {
-	var body struct {
-		Error struct {
-			Message string `json:"message"`
-			Param   string `json:"param"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(text, &body) != nil || body.Error.Message == "" {
-		return "it gave no reason"
-	}
-	var words []string
-	for _, w := range strings.Fields(body.Error.Message) {
-		switch {
-		case strings.Contains(w, "://"), strings.HasPrefix(w, "sk-"), strings.HasPrefix(w, "org-"), strings.HasPrefix(w, "proj_"), strings.Contains(w, "@"):
-			w = "[removed]"
-		}
-		words = append(words, w)
-	}
-	message := strings.Join(words, " ")
-	return message[:min(len(message), 500)]
-}
-
-// retryAfter reads Retry-After-Ms, then Retry-After in seconds or as a date.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 3_600_000 {
-		return time.Duration(ms * float64(time.Millisecond))
-	}
-	v := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(v, 64); err == nil && s > 0 && s < 3600 {
-		return time.Duration(s * float64(time.Second))
-	}
-	if at, err := http.ParseTime(v); err == nil && at.After(now) && at.Before(now.Add(time.Hour)) {
-		return at.Sub(now)
-	}
-	return 0
 }

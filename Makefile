@@ -1,0 +1,33 @@
+# Everything a developer or a build machine does: make help.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: help setup build check test bench clean
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Runs a command with a PostgreSQL of its own, which ends with it.
+WITH_POSTGRES := go run ./internal/db/dbtest/pg --
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+build: ## one static binary, ./purser
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o purser ./cmd/purser
+
+setup: ## what tests need beside Go: PostgreSQL and Chromium (Debian, as root)
+	@.ci/setup
+
+check: ## format, vet, staticcheck, go.mod
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+
+test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS='-run Ledger -v'
+	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 15m $(ARGS) ./...
+	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 10m $(ARGS) ./...; fi
+
+bench: setup ## load against a proxy without billing, in one run
+	go run ./bench
+
+clean: ## what the targets above left behind
+	rm -rf purser bench/out

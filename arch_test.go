@@ -1,0 +1,219 @@
+// Package purser_test holds the rules of the architecture that a compiler does
+// not know: which package may import which, what the rules of the money may
+// touch, and who writes a table.
+package purser_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// order is the one list: a package imports only packages above it.
+var order = []string{
+	// values and rules: no I/O
+	"money", "id", "apierr", "limits",
+	// the canonical request and its dialects
+	"provider", "provider/openai", "provider/mock", "tokens",
+	// means
+	"db", "web",
+	// prices
+	"catalog", "pricing",
+	// money
+	"ledger",
+	// pages and nouns
+	"ui", "accounts", "apps", "features", "connections", "oauth",
+	// services
+	"inference", "audit",
+	// whole
+	"api", "config", "server", "cmd/purser",
+}
+
+// helpers are for tests and benchmarks: no package of the list may import them.
+var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertest", "bench", "keepdeps"}
+
+// pure are the files of rules and values. They know the time only as an argument.
+var pure = []string{
+	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/pricing/*.go",
+	"internal/ledger/apply*.go", "internal/ledger/command.go", "internal/ledger/state.go", "internal/ledger/chain.go",
+}
+
+// A source is one Go file that is not a test.
+type source struct {
+	pkg  string // as in order
+	path string
+	file *ast.File
+}
+
+func TestImportsPointUp(t *testing.T) {
+	t.Parallel()
+	rank := func(pkg string) int { return slices.Index(order, pkg) }
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		seen[s.pkg] = true
+		if slices.Contains(helpers, s.pkg) {
+			continue
+		}
+		if rank(s.pkg) < 0 {
+			t.Errorf("%s: package %s is not in the list; say where it stands", s.path, s.pkg)
+			continue
+		}
+		for _, imported := range ours(s.file) {
+			if slices.Contains(helpers, imported) {
+				t.Errorf("%s imports %s, which is for tests", s.path, imported)
+			} else if rank(imported) >= rank(s.pkg) || rank(imported) < 0 {
+				t.Errorf("%s imports %s, which does not stand above %s", s.path, imported, s.pkg)
+			}
+		}
+	}
+	for _, pkg := range order {
+		if !seen[pkg] {
+			t.Errorf("the list names %s, which does not exist", pkg)
+		}
+	}
+}
+
+func TestRulesArePure(t *testing.T) {
+	t.Parallel()
+	all := sources(t)
+	for _, pattern := range pure {
+		found := false
+		for _, s := range all {
+			if ok, err := path.Match(pattern, s.path); err != nil {
+				t.Fatal(err)
+			} else if !ok {
+				continue
+			}
+			found = true
+			for _, imported := range imports(s.file) {
+				if slices.Contains([]string{"net/http", "database/sql", "net", "os"}, imported) {
+					t.Errorf("%s imports %s: a rule does no I/O", s.path, imported)
+				}
+			}
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				if c, ok := n.(*ast.SelectorExpr); ok && c.Sel.Name == "Now" {
+					if x, ok := c.X.(*ast.Ident); ok && x.Name == "time" {
+						t.Errorf("%s calls time.Now: a rule is told the time", s.path)
+					}
+				}
+				return true
+			})
+		}
+		if !found {
+			t.Errorf("no file matches %s", pattern)
+		}
+	}
+}
+
+var (
+	creates = regexp.MustCompile(`(?m)^CREATE TABLE ([a-z_]+)`)
+	writes  = regexp.MustCompile(`\b(?:INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)`)
+)
+
+// One package writes a table, so that there is one place to look for whoever
+// changed a row.
+func TestATableHasOneWriter(t *testing.T) {
+	t.Parallel()
+	writer := map[string]string{}
+	for _, name := range migrations(t) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range creates.FindAllStringSubmatch(string(text), -1) {
+			writer[m[1]] = ""
+		}
+	}
+	for _, s := range sources(t) {
+		if slices.Contains(helpers, s.pkg) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			l, ok := n.(*ast.BasicLit)
+			if !ok || l.Kind != token.STRING {
+				return true
+			}
+			for _, m := range writes.FindAllStringSubmatch(l.Value, -1) {
+				other, ok := writer[m[1]]
+				if ok && other != "" && other != s.pkg {
+					t.Errorf("table %s is written by %s and by %s", m[1], other, s.pkg)
+				} else if ok {
+					writer[m[1]] = s.pkg
+				}
+			}
+			return true
+		})
+	}
+	for table, pkg := range writer {
+		if pkg == "" {
+			t.Errorf("nobody writes table %s", table)
+		}
+	}
+}
+
+func migrations(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("internal/db/migrations/*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no migrations: %v", err)
+	}
+	return names
+}
+
+// sources parses every Go file of the module that is not a test.
+func sources(t *testing.T) (all []source) {
+	t.Helper()
+	set := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "node_modules", "e2e"}, d.Name())) {
+				return fs.SkipDir
+			}
+			return nil
+		case !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		slash := filepath.ToSlash(name)
+		all = append(all, source{strings.TrimPrefix(path.Dir(slash), "internal/"), slash, file})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func imports(file *ast.File) (list []string) {
+	for _, i := range file.Imports {
+		if name, err := strconv.Unquote(i.Path.Value); err == nil { // the parser has checked it
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// ours are the imports from this module, named as in order.
+func ours(file *ast.File) (list []string) {
+	for _, name := range imports(file) {
+		if rest, ok := strings.CutPrefix(name, "purser/"); ok {
+			list = append(list, strings.TrimPrefix(rest, "internal/"))
+		}
+	}
+	return list
+}

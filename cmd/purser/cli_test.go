@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+)
+
+func command(environ []string, args ...string) (code int, out, err string) {
+	var o, e bytes.Buffer
+	code = (&program{out: &o, err: &e, environ: environ}).run(args)
+	return code, o.String(), e.String()
+}
+
+// Standard output is for answers, standard error for what went wrong; a wrong
+// command line or setting is 2 and tells what was wrong.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	wrong, empty := write("wrong.yaml", "\nbaseurl: x\n"), write("empty.yaml", "")
+	for _, c := range []struct {
+		args     string
+		code     int
+		out, err string
+	}{
+		{args: "version", out: "contract 0.1.0"},
+		{args: "--help", out: "Exit codes: 0 all is well"},
+		{args: "dev --help", out: "purser dev --data"},
+		{args: "serve --help", out: "PURSER_PROVIDERS_OPENAI_KEY"},
+		{args: "serve --help", out: "--fee-rate=VALUE"},
+		{args: "ledger verify --help", out: "purser ledger verify --database"},
+		{args: "version --help", out: "purser version"},
+		{args: "", code: 2, err: `expected one of "dev"`},
+		{args: "sevre", code: 2, err: "sevre"},
+		{args: "dev --lease=soon", code: 2, err: "--lease"},
+		{args: "serve", code: 2, err: "database: required"},
+		{args: "serve --config " + wrong, code: 2, err: wrong + ":2: baseurl is not a setting"},
+		{args: "serve --config " + folder + "/absent", code: 2, err: "absent: no such file"},
+		{args: "serve --fee-rate 5%", code: 2, err: "--fee-rate: "},
+		{args: "serve --providers-openai-key x", code: 2, err: "unknown flag"}, // no secrets on a command line
+		{args: "ledger verify", code: 2, err: "--database"},
+		{args: "ledger verify --database sqlite:x --config y", code: 2, err: "can't be used together"},
+		{args: "ledger verify --database sqlite:" + folder + "/absent.db", code: 2, err: "no such file"},
+		{args: "ledger verify --config " + empty, code: 2, err: "names no database"},
+	} {
+		code, out, err := command(nil, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(err, c.err) {
+			t.Errorf("purser %s: exit %d\n%s%s", c.args, code, out, err)
+		}
+		if code == exitOK && err != "" || code == exitUsage && out != "" {
+			t.Errorf("purser %s mixes its outputs: %q, %q", c.args, out, err)
+		}
+	}
+}
+
+// The audit ends with 0 on a clean database and with 1 on any finding, reached
+// by its URL or by the settings of purser serve.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			target := dbtest.URL(t, e)
+			settings := filepath.Join(t.TempDir(), "purser.yaml")
+			if err := os.WriteFile(settings, []byte("database: "+target+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			verify := func(want int, environ []string, args ...string) {
+				t.Helper()
+				code, out, err := command(environ, append([]string{"ledger", "verify"}, args...)...)
+				if code != want || err != "" || strings.Contains(out, "acc_broken") != (want == exitFailed) {
+					t.Errorf("%v: exit %d\n%s%s", args, code, out, err)
+				}
+			}
+			verify(exitOK, nil, "--database", target)
+			d, err := db.Open(t.Context(), target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			if _, err := d.ExecContext(t.Context(), `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ('acc_broken', 0, 1, 0, 0, '')`); err != nil {
+				t.Fatal(err)
+			}
+			verify(exitFailed, nil, "--database", target)
+			verify(exitFailed, nil, "--config", settings)
+			verify(exitOK, []string{"PURSER_DATABASE=" + dbtest.URL(t, e)}, "--config", settings) // the environment wins
+		})
+	}
+}

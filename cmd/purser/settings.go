@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"purser/internal/config"
+)
+
+// settingFlags makes the struct that kong reads flags into, from config's own
+// list: a *string for each setting that is no secret.
+func settingFlags() any {
+	var fields []reflect.StructField
+	for i, k := range config.Keys() {
+		if k.Secret {
+			continue
+		}
+		fields = append(fields, reflect.StructField{
+			Name: fmt.Sprintf("Setting%d", i), // its index in config.Keys
+			Type: reflect.TypeFor[*string](),
+			Tag:  reflect.StructTag(fmt.Sprintf("name:%q help:%q placeholder:%q", k.Flag(), k.Help, "VALUE")),
+		})
+	}
+	return reflect.New(reflect.StructOf(fields)).Interface()
+}
+
+// givenSettings returns the flags that were given, as key=value.
+func givenSettings(flags any) (pairs []string) {
+	v := reflect.ValueOf(flags).Elem()
+	for i, k := range config.Keys() {
+		if f := v.FieldByName(fmt.Sprintf("Setting%d", i)); f.IsValid() && !f.IsNil() {
+			pairs = append(pairs, k.Name+"="+f.Elem().String())
+		}
+	}
+	return pairs
+}
+
+// settingNames lists every setting with its variable, for the help.
+func settingNames() string {
+	var b strings.Builder
+	for _, k := range config.Keys() {
+		fmt.Fprintf(&b, "  %-30s %-38s %s\n", k.Name, k.Variable(), k.Help)
+	}
+	return b.String()
+}
+
+// settingsFile reads the file of --config; none is an empty one.
+func settingsFile(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return os.ReadFile(path)
+}

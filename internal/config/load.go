@@ -1,0 +1,166 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"purser/internal/money"
+)
+
+// Load reads what Read reads, and checks that nothing is missing for a node.
+func Load(file string, text []byte, environ, flags []string) (Config, error) {
+	c, err := Read(file, text, environ, flags)
+	if err != nil {
+		return Config{}, err
+	}
+	switch {
+	case c.Database == "":
+		return Config{}, errors.New("database: required, sqlite:PATH or postgres://…")
+	case c.BaseURL == "":
+		return Config{}, errors.New("base_url: required, the URL by which apps reach the API")
+	case c.EnvelopeKey == nil:
+		return Config{}, errors.New("envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+	}
+	if c.AuthURL == "" {
+		c.AuthURL = c.BaseURL
+	}
+	if c.DashboardURL == "" {
+		c.DashboardURL = c.AuthURL
+	}
+	return c, nil
+}
+
+// Read reads the text of a YAML file (none if it is empty; file is its name),
+// then the environment given as NAME=value, then flags given as key=value.
+func Read(file string, text []byte, environ, flags []string) (Config, error) {
+	c := Config{Listen: "127.0.0.1:8080", FeeRate: money.One / 20, Lease: 5 * time.Minute, LogLevel: "info", LogFormat: "auto", Providers: map[string]Provider{}}
+	if err := c.fromFile(file, text); err != nil {
+		return Config{}, err
+	}
+	if err := c.fromEnvironment(environ); err != nil {
+		return Config{}, err
+	}
+	for _, pair := range flags {
+		name, value, _ := strings.Cut(pair, "=")
+		k, ok := find(func(k Key) bool { return k.Name == name })
+		if !ok {
+			return Config{}, unknown(name)
+		}
+		if err := k.set(&c, value); err != nil {
+			return Config{}, fmt.Errorf("--%s: %w", k.Flag(), err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Config) fromEnvironment(environ []string) error {
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "PURSER_") || foreign(name) {
+			continue
+		}
+		k, ok := find(func(k Key) bool { return k.Variable() == name })
+		if !ok {
+			return fmt.Errorf("environment: %w", unknown(name))
+		}
+		if err := k.set(c, value); err != nil {
+			return fmt.Errorf("environment: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// foreign names variables that are not for us: those of the tests, and those that
+// Kubernetes gives every container when a service is called purser.
+func foreign(name string) bool {
+	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") || strings.HasPrefix(name, "PURSER_PORT")
+}
+
+func find(is func(Key) bool) (Key, bool) {
+	i := slices.IndexFunc(keys, is)
+	if i < 0 {
+		return Key{}, false
+	}
+	return keys[i], true
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("%s is not a setting of purser; see purser serve --help", name)
+}
+
+// fromFile walks the syntax tree and not its values, so that each key has its
+// line, and a key that looks like a number keeps its digits.
+func (c *Config) fromFile(file string, text []byte) error {
+	tree, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		message, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+		return fmt.Errorf("%s: %s", file, message)
+	}
+	documents := 0
+	for _, d := range tree.Docs {
+		if d.Body == nil || d.Body.Type() == ast.CommentType {
+			continue
+		}
+		if documents++; documents > 1 {
+			return fmt.Errorf("%s: must be one YAML document", file)
+		}
+		if err := c.walk(file, "", d.Body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk sets the keys below prefix.
+func (c *Config) walk(file, prefix string, n ast.Node) error {
+	var pairs []*ast.MappingValueNode
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		pairs = m.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{m}
+	default:
+		return fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line, strings.TrimSuffix(prefix, "."))
+	}
+	for _, p := range pairs {
+		token := p.Key.GetToken()
+		name := prefix + token.Value
+		if _, isGroup := find(func(k Key) bool { return strings.HasPrefix(k.Name, name+".") }); isGroup {
+			if err := c.walk(file, name+".", p.Value); err != nil {
+				return err
+			}
+		} else if err := c.setScalar(name, p.Value); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, token.Position.Line, err)
+		}
+	}
+	return nil
+}
+
+func (c *Config) setScalar(name string, n ast.Node) error {
+	k, ok := find(func(k Key) bool { return k.Name == name })
+	if !ok {
+		return unknown(name)
+	}
+	var value string
+	switch v := n.(type) {
+	case *ast.StringNode:
+		value = v.Value
+	case *ast.LiteralNode:
+		value = strings.TrimSpace(v.Value.Value)
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		value = n.GetToken().Value // as it was written
+	default:
+		return fmt.Errorf("%s: must be one value", name)
+	}
+	if err := k.set(c, value); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/id"
+)
+
+// Any history of refreshes keeps invariant I27 and the rule of reuse: a used
+// token is refused, and once its successor was used too the family ends.
+func TestRefreshHistories(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		conn := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		rapid.Check(t, func(rt *rapid.T) {
+			h := w.newHistory(rt, conn)
+			for range rapid.IntRange(1, 10).Draw(rt, "steps") {
+				w.clock.pass(time.Second)
+				h.refresh(rt, rapid.IntRange(0, len(h.tokens)-1).Draw(rt, "token"))
+				h.check(rt)
+			}
+		})
+	})
+}
+
+// A history is one family: its tokens in the order of their birth.
+type history struct {
+	w       *world
+	family  string
+	tokens  []Tokens
+	next    []int // which token each refresh token became, -1 = unused
+	revoked bool
+}
+
+func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
+	h := &history{w: w, family: id.New(family, w.clock.now())}
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		first, err := w.store.Issue(ctx, tx, connectionID, w.live.ID, h.family)
+		h.tokens, h.next = []Tokens{first}, []int{-1}
+		return err
+	})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return h
+}
+
+// refresh presents a token and compares the answer with the rule.
+func (h *history) refresh(rt *rapid.T, i int) {
+	a, err := h.w.store.run(h.w.t.Context(), h.w.live.App, TokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if want := !h.revoked && h.next[i] < 0; (a.refused == nil) != want {
+		rt.Fatalf("token %d: refused %v, want success %t", i, a.refused, want)
+	}
+	switch {
+	case a.refused == nil:
+		h.next[i] = len(h.tokens)
+		h.tokens, h.next = append(h.tokens, a.tokens), append(h.next, -1)
+	case !errors.Is(a.refused, errInvalidGrant):
+		rt.Fatalf("token %d: %v", i, a.refused)
+	case !h.revoked && h.next[h.next[i]] >= 0:
+		h.revoked = true
+	}
+	if a.betrayed && !h.revoked {
+		rt.Fatalf("token %d: the family ended for nothing", i)
+	}
+}
+
+// check compares the tables with the model (I27).
+func (h *history) check(rt *rapid.T) {
+	unused := h.w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL`, h.family)
+	if want := map[bool]int{false: 1, true: 0}[h.revoked]; unused != want {
+		rt.Fatalf("%d unused refresh tokens, want %d", unused, want)
+	}
+	for i, t := range h.tokens {
+		if h.w.alive(t.AccessToken) == h.revoked {
+			rt.Fatalf("family revoked %t, access token %d alive %t", h.revoked, i, !h.revoked)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"purser/internal/provider"
+)
+
+// Waits at the end of a stream that are not worth its idle time-out.
+const (
+	finishWait = 5 * time.Second       // for [DONE], when the usage is here
+	closeWait  = 20 * time.Millisecond // for the end of the body, after [DONE]
+)
+
+// Stream starts a streamed request and waits for its first chunk.
+func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
+	x, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	buf := buffers.Get().(*[]byte)
+	s := &stream{exchange: x, buf: buf}
+	s.events = provider.NewSSE(x, *buf)
+	s.keep = s.sort
+	if s.first, err = s.read(); err != nil {
+		_ = s.Close() // the first error counts
+		return nil, started(x.StatusCode, err)
+	}
+	s.unread = true
+	return s, nil
+}
+
+// started makes the failure of a stream that never began.
+func started(status int, err error) error {
+	var p *provider.Error
+	if errors.As(err, &p) {
+		return err
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("the stream ended before it began: %w", err)
+	}
+	return failed(status, err)
+}
+
+// buffers for reading streams are used again once a stream was read to its end.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
+
+const bufferSize = 8 << 10
+
+type stream struct {
+	*exchange
+	events *provider.SSE
+	keep   func(provider.Event) (bool, error)
+	buf    *[]byte // nil once it was given back
+	first  provider.Chunk
+	unread bool           // first is still to be returned
+	usage  provider.Chunk // what sort found beside the frames
+	billed bool           // the usage chunk came: the answer is whole, [DONE] or not
+	ended  error
+	done   atomic.Bool // [DONE] came
+	tail   [1]byte
+}
+
+// Next returns what has arrived (see provider.Stream).
+func (s *stream) Next() (provider.Chunk, error) {
+	if s.unread {
+		s.unread = false
+		return s.first, nil
+	}
+	if s.ended != nil && s.buf != nil {
+		// The caller has no use any more for what it got last.
+		if b := s.events.Buffer(); cap(b) == bufferSize {
+			*s.buf = b[:0]
+			buffers.Put(s.buf)
+		}
+		s.buf = nil
+	}
+	return s.read()
+}
+
+// read returns the events that one read brought, so that they go out in one write.
+func (s *stream) read() (provider.Chunk, error) {
+	if s.ended != nil {
+		return provider.Chunk{}, s.ended
+	}
+	s.usage = provider.Chunk{}
+	frames, err := s.events.Run(s.keep)
+	c := s.usage
+	c.Frames = frames
+	if err == nil {
+		return c, nil
+	}
+	switch {
+	case errors.Is(err, errDone):
+		s.done.Store(true)
+		err = io.EOF
+	case s.billed:
+		err = io.EOF // nothing is missing but [DONE]
+	case errors.Is(err, io.EOF):
+		err = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
+	}
+	s.ended = err
+	if len(c.Frames) == 0 && c.UsageFrame == nil {
+		return provider.Chunk{}, err
+	}
+	return c, nil
+}
+
+var errDone = errors.New("done")
+
+// sort looks at one event and says whether it is relayed as it is.
+func (s *stream) sort(e provider.Event) (bool, error) {
+	kind, usage := provider.Classify(e.Payload)
+	switch {
+	case kind == provider.Finish:
+		return false, errDone
+	case kind == provider.Failure, e.Failed:
+		return false, failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", e.Payload))
+	case kind == provider.Garbage:
+		return false, failed(http.StatusOK, fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
+	case kind == provider.UsageOnly:
+		s.billed, s.idle = true, min(s.idle, finishWait)
+		s.usage.UsageFrame = append([]byte(nil), e.Frame...)
+		s.usage.Usage = usage // the last one counts
+		return false, nil
+	case kind == provider.WithUsage:
+		s.usage.Usage = usage
+	}
+	return true, nil
+}
+
+// Close ends the call at the provider. After a whole answer it waits a moment
+// for the end of the body, so that the connection can be used again.
+func (s *stream) Close() error {
+	if s.done.Load() {
+		s.watch.Reset(closeWait)
+		_, _ = s.Body.Read(s.tail[:]) // the end, or else the connection is closed
+	}
+	s.end()
+	return nil
+}

@@ -1,0 +1,63 @@
+package provider
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMembersGivesValuesAsTheyStand(t *testing.T) {
+	t.Parallel()
+	text := ` {"a" : [1, {"b":"}"}] ,"\u0062":"x\"y","c":-1.5e+3,"a":null, "":{}} `
+	got := [][2]string{}
+	if !Members([]byte(text), func(name, value []byte) bool {
+		got = append(got, [2]string{string(name), string(value)})
+		return true
+	}) {
+		t.Fatal("not an object")
+	}
+	want := [][2]string{{"a", `[1, {"b":"}"}]`}, {"b", `"x\"y"`}, {"c", "-1.5e+3"}, {"a", "null"}, {"", "{}"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// FuzzMembers: what the walk accepts is what the standard library calls a valid
+// object, and its members decode to the same values.
+func FuzzMembers(f *testing.F) {
+	for _, s := range []string{
+		sampleChunk, sampleUsage, `{}`, `{"a":01}`, `{"a":1.}`, `{"a":"\ud800"}`, `{"a":"\x"}`, `{"a":tru}`, `{"a":1,}`, `[]`, "{\"a\":\"\xff\"}", "{\"a\":\"\n\"}",
+		`{"a":-}`, `{"a":1e}`, `{"a" 1}`, `{a:1}`, `{"a":1}x`, strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		got := map[string]string{}
+		ok := Members(p, func(name, value []byte) bool {
+			got[string(name)] = string(value)
+			return true
+		})
+		trimmed := strings.TrimLeft(string(p), " \t\r\n")
+		if want := json.Valid(p) && utf8.Valid(p) && strings.HasPrefix(trimmed, "{"); ok != want {
+			t.Fatalf("Members(%q) = %v, the standard library says %v", p, ok, want)
+		}
+		if !ok || strings.Contains(string(p), `\u`) { // half surrogates have no name
+			return
+		}
+		want := map[string]json.RawMessage{}
+		if err := json.Unmarshal(p, &want); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range want {
+			if got[name] != string(value) {
+				t.Errorf("member %q is %q, want %q", name, got[name], value)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%d members, want %d", len(got), len(want))
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package ui
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"purser/internal/web"
+)
+
+const hostile = `"><script>alert(1)</script><i>'`
+
+// every page, filled with text that would like to be markup.
+func hostilePages() []Page {
+	problems := []Problem{{"spend_cap", hostile}, {"email", hostile}, {"test_account", hostile}}
+	return []Page{
+		SignIn{Next: "/" + hostile, Email: hostile},
+		SignIn{Next: "/", Email: hostile, Errors: problems},
+		Consent{
+			Email: hostile, App: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
+			Available: hostile, SpendCap: hostile, CapHint: hostile, DailyLimit: hostile, DailyHint: hostile, Models: []string{hostile, hostile},
+			Providers: hostile, Price: hostile, Dashboard: hostile, ReturnHost: hostile, ReturnTo: "https://a.example.com/", Action: "/oauth/authorize?" + url.QueryEscape(hostile), Errors: problems,
+		},
+		Message{Heading: hostile, Text: hostile, Detail: hostile, Switch: hostile, Link: &Link{"javascript:alert(1)", hostile}},
+		Home{Email: hostile, BaseURL: "https://a.example.com", AuthURL: hostile, Dev: true, ConnectURL: "javascript:alert(1)"},
+		Callback{Code: hostile, State: hostile, Issuer: hostile, Curl: hostile},
+		Callback{Denied: hostile, Description: hostile},
+		Callback{},
+	}
+}
+
+var (
+	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
+	inputs = regexp.MustCompile(`<input[^>]*>`)
+	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)
+)
+
+// No page runs what it was told, each has one heading and a way past the header,
+// and every field has its label.
+func TestPagesAreSafeAndLabelled(t *testing.T) {
+	t.Parallel()
+	for _, p := range hostilePages() {
+		w := httptest.NewRecorder()
+		if err := Render(w, http.StatusTeapot, p); err != nil {
+			t.Fatal(err)
+		}
+		page, what := w.Body.String(), fmt.Sprintf("%T", p)
+		if w.Code != http.StatusTeapot || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: %d %v", what, w.Code, w.Header())
+		}
+		if found := active.FindString(page); found != "" {
+			t.Errorf("%s: holds %q", what, found)
+		}
+		for element, want := range map[string]int{"<h1>": 1, "<main id=\"main\"": 1, "<a class=\"skip\" href=\"#main\">": 1, "<title>": 1, "<html lang=\"en\">": 1} {
+			if got := strings.Count(page, element); got != want {
+				t.Errorf("%s: %d times %s, want %d", what, got, element, want)
+			}
+		}
+		for _, input := range inputs.FindAllString(page, -1) {
+			if strings.Contains(input, `type="hidden"`) || strings.Contains(input, `type="radio"`) { // radios stand inside of their label
+				continue
+			}
+			id := idOf.FindStringSubmatch(input)
+			if id == nil || !strings.Contains(page, `<label for="`+id[1]+`">`) {
+				t.Errorf("%s: no label for %s", what, input)
+			}
+		}
+	}
+}
+
+// A form's redirects may go to the app: to any https host, since the app may send
+// people on, and of http to the registered host alone.
+func TestConsentFormMayReachTheApp(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]string{
+		"https://app.example.com/cb":  "form-action 'self' https:",
+		"http://127.0.0.1:3000/cb":    "form-action 'self' https: http://127.0.0.1:3000",
+		"http://[::1]:3000/cb":        "form-action 'self' https: http:",
+		"http://localhost/cb?a=b;c'd": "form-action 'self' https: http://localhost",
+	} {
+		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+		rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error { return Render(w, 200, Consent{ReturnTo: to}) })
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if got := w.Header().Get("Content-Security-Policy"); !strings.HasSuffix(got, "; "+want) {
+			t.Errorf("%s: policy %q, want %q at its end", to, got, want)
+		}
+	}
+}
+
+// The style sheet that pages name is there, and may be kept for good.
+func TestAssets(t *testing.T) {
+	t.Parallel()
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetPageError(RenderError)
+	Mount(rt)
+	rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error { return Render(w, 200, Home{}) })
+	rt.HandlePage("GET /broken", func(http.ResponseWriter, *http.Request) error { return errors.New("a secret cause") })
+	get := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	links := regexp.MustCompile(`<link rel="(?:stylesheet|icon)" href="([^"]+)"`).FindAllStringSubmatch(get("/").Body.String(), -1)
+	if len(links) != 2 {
+		t.Fatalf("the page names %d assets, want 2", len(links))
+	}
+	for i, kind := range []string{"text/css; charset=utf-8", "image/svg+xml"} {
+		w := get(links[i][1])
+		if w.Code != 200 || w.Header().Get("Content-Type") != kind || w.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || w.Body.Len() == 0 {
+			t.Errorf("%s: %d %v", links[i][1], w.Code, w.Header())
+		}
+	}
+	w := get("/broken")
+	if page := w.Body.String(); w.Code != 500 || strings.Contains(page, "secret cause") || !strings.Contains(page, "Request req_") || !strings.Contains(page, "<h1>") {
+		t.Errorf("the page of an unknown error: %d %s", w.Code, page)
+	}
+}
+
+// The pair of the sample link fits, and the command survives a shell whatever the
+// address holds.
+func TestDevCallback(t *testing.T) {
+	t.Parallel()
+	d := Dev{BaseURL: "http://127.0.0.1:1", AuthURL: "http://127.0.0.1:1", DashboardURL: "http://127.0.0.1:1", ClientID: "cid_1", ClientSecret: "s'$(false)"}
+	u, err := url.Parse(d.ConnectURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	sum := sha256.Sum256([]byte(devVerifier))
+	if q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) || q.Get("redirect_uri") != d.RedirectURI() {
+		t.Errorf("the sample link does not fit the command: %v", q)
+	}
+	nasty := `c'; echo "broken" $(echo out) #`
+	command := d.curl(nasty, q.Get("state"))
+	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `curl() { for a; do printf '%s\n' "$a"; done; }; `+command).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"-s", "-u", "cid_1:s'$(false)", "-d", "grant_type=authorization_code", "--data-urlencode", "code=" + nasty,
+		"--data-urlencode", "redirect_uri=" + d.RedirectURI(), "-d", "code_verifier=" + devVerifier, "http://127.0.0.1:1/oauth/token"}
+	if got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the shell sees %q, want %q", got, want)
+	}
+	if strings.Contains(d.curl("c", "another state"), devVerifier) {
+		t.Error("the sample verifier is shown for a request that did not use it")
+	}
+}
