@@ -140,7 +140,7 @@ func sqlitePath(target string) (string, error) {
 	case !ok || path == "":
 		return "", errURL
 	case path == ":memory:":
-		return "", errors.New("database: must be a file, not sqlite::memory:")
+		return "", errors.New("database: sqlite::memory: is no file, and must be one")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
 		return "", fmt.Errorf("database: %s: must be sqlite:PATH, where an absolute path has one slash", target)
 	}
@@ -196,8 +196,10 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("database: %s is in use by another purser (%w); stop that one, or share a PostgreSQL", path, err), f.Close())
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errors.Join(fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path), f.Close())
+	} else if err != nil {
+		return nil, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

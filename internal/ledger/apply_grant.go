@@ -199,6 +199,6 @@ func (c Refuse) wants(*wants) {}
 
 func (c Refuse) apply(s *State, nowUS int64) (Result, error) {
 	c.CreatedUS = nowUS
-	s.refusals = append(s.refusals, c.Refusal)
+	s.refusals, s.hard = append(s.refusals, c.Refusal), true
 	return Result{}, nil
 }

@@ -56,7 +56,7 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	for _, l := range c.Limits {
 		if l.Unit == limits.Calls {
 			w := s.windows[l.Subject].Add(now, 1, l.Window)
-			s.windows[l.Subject], s.dirtyWindows[l.Subject] = &w, true
+			s.windows[l.Subject], s.dirtyWindows[l.Subject], s.hard = &w, true, true
 		}
 	}
 	return Result{Attempt: attempt, RequestID: c.RequestID, Connection: *conn}, nil
@@ -214,7 +214,7 @@ func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	failed.State = Failed
 	s.holds[c.key()], s.dirtyHolds[c.key()] = &failed, true
 	conn.HeldMC -= row.HoldMC
-	s.dirtyConnections[conn.ID] = true
+	s.dirtyConnections[conn.ID], s.hard = true, true
 	r := Result{RequestID: row.RequestID}
 	if conn.Status == Revoked {
 		r.Entry = s.write(Entry{

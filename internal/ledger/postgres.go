@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -41,6 +42,9 @@ func (q *postgres) use(dc any) error {
 func (q *postgres) visit(dc any) error { return q.use(dc) }
 
 func (q *postgres) close(any) error { return nil }
+
+// tick has nothing to do: other nodes must see every hold at once.
+func (q *postgres) tick(context.Context, time.Time) error { return nil }
 
 func (q *postgres) begin(context.Context) error {
 	q.pipe.Queue(`BEGIN`)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"purser/internal/limits"
 	"purser/internal/money"
@@ -20,6 +21,12 @@ import (
 // This process has the file for itself, so rows that a batch has committed are
 // remembered for the next one. Whatever another connection commits (an operator
 // with a shell) changes SQLite's data_version, and everything is forgotten.
+//
+// For the same reason a hold need not be in the file before it is answered: it
+// dies with its process, as its call does. A batch that only opens holds writes
+// nothing; a hold that is still open after a moment is saved by the next tick,
+// so that a crash can bill what a long stream has delivered. In the file held_mc
+// is always the sum of the holds that are there.
 type sqlite struct {
 	conn    driver.Conn // the connection that the statements belong to
 	stmts   map[string]driver.Stmt
@@ -27,9 +34,15 @@ type sqlite struct {
 	known   memory
 	version int64  // data_version at which known was true
 	batch   *State // what becomes known when it is committed
+	begun   bool   // a transaction of ours is open
+
+	unsaved   map[Key]HoldRow     // open holds that are not in the file
+	unsavedMC map[string]money.MC // their sum, per connection
+	guest     bool                // a caller's transaction was the last to be here
+	aside     map[Key]HoldRow     // what was unsaved then, and is saved if that was committed
 }
 
-// memory is what the last batches have left: rows as they are in the file.
+// memory is what the last batches have left: rows as they are, unsaved holds included.
 type memory struct {
 	balances    map[string]Balance
 	connections map[string]Connection
@@ -40,15 +53,22 @@ type memory struct {
 // maxKnown bounds the memory: beyond it everything is forgotten and read again.
 const maxKnown = 50_000
 
-func (q *sqlite) forget() {
-	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}}
+func newSQLite() *sqlite {
+	q := &sqlite{unsaved: map[Key]HoldRow{}, unsavedMC: map[string]money.MC{}}
+	q.forget()
+	return q
 }
 
-// learn remembers what a committed batch has read and written.
-func (q *sqlite) learn(s *State) {
-	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.holds) > maxKnown || len(q.known.totals) > maxKnown {
-		q.forget()
+// forget drops what can be read again. Unsaved holds cannot.
+func (q *sqlite) forget() {
+	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}}
+	for k, h := range q.unsaved {
+		q.known.holds[k] = h
 	}
+}
+
+// learn remembers what a batch has read and written. Its new holds stay unsaved.
+func (q *sqlite) learn(s *State) {
 	for id, b := range s.balances {
 		q.known.balances[id] = *b
 	}
@@ -56,14 +76,29 @@ func (q *sqlite) learn(s *State) {
 		q.known.connections[id] = *c
 	}
 	for k := range s.dirtyHolds {
+		q.saved(k)
 		if h := s.holds[k]; h != nil && h.State == Open {
-			q.known.holds[k] = *h
+			q.known.holds[k], q.unsaved[k] = *h, *h
+			q.unsavedMC[k.ConnectionID] += h.HoldMC
 		} else {
 			delete(q.known.holds, k)
 		}
 	}
 	for k := range s.rollups {
 		q.known.totals[k] = true
+	}
+	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown {
+		q.forget()
+	}
+}
+
+// saved takes a hold off the unsaved ones.
+func (q *sqlite) saved(k Key) {
+	if h, ok := q.unsaved[k]; ok {
+		delete(q.unsaved, k)
+		if q.unsavedMC[k.ConnectionID] -= h.HoldMC; q.unsavedMC[k.ConnectionID] == 0 {
+			delete(q.unsavedMC, k.ConnectionID)
+		}
 	}
 }
 
@@ -76,7 +111,7 @@ func (q *sqlite) use(dc any) error {
 		q.conn, q.stmts = conn, map[string]driver.Stmt{}
 		q.forget()
 	}
-	return nil
+	return q.alone()
 }
 
 // close finalizes the statements of a connection: SQLite cannot be closed before.
@@ -92,18 +127,117 @@ func (q *sqlite) close(dc any) error {
 	return errors.Join(errs...)
 }
 
-// visit is use for a caller's transaction: whether it will be committed is not
-// known here, so nothing is taken from memory, and nothing stays in it.
+// visit is use for a caller's transaction. It must see the true state, so what is
+// unsaved is saved in it. Whether it will be committed is not known here: nothing
+// is taken from memory, and alone finds out later.
 func (q *sqlite) visit(dc any) error {
-	err := q.use(dc)
+	conn, ok := dc.(driver.Conn)
+	if !ok {
+		return fmt.Errorf("ledger: %T is not a SQLite connection", dc)
+	}
+	if q.conn != conn {
+		q.conn, q.stmts = conn, map[string]driver.Stmt{}
+	}
+	if !q.guest {
+		q.guest, q.aside, q.unsaved, q.unsavedMC = true, q.unsaved, map[Key]HoldRow{}, map[string]money.MC{}
+	}
 	q.forget()
+	saved, err := q.asideSaved()
+	if err != nil || saved {
+		return err
+	}
+	return q.insertHolds(q.aside, func(HoldRow) bool { return true })
+}
+
+// alone ends a visit: the holds that it saved are in the file if it was
+// committed, all or none, and unsaved again if it was not.
+func (q *sqlite) alone() error {
+	if !q.guest {
+		return nil
+	}
+	saved, err := q.asideSaved()
+	if err != nil {
+		return err
+	}
+	if !saved {
+		q.unsaved = q.aside
+		for k, h := range q.unsaved {
+			q.unsavedMC[k.ConnectionID] += h.HoldMC
+		}
+	}
+	q.guest, q.aside = false, nil
+	q.forget()
+	return nil
+}
+
+// asideSaved looks for one of the holds that were set aside.
+func (q *sqlite) asideSaved() (saved bool, err error) {
+	for k := range q.aside {
+		err = q.each(`SELECT 1 FROM holds WHERE connection_id = ? AND key = ? AND state = 'open'`, 1, func([]driver.Value) error {
+			saved = true
+			return nil
+		}, k.ConnectionID, k.Key)
+		return saved, err
+	}
+	return true, nil
+}
+
+// insertHolds writes those holds that pass, and what they hold.
+func (q *sqlite) insertHolds(list map[Key]HoldRow, pass func(HoldRow) bool) error {
+	sums := map[string]money.MC{}
+	for k, h := range list {
+		if !pass(h) {
+			continue
+		}
+		if err := q.insertHold(&h); err != nil {
+			return err
+		}
+		sums[k.ConnectionID] += h.HoldMC
+	}
+	for id, sum := range sums {
+		if err := q.exec(`UPDATE connections SET held_mc = held_mc + ? WHERE id = ?`, int64(sum), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// young is how long a hold may stay unsaved: most calls of a fast provider are
+// over by then, and their holds never touch the disk.
+const young = 250 * time.Millisecond
+
+// tick saves the holds that have become old.
+func (q *sqlite) tick(ctx context.Context, now time.Time) error {
+	old := func(h HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= young.Microseconds() }
+	var keys []Key
+	for k, h := range q.unsaved {
+		if old(h) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	err := q.exec(`BEGIN IMMEDIATE`)
+	if err == nil {
+		if err = q.insertHolds(q.unsaved, old); err == nil {
+			err = q.exec(`COMMIT`)
+		}
+		if err != nil {
+			q.begun = true
+			q.rollback(ctx)
+			return err
+		}
+	}
+	for _, k := range keys {
+		q.saved(k)
+	}
 	return err
 }
 
+// begin checks that what is remembered still holds. The transaction itself
+// begins when something must be written.
 func (q *sqlite) begin(context.Context) error {
-	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
-		return err
-	}
 	var version int64
 	err := q.each(`PRAGMA data_version`, 1, func(r []driver.Value) error {
 		version = r[0].(int64)
@@ -118,17 +252,50 @@ func (q *sqlite) begin(context.Context) error {
 
 func (q *sqlite) flush(context.Context) error { return nil }
 
-func (q *sqlite) commit(context.Context) error {
-	err := q.exec(`COMMIT`)
-	if err == nil {
-		q.learn(q.batch)
+// errChanged says that another connection wrote between our reads and our
+// transaction. The writer runs the commands again.
+var errChanged = errors.New("ledger: the file was changed by another connection")
+
+// save writes what the batch has changed, unless it only opened holds.
+func (q *sqlite) save(ctx context.Context, s *State) error {
+	q.batch = s
+	if q.guest {
+		return q.write(s)
 	}
-	return err
+	if !s.hard {
+		return nil
+	}
+	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	q.begun = true
+	version := q.version
+	if err := q.begin(ctx); err != nil {
+		return err
+	}
+	if q.version != version {
+		return errChanged
+	}
+	return q.write(s)
+}
+
+func (q *sqlite) commit(context.Context) error {
+	if q.begun {
+		if err := q.exec(`COMMIT`); err != nil {
+			return err
+		}
+		q.begun = false
+	}
+	q.learn(q.batch)
+	return nil
 }
 
 func (q *sqlite) rollback(context.Context) {
 	q.forget()
-	_ = q.exec(`ROLLBACK`) // nothing to roll back is fine
+	if q.begun {
+		q.begun = false
+		_ = q.exec(`ROLLBACK`) // it may have rolled back by itself
+	}
 }
 
 // stmt returns the prepared statement, and its arguments in the driver's form.
@@ -214,6 +381,7 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us
 			FROM connections WHERE id = ?`, 11, func(r []driver.Value) (err error) {
 			s.connections[c], err = newConnection(c, r)
+			s.connections[c].HeldMC += q.unsavedMC[c]
 			return err
 		}, c)
 		if err != nil {
@@ -285,8 +453,7 @@ func newHold(k Key, r []driver.Value) *HoldRow {
 	}
 }
 
-func (q *sqlite) save(_ context.Context, s *State) error {
-	q.batch = s
+func (q *sqlite) write(s *State) error {
 	for _, save := range []func(*State) error{q.saveMoney, q.saveHolds, q.saveRows, q.saveCounts} {
 		if err := save(s); err != nil {
 			return err
@@ -305,11 +472,13 @@ func (q *sqlite) saveMoney(s *State) error {
 			return err
 		}
 	}
+	unsaved := q.unsavedAfter(s)
 	for id := range s.dirtyConnections {
 		c := s.connections[id]
+		held := c.HeldMC - unsaved[id]
 		if err := q.put(true,
 			`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ? WHERE id = ?`,
-			[]any{int64(c.AllocationMC), int64(c.ConsumedMC), int64(c.HeldMC), orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
+			[]any{int64(c.AllocationMC), int64(c.ConsumedMC), int64(held), orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
 			`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, id, app_id, account_id, created_us)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS); err != nil {
 			return err
@@ -331,25 +500,51 @@ func (q *sqlite) put(likely bool, update string, args []any, insert string, more
 	return q.exec(insert, append(args, more...)...)
 }
 
+// unsavedAfter is what each connection's holds that will not be in the file when
+// the batch is committed hold.
+func (q *sqlite) unsavedAfter(s *State) map[string]money.MC {
+	sums := make(map[string]money.MC, len(s.dirtyConnections))
+	for id := range s.dirtyConnections {
+		sums[id] = q.unsavedMC[id]
+	}
+	for k := range s.dirtyHolds {
+		if h, ok := q.unsaved[k]; ok {
+			sums[k.ConnectionID] -= h.HoldMC
+		}
+		if h := s.holds[k]; h != nil && h.State == Open && !q.guest {
+			sums[k.ConnectionID] += h.HoldMC
+		}
+	}
+	return sums
+}
+
+// saveHolds takes ended holds out of the file, if they were ever in it. New
+// ones wait for the tick.
 func (q *sqlite) saveHolds(s *State) error {
 	for k := range s.dirtyHolds {
 		h := s.holds[k]
-		if h == nil {
-			if err := q.exec(`DELETE FROM holds WHERE connection_id = ? AND key = ?`, k.ConnectionID, k.Key); err != nil {
-				return err
-			}
-			continue
+		was, unsaved := q.unsaved[k]
+		var err error
+		switch {
+		case h == nil && (!unsaved || was.Attempt > 1): // an earlier attempt has left its row
+			err = q.exec(`DELETE FROM holds WHERE connection_id = ? AND key = ?`, k.ConnectionID, k.Key)
+		case h != nil && (h.State != Open || q.guest):
+			err = q.insertHold(h)
 		}
-		if err := q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
-			amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`,
-			h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim, int64(h.HoldMC),
-			h.AccountID, h.AppID, nullable(h.Feature), nullable(h.Bucket), h.Model, h.Terms, h.CreatedUS); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (q *sqlite) insertHold(h *HoldRow) error {
+	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`,
+		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim, int64(h.HoldMC),
+		h.AccountID, h.AppID, nullable(h.Feature), nullable(h.Bucket), h.Model, h.Terms, h.CreatedUS)
 }
 
 func (q *sqlite) saveRows(s *State) error {

@@ -36,7 +36,7 @@ type State struct {
 	answers          []answerRow
 	refusals         []Refusal
 	events           []Event
-	settles          bool // something here must reach the disk before it is answered
+	hard             bool // more than open holds has changed: it must reach the disk before it is answered
 
 	newID func(prefix string, now time.Time) string // replaced in tests, so that they read the same every time
 }
@@ -129,7 +129,7 @@ func (s *State) write(e Entry, b *Balance, c *Connection) Entry {
 		s.dirtyConnections[c.ID] = true
 	}
 	s.entries = append(s.entries, e)
-	s.settles = true
+	s.hard = true
 	return e
 }
 
@@ -162,5 +162,5 @@ func (s *State) tell(kind string, c *Connection, now int64) {
 		ID: s.newID(id.Event, time.UnixMicro(now)), Type: kind, AppID: c.AppID, ConnectionID: c.ID,
 		Seq: c.EventSeq, Data: string(data), CreatedUS: now,
 	})
-	s.settles = true
+	s.hard = true
 }

@@ -22,6 +22,7 @@ type store interface {
 	flush(context.Context) error
 	commit(context.Context) error
 	rollback(context.Context)
+	tick(context.Context, time.Time) error // between batches, now and then
 	close(driverConn any) error
 }
 
@@ -61,7 +62,7 @@ func newStore(d *db.DB) store {
 	if d.Engine == db.Postgres {
 		return &postgres{}
 	}
-	return d.Beside(func() any { return &sqlite{} }).(store)
+	return d.Beside(func() any { return newSQLite() }).(store)
 }
 
 // Do applies c in the next batch and answers when it is committed. It does not
@@ -102,7 +103,14 @@ func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
 }
 
 // DoTx applies c inside the caller's transaction, which commits or forgets it.
+//
+// Commands of the hot path cannot be given here: they are answered before their
+// caller could forget them.
 func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, err error) {
+	switch c.(type) {
+	case Hold, Settle, Release, Refuse:
+		return Result{}, fmt.Errorf("ledger: %T is not for a caller's transaction", c)
+	}
 	need := newWants()
 	c.wants(need)
 	originals, err := resolve(ctx, tx, need)
@@ -135,8 +143,12 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.closed)
 	defer w.release()
 	batch := make([]*job, 0, maxBatch)
+	tick := time.NewTicker(young)
+	defer tick.Stop()
 	for {
 		select {
+		case <-tick.C:
+			w.tick()
 		case j := <-w.queue:
 			batch = w.fill(append(batch[:0], j))
 			w.commit(batch)
@@ -149,6 +161,23 @@ func (w *Writer) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// tick lets the store do what it has put off. What fails is tried again.
+func (w *Writer) tick() {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		return
+	}
+	_ = conn.Raw(func(dc any) error {
+		if err := w.hot.use(dc); err != nil {
+			return err
+		}
+		return w.hot.tick(ctx, w.now())
+	})
+	_ = conn.Close()
 }
 
 // release gives the prepared statements back, so that the database can be closed.
@@ -178,6 +207,9 @@ func (w *Writer) fill(batch []*job) []*job {
 // repeated: each finds what it already did.
 func (w *Writer) commit(batch []*job) {
 	err := w.try(batch)
+	for n := 0; errors.Is(err, errChanged) && n < 3; n++ {
+		err = w.try(batch)
+	}
 	if err != nil && len(batch) > 1 {
 		for i := range batch {
 			w.settle(batch[i:i+1], w.try(batch[i:i+1]))

@@ -3,6 +3,7 @@ package oauth
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,4 +88,43 @@ func (h *history) check(rt *rapid.T) {
 			rt.Fatalf("family revoked %t, access token %d alive %t", h.revoked, i, !h.revoked)
 		}
 	}
+}
+
+// A family that ends while its newest token is being refreshed ends whole: the
+// tokens of that refresh too, whichever of the two came first.
+func TestFamilyEndsWhole(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		conn := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		present := func(token string) answer {
+			a, err := w.store.run(t.Context(), w.live.App, TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
+			if err != nil {
+				t.Error(err)
+			}
+			return a
+		}
+		for range 20 {
+			familyID, old := id.New(family, w.clock.now()), ""
+			w.tx(func(ctx context.Context, tx *db.Tx) error {
+				first, err := w.store.Issue(ctx, tx, conn, w.live.ID, familyID)
+				old = first.RefreshToken
+				return err
+			})
+			newest := present(present(old).tokens.RefreshToken).tokens.RefreshToken
+			w.clock.pass(time.Second)
+			var wg sync.WaitGroup
+			wg.Go(func() { // as fast as answers come
+				a := present(newest)
+				for n := 0; a.refused == nil && n < 1000; n++ { // a family that lives on would never stop
+					a = present(a.tokens.RefreshToken)
+				}
+			})
+			wg.Go(func() { present(old) })
+			wg.Wait()
+			if n := w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND revoked_us IS NULL`, familyID); n != 0 {
+				t.Fatalf("%d tokens outlive their family", n)
+			}
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -430,7 +431,7 @@ func codeOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if e, ok := err.(*apierr.Error); ok {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
 		return e.Code.Name
 	}
 	return err.Error()

@@ -12,7 +12,8 @@ const maxDepth = 10_000
 // Members walks a JSON object once, without building anything, and calls f with
 // each member's name and its value as it stands. It reports whether p is an
 // object in valid JSON and UTF-8, and f never said no. It is here because a
-// relay looks at every chunk: it takes a fifth of the time of a decoder.
+// relay looks at every chunk: it takes a quarter of the time that encoding/json
+// needs for the check alone.
 func Members(p []byte, f func(name, value []byte) bool) bool {
 	if !utf8.Valid(p) {
 		return false
@@ -115,25 +116,15 @@ func skipArray(p []byte, i, depth int) int {
 	}
 }
 
-// special are the bytes at which a string is no longer just text.
-var special = func() (t [256]bool) {
-	for c := range 0x20 {
-		t[c] = true
-	}
-	t['"'], t['\\'] = true, true
-	return t
-}()
-
 func skipString(p []byte, i int) int {
-	for i++; i < len(p); i++ {
-		c := p[i]
-		if !special[c] {
-			continue
-		}
+	for i++; ; i++ {
+		i += plainLen(p[i:])
 		switch {
-		case c == '"':
+		case i == len(p):
+			return -1
+		case p[i] == '"':
 			return i + 1
-		case c != '\\' || i+1 >= len(p):
+		case p[i] != '\\' || i+1 == len(p):
 			return -1
 		}
 		i++
@@ -149,7 +140,6 @@ func skipString(p []byte, i int) int {
 			return -1
 		}
 	}
-	return -1
 }
 
 func isHex(c byte) bool {

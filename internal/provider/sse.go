@@ -46,7 +46,7 @@ func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0]} }
 // Buffer returns the buffer, to be used again when nothing refers to it.
 func (s *SSE) Buffer() []byte { return s.buf }
 
-// An Event is one event with data. Its slices are valid until the next read.
+// An Event is one event with data. Its slices are valid until the next one is read.
 type Event struct {
 	Payload []byte // the data lines, joined by LF
 	Frame   []byte // the event as it is relayed
@@ -245,7 +245,7 @@ func (s *SSE) finish(next int, lf bool) (Event, bool) {
 	case 1:
 		e.Payload = s.buf[s.from:s.to]
 	default:
-		e.Payload = bytes.Clone(s.joined) // the next event of this run may need the space
+		e.Payload = s.joined
 	}
 	if len(e.Payload) == 0 {
 		return e, false

@@ -70,6 +70,7 @@ var spellings = map[string]struct {
 	"nothing":                  {"", nil},
 	"plain":                    {"data: {\"a\":1}\n\ndata: [DONE]\n\n", []string{`{"a":1}`, "[DONE]"}},
 	"CRLF":                     {"data: a\r\n\r\ndata: b\r\n\r\n", []string{"a", "b"}},
+	"CRLF, then LF":            {"data: a\r\n\r\ndata: b\n\n", []string{"a", "b"}},
 	"CR":                       {"data: a\r\rdata: b\r\r", []string{"a", "b"}},
 	"mixed line ends":          {"data: a\n\r\ndata: b\r\n\ndata: c\r\r\n\ndata: d\n\r", []string{"a", "b", "c", "d"}},
 	"byte order mark":          {"\xef\xbb\xbfdata: a\n\n", []string{"a"}},

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -72,18 +71,14 @@ func (c Consent) ErrorOf(field string) string {
 func (Consent) name() string    { return "consent" }
 func (c Consent) title() string { return "Connect " + c.App }
 
-// formAction names the app's address too: browsers hold a form's redirects to
-// the same rule, and those that follow at the app's own hosts. So every https
-// host is allowed, and of http only the one that the app registered.
+// formAction lets the form lead to the app. Browsers hold every redirect that
+// follows a form to this rule, also those at the app's own hosts behind the one
+// that it registered, so only the scheme is said. The form itself posts to us.
 func (c Consent) formAction() string {
-	u, err := url.Parse(c.ReturnTo)
-	switch {
-	case err != nil || u.Scheme != "http":
-		return "https:"
-	case strings.HasPrefix(u.Host, "["): // policies have no spelling for IPv6 addresses
+	if strings.HasPrefix(c.ReturnTo, "http:") { // in development only
 		return "https: http:"
 	}
-	return "https: http://" + u.Host
+	return "https:"
 }
 
 // Message is a page that only says something.

@@ -3,8 +3,6 @@ package openai
 import (
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"purser/internal/provider"
 )
 
@@ -14,7 +12,7 @@ import (
 func encode(r *provider.Request) []byte {
 	b := make([]byte, 0, sizeHint(r))
 	b = append(b, `{"model":`...)
-	b = quote(b, r.Model)
+	b = provider.AppendQuote(b, r.Model)
 	b = append(b, `,"messages":[`...)
 	for i := range r.Messages {
 		b = appendMessage(comma(b, i), &r.Messages[i])
@@ -27,7 +25,7 @@ func encode(r *provider.Request) []byte {
 	if len(r.Stop) > 0 {
 		b = append(b, `,"stop":[`...)
 		for i, s := range r.Stop {
-			b = quote(comma(b, i), s)
+			b = provider.AppendQuote(comma(b, i), s)
 		}
 		b = append(b, ']')
 	}
@@ -36,7 +34,7 @@ func encode(r *provider.Request) []byte {
 		b = append(append(b, `,"response_format":`...), r.ResponseFormat...)
 	}
 	if r.ReasoningEffort != "" {
-		b = quote(append(b, `,"reasoning_effort":`...), r.ReasoningEffort)
+		b = provider.AppendQuote(append(b, `,"reasoning_effort":`...), r.ReasoningEffort)
 	}
 	if r.Stream {
 		b = append(b, `,"stream":true,"stream_options":{"include_usage":true}`...)
@@ -63,13 +61,6 @@ func sizeHint(r *provider.Request) int {
 	return n
 }
 
-// quote appends s as a JSON string. What is no UTF-8 becomes U+FFFD; a request
-// that was read strictly has none.
-func quote(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // the error only reports such a replacement
-	return b
-}
-
 // appendNumber appends a sampling member unless it is 1: that is the default,
 // and models whose sampling is fixed refuse to be told.
 func appendNumber(b []byte, name string, v *float64) []byte {
@@ -81,16 +72,16 @@ func appendNumber(b []byte, name string, v *float64) []byte {
 }
 
 func appendMessage(b []byte, m *provider.Message) []byte {
-	b = quote(append(b, `{"role":`...), m.Role)
+	b = provider.AppendQuote(append(b, `{"role":`...), m.Role)
 	b = appendContent(append(b, `,"content":`...), m)
 	if m.Name != "" {
-		b = quote(append(b, `,"name":`...), m.Name)
+		b = provider.AppendQuote(append(b, `,"name":`...), m.Name)
 	}
 	if m.Refusal != "" {
-		b = quote(append(b, `,"refusal":`...), m.Refusal)
+		b = provider.AppendQuote(append(b, `,"refusal":`...), m.Refusal)
 	}
 	if m.ToolCallID != "" {
-		b = quote(append(b, `,"tool_call_id":`...), m.ToolCallID)
+		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), m.ToolCallID)
 	}
 	if len(m.ToolCalls) > 0 {
 		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
@@ -102,9 +93,9 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 func appendCalls(b []byte, calls []provider.ToolCall) []byte {
 	for i := range calls {
 		c := &calls[i]
-		b = quote(append(comma(b, i), `{"id":`...), c.ID)
-		b = quote(append(b, `,"type":"function","function":{"name":`...), c.Name)
-		b = quote(append(b, `,"arguments":`...), c.Arguments)
+		b = provider.AppendQuote(append(comma(b, i), `{"id":`...), c.ID)
+		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
+		b = provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments)
 		b = append(b, "}}"...)
 	}
 	return append(b, ']')
@@ -123,19 +114,19 @@ func appendContent(b []byte, m *provider.Message) []byte {
 	case !m.HasContent:
 		return append(b, "null"...)
 	case m.Parts == nil:
-		return quote(b, m.Text)
+		return provider.AppendQuote(b, m.Text)
 	}
 	b = append(b, '[')
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		b = comma(b, i)
 		if p.Type == "text" {
-			b = append(quote(append(b, `{"type":"text","text":`...), p.Text), '}')
+			b = append(provider.AppendQuote(append(b, `{"type":"text","text":`...), p.Text), '}')
 			continue
 		}
-		b = quote(append(b, `{"type":"image_url","image_url":{"url":`...), p.ImageURL)
+		b = provider.AppendQuote(append(b, `{"type":"image_url","image_url":{"url":`...), p.ImageURL)
 		if p.Detail != "" {
-			b = quote(append(b, `,"detail":`...), p.Detail)
+			b = provider.AppendQuote(append(b, `,"detail":`...), p.Detail)
 		}
 		b = append(b, "}}"...)
 	}
@@ -149,9 +140,9 @@ func appendTools(b []byte, r *provider.Request) []byte {
 	b = append(b, `,"tools":[`...)
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		b = quote(append(comma(b, i), `{"type":"function","function":{"name":`...), t.Name)
+		b = provider.AppendQuote(append(comma(b, i), `{"type":"function","function":{"name":`...), t.Name)
 		if t.Description != "" {
-			b = quote(append(b, `,"description":`...), t.Description)
+			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}
 		if t.Parameters != nil {
 			b = append(append(b, `,"parameters":`...), t.Parameters...)
@@ -165,9 +156,9 @@ func appendTools(b []byte, r *provider.Request) []byte {
 	switch c := r.ToolChoice; c.Mode {
 	case "":
 	case "function":
-		b = append(quote(append(b, `,"tool_choice":{"type":"function","function":{"name":`...), c.Name), "}}"...)
+		b = append(provider.AppendQuote(append(b, `,"tool_choice":{"type":"function","function":{"name":`...), c.Name), "}}"...)
 	default:
-		b = quote(append(b, `,"tool_choice":`...), c.Mode)
+		b = provider.AppendQuote(append(b, `,"tool_choice":`...), c.Mode)
 	}
 	if r.ParallelToolCalls != nil {
 		b = strconv.AppendBool(append(b, `,"parallel_tool_calls":`...), *r.ParallelToolCalls)

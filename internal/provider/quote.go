@@ -1,0 +1,58 @@
+package provider
+
+import (
+	"math/bits"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// AppendQuote appends s as a JSON string, with no escapes but the necessary
+// ones. What is no UTF-8 becomes U+FFFD.
+func AppendQuote(dst []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		dst, _ = jsontext.AppendQuote(dst, s) // the error only reports the replacement
+		return dst
+	}
+	dst = append(dst, '"')
+	for {
+		i := plainLen(s)
+		dst = append(dst, s[:i]...)
+		if i == len(s) {
+			return append(dst, '"')
+		}
+		switch c := s[i]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
+		}
+		s = s[i+1:]
+	}
+}
+
+// plainLen returns how many bytes come before the first one that cannot stand
+// in a JSON string as it is: a quote, a backslash or a control character. It
+// looks at eight bytes at a time.
+func plainLen[T string | []byte](s T) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, back := w^('"'*ones), w^('\\'*ones)
+		// The lowest high bit that is set marks the first such byte.
+		if hit := ((w-0x20*ones)&^w | (quote-ones)&^quote | (back-ones)&^back) & highs; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for ; i < len(s) && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\'; i++ {
+	}
+	return i
+}
