@@ -47,6 +47,15 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 		return at
 	}
 	b := &bundle{t: t, db: d, ledger: ledger.New(d, now), now: now}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.ledger.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 	registry := apps.NewStore(d, now, false)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{Dashboard: "https://purser.example.com"})
 	(&connections.Handler{DB: d, Apps: registry, Ledger: b.ledger}).Mount(rt)
@@ -69,12 +78,9 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 }
 
 // do carries out a command.
-func (b *bundle) do(c ledger.Command) (r ledger.Result) {
+func (b *bundle) do(c ledger.Command) ledger.Result {
 	b.t.Helper()
-	err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = b.ledger.DoTx(ctx, tx, c)
-		return err
-	})
+	r, err := b.ledger.Do(b.t.Context(), c)
 	if err != nil {
 		b.t.Fatalf("%T: %v", c, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"purser/internal/db"
 	"purser/internal/limits"
+	"purser/internal/money"
 )
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us`
@@ -24,8 +25,23 @@ func scanConnection(row scanner) (c Connection, err error) {
 }
 
 // GetConnection returns a connection, or sql.ErrNoRows.
-func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (Connection, error) {
-	return scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`, connectionID))
+func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c Connection, err error) {
+	err = whole(q, func() (err error) {
+		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`, connectionID))
+		return err
+	}, func(unsavedMC map[string]money.MC) { c.HeldMC += unsavedMC[c.ID] })
+	return c, err
+}
+
+// whole reads connections with everything that they hold: on SQLite young holds
+// are not in the file yet.
+func whole(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {
+	if d, ok := q.(*db.DB); ok && d.Engine == db.SQLite {
+		if st, ok := newStore(d).(*sqlite); ok {
+			return st.held(read, add)
+		}
+	}
+	return read()
 }
 
 // LiveConnection returns the connection of an app and account that is not
@@ -37,6 +53,18 @@ func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) 
 // ConnectionsOfApp returns at most limit connections of an app, newest first,
 // those older than the one named by after if it is not empty.
 func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []Connection, err error) {
+	err = whole(q, func() (err error) {
+		list, err = connectionsOfApp(ctx, q, appID, after, limit)
+		return err
+	}, func(unsavedMC map[string]money.MC) {
+		for i := range list {
+			list[i].HeldMC += unsavedMC[list[i].ID]
+		}
+	})
+	return list, err
+}
+
+func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []Connection, err error) {
 	if after == "" {
 		after = "~" // behind every id
 	}

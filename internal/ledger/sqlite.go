@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"purser/internal/limits"
@@ -36,6 +37,7 @@ type sqlite struct {
 	batch   *State // what becomes known when it is committed
 	begun   bool   // a transaction of ours is open
 
+	mu        sync.RWMutex        // held while the file and unsavedMC change together
 	unsaved   map[Key]HoldRow     // open holds that are not in the file
 	unsavedMC map[string]money.MC // their sum, per connection
 	guest     bool                // a caller's transaction was the last to be here
@@ -92,6 +94,18 @@ func (q *sqlite) learn(s *State) {
 	}
 }
 
+// held runs read, which looks into the file, and then add, which adds what
+// connections hold that is not in it: together they see one state.
+func (q *sqlite) held(read func() error, add func(unsavedMC map[string]money.MC)) error {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if err := read(); err != nil {
+		return err
+	}
+	add(q.unsavedMC)
+	return nil
+}
+
 // saved takes a hold off the unsaved ones.
 func (q *sqlite) saved(k Key) {
 	if h, ok := q.unsaved[k]; ok {
@@ -139,6 +153,8 @@ func (q *sqlite) visit(dc any) error {
 		q.conn, q.stmts = conn, map[string]driver.Stmt{}
 	}
 	if !q.guest {
+		q.mu.Lock()
+		defer q.mu.Unlock()
 		q.guest, q.aside, q.unsaved, q.unsavedMC = true, q.unsaved, map[Key]HoldRow{}, map[string]money.MC{}
 	}
 	q.forget()
@@ -159,6 +175,8 @@ func (q *sqlite) alone() error {
 	if err != nil {
 		return err
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if !saved {
 		q.unsaved = q.aside
 		for k, h := range q.unsaved {
@@ -218,6 +236,8 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	err := q.exec(`BEGIN IMMEDIATE`)
 	if err == nil {
 		if err = q.insertHolds(q.unsaved, old); err == nil {
@@ -280,6 +300,8 @@ func (q *sqlite) save(ctx context.Context, s *State) error {
 }
 
 func (q *sqlite) commit(context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.begun {
 		if err := q.exec(`COMMIT`); err != nil {
 			return err

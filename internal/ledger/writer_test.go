@@ -80,7 +80,6 @@ func TestLastMicroCent(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		saveHolds(t, w[0])
 		c, err := GetConnection(ctx, d, "C")
 		if err != nil || won.Load() != 10 || lost.Load() != 54 || c.HeldMC != 100 || c.RemainingMC() != 0 {
 			t.Errorf("won %d, lost %d, %+v, %v", won.Load(), lost.Load(), c, err)
@@ -134,13 +133,72 @@ func TestFirstTopUps(t *testing.T) {
 	})
 }
 
-// saveHolds saves the holds that SQLite keeps in memory for a moment.
-func saveHolds(t *testing.T, w *Writer) {
-	t.Helper()
-	now := w.now
-	w.now = func() time.Time { return now().Add(time.Hour) }
-	defer func() { w.now = now }()
+// TestYoungHolds shows that on SQLite a hold is true before it is in the file:
+// the file stays consistent, the next tick saves it, a caller's transaction sees
+// it, and one that is rolled back does not lose it.
+func TestYoungHolds(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.SQLite)
+	var ahead atomic.Int64
+	w := New(d, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	ctx := context.Background()
+	do := func(c Command) Result { // as Run does, without its tick
+		j := &job{cmd: c, done: make(chan struct{}, 1)}
+		w.commit([]*job{j})
+		return must(t)(j.res, j.err)
+	}
+	inFile := func() (heldMC, holds int64) {
+		t.Helper()
+		if err := d.QueryRowContext(ctx, `SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'open') FROM connections`).Scan(&heldMC, &holds); err != nil {
+			t.Fatal(err)
+		}
+		return heldMC, holds
+	}
+	seen := func(step string, file, count, whole int64) {
+		t.Helper()
+		held, holds := inFile()
+		c, err := GetConnection(ctx, d, "C")
+		if err != nil || held != file || holds != count || int64(c.HeldMC) != whole {
+			t.Errorf("%s: in the file %d by %d holds, in all %d; want %d by %d, %d (%v)", step, held, holds, c.HeldMC, file, count, whole, err)
+		}
+	}
+	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+	one, two := callOf("C", "A", "p", "1", 10), callOf("C", "A", "p", "2", 20)
+	do(Hold{Call: one, Claim: "1"})
+	seen("held", 0, 0, 10)
+	ahead.Store(int64(time.Second))
 	w.tick()
+	seen("ticked", 10, 1, 10)
+	do(Hold{Call: two, Claim: "2"})
+	seen("second held", 10, 1, 30)
+	do(Settle{Call: one, Attempt: 1, Settlement: Settled, Charge: Amounts{ProviderCostMC: 4, UserChargeMC: 4}})
+	seen("first settled", 0, 0, 20)
+	forgotten := errors.New("forgotten")
+	if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		r := must(t)(w.DoTx(ctx, tx, ChangeCap{"C", 1}))
+		if r.Connection.AllocationMC != 24 {
+			t.Errorf("the cap fell to %d under what is consumed and held", r.Connection.AllocationMC)
+		}
+		return forgotten
+	}); !errors.Is(err, forgotten) {
+		t.Fatal(err)
+	}
+	w.tick() // the young hold is still young
+	ahead.Store(0)
+	do(Hold{Call: callOf("C", "A", "p", "3", 5), Claim: "3"})
+	seen("rolled back", 0, 0, 25)
+	must(t)(w.Do(ctx, ChangeCap{"C", 100}))
+	seen("cap changed", 25, 2, 25)
+	do(Release{Call: two, Attempt: 1})
+	seen("released", 5, 1, 5)
+	do(Hold{Call: two, Claim: "2b"})
+	do(Settle{Call: two, Attempt: 2, Settlement: Settled, Charge: Amounts{ProviderCostMC: 1, UserChargeMC: 1}})
+	seen("second attempt settled", 5, 1, 5)
+	var left int
+	if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE key = '2'`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("the first attempt has left %d rows, %v", left, err)
+	}
 }
 
 // TestOneBadCommand shows that a command which the database refuses hits its
@@ -168,7 +226,6 @@ func TestOneBadCommand(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		saveHolds(t, w)
 		if c, err := GetConnection(ctx, d, "C"); err != nil || failed.Load() != 1 || c.HeldMC != 10 || c.ConsumedMC != 95 {
 			t.Errorf("%d failed, %+v, %v", failed.Load(), c, err)
 		}
