@@ -56,7 +56,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	if live := s.live[pair{c.AppID, c.AccountID}]; live != "" {
 		conn := s.connections[live]
 		conn.VelocityLimitMC = c.VelocityMC
-		s.dirtyConnections[live] = true
+		s.dirtyConnections[live], s.deep[live] = true, true
 		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
 		delta := min(target-conn.AllocationMC, b.AvailableMC)
 		return s.move(conn, b, Cap, delta, nowUS), nil

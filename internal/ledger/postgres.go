@@ -168,17 +168,21 @@ func (q *postgres) save(ctx context.Context, s *State) error {
 
 func (q *postgres) saveMoney(s *State) {
 	var b, c rows
-	for _, id := range slices.Sorted(maps.Keys(s.dirtyBalances)) {
+	for _, id := range slices.Sorted(maps.Keys(s.dirtyBalances)) { // its row is there since the first top-up
 		r := s.balances[id]
-		b.add(text(id), integer(flag(r.Sandbox)), integer(r.AvailableMC), integer(r.ReservedMC), integer(r.Seq), text(r.Head))
+		b.add(text(id), integer(r.AvailableMC), integer(r.ReservedMC), integer(r.Seq), text(r.Head))
 	}
-	b.queue(q.pipe, insertBalances)
+	b.queue(q.pipe, updateBalances)
 	for _, id := range slices.Sorted(maps.Keys(s.dirtyConnections)) {
 		r := s.connections[id]
-		c.add(text(id), text(r.AppID), text(r.AccountID), integer(r.AllocationMC), integer(r.ConsumedMC), integer(r.HeldMC), pointer((*int64)(r.VelocityLimitMC)),
-			text(string(r.Status)), text(r.Spent.String()), integer(r.EventSeq), integer(r.CreatedUS), pointer(r.RevokedUS))
+		if s.deep[id] { // it may be new
+			q.pipe.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us)
+				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID, r.AccountID, r.CreatedUS)
+		}
+		c.add(text(id), integer(r.AllocationMC), integer(r.ConsumedMC), integer(r.HeldMC), pointer((*int64)(r.VelocityLimitMC)),
+			text(string(r.Status)), text(r.Spent.String()), integer(r.EventSeq), pointer(r.RevokedUS))
 	}
-	c.queue(q.pipe, insertConnections)
+	c.queue(q.pipe, updateConnections)
 }
 
 func (q *postgres) saveHolds(s *State) {
@@ -244,11 +248,9 @@ func (q *postgres) saveCounts(s *State) {
 
 // The tables of the hot path.
 var (
-	insertBalances = newInsert(`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)`, "tiiiit",
-		`ON CONFLICT (account_id) DO UPDATE SET available_mc = excluded.available_mc, reserved_mc = excluded.reserved_mc, seq = excluded.seq, head = excluded.head`)
-	insertConnections = newInsert(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us)`, "tttiiijttiij",
-		`ON CONFLICT (id) DO UPDATE SET allocation_mc = excluded.allocation_mc, consumed_mc = excluded.consumed_mc, held_mc = excluded.held_mc,
-		velocity_limit_mc = excluded.velocity_limit_mc, status = excluded.status, spent = excluded.spent, event_seq = excluded.event_seq, revoked_us = excluded.revoked_us`)
+	updateBalances    = newUpdate(`UPDATE balances t SET available_mc = c2, reserved_mc = c3, seq = c4, head = c5`, "tiiit", `WHERE t.account_id = c1`)
+	updateConnections = newUpdate(`UPDATE connections t SET allocation_mc = c2, consumed_mc = c3, held_mc = c4, velocity_limit_mc = c5, status = c6, spent = c7, event_seq = c8, revoked_us = c9`,
+		"tiiijttij", `WHERE t.id = c1`)
 	insertHolds = newInsert(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)`, "tttttittittnntti",
 		`ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
 		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`)
@@ -259,15 +261,27 @@ var (
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
 )
 
-// An insert is a statement that takes its rows by column, from unnest. Its text
-// is made once.
-type insert struct {
+// A bulk is a statement that takes its rows by column, from unnest. Its text is
+// made once.
+type bulk struct {
 	kinds string // t text, n text or null, i bigint, j bigint or null
 	text  string
 }
 
-func newInsert(into, kinds, conflict string) *insert {
-	var arrays, names, values []string
+func newInsert(into, kinds, conflict string) *bulk {
+	from, values := unnest(kinds)
+	return &bulk{kinds, into + " SELECT " + strings.Join(values, ", ") + from + conflict}
+}
+
+// newUpdate sets columns to c2, c3 … where c1 is the key.
+func newUpdate(set, kinds, where string) *bulk {
+	from, _ := unnest(kinds)
+	return &bulk{kinds, set + from + where}
+}
+
+// unnest writes the FROM that makes rows of columns c1, c2 …, and their values.
+func unnest(kinds string) (from string, values []string) {
+	var arrays, names []string
 	for i, kind := range kinds {
 		name := fmt.Sprintf("c%d", i+1)
 		names = append(names, name)
@@ -282,16 +296,16 @@ func newInsert(into, kinds, conflict string) *insert {
 		}
 		values = append(values, name)
 	}
-	return &insert{kinds, into + " SELECT " + strings.Join(values, ", ") + " FROM unnest(" + strings.Join(arrays, ", ") + ") v(" + strings.Join(names, ", ") + ") " + conflict}
+	return " FROM unnest(" + strings.Join(arrays, ", ") + ") v(" + strings.Join(names, ", ") + ") ", values
 }
 
-// rows of an insert, each with a column for every kind.
+// rows of a bulk, each with a column for every kind.
 type rows [][]column
 
 func (r *rows) add(columns ...column) { *r = append(*r, columns) }
 
 // queue sends the rows, if there are any.
-func (r rows) queue(pipe *pgx.Batch, in *insert) {
+func (r rows) queue(pipe *pgx.Batch, in *bulk) {
 	if len(r) == 0 {
 		return
 	}

@@ -485,24 +485,29 @@ func (q *sqlite) write(s *State) error {
 }
 
 func (q *sqlite) saveMoney(s *State) error {
-	for id := range s.dirtyBalances {
+	for id := range s.dirtyBalances { // its row is there since the first top-up
 		b := s.balances[id]
-		if err := q.put(true,
-			`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
-			[]any{int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head, id},
-			`INSERT INTO balances (available_mc, reserved_mc, seq, head, account_id, sandbox) VALUES (?, ?, ?, ?, ?, ?)`, flag(b.Sandbox)); err != nil {
+		if err := q.exec(`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
+			int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head, id); err != nil {
 			return err
 		}
 	}
 	unsaved := q.unsavedAfter(s)
 	for id := range s.dirtyConnections {
 		c := s.connections[id]
-		held := c.HeldMC - unsaved[id]
-		if err := q.put(true,
-			`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ? WHERE id = ?`,
-			[]any{int64(c.AllocationMC), int64(c.ConsumedMC), int64(held), orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
-			`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, id, app_id, account_id, created_us)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS); err != nil {
+		held := int64(c.HeldMC - unsaved[id])
+		var err error
+		if s.deep[id] { // indexes depend on what changes here
+			err = q.put(true,
+				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ? WHERE id = ?`,
+				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
+				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, id, app_id, account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+		} else {
+			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ? WHERE id = ?`,
+				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), id)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,7 @@ type State struct {
 
 	dirtyBalances    map[string]bool
 	dirtyConnections map[string]bool
+	deep             map[string]bool // connections of which more than the money has changed
 	dirtyHolds       map[Key]bool
 	dirtyWindows     map[string]bool
 	rollups          map[rollupKey]*rollup
@@ -70,7 +71,7 @@ func NewState() *State {
 	return &State{
 		balances: map[string]*Balance{}, connections: map[string]*Connection{}, live: map[pair]string{},
 		holds: map[Key]*HoldRow{}, done: map[Key]doneRow{}, windows: map[string]*limits.Series{}, originals: map[string]*original{},
-		dirtyBalances: map[string]bool{}, dirtyConnections: map[string]bool{}, dirtyHolds: map[Key]bool{}, dirtyWindows: map[string]bool{},
+		dirtyBalances: map[string]bool{}, dirtyConnections: map[string]bool{}, deep: map[string]bool{}, dirtyHolds: map[Key]bool{}, dirtyWindows: map[string]bool{},
 		rollups: map[rollupKey]*rollup{}, newID: id.New,
 	}
 }
@@ -153,7 +154,7 @@ func (s *State) count(e *Entry, calls, sign int64, u Usage) {
 // tell appends an event about a connection to the outbox (spec §6).
 func (s *State) tell(kind string, c *Connection, now int64) {
 	c.EventSeq++
-	s.dirtyConnections[c.ID] = true
+	s.dirtyConnections[c.ID], s.deep[c.ID] = true, true
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
 	if err != nil {
 		panic("ledger: a connection is always JSON: " + err.Error())

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -150,6 +151,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		case <-tick.C:
 			w.tick()
 		case j := <-w.queue:
+			w.gather()
 			batch = w.fill(append(batch[:0], j))
 			w.commit(batch)
 		case <-ctx.Done():
@@ -188,6 +190,19 @@ func (w *Writer) release() {
 	}
 	_ = conn.Raw(func(dc any) error { return w.hot.close(dc) }) // nothing was left undone
 	_ = conn.Close()
+}
+
+// gather lets callers that are ready to run queue their commands first, so that
+// a busy machine makes few large commits and not many small ones. An idle one
+// has nobody to wait for, and loses nothing.
+func (w *Writer) gather() {
+	for range 4 {
+		n := len(w.queue)
+		runtime.Gosched()
+		if len(w.queue) == n || n >= maxBatch {
+			return
+		}
+	}
 }
 
 func (w *Writer) fill(batch []*job) []*job {

@@ -96,7 +96,7 @@ func closeAll(list []net.Listener) (err error) {
 func collectLater() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(100 << 20) // resident memory stays under 150 MB with what lies outside the heap
+		debug.SetMemoryLimit(80 << 20) // resident memory stays under 150 MB with what lies outside the heap
 	}
 }
 
