@@ -39,7 +39,7 @@ var order = []string{
 }
 
 // helpers are for tests and benchmarks: no package of the list may import them.
-var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertest", "bench", "keepdeps"}
+var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertest", "bench"}
 
 // pure are the files of rules and values. They know the time only as an argument.
 var pure = []string{

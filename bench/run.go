@@ -27,14 +27,13 @@ type target struct {
 // bench is a run: the processes it started, and what it found.
 type bench struct {
 	options
-	report   report
-	closers  []func() error
-	upstream *child
-	floor    *target
-	targets  []*target
-	purser   string               // the built binary
-	stores   map[string]*database // by title
-	cluster  *dbtest.Cluster      // nil without PostgreSQL
+	report  report
+	closers []func() error
+	floor   *target
+	targets []*target
+	purser  string               // the built binary
+	stores  map[string]*database // by title
+	cluster *dbtest.Cluster      // nil without PostgreSQL
 }
 
 func run(ctx context.Context, o options) (err error) {

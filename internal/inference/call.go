@@ -23,7 +23,6 @@ type running struct {
 	ended   bool
 	err     error  // how it ended, if it was refused or failed
 	result  result // how it ended, if it was billed
-	cut     bool   // a stream that broke before anything billable
 
 	attempt   int64
 	requestID string

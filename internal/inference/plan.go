@@ -39,7 +39,6 @@ type plan struct {
 	input   int64 // counted input tokens
 	holdMC  money.MC
 	terms   string
-	limits  []limits.Limit
 	maxCost *money.MC
 }
 
