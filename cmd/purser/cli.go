@@ -39,6 +39,7 @@ Start here:
 type program struct {
 	out, err io.Writer
 	environ  []string // NAME=value
+	log      *logWriter
 }
 
 type cli struct {
@@ -65,6 +66,9 @@ func (p *program) run(args []string) int {
 		return p.tell(fmt.Errorf("%w; see purser --help", err), exitUsage)
 	}
 	err = parsed.Run(p)
+	if p.log != nil {
+		p.log.flush()
+	}
 	if code, ok := errors.AsType[exitError](err); ok {
 		return p.tell(code.error, code.code)
 	} else if err != nil {
@@ -99,7 +103,8 @@ func (p *program) logger(level, format string) *slog.Logger {
 	if format == "text" || format == "auto" && terminal(p.err) {
 		return slog.New(slog.NewTextHandler(p.err, options))
 	}
-	return slog.New(slog.NewJSONHandler(p.err, options))
+	p.log = newLogWriter(p.err)
+	return slog.New(slog.NewJSONHandler(p.log, options))
 }
 
 func terminal(w io.Writer) bool {

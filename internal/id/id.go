@@ -9,6 +9,7 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"time"
 )
 
@@ -60,4 +61,13 @@ func Floor(prefix string, t time.Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli())<<16)
 	return prefix + encoding.EncodeToString(b[:])
+}
+
+// UUID returns a fresh random UUID, the form of idempotency keys (spec §4.3).
+func UUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	h := hex.EncodeToString(b[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }

@@ -14,6 +14,7 @@ import (
 	"purser/internal/apps"
 	"purser/internal/catalog"
 	"purser/internal/db"
+	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/money"
 	"purser/internal/provider"
@@ -155,7 +156,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // SDK is the same call as an earlier one: it finds the newest with its fingerprint.
 func (h *Handler) derive(r *http.Request, who *caller, print string) (string, error) {
 	if !retried(r) {
-		return freshKey(), nil
+		return id.UUID(), nil
 	}
 	if key := h.calls.find(who.ConnectionID, print); key != "" {
 		return key, nil
@@ -164,7 +165,7 @@ func (h *Handler) derive(r *http.Request, who *caller, print string) (string, er
 	if err != nil || key != "" {
 		return key, err
 	}
-	return freshKey(), nil
+	return id.UUID(), nil
 }
 
 // find returns the key of a call that runs here with this fingerprint.

@@ -1,10 +1,8 @@
 package inference
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"net/http"
 	"strings"
 
@@ -40,15 +38,6 @@ func isUUID(s string) bool {
 		}
 	}
 	return true
-}
-
-// freshKey makes a key for a call that came without one.
-func freshKey() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	h := hex.EncodeToString(b[:])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // fingerprint is what makes two requests the same: route, feature header and

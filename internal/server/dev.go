@@ -260,7 +260,7 @@ func (d *Seeded) print(o DevOptions, connectURL string) error {
 		return json.NewEncoder(o.Out).Encode(d)
 	}
 	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
-		d.BaseURL, d.Connection.AccessToken, d.BaseURL, d.Connection.AccessToken,
+		d.BaseURL, d.Connection.AccessToken, id.UUID(), d.BaseURL, d.Connection.AccessToken, id.UUID(),
 		d.DashboardURL, connectURL, d.BaseURL,
 		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password, d.Operator.Email, d.Operator.Password,
 		d.App.ClientID, d.App.ClientSecret, d.DB)
@@ -270,16 +270,17 @@ func (d *Seeded) print(o DevOptions, connectURL string) error {
 const welcome = `
 Purser is running at %s on %s, with a mock provider and fake money.
 
-A metered call (paste it; the token lives 15 minutes, restart for a fresh one):
+A metered call. Paste it twice: the second time is a replay, and costs nothing.
+(The token lives 15 minutes; start again for a fresh one.)
 
   curl -s %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
-    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" -H 'X-Svc-Feature: chat' \
+    -H 'Idempotency-Key: %s' -H 'X-Svc-Feature: chat' \
     -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
 
 The same, streamed:
 
   curl -sN %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
-    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \
+    -H 'Idempotency-Key: %s' \
     -H 'Content-Type: application/json' -d '{"stream":true,"messages":[{"role":"user","content":"Tell me a story."}]}'
 
 Pages

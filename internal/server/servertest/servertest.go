@@ -180,10 +180,7 @@ func (p *Process) Call(method, path, body string, headers ...string) *http.Respo
 }
 
 // UUID returns a fresh random key.
-func UUID() string {
-	s := strings.Map(func(r rune) rune { return []rune("0123456789abcdef")[int(r)%16] }, id.Secret()[:32])
-	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
-}
+func UUID() string { return id.UUID() }
 
 // syncBuffer is a log that is read while it is written.
 type syncBuffer struct {

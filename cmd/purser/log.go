@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"sync"
+	"time"
+)
+
+// logWriter gathers log lines for a moment, because a write for each would cost
+// a busy node more than the lines themselves. A line that tells of trouble goes
+// out at once, with everything before it.
+type logWriter struct {
+	mu  sync.Mutex
+	buf *bufio.Writer
+}
+
+// logDelay is how long a quiet line may wait.
+const logDelay = 100 * time.Millisecond
+
+func newLogWriter(w io.Writer) *logWriter {
+	l := &logWriter{buf: bufio.NewWriterSize(w, 64<<10)}
+	go func() {
+		for range time.Tick(logDelay) { // as long as the process
+			l.flush()
+		}
+	}()
+	return l
+}
+
+var quiet = [][]byte{[]byte(`"level":"INFO"`), []byte(`"level":"DEBUG"`)}
+
+// Write takes one line, as slog's handlers write them.
+func (l *logWriter) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, err := l.buf.Write(line)
+	head := line[:min(len(line), 80)] // time and level come first
+	if err != nil || bytes.Contains(head, quiet[0]) || bytes.Contains(head, quiet[1]) {
+		return n, err
+	}
+	return n, l.buf.Flush()
+}
+
+func (l *logWriter) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.buf.Flush() // there is nowhere to say that nothing can be said
+}
