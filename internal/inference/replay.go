@@ -141,7 +141,7 @@ func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, 
 
 // follow answers a copy of a call that runs on another node: it reads the
 // checkpoints as they come, then the end from the ledger (F-37).
-func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, k ledger.Key, held ledger.Result) error {
+func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *running, held ledger.Result) error {
 	out := newSSE(w)
 	ctx := r.Context()
 	w.Header().Set("Idempotent-Replayed", "true")
@@ -155,12 +155,13 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, k ledg
 			}
 			out.write(body)
 			out.flush()
+			c.push(body) // for copies on this node
 			sent, next = sent+len(body), n
 		}
-		row, err := ledger.GetHold(ctx, h.DB, k)
+		row, err := ledger.GetHold(ctx, h.DB, c.key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return h.followed(w, r, q, out, sent, held.RequestID)
+			return h.followed(w, r, q, c, out, sent, held.RequestID)
 		case err != nil:
 			return err
 		case row.State == ledger.Failed, row.Attempt != held.Attempt:
@@ -171,7 +172,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, k ledg
 				out.end()
 				return nil
 			}
-			return apierr.ProviderError.On(k.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")
+			return apierr.ProviderError.On(c.key.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")
 		}
 		select {
 		case <-time.After(pause):
@@ -182,16 +183,18 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, k ledg
 }
 
 // followed sends what of a settled call its follower has not seen.
-func (h *Handler) followed(w http.ResponseWriter, r *http.Request, q *plan, out *sse, sent int, requestID string) error {
+func (h *Handler) followed(w http.ResponseWriter, r *http.Request, q *plan, c *running, out *sse, sent int, requestID string) error {
 	res, err := h.recall(r.Context(), q, id.Swap(requestID, id.Request, id.Ledger))
 	if err != nil {
 		return err
 	}
+	c.settled(res)
 	if !q.Stream {
 		return writeAnswer(w, withBlock(res.body, &res.entry))
 	}
 	if frames := res.body[:len(res.body)-len(res.usage)]; sent < len(frames) {
 		out.write(frames[sent:])
+		c.push(frames[sent:])
 	}
 	return ending(q, out, &res)
 }

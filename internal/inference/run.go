@@ -42,7 +42,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		}
 		return h.join(w, r, q, c)
 	}
-	var err error
+	err := error(apierr.Internal.Errorf("internal error")) // what joiners are told if this request panics
 	defer func() { h.calls.leave(c, err) }()
 	claim := web.RequestID(r.Context())
 	held, err := h.Ledger.Do(r.Context(), ledger.Hold{
@@ -56,7 +56,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		err = h.replay(w, r, q, c, held.Entry.ID)
 		return err
 	case ledger.Running:
-		err = h.follow(w, r, q, k, held)
+		err = h.follow(w, r, q, c, held)
 		return err
 	}
 	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q)}
@@ -65,6 +65,10 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	c.mu.Unlock()
 	w.Header().Set("X-Request-Id", held.RequestID)
 	q.Request.ID = held.RequestID
+	if r.Context().Err() != nil { // gone before anything was asked of the provider: not billed (F-29)
+		err = a.fail(context.WithoutCancel(r.Context()), r.Context().Err())
+		return err
+	}
 	// From here on the call belongs to nobody's connection: it ends settled or
 	// released whether or not its client is still there.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)

@@ -29,6 +29,13 @@ type Handler struct {
 	FeeRate  money.PPM // the service fee, for the consent page
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
+	Revoked                        func() // told when tokens were revoked; nil = nobody listens
+}
+
+func (h *Handler) tellRevoked() {
+	if h.Revoked != nil {
+		h.Revoked()
+	}
 }
 
 // Mount adds the routes of spec §4.1, discovery and revocation.
@@ -59,6 +66,7 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if a.betrayed {
+		h.tellRevoked()
 		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
 	}
 	if a.refused != nil {
@@ -84,6 +92,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Store.Revoke(r.Context(), app.ID, token); err != nil {
 		return err
 	}
+	h.tellRevoked()
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 

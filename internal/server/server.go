@@ -181,7 +181,7 @@ func (s *Server) mount(home ui.Home) {
 	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home}).Mount(s.router)
 	(&oauth.Handler{
 		Store: s.tokens, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
-		AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL,
+		AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
