@@ -32,7 +32,7 @@ func (q *postgres) use(dc any) error {
 		known["ledger"] = true
 		// Every statement here finds its rows by key. A plan that was made, and is
 		// kept, while a table was still empty would read the whole of it for ever.
-		_, err := q.conn.Exec(context.Background(), `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off`)
+		_, err := q.conn.Exec(context.Background(), `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`)
 		return err
 	}
 	return nil

@@ -1,0 +1,391 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"purser/internal/db"
+	"purser/internal/server/servertest"
+)
+
+// booked is one call as its client knows it: a key, what was sent, and the
+// first whole answer.
+type booked struct {
+	key, body string
+	stream    bool
+
+	mu      sync.Mutex
+	answer  []byte // the whole first 200; nil while there is none
+	partial []byte // of a stream that broke: what had arrived
+	node    *servertest.Process
+}
+
+// bill is what an answer says about its money.
+type bill struct {
+	HoldMC      int64  `json:"hold_amount_mc"`
+	CostMC      int64  `json:"provider_cost_mc"`
+	FeeMC       int64  `json:"svc_fee_mc"`
+	MarginMC    int64  `json:"dev_margin_mc"`
+	ChargeMC    int64  `json:"user_charge_mc"`
+	RemainingMC int64  `json:"allocation_remaining_mc"`
+	Settlement  string `json:"settlement"`
+}
+
+// books are the calls of all clients of a test, and how often what happened.
+type books struct {
+	t      *testing.T
+	refuse func(status int, code string) bool // which failures are true and allowed
+	http   *http.Client
+
+	mu    sync.Mutex
+	calls []*booked
+
+	inFlight                                            atomic.Int64
+	answered, streamed, replayed, retried, broke, other atomic.Int64
+}
+
+func newBooks(t *testing.T, refuse func(status int, code string) bool) *books {
+	return &books{t: t, refuse: refuse, http: &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// scripts are the calls that clients make: fast and slow ones, whole and streamed.
+var scripts = []struct {
+	weight int
+	stream bool
+	text   string
+}{
+	{6, false, "!mock words=12"},
+	{2, false, "!mock delay=400ms words=8"},
+	{3, true, "!mock words=20 chunks=5"},
+	{1, true, "!mock pace=60ms words=16 chunks=8"},
+	{3, true, "!mock pace=120ms words=60 chunks=30"}, // longer than three checkpoints
+}
+
+func (b *books) fresh() *booked {
+	n := rand.IntN(15)
+	for _, s := range scripts {
+		if n -= s.weight; n < 0 {
+			return b.add(s.stream, s.text)
+		}
+	}
+	panic("the weights sum to 15")
+}
+
+// add books a new call with a script for the mock provider.
+func (b *books) add(stream bool, script string) *booked {
+	c := &booked{key: servertest.UUID(), stream: stream}
+	c.body = fmt.Sprintf(`{"stream":%t,"max_tokens":100,"messages":[{"role":"user","content":"%s\n%s"}]}`, stream, c.key, script)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls = append(b.calls, c)
+	return c
+}
+
+// pick chooses what a client sends next: mostly a new call, else an old one
+// again, gladly one whose stream broke or that was not answered.
+func (b *books) pick() *booked {
+	if rand.IntN(3) > 0 {
+		return b.fresh()
+	}
+	calls := b.snapshot()
+	if len(calls) == 0 {
+		return b.fresh()
+	}
+	old := calls[rand.IntN(len(calls))]
+	for range 30 {
+		c := calls[len(calls)-1-rand.IntN(min(len(calls), 100))]
+		switch c.state() {
+		case "broken":
+			return c
+		case "unanswered":
+			old = c
+		}
+	}
+	return old
+}
+
+func (c *booked) state() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.answer != nil:
+		return "answered"
+	case c.partial != nil:
+		return "broken"
+	}
+	return "unanswered"
+}
+
+// load runs clients until ctx ends. Each asks node for the node of its next call.
+func (b *books) load(ctx context.Context, clients int, node func() *servertest.Process) (wait func()) {
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if p := node(); p == nil || !b.send(ctx, p, b.pick()) {
+					pause(ctx)
+				}
+			}
+		})
+	}
+	return wg.Wait
+}
+
+// pause lets a client whose node is gone breathe.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(10 * time.Millisecond):
+	case <-ctx.Done():
+	}
+}
+
+// send makes a call, or a copy of one, and enters what comes back. It returns
+// whether the node answered at all. The call runs on when ctx ends: its answer
+// belongs in the books.
+func (b *books) send(ctx context.Context, p *servertest.Process, c *booked) bool {
+	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), "POST", p.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	if err != nil {
+		b.t.Error(err)
+		return false
+	}
+	req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", c.key)
+	b.inFlight.Add(1)
+	defer b.inFlight.Add(-1)
+	resp, err := b.http.Do(req)
+	if err != nil {
+		b.broke.Add(1)
+		return false
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.broke.Add(1)
+		if resp.StatusCode == http.StatusOK {
+			c.broken(body)
+		}
+		return false
+	}
+	b.enter(p, c, resp, body)
+	return true
+}
+
+// broken keeps the longest part of a stream that arrived.
+func (c *booked) broken(part []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(part) > len(c.partial) {
+		c.partial = part
+	}
+}
+
+// enter books an answer. A second one must have the bytes of the first.
+func (b *books) enter(p *servertest.Process, c *booked, resp *http.Response, body []byte) {
+	b.t.Helper()
+	if resp.StatusCode != http.StatusOK {
+		var e struct {
+			Error struct{ Code, Message string }
+		}
+		if err := json.Unmarshal(body, &e); err != nil || e.Error.Code == "" || !b.refuse(resp.StatusCode, e.Error.Code) {
+			b.t.Errorf("key %s: status %d, %v: %s", c.key, resp.StatusCode, err, body)
+		}
+		b.other.Add(1)
+		return
+	}
+	if c.stream && !bytes.Contains(body, []byte(`"svc_final"`)) { // it ended in an error, inside the stream
+		if !bytes.Contains(body, []byte(`data: {"error":`)) {
+			b.t.Errorf("key %s: a stream without an end: %s", c.key, body)
+		}
+		c.broken(nil)
+		b.other.Add(1)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answer == nil {
+		if c.partial != nil {
+			b.retried.Add(1)
+		}
+		if part := delivered(body); bytes.Contains(body, []byte(`"settlement":"estimated"`)) && c.partial != nil && !bytes.HasPrefix(c.partial, part) {
+			b.t.Errorf("key %s: billed as delivered\n%s\nbut this had been delivered\n%s", c.key, part, c.partial)
+		}
+		c.answer, c.node = body, p
+		b.answered.Add(1)
+		if c.stream {
+			b.streamed.Add(1)
+		}
+		return
+	}
+	if !bytes.Equal(c.answer, body) {
+		b.t.Errorf("key %s: answered\n%s\nand then\n%s", c.key, c.answer, body)
+	}
+	if c.node != p {
+		b.replayed.Add(1)
+	}
+}
+
+// delivered is the part of a stream before its bill.
+func delivered(body []byte) []byte {
+	if i := bytes.Index(body, []byte(`data: {"svc_final"`)); i >= 0 {
+		return body[:i]
+	}
+	return body
+}
+
+// billOf reads the numbers of an answer.
+func billOf(c *booked) (bill, error) {
+	text := c.answer
+	if c.stream {
+		_, rest, ok := bytes.Cut(text, []byte(`"svc":`))
+		if !ok {
+			return bill{}, errors.New("no svc_final")
+		}
+		var v bill
+		return v, json.NewDecoder(bytes.NewReader(rest)).Decode(&v)
+	}
+	var v struct{ Svc bill }
+	err := json.Unmarshal(text, &v)
+	return v.Svc, err
+}
+
+// snapshot returns the calls so far.
+func (b *books) snapshot() []*booked {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]*booked(nil), b.calls...)
+}
+
+// check compares the books with the ledger: an answered call has exactly one
+// row, which says what was answered; any other key has at most one.
+func (b *books) check(database string) (estimated int) {
+	b.t.Helper()
+	type answered struct {
+		call *booked
+		bill bill
+	}
+	var want []answered
+	known := map[string]bool{}
+	for _, c := range b.snapshot() {
+		known[c.key] = true
+		c.mu.Lock()
+		if c.answer != nil {
+			v, err := billOf(c)
+			if err != nil {
+				b.t.Errorf("key %s: %v in %s", c.key, err, c.answer)
+			}
+			want = append(want, answered{c, v})
+		}
+		c.mu.Unlock()
+	}
+	rows := spends(b.t, database)
+	for key, list := range rows {
+		if len(list) > 1 {
+			b.t.Errorf("key %s was billed %d times", key, len(list))
+		}
+		for _, r := range list {
+			if r.Settlement == "estimated" {
+				estimated++
+			}
+		}
+	}
+	for _, w := range want {
+		if list := rows[w.call.key]; len(list) != 1 || list[0] != w.bill {
+			b.t.Errorf("key %s was answered %+v; its rows say %+v", w.call.key, w.bill, list)
+		}
+	}
+	return estimated
+}
+
+// spends reads the spend rows of a database by their keys.
+func spends(t *testing.T, database string) map[string][]bill {
+	t.Helper()
+	d := open(t, database)
+	defer d.Close()
+	rows, err := d.QueryContext(t.Context(), `SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, settlement FROM ledger WHERE type = 'spend'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	list := map[string][]bill{}
+	for rows.Next() {
+		var key string
+		var r bill
+		if err := rows.Scan(&key, &r.HoldMC, &r.CostMC, &r.FeeMC, &r.MarginMC, &r.ChargeMC, &r.RemainingMC, &r.Settlement); err != nil {
+			t.Fatal(err)
+		}
+		list[key] = append(list[key], r)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// replayAll sends every answered call once more: the bytes must be the same.
+func (b *books) replayAll(p *servertest.Process) {
+	calls := b.snapshot()
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := i; n < len(calls); n += 4 {
+				if calls[n].state() == "answered" && !b.send(b.t.Context(), p, calls[n]) {
+					b.t.Errorf("key %s: not answered", calls[n].key)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// open opens a database to look at it, beside its node.
+func open(t *testing.T, database string) *db.DB {
+	t.Helper()
+	d, err := db.OpenReadOnly(context.Background(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// number returns the one number that a query answers.
+func number(t *testing.T, database, query string, args ...any) (n int64) {
+	t.Helper()
+	d := open(t, database)
+	defer d.Close()
+	if err := d.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const (
+	openHolds = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
+	orphans   = `SELECT COUNT(*) FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id WHERE state = 'open' AND (nodes.id IS NULL OR nodes.lease_us <= $1)`
+)
+
+// eventually polls until ok, and fails the test if that takes too long.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	late := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}
