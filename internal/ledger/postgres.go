@@ -31,8 +31,10 @@ func (q *postgres) use(dc any) error {
 	if known := q.conn.PgConn().CustomData(); known["ledger"] == nil {
 		known["ledger"] = true
 		// Every statement here finds its rows by key. A plan that was made, and is
-		// kept, while a table was still empty would read the whole of it for ever.
-		_, err := q.conn.Exec(context.Background(), `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`)
+		// kept, while a table was still empty would read the whole of it for ever. And
+		// one generic plan is right for every batch: planning each anew cost as much
+		// as running it.
+		_, err := q.conn.Exec(context.Background(), `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
 		return err
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,10 +26,10 @@ type booked struct {
 	key, body string
 	stream    bool
 
-	mu      sync.Mutex
-	answer  []byte // the whole first 200; nil while there is none
-	partial []byte // of a stream that broke: what had arrived
-	node    *servertest.Process
+	mu     sync.Mutex
+	answer []byte   // the whole first 200; nil while there is none
+	parts  [][]byte // of its streams that broke: what had arrived
+	node   *servertest.Process
 }
 
 // bill is what an answer says about its money.
@@ -121,7 +122,7 @@ func (c *booked) state() string {
 	switch {
 	case c.answer != nil:
 		return "answered"
-	case c.partial != nil:
+	case len(c.parts) > 0:
 		return "broken"
 	}
 	return "unanswered"
@@ -182,13 +183,11 @@ func (b *books) send(ctx context.Context, p *servertest.Process, c *booked) bool
 	return true
 }
 
-// broken keeps the longest part of a stream that arrived.
+// broken keeps what of a stream arrived.
 func (c *booked) broken(part []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(part) > len(c.partial) {
-		c.partial = part
-	}
+	c.parts = append(c.parts, part)
 }
 
 // enter books an answer. A second one must have the bytes of the first.
@@ -208,18 +207,17 @@ func (b *books) enter(p *servertest.Process, c *booked, resp *http.Response, bod
 		if !bytes.Contains(body, []byte(`data: {"error":`)) {
 			b.t.Errorf("key %s: a stream without an end: %s", c.key, body)
 		}
-		c.broken(nil)
 		b.other.Add(1)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.answer == nil {
-		if c.partial != nil {
+		if len(c.parts) > 0 {
 			b.retried.Add(1)
 		}
-		if part := delivered(body); bytes.Contains(body, []byte(`"settlement":"estimated"`)) && c.partial != nil && !bytes.HasPrefix(c.partial, part) {
-			b.t.Errorf("key %s: billed as delivered\n%s\nbut this had been delivered\n%s", c.key, part, c.partial)
+		if bytes.Contains(body, []byte(`"settlement":"estimated"`)) && !slices.ContainsFunc(c.parts, func(part []byte) bool { return bytes.HasPrefix(part, delivered(body)) }) {
+			b.t.Errorf("key %s: billed as delivered\n%s\nbut this had been delivered\n%s", c.key, body, bytes.Join(c.parts, []byte("\n---\n")))
 		}
 		c.answer, c.node = body, p
 		b.answered.Add(1)

@@ -1,0 +1,469 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/server/servertest"
+)
+
+// pair starts two nodes on one fresh PostgreSQL.
+func pair(t *testing.T) (a, b *servertest.Process) {
+	t.Helper()
+	url := dbtest.URL(t, db.Postgres)
+	return servertest.Start(t, url, "--lease=2s"), servertest.Start(t, url, "--lease=2s")
+}
+
+// reply is a whole answer.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// code is the error code of a reply, "" if it is none.
+func (r reply) code() string {
+	var e struct{ Error struct{ Code string } }
+	_ = json.Unmarshal([]byte(r.body), &e) // an answer has none
+	return e.Error.Code
+}
+
+// ask makes a call on a node and reads the whole answer. It may run in a
+// goroutine of its own.
+func ask(p *servertest.Process, c *booked) reply {
+	req, err := http.NewRequest("POST", p.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	if err != nil {
+		return reply{err: err}
+	}
+	req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", c.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(body), err}
+}
+
+// asking is ask in the background.
+func asking(p *servertest.Process, c *booked) <-chan reply {
+	ch := make(chan reply, 1)
+	go func() { ch <- ask(p, c) }()
+	return ch
+}
+
+// holdState waits until the key's hold is as wanted: open, failed or gone.
+func holdState(t *testing.T, p *servertest.Process, key, want string) {
+	t.Helper()
+	eventually(t, 20*time.Second, "hold "+want, func() bool {
+		d := open(t, p.DB)
+		defer d.Close()
+		var state string
+		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`, key).Scan(&state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state == want
+	})
+}
+
+// one returns the only row of a key.
+func one(t *testing.T, p *servertest.Process, key string) bill {
+	t.Helper()
+	list := spends(t, p.DB)[key]
+	if len(list) != 1 {
+		t.Fatalf("key %s has %d rows", key, len(list))
+	}
+	return list[0]
+}
+
+// TestNodesLastMicroCent races 64 callers on two processes for an allocation
+// that covers exactly one of them, and then for one that lacks a micro-cent (F-49).
+func TestNodesLastMicroCent(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	nodes := []*servertest.Process{a, b}
+	books := newBooks(t, nil)
+	script := "!mock delay=4s words=5"
+	probe := books.add(false, "!mock words=5 delay=0ms")
+	if r := ask(a, probe); r.status != 200 {
+		t.Fatal(r)
+	}
+	hold := money.MC(one(t, a, probe.key).HoldMC)
+
+	d, err := db.Open(t.Context(), a.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, race := range []struct {
+		spare money.MC
+		won   int
+	}{{hold, 1}, {hold - 1, 0}} {
+		conn, err := ledger.GetConnection(t.Context(), d, a.Connection.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ledger.New(d, d.Now).Do(t.Context(), ledger.ChangeCap{ConnectionID: conn.ID, TargetMC: conn.ConsumedMC + race.spare}); err != nil {
+			t.Fatal(err)
+		}
+		won, refused := 0, 0
+		var replies []<-chan reply
+		for i := range 64 {
+			replies = append(replies, asking(nodes[i%2], books.add(false, script)))
+		}
+		for _, ch := range replies {
+			switch r := <-ch; {
+			case r.status == 200:
+				won++
+			case r.status == 402 && r.code() == "allocation_exhausted":
+				refused++
+			default:
+				t.Errorf("%+v", r)
+			}
+		}
+		if won != race.won || refused != 64-race.won {
+			t.Errorf("with %d mc for calls of %d: %d won, %d refused", race.spare, hold, won, refused)
+		}
+	}
+	a.Verify()
+}
+
+// TestNodesJoin sends one key to both nodes at once, many times over: one call,
+// one row, the same bytes for all (F-36, F-37).
+func TestNodesJoin(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	books := newBooks(t, nil)
+	for _, c := range []*booked{
+		books.add(false, "!mock delay=1500ms words=20"), books.add(true, "!mock pace=100ms words=60 chunks=30"), books.add(true, "!mock delay=700ms words=20 chunks=4"),
+		books.add(false, "!mock words=20"), books.add(true, "!mock words=20 chunks=5"),
+	} {
+		var copies []<-chan reply
+		for range 6 {
+			copies = append(copies, asking(a, c), asking(b, c))
+		}
+		first, marked := reply{}, 0
+		for _, ch := range copies {
+			r := <-ch
+			if first.body == "" {
+				first = r
+			}
+			if r.status != 200 || r.body != first.body || r.err != nil {
+				t.Errorf("stream %t: status %d, %v:\n%s\nand another copy got\n%s", c.stream, r.status, r.err, r.body, first.body)
+			}
+			if r.header.Get("Idempotent-Replayed") == "true" {
+				marked++
+			}
+		}
+		if c.answer = []byte(first.body); marked != len(copies)-1 {
+			t.Errorf("stream %t: %d of %d copies are marked as replayed", c.stream, marked, len(copies))
+		}
+		if want, err := billOf(c); err != nil || one(t, a, c.key) != want {
+			t.Errorf("answered %+v, %v; the row says %+v", want, err, one(t, a, c.key))
+		}
+	}
+	a.Verify()
+}
+
+// TestNodesJoinerOutlivesLeader lets the copy that leads on the other node go
+// away: those who joined it still get the answer.
+func TestNodesJoinerOutlivesLeader(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	c := newBooks(t, nil).add(false, "!mock delay=3s words=20")
+	owner := asking(a, c)
+	holdState(t, a, c.key, "open")
+
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", b.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+b.Connection.AccessToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", c.key)
+	left := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		left <- err
+	}()
+	joined := []<-chan reply{asking(b, c), asking(b, c)}
+	time.AfterFunc(700*time.Millisecond, leave)
+	if err := <-left; err == nil {
+		t.Error("the leader was answered before it could leave")
+	}
+	want := <-owner
+	for _, ch := range joined {
+		if r := <-ch; r.status != 200 || r.body != want.body {
+			t.Errorf("joiner: %+v; the owner's client got %+v", r, want)
+		}
+	}
+	a.Verify()
+}
+
+// TestNodesOwnerDies kills the owner of a call while a copy waits on the other
+// node: after the lease the hold ends, and a retry succeeds (F-03, F-06, F-37).
+func TestNodesOwnerDies(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	books := newBooks(t, nil)
+	whole, stream := books.add(false, "!mock delay=6s words=9"), books.add(true, "!mock pace=100ms words=200 chunks=200")
+	owners := []<-chan reply{asking(a, whole), asking(a, stream)}
+	holdState(t, a, whole.key, "open")
+	holdState(t, a, stream.key, "open")
+	joined, following := asking(b, whole), asking(b, stream)
+	eventually(t, 10*time.Second, "two checkpoints", func() bool { return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) >= 2 })
+	a.Kill()
+	for _, ch := range owners {
+		if r := <-ch; r.err == nil {
+			t.Errorf("answered by the dead: %+v", r)
+		}
+	}
+	if r := <-joined; r.status != 502 || r.code() != "provider_error" {
+		t.Errorf("a joiner of a dead call got %+v", r)
+	}
+	r := <-following
+	if stream.answer = []byte(r.body); r.status != 200 || !strings.Contains(r.body, `"settlement":"estimated"`) {
+		t.Errorf("a follower of a dead stream got %+v", r)
+	}
+	if want, err := billOf(stream); err != nil || one(t, b, stream.key) != want || want.ChargeMC == 0 {
+		t.Errorf("followed %+v, %v; the row says %+v", want, err, one(t, b, stream.key))
+	}
+	if again := ask(b, stream); again.body != r.body {
+		t.Errorf("replayed\n%s\nfollowed\n%s", again.body, r.body)
+	}
+	done := asking(b, whole)
+	holdState(t, b, whole.key, "open")
+	if r := <-done; r.status != 200 {
+		t.Errorf("a retry got %+v", r)
+	}
+	one(t, b, whole.key)
+	b.Verify()
+}
+
+// TestNodesPausedOwner stops an owner beyond its lease (SIGSTOP) and lets it go
+// on: its late settlement is charged once, or fenced (F-09).
+func TestNodesPausedOwner(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]struct {
+		script string
+		copies string // what a retry on the other node does before the owner wakes
+	}{
+		"nobody asked again":      {"!mock delay=1s words=9", "none"},
+		"a retry was answered":    {"!mock delay=1s words=9", "done"},
+		"a retry is under way":    {"!mock delay=3s words=9", "running"},
+		"its stream was replaced": {"!mock delay=1s words=40 chunks=8", "done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := pair(t)
+			c := newBooks(t, nil).add(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
+			owner := asking(a, c)
+			holdState(t, a, c.key, "open")
+			a.Signal(syscall.SIGSTOP)
+			holdState(t, b, c.key, "failed")
+			var retry <-chan reply
+			var other reply
+			if meanwhile.copies != "none" {
+				retry = asking(b, c)
+				holdState(t, b, c.key, "open")
+			}
+			if meanwhile.copies == "done" {
+				other = <-retry
+			}
+			a.Signal(syscall.SIGCONT)
+			late := <-owner
+			if meanwhile.copies == "running" {
+				other = <-retry
+				if late.status != 502 || late.code() != "provider_error" {
+					t.Errorf("the fenced owner answered %+v", late)
+				}
+				late = other
+			}
+			if meanwhile.copies == "none" {
+				other = ask(b, c)
+			}
+			if c.answer = []byte(other.body); other.status != 200 || late.status != 200 {
+				t.Fatalf("late %+v, other %+v", late, other)
+			}
+			if want, err := billOf(c); err != nil || one(t, b, c.key) != want {
+				t.Errorf("answered %+v, %v; the row says %+v", want, err, one(t, b, c.key))
+			}
+			if late.body != other.body && !c.stream { // of a stream, its own text had gone out
+				t.Errorf("the owner answered\n%s\nand the other node\n%s", late.body, other.body)
+			}
+			if again := ask(a, c); again.body != other.body {
+				t.Errorf("replayed\n%s\nwant\n%s", again.body, other.body)
+			}
+			a.Verify()
+		})
+	}
+}
+
+// TestNodesRevoke revokes on one node: the other refuses calls at once, and
+// everything else within three seconds.
+func TestNodesRevoke(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	books := newBooks(t, nil)
+	if r := ask(b, books.add(false, "!mock words=5")); r.status != 200 { // b knows the connection now
+		t.Fatal(r)
+	}
+	running := asking(b, books.add(false, "!mock delay=1s words=5"))
+	holdState(t, b, books.calls[1].key, "open")
+	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
+	resp := a.Call("POST", "/v1/connections/"+a.Connection.ID+"/revoke", "{}", "Authorization: Basic "+basic)
+	read(t, resp)
+	for range 3 {
+		if r := ask(b, books.add(false, "!mock words=5")); r.status != 403 || r.code() != "connection_revoked" {
+			t.Errorf("after the revoke, the other node answered %+v", r)
+		}
+	}
+	eventually(t, 3*time.Second, "GET /v1/connection refused on the other node", func() bool {
+		resp := b.Call("GET", "/v1/connection", "")
+		defer resp.Body.Close()
+		return resp.StatusCode == 403 || resp.StatusCode == 401
+	})
+	if r := <-running; r.status != 200 { // it was held before
+		t.Errorf("the call in flight at the revoke got %+v", r)
+	}
+	b.Verify()
+}
+
+// TestNodesSeedOnce starts two nodes at once on an empty database.
+func TestNodesSeedOnce(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.Postgres)
+	d, err := db.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`DROP SCHEMA public CASCADE`, `CREATE SCHEMA public`} {
+		if _, err := d.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	servertest.Binary(t)
+	var nodes [3]*servertest.Process
+	var wg sync.WaitGroup
+	for i := range nodes {
+		wg.Go(func() {
+			var err error
+			if nodes[i], err = servertest.TryStart(t, url); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if wg.Wait(); t.Failed() {
+		return
+	}
+	for _, p := range nodes[1:] {
+		if p.Connection.ID != nodes[0].Connection.ID || p.App.ClientID != nodes[0].App.ClientID || p.Operator != nodes[0].Operator {
+			t.Errorf("seeded %+v and %+v", p.Seeded, nodes[0].Seeded)
+		}
+	}
+	for query, want := range map[string]int64{
+		`SELECT COUNT(*) FROM accounts`: 3, `SELECT COUNT(*) FROM apps`: 1, `SELECT COUNT(*) FROM connections`: 1, `SELECT COUNT(*) FROM features`: 2,
+		`SELECT COUNT(*) FROM ledger WHERE type = 'topup'`: 1,
+	} {
+		if n := number(t, url, query); n != want {
+			t.Errorf("%s: %d, want %d", query, n, want)
+		}
+	}
+	nodes[0].Verify()
+}
+
+// TestOneProcessPerFile refuses a second process on a SQLite file, and says so.
+func TestOneProcessPerFile(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	_, err := servertest.TryStart(t, p.DB)
+	if err == nil || !strings.Contains(err.Error(), filepath.Base(p.DB)+" is in use by another purser") {
+		t.Errorf("a second process: %v", err)
+	}
+	p.Verify()
+}
+
+// TestStopUnderLoad stops nodes with SIGTERM under load: what was begun is
+// finished and answered, nothing stays held, and the process exits with 0 (F-93).
+func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, e))
+			b := newBooks(t, nil)
+			ctx, stop := context.WithCancel(t.Context())
+			wait := b.load(ctx, 12, func() *servertest.Process { return p })
+			defer func() { stop(); wait() }()
+			// One client leaves in the middle of its call: that is finished too.
+			gone := b.add(false, "!mock delay=3s words=9")
+			leaving, leave := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(leaving, "POST", p.BaseURL+"/v1/ai/gpt-6-luna", bytes.NewReader([]byte(gone.body)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Idempotency-Key", gone.key)
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			holdState(t, p, gone.key, "open")
+			leave()
+			<-left
+			eventually(t, 20*time.Second, "streams and calls in flight", func() bool { return b.streamed.Load() > 5 && b.inFlight.Load() > 8 })
+			inFlight := b.inFlight.Load()
+			if code := p.Stop(); code != 0 {
+				t.Errorf("stopped with %d: %s", code, p.Log())
+			}
+			stop()
+			wait()
+			b.check(p.DB)
+			rows := spends(t, p.DB)
+			for _, c := range b.snapshot() {
+				if c != gone && c.state() != "answered" && len(rows[c.key]) > 0 {
+					t.Errorf("key %s was billed, and not answered", c.key)
+				}
+				if c.state() == "broken" {
+					t.Errorf("key %s: a stream was cut by the stop", c.key)
+				}
+			}
+			if len(rows[gone.key]) != 1 || inFlight == 0 {
+				t.Errorf("%d rows of the client that left, %d calls in flight", len(rows[gone.key]), inFlight)
+			}
+			if n := number(t, p.DB, openHolds); n != 0 {
+				t.Errorf("%d holds are open after a clean stop", n)
+			}
+			p.Verify()
+		})
+	}
+}
