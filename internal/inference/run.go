@@ -73,11 +73,18 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	// released whether or not its client is still there.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
 	defer cancel()
+	returned := false
+	defer func() {
+		if !returned { // a panic: nothing of it may keep money held (F-95)
+			_ = a.fail(ctx, errors.New("panic"))
+		}
+	}()
 	if q.Stream {
 		err = a.stream(ctx, w)
 	} else {
 		err = a.complete(ctx, w)
 	}
+	returned = true
 	return err
 }
 
@@ -87,11 +94,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return a.fail(ctx, err)
 	}
-	var text func() string
-	if answer.Usage == nil {
-		text = func() string { return provider.BodyText(answer.Body) }
-	}
-	entry, err := a.settle(ctx, answer.Usage, text, answer.Body)
+	entry, err := a.settle(ctx, answer.Usage, func() string { return provider.BodyText(answer.Body) }, answer.Body)
 	if err != nil {
 		return err
 	}

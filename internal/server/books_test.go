@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ import (
 type booked struct {
 	key, body string
 	stream    bool
+	as        string // access token; "" = the node's own
 
 	mu     sync.Mutex
 	answer []byte   // the whole first 200; nil while there is none
@@ -155,14 +157,11 @@ func pause(ctx context.Context) {
 // whether the node answered at all. The call runs on when ctx ends: its answer
 // belongs in the books.
 func (b *books) send(ctx context.Context, p *servertest.Process, c *booked) bool {
-	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), "POST", p.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	req, err := request(context.WithoutCancel(ctx), p, c)
 	if err != nil {
 		b.t.Error(err)
 		return false
 	}
-	req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", c.key)
 	b.inFlight.Add(1)
 	defer b.inFlight.Add(-1)
 	resp, err := b.http.Do(req)
@@ -181,6 +180,19 @@ func (b *books) send(ctx context.Context, p *servertest.Process, c *booked) bool
 	}
 	b.enter(p, c, resp, body)
 	return true
+}
+
+// request makes the HTTP request of a call.
+func request(ctx context.Context, p *servertest.Process, c *booked) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", p.BaseURL+"/v1/ai/gpt-6-luna", strings.NewReader(c.body))
+	if err != nil {
+		return nil, err
+	}
+	req.GetBody = nil // or Go's client repeats what has a key by itself, and hides it
+	req.Header.Set("Authorization", "Bearer "+cmp.Or(c.as, p.Connection.AccessToken))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", c.key)
+	return req, nil
 }
 
 // broken keeps what of a stream arrived.
