@@ -15,6 +15,7 @@ const maxKept = 8 << 20
 type running struct {
 	key         ledger.Key
 	fingerprint string
+	claim       string // of its leader's hold
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change, if somebody waits for it
@@ -46,15 +47,23 @@ type registry struct {
 
 // enter returns the running call of a key, and whether it is new: then the
 // caller leads it and must leave it.
-func (g *registry) enter(k ledger.Key, fingerprint string) (*running, bool) {
+func (g *registry) enter(k ledger.Key, fingerprint, claim string) (*running, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.calls[k]; c != nil {
 		return c, false
 	}
-	c := &running{key: k, fingerprint: fingerprint}
+	c := &running{key: k, fingerprint: fingerprint, claim: claim}
 	g.calls[k] = c
 	return c, true
+}
+
+// runs says whether the call that made this hold still runs here.
+func (g *registry) runs(k ledger.Key, claim string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.calls[k]
+	return c != nil && c.claim == claim
 }
 
 // leave ends a call: who waits learns how it ended, who comes later asks the database.

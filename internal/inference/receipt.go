@@ -64,7 +64,7 @@ type line struct {
 	Class             string `json:"class"`
 	Tokens            int64  `json:"tokens"`
 	UnitPriceUSDPer1M string `json:"unit_price_usd_per_1m"`
-	CostMC            string `json:"cost_mc"` // exact, may have decimals
+	CostMC            string `json:"cost_exact_mc"` // with its decimals: the sum is rounded once
 }
 
 type refusedAs struct {

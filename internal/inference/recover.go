@@ -2,7 +2,9 @@ package inference
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"purser/internal/catalog"
@@ -42,20 +44,55 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 	}
 }
 
-// Sweep ends the holds of dead nodes: a stream that delivered something is
-// billed as an estimate of it, everything else is released and may be tried
-// again (F-03…F-06). It returns how many holds it ended.
+// Sweep ends the holds of dead nodes, and those of this node that no call runs
+// for any longer: a stream that delivered something is billed as an estimate of
+// it, everything else is released and may be tried again (F-03…F-06). It returns
+// how many holds it ended.
 func (h *Handler) Sweep(ctx context.Context) (int, error) {
 	rows, err := ledger.Orphans(ctx, h.DB, h.Now().UnixMicro(), 500)
 	if err != nil {
 		return 0, err
 	}
+	lost, err := h.abandoned(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rows = append(rows, lost...)
 	for _, row := range rows {
 		if err := h.end(ctx, row); err != nil {
 			return 0, err
 		}
 	}
 	return len(rows), nil
+}
+
+// abandoned returns the open holds of this node that none of its calls leads:
+// what is left when the database went away for longer than a call could wait.
+func (h *Handler) abandoned(ctx context.Context) (list []ledger.HoldRow, err error) {
+	rows, err := h.DB.QueryContext(ctx, `SELECT connection_id, key, claim FROM holds WHERE state = 'open' AND node_id = $1 LIMIT 5000`, h.Node.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var k ledger.Key
+		var claim string
+		if err := rows.Scan(&k.ConnectionID, &k.Key, &claim); err != nil {
+			return nil, err
+		}
+		if h.calls.runs(k, claim) {
+			continue
+		}
+		row, err := ledger.GetHold(ctx, h.DB, k)
+		switch {
+		case errors.Is(err, sql.ErrNoRows): // it has ended meanwhile
+		case err != nil:
+			return nil, err
+		case row.State == ledger.Open && row.Claim == claim:
+			list = append(list, row)
+		}
+	}
+	return list, rows.Err()
 }
 
 func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {

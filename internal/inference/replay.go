@@ -99,7 +99,7 @@ func again(err error) error {
 
 // replay answers a key that is in the ledger: same status, same body, no charge.
 func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan, c *running, entryID string) error {
-	res, err := h.recall(r.Context(), q, entryID)
+	res, err := h.recall(context.WithoutCancel(r.Context()), q, entryID) // copies wait for it too
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,9 @@ func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, 
 // checkpoints as they come, then the end from the ledger (F-37).
 func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *running, held ledger.Result) error {
 	out := newSSE(w)
-	ctx := r.Context()
+	// Copies on this node read along, so it goes on when its own client has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
+	defer cancel()
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.Header().Set("X-Request-Id", held.RequestID)
 	sent, next := 0, int64(0)
@@ -161,16 +163,17 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 		row, err := ledger.GetHold(ctx, h.DB, c.key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return h.followed(w, r, q, c, out, sent, held.RequestID)
+			return h.followed(ctx, w, q, c, out, sent, held.RequestID)
 		case err != nil:
 			return err
 		case row.State == ledger.Failed, row.Attempt != held.Attempt:
 			w.Header().Del("Idempotent-Replayed")
 			if out.begun {
-				out.write(errorFrame(apierr.ProviderError.Errorf("the provider broke off; nothing was billed")))
+				broke := apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
+				out.write(errorFrame(broke))
 				out.write(done)
 				out.end()
-				return nil
+				return web.Begun(broke)
 			}
 			return apierr.ProviderError.On(c.key.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")
 		}
@@ -183,8 +186,8 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 }
 
 // followed sends what of a settled call its follower has not seen.
-func (h *Handler) followed(w http.ResponseWriter, r *http.Request, q *plan, c *running, out *sse, sent int, requestID string) error {
-	res, err := h.recall(r.Context(), q, id.Swap(requestID, id.Request, id.Ledger))
+func (h *Handler) followed(ctx context.Context, w http.ResponseWriter, q *plan, c *running, out *sse, sent int, requestID string) error {
+	res, err := h.recall(ctx, q, id.Swap(requestID, id.Request, id.Ledger))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ const maxCall = 10 * time.Minute
 // run answers a planned call: it leads it, joins it, or replays it.
 func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *plan, key, print string) error {
 	k := ledger.Key{ConnectionID: who.ConnectionID, Key: key}
-	c, leads := h.calls.enter(k, print)
+	claim := web.RequestID(r.Context())
+	c, leads := h.calls.enter(k, print, claim)
 	if !leads {
 		if c.fingerprint != print {
 			return apierr.IdempotencyKeyReused.On(who.ConnectionID, "Idempotency-Key %s was used with a different request; use a fresh key", key)
@@ -44,8 +45,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	}
 	err := error(apierr.Internal.Errorf("internal error")) // what joiners are told if this request panics
 	defer func() { h.calls.leave(c, err) }()
-	claim := web.RequestID(r.Context())
-	held, err := h.Ledger.Do(r.Context(), ledger.Hold{
+	held, err := h.hold(r.Context(), ledger.Hold{
 		Call: q.call(who, key, claim, print), NodeID: h.Node.ID, Claim: claim, Limits: q.windows(who), MaxCostMC: q.maxCost,
 	})
 	if err != nil {
@@ -88,18 +88,40 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	return err
 }
 
+// patience is how long a caller waits for a database that is away.
+const patience = 5 * time.Second
+
+// hold repeats a hold while the database is away. One whose COMMIT was carried
+// out although its answer was lost finds itself by its claim (F-02); if that
+// never happens, the sweep ends it.
+func (h *Handler) hold(ctx context.Context, c ledger.Hold) (ledger.Result, error) {
+	r, err := h.Ledger.Do(ctx, c)
+	if !db.IsUnavailable(err) {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return persist(ctx, func() (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+}
+
 // complete runs a call whose answer comes whole.
 func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	answer, err := a.api.Complete(ctx, &a.Request)
 	if err != nil {
 		return a.fail(ctx, err)
 	}
-	entry, err := a.settle(ctx, answer.Usage, func() string { return provider.BodyText(answer.Body) }, answer.Body)
+	entry, outcome, err := a.settle(ctx, answer.Usage, func() string { return provider.BodyText(answer.Body) }, answer.Body)
 	if err != nil {
 		return err
 	}
-	a.running.settled(result{entry: entry, body: answer.Body})
-	return writeAnswer(w, withBlock(answer.Body, &entry))
+	res := result{entry: entry, body: answer.Body}
+	if outcome == ledger.Done { // another attempt may have been billed: its answer is the key's
+		if res, err = a.h.recall(ctx, a.plan, entry.ID); err != nil {
+			return err
+		}
+	}
+	a.running.settled(res)
+	return writeAnswer(w, withBlock(res.body, &res.entry))
 }
 
 // stream relays an answer chunk by chunk. When the client goes, it reads on.
@@ -124,7 +146,7 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 		if chunk.Usage != nil {
 			usage = chunk.Usage
 		}
-		if chunk.UsageFrame != nil {
+		if chunk.UsageFrame != nil && chunk.Usage != nil { // unusable usage misleads clients too
 			usageFrame = append([]byte(nil), chunk.UsageFrame...)
 			if !a.route.chat {
 				out.write(usageFrame)
@@ -150,7 +172,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, usage *provider.Usage, u
 	if tooLong {
 		body = nil
 	}
-	entry, err := a.settle(ctx, usage, func() string { return provider.Text(frames) }, body)
+	entry, _, err := a.settle(ctx, usage, func() string { return provider.Text(frames) }, body)
 	if err != nil {
 		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))
 		out.end()
@@ -188,7 +210,7 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 
 // settle charges what the provider reported, or what we count where it did not,
 // and does not give up while the database is away: the answer is already paid.
-func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, error) {
+func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, ledger.Outcome, error) {
 	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Answer: keep(body)}
 	if body == nil {
 		c.Answer = nil
@@ -206,38 +228,52 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 		amounts, err = pricing.Estimated(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
 	}
 	if err != nil {
-		return ledger.Entry{}, err
+		return ledger.Entry{}, ledger.Applied, err
 	}
 	c.Charge = ledger.Amounts(amounts)
 	c.Usage = ledger.Usage{JSON: usageJSON(*usage), InputTokens: usage.Input + usage.Cached + usage.CacheWrite, OutputTokens: usage.Output}
 	return a.h.settle(ctx, c)
 }
 
-// settle commits a settlement, repeating it while the database is away.
-func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, error) {
+// settle commits a settlement, repeating it while the database is away. Done
+// means that the key was billed before: by our own COMMIT, whose answer was lost,
+// or by an attempt that took our place.
+func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, ledger.Outcome, error) {
 	r, err := persist(ctx, func() (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "a paid answer could not be settled", "request_id", c.RequestID, "error", err)
-		return ledger.Entry{}, err
+		return ledger.Entry{}, r.Outcome, err
 	case r.Outcome == ledger.Fenced:
 		h.Log.WarnContext(ctx, "a late settlement was fenced", "request_id", c.RequestID, "attempt", c.Attempt)
-		return ledger.Entry{}, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and another one took its place; retry with the same Idempotency-Key")
-	case r.Outcome == ledger.Done: // our own COMMIT, whose answer was lost
-		return ledger.GetEntry(ctx, h.DB, r.Entry.ID)
+		return ledger.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and another one took its place; retry with the same Idempotency-Key")
+	case r.Outcome == ledger.Done:
+		e, err := ledger.GetEntry(ctx, h.DB, r.Entry.ID)
+		return e, r.Outcome, err
 	}
 	if r.Shortfall > 0 {
 		h.Log.ErrorContext(ctx, "real cost above hold and remaining; the fee takes the shortfall", "request_id", c.RequestID, "model", c.Model, "shortfall_mc", r.Shortfall)
 	}
-	return r.Entry, nil
+	return r.Entry, r.Outcome, nil
 }
 
-// persist repeats f while the database is unavailable, until ctx ends.
+// oddTries is how often what failed for an unknown reason is tried.
+const oddTries = 6
+
+// persist repeats f while the database is unavailable, until ctx ends, and a few
+// times when it failed for a reason that nobody knows. A refusal is an answer.
 func persist(ctx context.Context, f func() (ledger.Result, error)) (ledger.Result, error) {
+	odd := 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		r, err := f()
-		if err == nil || !db.IsUnavailable(err) {
+		var refusal *apierr.Error
+		if err == nil || errors.As(err, &refusal) || db.IsCheck(err) {
 			return r, err
+		}
+		if !db.IsUnavailable(err) {
+			if odd++; odd >= oddTries {
+				return r, err
+			}
 		}
 		select {
 		case <-time.After(pause):
@@ -252,7 +288,7 @@ func persist(ctx context.Context, f func() (ledger.Result, error)) (ledger.Resul
 func (a *attempt) fail(ctx context.Context, cause error) error {
 	release := ledger.Release{Call: a.call, Attempt: a.number}
 	if _, err := persist(ctx, func() (ledger.Result, error) { return a.h.Ledger.Do(context.WithoutCancel(ctx), release) }); err != nil {
-		a.h.Log.ErrorContext(ctx, "a hold could not be released; it ends with this node's lease", "request_id", a.call.RequestID, "error", err)
+		a.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "request_id", a.call.RequestID, "error", err)
 	}
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.call.RequestID), slog.String("model", a.model.ID), slog.Any("error", cause))
 	var p *provider.Error

@@ -75,13 +75,30 @@ func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
 }
 
 // withBlock returns a whole answer: the provider's object with the svc block as
-// its last member.
+// its last member. Where the provider's usage was of no use, ours stands there.
 func withBlock(body []byte, e *ledger.Entry) []byte {
 	body = bytes.TrimRight(body, " \t\r\n")
+	if e.Settlement == ledger.Estimated {
+		body = withUsage(body, e)
+	}
 	out := make([]byte, 0, len(body)+512)
 	out = append(out, body[:len(body)-1]...)
 	out = append(out, `,"svc":`...)
 	return append(appendBlock(out, e), '}', '\n')
+}
+
+// withUsage replaces the member usage of a provider's object by the row's.
+func withUsage(body []byte, e *ledger.Entry) []byte {
+	var members map[string]json.RawMessage
+	usage, err := appendUsage(nil, e)
+	if err != nil || json.Unmarshal(body, &members) != nil {
+		return body // an object it is: it was read before
+	}
+	members["usage"] = usage
+	if out, err := json.Marshal(members); err == nil {
+		return out
+	}
+	return body
 }
 
 var done = []byte("data: [DONE]\n\n")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"purser/internal/apitest"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/server/servertest"
@@ -42,7 +43,7 @@ func prompt(text string, more ...string) string {
 
 const streamed = `"stream":true`
 
-// answer is a whole HTTP answer.
+// answer is a whole HTTP answer, checked against api/openapi.yaml.
 type answer struct {
 	status int
 	header http.Header
@@ -56,6 +57,7 @@ func whole(t *testing.T, resp *http.Response) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	apitest.Check(t, resp.Request, resp, b)
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 

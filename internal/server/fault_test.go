@@ -1,0 +1,142 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/server/servertest"
+)
+
+// TestDatabaseConnectionsCut ends the node's database connections under load,
+// again and again (F-52, F-55): every answered call is exact, a call that could
+// not be made is 503 and never a 402 or 429 that is not true, and nothing stays held.
+func TestDatabaseConnectionsCut(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	b := newBooks(t, func(status int, code string) bool { return status == 503 && code == "unavailable" })
+	ctx, stop := context.WithCancel(t.Context())
+	wait := b.load(ctx, 24, func() *servertest.Process { return p })
+	defer func() { stop(); wait() }()
+	d, err := db.Open(t.Context(), p.DB+"&application_name=saboteur")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	cut := int64(0)
+	for range 150 {
+		var n int64
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		cut += n
+		<-time.After(time.Duration(40+rand.IntN(200)) * time.Millisecond) // any moment of a call
+	}
+	stop()
+	wait()
+	eventually(t, 20*time.Second, "end of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+	b.replayAll(p)
+	b.check(p.DB)
+	for _, c := range b.snapshot() {
+		if c.state() != "answered" { // its key is still good
+			if r := ask(p, c); r.status != 200 {
+				t.Errorf("key %s, after the faults: %+v", c.key, r)
+			}
+		}
+	}
+	p.Verify()
+	t.Logf("%d connections cut; %d calls, %d answered, %d told 503, %d cut", cut, len(b.snapshot()), b.answered.Load(), b.other.Load(), b.broke.Load())
+	if cut < 100 || b.answered.Load() < 100 {
+		t.Error("vacuous")
+	}
+}
+
+// fails is a trigger that makes every statement on a table fail.
+func fails(t *testing.T, d *db.DB, event, table string) (undo func()) {
+	t.Helper()
+	run := func(text string) {
+		if _, err := d.ExecContext(context.Background(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''sabotage''; END'`)
+	run(fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s FOR EACH ROW EXECUTE FUNCTION sabotage()`, event, table))
+	return func() { run(`DROP TRIGGER sabotage ON ` + table) }
+}
+
+// TestStatementFails makes each statement of a hold, a settlement and a release
+// fail: the caller gets an envelope, nothing is half done, and a retry with the
+// same key succeeds once the fault is gone (F-51, F-54).
+func TestStatementFails(t *testing.T) {
+	t.Parallel()
+	for _, f := range []struct{ event, table, script string }{
+		{"INSERT", "holds", ""}, {"UPDATE", "connections", ""}, // hold
+		{"DELETE", "holds", ""}, {"INSERT", "ledger", ""}, {"UPDATE", "balances", ""}, {"INSERT", "answers", ""}, {"INSERT OR UPDATE", "rollups", ""}, // settlement
+		{"UPDATE", "holds", "status=502"}, // release
+		{"INSERT", "ledger", "stream"}, {"INSERT", "answers", "stream"},
+	} {
+		t.Run(f.table+" "+f.event+f.script, func(t *testing.T) {
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, db.Postgres), "--lease=2s")
+			d, err := db.Open(t.Context(), p.DB)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			b := newBooks(t, nil)
+			if r := ask(p, b.add(false, "!mock words=5")); r.status != 200 {
+				t.Fatal(r)
+			}
+			c := b.add(f.script == "stream", "!mock words=5 "+f.script)
+			undo := fails(t, d, f.event, f.table)
+			r := ask(p, c)
+			undo()
+			switch {
+			case c.stream && r.status == 200 && r.code() == "": // the error came inside the stream
+			case r.status >= 500 && r.code() != "" && r.status != 503:
+			default:
+				t.Errorf("while the statement failed: %+v", r)
+			}
+			eventually(t, 20*time.Second, "the key works again", func() bool {
+				r = ask(p, c)
+				return r.status == 200 || f.script == "status=502" && r.status == 502 && number(t, p.DB, openHolds) == 0
+			})
+			rows := spends(t, p.DB)[c.key]
+			if want := 1; f.script == "status=502" && len(rows) != 0 || f.script != "status=502" && len(rows) != want {
+				t.Errorf("rows: %+v", rows)
+			}
+			if n := number(t, p.DB, openHolds); n != 0 {
+				t.Errorf("%d holds are open", n)
+			}
+			p.Verify()
+		})
+	}
+}
+
+// TestCheckpointFails lets checkpoints of a stream fail for a while: who follows
+// the stream on another node still gets all of it, in order.
+func TestCheckpointFails(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	d, err := db.Open(t.Context(), a.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c := newBooks(t, nil).add(true, "!mock pace=100ms words=80 chunks=50")
+	owner := asking(a, c)
+	eventually(t, 10*time.Second, "a checkpoint", func() bool { return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0 })
+	follower := asking(b, c)
+	undo := fails(t, d, "INSERT", "chunks")
+	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool { return strings.Contains(a.Log(), "checkpoints were not saved") })
+	undo()
+	if want, r := <-owner, <-follower; r.status != 200 || r.body != want.body {
+		t.Errorf("the follower got\n%+v\nthe owner's client\n%+v", r, want)
+	}
+	a.Verify()
+}
