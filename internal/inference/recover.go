@@ -23,13 +23,13 @@ const checkpointEvery = time.Second
 func (h *Handler) Checkpoint(ctx context.Context) error {
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
+	var list []ledger.Checkpoint // what failed stays for the next time: a stream has no gaps
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
-		var list []ledger.Checkpoint
 		for _, c := range h.calls.streams() {
 			if p, ok := c.checkpoint(); ok {
 				list = append(list, p)
@@ -39,8 +39,10 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 			continue
 		}
 		if err := h.Node.Save(ctx, list); err != nil {
-			h.Log.ErrorContext(ctx, "checkpoints were not saved", "streams", len(list), "error", err)
+			h.Log.ErrorContext(ctx, "checkpoints were not saved", "pieces", len(list), "error", err)
+			continue
 		}
+		list = nil
 	}
 }
 

@@ -256,7 +256,7 @@ func TestHoldIsVisible(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		done := make(chan answer)
-		go func() { done <- whole(t, p.Call("POST", luna, prompt("!mock delay=2s"))) }()
+		go func() { done <- whole(t, p.Call("POST", luna, prompt("!mock delay=8s"))) }()
 		held := func() float64 {
 			var c map[string]any
 			if err := json.Unmarshal([]byte(whole(t, p.Call("GET", "/v1/connection", "")).body), &c); err != nil {

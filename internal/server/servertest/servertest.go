@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +46,10 @@ func Binary(t testing.TB) string {
 		if raceEnabled {
 			args = append(args, "-race")
 		}
-		out, err := exec.Command("go", append(args, "purser/cmd/purser")...).CombinedOutput()
+		_, here, _, _ := runtime.Caller(0)
+		build := exec.Command("go", append(args, "./cmd/purser")...)
+		build.Dir = filepath.Join(filepath.Dir(here), "../../..") // the product's module, whoever's test this is
+		out, err := build.CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("go build: %w: %s", err, out)
 		}
