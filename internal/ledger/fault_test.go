@@ -340,3 +340,35 @@ func sabotage(t *testing.T, d *db.DB, event, table string) (undo func()) {
 		fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s FOR EACH ROW EXECUTE FUNCTION sabotage()`, event, table))
 	return func() { run(`DROP TRIGGER sabotage ON ` + table) }
 }
+
+// TestWritersMeet lets four nodes, all of them warm, race again and again for an
+// allocation that covers one hold: one wins, whatever the others read meanwhile
+// (F-49). It fails if a row that is read is not locked.
+func TestWritersMeet(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	w := writers(t, d, 4)
+	ctx := t.Context()
+	must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
+	must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 19}))
+	for round := range 50 {
+		var mu sync.Mutex
+		var won []Hold
+		var wg sync.WaitGroup
+		for i := range 8 {
+			h := Hold{Call: callOf("C", "A", "p", fmt.Sprintf("r%d/%d", round, i), 10), NodeID: "n", Claim: fmt.Sprint(round, i)}
+			wg.Go(func() {
+				if r, err := w[i%4].Do(ctx, h); err == nil && r.Outcome == Applied {
+					mu.Lock()
+					won = append(won, h)
+					mu.Unlock()
+				}
+			})
+		}
+		if wg.Wait(); len(won) != 1 {
+			t.Fatalf("round %d: %d won", round, len(won))
+		}
+		must(t)(w[round%4].Do(ctx, Release{Call: won[0].Call, Attempt: 1}))
+	}
+	balanced(t, d)
+}
