@@ -57,7 +57,7 @@ type asked struct {
 
 func begin(p *servertest.Process, c *booked) asked {
 	a := asked{answer: make(chan reply, 1), begun: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	a.leave = cancel
 	go func() {
 		defer cancel()
