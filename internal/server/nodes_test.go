@@ -421,7 +421,7 @@ func TestStopUnderLoad(t *testing.T) {
 			wait := b.load(ctx, 12, func() *servertest.Process { return p })
 			defer func() { stop(); wait() }()
 			// One client leaves in the middle of its call: that is finished too.
-			gone := b.add(false, "!mock delay=3s words=9")
+			gone := newBooks(t, nil).add(false, "!mock delay=3s words=9") // nobody asks for it again
 			leaver := begin(p, gone)
 			holdState(t, p, gone.key, "open")
 			leaver.leave()
