@@ -10,6 +10,10 @@ import (
 	"purser/internal/apierr"
 )
 
+// answerPolicy is for what is no page: whoever opens it in a browser, or puts it
+// into a frame, gets nothing of it to act.
+const answerPolicy = "default-src 'none'; frame-ancestors 'none'"
+
 // contentPolicy lets a page of ours load our own styles and images, post to
 // ourselves, and nothing else; it needs no nonce because it allows no script.
 const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +

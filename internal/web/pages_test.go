@@ -33,6 +33,24 @@ func TestPagesCarryTheirProtection(t *testing.T) {
 	}
 }
 
+// Answers that are no pages stay out of frames too, whoever writes them.
+func TestNoAnswerIsFramed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	routes(s)
+	s.HandlePage("POST /page", page)
+	s.Handle("GET /refused", fail(apierr.NotFound.Errorf("none")))
+	s.Handle("GET /panic", func(http.ResponseWriter, *http.Request) error { panic("secret") })
+	for _, line := range []string{
+		"GET /v1/models", "OPTIONS /v1/models", "DELETE /v1/models", "GET /no-such-page", "GET //", "GET *", "GET /refused", "GET /panic", "POST /page", "GET /page",
+	} {
+		resp := s.raw(t, line+" HTTP/1.1\r\nHost: a\r\nSec-Fetch-Site: cross-site\r\nConnection: close\r\n\r\n")
+		if policy := resp.Header.Values("Content-Security-Policy"); len(policy) != 1 || !strings.Contains(policy[0], "default-src 'none'") || !strings.Contains(policy[0], "frame-ancestors 'none'") {
+			t.Errorf("%s: %s with the policy %q", line, resp.Status, policy)
+		}
+	}
+}
+
 func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

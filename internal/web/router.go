@@ -71,6 +71,7 @@ func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var (
 	versionValue = []string{Version}
 	nosniffValue = []string{"nosniff"}
+	policyValue  = []string{answerPolicy}
 )
 
 // ServeHTTP answers one request.
@@ -84,6 +85,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h[VersionHeader] = versionValue
 	h["X-Request-Id"] = x.ctx.idHeader[:]
 	h["X-Content-Type-Options"] = nosniffValue
+	h["Content-Security-Policy"] = policyValue
 
 	if err := checkTarget(r); err != nil {
 		x.rw.routed = true
