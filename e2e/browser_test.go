@@ -2,23 +2,47 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-
-	"purser/internal/server/servertest"
 )
 
-// browser starts a headless Chromium of its own.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path := ""
+// chromium is one headless browser for all tests; each has a profile of its own
+// in it. stopChromium ends it, if it was started.
+var (
+	chromium     = sync.OnceValues(startChromium)
+	stopChromium = func() error { return nil }
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := stopChromium(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop Chromium:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func startChromium() (context.Context, error) {
+	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
@@ -26,106 +50,223 @@ func browser(t *testing.T) context.Context {
 		}
 	}
 	if path == "" {
-		t.Fatal("Chromium is not installed; run make setup")
+		return nil, errors.New("Chromium is not installed: run make setup")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
+	profile, err := os.MkdirTemp("", "purser-chromium-")
+	if err != nil {
+		return nil, err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.UserDataDir(profile))
+	for _, off := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "no-proxy-server", "disable-site-isolation-trials"} {
+		options = append(options, chromedp.Flag(off, true))
+	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+	stopChromium = func() error { cancel(); return os.RemoveAll(profile) }
+	ctx, end := chromedp.NewContext(ctx)
+	stopChromium = func() error { end(); cancel(); return os.RemoveAll(profile) }
+	return ctx, chromedp.Do(ctx)
 }
 
-func do(t *testing.T, ctx context.Context, steps ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	if err := chromedp.Do(ctx, steps...); err != nil {
-		t.Fatal(err)
-	}
+// A tab is a window of somebody who was never here before. What should not
+// happen on any page of ours fails its test: an error in the console, a report of
+// the content policy, a request to a stranger.
+type tab struct {
+	t     *testing.T
+	ctx   context.Context
+	hosts []string // it may talk to
+
+	mu       sync.Mutex
+	trouble  []string
+	expected string // what is no trouble in this test: what it holds, "" = nothing
 }
 
-func get[T any](t *testing.T, ctx context.Context, a chromedp.Action[T]) T {
+func newTab(t *testing.T, origins ...string) *tab {
 	t.Helper()
-	v, err := chromedp.Run(ctx, a)
+	browser, err := chromium()
 	if err != nil {
 		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	b := &tab{t: t, ctx: ctx}
+	for _, o := range origins {
+		b.hosts = append(b.hosts, strings.TrimPrefix(o, "http://"))
+	}
+	if err := chromedp.Do(ctx); err != nil { // without a limit: it would end the tab
+		cancel()
+		t.Fatal(err)
+	}
+	limited, stop := context.WithTimeout(ctx, time.Minute)
+	t.Cleanup(func() {
+		stop()
+		cancel()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, s := range b.trouble {
+			t.Error(s)
+		}
+	})
+	b.ctx = limited
+	if err := chromedp.Listen(b.ctx, b.watch); err != nil {
+		t.Fatal(err)
+	}
+	call(b, log.Enable, cdp.Empty{})
+	call(b, audits.Enable, cdp.Empty{})
+	return b
+}
+
+// watch notes what should not happen.
+func (b *tab) watch(event any) {
+	note := func(format string, args ...any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if s := fmt.Sprintf(format, args...); b.expected == "" || !strings.Contains(s, b.expected) {
+			b.trouble = append(b.trouble, s)
+		}
+	}
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		u, err := url.Parse(e.Request.URL)
+		if err != nil || u.Scheme != "data" && !slices.Contains(b.hosts, u.Host) {
+			note("a request to %s", e.Request.URL)
+		}
+	case *log.EventEntryAdded: // that a page answers 4xx is what some tests are about
+		if e.Entry.Level == log.EntryLevelError && !strings.Contains(e.Entry.Text, "responded with a status of 4") {
+			note("in the console: %s", e.Entry.Text)
+		}
+	case *runtime.EventExceptionThrown:
+		note("exception: %s", e.ExceptionDetails.Text)
+	case *audits.EventIssueAdded:
+		if d := e.Issue.Details.ContentSecurityPolicyIssueDetails; d != nil {
+			note("the content policy reports %s %s", d.ViolatedDirective, d.BlockedURL)
+		}
+	}
+}
+
+// expect says what the test is about, and so no trouble.
+func (b *tab) expect(part string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = part
+}
+
+// call sends a command to the browser.
+func call[P, R any](b *tab, c cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	r, err := chromedp.Call(b.ctx, c, params)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// run takes one step.
+func run[T any](b *tab, a chromedp.Action[T]) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, a)
+	if err != nil {
+		b.t.Fatal(err)
 	}
 	return v
 }
 
-// shoot keeps a picture of the page.
-func shoot(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	picture := get(t, ctx, chromedp.FullScreenshot(90))
-	if err := os.MkdirAll("artifacts", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join("artifacts", name+".jpg"), picture, 0o644); err != nil {
-		t.Fatal(err)
-	}
+// withoutScripts turns JavaScript off.
+func (b *tab) withoutScripts() {
+	b.t.Helper()
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
-// authorize is the address that an app sends its user to.
-func authorize(p *servertest.Process) string {
-	return p.AuthURL + "/oauth/authorize?" + url.Values{
-		"response_type": {"code"}, "client_id": {p.App.ClientID}, "redirect_uri": {p.App.RedirectURI}, "state": {"s"}, "code_challenge_method": {"S256"},
-		"code_challenge": {"E9Melhoa2OwvFrEMTJGuCHaoeK1t8URWbuGJSstw-cM"}, "requested_allocation_mc": {"1000000000"}, "features": {"chat,summarize"},
-	}.Encode()
+// open goes to an address and returns the status of the page at its end.
+func (b *tab) open(address string) int {
+	b.t.Helper()
+	return int(run(b, chromedp.NavigateResponse(address)).Status)
 }
 
-// The fields are found as a screen reader finds them: by their label.
-func field(label string) string {
-	return `//input[@id=//label[starts-with(normalize-space(.), "` + label + `")]/@for]`
-}
-
-func button(name string) string { return `//button[normalize-space(.)="` + name + `"]` }
-
-// TestConsent signs in, edits the cap, approves, and denies, in a real browser.
-func TestConsent(t *testing.T) {
-	t.Parallel()
-	eachNode(t, func(t *testing.T, p *servertest.Process) {
-		ctx := browser(t)
-		do(t, ctx, chromedp.Navigate(authorize(p)), chromedp.SendKeys(field("Email"), p.TestAccount.Email), chromedp.SendKeys(field("Password"), "wrong"), chromedp.Click(button("Sign in")))
-		do(t, ctx, chromedp.WaitVisible(`//*[@role="alert"]`), chromedp.SendKeys(field("Password"), p.TestAccount.Password), chromedp.Click(button("Sign in")))
-		do(t, ctx, chromedp.WaitVisible(button("Approve")))
-		shoot(t, ctx, "consent")
-		page := get(t, ctx, chromedp.Text("body"))
-		for _, part := range []string{"Sample app", "Chat", "Summaries"} {
-			if !strings.Contains(page, part) {
-				t.Errorf("the consent page lacks %q", part)
-			}
+// as finds an element as a screen reader does: by its role and accessible name.
+func as(role, name string) chromedp.QueryOption {
+	return chromedp.ByFunc(func(ctx context.Context, t *chromedp.Target, n *chromedp.Node) ([]cdp.NodeID, error) {
+		found, err := cdp.Call(ctx, t, accessibility.QueryAXTree, accessibility.QueryAXTreeParams{NodeID: n.NodeID, Role: role, AccessibleName: name})
+		if err != nil && strings.Contains(err.Error(), "No node with given id") || err == nil && len(found.Nodes) == 0 {
+			return nil, nil // not there yet: the page is just changing
+		} else if err != nil {
+			return nil, err
 		}
-		if v := get(t, ctx, chromedp.Value(field("Spend cap (USD)"))); v != "25" && v != "10" && v != "10.00" && v != "25.00" {
-			t.Errorf("the cap is pre-filled with %q", v)
-		}
-		do(t, ctx, chromedp.Clear(field("Spend cap (USD)")), chromedp.SendKeys(field("Spend cap (USD)"), "nonsense"), chromedp.Click(button("Approve")), chromedp.WaitVisible(`//*[@role="alert"]`))
-		shoot(t, ctx, "consent-wrong")
-		do(t, ctx, chromedp.Clear(field("Spend cap (USD)")), chromedp.SendKeys(field("Spend cap (USD)"), "12.50"), chromedp.SendKeys(field("Daily limit (USD, optional)"), "3"), chromedp.Click(button("Approve")))
-		back := landed(t, ctx)
-		if back.Get("code") == "" || back.Get("state") != "s" || back.Get("iss") != p.AuthURL {
-			t.Errorf("approved, and came back with %v", back)
-		}
-		do(t, ctx, chromedp.Navigate(authorize(p)), chromedp.Click(button("Deny")))
-		if back := landed(t, ctx); back.Get("error") != "access_denied" || back.Get("state") != "s" || back.Get("code") != "" {
-			t.Errorf("denied, and came back with %v", back)
-		}
+		nodes, err := cdp.Call(ctx, t, dom.PushNodesByBackendIDsToFrontend, dom.PushNodesByBackendIDsToFrontendParams{BackendNodeIDs: []cdp.BackendNodeID{found.Nodes[0].BackendDOMNodeID}})
+		return nodes.NodeIDs, err
 	})
 }
 
-// landed waits for the app's redirect address and returns what it was told.
-func landed(t *testing.T, ctx context.Context) url.Values {
-	t.Helper()
-	for ctx.Err() == nil {
-		u, err := url.Parse(get(t, ctx, chromedp.Location()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if u.Path == "/dev/callback" {
-			return u.Query()
+// fill types into a field in place of what is there.
+func (b *tab) fill(label, text string) {
+	b.t.Helper()
+	run(b, chromedp.Steps(chromedp.Clear(label, as("textbox", label)), chromedp.SendKeys(label, text, as("textbox", label))))
+}
+
+// value is what stands in a field.
+func (b *tab) value(label string) string {
+	b.t.Helper()
+	return run(b, chromedp.Value(label, as("textbox", label)))
+}
+
+// press presses a button, or follows a link, that leads to another page, and
+// returns the status of that.
+func (b *tab) press(role, name string) int {
+	b.t.Helper()
+	resp, err := chromedp.RunResponse(b.ctx, chromedp.Click(name, as(role, name)))
+	if err != nil {
+		b.t.Fatalf("%s %q: %v", role, name, err)
+	}
+	return int(resp.Status)
+}
+
+// says fails the test unless the page shows every part.
+func (b *tab) says(parts ...string) {
+	b.t.Helper()
+	text := run(b, chromedp.Text(chromedp.CSS("body")))
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			b.t.Errorf("the page lacks %q:\n%s", part, text)
 		}
 	}
-	t.Fatal("the browser never came back to the app")
-	return nil
+}
+
+// choose picks the radio button whose name begins with this.
+func (b *tab) choose(begin string) {
+	b.t.Helper()
+	for _, x := range b.things() {
+		if x.role == "radio" && strings.HasPrefix(x.name, begin) {
+			run(b, chromedp.Click(x.name, as("radio", x.name)))
+			return
+		}
+	}
+	b.t.Fatalf("there is no choice %q", begin)
+}
+
+// at is where the tab is.
+func (b *tab) at() *url.URL {
+	b.t.Helper()
+	u, err := url.Parse(run(b, chromedp.Location()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return u
+}
+
+// signIn fills in the sign-in page.
+func (b *tab) signIn(email, password string) int {
+	b.t.Helper()
+	b.fill("Email", email)
+	b.fill("Password", password)
+	return b.press("button", "Sign in")
+}
+
+// shoot keeps a picture of the whole page in artifacts.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	picture := run(b, chromedp.FullScreenshot(100)) // that is PNG
+	if err := os.MkdirAll("artifacts", 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("artifacts", name+".png"), picture, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
+
+	"purser/internal/db"
+	"purser/internal/server/servertest"
+)
+
+// elsewhere serves a page of somebody else's at /, and an empty one anywhere else.
+// It returns its origins: one of the same site as ours, to which cookies go along,
+// and one of another site.
+func elsewhere(t *testing.T, body string) []string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, `<!doctype html><html lang="en"><title>Elsewhere</title><link rel="icon" href="data:,">`)
+		if r.URL.Path == "/" {
+			fmt.Fprint(w, body)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)}
+}
+
+// TestForgedForms sends our forms from another origin, in the browser of somebody
+// who is signed in: nothing is approved, nobody is signed out or in.
+func TestForgedForms(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	address, _ := link(p, "s")
+	form := func(name, action string, fields ...string) string {
+		s := `<form method="post" action="` + html.EscapeString(action) + `">`
+		for i := 0; i < len(fields); i += 2 {
+			s += `<input type="hidden" name="` + fields[i] + `" value="` + html.EscapeString(fields[i+1]) + `">`
+		}
+		return s + `<button>` + name + `</button></form>`
+	}
+	origins := elsewhere(t, form("Win a prize", address, "decision", "approve", "spend_cap", "900")+
+		form("Log out", p.AuthURL+"/sign-out")+
+		form("Log in", p.AuthURL+"/sign-in", "email", p.Developer.Email, "password", p.Developer.Password))
+	for _, origin := range origins {
+		b := newTab(t, append(origins, p.BaseURL)...)
+		b.open(address)
+		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+		for _, name := range []string{"Win a prize", "Log out", "Log in"} {
+			b.open(origin)
+			if status := b.press("button", name); status != http.StatusForbidden {
+				t.Errorf("%s from %s: %d at %s", name, origin, status, b.at())
+			}
+			b.says("This form was sent from another site.")
+		}
+		b.open(p.AuthURL)
+		b.says("Signed in as " + p.TestAccount.Email)
+	}
+	d, err := db.OpenReadOnly(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var codes int
+	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM oauth_codes`).Scan(&codes); err != nil || codes != 0 {
+		t.Errorf("%d codes were given (%v)", codes, err)
+	}
+}
+
+// TestFramed puts what we answer into frames on a page of another origin, for
+// somebody who is signed in: the browser shows none of it. A page of that origin's
+// own, which may be framed, is shown, so that the test would notice.
+func TestFramed(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	consent, _ := link(p, "s")
+	var frames strings.Builder
+	frame := func(name, address string) {
+		fmt.Fprintf(&frames, `<iframe name="%s" src="%s"></iframe>`, name, html.EscapeString(address))
+	}
+	frame("their own", "/frame")
+	ours := map[string]string{
+		"consent": consent, "sign-in": p.AuthURL + "/sign-in", "home": p.AuthURL + "/", "an error page": p.AuthURL + "/oauth/authorize",
+		"no such page": p.AuthURL + "/no-such-page", "the API": p.BaseURL + "/v1/connection",
+	}
+	for name, address := range ours {
+		frame(name, address)
+	}
+	origins := elsewhere(t, `<h1>Free coins</h1>`+frames.String())
+	b := newTab(t, append(origins, p.BaseURL)...)
+	b.expect("frame-ancestors")
+	b.open(p.AuthURL + "/sign-in")
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	for _, origin := range origins {
+		b.open(origin)
+		shown := map[string]bool{}
+		for _, f := range call(b, page.GetFrameTree, cdp.Empty{}).FrameTree.ChildFrames {
+			// A refused one shows the browser's own page, at its own address.
+			shown[f.Frame.Name] = f.Frame.UnreachableURL == ""
+		}
+		if len(shown) != 1+len(ours) || !shown["their own"] {
+			t.Fatalf("the frames of %s are %v", origin, shown)
+		}
+		for name, address := range ours {
+			if shown[name] {
+				t.Errorf("%s, %s, is shown in a frame of %s", name, address, origin)
+			}
+		}
+	}
+}
