@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"purser/internal/apierr"
@@ -23,6 +24,7 @@ type Router struct {
 	log       *slog.Logger
 	links     Links
 	pageError PageError
+	patterns  []string
 }
 
 // NewRouter returns a Router without routes.
@@ -33,14 +35,22 @@ func NewRouter(log *slog.Logger, links Links) *Router {
 // Handle adds a route whose errors are envelopes. The pattern is one of
 // http.ServeMux, with a method and without a host.
 func (rt *Router) Handle(pattern string, h Handler) {
-	rt.mux.Handle(pattern, &route{h: h})
+	rt.add(pattern, &route{h: h})
 }
 
 // HandlePage adds a route for browsers: security headers are set before h runs,
 // a cross-origin POST is refused, and errors are rendered by the page renderer.
 func (rt *Router) HandlePage(pattern string, h Handler) {
-	rt.mux.Handle(pattern, &route{h: h, page: true})
+	rt.add(pattern, &route{h: h, page: true})
 }
+
+func (rt *Router) add(pattern string, ro *route) {
+	rt.mux.Handle(pattern, ro)
+	rt.patterns = append(rt.patterns, pattern)
+}
+
+// Routes lists the patterns of all routes, in the order in which they were added.
+func (rt *Router) Routes() []string { return slices.Clone(rt.patterns) }
 
 // SetPageError replaces the renderer of error pages.
 func (rt *Router) SetPageError(render PageError) { rt.pageError = render }

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"purser/internal/apitest"
+	"purser/internal/config"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/ui"
+)
+
+// pages are for browsers, and no part of the contract.
+var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out"}
+
+// TestMounts compares what the server mounts with the operations of openapi.yaml,
+// by method, path and the names of path parameters, both ways.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	s, err := build(t.Context(), config.Config{Database: dbtest.URL(t, db.SQLite), Lease: time.Minute}, slog.New(slog.DiscardHandler), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.db.Close()
+	s.mount(ui.Home{})
+	mounted := slices.DeleteFunc(s.router.Routes(), func(route string) bool { return strings.HasPrefix(route, "GET /assets/") })
+	documented := apitest.Routes()
+	for _, route := range mounted {
+		if !slices.Contains(documented, route) && !slices.Contains(pages, route) {
+			t.Errorf("%s is mounted, and not in openapi.yaml", route)
+		}
+	}
+	for _, route := range slices.Concat(documented, pages) {
+		if !slices.Contains(mounted, route) {
+			t.Errorf("%s is promised, and not mounted", route)
+		}
+	}
+	if len(mounted) != len(documented)+len(pages) || len(documented) < 20 {
+		t.Errorf("%d mounted, %d documented, %d pages", len(mounted), len(documented), len(pages))
+	}
+}
