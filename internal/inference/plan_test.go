@@ -1,0 +1,145 @@
+package inference
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"purser/internal/apps"
+	"purser/internal/catalog"
+	"purser/internal/features"
+	"purser/internal/money"
+)
+
+// ceiling is the most output of the model m, whose input costs 100 micro-cents a
+// token and whose output 1,000.
+const ceiling = 1000
+
+const planBook = `
+date: 2026-11-21
+models:
+  - id: m
+    provider: openai
+    family: gpt-mini
+    context_tokens: 100000
+    max_output_tokens: 1000
+    vision: false
+    tools: false
+    forced_tool_choice: false
+    temperature: free
+    reasoning: false
+    source: this test
+    prices:
+      - {input: "1.00", cached: "1.00", output: "10.00"}
+`
+
+// TestHoldCap resolves the output cap of a call in the four steps of spec §2,
+// holds 5: request, feature, app, model. The same number bounds the provider's
+// answer, prices the hold, and stands in the terms.
+func TestHoldCap(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.Load([]byte(planBook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none = -1 // not set
+	const onFeature, byHeader, elsewhere, noFeature = "ai/features/f", "header f", "header g", ""
+	const tooMuch = "max_tokens: m allows at most 1000"
+	for _, tt := range []struct {
+		request string // members of the body
+		how     string // the feature f is named by the route, by the header, or not at all
+		feature int64  // its max_tokens
+		app     int64  // default_max_tokens
+		want    int64
+		refused string
+	}{
+		// 1. The request, whatever the others say, less or more.
+		{request: `"max_tokens":50`, feature: none, app: none, want: 50},
+		{request: `"max_tokens":50`, how: byHeader, feature: 40, app: 30, want: 50},
+		{request: `"max_tokens":50`, how: onFeature, feature: 40, app: 30, want: 50},
+		{request: `"max_tokens":50`, how: byHeader, feature: 60, app: 70, want: 50},
+		{request: `"max_completion_tokens":50`, how: byHeader, feature: 40, app: 30, want: 50},
+		{request: `"max_completion_tokens":50,"max_tokens":50`, how: byHeader, feature: 40, app: 30, want: 50},
+		{request: `"max_tokens":null,"max_completion_tokens":50`, how: byHeader, feature: 40, app: 30, want: 50},
+		{request: `"max_tokens":1`, how: byHeader, feature: 40, app: 30, want: 1},
+		{request: `"max_tokens":999`, how: byHeader, feature: 40, app: 30, want: 999},
+		{request: `"max_tokens":1000`, how: byHeader, feature: 40, app: 30, want: ceiling},
+		{request: `"max_tokens":1001`, how: byHeader, feature: 40, app: 30, refused: tooMuch},
+		{request: `"max_completion_tokens":1001`, feature: none, app: none, refused: tooMuch},
+		{request: `"max_tokens":9223372036854775807`, feature: none, app: none, refused: tooMuch},
+		// 2. The feature's, if the call names a registered one.
+		{how: byHeader, feature: 40, app: 30, want: 40},
+		{how: onFeature, feature: 40, app: 30, want: 40},
+		{how: byHeader, feature: 40, app: 50, want: 40},
+		{request: `"max_tokens":null`, how: byHeader, feature: 40, app: 30, want: 40},
+		{how: byHeader, feature: 1, app: none, want: 1},
+		{how: byHeader, feature: ceiling, app: 30, want: ceiling},
+		{how: byHeader, feature: ceiling + 1, app: 30, want: ceiling},
+		{how: onFeature, feature: 1_000_000_000, app: 30, want: ceiling},
+		// 3. The app's, if there is no such feature, or it says nothing.
+		{how: noFeature, feature: 40, app: 30, want: 30},
+		{how: elsewhere, feature: 40, app: 30, want: 30},
+		{how: byHeader, feature: none, app: 30, want: 30},
+		{how: onFeature, feature: none, app: 30, want: 30},
+		{request: `"max_tokens":null,"max_completion_tokens":null`, feature: none, app: 30, want: 30},
+		{feature: none, app: 1, want: 1},
+		{feature: none, app: ceiling, want: ceiling},
+		{feature: none, app: ceiling + 1, want: ceiling},
+		// 4. The model's ceiling.
+		{feature: none, app: none, want: ceiling},
+		{how: elsewhere, feature: 40, app: none, want: ceiling},
+		{how: byHeader, feature: none, app: none, want: ceiling},
+		{how: onFeature, feature: none, app: none, want: ceiling},
+	} {
+		name := fmt.Sprintf("{%s}, %s, feature %d, app %d", tt.request, tt.how, tt.feature, tt.app)
+		set := func(n int64) *int64 {
+			if n == none {
+				return nil
+			}
+			return &n
+		}
+		model := "m"
+		registered := map[string]features.Feature{"f": {Slug: "f", MaxTokens: set(tt.feature), DefaultModel: &model}}
+		app := &apps.App{DefaultMaxTokens: set(tt.app), DevMargin: money.One / 5}
+		rt, header := route{path: "ai/m", model: "m"}, ""
+		switch tt.how {
+		case onFeature:
+			rt, header = route{path: onFeature, slug: "f"}, "f"
+		case byHeader:
+			header = "f"
+		case elsewhere:
+			header = "g"
+		}
+		body := `{"messages":[{"role":"user","content":"Hello"}]`
+		if tt.request != "" {
+			body += "," + tt.request
+		}
+		p, err := parse([]byte(body + "}"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		q, err := newPlan(p, rt, header, app, registered, book, money.One/20, time.Now())
+		if tt.refused != "" {
+			if err == nil || err.Error() != "invalid_request: "+tt.refused {
+				t.Errorf("%s: %v, want %s", name, err, tt.refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		// 8 tokens of input; 20 % of margin and 5 % of fee on the cost; 5 % more held; rounded up.
+		cost := 8*100 + tt.want*1000
+		hold := money.MC((cost*125*105 + 9999) / 10000)
+		if q.Request.MaxTokens != tt.want || q.input != 8 || q.holdMC != hold || !strings.HasSuffix(q.terms, fmt.Sprintf(`"input_tokens":8,"max_tokens":%d}`, tt.want)) {
+			t.Errorf("%s: at most %d tokens after %d, hold %d, %s; want %d and %d", name, q.Request.MaxTokens, q.input, q.holdMC, q.terms, tt.want, hold)
+		}
+	}
+	for _, request := range []string{`"max_tokens":0`, `"max_tokens":-1`, `"max_tokens":1.5`, `"max_tokens":"50"`, `"max_tokens":1e2`, `"max_tokens":9223372036854775808`, `"max_completion_tokens":0`, `"max_tokens":50,"max_completion_tokens":51`} {
+		if _, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + request + `}`)); err == nil {
+			t.Errorf("{%s} is taken", request)
+		}
+	}
+}
