@@ -82,6 +82,27 @@ func TestABrokenBodyIsRefused(t *testing.T) {
 	wantEnvelope(t, s.raw(t, head+"Content-Length: 99999999\r\n\r\n"), 400, "invalid_request")
 }
 
+// What follows a chunked body on its connection is no request: it may have been
+// hidden from a proxy by a Content-Length.
+func TestAChunkedBodyEndsItsConnection(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	routes(s)
+	head := "POST /v1/things HTTP/1.1\r\nHost: a\r\n"
+	for _, c := range []struct {
+		request string
+		closes  bool
+	}{
+		{head + "Content-Length: 2\r\n\r\n{}", false},
+		{head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", true},
+		{head + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n", true},
+	} {
+		if resp := s.raw(t, c.request); resp.StatusCode != 200 || resp.Close != c.closes {
+			t.Errorf("%q: %s, closes %t", c.request, resp.Status, resp.Close)
+		}
+	}
+}
+
 func TestReadFormTakesTheBodyOnlyAndEachParameterOnce(t *testing.T) {
 	t.Parallel()
 	const form = "application/x-www-form-urlencoded"

@@ -82,6 +82,7 @@ var (
 	versionValue = []string{Version}
 	nosniffValue = []string{"nosniff"}
 	policyValue  = []string{answerPolicy}
+	closeValue   = []string{"close"}
 )
 
 // ServeHTTP answers one request.
@@ -96,6 +97,12 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["X-Request-Id"] = x.ctx.idHeader[:]
 	h["X-Content-Type-Options"] = nosniffValue
 	h["Content-Security-Policy"] = policyValue
+	if len(r.TransferEncoding) > 0 {
+		// net/http hides whether the request had a Content-Length too. A proxy before
+		// us may have believed that, so nothing after such a body is read as another
+		// request (RFC 9112 §6.1).
+		h["Connection"] = closeValue
+	}
 
 	if err := checkTarget(r); err != nil {
 		x.rw.routed = true
