@@ -129,7 +129,19 @@ func parse(data []byte) (*parsed, error) {
 	return p, nil
 }
 
-func invalid(format string, args ...any) error { return apierr.InvalidRequest.Errorf(format, args...) }
+// maxQuoted is how many bytes of a client's text a message repeats.
+const maxQuoted = 100
+
+// invalid refuses a request. What it quotes of it is cut short: the message is
+// kept for the receipt, and a name may be as long as the body.
+func invalid(format string, args ...any) error {
+	for i, a := range args {
+		if s, ok := a.(string); ok && len(s) > maxQuoted {
+			args[i] = strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+		}
+	}
+	return apierr.InvalidRequest.Errorf(format, args...)
+}
 
 func given(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
 
