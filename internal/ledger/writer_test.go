@@ -53,8 +53,46 @@ func callOf(conn, account, app, key string, hold money.MC) Call {
 	return Call{ConnectionID: conn, AccountID: account, AppID: app, Key: key, RequestID: "req_" + conn + key, Fingerprint: "f", Model: "m", Terms: "{}", HoldMC: hold}
 }
 
+// gate locks the row that a SELECT finds until open is called, and n batches wait
+// for it. So they are under way at once, whatever the machine does: one that read
+// the row without locking it has read what the others change. In SQLite only one
+// batch can be under way, and there is no gate.
+func gate(t *testing.T, d *db.DB, selects string) (open func(n int)) {
+	t.Helper()
+	if d.Engine == db.SQLite {
+		return func(int) {}
+	}
+	conn, err := d.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := conn.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found string
+	if err := tx.QueryRowContext(t.Context(), selects+` FOR UPDATE`).Scan(&found); err != nil {
+		t.Fatal(err)
+	}
+	return func(n int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for waiting := 0; waiting < n; {
+			err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+			if err != nil {
+				t.Errorf("%d of %d batches wait: %v", waiting, n, err)
+				break
+			}
+		}
+		if err := errors.Join(tx.Rollback(), conn.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestLastMicroCent races 64 callers on two writers for an allocation that
-// covers exactly ten of them (F-49).
+// covers exactly ten of them (F-49). It fails if a connection is not locked.
 func TestLastMicroCent(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -62,6 +100,7 @@ func TestLastMicroCent(t *testing.T) {
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
 		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var won, lost atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 64 {
@@ -79,6 +118,7 @@ func TestLastMicroCent(t *testing.T) {
 				}
 			})
 		}
+		open(2)
 		wg.Wait()
 		c, err := GetConnection(ctx, d, "C")
 		if err != nil || won.Load() != 10 || lost.Load() != 54 || c.HeldMC != 100 || c.RemainingMC() != 0 {
@@ -88,6 +128,7 @@ func TestLastMicroCent(t *testing.T) {
 }
 
 // TestOneKeyManyCallers sends one key from 100 callers on two writers: one holds.
+// It fails if a connection, which guards its keys, is not locked.
 func TestOneKeyManyCallers(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -95,6 +136,7 @@ func TestOneKeyManyCallers(t *testing.T) {
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
 		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var holds, running atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -110,9 +152,51 @@ func TestOneKeyManyCallers(t *testing.T) {
 				}
 			})
 		}
+		open(2)
 		wg.Wait()
 		if holds.Load() != 1 || running.Load() != 99 {
 			t.Errorf("%d held, %d joined", holds.Load(), running.Load())
+		}
+	})
+}
+
+// TestTwoConnectionsOneBalance settles on two connections of one account by two
+// writers: each row has its place in the account's chain, and no charge is lost. It
+// fails if a balance is not locked; with more calls than one in a batch the writer
+// would try them again one by one, and hide it.
+func TestTwoConnectionsOneBalance(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := writers(t, d, 2)
+		ctx := context.Background()
+		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
+		var calls []Call
+		for i := range w {
+			conn, app := fmt.Sprint("C", i), fmt.Sprint("p", i)
+			must(t)(w[0].Do(ctx, Connect{ConnectionID: conn, AppID: app, AccountID: "A", RequestedMC: 100}))
+			c := callOf(conn, "A", app, fmt.Sprint(i), 10)
+			must(t)(w[0].Do(ctx, Hold{Call: c, Claim: fmt.Sprint(i)}))
+			calls = append(calls, c)
+		}
+		before, err := GetBalance(ctx, d, "A")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := gate(t, d, `SELECT account_id FROM balances WHERE account_id = 'A'`)
+		var wg sync.WaitGroup
+		for i, c := range calls {
+			wg.Go(func() {
+				r, err := w[i].Do(ctx, Settle{Call: c, Attempt: 1, Settlement: Settled, Charge: Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Usage: Usage{JSON: "{}"}})
+				if err != nil || r.Outcome != Applied {
+					t.Errorf("%s: %v, %v", c.ConnectionID, r.Outcome, err)
+				}
+			})
+		}
+		open(2)
+		wg.Wait()
+		b, err := GetBalance(ctx, d, "A")
+		if err != nil || b.ReservedMC != before.ReservedMC-2*7 || b.AvailableMC != before.AvailableMC || b.Seq != before.Seq+2 {
+			t.Errorf("before %+v, after %+v, %v", before, b, err)
 		}
 	})
 }
