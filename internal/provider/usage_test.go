@@ -66,7 +66,16 @@ func TestUsageThatCannotBeTrueCountsAsMissing(t *testing.T) {
 // FuzzParseUsage: whatever it returns is true of the text.
 func FuzzParseUsage(f *testing.F) {
 	f.Add([]byte(sampleUsage))
-	f.Add([]byte(`{"prompt_tokens":9007199254740992,"completion_tokens":9007199254740992}`))
+	for _, s := range []string{
+		`{"prompt_tokens":9007199254740992,"completion_tokens":9007199254740992}`,
+		`{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5},"completion_tokens_details":{"reasoning_tokens":5}}`,
+		`{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":null,"completion_tokens_details":{"reasoning_tokens":null,"audio_tokens":1}}`,
+		`{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"prompt_tokens_details":{"cache_write_tokens":6}}`,
+		`{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":9007199254740992,"cache_write_tokens":9007199254740992}}`,
+		`{"\u0070rompt_tokens":9,"completion_tokens":0005,"total_tokens":-0}`,
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		u := ParseUsage(text)
 		if u == nil {
@@ -86,6 +95,9 @@ func FuzzParseUsage(f *testing.F) {
 		}
 		if raw["completion_tokens"] != float64(u.Output) || u.Reasoning > u.Output {
 			t.Errorf("output %d, reasoning %d in %s", u.Output, u.Reasoning, text)
+		}
+		if total, ok := raw["total_tokens"].(float64); ok && total != float64(u.Input+u.Cached+u.CacheWrite+u.Output) {
+			t.Errorf("a total of %v in %s", total, text)
 		}
 	})
 }

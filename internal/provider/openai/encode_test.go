@@ -93,6 +93,9 @@ func same(t *testing.T, got []byte, want string) {
 // FuzzEncode: texts arrive as they were, and no text can add a member.
 func FuzzEncode(f *testing.F) {
 	f.Add(`","n":5,"x":"`, `\`, "\xff", 0.1)
+	f.Add("", "\u2028</script>", "\x00\x1f\x7f", 5e-324)
+	f.Add("\xed\xa0\x80", `"}],"tools":[{`, "\xf0\x9f\xa7", 2.0)
+	f.Add(strings.Repeat(`\"`, 99), "日本 🧾", "\ufeff", -0.0000001)
 	f.Fuzz(func(t *testing.T, text, name, stop string, temperature float64) {
 		if temperature != temperature || temperature-temperature != 0 || temperature == 1 {
 			return
