@@ -23,6 +23,7 @@ type DB struct {
 	read   *sql.DB
 	write  *sql.DB      // nil when the store is open for reading only
 	lock   *os.File     // SQLite: held while this process owns the file
+	wal    *wal         // SQLite: makes commits durable
 	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 
 	besideOnce sync.Once
@@ -93,6 +94,11 @@ func (d *DB) Close() error {
 			errs = append(errs, pool.Close())
 		}
 	}
+	if d.wal != nil {
+		d.wal.mu.Lock()
+		errs = append(errs, d.wal.close())
+		d.wal.mu.Unlock()
+	}
 	if d.lock != nil {
 		if err := d.lock.Close(); !errors.Is(err, os.ErrClosed) {
 			errs = append(errs, err)
@@ -113,19 +119,33 @@ func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 
 // ExecContext runs one writing statement, a transaction of its own.
 func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if d.write == nil {
-		return nil, errReadOnly
+	if err := d.writable(); err != nil {
+		return nil, err
 	}
-	return d.write.ExecContext(ctx, query, args...)
+	res, err := d.write.ExecContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return res, d.Sync()
 }
 
 // Conn returns a connection for writing, for the ledger's batches. On SQLite it
-// is the only one: Close it soon.
+// is the only one: Close it soon; and what it commits is durable after Sync.
 func (d *DB) Conn(ctx context.Context) (*sql.Conn, error) {
-	if d.write == nil {
-		return nil, errReadOnly
+	if err := d.writable(); err != nil {
+		return nil, err
 	}
 	return d.write.Conn(ctx)
+}
+
+func (d *DB) writable() error {
+	switch {
+	case d.write == nil:
+		return errReadOnly
+	case d.wal != nil:
+		return d.wal.state()
+	}
+	return nil
 }
 
 const (
@@ -141,7 +161,9 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 	ctx, cancel := context.WithTimeout(ctx, txTimeout)
 	defer cancel()
 	for n := range attempts {
-		if err = d.once(ctx, f); !isConflict(err) {
+		if err = d.once(ctx, f); err == nil {
+			return d.Sync() // without the connection, which others may use meanwhile
+		} else if !isConflict(err) {
 			return err
 		}
 		select {

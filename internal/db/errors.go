@@ -75,7 +75,7 @@ func unavailableState(s string) bool {
 }
 
 func connectionLost(err error) bool {
-	for _, known := range []error{driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+	for _, known := range []error{errNotDurable, driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return true
 		}

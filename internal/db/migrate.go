@@ -27,6 +27,9 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 	if err := errors.Join(err, done()); err != nil {
 		return err
 	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
 	return d.SyncClock(ctx)
 }
 

@@ -167,13 +167,13 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{Engine: SQLite, lock: lock}
-	// synchronous=FULL: a commit survives a power cut. A checkpoint every 4,000
+	d := &DB{Engine: SQLite, lock: lock, wal: &wal{path: path + "-wal", flush: flush}}
+	// synchronous=NORMAL: a commit survives a power cut after Sync. A checkpoint every 4,000
 	// pages (16 MB) spreads the cost of one over some thousand calls and keeps the
 	// log short. The writer's 16 MB of cache hold the pages that calls touch;
 	// readers, of which there are several, get 2 MB each. _dqs=0 refuses "text" for
 	// 'text', as PostgreSQL does.
-	const write = "?_txlock=immediate&_dqs=0&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=foreign_keys(1)" +
+	const write = "?_txlock=immediate&_dqs=0&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=foreign_keys(1)" +
 		"&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-16384)"
 	const read = "?_dqs=0&_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-2048)"
 	w, err := sql.Open("sqlite", fileURL(path)+write)

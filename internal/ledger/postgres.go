@@ -46,7 +46,7 @@ func (q *postgres) visit(dc any) error { return q.use(dc) }
 func (q *postgres) close(any) error { return nil }
 
 // tick has nothing to do: other nodes must see every hold at once.
-func (q *postgres) tick(context.Context, time.Time) error { return nil }
+func (q *postgres) tick(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (q *postgres) begin(context.Context) error {
 	q.pipe.Queue(`BEGIN`)

@@ -225,7 +225,7 @@ func (q *sqlite) insertHolds(list map[Key]HoldRow, pass func(HoldRow) bool) erro
 const young = 250 * time.Millisecond
 
 // tick saves the holds that have become old.
-func (q *sqlite) tick(ctx context.Context, now time.Time) error {
+func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error) {
 	old := func(h HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= young.Microseconds() }
 	var keys []Key
 	for k, h := range q.unsaved {
@@ -234,25 +234,25 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) error {
 		}
 	}
 	if len(keys) == 0 {
-		return nil
+		return false, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	err := q.exec(`BEGIN IMMEDIATE`)
-	if err == nil {
-		if err = q.insertHolds(q.unsaved, old); err == nil {
-			err = q.exec(`COMMIT`)
-		}
-		if err != nil {
-			q.begun = true
-			q.rollback(ctx)
-			return err
-		}
+	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
+		return false, err
+	}
+	if err = q.insertHolds(q.unsaved, old); err == nil {
+		err = q.exec(`COMMIT`)
+	}
+	if err != nil {
+		q.begun = true
+		q.rollback(ctx)
+		return false, err
 	}
 	for _, k := range keys {
 		q.saved(k)
 	}
-	return err
+	return true, nil
 }
 
 // begin checks that what is remembered still holds. The transaction itself

@@ -23,7 +23,7 @@ type store interface {
 	flush(context.Context) error
 	commit(context.Context) error
 	rollback(context.Context)
-	tick(context.Context, time.Time) error // between batches, now and then
+	tick(context.Context, time.Time) (wrote bool, err error) // between batches, now and then
 	close(driverConn any) error
 }
 
@@ -41,20 +41,24 @@ type Writer struct {
 	queue  chan *job
 	closed chan struct{}
 	hot    store // used by whoever has the write connection
+
+	committed chan *job    // SQLite: what is committed, and answered when it is on the disk
+	sync      func() error // replaced in tests
 }
 
 type job struct {
-	cmd  Command
-	res  Result
-	err  error
-	done chan struct{}
+	cmd   Command
+	res   Result
+	err   error
+	young bool // a hold that is only in memory
+	done  chan struct{}
 }
 
 var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
 
 // New returns a writer on d. Run must be started before Do is used.
 func New(d *db.DB, now func() time.Time) *Writer {
-	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d)}
+	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync}
 }
 
 // newStore returns the store of an engine. SQLite has one for all writers of a
@@ -142,6 +146,10 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 // Run applies batches until ctx ends, and then what is still queued.
 func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.closed)
+	var syncs sync.WaitGroup
+	syncs.Go(w.answerCommitted)
+	defer syncs.Wait()
+	defer close(w.committed)
 	defer w.release()
 	batch := make([]*job, 0, maxBatch)
 	tick := time.NewTicker(young)
@@ -152,14 +160,14 @@ func (w *Writer) Run(ctx context.Context) error {
 			w.tick()
 		case j := <-w.queue:
 			w.gather()
-			batch = w.fill(append(batch[:0], j))
-			w.commit(batch)
+			batch = fill(append(batch[:0], j), w.queue)
+			w.run(batch)
 		case <-ctx.Done():
 			for {
-				if batch = w.fill(batch[:0]); len(batch) == 0 {
+				if batch = fill(batch[:0], w.queue); len(batch) == 0 {
 					return nil
 				}
-				w.commit(batch)
+				w.run(batch)
 			}
 		}
 	}
@@ -173,13 +181,28 @@ func (w *Writer) tick() {
 	if err != nil {
 		return
 	}
-	_ = conn.Raw(func(dc any) error {
+	wrote := false
+	_ = conn.Raw(func(dc any) (err error) {
 		if err := w.hot.use(dc); err != nil {
 			return err
 		}
-		return w.hot.tick(ctx, w.now())
+		wrote, err = w.hot.tick(ctx, w.now())
+		return err
 	})
 	_ = conn.Close()
+	if wrote {
+		w.committed <- &job{done: make(chan struct{}, 1)} // nobody waits, but it shall be on the disk soon
+	}
+}
+
+// answerCommitted answers commands whose changes are committed when they are on
+// the disk. Meanwhile the next batch runs; what it commits is the next one here.
+func (w *Writer) answerCommitted() {
+	batch := make([]*job, 0, maxBatch)
+	for j := range w.committed {
+		batch = fill(append(batch[:0], j), w.committed)
+		answer(batch, w.sync())
+	}
 }
 
 // release gives the prepared statements back, so that the database can be closed.
@@ -205,16 +228,40 @@ func (w *Writer) gather() {
 	}
 }
 
-func (w *Writer) fill(batch []*job) []*job {
+// fill takes what is queued.
+func fill(batch []*job, queue <-chan *job) []*job {
 	for len(batch) < maxBatch {
 		select {
-		case j := <-w.queue:
+		case j, ok := <-queue:
+			if !ok {
+				return batch
+			}
 			batch = append(batch, j)
 		default:
 			return batch
 		}
 	}
 	return batch
+}
+
+// run commits a batch. On SQLite holds come first, by themselves: most of them
+// write nothing, and need not wait for those that do. (On PostgreSQL two batches
+// would be twice as many round trips.)
+func (w *Writer) run(batch []*job) {
+	holds := 0
+	if w.db.Engine == db.SQLite {
+		for i, j := range batch {
+			if _, ok := j.cmd.(Hold); ok {
+				batch[i], batch[holds] = batch[holds], j
+				holds++
+			}
+		}
+	}
+	for _, part := range [][]*job{batch[:holds], batch[holds:]} {
+		if len(part) > 0 {
+			w.commit(part)
+		}
+	}
 }
 
 // commit runs a batch, and when it fails as a whole each of its commands alone,
@@ -227,14 +274,30 @@ func (w *Writer) commit(batch []*job) {
 	}
 	if err != nil && len(batch) > 1 {
 		for i := range batch {
-			w.settle(batch[i:i+1], w.try(batch[i:i+1]))
+			w.end(batch[i:i+1], w.try(batch[i:i+1]))
 		}
 		return
 	}
-	w.settle(batch, err)
+	w.end(batch, err)
 }
 
-func (w *Writer) settle(batch []*job, err error) {
+// end answers a batch, but not before what its answers say is on the disk. A
+// hold that is only in memory never will be, and a refusal changed nothing.
+func (w *Writer) end(batch []*job, err error) {
+	if err != nil || w.db.Engine != db.SQLite {
+		answer(batch, err)
+		return
+	}
+	for _, j := range batch {
+		if j.err != nil || j.young {
+			j.done <- struct{}{}
+		} else {
+			w.committed <- j
+		}
+	}
+}
+
+func answer(batch []*job, err error) {
 	for _, j := range batch {
 		if err != nil {
 			j.res, j.err = Result{}, fmt.Errorf("ledger: %w", err)
@@ -282,6 +345,10 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 	now := w.now()
 	for _, j := range batch {
 		j.res, j.err = Apply(s, j.cmd, now)
+	}
+	for _, j := range batch {
+		_, hold := j.cmd.(Hold)
+		j.young = hold && j.res.Outcome != Done && !s.hard // what is done may be on its way to the disk
 	}
 	if err := w.hot.save(ctx, s); err != nil {
 		return err

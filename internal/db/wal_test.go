@@ -1,0 +1,108 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+const addSession = `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, 0)`
+
+// TestCommitsWaitForTheDisk shows that whoever changes a SQLite file outside the
+// ledger is answered after a sync that began after the commit.
+func TestCommitsWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	d, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "purser.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	committed := -1
+	d.wal.flush = func(f *os.File) error {
+		if err := d.QueryRowContext(context.Background(), `SELECT COUNT(*) FROM sessions`).Scan(&committed); err != nil {
+			t.Error(err)
+		}
+		return flush(f)
+	}
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *Tx) error {
+		_, err := tx.ExecContext(ctx, addSession, "1", []byte{0})
+		return err
+	}); err != nil || committed != 1 {
+		t.Errorf("InTx: %d rows were there at the sync, %v", committed, err)
+	}
+	if _, err := d.ExecContext(t.Context(), addSession, "2", []byte{0}); err != nil || committed != 2 {
+		t.Errorf("ExecContext: %d rows were there at the sync, %v", committed, err)
+	}
+}
+
+// TestSyncFails shows that after a failed sync nothing is written any more: what
+// the disk holds is not known, and a second sync that succeeds would say nothing.
+func TestSyncFails(t *testing.T) {
+	t.Parallel()
+	d, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "purser.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	broken, syncs := errors.New("I/O error"), 0
+	d.wal.flush = func(*os.File) error {
+		if syncs++; syncs == 1 {
+			return broken
+		}
+		return nil
+	}
+	for range 2 {
+		_, err := d.ExecContext(t.Context(), addSession, "1", []byte{0})
+		if !errors.Is(err, broken) || !IsUnavailable(err) {
+			t.Errorf("ExecContext: %v", err)
+		}
+	}
+	err = d.InTx(t.Context(), func(context.Context, *Tx) error {
+		t.Error("a transaction began")
+		return nil
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("InTx: %v", err)
+	}
+	if _, err := d.Conn(t.Context()); !errors.Is(err, broken) {
+		t.Errorf("Conn: %v", err)
+	}
+	if err := d.Sync(); !errors.Is(err, broken) || syncs != 1 {
+		t.Errorf("Sync: %v, after %d syncs", err, syncs)
+	}
+}
+
+// TestNewLog deletes the log and lets another one begin, as SQLite does when its
+// last connection closes: the one that is there is synced.
+func TestNewLog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	var synced os.FileInfo
+	l := &wal{path: path, flush: func(f *os.File) (err error) {
+		synced, err = f.Stat()
+		return errors.Join(err, flush(f))
+	}}
+	defer func() { _ = l.close() }()
+	if err := l.sync(); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a log that is not there: %v", err)
+	}
+	l.failed.Store(nil)
+	for i, name := range []string{path, path, path + "2"} {
+		if i != 1 {
+			if err := os.WriteFile(name, []byte{0}, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(name, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.sync(); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.Stat(path); err != nil || !os.SameFile(now, synced) {
+			t.Errorf("sync %d was of another file (%v)", i, err)
+		}
+	}
+}
