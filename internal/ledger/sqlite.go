@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"purser/internal/db"
 	"purser/internal/limits"
 	"purser/internal/money"
 )
@@ -29,11 +30,14 @@ import (
 // so that a crash can bill what a long stream has delivered. In the file held_mc
 // is always the sum of the holds that are there.
 type sqlite struct {
+	db      *db.DB
 	conn    driver.Conn // the connection that the statements belong to
 	stmts   map[string]driver.Stmt
 	args    []driver.NamedValue
 	known   memory
 	version int64  // data_version at which known was true
+	seen    *seen  // of the keys that were ever used
+	stop    func() // ends its filling
 	batch   *State // what becomes known when it is committed
 	begun   bool   // a transaction of ours is open
 
@@ -50,20 +54,21 @@ type memory struct {
 	connections map[string]Connection
 	holds       map[Key]HoldRow // open ones
 	totals      map[rollupKey]bool
+	windows     map[string]limits.Series
 }
 
 // maxKnown bounds the memory: beyond it everything is forgotten and read again.
 const maxKnown = 50_000
 
-func newSQLite() *sqlite {
-	q := &sqlite{unsaved: map[Key]HoldRow{}, unsavedMC: map[string]money.MC{}}
+func newSQLite(d *db.DB) *sqlite {
+	q := &sqlite{db: d, seen: newSeen(0), stop: func() {}, unsaved: map[Key]HoldRow{}, unsavedMC: map[string]money.MC{}}
 	q.forget()
 	return q
 }
 
 // forget drops what can be read again. Unsaved holds cannot.
 func (q *sqlite) forget() {
-	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}}
+	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}, map[string]limits.Series{}}
 	for k, h := range q.unsaved {
 		q.known.holds[k] = h
 	}
@@ -89,7 +94,10 @@ func (q *sqlite) learn(s *State) {
 	for k := range s.rollups {
 		q.known.totals[k] = true
 	}
-	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown {
+	for subject, series := range s.windows {
+		q.known.windows[subject] = *series
+	}
+	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown || len(q.known.windows) > maxKnown {
 		q.forget()
 	}
 }
@@ -133,6 +141,7 @@ func (q *sqlite) close(dc any) error {
 	if q.conn != dc {
 		return nil
 	}
+	q.stop()
 	var errs []error
 	for _, s := range q.stmts {
 		errs = append(errs, s.Close())
@@ -263,11 +272,32 @@ func (q *sqlite) begin(context.Context) error {
 		version = r[0].(int64)
 		return nil
 	})
-	if version != q.version {
+	if err == nil && version != q.version {
 		q.forget()
 		q.version = version
+		err = q.lookBack()
 	}
 	return err
+}
+
+// lookBack lets the filter of keys be filled from the file.
+func (q *sqlite) lookBack() error {
+	q.stop()
+	var rows int64
+	if err := q.each(`SELECT COALESCE(MAX(rowid), 0) FROM ledger`, 1, func(r []driver.Value) error {
+		rows = r[0].(int64)
+		return nil
+	}); err != nil {
+		return err
+	}
+	f, stop := newSeen(int(rows)), make(chan struct{})
+	var filling sync.WaitGroup
+	filling.Go(func() { _ = f.fill(q.db, stop) }) // if it fails, keys are looked for in the file
+	q.seen, q.stop = f, sync.OnceFunc(func() {
+		close(stop)
+		filling.Wait()
+	})
+	return nil
 }
 
 func (q *sqlite) flush(context.Context) error { return nil }
@@ -279,6 +309,9 @@ var errChanged = errors.New("ledger: the file was changed by another connection"
 // save writes what the batch has changed, unless it only opened holds.
 func (q *sqlite) save(ctx context.Context, s *State) error {
 	q.batch = s
+	for k := range s.dirtyHolds { // before they are committed
+		q.seen.add(k.hash())
+	}
 	if q.guest {
 		return q.write(s)
 	}
@@ -415,6 +448,10 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 			s.holds[k] = &h
 			continue
 		}
+		hash := k.hash()
+		if q.seen.never(hash) {
+			continue
+		}
 		// A key with a hold has no row in the ledger yet, so one of the two answers.
 		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, '')
 			FROM holds WHERE connection_id = ?1 AND key = ?2
@@ -425,12 +462,16 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 				s.holds[k] = newHold(k, r)
 			}
 			return nil
-		}, k.ConnectionID, k.Key, k.hash())
+		}, k.ConnectionID, k.Key, hash)
 		if err != nil {
 			return nil, err
 		}
 	}
 	for subject := range w.windows {
+		if known, ok := q.known.windows[subject]; ok {
+			s.windows[subject] = &known
+			continue
+		}
 		series := limits.Series{Width: limits.CallsWidth}
 		err := q.each(`SELECT buckets FROM windows WHERE subject = ?`, 1, func(r []driver.Value) (err error) {
 			series, err = limits.ParseSeries(limits.CallsWidth, r[0].(string))

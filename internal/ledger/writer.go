@@ -67,7 +67,7 @@ func newStore(d *db.DB) store {
 	if d.Engine == db.Postgres {
 		return &postgres{}
 	}
-	return d.Beside(func() any { return newSQLite() }).(store)
+	return d.Beside(func() any { return newSQLite(d) }).(store)
 }
 
 // Do applies c in the next batch and answers when it is committed. It does not
