@@ -48,7 +48,7 @@ func (q *postgres) close(any) error { return nil }
 // tick has nothing to do: other nodes must see every hold at once.
 func (q *postgres) tick(context.Context, time.Time) (bool, error) { return false, nil }
 
-func (q *postgres) begin(context.Context) error {
+func (q *postgres) begin(context.Context, bool) error {
 	q.pipe.Queue(`BEGIN`)
 	return nil
 }

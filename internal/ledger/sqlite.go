@@ -265,8 +265,19 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 }
 
 // begin checks that what is remembered still holds. The transaction itself
-// begins when something must be written.
-func (q *sqlite) begin(context.Context) error {
+// begins when something must be written, or at once if that is likely.
+func (q *sqlite) begin(_ context.Context, writes bool) error {
+	if writes {
+		if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
+			return err
+		}
+		q.begun = true
+	}
+	return q.check()
+}
+
+// check forgets what is remembered if another connection has written since.
+func (q *sqlite) check() error {
 	var version int64
 	err := q.each(`PRAGMA data_version`, 1, func(r []driver.Value) error {
 		version = r[0].(int64)
@@ -312,18 +323,14 @@ func (q *sqlite) save(ctx context.Context, s *State) error {
 	for k := range s.dirtyHolds { // before they are committed
 		q.seen.add(k.hash())
 	}
-	if q.guest {
+	if q.guest || q.begun {
 		return q.write(s)
 	}
 	if !s.hard {
 		return nil
 	}
-	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
-		return err
-	}
-	q.begun = true
 	version := q.version
-	if err := q.begin(ctx); err != nil {
+	if err := q.begin(ctx, true); err != nil {
 		return err
 	}
 	if q.version != version {

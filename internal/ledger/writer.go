@@ -15,9 +15,9 @@ import (
 // store loads and saves the rows of a batch in each engine's best way. It works
 // on a driver's connection: the writer's own, or that of a caller's transaction.
 type store interface {
-	use(driverConn any) error   // for a batch of the writer's own
-	visit(driverConn any) error // for a caller's transaction
-	begin(context.Context) error
+	use(driverConn any) error                   // for a batch of the writer's own
+	visit(driverConn any) error                 // for a caller's transaction
+	begin(_ context.Context, writes bool) error // writes: it surely or likely will
 	load(context.Context, *wants) (*State, error)
 	save(context.Context, *State) error // may leave the sending to flush or commit
 	flush(context.Context) error
@@ -335,7 +335,8 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 			w.hot.rollback(ctx)
 		}
 	}()
-	if err := w.hot.begin(ctx); err != nil {
+	_, hold := batch[0].cmd.(Hold) // on SQLite, and then all are
+	if err := w.hot.begin(ctx, !hold); err != nil {
 		return err
 	}
 	s, err := w.hot.load(ctx, need)
