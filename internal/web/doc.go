@@ -10,7 +10,9 @@
 // redirected on the router's own account: a path with empty, `.` or `..`
 // segments, plain or percent-encoded, is 404; a target that is not a path (`*`,
 // absolute form, CONNECT's authority) is 400. An answer that has begun and
-// cannot be finished is cut, so that nobody mistakes a part for the whole.
+// cannot be finished is cut, so that nobody mistakes a part for the whole. After
+// a request that came in chunks the connection is closed: see Router.ServeHTTP.
+// Every answer forbids to be framed; a page's own policy says so too.
 //
 // # What stays plain
 //
