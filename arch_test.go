@@ -23,7 +23,7 @@ var order = []string{
 	// values and rules: no I/O
 	"money", "id", "apierr", "limits",
 	// the canonical request and its dialects
-	"provider", "provider/openai", "provider/mock", "tokens",
+	"provider", "provider/upstream", "provider/openai", "provider/mock", "tokens",
 	// means
 	"db", "web",
 	// prices

@@ -71,6 +71,15 @@ type Request struct {
 	ResponseFormat    json.RawMessage // nil = not given
 	ReasoningEffort   string
 	Stream            bool
+	Facts             Facts
+}
+
+// Facts are what the catalogue knows of the model that its dialect must mind.
+type Facts struct {
+	Responses   bool   // OpenAI: served by the Responses API
+	Thinking    string // Anthropic: always, on (can be switched off) or off; Google: level or budget
+	Vision      bool
+	Temperature bool // free; otherwise only the default is accepted
 }
 
 // Message is one turn. Text stands in Text when the content was a string, in
@@ -133,7 +142,9 @@ type Error struct {
 	Status     int // the provider's HTTP status, 0 if there was none
 	Message    string
 	RetryAfter time.Duration
-	Cause      error // for the log only
+	Retry      bool   // nothing of an answer has come, and another try may succeed
+	Alarm      string // what the operator must mend: "the key is refused"; "" = nothing
+	Cause      error  // for the log only
 }
 
 // Error returns the message and, for the log, its cause.

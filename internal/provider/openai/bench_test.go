@@ -12,7 +12,7 @@ import (
 // The figures include the upstream, which runs in the same process.
 
 func BenchmarkComplete(b *testing.B) {
-	c := upstream(b, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(b, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, sampleBody)
 	})
@@ -30,7 +30,7 @@ func BenchmarkComplete(b *testing.B) {
 
 func BenchmarkStream(b *testing.B) {
 	text := roleFrame + strings.Repeat(textFrame, 20) + finishFrame + usageFrame + doneFrame
-	c := upstream(b, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(b, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, text)
 	})
@@ -85,7 +85,7 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkBareTransport is BenchmarkComplete without the adapter.
 func BenchmarkBareTransport(b *testing.B) {
-	c := upstream(b, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(b, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, sampleBody)
 	})
@@ -95,11 +95,11 @@ func BenchmarkBareTransport(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			req, err := http.NewRequest("POST", c.url.String(), bytes.NewReader(body))
+			req, err := http.NewRequest("POST", c.BaseURL+path, bytes.NewReader(body))
 			if err != nil {
 				b.Fatal(err)
 			}
-			resp, err := c.http.RoundTrip(req)
+			resp, err := c.Transport.RoundTrip(req)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,12 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"purser/internal/provider"
+	"purser/internal/provider/upstream"
 )
 
 func TestRequestOnTheWire(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []bool{false, true} {
-		c := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				t.Error(err)
@@ -66,7 +67,7 @@ func TestAnswerIsRelayedByteForByte(t *testing.T) {
 				}
 			},
 		} {
-			got, err := upstream(t, h).Complete(t.Context(), request(false))
+			got, err := serve(t, h).Complete(t.Context(), request(false))
 			if err != nil {
 				t.Fatalf("%s: %v", how, err)
 			}
@@ -84,7 +85,7 @@ func TestMissingOrAbsurdUsageIsNone(t *testing.T) {
 	t.Parallel()
 	for _, usage := range []string{`null`, `{}`, `{"prompt_tokens":-12,"completion_tokens":3}`, `{"prompt_tokens":12,"completion_tokens":2.5}`, `"12"`} {
 		body := strings.Replace(sampleBody, sampleUsage, usage, 1)
-		got, err := upstream(t, answers(200, body)).Complete(t.Context(), request(false))
+		got, err := serve(t, answers(200, body)).Complete(t.Context(), request(false))
 		if err != nil || got.Usage != nil || string(got.Body) != body {
 			t.Errorf("usage %s: %+v, %v", usage, got, err)
 		}
@@ -107,14 +108,14 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"cut in a chunk":         cuts("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n" + sampleBody[:40]),
 		"reset at once":          cuts(""),
 		"not HTTP":               cuts("SSH-2.0-OpenSSH_9.6\r\n"),
-		"huge headers":           answers(200, sampleBody, "X-Padding", strings.Repeat("x", 2*maxHeader)),
+		"huge headers":           answers(200, sampleBody, "X-Padding", strings.Repeat("x", 128<<10)),
 		"too long, and says so":  answers(200, sampleBody, "Content-Length", "100000000"),
 		"another success":        answers(204, ""),
 		"too long, without word": endless,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			got, err := upstream(t, h).Complete(t.Context(), request(false))
+			got, err := serve(t, h).Complete(t.Context(), request(false))
 			if got != nil {
 				t.Errorf("answer %.200s", got.Body)
 			}
@@ -139,7 +140,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
 	t.Cleanup(other.Close)
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		c := upstream(t, answers(status, "", "Location", other.URL))
+		c := serve(t, answers(status, "", "Location", other.URL))
 		_, err := c.Complete(t.Context(), request(false))
 		if e := fault(t, err); e.Status != status {
 			t.Errorf("status %d, want %d", e.Status, status)
@@ -156,20 +157,20 @@ func TestSilenceIsBounded(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := New("http://provider.test/v1", sampleKey, Timeouts(3*time.Minute, time.Minute))
-			c.http = scripted(func(r *http.Request) (*http.Response, error) {
+			c.Transport = scripted(func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
 			})
 			begun := time.Now()
 			err := run(c, stream)
-			if fault(t, err); !errors.Is(err, errSilent) || time.Since(begun) != 3*time.Minute {
+			if fault(t, err); !errors.Is(err, upstream.ErrSilent) || time.Since(begun) != 3*time.Minute {
 				t.Errorf("after %v: %v", time.Since(begun), err)
 			}
 
 			c = served(func(ctx context.Context) io.Reader { return io.MultiReader(strings.NewReader(" "), hangs{ctx}) })
 			begun = time.Now()
 			err = run(c, stream)
-			if fault(t, err); !errors.Is(err, errSilent) || time.Since(begun) != time.Minute {
+			if fault(t, err); !errors.Is(err, upstream.ErrSilent) || time.Since(begun) != time.Minute {
 				t.Errorf("in the body, after %v: %v", time.Since(begun), err)
 			}
 		})

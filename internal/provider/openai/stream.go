@@ -11,22 +11,20 @@ import (
 	"time"
 
 	"purser/internal/provider"
+	"purser/internal/provider/upstream"
 )
 
-// Waits at the end of a stream that are not worth its idle time-out.
-const (
-	finishWait = 5 * time.Second       // for [DONE], when the usage is here
-	closeWait  = 20 * time.Millisecond // for the end of the body, after [DONE]
-)
+// finishWait is how long [DONE] is waited for when the usage is here.
+const finishWait = 5 * time.Second
 
 // Stream starts a streamed request and waits for its first chunk.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
-	x, err := c.send(ctx, r)
+	x, err := c.Post(ctx, path, encode(r), r.ID)
 	if err != nil {
 		return nil, err
 	}
 	buf := buffers.Get().(*[]byte)
-	s := &stream{exchange: x, buf: buf}
+	s := &stream{Exchange: x, buf: buf}
 	s.events = provider.NewSSE(x, *buf)
 	s.keep = s.sort
 	if s.first, err = s.read(); err != nil {
@@ -46,7 +44,7 @@ func started(status int, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the stream ended before it began: %w", err)
 	}
-	return failed(status, err)
+	return upstream.Failed(status, err)
 }
 
 // buffers for reading streams are used again once a stream was read to its end.
@@ -55,7 +53,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); retu
 const bufferSize = 8 << 10
 
 type stream struct {
-	*exchange
+	*upstream.Exchange
 	events *provider.SSE
 	keep   func(provider.Event) (bool, error)
 	buf    *[]byte // nil once it was given back
@@ -65,7 +63,6 @@ type stream struct {
 	billed bool           // the usage chunk came: the answer is whole, [DONE] or not
 	ended  error
 	done   atomic.Bool // [DONE] came
-	tail   [1]byte
 }
 
 // Next returns what has arrived (see provider.Stream).
@@ -122,11 +119,12 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 	case kind == provider.Finish:
 		return false, errDone
 	case kind == provider.Failure, e.Failed:
-		return false, failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", e.Payload))
+		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", e.Payload))
 	case kind == provider.Garbage:
-		return false, failed(http.StatusOK, fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
+		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
 	case kind == provider.UsageOnly:
-		s.billed, s.idle = true, min(s.idle, finishWait)
+		s.billed = true
+		s.Hurry(finishWait)
 		s.usage.UsageFrame = append([]byte(nil), e.Frame...)
 		s.usage.Usage = usage // the last one counts
 		return false, nil
@@ -139,10 +137,6 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 // Close ends the call at the provider. After a whole answer it waits a moment
 // for the end of the body, so that the connection can be used again.
 func (s *stream) Close() error {
-	if s.done.Load() {
-		s.watch.Reset(closeWait)
-		_, _ = s.Body.Read(s.tail[:]) // the end, or else the connection is closed
-	}
-	s.end()
+	s.End(s.done.Load())
 	return nil
 }

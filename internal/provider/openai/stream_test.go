@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"purser/internal/provider"
+	"purser/internal/provider/upstream"
 )
 
 // TestStreamInEverySplit: the app gets the provider's bytes, however they came.
@@ -134,7 +135,7 @@ func TestStreamsThatNeverBegin(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s, err := upstream(t, h).Stream(t.Context(), request(true))
+			s, err := serve(t, h).Stream(t.Context(), request(true))
 			if s != nil {
 				t.Error("a stream all the same")
 			}
@@ -145,7 +146,7 @@ func TestStreamsThatNeverBegin(t *testing.T) {
 
 func TestResetInAStreamOverHTTP(t *testing.T) {
 	t.Parallel()
-	out := relay(upstream(t, cuts("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n"+roleFrame+textFrame)))
+	out := relay(serve(t, cuts("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n"+roleFrame+textFrame)))
 	if out.frames != roleFrame+textFrame || out.usage != nil || out.err == nil || errors.Is(out.err, io.EOF) {
 		t.Errorf("%+v", out)
 	}
@@ -160,7 +161,7 @@ func TestSilenceInAStream(t *testing.T) {
 		})
 		begun := time.Now()
 		out := relay(c)
-		if out.frames != roleFrame+textFrame || !errors.Is(out.err, errSilent) || time.Since(begun) != 110*time.Second {
+		if out.frames != roleFrame+textFrame || !errors.Is(out.err, upstream.ErrSilent) || time.Since(begun) != 110*time.Second {
 			t.Errorf("after %v: %+v", time.Since(begun), out)
 		}
 
@@ -192,7 +193,7 @@ func TestSilenceInAStream(t *testing.T) {
 func TestCloseAtAnyTime(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
-	c := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, roleFrame)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -235,7 +236,7 @@ func TestCloseReadsToTheEnd(t *testing.T) {
 			out := relay(served(func(ctx context.Context) io.Reader {
 				return io.MultiReader(strings.NewReader(sample), noticed{tail(ctx), ends})
 			}))
-			if !errors.Is(out.err, io.EOF) || time.Since(begun) > closeWait {
+			if !errors.Is(out.err, io.EOF) || time.Since(begun) > 20*time.Millisecond {
 				t.Errorf("after %v: %+v", time.Since(begun), out)
 			}
 		}
@@ -300,7 +301,7 @@ func TestConnectionsAreKept(t *testing.T) {
 // TestStreamsSideBySide: buffers that are used again never mix two answers.
 func TestStreamsSideBySide(t *testing.T) {
 	t.Parallel()
-	c := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		mine := strings.ReplaceAll(sample, "Hé", r.Header.Get("X-Client-Request-Id"))
 		for _, frame := range strings.SplitAfter(mine, "\n\n") {
 			_, _ = io.WriteString(w, frame)

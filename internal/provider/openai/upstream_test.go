@@ -33,15 +33,15 @@ func request(stream bool) *provider.Request {
 	return &provider.Request{ID: "req_1", Model: "gpt-6-luna", MaxTokens: 100, Stream: stream, Messages: []provider.Message{{Role: "user", HasContent: true, Text: "hi"}}}
 }
 
-// upstream is a provider over real HTTP that answers with h.
-func upstream(t testing.TB, h http.HandlerFunc) *Client {
+// serve is a provider over real HTTP that answers with h.
+func serve(t testing.TB, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ErrorLog = nil
 	srv.Start()
 	t.Cleanup(srv.Close)
 	c := New(srv.URL+"/v1/", sampleKey)
-	t.Cleanup(c.http.(*http.Transport).CloseIdleConnections)
+	t.Cleanup(c.CloseIdle)
 	return c
 }
 
@@ -81,7 +81,7 @@ func (f scripted) RoundTrip(r *http.Request) (*http.Response, error) { return f(
 // served returns a client whose provider answers every request with this body.
 func served(body func(ctx context.Context) io.Reader) *Client {
 	c := New("http://provider.test/v1", sampleKey)
-	c.http = scripted(func(r *http.Request) (*http.Response, error) {
+	c.Transport = scripted(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(body(r.Context()))}, nil
 	})
 	return c
