@@ -70,7 +70,7 @@ func newStore(d *db.DB) store {
 	return d.Beside(func() any { return newSQLite(d) }).(store)
 }
 
-// Do applies c in the next batch and answers when it is committed. It does not
+// Do applies c in the next batch and answers when what it changed is on the disk. It does not
 // give up with ctx once c is queued: the fate of a queued command is known only
 // by waiting for it.
 func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
