@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"purser/internal/db"
@@ -42,8 +43,11 @@ type Writer struct {
 	closed chan struct{}
 	hot    store // used by whoever has the write connection
 
-	committed chan *job    // SQLite: what is committed, and answered when it is on the disk
-	sync      func() error // replaced in tests
+	committed chan *job     // SQLite: what is committed, and answered when it is on the disk
+	sync      func() error  // replaced in tests
+	unsynced  atomic.Int64  // how many these are
+	synced    chan struct{} // a sync is over
+	ahead     int           // so many commands are worth a batch while the disk is busy
 }
 
 type job struct {
@@ -58,7 +62,7 @@ var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)}
 
 // New returns a writer on d. Run must be started before Do is used.
 func New(d *db.DB, now func() time.Time) *Writer {
-	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync}
+	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync, synced: make(chan struct{}, 1), ahead: 16}
 }
 
 // newStore returns the store of an engine. SQLite has one for all writers of a
@@ -151,23 +155,27 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer syncs.Wait()
 	defer close(w.committed)
 	defer w.release()
-	batch := make([]*job, 0, maxBatch)
+	batch, late := make([]*job, 0, maxBatch), make([]*job, 0, 2*maxBatch)
 	tick := time.NewTicker(young)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			w.tick()
+		case <-w.synced:
+			late = w.run(nil, late)
 		case j := <-w.queue:
 			w.gather()
 			batch = fill(append(batch[:0], j), w.queue)
-			w.run(batch)
+			late = w.run(batch, late)
 		case <-ctx.Done():
 			for {
 				if batch = fill(batch[:0], w.queue); len(batch) == 0 {
+					w.ahead = 0
+					w.run(nil, late)
 					return nil
 				}
-				w.run(batch)
+				late = w.run(batch, late)
 			}
 		}
 	}
@@ -191,7 +199,7 @@ func (w *Writer) tick() {
 	})
 	_ = conn.Close()
 	if wrote {
-		w.committed <- &job{done: make(chan struct{}, 1)} // nobody waits, but it shall be on the disk soon
+		w.afterSync(&job{done: make(chan struct{}, 1)}) // nobody waits, but it shall be on the disk soon
 	}
 }
 
@@ -202,7 +210,17 @@ func (w *Writer) answerCommitted() {
 	for j := range w.committed {
 		batch = fill(append(batch[:0], j), w.committed)
 		answer(batch, w.sync())
+		w.unsynced.Add(-int64(len(batch)))
+		select {
+		case w.synced <- struct{}{}:
+		default: // the writer will see it anyway
+		}
 	}
+}
+
+func (w *Writer) afterSync(j *job) {
+	w.unsynced.Add(1)
+	w.committed <- j
 }
 
 // release gives the prepared statements back, so that the database can be closed.
@@ -244,10 +262,12 @@ func fill(batch []*job, queue <-chan *job) []*job {
 	return batch
 }
 
-// run commits a batch. On SQLite holds come first, by themselves: most of them
-// write nothing, and need not wait for those that do. (On PostgreSQL two batches
-// would be twice as many round trips.)
-func (w *Writer) run(batch []*job) {
+// run commits a batch, and what was late before it. On SQLite holds come first, by
+// themselves: most of them write nothing, and need not wait for those that do. (On
+// PostgreSQL two batches would be twice as many round trips.) The others are late
+// while the disk is busy and they are few: no sync could begin for them yet, and
+// many small commits cost more than one.
+func (w *Writer) run(batch, late []*job) []*job {
 	holds := 0
 	if w.db.Engine == db.SQLite {
 		for i, j := range batch {
@@ -257,11 +277,15 @@ func (w *Writer) run(batch []*job) {
 			}
 		}
 	}
-	for _, part := range [][]*job{batch[:holds], batch[holds:]} {
-		if len(part) > 0 {
-			w.commit(part)
-		}
+	if holds > 0 {
+		w.commit(batch[:holds])
 	}
+	late = append(late, batch[holds:]...)
+	if len(late) == 0 || w.unsynced.Load() > 0 && len(late) < w.ahead {
+		return late
+	}
+	w.commit(late)
+	return late[:0]
 }
 
 // commit runs a batch, and when it fails as a whole each of its commands alone,
@@ -292,7 +316,7 @@ func (w *Writer) end(batch []*job, err error) {
 		if j.err != nil || j.young {
 			j.done <- struct{}{}
 		} else {
-			w.committed <- j
+			w.afterSync(j)
 		}
 	}
 }
