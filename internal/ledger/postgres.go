@@ -20,6 +20,7 @@ import (
 type postgres struct {
 	conn *pgx.Conn
 	pipe *pgx.Batch // what waits for the next round trip
+	hard bool       // what was saved must reach the disk before it is answered
 }
 
 func (q *postgres) use(dc any) error {
@@ -53,7 +54,14 @@ func (q *postgres) begin(context.Context, bool) error {
 	return nil
 }
 
+// commit waits for the disk, unless the batch only opened holds. These are visible
+// to every node at once, and outlive any process; only a machine that loses its
+// power loses the last of them, and the whole transaction with each. A settlement
+// that finds no hold is a late one, and flushes whatever came before it.
 func (q *postgres) commit(ctx context.Context) error {
+	if !q.hard {
+		q.pipe.Queue(`SET LOCAL synchronous_commit = off`)
+	}
 	q.pipe.Queue(`COMMIT`)
 	return q.flush(ctx)
 }
@@ -161,6 +169,7 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 }
 
 func (q *postgres) save(ctx context.Context, s *State) error {
+	q.hard = s.hard
 	q.saveMoney(s)
 	q.saveHolds(s)
 	q.saveRows(s)
