@@ -60,17 +60,15 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 	return nil
 }
 
-// schema are the migrations. A line "-- sqlite: …" in them holds for SQLite only.
+// schema are the migrations. A line "-- sqlite: …" or "-- postgres: …" in them
+// holds for that engine only.
 func (e Engine) schema() (fs.FS, error) {
-	if e == Postgres {
-		return fs.Sub(migrations, "migrations")
-	}
 	files := fstest.MapFS{}
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	for _, name := range names {
 		text, readErr := migrations.ReadFile(name)
 		err = errors.Join(err, readErr)
-		files[path.Base(name)] = &fstest.MapFile{Data: bytes.ReplaceAll(text, []byte("\n-- sqlite: "), []byte("\n"))}
+		files[path.Base(name)] = &fstest.MapFile{Data: bytes.ReplaceAll(text, []byte("\n-- "+string(e)+": "), []byte("\n"))}
 	}
 	return files, err
 }

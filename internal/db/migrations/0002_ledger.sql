@@ -190,5 +190,23 @@ CREATE TABLE events (
 CREATE INDEX events_app ON events (app_id, id);
 CREATE UNIQUE INDEX events_seq ON events (connection_id, seq) WHERE connection_id IS NOT NULL;
 
+-- Rows on their way to PostgreSQL: a batch sends them as one array of such a type
+-- for each table. They are not the tables' own types, so that a column can be added
+-- to a table while older nodes run.
+-- postgres: CREATE TYPE key_row AS (connection_id TEXT, key TEXT, hash BIGINT);
+-- postgres: CREATE TYPE balance_row AS (account_id TEXT, available_mc BIGINT, reserved_mc BIGINT, seq BIGINT, head TEXT);
+-- postgres: CREATE TYPE connection_row AS (id TEXT, allocation_mc BIGINT, consumed_mc BIGINT, held_mc BIGINT, velocity_limit_mc BIGINT,
+-- postgres:   status TEXT, spent TEXT, event_seq BIGINT, revoked_us BIGINT);
+-- postgres: CREATE TYPE hold_row AS (connection_id TEXT, key TEXT, request_id TEXT, fingerprint TEXT, state TEXT, attempt BIGINT, node_id TEXT, claim TEXT,
+-- postgres:   amount_mc BIGINT, account_id TEXT, app_id TEXT, feature TEXT, bucket TEXT, model TEXT, terms TEXT, created_us BIGINT);
+-- postgres: CREATE TYPE ledger_row AS (id TEXT, account_id TEXT, seq BIGINT, type TEXT, status TEXT, reversal_of TEXT, reason TEXT, connection_id TEXT,
+-- postgres:   app_id TEXT, feature TEXT, bucket TEXT, model TEXT, key TEXT, fingerprint TEXT, paid_by TEXT, settlement TEXT, terms TEXT, usage TEXT,
+-- postgres:   hold_amount_mc BIGINT, provider_cost_mc BIGINT, svc_fee_mc BIGINT, dev_margin_mc BIGINT, user_charge_mc BIGINT, remaining_mc BIGINT, amount_mc BIGINT,
+-- postgres:   available_delta_mc BIGINT, reserved_delta_mc BIGINT, allocation_delta_mc BIGINT, consumed_delta_mc BIGINT, created_us BIGINT, hash TEXT, key_hash BIGINT);
+-- postgres: CREATE TYPE answer_row AS (request_id TEXT, encoding TEXT, body BYTEA, created_us BIGINT);
+-- postgres: CREATE TYPE rollup_row AS (connection_id TEXT, day TEXT, feature TEXT, model TEXT, app_id TEXT, account_id TEXT, calls BIGINT, input_tokens BIGINT,
+-- postgres:   output_tokens BIGINT, provider_cost_mc BIGINT, svc_fee_mc BIGINT, dev_margin_mc BIGINT, user_charge_mc BIGINT);
+
 -- +goose Down
+-- postgres: DROP TYPE rollup_row, answer_row, ledger_row, hold_row, connection_row, balance_row, key_row;
 DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;
