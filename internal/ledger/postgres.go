@@ -20,10 +20,13 @@ type postgres struct {
 	conn  *pgx.Conn
 	types rowTypes
 	pipe  *pgx.Batch // what waits for the next round trip
-	parts []string   // of the statement that saves
-	args  []any
-	found map[Key]bool // holds that are in the table
-	hard  bool         // what was saved must reach the disk before it is answered
+
+	found  map[Key]string // where in the table the holds are that load found
+	arrays []*rows        // kept from batch to batch; used of them are in use
+	used   int
+	parts  []string // of the statement that saves
+	args   []any
+	hard   bool // what was saved must reach the disk before it is answered
 }
 
 func (q *postgres) use(dc any) error {
@@ -31,7 +34,7 @@ func (q *postgres) use(dc any) error {
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
-	q.conn, q.pipe, q.parts, q.args, q.found = c.Conn(), &pgx.Batch{}, nil, nil, map[Key]bool{}
+	q.conn, q.pipe, q.parts, q.args, q.found, q.used = c.Conn(), &pgx.Batch{}, nil, nil, map[Key]string{}, 0
 	ctx, known := context.Background(), q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
 		return nil
@@ -40,7 +43,7 @@ func (q *postgres) use(dc any) error {
 	// kept, while a table was still empty would read the whole of it for ever. And
 	// one generic plan is right for every batch: planning each anew cost as much
 	// as running it.
-	_, err := q.conn.Exec(ctx, `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
+	_, err := q.conn.Exec(ctx, `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func (q *postgres) loadMoney(s *State, w *wants) {
 	})
 }
 
-const findKeys = `SELECT v.n, COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
+const findKeys = `SELECT v.n, COALESCE(h.ctid::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
 	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0)
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)
 	LEFT JOIN holds h ON h.connection_id = v.connection_id AND h.key = v.key
@@ -166,8 +169,9 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 	q.pipe.Queue(findKeys, keys.array()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n int64
+			var place string
 			h := &HoldRow{}
-			if err := rows.Scan(&n, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC); err != nil {
+			if err := rows.Scan(&n, &place, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC); err != nil {
 				return err
 			}
 			k := list[n-1]
@@ -176,7 +180,7 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 				continue
 			}
 			h.ConnectionID, h.Key = k.ConnectionID, k.Key
-			s.holds[k], q.found[k] = h, true
+			s.holds[k], q.found[k] = h, place
 		}
 		return rows.Err()
 	})
@@ -218,28 +222,34 @@ func (q *postgres) saveMoney(s *State) {
 		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us FROM @ v WHERE t.id = v.id`)
 }
 
-// saveHolds knows from load which holds are there: their connection is locked.
+// saveHolds knows from load which holds are there, and where: their connection is
+// locked, so nobody has moved them since.
 func (q *postgres) saveHolds(s *State) {
-	opened, again, failed, gone := q.rows(holdRows), q.rows(holdRows), q.rows(keyRows), q.rows(keyRows)
+	opened, again := q.rows(holdRows), q.rows(holdRows)
+	var failed, gone []string
 	for k := range s.dirtyHolds {
-		h, found := s.holds[k], q.found[k]
+		h, place := s.holds[k], q.found[k]
 		switch {
-		case h != nil && !found:
+		case h != nil && place == "":
 			opened.add(h.columns()...)
 		case h != nil && h.State == Open:
 			again.add(h.columns()...)
 		case h != nil:
-			failed.add(text(k.ConnectionID), text(k.Key), column{})
-		case found:
-			gone.add(text(k.ConnectionID), text(k.Key), column{})
+			failed = append(failed, place)
+		case place != "":
+			gone = append(gone, place)
 		}
 	}
 	q.part(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)
 		SELECT * FROM @`)
 	q.part(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim, amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
 		model = v.model, terms = v.terms, created_us = v.created_us FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
-	q.part(failed, `UPDATE holds t SET state = 'failed' FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
-	q.part(gone, `DELETE FROM holds t USING @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
+	if len(failed) > 0 {
+		q.add(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
+	}
+	if len(gone) > 0 {
+		q.add(`DELETE FROM holds WHERE ctid = ANY(@::text[]::tid[])`, gone)
+	}
 }
 
 // columns returns the row's values in the order of hold_row.

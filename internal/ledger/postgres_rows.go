@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -55,8 +56,14 @@ type rows struct {
 	data []byte
 }
 
+// rows returns an array to fill. Those of the last batch are used again.
 func (q *postgres) rows(kind rowKind) *rows {
-	r := &rows{rowKind: kind}
+	if q.used == len(q.arrays) {
+		q.arrays = append(q.arrays, &rows{})
+	}
+	r := q.arrays[q.used]
+	q.used++
+	r.rowKind, r.n, r.data = kind, 0, r.data[:0]
 	for _, n := range []uint32{1, 0, q.types[kind.name].row, 0, 1} { // dimensions, no nulls, type, length (later), first index
 		r.data = binary.BigEndian.AppendUint32(r.data, n)
 	}
@@ -92,10 +99,14 @@ func (r *rows) array() []byte {
 // part adds to the statement that saves, if there are any rows. @ in its text
 // stands for them.
 func (q *postgres) part(r *rows, text string) {
-	if r.n == 0 {
-		return
+	if r.n > 0 {
+		q.add(strings.Replace(text, "@", "unnest(@::"+r.name+"[])", 1), r.array())
 	}
-	q.args = append(q.args, r.array())
-	from := fmt.Sprintf("unnest($%d::%s[])", len(q.args), r.name)
-	q.parts = append(q.parts, fmt.Sprintf("p%d AS (%s)", len(q.args), strings.Replace(text, "@", from, 1)))
+}
+
+// add adds to the statement that saves. @ in its text stands for the argument.
+func (q *postgres) add(text string, arg any) {
+	q.args = append(q.args, arg)
+	n := strconv.Itoa(len(q.args))
+	q.parts = append(q.parts, "p"+n+" AS ("+strings.Replace(text, "@", "$"+n, 1)+")")
 }
