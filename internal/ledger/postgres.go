@@ -26,7 +26,7 @@ type postgres struct {
 	used   int
 	parts  []string // of the statement that saves
 	args   []any
-	hard   bool // what was saved must reach the disk before it is answered
+	own    bool // the transaction is the writer's
 }
 
 func (q *postgres) use(dc any) error {
@@ -34,7 +34,7 @@ func (q *postgres) use(dc any) error {
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
-	q.conn, q.pipe, q.parts, q.args, q.found, q.used = c.Conn(), &pgx.Batch{}, nil, nil, map[Key]string{}, 0
+	*q = postgres{conn: c.Conn(), pipe: &pgx.Batch{}, found: map[Key]string{}, arrays: q.arrays}
 	ctx, known := context.Background(), q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
 		return nil
@@ -62,18 +62,12 @@ func (q *postgres) close(any) error { return nil }
 func (q *postgres) tick(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (q *postgres) begin(context.Context, bool) error {
+	q.own = true
 	q.pipe.Queue(`BEGIN`)
 	return nil
 }
 
-// commit waits for the disk, unless the batch only opened holds. These are visible
-// to every node at once, and outlive any process; only a machine that loses its
-// power loses the last of them, and the whole transaction with each. A settlement
-// that finds no hold is a late one, and flushes whatever came before it.
 func (q *postgres) commit(ctx context.Context) error {
-	if !q.hard {
-		q.pipe.Queue(`SET LOCAL synchronous_commit = off`)
-	}
 	q.pipe.Queue(`COMMIT`)
 	return q.flush(ctx)
 }
@@ -188,14 +182,22 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 
 // save collects everything that changed in one statement: each that is sent costs
 // the server as much as some rows.
+//
+// A batch that only opened holds does not wait for the disk. They are visible to
+// every node at once, and outlive any process; only a machine that loses its power
+// loses the last of them, each with its whole transaction. A settlement that finds
+// no hold is a late one, and flushes whatever came before it.
 func (q *postgres) save(_ context.Context, s *State) error {
-	q.hard = s.hard
 	q.saveMoney(s)
 	q.saveHolds(s)
 	q.saveRows(s)
 	q.saveCounts(s)
+	last := " SELECT"
+	if q.own && !s.hard {
+		last = " SELECT set_config('synchronous_commit', 'off', true)" // until COMMIT
+	}
 	if len(q.parts) > 0 {
-		q.pipe.Queue("WITH "+strings.Join(q.parts, ", ")+" SELECT", q.args...)
+		q.pipe.Queue("WITH "+strings.Join(q.parts, ", ")+last, q.args...)
 		q.parts, q.args = nil, nil
 	}
 	return nil // sent with COMMIT, or by the caller's flush

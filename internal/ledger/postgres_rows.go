@@ -63,6 +63,9 @@ func (q *postgres) rows(kind rowKind) *rows {
 	}
 	r := q.arrays[q.used]
 	q.used++
+	if cap(r.data) > 1<<20 { // of a batch with large answers
+		r.data = nil
+	}
 	r.rowKind, r.n, r.data = kind, 0, r.data[:0]
 	for _, n := range []uint32{1, 0, q.types[kind.name].row, 0, 1} { // dimensions, no nulls, type, length (later), first index
 		r.data = binary.BigEndian.AppendUint32(r.data, n)
