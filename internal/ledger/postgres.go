@@ -43,7 +43,7 @@ func (q *postgres) use(dc any) error {
 	// kept, while a table was still empty would read the whole of it for ever. And
 	// one generic plan is right for every batch: planning each anew cost as much
 	// as running it.
-	_, err := q.conn.Exec(ctx, `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
+	_, err := q.conn.Exec(ctx, `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,16 @@ func (q *postgres) loadMoney(s *State, w *wants) {
 	})
 }
 
-const findKeys = `SELECT v.n, COALESCE(h.ctid::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
+// Each key is looked for by itself (LATERAL … LIMIT 1): as a plain join, a plan made
+// while holds was empty for a moment would read its whole index for every batch.
+const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
 	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0)
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)
-	LEFT JOIN holds h ON h.connection_id = v.connection_id AND h.key = v.key
-	LEFT JOIN ledger l ON l.key_hash = CASE WHEN h.key IS NULL THEN v.hash END AND l.connection_id = v.connection_id AND l.key = v.key
-	WHERE h.key IS NOT NULL OR l.id IS NOT NULL`
+	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc
+		FROM holds WHERE connection_id = v.connection_id AND key = v.key LIMIT 1) h ON true
+	LEFT JOIN LATERAL (SELECT id, fingerprint
+		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key LIMIT 1) l ON true
+	WHERE h.place IS NOT NULL OR l.id IS NOT NULL`
 
 // loadKeys finds what each key already did. A key with a hold has no row in the
 // ledger yet, and is not looked for there. Of a hold it reads what the rules ask for.
