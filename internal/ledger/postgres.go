@@ -298,7 +298,11 @@ func (q *postgres) saveCounts(s *State) {
 		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
 		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
-	for _, subject := range slices.Sorted(maps.Keys(s.dirtyWindows)) {
-		q.pipe.Queue(`INSERT INTO windows (subject, buckets) VALUES ($1, $2) ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets`, subject, s.windows[subject].String())
+	if len(s.dirtyWindows) > 0 {
+		subjects, buckets := slices.Sorted(maps.Keys(s.dirtyWindows)), []string(nil)
+		for _, subject := range subjects {
+			buckets = append(buckets, s.windows[subject].String())
+		}
+		q.pipe.Queue(`INSERT INTO windows (subject, buckets) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets`, subjects, buckets)
 	}
 }
