@@ -62,7 +62,7 @@ var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)}
 
 // New returns a writer on d. Run must be started before Do is used.
 func New(d *db.DB, now func() time.Time) *Writer {
-	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync, synced: make(chan struct{}, 1), ahead: 16}
+	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync, synced: make(chan struct{}, 1), ahead: 64}
 }
 
 // newStore returns the store of an engine. SQLite has one for all writers of a
