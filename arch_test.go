@@ -23,11 +23,13 @@ var order = []string{
 	// values and rules: no I/O
 	"money", "id", "apierr", "limits",
 	// the canonical request and its dialects
-	"provider", "provider/upstream", "provider/openai", "provider/mock", "tokens",
+	"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock", "tokens",
+	// foreign images
+	"images",
 	// means
 	"db", "web",
 	// prices
-	"catalog", "pricing",
+	"catalog", "pricing", "estimates",
 	// money
 	"ledger",
 	// pages and nouns
@@ -35,7 +37,7 @@ var order = []string{
 	// services
 	"inference", "audit",
 	// whole
-	"api", "config", "server", "cmd/purser",
+	"api", "config", "emulator", "server", "cmd/purser",
 }
 
 // helpers are for tests and benchmarks: no package of the list may import them.
@@ -43,7 +45,7 @@ var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertes
 
 // pure are the files of rules and values. They know the time only as an argument.
 var pure = []string{
-	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/pricing/*.go",
+	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/pricing/*.go", "internal/estimates/rule.go",
 	"internal/ledger/apply*.go", "internal/ledger/command.go", "internal/ledger/state.go", "internal/ledger/chain.go",
 }
 
