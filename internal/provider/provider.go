@@ -100,7 +100,11 @@ type Part struct {
 	Type     string // text, image_url
 	Text     string
 	ImageURL string
-	Detail   string // auto, low, high, or empty
+	Detail   string // auto, low, high, original, or empty
+
+	// What package images found out about the image; zero = unknown.
+	MediaType     string // of its bytes, whatever the URL says
+	Width, Height int
 }
 
 // ToolCall is a call that the model made in an earlier turn.

@@ -20,21 +20,18 @@ type family struct {
 	image           image
 }
 
-// image bounds the tokens of one image of unknown size.
-type image struct{ low, high, auto int64 }
-
 // families by name; a model of the catalogue names its own.
 var families = map[string]family{
 	// OpenAI reads o200k_base; from GPT-6 on nothing is published, hence 5 % more.
-	"gpt-4o-mini": {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: image{2833, 48169, 48169}},
-	"gpt-mini":    {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: image{415, 2489, 2489}},
-	"gpt-5.6":     {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: image{308, 3000, 36000}},
-	"gpt-6":       {textPercent: 105, toolPercent: 116, perMessage: 4, perTool: 12, ifTool: 20, image: image{308, 3000, 36000}},
+	"gpt-4o-mini": {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: tileImage},
+	"gpt-mini":    {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: miniImage},
+	"gpt-5.6":     {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: gptImage},
+	"gpt-6":       {textPercent: 105, toolPercent: 116, perMessage: 4, perTool: 12, ifTool: 20, image: gptImage},
 	// Claude 4.6 and earlier, and Haiku 4.5; then 4.7 and later with its new tokenizer.
-	"claude-4": {textPercent: 125, toolPercent: 138, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: image{1600, 1600, 1600}},
-	"claude-5": {textPercent: 170, toolPercent: 187, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: image{4784, 4784, 4784}},
-	"gemini-2": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: image{4128, 4128, 4128}},
-	"gemini-3": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: image{1120, 1120, 1120}},
+	"claude-4": {textPercent: 125, toolPercent: 138, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: claude4Image},
+	"claude-5": {textPercent: 170, toolPercent: 187, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: claude5Image},
+	"gemini-2": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: gemini2Image},
+	"gemini-3": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: gemini3Image},
 }
 
 // KnownFamily says whether CountRequest knows a family by this name.
@@ -54,8 +51,8 @@ const (
 )
 
 // CountRequest estimates the input tokens of a request to a model of the given
-// family, images at the bound for an image of unknown size. The estimate of a
-// text is never above its bytes. An unknown family counts as the newest Claude,
+// family, an image of unknown size at its bound. The estimate of a text is never
+// above its bytes. An unknown family counts as the newest Claude,
 // whose text is the dearest.
 func CountRequest(r *provider.Request, familyName string) int64 {
 	f, ok := families[familyName]
@@ -93,18 +90,6 @@ func overhead(r *provider.Request, f family) int64 {
 		}
 	}
 	return n
-}
-
-func (i image) of(p *provider.Part) int64 {
-	switch {
-	case p.Type != "image_url":
-		return 0
-	case p.Detail == "low":
-		return i.low
-	case p.Detail == "high":
-		return i.high
-	}
-	return i.auto
 }
 
 // texts are all texts of the messages that the model reads as they are.

@@ -1,0 +1,226 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+// Bounds of fetching (spec §4.3; F-84).
+const (
+	maxURL       = 8192
+	maxRedirects = 3
+	maxHeader    = 64 << 10
+	oneTimeout   = 10 * time.Second // an image with all its redirects
+	allTimeout   = 30 * time.Second // the images of a request
+	parallel     = 4                // images of a request that are fetched at a time
+)
+
+// wireServer serves the secrets of a virtual machine of one cloud, at an address
+// that looks public.
+var wireServer = netip.MustParsePrefix("168.63.129.16/32")
+
+// errFetch is the one answer for a URL that gave no image: from it nobody learns
+// whether the address is refused, closed, silent, unknown, or says no (F-83).
+var errFetch = errors.New("could not be fetched as an image")
+
+// A Config says where a Fetcher may go beside the public Internet.
+type Config struct {
+	Allow    []netip.Prefix // further addresses, on any port; for development and tests
+	Resolver *net.Resolver  // nil = the system's
+}
+
+// A Fetcher fetches images from public addresses.
+type Fetcher struct {
+	allow    []netip.Prefix
+	guardian *ssrf.Guardian
+	client   *http.Client
+	timeout  time.Duration // for one image
+}
+
+// New makes a Fetcher. It keeps neither cookies nor connections, and knows no
+// proxy: a proxy would be what the address check sees.
+func New(c Config) *Fetcher {
+	f := &Fetcher{allow: c.Allow, guardian: ssrf.New(ssrf.WithDeniedV4Prefixes(wireServer)), timeout: oneTimeout}
+	dialer := &net.Dialer{Resolver: c.Resolver, Control: f.control}
+	f.client = &http.Client{
+		CheckRedirect: checkRedirect,
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeader,
+		},
+	}
+	return f
+}
+
+// control is asked before each connection, with the address that it goes to.
+func (f *Fetcher) control(network, address string, c syscall.RawConn) error {
+	if to, err := netip.ParseAddrPort(address); err == nil {
+		for _, p := range f.allow {
+			if p.Contains(to.Addr()) {
+				return nil
+			}
+		}
+	}
+	return f.guardian.Safe(network, address, c)
+}
+
+// parseURL is the only reader of a remote URL: what it returns is what is dialled.
+func parseURL(raw string) (*url.URL, error) {
+	if len(raw) > maxURL {
+		return nil, errForm
+	}
+	u, err := url.Parse(raw)
+	if err != nil || !fetchable(u) {
+		return nil, errForm
+	}
+	return u, nil
+}
+
+func fetchable(u *url.URL) bool {
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
+}
+
+func checkRedirect(next *http.Request, via []*http.Request) error {
+	switch last := via[len(via)-1]; {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	case !fetchable(next.URL):
+		return errors.New("redirect to something that is not a plain http or https URL")
+	case last.URL.Scheme == "https" && next.URL.Scheme != "https":
+		return errors.New("redirect from https to http")
+	}
+	next.Header.Del("Referer") // the URL may hold a secret of the app
+	return nil
+}
+
+// Fetch reads a whole image.
+func (f *Fetcher) Fetch(ctx context.Context, u *url.URL) (*Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	body, _, err := f.get(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var all bytes.Buffer
+	if _, err := all.ReadFrom(body); err != nil {
+		return nil, unfetched(err)
+	}
+	img, err := inspect(bytes.NewReader(all.Bytes()))
+	if err != nil {
+		return nil, err
+	}
+	img.encode(all.Bytes())
+	return img, nil
+}
+
+// encode keeps the bytes of the image in base64, once.
+func (i *Image) encode(data []byte) {
+	var b strings.Builder
+	b.Grow(len(i.head()) + base64.StdEncoding.EncodedLen(len(data)))
+	b.WriteString(i.head())
+	w := base64.NewEncoder(base64.StdEncoding, &b)
+	w.Write(data) // neither fails on a strings.Builder
+	w.Close()
+	i.Bytes, i.url = len(data), b.String()
+	i.Data = i.url[len(i.head()):]
+}
+
+// Probe reads only the start of an image, as much as its dimensions need. Bytes
+// is what the server declares, 0 if it does not.
+func (f *Fetcher) Probe(ctx context.Context, u *url.URL) (*Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	body, length, err := f.get(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	img, err := inspect(body)
+	if err != nil {
+		return nil, unfetched(err)
+	}
+	img.Bytes = max(0, int(length))
+	return img, nil
+}
+
+// get asks for an image and returns its bytes, which end with errSize after
+// MaxBytes, and the length that the server declares, -1 if it does not.
+func (f *Fetcher) get(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+	r := (&http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
+		"User-Agent":      {"Purser"},
+		"Accept":          {"image/png, image/jpeg, image/webp, image/gif"},
+		"Accept-Encoding": {"identity"},
+	}}).WithContext(ctx)
+	answer, err := f.client.Do(r)
+	if err != nil {
+		return nil, 0, unfetched(err)
+	}
+	if err := checkAnswer(answer); err != nil {
+		answer.Body.Close()
+		return nil, 0, err
+	}
+	return &limited{answer.Body, MaxBytes}, answer.ContentLength, nil
+}
+
+func checkAnswer(a *http.Response) error {
+	switch encoding := a.Header.Get("Content-Encoding"); {
+	case a.StatusCode != http.StatusOK:
+		return unfetched(fmt.Errorf("status %d", a.StatusCode))
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		return unfetched(errors.New("the body is encoded")) // never unpack: 5 MB may become 5 GB
+	case a.ContentLength > MaxBytes:
+		return errSize
+	}
+	return nil
+}
+
+// limited reads at most left bytes; one more is errSize.
+type limited struct {
+	io.ReadCloser
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if len(p) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.ReadCloser.Read(p)
+	if n > l.left {
+		return 0, errSize
+	}
+	l.left -= n
+	return n, err
+}
+
+// unfetched hides why a URL gave no image; the reason is for the log. What was
+// found wrong with the bytes of an image stays as it is.
+func unfetched(err error) error {
+	for _, known := range []error{errSize, errKind, errBroken, errLarge} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return &fetchError{err}
+}
+
+type fetchError struct{ cause error }
+
+func (e *fetchError) Error() string        { return errFetch.Error() }
+func (e *fetchError) Unwrap() error        { return e.cause }
+func (e *fetchError) Is(target error) bool { return target == errFetch }
