@@ -23,6 +23,10 @@ var builtin []byte
 // Builtin loads the book that comes with Purser.
 func Builtin() (*Catalog, error) { return Load(builtin) }
 
+// Load reads a book of prices and checks all of it. Its error names every wrong
+// member and its line.
+func Load(text []byte) (*Catalog, error) { return new(Catalog).With(text) }
+
 // bookFile is prices.yaml; its head explains the members.
 type bookFile struct {
 	Date   string      `yaml:"date"`
@@ -31,6 +35,7 @@ type bookFile struct {
 
 type modelFile struct {
 	ID               string     `yaml:"id"`
+	Off              bool       `yaml:"off"`
 	Provider         string     `yaml:"provider"`
 	Family           string     `yaml:"family"`
 	ContextTokens    int64      `yaml:"context_tokens"`
@@ -42,6 +47,8 @@ type modelFile struct {
 	Reasoning        *bool      `yaml:"reasoning"`
 	Efforts          []string   `yaml:"efforts"`
 	ToolsEffort      string     `yaml:"tools_effort"`
+	API              string     `yaml:"api"`
+	Thinking         string     `yaml:"thinking"`
 	DeprecatedAt     string     `yaml:"deprecated_at"`
 	RetiresAt        string     `yaml:"retires_at"`
 	Replacement      string     `yaml:"replacement"`
@@ -59,9 +66,10 @@ type rateFile struct {
 	Output     string `yaml:"output"`
 }
 
-// Load reads a book of prices and checks all of it. Its error names every wrong
-// member and its line.
-func Load(text []byte) (*Catalog, error) {
+// With returns this catalogue changed by a file of the same form: each of its
+// models replaces the one of that name, whole, or is added; one that is off is
+// taken away. The prices keep the version of the file that they stand in.
+func (c *Catalog) With(text []byte) (*Catalog, error) {
 	var f bookFile
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("prices: %w", err)
@@ -73,24 +81,59 @@ func Load(text []byte) (*Catalog, error) {
 	if len(f.Models) == 0 {
 		b.fault("$.models", "must not be empty")
 	}
-	c := &Catalog{version: b.version, byID: make(map[string]int, len(f.Models))}
+	rows := make(map[string]entry, len(f.Models))
 	for i, m := range f.Models {
 		at := fmt.Sprintf("$.models[%d]", i)
-		if _, twice := c.byID[m.ID]; twice {
+		if _, twice := rows[m.ID]; twice {
 			b.fault(at+".id", "%s stands in the book twice", m.ID)
 		}
-		c.byID[m.ID] = i
-		c.entries = append(c.entries, entry{b.model(at, m), b.periods(at+".prices", m)})
+		if rows[m.ID] = (entry{}); !m.Off {
+			rows[m.ID] = entry{b.model(at, m), b.periods(at+".prices", m)}
+		} else if _, ok := c.byID[m.ID]; !ok {
+			b.fault(at+".off", "%s is not in the built-in book", m.ID)
+		}
 	}
+	merged := c.merge(f.Models, rows)
 	for i, m := range f.Models {
-		if _, ok := c.byID[m.Replacement]; m.Replacement != "" && (!ok || m.Replacement == m.ID) {
+		if _, ok := merged.byID[m.Replacement]; !m.Off && m.Replacement != "" && (!ok || m.Replacement == m.ID) {
 			b.fault(fmt.Sprintf("$.models[%d].replacement", i), "%s is not another model of the book", m.Replacement)
 		}
 	}
 	if len(b.faults) > 0 {
 		return nil, errors.Join(b.faults...)
 	}
-	return c, nil
+	if merged.version = b.version; c.version != "" {
+		merged.version = c.version + "+" + b.version
+	}
+	return merged, nil
+}
+
+// merge puts the rows of a file, whose order is that of models, over c. What is
+// off has an empty row; it is also no longer anybody's replacement.
+func (c *Catalog) merge(models []modelFile, rows map[string]entry) *Catalog {
+	merged := &Catalog{byID: make(map[string]int, len(c.entries)+len(rows))}
+	add := func(e entry) {
+		if _, there := merged.byID[e.model.ID]; !there && e.model.ID != "" {
+			merged.byID[e.model.ID] = len(merged.entries)
+			merged.entries = append(merged.entries, e)
+		}
+	}
+	for _, e := range c.entries {
+		if row, ok := rows[e.model.ID]; ok {
+			e = row
+		}
+		add(e)
+	}
+	for _, m := range models {
+		add(rows[m.ID])
+	}
+	for i := range merged.entries {
+		m := &merged.entries[i].model
+		if row, ok := rows[m.Replacement]; ok && row.model.ID == "" {
+			m.Replacement = ""
+		}
+	}
+	return merged
 }
 
 func version(date string, text []byte) string {
@@ -145,6 +188,7 @@ var (
 	modelID   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,63}$`)
 	providers = []string{"openai", "anthropic", "google"}
 	efforts   = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+	thinkings = map[string][]string{"openai": {""}, "anthropic": {"always", "on", "off"}, "google": {"level", "budget"}}
 )
 
 // model checks the facts of one model.
@@ -155,7 +199,7 @@ func (b *book) model(at string, f modelFile) Model {
 		Vision: b.fact(at+".vision", f.Vision), Tools: b.fact(at+".tools", f.Tools),
 		ForcedToolChoice: b.fact(at+".forced_tool_choice", f.ForcedToolChoice),
 		Temperature:      f.Temperature == "free", Reasoning: b.fact(at+".reasoning", f.Reasoning),
-		Efforts: f.Efforts, ToolsEffort: f.ToolsEffort,
+		Efforts: f.Efforts, ToolsEffort: f.ToolsEffort, Responses: f.API == "responses", Thinking: f.Thinking,
 		DeprecatedAt: b.day(at+".deprecated_at", f.DeprecatedAt), RetiresAt: b.day(at+".retires_at", f.RetiresAt),
 		Replacement: f.Replacement,
 	}
@@ -172,6 +216,8 @@ func (b *book) model(at string, f modelFile) Model {
 		{m.Tools || !m.ForcedToolChoice, "forced_tool_choice", "must be false without tools"},
 		{f.Temperature == "free" || f.Temperature == "fixed", "temperature", "must be free or fixed"},
 		{f.ToolsEffort == "" || m.Tools && m.TakesEffort(f.ToolsEffort), "tools_effort", "must be one of efforts, on a model with tools"},
+		{f.API == "" || m.Responses && f.Provider == "openai" && m.Tools, "api", "must be responses, on a model of openai with tools"},
+		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning || f.Thinking == "" && !m.Reasoning, "thinking", "must say how this provider's model thinks: always, on or off at anthropic, level or budget at google"},
 		{m.Reasoning || len(f.Efforts) == 0, "efforts", "must be empty on a model that does not reason"},
 		{m.DeprecatedAt == nil || m.RetiresAt == nil || m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{f.Source != "", "source", "must say where the prices were read, and when"},

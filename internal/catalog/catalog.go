@@ -22,6 +22,8 @@ type Model struct {
 	Reasoning        bool
 	Efforts          []string   // the levels of reasoning_effort it takes; none: the member is refused
 	ToolsEffort      string     // the level that a request with tools must have; "" = any
+	Responses        bool       // OpenAI takes its tools only through the Responses API
+	Thinking         string     // Anthropic: always, on (may be switched off), off; Google: level, budget; else ""
 	DeprecatedAt     *time.Time // when its end was announced
 	RetiresAt        *time.Time // when it ends
 	Replacement      string     // the model to use instead
@@ -39,7 +41,7 @@ func (m Model) TakesEffort(level string) bool {
 
 // A Catalog is a checked book of prices. It never changes.
 type Catalog struct {
-	version string
+	version string // "" only of the empty one
 	entries []entry
 	byID    map[string]int
 }
@@ -60,8 +62,9 @@ func (p period) holds(now time.Time) bool {
 	return !now.Before(p.from) && (p.to.IsZero() || now.Before(p.to))
 }
 
-// Version names the book: its date and the start of its hash. It is recorded
-// with every price that was ever used.
+// Version names the book: its date and the start of its hash; a book that an
+// operator's file has changed has both names, joined by "+". Each price that was
+// ever used is recorded with the name of the one file that it stands in.
 func (c *Catalog) Version() string { return c.version }
 
 // Find returns a model and its rates at this time. A model that has no price

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"purser/internal/apitest"
 	"purser/internal/money"
 	"purser/internal/web"
 )
@@ -40,6 +41,10 @@ func TestPrices(t *testing.T) {
 	tests := []struct{ model, now, input, cached, write, output string }{
 		{"gpt-6-luna", "2026-11-21T12:00:00Z", "0.000100", "0.000010", "0.000125", "0.000500"},
 		{"gpt-6-sol", "2026-11-21T12:00:00Z", "0.002000", "0.000200", "0.002500", "0.010000"},
+		{"gpt-6.2-astra", "2026-11-21T12:00:00Z", "0.008000", "0.000800", "0.010000", "0.040000"},
+		{"gpt-5.5", "2026-11-21T12:00:00Z", "0.005000", "0.000500", "0.005000", "0.030000"},
+		{"gpt-5.4", "2026-11-21T12:00:00Z", "0.002500", "0.000250", "0.002500", "0.015000"},
+		{"claude-sonnet-4-6", "2026-11-21T12:00:00Z", "0.003000", "0.000300", "0.003750", "0.015000"},
 		{"gpt-4.1-mini", "2026-11-21T12:00:00Z", "0.000400", "0.000100", "0.000400", "0.001600"},
 		{"gpt-5.4-mini", "2026-11-21T12:00:00Z", "0.000750", "0.000075", "0.000750", "0.004500"},
 		{"claude-haiku-4-5", "2026-11-21T12:00:00Z", "0.001000", "0.000100", "0.001250", "0.005000"},
@@ -121,11 +126,11 @@ func TestFacts(t *testing.T) {
 	want := map[string]Model{
 		"gpt-6-luna": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, ForcedToolChoice: true, Reasoning: true,
 			Efforts: []string{"none", "low", "medium", "high", "xhigh", "max"}, ToolsEffort: "none"},
-		"gpt-6.2-sol": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Reasoning: true,
+		"gpt-6.2-sol": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, ForcedToolChoice: true, Responses: true, Reasoning: true,
 			Efforts: []string{"low", "medium", "high", "xhigh", "max"}},
-		"claude-haiku-4-5": {Provider: "anthropic", Family: "claude-4", ContextTokens: 200_000, MaxOutputTokens: 64_000, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true},
-		"claude-opus-5-5":  {Provider: "anthropic", Family: "claude-5", ContextTokens: 1_000_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, Reasoning: true},
-		"gemini-2.5-flash": {Provider: "google", Family: "gemini-2", ContextTokens: 1_048_576, MaxOutputTokens: 65_535, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true},
+		"claude-haiku-4-5": {Provider: "anthropic", Family: "claude-4", ContextTokens: 200_000, MaxOutputTokens: 64_000, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "off"},
+		"claude-opus-5-5":  {Provider: "anthropic", Family: "claude-5", ContextTokens: 1_000_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, Reasoning: true, Thinking: "always"},
+		"gemini-2.5-flash": {Provider: "google", Family: "gemini-2", ContextTokens: 1_048_576, MaxOutputTokens: 65_535, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "budget"},
 	}
 	for id, m := range want {
 		m.ID = id
@@ -230,6 +235,12 @@ func TestLoadRefuses(t *testing.T) {
 		{"reasoning: true", "reasoning: false", "line 13: models[0].efforts: must be empty"},
 		{"[none, low]", "[none, none]", "line 13: models[0].efforts[1]: none is no level, or stands there twice"},
 		{"tools_effort: none", "tools_effort: high", "line 14: models[0].tools_effort: must be one of"},
+		{"temperature: fixed", "temperature: fixed\n    api: chat", "line 12: models[0].api: must be responses"},
+		{"temperature: free", "temperature: free\n    api: responses", "models[1].api: must be responses"},
+		{"temperature: fixed", "temperature: fixed\n    thinking: always", "line 12: models[0].thinking: must say"},
+		{"temperature: free\n    reasoning: false", "temperature: free\n    reasoning: true", "models[1].thinking: must say"},
+		{"temperature: free", "temperature: free\n    thinking: level", "models[1].thinking: must say"},
+		{"id: one", "id: one\n    off: true", "models[0].off: one is not in the built-in book"},
 		{"deprecated_at: 2026-12-01", "deprecated_at: 2027-12-01", "line 15: models[0].deprecated_at: must be before"},
 		{"retires_at: 2027-01-01", "retires_at: 2027-02-30", `line 16: models[0].retires_at: "2027-02-30" is not a date`},
 		{"replacement: two", "replacement: three", "line 17: models[0].replacement: three is not another model"},
@@ -285,12 +296,15 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := at(t, "2026-11-21T23:59:59Z")
-	h := &Handler{Catalog: c, Now: func() time.Time { return now }}
+	source := new(Source)
+	source.current.Store(c)
+	h := &Handler{Catalog: source, Now: func() time.Time { return now }}
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	h.Mount(rt)
 	get := func() []map[string]any {
-		w := httptest.NewRecorder()
-		rt.ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/models", nil)
+		rt.ServeHTTP(w, r)
+		apitest.Check(t, r, w.Result(), w.Body.Bytes())
 		var list []map[string]any
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 			t.Fatalf("%d %v %s: %v", w.Code, w.Header(), w.Body, err)
@@ -317,6 +331,19 @@ func TestModels(t *testing.T) {
 	if list := get(); len(list) != 1 || list[0]["id"] != "one" {
 		t.Errorf("the next day: %v", list)
 	}
+	now = at(t, "2026-12-31T23:59:59Z") // the last day of one
+	if list := get(); len(list) != 2 {
+		t.Errorf("on the last day: %v", list)
+	}
+	now = now.Add(time.Second)
+	if list := get(); len(list) != 1 || list[0]["id"] != "two" {
+		t.Errorf("after the last day: %v", list)
+	}
+	source.current.Store(load(t)) // another book, the same day
+	if list := get(); len(list) != len(load(t).Offered(now)) {
+		t.Errorf("the new book lists %d", len(list))
+	}
+	source.current.Store(c)
 	now = at(t, "2026-12-05T00:00:00Z")
 	long := get()[0]["long_context"].([]any)[0].(map[string]any)
 	if long["above_input_tokens"] != 500.0 || long["input_cost_per_1k_usd"] != "0.002000" {

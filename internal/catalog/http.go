@@ -13,14 +13,15 @@ import (
 
 // A Handler answers GET /v1/models (spec §4.2).
 type Handler struct {
-	Catalog *Catalog
+	Catalog *Source
 	Now     func() time.Time
 
 	cached atomic.Pointer[rendered]
 }
 
-// rendered is the answer of one UTC day: the book knows only whole days.
+// rendered is the answer of one catalogue on one UTC day: it knows only whole days.
 type rendered struct {
+	of   *Catalog
 	day  string
 	body []byte
 }
@@ -43,14 +44,14 @@ func (h *Handler) models(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (h *Handler) render(now time.Time) ([]byte, error) {
-	day := now.Format(time.DateOnly)
-	if r := h.cached.Load(); r != nil && r.day == day {
+	c, day := h.Catalog.Current(), now.Format(time.DateOnly)
+	if r := h.cached.Load(); r != nil && r.of == c && r.day == day {
 		return r.body, nil
 	}
-	body, err := json.Marshal(h.Catalog.Offered(now))
+	body, err := json.Marshal(c.Offered(now))
 	if err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
-	h.cached.Store(&rendered{day, body})
+	h.cached.Store(&rendered{c, day, body})
 	return body, nil
 }

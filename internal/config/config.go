@@ -28,7 +28,7 @@ type Config struct {
 	FeeRate      money.PPM     // the service fee, a share of the provider's cost
 	EnvelopeKey  []byte        // 32 bytes; encrypts secrets at rest
 	Lease        time.Duration // how long holds outlive their node
-	Prices       string        // the operator's own price book; "" = the built-in one
+	Prices       string        // file of prices that go before the built-in ones; "" = none
 	LogLevel     string        // debug, info, warn, error
 	LogFormat    string        // auto, text, json; auto is text on a terminal
 	Providers    map[string]Provider
@@ -91,7 +91,7 @@ var keys = []Key{
 		}
 		return nil
 	}},
-	{"prices", "file with the operator's own price book", false, text(func(c *Config) *string { return &c.Prices })},
+	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false, text(func(c *Config) *string { return &c.Prices })},
 	{"log_level", "debug, info, warn or error", false, oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{"log_format", "auto, text or json; auto is text on a terminal", false, oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
 	providerURL("openai"), providerKey("openai"),

@@ -28,7 +28,7 @@ type Handler struct {
 	Node      *ledger.Node
 	Callers   *Callers
 	Apps      *apps.Store
-	Catalog   *catalog.Catalog
+	Catalog   *catalog.Source
 	Mock      provider.Provider            // for apps whose provider mode is mock
 	Providers map[string]provider.Provider // by name, for live ones
 	Fee       money.PPM
@@ -100,7 +100,7 @@ func (h *Handler) plan(r *http.Request, rt route, who *caller, raw []byte) (*pla
 	if err != nil {
 		return nil, err
 	}
-	return newPlan(p, rt, feature, &who.App, who.Features, h.Catalog, h.Fee, h.Now())
+	return newPlan(p, rt, feature, &who.App, who.Features, h.Catalog.Current(), h.Fee, h.Now())
 }
 
 func readFeature(r *http.Request, rt route) (string, error) {

@@ -122,6 +122,8 @@ func (q *plan) checkModel() error {
 		return invalid("tools: %s does not call tools", m.ID)
 	case (q.ToolChoice.Mode == "required" || q.ToolChoice.Mode == "function") && !m.ForcedToolChoice:
 		return invalid("tool_choice: %s cannot be forced to call a tool; use auto", m.ID)
+	case len(q.Tools) > 0 && m.Responses && len(q.Stop) > 0:
+		return invalid("stop: %s does not take it together with tools", m.ID) // the Responses API has no such member
 	case q.ReasoningEffort != "" && !m.TakesEffort(q.ReasoningEffort):
 		return invalid("reasoning_effort: %s does not take %q", m.ID, q.ReasoningEffort)
 	}

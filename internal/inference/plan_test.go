@@ -143,3 +143,92 @@ func TestHoldCap(t *testing.T) {
 		}
 	}
 }
+
+// TestModelFacts refuses what a model cannot do, by the facts of the built-in
+// book, before anything is held.
+func TestModelFacts(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tools = `"tools":[{"type":"function","function":{"name":"f"}}]`
+	for _, tt := range []struct{ model, request, refused string }{
+		{"gpt-6-luna", `"temperature":0.5`, "temperature: gpt-6-luna accepts only its default; leave it out"},
+		{"gpt-6-luna", `"temperature":1,"top_p":1`, ""},
+		{"gpt-6-luna", `"top_p":0.5`, "top_p: gpt-6-luna accepts only its default; leave it out"},
+		{"claude-opus-5-5", `"temperature":0`, "temperature: claude-opus-5-5 accepts only its default; leave it out"},
+		{"claude-haiku-4-5", `"temperature":0`, ""},
+		{"gemini-4-argon", `"temperature":0`, ""},
+		{"gpt-6-luna", `"max_tokens":128001`, "max_tokens: gpt-6-luna allows at most 128000"},
+		{"gemini-2.5-flash", `"max_tokens":65536`, "max_tokens: gemini-2.5-flash allows at most 65535"},
+		{"gpt-4.1-mini", `"max_completion_tokens":32768`, ""},
+		{"claude-sonnet-5-5", tools + `,"tool_choice":"required"`, "tool_choice: claude-sonnet-5-5 cannot be forced to call a tool; use auto"},
+		{"claude-fable-5-1", tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}`, "tool_choice: claude-fable-5-1 cannot be forced to call a tool; use auto"},
+		{"claude-sonnet-5-5", tools + `,"tool_choice":"auto"`, ""},
+		{"claude-haiku-5-5", tools + `,"tool_choice":"required"`, ""},
+		{"gpt-6-luna", `"reasoning_effort":"minimal"`, `reasoning_effort: gpt-6-luna does not take "minimal"`},
+		{"gpt-6-luna", tools + `,"reasoning_effort":"low"`, `reasoning_effort: gpt-6-luna takes tools only with "none"`},
+		{"gpt-6-luna", tools + `,"reasoning_effort":"none"`, ""},
+		{"gpt-4.1-mini", `"reasoning_effort":"low"`, `reasoning_effort: gpt-4.1-mini does not take "low"`},
+		{"gpt-6.2-sol", tools + `,"reasoning_effort":"low"`, ""},
+		{"gpt-6.2-sol", tools + `,"reasoning_effort":"none"`, `reasoning_effort: gpt-6.2-sol does not take "none"`},
+		{"gpt-6-astra", tools + `,"tool_choice":"required"`, ""},
+		{"gpt-6-astra", tools + `,"stop":["x"]`, "stop: gpt-6-astra does not take it together with tools"},
+		{"gpt-6-astra", `"stop":["x"]`, ""},
+		{"gpt-6-luna", tools + `,"stop":["x"]`, ""},
+		{"gpt-3.5-turbo", `"stop":["x"]`, `model: "gpt-3.5-turbo" is not offered; GET /v1/models lists what is`},
+	} {
+		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
+		if err != nil {
+			t.Fatalf("%s {%s}: %v", tt.model, tt.request, err)
+		}
+		_, err = newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, 0, factsDay)
+		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
+			t.Errorf("%s {%s}: %v, want %q", tt.model, tt.request, err, tt.refused)
+		}
+	}
+}
+
+// factsDay is a day of the built-in book.
+var factsDay = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// TestNotOffered refuses a model that has no price now, is retired, or was taken
+// away by the operator, like one that never was.
+func TestNotOffered(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.Load([]byte(strings.Replace(planBook, "    source: this test\n    prices:\n      - {", "    source: this test\n    retires_at: 2026-11-25\n    prices:\n      - {from: 2026-11-21, to: 2026-11-23, ", 1) +
+		"      - {from: 2026-11-24, input: \"1.00\", cached: \"1.00\", output: \"10.00\"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := book.With([]byte("date: 2026-11-21\nmodels:\n  - {id: m, off: true}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		day  string
+		book *catalog.Catalog
+		want bool
+	}{
+		{"2026-11-20", book, false}, // no price yet
+		{"2026-11-21", book, true},
+		{"2026-11-23", book, false}, // a gap between prices
+		{"2026-11-24", book, true},
+		{"2026-11-25", book, false}, // retired, though it has a price
+		{"2026-11-21", off, false},
+	} {
+		now, err := time.Parse(time.DateOnly, tt.day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, tt.book, 0, now)
+		if listed := len(tt.book.Offered(now)) == 1; (err == nil) != tt.want || listed != tt.want {
+			t.Errorf("%s: listed %v, called %v; want %v", tt.day, listed, err, tt.want)
+		}
+	}
+}

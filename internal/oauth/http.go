@@ -25,7 +25,7 @@ type Handler struct {
 	Sessions *accounts.Sessions
 	Apps     *apps.Store
 	Features *features.Store
-	Catalog  *catalog.Catalog
+	Catalog  *catalog.Source
 	FeeRate  money.PPM // the service fee, for the consent page
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string

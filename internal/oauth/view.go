@@ -155,12 +155,12 @@ func (h *Handler) providers(app apps.App) string {
 	if app.ProviderMode == "mock" {
 		return "None while in testing: answers are canned."
 	}
-	now, used := h.Store.Now(), map[string]bool{}
-	for _, m := range h.Catalog.Offered(now) {
+	book, now, used := h.Catalog.Current(), h.Store.Now(), map[string]bool{}
+	for _, m := range book.Offered(now) {
 		used[m.Provider] = used[m.Provider] || len(app.AllowedModels) == 0
 	}
 	for _, model := range app.AllowedModels {
-		if m, _, ok := h.Catalog.Find(model, now); ok {
+		if m, _, ok := book.Find(model, now); ok {
 			used[m.Provider] = true
 		}
 	}

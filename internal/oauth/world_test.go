@@ -82,7 +82,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	w := &world{t: t, d: d, clock: c, people: accounts.NewStore(d, c.now)}
 	w.store = &Store{DB: d, Ledger: ledger.New(d, c.now), Now: c.now}
 	clients := apps.NewStore(d, c.now, true)
-	book, err := catalog.Builtin()
+	book, err := catalog.Open("", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

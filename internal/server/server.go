@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,7 +50,7 @@ type Server struct {
 	apps      *apps.Store
 	features  *features.Store
 	tokens    *oauth.Store
-	catalog   *catalog.Catalog
+	catalog   *catalog.Source
 	inference *inference.Handler
 	router    *web.Router
 }
@@ -116,7 +118,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*S
 
 func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	now := s.db.Now
-	if s.catalog, err = book(s.config.Prices); err != nil {
+	if s.catalog, err = catalog.Open(s.config.Prices, s.log); err != nil {
 		return err
 	}
 	tokens.Load()
@@ -139,24 +141,8 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 
 // countInput counts a request's input the way its hold does.
 func (s *Server) countInput(r *provider.Request) int64 {
-	m, _, _ := s.catalog.Find(r.Model, s.db.Now()) // a model that just retired counts as the default family
+	m, _, _ := s.catalog.Current().Find(r.Model, s.db.Now()) // a model that just retired counts as the default family
 	return tokens.CountRequest(r, m.Family)
-}
-
-// book loads the operator's price book, or the built-in one.
-func book(path string) (*catalog.Catalog, error) {
-	if path == "" {
-		return catalog.Builtin()
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("prices: %w", err)
-	}
-	c, err := catalog.Load(text)
-	if err != nil {
-		return nil, fmt.Errorf("prices: %s: %w", path, err)
-	}
-	return c, nil
 }
 
 func providers(c config.Config) map[string]provider.Provider {
@@ -193,7 +179,7 @@ func (s *Server) mount(home ui.Home) {
 }
 
 func (s *Server) offered(model string) bool {
-	_, _, ok := s.catalog.Find(model, s.db.Now())
+	_, _, ok := s.catalog.Current().Find(model, s.db.Now())
 	return ok
 }
 
@@ -261,6 +247,7 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 // jobs are what a node does besides answering. Each ends with its context.
 func (s *Server) jobs() []func(context.Context) error {
 	return []func(context.Context) error{
+		s.watchPrices,
 		s.inference.Checkpoint,
 		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
 		s.every(min(5*time.Second, s.config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
@@ -274,6 +261,29 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.accounts.Purge(ctx)
 			return err
 		}),
+	}
+}
+
+// watchPrices reads the operator's prices again when their file changes, and at
+// once on SIGHUP.
+func (s *Server) watchPrices(ctx context.Context) error {
+	if s.config.Prices == "" {
+		return nil
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	defer signal.Stop(asked)
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.catalog.Poll()
+		case <-asked:
+			s.catalog.Reload()
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 
