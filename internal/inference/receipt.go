@@ -40,6 +40,7 @@ type receipt struct {
 	Billed       bool            `json:"billed"`
 	Charge       *charge         `json:"charge"`
 	Usage        json.RawMessage `json:"usage"`
+	PriceVersion *string         `json:"price_version"` // the book that the unit prices stand in
 	Lines        []line          `json:"lines"`
 	Error        *refusedAs      `json:"error"`
 	Explanation  string          `json:"explanation"`
@@ -146,7 +147,12 @@ func billed(e *ledger.Entry) (*receipt, error) {
 	if e.Feature != "" {
 		out.Feature = &e.Feature
 	}
-	if out.Lines, err = lines(e); err != nil {
+	rates, err := ratesOf(e)
+	if err != nil {
+		return nil, err
+	}
+	out.PriceVersion = &rates.Book
+	if out.Lines, err = lines(e, rates); err != nil {
 		return nil, err
 	}
 	how := "from the usage that the provider reported"
@@ -158,18 +164,22 @@ func billed(e *ledger.Entry) (*receipt, error) {
 	return out, nil
 }
 
-// lines splits the provider's cost by token class, at the prices of the hold.
-func lines(e *ledger.Entry) ([]line, error) {
+// ratesOf reads the prices of the hold.
+func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
 	var t struct {
 		Rates json.RawMessage `json:"rates"`
 	}
-	var u storedUsage
-	if err := errors.Join(json.Unmarshal([]byte(e.Terms), &t), json.Unmarshal([]byte(e.Usage), &u)); err != nil {
-		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
+	if err := json.Unmarshal([]byte(e.Terms), &t); err != nil {
+		return catalog.Rates{}, fmt.Errorf("receipt of %s: %w", e.ID, err)
 	}
-	rates, err := catalog.ParseSnapshot(string(t.Rates))
-	if err != nil {
-		return nil, err
+	return catalog.ParseSnapshot(string(t.Rates))
+}
+
+// lines splits the provider's cost by token class, at the prices of the hold.
+func lines(e *ledger.Entry, rates catalog.Rates) ([]line, error) {
+	var u storedUsage
+	if err := json.Unmarshal([]byte(e.Usage), &u); err != nil {
+		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
 	}
 	p := rates.At(u.Input + u.Cached + u.CacheWrite)
 	out := []line{}

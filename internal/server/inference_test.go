@@ -279,10 +279,11 @@ func TestHoldIsVisible(t *testing.T) {
 		var receipt struct {
 			Status, Explanation string
 			Billed              bool
+			PriceVersion        string `json:"price_version"`
 			Lines               []map[string]any
 		}
 		text := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), "")).body
-		if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Status != "settled" || !receipt.Billed || len(receipt.Lines) != 2 {
+		if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Status != "settled" || !receipt.Billed || len(receipt.Lines) != 2 || !strings.HasPrefix(receipt.PriceVersion, "2026-11-21-") {
 			t.Errorf("receipt %s, %v", text, err)
 		}
 		refused := whole(t, p.Call("POST", luna, `{}`))
