@@ -20,6 +20,8 @@ type terms struct {
 	Fee    int64 `json:"fee_ppm"`
 	Input  int64 `json:"input_tokens"`
 	Max    int64 `json:"max_tokens"`
+	// Counted is what an estimate may be charged for, where more was held.
+	Counted *int64 `json:"counted_tokens"`
 }
 
 // usage is how a row says what a call consumed.

@@ -14,6 +14,7 @@ import (
 	"purser/internal/apps"
 	"purser/internal/catalog"
 	"purser/internal/db"
+	"purser/internal/estimates"
 	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/money"
@@ -31,6 +32,7 @@ type Handler struct {
 	Catalog   *catalog.Source
 	Mock      provider.Provider            // for apps whose provider mode is mock
 	Providers map[string]provider.Provider // by name, for live ones
+	Estimates *estimates.Drift             // of live calls
 	Fee       money.PPM
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -100,7 +102,7 @@ func (h *Handler) plan(r *http.Request, rt route, who *caller, raw []byte) (*pla
 	if err != nil {
 		return nil, err
 	}
-	return newPlan(p, rt, feature, &who.App, who.Features, h.Catalog.Current(), h.Fee, h.Now())
+	return newPlan(p, rt, feature, &who.App, who.Features, h.Catalog.Current(), h.drift(who), h.Fee, h.Now())
 }
 
 func readFeature(r *http.Request, rt route) (string, error) {
@@ -213,6 +215,15 @@ func (h *Handler) provider(who *caller, q *plan) provider.Provider {
 		return p
 	}
 	return absent{q.model.Provider}
+}
+
+// drift returns what corrects the counts of a call and learns from it: nothing in
+// mock mode, where the provider counts as we do.
+func (h *Handler) drift(who *caller) *estimates.Drift {
+	if who.App.ProviderMode == "mock" {
+		return nil
+	}
+	return h.Estimates
 }
 
 // absent stands for a provider that is not configured.

@@ -8,6 +8,7 @@ import (
 	"purser/internal/apierr"
 	"purser/internal/apps"
 	"purser/internal/catalog"
+	"purser/internal/estimates"
 	"purser/internal/features"
 	"purser/internal/ledger"
 	"purser/internal/limits"
@@ -37,6 +38,7 @@ type plan struct {
 	margin  money.PPM
 	fee     money.PPM
 	input   int64 // counted input tokens
+	held    int64 // the same, corrected by what this model's counts have missed
 	holdMC  money.MC
 	terms   string
 	maxCost *money.MC
@@ -44,7 +46,7 @@ type plan struct {
 
 // newPlan decides model, output cap, price, hold and limits. It is pure; the
 // order of its checks is that of decisions, 'Order of checks'.
-func newPlan(p *parsed, rt route, header string, app *apps.App, registered map[string]features.Feature, book *catalog.Catalog, fee money.PPM, now time.Time) (*plan, error) {
+func newPlan(p *parsed, rt route, header string, app *apps.App, registered map[string]features.Feature, book *catalog.Catalog, drift *estimates.Drift, fee money.PPM, now time.Time) (*plan, error) {
 	q := &plan{parsed: p, route: rt, fee: fee, margin: app.DevMargin, feature: header}
 	if rt.slug != "" {
 		q.feature = rt.slug
@@ -58,7 +60,7 @@ func newPlan(p *parsed, rt route, header string, app *apps.App, registered map[s
 	if err := q.checkModel(); err != nil {
 		return nil, err
 	}
-	return q, q.price(app)
+	return q, q.price(app, drift)
 }
 
 // setFeature resolves the slug: an unregistered one still works, and counts as
@@ -138,8 +140,9 @@ func (q *plan) checkModel() error {
 
 // price counts the input, resolves the output cap and computes the hold (spec
 // §2, 3 and 5).
-func (q *plan) price(app *apps.App) error {
+func (q *plan) price(app *apps.App, drift *estimates.Drift) error {
 	q.input = tokens.CountRequest(&q.Request, q.model.Family)
+	q.held = drift.Correct(q.model.ID, q.input)
 	switch {
 	case q.MaxTokens > 0:
 	case q.guard != nil && q.guard.MaxTokens != nil:
@@ -150,22 +153,26 @@ func (q *plan) price(app *apps.App) error {
 		q.MaxTokens = q.model.MaxOutputTokens
 	}
 	var err error
-	if q.holdMC, err = pricing.Estimate(q.rates, q.input, q.MaxTokens, q.margin, q.fee); err != nil {
+	if q.holdMC, err = pricing.Estimate(q.rates, q.held, q.MaxTokens, q.margin, q.fee); err != nil {
 		return invalid("max_tokens: this call is too large to price")
 	}
-	q.terms = terms(q.rates, q.margin, q.fee, q.input, q.MaxTokens)
+	q.terms = terms(q.rates, q.margin, q.fee, q.held, q.MaxTokens, q.input)
 	return nil
 }
 
 // terms writes what the price of the call will be computed from, whatever
-// changes meanwhile (F-28).
-func terms(r catalog.Rates, margin, fee money.PPM, input, output int64) string {
+// changes meanwhile (F-28). An estimate is never of more input than was counted,
+// so the count is kept where more is held.
+func terms(r catalog.Rates, margin, fee money.PPM, input, output, counted int64) string {
 	b := make([]byte, 0, 320)
 	b = append(append(b, `{"rates":`...), r.Snapshot()...)
 	b = strconv.AppendInt(append(b, `,"margin_ppm":`...), int64(margin), 10)
 	b = strconv.AppendInt(append(b, `,"fee_ppm":`...), int64(fee), 10)
 	b = strconv.AppendInt(append(b, `,"input_tokens":`...), input, 10)
 	b = strconv.AppendInt(append(b, `,"max_tokens":`...), output, 10)
+	if counted < input {
+		b = strconv.AppendInt(append(b, `,"counted_tokens":`...), counted, 10)
+	}
 	return string(append(b, '}'))
 }
 

@@ -2,12 +2,16 @@ package inference
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"purser/internal/apps"
 	"purser/internal/catalog"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/estimates"
 	"purser/internal/features"
 	"purser/internal/money"
 )
@@ -119,7 +123,7 @@ func TestHoldCap(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		q, err := newPlan(p, rt, header, app, registered, book, money.One/20, time.Now())
+		q, err := newPlan(p, rt, header, app, registered, book, nil, money.One/20, time.Now())
 		if tt.refused != "" {
 			if err == nil || err.Error() != "invalid_request: "+tt.refused {
 				t.Errorf("%s: %v, want %s", name, err, tt.refused)
@@ -183,7 +187,7 @@ func TestModelFacts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s {%s}: %v", tt.model, tt.request, err)
 		}
-		_, err = newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, 0, factsDay)
+		_, err = newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
 		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
 			t.Errorf("%s {%s}: %v, want %q", tt.model, tt.request, err, tt.refused)
 		}
@@ -226,9 +230,50 @@ func TestNotOffered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, tt.book, 0, now)
+		_, err = newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, tt.book, nil, 0, now)
 		if listed := len(tt.book.Offered(now)) == 1; (err == nil) != tt.want || listed != tt.want {
 			t.Errorf("%s: listed %v, called %v; want %v", tt.day, listed, err, tt.want)
+		}
+	}
+}
+
+// TestCorrected holds for what earlier calls of the model have shown, and keeps
+// the count for an estimate, which never charges for more.
+func TestCorrected(t *testing.T) {
+	t.Parallel()
+	book, err := catalog.Load([]byte(planBook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		calls int
+		real  int64 // of 1,000 counted
+		held  int64 // of 8 counted
+		terms string
+	}{
+		{"too few to tell", 49, 1250, 8, `"input_tokens":8,"max_tokens":1000}`},
+		{"counted too low", 50, 1250, 10, `"input_tokens":10,"max_tokens":1000,"counted_tokens":8}`},
+		{"counted too high", 256, 800, 7, `"input_tokens":7,"max_tokens":1000}`},
+	} {
+		drift, err := estimates.Open(t.Context(), dbtest.Open(t, db.SQLite), time.Now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range tt.calls {
+			drift.Record("m", 1000, 2000, tt.real)
+		}
+		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, book, drift, 0, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := money.MC(((tt.held*100+ceiling*1000)*105 + 99) / 100)
+		if q.input != 8 || q.held != tt.held || q.holdMC != hold || !strings.HasSuffix(q.terms, tt.terms) {
+			t.Errorf("%s: %d counted, %d held for, hold %d, %s; want %d and %d", tt.name, q.input, q.held, q.holdMC, q.terms, tt.held, hold)
 		}
 	}
 }

@@ -114,6 +114,7 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 		FeePPM      money.PPM       `json:"fee_ppm"`
 		InputTokens int64           `json:"input_tokens"`
 		MaxTokens   int64           `json:"max_tokens"`
+		Counted     *int64          `json:"counted_tokens"` // where it is less than InputTokens
 	}
 	if err := json.Unmarshal([]byte(row.Terms), &t); err != nil {
 		return err
@@ -121,6 +122,9 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 	rates, err := catalog.ParseSnapshot(string(t.Rates))
 	if err != nil {
 		return err
+	}
+	if t.Counted != nil {
+		t.InputTokens = min(t.InputTokens, *t.Counted)
 	}
 	u := provider.Usage{Input: t.InputTokens, Output: min(int64(tokens.Count(text)), t.MaxTokens)}
 	amounts, err := pricing.Estimated(rates, u.Input, u.Output, t.MarginPPM, t.FeePPM, row.HoldMC)

@@ -11,6 +11,7 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/db"
+	"purser/internal/estimates"
 	"purser/internal/ledger"
 	"purser/internal/pricing"
 	"purser/internal/provider"
@@ -27,6 +28,7 @@ type attempt struct {
 	number  int64
 	running *running
 	api     provider.Provider
+	drift   *estimates.Drift
 }
 
 // maxCall bounds a call at the provider, so that no hold is open for ever.
@@ -59,7 +61,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		err = h.follow(w, r, q, c, held)
 		return err
 	}
-	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q)}
+	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who)}
 	c.mu.Lock()
 	c.attempt, c.requestID = held.Attempt, held.RequestID
 	c.mu.Unlock()
@@ -219,11 +221,12 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 	var err error
 	if usage != nil && pricing.Usable(*usage, a.MaxTokens, a.model.ContextTokens) {
 		amounts, err = pricing.Charge(a.rates, *usage, a.margin, a.fee)
+		a.drift.Record(a.model.ID, a.input, a.held, usage.Input+usage.Cached+usage.CacheWrite)
 	} else {
 		if usage != nil {
 			a.h.Log.ErrorContext(ctx, "absurd usage counts as missing", "request_id", a.call.RequestID, "model", a.model.ID, "usage", fmt.Sprintf("%+v", *usage))
 		}
-		usage = &provider.Usage{Input: a.input, Output: min(int64(tokens.Count(text())), a.MaxTokens)}
+		usage = &provider.Usage{Input: min(a.input, a.held), Output: min(int64(tokens.Count(text())), a.MaxTokens)}
 		c.Settlement = ledger.Estimated
 		amounts, err = pricing.Estimated(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
 	}

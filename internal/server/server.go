@@ -25,6 +25,7 @@ import (
 	"purser/internal/config"
 	"purser/internal/connections"
 	"purser/internal/db"
+	"purser/internal/estimates"
 	"purser/internal/features"
 	"purser/internal/id"
 	"purser/internal/inference"
@@ -51,6 +52,7 @@ type Server struct {
 	features  *features.Store
 	tokens    *oauth.Store
 	catalog   *catalog.Source
+	estimates *estimates.Drift
 	inference *inference.Handler
 	router    *web.Router
 }
@@ -130,8 +132,11 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.apps = apps.NewStore(s.db, now, dev)
 	s.features = features.NewStore(s.db, now, s.offered)
 	s.tokens = &oauth.Store{DB: s.db, Ledger: s.ledger, Now: now}
+	if s.estimates, err = estimates.Open(ctx, s.db, now, s.log); err != nil {
+		return err
+	}
 	s.inference = &inference.Handler{
-		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Fee: s.config.FeeRate, Now: now, Log: s.log,
+		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Fee: s.config.FeeRate, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
 		Providers: providers(s.config),
@@ -239,7 +244,7 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 	err = errors.Join(err, jobs.Wait())
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = errors.Join(err, s.node.Leave(leaving))
+	err = errors.Join(err, s.estimates.Save(leaving), s.node.Leave(leaving))
 	stopWriter()
 	return errors.Join(err, <-wrote, s.db.Close())
 }
@@ -255,6 +260,7 @@ func (s *Server) jobs() []func(context.Context) error {
 			return err
 		}),
 		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
+		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
 		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
