@@ -26,6 +26,19 @@ func Members(p []byte, f func(name, value []byte) bool) bool {
 	return i >= 0 && skipSpace(p, i) == len(p)
 }
 
+// Elements is Members for an array: it calls f with each element as it stands.
+func Elements(p []byte, f func(value []byte) bool) bool {
+	if !utf8.Valid(p) {
+		return false
+	}
+	i := skipSpace(p, 0)
+	if i == len(p) || p[i] != '[' {
+		return false
+	}
+	i = skipArray(p, i, 1, f)
+	return i >= 0 && skipSpace(p, i) == len(p)
+}
+
 // The functions below take the offset where something begins and return the
 // offset behind it, or -1 if it is not valid.
 
@@ -46,7 +59,7 @@ func skipValue(p []byte, i, depth int) int {
 	case '{':
 		return skipObject(p, i, depth+1, nil)
 	case '[':
-		return skipArray(p, i, depth+1)
+		return skipArray(p, i, depth+1, nil)
 	case 't':
 		return skipWord(p, i, "true")
 	case 'f':
@@ -94,12 +107,13 @@ func skipObject(p []byte, i, depth int, f func(name, value []byte) bool) int {
 	}
 }
 
-func skipArray(p []byte, i, depth int) int {
+func skipArray(p []byte, i, depth int, f func(value []byte) bool) int {
 	if i = skipSpace(p, i+1); i < len(p) && p[i] == ']' {
 		return i + 1
 	}
 	for {
-		if i = skipValue(p, i, depth); i < 0 {
+		value := i
+		if i = skipValue(p, i, depth); i < 0 || f != nil && !f(p[value:i]) {
 			return -1
 		}
 		if i = skipSpace(p, i); i >= len(p) {

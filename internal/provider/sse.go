@@ -3,15 +3,15 @@ package provider
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 )
 
-// maxEvent bounds one event of a provider's stream, in bytes.
+// maxEvent bounds one event of a provider's stream, in bytes, unless Bound says
+// otherwise.
 const maxEvent = 1 << 20
 
 // ErrEventTooLong is returned for an event above the bound.
-var ErrEventTooLong = fmt.Errorf("provider: an event has more than %d bytes", maxEvent)
+var ErrEventTooLong = errors.New("provider: an event of the stream is too long")
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
@@ -38,10 +38,15 @@ type SSE struct {
 	failed   bool   // the event is named error
 
 	copied []byte // frames of a run that could not stay where they lie
+	most   int    // bytes in one event
 }
 
 // NewSSE reads from r. buf is its first buffer; it grows up to 1 MiB.
-func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0]} }
+func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], most: maxEvent} }
+
+// Bound sets how many bytes an event may have, for a dialect that does not send
+// long things in pieces.
+func (s *SSE) Bound(bytes int) { s.most = bytes }
 
 // Buffer returns the buffer, to be used again when nothing refers to it.
 func (s *SSE) Buffer() []byte { return s.buf }
@@ -123,10 +128,10 @@ func (s *SSE) fill() error {
 		s.buf, s.begin = s.buf[:n], 0
 	}
 	if len(s.buf) == cap(s.buf) {
-		if len(s.buf) >= maxEvent {
+		if len(s.buf) >= s.most {
 			return ErrEventTooLong
 		}
-		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), maxEvent)), s.buf...)
+		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), s.most)), s.buf...)
 	}
 	for range 100 {
 		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
