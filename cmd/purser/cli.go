@@ -128,6 +128,7 @@ type devCmd struct {
 	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
 	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
+	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"WHO" help:"Who answers: mock, canned answers at once; emulator, the three providers' APIs served in this process; live, the real ones by PURSER_PROVIDERS_… (default: mock)."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
@@ -143,7 +144,14 @@ func (devCmd) Help() string {
 func (c *devCmd) Run(p *program) error {
 	ctx, stop := interruptible()
 	defer stop()
-	o := server.DevOptions{Data: c.Data, Listen: c.Listen, Database: c.Database, JSON: c.JSON, Lease: c.Lease, Out: p.out}
+	o := server.DevOptions{Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, JSON: c.JSON, Lease: c.Lease, Out: p.out}
+	if c.Providers == "live" {
+		loaded, err := config.Read("", nil, p.environ, nil)
+		if err != nil {
+			return exitError{err, exitUsage}
+		}
+		o.Live = loaded.Providers
+	}
 	return server.Dev(ctx, o, p.logger(c.LogLevel, c.LogFormat))
 }
 

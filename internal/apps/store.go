@@ -69,6 +69,17 @@ func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string
 	return nil
 }
 
+// SetProviderMode says who serves an app's calls: Mock or Live.
+func (s *Store) SetProviderMode(ctx context.Context, appID, mode string) error {
+	if mode != Mock && mode != Live {
+		return fmt.Errorf("apps: provider mode %q", mode)
+	}
+	if _, err := s.db.ExecContext(ctx, `UPDATE apps SET provider_mode = $1 WHERE id = $2`, mode, appID); err != nil {
+		return fmt.Errorf("apps: provider mode: %w", err)
+	}
+	return nil
+}
+
 // Get returns an app; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, appID string) (App, error) {
 	a, _, err := read(ctx, s.db, "id", appID)

@@ -16,6 +16,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/estimates"
 	"purser/internal/id"
+	"purser/internal/images"
 	"purser/internal/ledger"
 	"purser/internal/money"
 	"purser/internal/provider"
@@ -33,12 +34,18 @@ type Handler struct {
 	Mock      provider.Provider            // for apps whose provider mode is mock
 	Providers map[string]provider.Provider // by name, for live ones
 	Estimates *estimates.Drift             // of live calls
+	Dialects  map[string]Dialect           // by provider, mock or live
+	Images    *images.Fetcher
 	Fee       money.PPM
 	Now       func() time.Time
 	Log       *slog.Logger
 
 	calls registry
 }
+
+// A Dialect says whether a request can be said in a provider's own terms. Its
+// error is a *provider.Error that names the member.
+type Dialect func(*provider.Request) error
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {

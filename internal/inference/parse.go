@@ -1,7 +1,6 @@
 package inference
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"purser/internal/apierr"
+	"purser/internal/images"
 	"purser/internal/provider"
 	"purser/internal/web"
 )
@@ -22,7 +22,6 @@ const (
 	maxMessages = 4096
 	maxTools    = 128
 	maxImages   = 20
-	maxImage    = 5 << 20
 )
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
@@ -386,16 +385,9 @@ func readPart(q part, role, at string) (provider.Part, error) {
 
 // checkImage checks what can be seen without fetching anything.
 func checkImage(raw, at string) error {
-	if rest, ok := strings.CutPrefix(raw, "data:"); ok {
-		kind, data, ok := strings.Cut(rest, ";base64,")
-		if !ok || !slices.Contains([]string{"image/png", "image/jpeg", "image/webp", "image/gif"}, kind) {
-			return invalid("%s: a data: URL must be image/png, image/jpeg, image/webp or image/gif in base64", at)
-		}
-		if len(data) > base64.StdEncoding.EncodedLen(maxImage) {
-			return invalid("%s: an image has at most 5 MB", at)
-		}
-		if n, err := base64.StdEncoding.Decode(make([]byte, base64.StdEncoding.DecodedLen(len(data))), []byte(data)); err != nil || n == 0 {
-			return invalid("%s: not valid base64", at)
+	if strings.HasPrefix(raw, "data:") {
+		if _, err := images.Parse(raw); err != nil {
+			return invalid("%s: %v", at, err)
 		}
 		return nil
 	}

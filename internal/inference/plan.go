@@ -14,6 +14,7 @@ import (
 	"purser/internal/limits"
 	"purser/internal/money"
 	"purser/internal/pricing"
+	"purser/internal/provider"
 	"purser/internal/tokens"
 )
 
@@ -105,6 +106,7 @@ func (q *plan) setModel(app *apps.App, book *catalog.Catalog, now time.Time) err
 		return apierr.ModelNotAllowed.Errorf("model %q is not among the app's allowed models", want)
 	}
 	q.Request.Model = want
+	q.Request.Facts = provider.Facts{Responses: q.model.Responses, Thinking: q.model.Thinking, Vision: q.model.Vision, Temperature: q.model.Temperature}
 	return nil
 }
 

@@ -47,6 +47,9 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	}
 	err := error(apierr.Internal.Errorf("internal error")) // what joiners are told if this request panics
 	defer func() { h.calls.leave(c, err) }()
+	if err = h.prepare(r.Context(), who, q, k); err != nil {
+		return err
+	}
 	held, err := h.hold(r.Context(), ledger.Hold{
 		Call: q.call(who, key, claim, print), NodeID: h.Node.ID, Claim: claim, Limits: q.windows(who), MaxCostMC: q.maxCost,
 	})
@@ -87,6 +90,35 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		err = a.complete(ctx, w)
 	}
 	returned = true
+	return err
+}
+
+// prepare does what only a new call needs: it looks at the images, which tells
+// what they cost, and asks the provider's dialect whether it can say the
+// request. Both may refuse it, so they come before any hold (decisions, Order of
+// checks). A key that is known is about to be replayed or refused instead.
+func (h *Handler) prepare(ctx context.Context, who *caller, q *plan, k ledger.Key) error {
+	if q.Images > 0 {
+		known, err := ledger.Knows(ctx, h.DB, k)
+		if known || err != nil {
+			return err
+		}
+		if err := h.Images.Load(ctx, &q.Request, q.model.Provider); err != nil {
+			return err
+		}
+		if err := q.price(&who.App, h.Estimates); err != nil {
+			return err
+		}
+	}
+	check := h.Dialects[q.model.Provider]
+	if check == nil {
+		return nil
+	}
+	err := check(&q.Request)
+	var p *provider.Error
+	if errors.As(err, &p) {
+		return apierr.InvalidRequest.Errorf("%s", p.Message).Because(err)
+	}
 	return err
 }
 

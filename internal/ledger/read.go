@@ -182,6 +182,15 @@ func FindKey(ctx context.Context, q db.Queryer, connectionID, accountID, fingerp
 	return key, err
 }
 
+// Knows says whether a key is billed or runs. A hold of this moment may still
+// come or go: only the Hold command decides.
+func Knows(ctx context.Context, q db.Queryer, k Key) (bool, error) {
+	var n int
+	err := q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state = 'open')
+		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key, k.hash()).Scan(&n)
+	return n > 0, err
+}
+
 // Chunks returns the checkpointed part of a running attempt's stream, from the
 // n-th checkpoint on, and the number of the next one.
 func Chunks(ctx context.Context, q db.Queryer, requestID string, attempt, n int64) (body []byte, next int64, err error) {

@@ -33,9 +33,12 @@ type DevOptions struct {
 	Data     string // folder of the database and its keys
 	Listen   string
 	Database string // "" = SQLite in Data
-	JSON     bool   // print one line of JSON instead of the welcome
-	Lease    time.Duration
-	Out      io.Writer
+	// Who serves the sample app's calls: mock, or live ones: emulator, or those of Live.
+	Providers string
+	Live      map[string]config.Provider
+	JSON      bool // print one line of JSON instead of the welcome
+	Lease     time.Duration
+	Out       io.Writer
 }
 
 // Seeded is what `purser dev` tells: everything that a first call needs. Its
@@ -90,6 +93,9 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 		return errors.Join(err, l.Close())
 	}
 	seeded, err := s.seed(ctx)
+	if err == nil {
+		err = s.apps.SetProviderMode(ctx, seeded.App.ID, mode(o.Providers))
+	}
 	if err != nil {
 		return errors.Join(err, l.Close(), s.db.Close())
 	}
@@ -116,11 +122,20 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	}
 	c := config.Config{
 		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease,
+		Providers: o.Live,
 	}
 	if c.Database == "" {
 		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")
 	}
 	return c, nil
+}
+
+// mode is the sample app's provider mode.
+func mode(providers string) string {
+	if providers == "mock" {
+		return apps.Mock
+	}
+	return apps.Live
 }
 
 // devKey reads the data folder's envelope key, and makes one the first time.

@@ -28,12 +28,14 @@ import (
 	"purser/internal/estimates"
 	"purser/internal/features"
 	"purser/internal/id"
+	"purser/internal/images"
 	"purser/internal/inference"
 	"purser/internal/ledger"
 	"purser/internal/oauth"
 	"purser/internal/provider"
+	"purser/internal/provider/anthropic"
+	"purser/internal/provider/google"
 	"purser/internal/provider/mock"
-	"purser/internal/provider/openai"
 	"purser/internal/tokens"
 	"purser/internal/ui"
 	"purser/internal/web"
@@ -139,7 +141,9 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Fee: s.config.FeeRate, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
-		Providers: providers(s.config),
+		Providers: s.providers(),
+		Dialects:  map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
+		Images:    images.New(images.Config{Allow: allowed(dev)}),
 	}
 	return nil
 }
@@ -148,17 +152,6 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 func (s *Server) countInput(r *provider.Request) int64 {
 	m, _, _ := s.catalog.Current().Find(r.Model, s.db.Now()) // a model that just retired counts as the default family
 	return tokens.CountRequest(r, m.Family)
-}
-
-func providers(c config.Config) map[string]provider.Provider {
-	list := map[string]provider.Provider{}
-	if p := c.Providers["openai"]; p.Key != "" {
-		if p.BaseURL == "" {
-			p.BaseURL = "https://api.openai.com/v1"
-		}
-		list["openai"] = openai.New(p.BaseURL, p.Key)
-	}
-	return list
 }
 
 // mount is the whole program in one list.

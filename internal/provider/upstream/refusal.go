@@ -19,22 +19,30 @@ import (
 // text goes to the log alone.
 func (c *Client) refusal(x *Exchange) error {
 	text, err := io.ReadAll(io.LimitReader(x, maxRefusal)) // an unfinished text says enough
+	e := c.Refused(x.StatusCode, x.Header, text)
+	e.Cause = errors.Join(e.Cause, err)
+	return e
+}
+
+// Refused reads a refusal that is at hand: the body of a status, or an error
+// object in place of an answer, which means what its status would mean.
+func (c *Client) Refused(status int, h http.Header, text []byte) *provider.Error {
 	e := (*provider.Error)(nil)
 	if c.Refuse != nil {
-		e = c.Refuse(x.StatusCode, x.Header, text)
+		e = c.Refuse(status, h, text)
 	}
 	if e == nil {
-		e = ByStatus(x.StatusCode)
+		e = ByStatus(status)
 	}
 	if e.Kind == provider.Rejected {
 		e.Message = "the provider refused the request: " + reason(c.hide(e.Message))
 	}
-	e.Status = x.StatusCode
-	e.Cause = errors.Join(fmt.Errorf("status %d: %.500q", x.StatusCode, c.hide(string(text))), err)
+	e.Status = status
+	e.Cause = fmt.Errorf("status %d: %.500q", status, c.hide(string(text)))
 	if e.RetryAfter == 0 {
-		e.RetryAfter = RetryAfter(x.Header, time.Now())
+		e.RetryAfter = RetryAfter(h, time.Now())
 	}
-	switch x.Header.Get("X-Should-Retry") { // the provider knows best
+	switch h.Get("X-Should-Retry") { // the provider knows best
 	case "true":
 		e.Retry = true
 	case "false":
