@@ -43,10 +43,11 @@ type program struct {
 }
 
 type cli struct {
-	Dev     devCmd     `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
-	Serve   serveCmd   `cmd:"" help:"Run a node of the service."`
-	Ledger  ledgerCmd  `cmd:"" help:"Look after the ledger."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
+	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
+	Emulator emulatorCmd `cmd:"" help:"Run a server that stands in for the AI providers."`
+	Ledger   ledgerCmd   `cmd:"" help:"Look after the ledger."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 // run carries out a command line and returns the exit code.

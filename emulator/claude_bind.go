@@ -1,0 +1,116 @@
+package emulator
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// A thinking block is bound to what stood before it: its signature holds hashes
+// of the system prompt, the tools and the earlier messages, and of the block
+// itself (wire B.8).
+
+// sign makes the signature of a block that follows the first n turns.
+func (c *messages) sign(n int, thought string) string {
+	text := "emulated|" + c.model.ID + "|" + c.prefix(n) + "|" + hash([]byte(thought))
+	return base64.StdEncoding.EncodeToString([]byte(text))
+}
+
+// prefix is the hash of all that stands before turn n.
+func (c *messages) prefix(n int) string {
+	turns := slices.Clone(c.turns[:n])
+	return hash(canonical(encode(map[string]any{"system": c.instructions, "tools": c.toolsBound(), "turns": turns})))
+}
+
+// toolsBound are the tools without what does not bind.
+func (c *messages) toolsBound() []claudeTool {
+	tools := slices.Clone(c.request.Tools)
+	for i := range tools {
+		tools[i].CacheControl = nil
+	}
+	return tools
+}
+
+// canonical writes JSON in one way.
+func canonical(v raw) []byte {
+	if err := v.Canonicalize(); err != nil {
+		panic(err) // we have just encoded it
+	}
+	return v
+}
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
+
+// bind checks the thinking blocks that came back. Those of another model are
+// dropped in silence, those that are bound to something else are refused, or
+// dropped if the client asked for that.
+func (c *messages) bind() *refusal {
+	drop := c.request.Thinking != nil && c.request.Thinking.BlockBinding != nil &&
+		c.request.Thinking.BlockBinding.PrefixMismatchBehavior == "drop_block"
+	for i := range c.turns {
+		var kept []claudeBlock
+		for _, b := range c.turns[i].Blocks {
+			verdict, ok := "", true
+			if b.Type == "thinking" {
+				verdict, ok = c.verify(i, b.Signature, b.Thinking)
+			} else if b.Type == "redacted_thinking" {
+				verdict, ok = c.verify(i, b.Data, "")
+			}
+			switch {
+			case ok && verdict == "":
+				kept = append(kept, b)
+			case ok: // not for this model
+				c.drop(b.at, "model_binding_mismatch")
+			case verdict == "prefix" && drop:
+				c.drop(b.at, "prefix_binding_mismatch")
+			case verdict == "prefix":
+				return badClaude("%s: Invalid `signature` in `thinking` block: it is bound to a different conversation", b.at)
+			default:
+				return badClaude("%s: Invalid `signature` in `thinking` block", b.at)
+			}
+		}
+		c.turns[i].Blocks = kept
+	}
+	return c.firstThought()
+}
+
+func (c *messages) drop(at, reason string) {
+	c.dropped = append(c.dropped, map[string]string{"type": "thinking_dropped", "path": at, "reason": reason})
+}
+
+// verify says what is wrong with a signature of a block in turn i: "other" is
+// another model's, which is no mistake.
+func (c *messages) verify(i int, signature, thought string) (verdict string, ok bool) {
+	text, err := base64.StdEncoding.DecodeString(signature)
+	fields := strings.Split(string(text), "|")
+	switch {
+	case err != nil || len(fields) != 4 || fields[0] != "emulated":
+		return "signature", false
+	case fields[1] != c.model.ID:
+		return "other", true
+	case fields[3] != hash([]byte(thought)):
+		return "signature", false
+	case fields[2] != c.prefix(i):
+		return "prefix", false
+	}
+	return "", true
+}
+
+// firstThought checks the older rule: with a budget, a turn with calls begins
+// with its thoughts.
+func (c *messages) firstThought() *refusal {
+	if c.request.Thinking == nil || c.request.Thinking.Type != "enabled" {
+		return nil
+	}
+	for i, turn := range c.turns {
+		if len(ids(turn.Blocks)) > 0 && !strings.HasSuffix(turn.Blocks[0].Type, "thinking") {
+			return badClaude("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.", i, turn.Blocks[0].Type)
+		}
+	}
+	return nil
+}
