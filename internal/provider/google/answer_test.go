@@ -210,7 +210,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]*provider.Usage{
 		`{"promptTokenCount":10,"cachedContentTokenCount":4,"toolUsePromptTokenCount":5,"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":20,"new":[]}`: {Input: 11, Cached: 4, Output: 5, Reasoning: 2},
-		`{"promptTokenCount":10}`: {Input: 10},
+		`{"promptTokenCount":10}`:                                  {Input: 10},
 		`{"promptTokenCount":10,"candidatesTokenCount":null}`:      {Input: 10},
 		`{"promptTokenCount":9007199254740992}`:                    {Input: 1 << 53},
 		`{"promptTokenCount":9007199254740993}`:                    nil,
