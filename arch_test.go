@@ -37,7 +37,7 @@ var order = []string{
 	// services
 	"inference", "audit",
 	// whole
-	"api", "config", "server", "cmd/purser",
+	"api", "config", "emulator", "server", "cmd/purser",
 }
 
 // helpers are for tests and benchmarks: no package of the list may import them.

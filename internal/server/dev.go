@@ -85,6 +85,9 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	c, err := devConfig(o, l.Addr())
+	if err == nil && o.Providers == "emulator" {
+		c.Providers, err = emulate(log)
+	}
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

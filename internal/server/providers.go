@@ -1,8 +1,15 @@
 package server
 
 import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
 	"net/netip"
+	"time"
 
+	"purser/emulator"
+	"purser/internal/config"
 	"purser/internal/inference"
 	"purser/internal/provider"
 	"purser/internal/provider/anthropic"
@@ -45,6 +52,23 @@ func dial(name, address, key string) provider.Provider {
 // alarm tells the operator what only the operator can mend.
 func (s *Server) alarm(provider, alarm string, cause error) {
 	s.log.Error("alarm: a provider refuses us", "provider", provider, "alarm", alarm, "error", cause)
+}
+
+// emulate serves the three providers' APIs on a free port of this machine until
+// the process ends, for calls need it to their end, and returns how to reach them.
+func emulate(log *slog.Logger) (map[string]config.Provider, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("emulator: %w", err)
+	}
+	srv := &http.Server{Handler: emulator.New(emulator.Options{}), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		log.Error("the emulator stopped", "error", srv.Serve(l))
+	}()
+	at := "http://" + l.Addr().String()
+	return map[string]config.Provider{
+		"openai": {BaseURL: at + "/v1", Key: "emulated-key"}, "anthropic": {BaseURL: at, Key: "emulated-key"}, "google": {BaseURL: at, Key: "emulated-key"},
+	}, nil
 }
 
 // dialect makes a check of a translation.
