@@ -56,7 +56,7 @@ func (d *decoder) event(e provider.Event) (bool, error) {
 	switch {
 	case !pick(e.Payload, member{"type", &kind}, member{"index", &index}, member{"delta", &delta},
 		member{"content_block", &content}, member{"message", &message}, member{"usage", &reported}):
-		return false, garbage(e.Payload)
+		return false, garbage(e.Payload, d.begun)
 	case e.Failed || string(kind) == `"error"`:
 		return false, interrupted(e.Payload, d.begun)
 	}
@@ -79,14 +79,14 @@ func (d *decoder) event(e provider.Event) (bool, error) {
 		}
 	case `"message_stop"`:
 		if !d.started {
-			return false, garbage(e.Payload)
+			return false, garbage(e.Payload, d.begun)
 		}
 		d.end(nil, nil)
 		return false, errDone
 	}
 	switch {
 	case !ok:
-		return false, garbage(e.Payload)
+		return false, garbage(e.Payload, d.begun)
 	case len(d.thinking)+len(d.open.thought)+len(d.open.signature) > maxAnswer:
 		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the thinking has more than %d bytes", maxAnswer))
 	}
@@ -232,7 +232,7 @@ func (d *decoder) stop(delta []byte) error {
 	if !pick(delta, member{"stop_reason", &reason}, member{"stop_details", &details}) ||
 		details != nil && !pick(details, member{"explanation", &explanation}) ||
 		reason != nil && !isString(reason) || explanation != nil && !isString(explanation) {
-		return garbage(delta)
+		return garbage(delta, d.begun)
 	}
 	if string(reason) == `"pause_turn"` { // comes with tools that we never offer
 		return upstream.Failed(http.StatusOK, errors.New("the model paused its turn"))

@@ -83,6 +83,9 @@ func cut(err error, begun bool) error {
 	return e
 }
 
-func garbage(payload []byte) error {
-	return upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
+// garbage is what is no event of a message, or one that was cut off.
+func garbage(payload []byte, begun bool) error {
+	e := upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
+	e.Retry = !begun
+	return e
 }

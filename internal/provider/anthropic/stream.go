@@ -88,13 +88,14 @@ func (s *stream) read() {
 	}
 }
 
-// ending is what the end of the events means: io.EOF if the answer is whole,
-// for which only the last event may be missing (F-21).
+// ending is what the end of the events means: io.EOF if the answer is whole. For
+// that only the last event may be missing, and whatever came in its place does
+// not matter (F-21).
 func (d *decoder) ending(err error) error {
-	var p *provider.Error
-	if errors.Is(err, errDone) || d.whole() && !errors.As(err, &p) {
+	if errors.Is(err, errDone) || d.whole() {
 		return io.EOF
 	}
+	var p *provider.Error
 	if !errors.As(err, &p) && errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
