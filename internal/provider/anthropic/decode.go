@@ -125,7 +125,7 @@ func (d *decoder) openBlock(index, content []byte) bool {
 		d.open.kind = "text"
 		return d.piece(text, d.text)
 	case `"tool_use"`:
-		if !isString(id) || !isString(name) {
+		if !isString(id) || !isString(name) || len(id) == 2 || len(name) == 2 {
 			return false
 		}
 		d.open.kind = "tool_use"
