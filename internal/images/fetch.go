@@ -46,6 +46,7 @@ type Config struct {
 type Fetcher struct {
 	allow    []netip.Prefix
 	guardian *ssrf.Guardian
+	dialer   *net.Dialer
 	client   *http.Client
 	timeout  time.Duration // for one image
 }
@@ -54,11 +55,11 @@ type Fetcher struct {
 // proxy: a proxy would be what the address check sees.
 func New(c Config) *Fetcher {
 	f := &Fetcher{allow: c.Allow, guardian: ssrf.New(ssrf.WithDeniedV4Prefixes(wireServer)), timeout: oneTimeout}
-	dialer := &net.Dialer{Resolver: c.Resolver, Control: f.control}
+	f.dialer = &net.Dialer{Resolver: c.Resolver, Control: f.control}
 	f.client = &http.Client{
 		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
+			DialContext:            f.dialer.DialContext,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeader,
