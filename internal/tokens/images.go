@@ -95,11 +95,11 @@ func gpt4oMiniTokens(w, h int64, detail string) int64 {
 	if detail == "low" {
 		return base
 	}
-	w, h = fit(w, h, 2048)
-	if short := min(w, h); short > 768 {
-		w, h = ceil(w*768, short), ceil(h*768, short)
+	fitW, fitH := fit(w, h, 2048)
+	if min(fitW, fitH) > 768 { // from the image itself: rounding twice could lose a tile
+		fitW, fitH = ceil(w*768, min(w, h)), ceil(h*768, min(w, h))
 	}
-	return base + perTile*grid(w, h, 512)
+	return base + perTile*grid(fitW, fitH, 512)
 }
 
 // claude4Tokens is for Claude 4.6 and earlier, and Haiku 4.5.
