@@ -19,19 +19,20 @@ import (
 
 // Config is a checked configuration.
 type Config struct {
-	Database     string        // sqlite:PATH or postgres://…
-	Listen       string        // where the API is served
-	AuthListen   string        // where the browser's authorization is served; "" = Listen
-	BaseURL      string        // how apps reach the API
-	AuthURL      string        // how browsers reach authorization
-	DashboardURL string        // how users reach their dashboard
-	FeeRate      money.PPM     // the service fee, a share of the provider's cost
-	EnvelopeKey  []byte        // 32 bytes; encrypts secrets at rest
-	Lease        time.Duration // how long holds outlive their node
-	Prices       string        // file of prices that go before the built-in ones; "" = none
-	LogLevel     string        // debug, info, warn, error
-	LogFormat    string        // auto, text, json; auto is text on a terminal
-	Providers    map[string]Provider
+	Database      string        // sqlite:PATH or postgres://…
+	Listen        string        // where the API is served
+	AuthListen    string        // where the browser's authorization is served; "" = Listen
+	MetricsListen string        // where the metrics are served, for the operator; "" = nowhere
+	BaseURL       string        // how apps reach the API
+	AuthURL       string        // how browsers reach authorization
+	DashboardURL  string        // how users reach their dashboard
+	FeeRate       money.PPM     // the service fee, a share of the provider's cost
+	EnvelopeKey   []byte        // 32 bytes; encrypts secrets at rest
+	Lease         time.Duration // how long holds outlive their node
+	Prices        string        // file of prices that go before the built-in ones; "" = none
+	LogLevel      string        // debug, info, warn, error
+	LogFormat     string        // auto, text, json; auto is text on a terminal
+	Providers     map[string]Provider
 }
 
 // String names the configuration and keeps its secrets out of whatever prints it.
@@ -70,6 +71,7 @@ var keys = []Key{
 	}},
 	{"listen", "address of the API, such as 127.0.0.1:8080", false, address(func(c *Config) *string { return &c.Listen })},
 	{"auth_listen", "address of the authorization pages, if not the API's", false, address(func(c *Config) *string { return &c.AuthListen })},
+	{"metrics_listen", "address of the metrics, which only the operator should reach; none if it is not set", false, address(func(c *Config) *string { return &c.MetricsListen })},
 	{"base_url", "URL by which apps reach the API", false, location(func(c *Config) *string { return &c.BaseURL })},
 	{"auth_url", "URL by which browsers reach authorization", false, location(func(c *Config) *string { return &c.AuthURL })},
 	{"dashboard_url", "URL by which users reach their dashboard", false, location(func(c *Config) *string { return &c.DashboardURL })},

@@ -32,12 +32,12 @@ providers:
     key: 0123456789012345678901234567890
 `
 	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
-	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80"})
+	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{
-		Database: "sqlite:x.db", Listen: ":80",
+		Database: "sqlite:x.db", Listen: ":80", MetricsListen: "127.0.0.1:9090",
 		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
 		FeeRate: money.One / 10, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
 		Providers: map[string]Provider{
@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
+	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" || c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
 		t.Errorf("%#v", c)
 	}
 }

@@ -151,3 +151,12 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// BenchmarkCorrectAndRecord is what a call pays for being compared.
+func BenchmarkCorrectAndRecord(b *testing.B) {
+	d := &Drift{now: time.Now, models: map[string]*model{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		d.Record("gpt-6-luna", 1000, d.Correct("gpt-6-luna", 1000), 1010)
+	}
+}

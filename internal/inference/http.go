@@ -18,6 +18,7 @@ import (
 	"purser/internal/id"
 	"purser/internal/images"
 	"purser/internal/ledger"
+	"purser/internal/metrics"
 	"purser/internal/money"
 	"purser/internal/provider"
 	"purser/internal/web"
@@ -36,6 +37,7 @@ type Handler struct {
 	Estimates *estimates.Drift             // of live calls
 	Dialects  map[string]Dialect           // by provider, mock or live
 	Images    *images.Fetcher
+	Metrics   *metrics.Metrics
 	Fee       money.PPM
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -196,6 +198,7 @@ func (h *Handler) refuse(r *http.Request, who *caller, q *plan, err error) error
 	if err == nil || !errors.As(err, &e) || e.Code.Status >= 500 && e.Code != apierr.ProviderError {
 		return err
 	}
+	h.Metrics.Refused(e.Code.Name)
 	row := ledger.Refusal{
 		RequestID: web.RequestID(r.Context()), ConnectionID: who.ConnectionID, AppID: who.App.ID, Status: e.Code.Status, Code: e.Code.Name,
 		Message: e.Message, Details: detailsJSON(e), Feature: strings.ToValidUTF8(cutText(r.Header.Get(web.FeatureHeader), 40), ""),

@@ -13,6 +13,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/estimates"
 	"purser/internal/ledger"
+	"purser/internal/metrics"
 	"purser/internal/pricing"
 	"purser/internal/provider"
 	"purser/internal/tokens"
@@ -29,6 +30,7 @@ type attempt struct {
 	running *running
 	api     provider.Provider
 	drift   *estimates.Drift
+	began   time.Time
 }
 
 // maxCall bounds a call at the provider, so that no hold is open for ever.
@@ -64,7 +66,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		err = h.follow(w, r, q, c, held)
 		return err
 	}
-	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who)}
+	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who), began: time.Now()}
 	c.mu.Lock()
 	c.attempt, c.requestID = held.Attempt, held.RequestID
 	c.mu.Unlock()
@@ -201,6 +203,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, usage *provider.Usage, u
 		if usage == nil && provider.Text(frames) == "" {
 			return a.cutBeforeOutput(ctx, out, ended)
 		}
+		a.h.Metrics.Cut(a.api.Name())
 	}
 	body := append(frames[:len(frames):len(frames)], usageFrame...)
 	if tooLong {
@@ -267,7 +270,11 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 	}
 	c.Charge = ledger.Amounts(amounts)
 	c.Usage = ledger.Usage{JSON: usageJSON(*usage), InputTokens: usage.Input + usage.Cached + usage.CacheWrite, OutputTokens: usage.Output}
-	return a.h.settle(ctx, c)
+	entry, outcome, err := a.h.settle(ctx, c)
+	if err == nil && outcome == ledger.Applied {
+		a.h.Metrics.Call(a.api.Name(), a.model.ID, string(c.Settlement), time.Since(a.began))
+	}
+	return entry, outcome, err
 }
 
 // settle commits a settlement, repeating it while the database is away. Done
@@ -287,6 +294,7 @@ func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, le
 		return e, r.Outcome, err
 	}
 	if r.Shortfall > 0 {
+		h.Metrics.Alarm("a call cost more than its hold and the rest of the cap", c.Model)
 		h.Log.ErrorContext(ctx, "real cost above hold and remaining; the fee takes the shortfall", "request_id", c.RequestID, "model", c.Model, "shortfall_mc", r.Shortfall)
 	}
 	return r.Entry, r.Outcome, nil
@@ -326,6 +334,7 @@ func (a *attempt) fail(ctx context.Context, cause error) error {
 		a.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "request_id", a.call.RequestID, "error", err)
 	}
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.call.RequestID), slog.String("model", a.model.ID), slog.Any("error", cause))
+	a.count(cause)
 	var p *provider.Error
 	if errors.As(cause, &p) && p.Kind == provider.Rejected {
 		return apierr.InvalidRequest.On(a.call.ConnectionID, "%s", p.Message).Because(cause)
@@ -335,4 +344,22 @@ func (a *attempt) fail(ctx context.Context, cause error) error {
 		e.RetryAfter = p.RetryAfter
 	}
 	return e
+}
+
+// count tells the metrics why a call was not billed.
+func (a *attempt) count(cause error) {
+	outcome, m := metrics.Failed, a.h.Metrics
+	var p *provider.Error
+	switch {
+	case errors.As(cause, &p):
+		m.ProviderError(a.api.Name(), p.Status)
+		if p.Kind == provider.Rejected {
+			outcome = metrics.Rejected
+		}
+	case errors.Is(cause, context.Canceled):
+		outcome = metrics.Abandoned
+	default:
+		m.ProviderError(a.api.Name(), 0)
+	}
+	m.Call(a.api.Name(), a.model.ID, outcome, time.Since(a.began))
 }

@@ -51,6 +51,7 @@ func dial(name, address, key string) provider.Provider {
 
 // alarm tells the operator what only the operator can mend.
 func (s *Server) alarm(provider, alarm string, cause error) {
+	s.metrics.Alarm(alarm, provider)
 	s.log.Error("alarm: a provider refuses us", "provider", provider, "alarm", alarm, "error", cause)
 }
 

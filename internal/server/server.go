@@ -31,6 +31,7 @@ import (
 	"purser/internal/images"
 	"purser/internal/inference"
 	"purser/internal/ledger"
+	"purser/internal/metrics"
 	"purser/internal/oauth"
 	"purser/internal/provider"
 	"purser/internal/provider/anthropic"
@@ -55,6 +56,8 @@ type Server struct {
 	tokens    *oauth.Store
 	catalog   *catalog.Source
 	estimates *estimates.Drift
+	metrics   *metrics.Metrics
+	monitored net.Listener // of the metrics; nil = they are not served
 	inference *inference.Handler
 	router    *web.Router
 }
@@ -68,6 +71,11 @@ func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
 	s, err := build(ctx, c, log, false)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
+	}
+	if c.MetricsListen != "" {
+		if s.monitored, err = net.Listen("tcp", c.MetricsListen); err != nil {
+			return errors.Join(fmt.Errorf("listen: %w", err), s.db.Close(), closeAll(listeners))
+		}
 	}
 	s.mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL})
 	log.Info("listening", "base_url", c.BaseURL, "auth_url", c.AuthURL, "dashboard_url", c.DashboardURL)
@@ -137,8 +145,9 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	if s.estimates, err = estimates.Open(ctx, s.db, now, s.log); err != nil {
 		return err
 	}
+	s.metrics = metrics.New(s.catalog, s.estimates)
 	s.inference = &inference.Handler{
-		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Fee: s.config.FeeRate, Now: now, Log: s.log,
+		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
 		Providers: s.providers(),
@@ -214,6 +223,9 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 	jobs, working := errgroup.WithContext(working)
 	for _, j := range s.jobs() {
 		jobs.Go(func() error { return j(working) })
+	}
+	if s.monitored != nil {
+		jobs.Go(func() error { return s.serveMetrics(working, s.monitored) })
 	}
 
 	serving, serveCtx := errgroup.WithContext(ctx)
