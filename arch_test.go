@@ -27,7 +27,7 @@ var order = []string{
 	// foreign images
 	"images",
 	// means
-	"db", "web",
+	"db", "seal", "web",
 	// prices
 	"catalog", "pricing", "estimates",
 	// money
