@@ -27,12 +27,12 @@ import (
 
 // eachNode runs f against the real binary on each engine, and audits its
 // database afterwards.
-func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process)) {
+func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process), flags ...string) {
 	t.Helper()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			p := servertest.Start(t, dbtest.URL(t, e))
+			p := servertest.Start(t, dbtest.URL(t, e), flags...)
 			f(t, p)
 			p.Verify()
 		})

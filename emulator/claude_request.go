@@ -1,6 +1,8 @@
 package emulator
 
 import (
+	"github.com/go-json-experiment/json"
+
 	"fmt"
 	"net/http"
 	"regexp"
@@ -241,7 +243,7 @@ func (q *claudeRequest) tools(p *prompt) *refusal {
 		case t.InputSchema.Kind() != '{':
 			return badClaude("%s.input_schema: Field required", at)
 		default:
-			if _, _, err := strict(t.InputSchema, &schema); err != nil || schema.Type != "object" {
+			if err := json.Unmarshal(t.InputSchema, &schema); err != nil || schema.Type != "object" {
 				return badClaude("%s.input_schema.type: Input should be 'object'", at)
 			}
 		}

@@ -143,15 +143,14 @@ func (devCmd) Help() string {
 
 // Run runs the development node until it is interrupted.
 func (c *devCmd) Run(p *program) error {
+	given, err := config.Read("", nil, p.environ, nil)
+	if err != nil {
+		return exitError{err, exitUsage}
+	}
 	ctx, stop := interruptible()
 	defer stop()
-	o := server.DevOptions{Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, JSON: c.JSON, Lease: c.Lease, Out: p.out}
-	if c.Providers == "live" {
-		loaded, err := config.Read("", nil, p.environ, nil)
-		if err != nil {
-			return exitError{err, exitUsage}
-		}
-		o.Live = loaded.Providers
+	o := server.DevOptions{
+		Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, Configured: given.Providers, JSON: c.JSON, Lease: c.Lease, Out: p.out,
 	}
 	return server.Dev(ctx, o, p.logger(c.LogLevel, c.LogFormat))
 }

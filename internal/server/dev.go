@@ -33,12 +33,12 @@ type DevOptions struct {
 	Data     string // folder of the database and its keys
 	Listen   string
 	Database string // "" = SQLite in Data
-	// Who serves the sample app's calls: mock, or live ones: emulator, or those of Live.
-	Providers string
-	Live      map[string]config.Provider
-	JSON      bool // print one line of JSON instead of the welcome
-	Lease     time.Duration
-	Out       io.Writer
+	// Who serves the sample app's calls: mock, or live ones: emulator, or live for those of Configured.
+	Providers  string
+	Configured map[string]config.Provider
+	JSON       bool // print one line of JSON instead of the welcome
+	Lease      time.Duration
+	Out        io.Writer
 }
 
 // Seeded is what `purser dev` tells: everything that a first call needs. Its
@@ -125,7 +125,7 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	}
 	c := config.Config{
 		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease,
-		Providers: o.Live,
+		Providers: o.Configured,
 	}
 	if c.Database == "" {
 		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")

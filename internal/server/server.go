@@ -37,6 +37,8 @@ import (
 	"purser/internal/provider/anthropic"
 	"purser/internal/provider/google"
 	"purser/internal/provider/mock"
+	"purser/internal/providerkeys"
+	"purser/internal/seal"
 	"purser/internal/tokens"
 	"purser/internal/ui"
 	"purser/internal/web"
@@ -53,6 +55,7 @@ type Server struct {
 	accounts  *accounts.Store
 	apps      *apps.Store
 	features  *features.Store
+	keys      *providerkeys.Store
 	tokens    *oauth.Store
 	catalog   *catalog.Source
 	estimates *estimates.Drift
@@ -141,6 +144,11 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.accounts = accounts.NewStore(s.db, now)
 	s.apps = apps.NewStore(s.db, now, dev)
 	s.features = features.NewStore(s.db, now, s.offered)
+	box, err := seal.New(s.config.EnvelopeKey)
+	if err != nil {
+		return err
+	}
+	s.keys = providerkeys.NewStore(s.db, box, now, baseURLs(s.config))
 	s.tokens = &oauth.Store{DB: s.db, Ledger: s.ledger, Now: now}
 	if s.estimates, err = estimates.Open(ctx, s.db, now, s.log); err != nil {
 		return err
@@ -163,6 +171,15 @@ func (s *Server) countInput(r *provider.Request) int64 {
 	return tokens.CountRequest(r, m.Family)
 }
 
+// baseURLs is where providers are reached that are not at their public address.
+func baseURLs(c config.Config) map[string]string {
+	list := map[string]string{}
+	for name, p := range c.Providers {
+		list[name] = p.BaseURL
+	}
+	return list
+}
+
 // mount is the whole program in one list.
 func (s *Server) mount(home ui.Home) {
 	c := s.config
@@ -180,6 +197,7 @@ func (s *Server) mount(home ui.Home) {
 	s.inference.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
 	s.router.Handle("GET /readyz", s.ready)
