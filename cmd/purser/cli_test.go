@@ -63,6 +63,9 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("purser %s mixes its outputs: %q, %q", c.args, out, err)
 		}
 	}
+	if code, _, err := command([]string{"PURSER_PROVIDERS_OPENAI_BASE_URL=ftp://x"}, "dev"); code != exitUsage || !strings.Contains(err, "PURSER_PROVIDERS_OPENAI_BASE_URL: must be an http") {
+		t.Errorf("purser dev with a wrong variable: exit %d\n%s", code, err)
+	}
 }
 
 // The audit ends with 0 on a clean database and with 1 on any finding, reached

@@ -27,7 +27,7 @@ type Config struct {
 	AuthURL       string        // how browsers reach authorization
 	DashboardURL  string        // how users reach their dashboard
 	FeeRate       money.PPM     // the service fee, a share of the provider's cost
-	EnvelopeKey   []byte        // 32 bytes; encrypts secrets at rest
+	EnvelopeKey   []byte        // 32 bytes; encrypts secrets at rest (package seal); the same on every node
 	Lease         time.Duration // how long holds outlive their node
 	Prices        string        // file of prices that go before the built-in ones; "" = none
 	LogLevel      string        // debug, info, warn, error
@@ -81,7 +81,7 @@ var keys = []Key{
 		}
 		return err
 	}},
-	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest", true, func(c *Config, v string) (err error) {
+	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true, func(c *Config, v string) (err error) {
 		if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
 			return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
 		}

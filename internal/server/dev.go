@@ -24,6 +24,7 @@ import (
 	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/money"
+	"purser/internal/seal"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -142,17 +143,38 @@ func mode(providers string) string {
 }
 
 // devKey reads the data folder's envelope key, and makes one the first time.
+// Processes that start at once get the same one, and a crash leaves no half.
 func devKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		key = make([]byte, 32)
-		rand.Read(key)
-		err = os.WriteFile(path, key, 0o600)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := makeKey(path); err != nil {
+			return nil, fmt.Errorf("envelope key: %w", err)
+		}
 	}
-	if err == nil && len(key) != 32 {
-		err = fmt.Errorf("%s: must have 32 bytes", path)
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) != seal.KeySize {
+		err = fmt.Errorf("%s: must have %d bytes", path, seal.KeySize)
 	}
 	return key, err
+}
+
+// makeKey writes a new key beside path, for nobody else to read, and gives it
+// that name unless somebody was faster.
+func makeKey(path string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "envelope-*.new") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	key := make([]byte, seal.KeySize)
+	rand.Read(key)
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // What the seeded people start with.
