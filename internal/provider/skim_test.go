@@ -25,6 +25,32 @@ func TestMembersGivesValuesAsTheyStand(t *testing.T) {
 	}
 }
 
+func TestElementsGivesValuesAsTheyStand(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		` [1, {"a":[2]} ,"x]"] `: {"1", `{"a":[2]}`, `"x]"`}, `[]`: nil, ` [ [ ] ] `: {"[ ]"},
+	} {
+		var got []string
+		if !Elements([]byte(text), func(value []byte) bool {
+			got = append(got, string(value))
+			return true
+		}) {
+			t.Errorf("%s is no array", text)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", text, d)
+		}
+	}
+	for _, text := range []string{``, `{}`, `[1`, `[1,]`, `[1] x`, "[\"\xff\"]", `null`} {
+		if Elements([]byte(text), func([]byte) bool { return true }) {
+			t.Errorf("%s is an array", text)
+		}
+	}
+	if Elements([]byte(`[1,2]`), func(v []byte) bool { return string(v) != "1" }) {
+		t.Error("no is no")
+	}
+}
+
 // FuzzMembers: what the walk accepts is what the standard library calls a valid
 // object, and its members decode to the same values.
 func FuzzMembers(f *testing.F) {

@@ -39,6 +39,7 @@ type SSE struct {
 
 	copied []byte // frames of a run that could not stay where they lie
 	most   int    // bytes in one event
+	bare   bool   // nobody wants frames
 }
 
 // NewSSE reads from r. buf is its first buffer; it grows up to 1 MiB.
@@ -47,6 +48,10 @@ func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], most
 // Bound sets how many bytes an event may have, for a dialect that does not send
 // long things in pieces.
 func (s *SSE) Bound(bytes int) { s.most = bytes }
+
+// Bare makes the events come without frames, for a dialect that is translated:
+// an event that does not have the plain spelling is then not written anew.
+func (s *SSE) Bare() { s.bare = true }
 
 // Buffer returns the buffer, to be used again when nothing refers to it.
 func (s *SSE) Buffer() []byte { return s.buf }
@@ -255,9 +260,11 @@ func (s *SSE) finish(next int, lf bool) (Event, bool) {
 	if len(e.Payload) == 0 {
 		return e, false
 	}
-	if plain {
+	switch {
+	case s.bare:
+	case plain:
 		e.Frame = s.buf[begin:next]
-	} else {
+	default:
 		e.Frame = AppendFrame(nil, e.Payload)
 	}
 	return e, true

@@ -27,8 +27,8 @@ type response struct {
 
 // read takes in a response; false if it is none.
 func (r *response) read(p []byte) bool {
-	return members(p, func(name string, value []byte) bool {
-		switch name {
+	return members(p, func(name, value []byte) bool {
+		switch string(name) {
 		case "error":
 			r.failure = value
 		case "responseId":
@@ -38,8 +38,8 @@ func (r *response) read(p []byte) bool {
 		case "usageMetadata":
 			r.usage = value
 		case "promptFeedback":
-			return members(value, func(name string, value []byte) bool {
-				if name == "blockReason" {
+			return members(value, func(name, value []byte) bool {
+				if string(name) == "blockReason" {
 					r.blocked = value
 				}
 				return true
@@ -57,13 +57,13 @@ func (r *response) read(p []byte) bool {
 }
 
 func (r *response) readCandidate(p []byte) bool {
-	return members(p, func(name string, value []byte) bool {
-		switch name {
+	return members(p, func(name, value []byte) bool {
+		switch string(name) {
 		case "finishReason":
 			r.finish = value
 		case "content":
-			return members(value, func(name string, value []byte) bool {
-				if name == "parts" {
+			return members(value, func(name, value []byte) bool {
+				if string(name) == "parts" {
 					r.parts = value
 				}
 				return true
@@ -74,9 +74,9 @@ func (r *response) readCandidate(p []byte) bool {
 }
 
 // members is provider.Members without those that are null.
-func members(p []byte, f func(name string, value []byte) bool) bool {
+func members(p []byte, f func(name, value []byte) bool) bool {
 	return provider.Members(p, func(name, value []byte) bool {
-		return string(value) == "null" || f(string(name), value)
+		return string(value) == "null" || f(name, value)
 	})
 }
 
@@ -102,11 +102,11 @@ type part struct {
 }
 
 // readParts calls f with each part of a list; false if it is none.
-func readParts(list []byte, f func(*part)) bool {
+func readParts(list []byte, f func(part)) bool {
 	return list == nil || provider.Elements(list, func(value []byte) bool {
 		var p part
-		ok := members(value, func(name string, value []byte) bool {
-			switch name {
+		ok := members(value, func(name, value []byte) bool {
+			switch string(name) {
 			case "text":
 				p.text = value
 			case "thought":
@@ -120,15 +120,15 @@ func readParts(list []byte, f func(*part)) bool {
 			return true
 		}) && isText(p.text) && isText(p.signature)
 		if ok {
-			f(&p)
+			f(p)
 		}
 		return ok
 	})
 }
 
 func (p *part) readCall(value []byte) bool {
-	return members(value, func(name string, value []byte) bool {
-		switch name {
+	return members(value, func(name, value []byte) bool {
+		switch string(name) {
 		case "name":
 			plain, err := jsontext.AppendUnquote(nil, value)
 			p.name = ourName(string(plain))
@@ -145,7 +145,7 @@ func (p *part) readCall(value []byte) bool {
 
 // appendCall writes a call's members in OpenAI's shape, without the braces.
 // newID makes the id of a call that Gemini did not name.
-func appendCall(b []byte, p *part, newID func() string) []byte {
+func appendCall(b []byte, p part, newID func() string) []byte {
 	b = append(b, `"id":`...)
 	if len(p.id) > 2 {
 		b = append(b, p.id...)
@@ -238,7 +238,7 @@ func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provi
 	var end outcome
 	var text, signature []byte // signature of the text
 	calls := []byte{'['}
-	if !readParts(in.parts, func(p *part) {
+	if !readParts(in.parts, func(p part) {
 		switch {
 		case p.call:
 			end.calls++

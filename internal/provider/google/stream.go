@@ -32,6 +32,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s.out = s.buf.out
 	s.events = provider.NewSSE(x, s.buf.in)
 	s.events.Bound(maxEvent)
+	s.events.Bare()
 	s.take, s.sayPart = s.takeEvent, s.say
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
@@ -68,7 +69,7 @@ type stream struct {
 	buf     *buffer // nil once it was given back
 
 	take    func(provider.Event) (bool, error) // takeEvent
-	sayPart func(*part)                        // say
+	sayPart func(part)                         // say
 
 	head  []byte // every chunk up to its choices, from the first event on
 	out   []byte // the chunks of this turn
@@ -194,7 +195,7 @@ func (s *stream) failed(e *provider.Error) error {
 }
 
 // say writes the chunk of one part.
-func (s *stream) say(p *part) {
+func (s *stream) say(p part) {
 	switch {
 	case p.call:
 		s.begin("null")

@@ -402,3 +402,23 @@ func TestStreamsSideBySide(t *testing.T) {
 		}
 	}
 }
+
+// TestChunksTakeNoMemory: a long stream takes no more than a short one.
+func TestChunksTakeNoMemory(t *testing.T) {
+	memory := func(chunks int) float64 {
+		text := strings.Repeat(says("canned answer, "), chunks) + event(stopped)
+		c := served(func(context.Context) io.Reader { return strings.NewReader(text) })
+		return testing.AllocsPerRun(10, func() {
+			s, err := c.Stream(context.Background(), request(true))
+			for err == nil {
+				_, err = s.Next()
+			}
+			if !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		})
+	}
+	if short, long := memory(10), memory(1010); long-short > 10 {
+		t.Errorf("%v allocations for 10 chunks, %v for 1,010", short, long)
+	}
+}

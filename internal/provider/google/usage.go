@@ -23,9 +23,9 @@ func (c *counts) add(metadata []byte) {
 	if metadata == nil {
 		return
 	}
-	ok := members(metadata, func(name string, value []byte) bool {
+	ok := members(metadata, func(name, value []byte) bool {
 		to := (*int64)(nil)
-		switch name {
+		switch string(name) {
 		case "promptTokenCount":
 			to = &c.prompt
 		case "cachedContentTokenCount":
