@@ -29,7 +29,7 @@ var order = []string{
 	// means
 	"db", "seal", "web",
 	// prices
-	"catalog", "pricing", "estimates",
+	"catalog", "pricing", "estimates", "metrics",
 	// money
 	"ledger",
 	// pages and nouns

@@ -28,6 +28,7 @@ var models = map[string]string{"openai": "gpt-6-luna", "anthropic": "claude-haik
 // A said is an answer, whole or streamed, as the official SDK understood it.
 type said struct {
 	finish, text, refusal string
+	raw                   string // the usage as it came
 	calls                 []openai.ChatCompletionMessageToolCallUnion
 	message               openai.ChatCompletionMessage
 	usage                 openai.CompletionUsage
@@ -179,9 +180,9 @@ func cells(pictureURL, pictureData string) []cell {
 		{name: "a page instead", ask: says("!emu html\nHello."), wants: failed(http.StatusBadGateway), free: true},
 		{name: "a redirect", ask: says("!emu redirect\nHello."), wants: failed(http.StatusBadGateway), free: true},
 		{name: "error as the first event", ask: says("!emu error=0\nHello."), wants: failed(http.StatusBadGateway), free: true},
-		{name: "error during", ask: says("!emu error=8 words=40\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
-		{name: "cut", ask: says("!emu cut=2500 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
-		{name: "ended without a word", ask: says("!emu end=8 words=40\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
+		{name: "error during", ask: says("!emu error=5 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
+		{name: "cut", ask: says("!emu cut=1500 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
+		{name: "ended without a word", ask: says("!emu end=5 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
 	}
 }
 

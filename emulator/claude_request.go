@@ -1,13 +1,13 @@
 package emulator
 
 import (
-	"github.com/go-json-experiment/json"
-
 	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 )
 
 type claudeRequest struct {
