@@ -9,8 +9,9 @@ import (
 type messages struct {
 	emulator *Emulator
 	request  claudeRequest
-	counting bool // it is one to count_tokens
-	beta     bool // it may control what thinking is bound to
+	id       string // of the request
+	counting bool   // it is one to count_tokens
+	beta     bool   // it may control what thinking is bound to
 
 	model        Model
 	instructions []claudeBlock
@@ -40,13 +41,14 @@ func (*messages) authorize(r *http.Request) *refusal {
 	}
 }
 
-func (*messages) headers(h http.Header, stream bool) {
+func (c *messages) headers(h http.Header, stream bool) {
 	h.Set("Content-Type", "application/json")
 	if stream {
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 	}
-	h.Set("Request-Id", "req_011C"+random(20))
+	c.id = "req_011C" + random(20)
+	h.Set("Request-Id", c.id)
 	h.Set("Anthropic-Organization-Id", "emulated-org")
 	h.Set("Anthropic-Ratelimit-Requests-Limit", "4000")
 	h.Set("Anthropic-Ratelimit-Requests-Remaining", "3999")
@@ -85,9 +87,9 @@ func (f *refusal) claude() claudeError {
 	return e
 }
 
-func (*messages) refuse(f *refusal, _ *script) []byte {
+func (c *messages) refuse(f *refusal, _ *script) []byte {
 	e := f.claude()
-	e.RequestID = "req_011C" + random(20)
+	e.RequestID = c.id
 	return encode(e)
 }
 

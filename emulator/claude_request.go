@@ -231,7 +231,6 @@ func (q *claudeRequest) tools(p *prompt) *refusal {
 	for i, t := range q.Tools {
 		var schema struct {
 			Type string `json:"type"`
-			More raw    `json:",unknown"`
 		}
 		switch at := fmt.Sprintf("tools.%d.custom", i); {
 		case t.Type != "" && t.Type != "custom":
