@@ -287,7 +287,8 @@ func (m *chatMessage) contents(at string, p *prompt) (string, *refusal) {
 		return "", nil
 	case '"':
 		var text string
-		return text, openAIBodyAt(m.Content, &text, at)
+		f := openAIBodyAt(m.Content, &text, at)
+		return text, f
 	}
 	var parts []chatPart
 	if f := openAIBodyAt(m.Content, &parts, at+".content"); f != nil {

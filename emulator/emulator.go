@@ -43,6 +43,8 @@ func New(o Options) *Emulator {
 	e.mux.HandleFunc("POST /v1/messages", e.serve(func() dialect { return &messages{emulator: e} }))
 	e.mux.HandleFunc("POST /v1/messages/count_tokens", e.countClaude)
 	e.mux.HandleFunc("POST /v1beta/models/{call}", e.serveGoogle)
+	e.mux.HandleFunc("POST /v1/responses", e.serve(func() dialect { return &responses{emulator: e} }))
+	e.mux.HandleFunc("GET /v1/responses/{id}", e.getStored)
 	e.mux.HandleFunc("GET /v1/chat/completions/{id}", e.getStored)
 	e.mux.HandleFunc("DELETE /v1/chat/completions/{id}", e.deleteStored)
 	e.mux.HandleFunc("GET /v1/chat/completions", e.listStored)
@@ -138,8 +140,10 @@ func (e *Emulator) receive(w http.ResponseWriter, r *http.Request, d dialect) (b
 func (e *Emulator) refuse(w http.ResponseWriter, rec *record, d dialect, f *refusal, s *script) {
 	d.headers(w.Header(), false)
 	w.WriteHeader(f.status)
-	_, err := w.Write(d.refuse(f, s))
-	e.ended(rec, f.status, err)
+	e.ended(rec, f.status, nil) // before the client can ask about it
+	if _, err := w.Write(d.refuse(f, s)); err != nil {
+		e.ended(rec, f.status, err)
+	}
 }
 
 // try counts the requests of a text.

@@ -46,9 +46,10 @@ func post(t *testing.T, s *httptest.Server, path, body string) (*http.Response, 
 }
 
 const (
-	chatPath   = "/v1/chat/completions"
-	claudePath = "/v1/messages"
-	googlePath = "/v1beta/models/gemini-3.8-flash:generateContent"
+	chatPath      = "/v1/chat/completions"
+	claudePath    = "/v1/messages"
+	responsesPath = "/v1/responses"
+	googlePath    = "/v1beta/models/gemini-3.8-flash:generateContent"
 )
 
 // quoted is a text as JSON.
@@ -102,6 +103,10 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 		"chat: call without result":    {chatPath, chatOf("gpt-6-sol", "", user+","+call+","+user), `did not have response messages: a`},
 		"chat: long id":                {chatPath, chatOf("gpt-6-sol", "", user+","+strings.Replace(call, `"a"`, quoted(strings.Repeat("a", 41)), 1)), `string_above_max_length`},
 		"chat: image that is none":     {chatPath, chatOf("gpt-6-sol", "", `{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`), `invalid_image_format`},
+		"responses: unknown parameter": {responsesPath, `{"model":"gpt-6.2-sol","input":"x","messages":[]}`, `Unknown parameter: 'messages'`},
+		"responses: strict by default": {responsesPath, `{"model":"gpt-6.2-sol","input":"x","tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}`, `additionalProperties`},
+		"responses: no output":         {responsesPath, `{"model":"gpt-6.2-sol","input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}]}`, `No tool output found for function call a`},
+		"responses: no call":           {responsesPath, `{"model":"gpt-6.2-sol","input":[{"role":"user","content":"x"},{"type":"function_call_output","call_id":"a","output":"x"}]}`, `No tool call found`},
 		"claude: unknown member":       {claudePath, claudeOf("claude-haiku-4-5", `"foo":1,`, user), `foo: Extra inputs are not permitted`},
 		"claude: unknown member below": {claudePath, claudeOf("claude-haiku-4-5", "", `{"role":"user","content":"x","name":"n"}`), `messages.0.name: Extra inputs`},
 		"claude: no max_tokens":        {claudePath, `{"model":"claude-haiku-4-5","messages":[` + user + `]}`, `max_tokens: Field required`},

@@ -75,14 +75,16 @@ var (
 // play sends an answer, with what goes wrong within it.
 func (e *Emulator) play(w http.ResponseWriter, r *http.Request, rec *record, d dialect, p *prompt, a *answer, s *script) {
 	d.headers(w.Header(), p.stream)
-	o := &out{w: w, control: http.NewResponseController(w), left: s.cut, split: s.split}
+	o := &out{w: w, control: http.NewResponseController(w), left: s.cut, split: s.split, last: func() { e.ended(rec, http.StatusOK, nil) }}
 	var err error
 	if p.stream {
 		err = stream(r.Context(), o, d, d.events(a, s), s)
 	} else {
 		err = whole(r.Context(), o, d, d.whole(a, s), s)
 	}
-	e.ended(rec, http.StatusOK, err)
+	if err != nil || s.end != never || s.err != never {
+		e.ended(rec, http.StatusOK, err)
+	}
 }
 
 // whole sends an answer at once.
@@ -105,6 +107,7 @@ func whole(ctx context.Context, o *out, d dialect, body []byte, s *script) error
 		<-ctx.Done()
 		return errHung
 	}
+	o.last()
 	return o.write(body)
 }
 
@@ -140,6 +143,9 @@ func stream(ctx context.Context, o *out, d dialect, events [][]byte, s *script) 
 		if s.huge && i == min(1, len(events)-1) {
 			event = pad(event)
 		}
+		if i == len(events)-1 {
+			o.last()
+		}
 		if err := o.write(event); err != nil {
 			return err
 		}
@@ -158,6 +164,7 @@ type out struct {
 	control *http.ResponseController
 	left    int // bytes until it is reset
 	split   bool
+	last    func() // told before the last write, so that the record is whole when the client has it
 }
 
 func (o *out) write(p []byte) error {

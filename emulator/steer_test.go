@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-var paths = []string{chatPath, claudePath, googlePath}
+var paths = []string{chatPath, claudePath, googlePath, responsesPath}
 
 // streaming is a request for a stream.
 func streaming(path, text string) (string, string) {
@@ -72,7 +72,7 @@ func TestCutsAfterBytes(t *testing.T) {
 
 func TestBreaksStreams(t *testing.T) {
 	t.Parallel()
-	finished := map[string]string{chatPath: "[DONE]", claudePath: "message_stop", googlePath: `"finishReason"`}
+	finished := map[string]string{chatPath: "[DONE]", claudePath: "message_stop", googlePath: `"finishReason"`, responsesPath: "response.completed"}
 	for _, path := range paths {
 		s := start(t)
 		for words, want := range map[string]string{"end=3": "", "error=3": `"error"`, "error=0": `"error"`} {
@@ -119,7 +119,7 @@ func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 	for _, path := range paths {
 		s := start(t)
 		for _, text := range []string{"Hello", "!emu words=300", "!emu words=3000", "!emu usage=1000,200,100,50", "!emu reasoning_only"} {
-			more := map[string]string{chatPath: `"max_completion_tokens":700,`, googlePath: `"generationConfig":{"maxOutputTokens":700},`}[path]
+			more := map[string]string{responsesPath: `"max_output_tokens":700,`, chatPath: `"max_completion_tokens":700,`, googlePath: `"generationConfig":{"maxOutputTokens":700},`}[path]
 			_, whole, _ := post(t, s, path, asks(path, text, more))
 			to, stream := path, asks(path, text, more+`"stream":true,`)
 			if path == chatPath {
@@ -171,7 +171,7 @@ func TestShowsRequestsWithoutKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list struct{ Data []record }
-	if err := json.Unmarshal(body, &list, json.MatchCaseInsensitiveNames(true)); err != nil || len(list.Data) != 3 {
+	if err := json.Unmarshal(body, &list, json.MatchCaseInsensitiveNames(true)); err != nil || len(list.Data) != len(paths) {
 		t.Fatalf("%v %s", err, body)
 	}
 	for i, r := range list.Data {
