@@ -83,8 +83,10 @@ type relayed struct {
 	started            bool
 }
 
-func relay(c *Client) (out relayed) {
-	s, err := c.Stream(context.Background(), request())
+func relay(c *Client) relayed { return relayOf(c, request()) }
+
+func relayOf(c *Client, r *provider.Request) (out relayed) {
+	s, err := c.Stream(context.Background(), r)
 	if err != nil {
 		return relayed{err: err}
 	}
