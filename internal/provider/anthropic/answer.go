@@ -18,9 +18,11 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	buf := buffers.Get().(*buffer)
+	a := answer{content: buf.out}
 	d := newDecoder(&a)
-	events := provider.NewSSE(x, make([]byte, 0, bufferSize))
+	events := provider.NewSSE(x, buf.in)
+	defer func() { buf.giveBack(events.Buffer(), a.content) }()
 	for err == nil {
 		_, err = events.Run(d.event)
 		if d.finished {

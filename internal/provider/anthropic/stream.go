@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,8 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{x: x, events: provider.NewSSE(x, make([]byte, 0, bufferSize)), out: newChunks(r, c.now().Unix())}
+	s := &stream{x: x, buf: buffers.Get().(*buffer), out: newChunks(r, c.now().Unix())}
+	s.events, s.out.b = provider.NewSSE(x, s.buf.in), s.buf.out
 	s.decoder = newDecoder(&s.out)
 	for !s.decoder.begun && s.ended == nil {
 		s.read()
@@ -39,8 +41,24 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	return s, nil
 }
 
+// buffers for reading and writing are used again once an answer was read to its
+// end, unless they grew.
+var buffers = sync.Pool{New: func() any {
+	return &buffer{make([]byte, 0, bufferSize), make([]byte, 0, bufferSize)}
+}}
+
+type buffer struct{ in, out []byte }
+
+func (b *buffer) giveBack(in, out []byte) {
+	if cap(in) == bufferSize && cap(out) == bufferSize {
+		b.in, b.out = in[:0], out[:0]
+		buffers.Put(b)
+	}
+}
+
 type stream struct {
 	x       *upstream.Exchange
+	buf     *buffer // nil once it was given back
 	events  *provider.SSE
 	decoder decoder
 	out     chunks
@@ -52,10 +70,19 @@ type stream struct {
 
 // Next returns what has arrived (see provider.Stream).
 func (s *stream) Next() (provider.Chunk, error) {
-	if !s.unread {
+	switch {
+	case s.unread:
+		s.unread = false
+	case s.ended != nil:
+		// The caller has no use any more for what it got last.
+		if s.buf != nil {
+			s.buf.giveBack(s.events.Buffer(), s.out.b)
+			s.buf, s.out.b = nil, nil
+		}
+		return provider.Chunk{}, s.ended
+	default:
 		s.out.b = s.out.b[:0]
 	}
-	s.unread = false
 	for len(s.out.b) == 0 && s.ended == nil {
 		s.read()
 	}
