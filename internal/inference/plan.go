@@ -106,7 +106,8 @@ func (q *plan) setModel(app *apps.App, book *catalog.Catalog, now time.Time) err
 		return apierr.ModelNotAllowed.Errorf("model %q is not among the app's allowed models", want)
 	}
 	q.Request.Model = want
-	q.Request.Facts = provider.Facts{Responses: q.model.Responses, Thinking: q.model.Thinking, Vision: q.model.Vision, Temperature: q.model.Temperature}
+	tools := len(q.Tools) > 0 // without them, Chat Completions serves every model
+	q.Request.Facts = provider.Facts{Responses: tools && q.model.Responses, Thinking: q.model.Thinking, Vision: q.model.Vision, Temperature: q.model.Temperature}
 	return nil
 }
 

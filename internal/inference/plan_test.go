@@ -193,9 +193,12 @@ func TestModelFacts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s {%s}: %v", tt.model, tt.request, err)
 		}
-		_, err = newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
+		q, err := newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
 		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
 			t.Errorf("%s {%s}: %v, want %q", tt.model, tt.request, err, tt.refused)
+		}
+		if err == nil && q.Request.Facts.Responses != (q.model.Responses && len(q.Tools) > 0) {
+			t.Errorf("%s {%s}: through the Responses API: %v", tt.model, tt.request, q.Request.Facts.Responses)
 		}
 	}
 }
