@@ -71,11 +71,11 @@ var servers = []struct {
 		write(t, w, pngOf(3, 5))
 	}},
 	{name: "5 MB, chunked", serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		write(t, w, padded(pngOf(3, 5), MaxBytes))
+		write(t, w, largest())
 	}},
 	{name: "5 MB, declared", bytes: MaxBytes, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(MaxBytes))
-		write(t, w, padded(pngOf(3, 5), MaxBytes))
+		write(t, w, largest())
 	}},
 	{name: "5 MB and a byte, chunked", fetch: errSize, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		write(t, w, padded(pngOf(3, 5), MaxBytes+1))

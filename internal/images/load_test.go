@@ -39,7 +39,7 @@ func newGallery(t *testing.T) *gallery {
 		switch path := r.URL.Path; {
 		case strings.HasPrefix(path, "/large"):
 			w.Header().Set("Content-Length", strconv.Itoa(MaxBytes))
-			write(t, w, padded(pngOf(3, 5), MaxBytes))
+			write(t, w, largest())
 		case strings.HasPrefix(path, "/wide"):
 			write(t, w, pngHeader(8001, 5))
 		case path == "/gif":
@@ -108,7 +108,7 @@ func repeat(n int, url func(i int) string) (list []string) {
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	png := dataURL("image/png", pngOf(3, 5))
-	large := dataURL("image/png", padded(pngOf(3, 5), MaxBytes))
+	large := dataURL("image/png", largest())
 	const first, second = "messages[1].content[1].image_url.url: ", "messages[1].content[2].image_url.url: "
 	for _, test := range []struct {
 		name, provider string
@@ -173,7 +173,7 @@ func TestLoadRefuses(t *testing.T) {
 // The texts count where the images go in the same body.
 func TestTextsCountInTheBody(t *testing.T) {
 	t.Parallel()
-	large := dataURL("image/png", padded(pngOf(3, 5), MaxBytes))
+	large := dataURL("image/png", largest())
 	for chars, fits := range map[int]bool{1000: true, 7_000_000: false} {
 		r := showing(large, large)
 		r.Messages[0].Text = strings.Repeat("a", chars)
