@@ -108,6 +108,9 @@ func (h *Handler) prepare(ctx context.Context, who *caller, q *plan, k ledger.Ke
 		if err := h.Images.Load(ctx, &q.Request, q.model.Provider); err != nil {
 			return err
 		}
+		if err := tokens.CheckImages(&q.Request, q.model.Family); err != nil {
+			return err
+		}
 		if err := q.price(&who.App, h.Estimates); err != nil {
 			return err
 		}
