@@ -113,6 +113,14 @@ func pictures(r *provider.Request) (list []*picture) {
 	return list
 }
 
+// Check says whether a URL is one that Load can look at, as far as that needs no
+// network.
+func Check(raw string) error {
+	p := picture{part: &provider.Part{ImageURL: raw}}
+	p.read()
+	return p.err
+}
+
 // read does what needs no network.
 func (p *picture) read() {
 	if u := p.part.ImageURL; len(u) >= 5 && strings.EqualFold(u[:5], "data:") {

@@ -3,7 +3,6 @@ package inference
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -385,15 +384,8 @@ func readPart(q part, role, at string) (provider.Part, error) {
 
 // checkImage checks what can be seen without fetching anything.
 func checkImage(raw, at string) error {
-	if strings.HasPrefix(raw, "data:") {
-		if _, err := images.Parse(raw); err != nil {
-			return invalid("%s: %v", at, err)
-		}
-		return nil
-	}
-	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || len(raw) > 8192 {
-		return invalid("%s: must be a data: URL or a public http or https URL", at)
+	if err := images.Check(raw); err != nil {
+		return invalid("%s: %v", at, err)
 	}
 	return nil
 }
