@@ -129,7 +129,7 @@ func TestFacts(t *testing.T) {
 		"gpt-6.2-sol": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, ForcedToolChoice: true, Responses: true, Reasoning: true,
 			Efforts: []string{"low", "medium", "high", "xhigh", "max"}},
 		"claude-haiku-4-5": {Provider: "anthropic", Family: "claude-4", ContextTokens: 200_000, MaxOutputTokens: 64_000, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "off"},
-		"claude-opus-5-5":  {Provider: "anthropic", Family: "claude-5", ContextTokens: 1_000_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, Reasoning: true, Thinking: "always",
+		"claude-opus-5-5": {Provider: "anthropic", Family: "claude-5", ContextTokens: 1_000_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, Reasoning: true, Thinking: "always",
 			Efforts: []string{"low", "medium", "high", "xhigh", "max"}},
 		"gemini-2.5-flash": {Provider: "google", Family: "gemini-2", ContextTokens: 1_048_576, MaxOutputTokens: 65_535, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "budget",
 			Efforts: []string{"none", "low", "medium", "high"}},
