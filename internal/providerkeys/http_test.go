@@ -134,7 +134,7 @@ func TestProviderKeyLife(t *testing.T) {
 		want(t, b.second.Do(t, "DELETE", path+"/openai", ""), 204, "")
 		want(t, b.first.Do(t, "DELETE", path+"/openai", ""), 404, "not_found")
 		wantJSON(t, timeless(b.first.Do(t, "GET", path, "")), `[{"provider":"anthropic","last4":null,"created_at":"when tested"}]`)
-		for _, key := range []string{goodKey, otherKey, shortKey, "0123456789"} {
+		for _, key := range []string{goodKey, otherKey, shortKey, "0123456789", "012345678"} {
 			if strings.Contains(b.log.String(), key) {
 				t.Errorf("%s stands in the log:\n%s", key, b.log)
 			}

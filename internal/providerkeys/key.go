@@ -4,12 +4,7 @@
 // stored encrypted (decisions, Names and shapes), and never shown again.
 package providerkeys
 
-import (
-	"fmt"
-	"log/slog"
-
-	"purser/internal/apierr"
-)
+import "purser/internal/apierr"
 
 // A Key is what may be seen of a stored provider key.
 type Key struct {
@@ -40,13 +35,7 @@ func (s Secret) Reveal() string {
 // String hides the key.
 func (Secret) String() string { return hidden }
 
-// Format hides it from every verb.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) } // fmt has nowhere to report
-
-// LogValue hides it from logs.
-func (Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
-
-// MarshalText hides it from JSON.
+// MarshalText hides the key from JSON and logs.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // The bounds of a key, in characters.

@@ -42,7 +42,7 @@ func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret)
 		e.RetryAfter = wait
 		return Key{}, e
 	}
-	if err := test(ctx, provider, s.baseURLs[provider], key); err != nil {
+	if err := test(ctx, testWait, provider, s.baseURLs[provider], key); err != nil {
 		return Key{}, err
 	}
 	sealed, err := s.box.Seal([]byte(key.Reveal()), place(accountID, provider))

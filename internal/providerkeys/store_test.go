@@ -56,7 +56,7 @@ func answer(t *testing.T, w http.ResponseWriter, r *http.Request, key string) {
 		t.Errorf("a key stands in the address %s", r.URL)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	status, body := http.StatusUnauthorized, `{"error":{"message":"Incorrect API key provided: `+key+`"}}`
+	status, body := http.StatusUnauthorized, `{"error":{"message":"Incorrect API key provided: `+key+`, `+strings.TrimSuffix(key, "9")+`"}}`
 	switch {
 	case key == goodKey || key == otherKey || key == shortKey:
 		status, body = http.StatusOK, `{"data":[]}`

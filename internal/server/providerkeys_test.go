@@ -27,7 +27,7 @@ func TestProviderKeysAreNeverShown(t *testing.T) {
 		if _, wanted, ok := strings.Cut(key, "status-"); ok {
 			status = map[string]int{"401": 401, "500": 500}[wanted]
 		}
-		http.Error(w, `{"error":{"message":"your key is `+key+`"}}`, status)
+		http.Error(w, `{"error":{"message":"your key is `+key+`, or `+key[:len(key)-1]+`"}}`, status)
 	}))
 	defer fake.Close()
 	t.Setenv("PURSER_PROVIDERS_OPENAI_BASE_URL", fake.URL+"/v1")

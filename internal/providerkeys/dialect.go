@@ -44,24 +44,24 @@ func Known(provider string) bool {
 }
 
 // test asks the provider at baseURL ("" = its public address) whether it takes
-// the key. A key that it refuses is 400 invalid_request; when it says nothing
+// the key, and waits for it no longer than that. A key that it refuses is 400 invalid_request; when it says nothing
 // clear, 502 provider_error. The answer itself goes nowhere, not even to the log:
 // providers repeat parts of the key in it.
-func test(ctx context.Context, name, baseURL string, s Secret) error {
+func test(ctx context.Context, wait time.Duration, name, baseURL string, s Secret) error {
 	d := dialects[name]
 	if baseURL == "" {
 		baseURL = d.baseURL
 	}
 	refused := false
 	c := upstream.New(upstream.Config{
-		BaseURL: baseURL, Header: d.header(s.Reveal()), Secret: s.Reveal(), HeaderWait: testWait, Idle: testWait,
+		BaseURL: baseURL, Header: d.header(s.Reveal()), Secret: s.Reveal(), HeaderWait: wait, Idle: wait,
 		Refuse: func(status int, _ http.Header, body []byte) *provider.Error {
 			refused = isRefusal(status, body)
 			return nil
 		},
 	})
 	defer c.CloseIdle()
-	bounded, cancel := context.WithTimeout(ctx, testWait)
+	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	x, err := c.Get(bounded, d.path)
 	if err == nil {
