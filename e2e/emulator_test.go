@@ -20,6 +20,7 @@ import (
 	claudeoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 	"google.golang.org/genai"
 
 	"purser/internal/server/servertest"
@@ -127,6 +128,70 @@ func TestEmulatorTakesTheOpenAISDK(t *testing.T) {
 	}
 	if broken.Err() == nil {
 		t.Error("an error in mid-stream was not noticed")
+	}
+}
+
+func TestEmulatorTakesTheOpenAISDKWithResponses(t *testing.T) {
+	t.Parallel()
+	c := openai.NewClient(option.WithBaseURL(emulated(t).OpenAI), option.WithAPIKey("k"), option.WithMaxRetries(0))
+	ask := func(t *testing.T, stream bool, items responses.ResponseInputParam) *responses.Response {
+		t.Helper()
+		q := responses.ResponseNewParams{Model: "gpt-6.2-sol", MaxOutputTokens: openai.Int(1000), Input: responses.ResponseNewParamsInputUnion{OfInputItemList: items},
+			Tools: []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{Name: "weather", Parameters: schema(t), Strict: openai.Bool(false)}}}}
+		if !stream {
+			answer, err := c.Responses.New(soon(t), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		s, said, last := c.Responses.NewStreaming(soon(t), q), "", responses.Response{}
+		for n := int64(0); s.Next(); n++ {
+			e := s.Current()
+			if e.SequenceNumber != n {
+				t.Errorf("event %d has number %d", n, e.SequenceNumber)
+			}
+			switch e := e.AsAny().(type) {
+			case responses.ResponseTextDeltaEvent:
+				said += e.Delta
+			case responses.ResponseCompletedEvent:
+				last = e.Response
+			}
+		}
+		if err := s.Err(); err != nil || said != last.OutputText() {
+			t.Fatalf("%v; streamed %q, at last %q", err, said, last.OutputText())
+		}
+		return &last
+	}
+	var used []int64
+	for _, stream := range []bool{false, true} {
+		items := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(responses.ResponseInputMessageContentListParam{
+			responses.ResponseInputContentParamOfInputText(twice),
+			{OfInputImage: &responses.ResponseInputImageParam{Detail: "auto", ImageURL: openai.String("data:image/png;base64," + base64.StdEncoding.EncodeToString(dot(t)))}},
+		}, "user")}
+		a := ask(t, stream, items)
+		used = append(used, a.Usage.TotalTokens)
+		for i := range 2 {
+			call := a.Output[1+i].AsFunctionCall() // after the reasoning
+			items = append(items, responses.ResponseInputItemParamOfFunctionCall(call.Arguments, call.CallID, call.Name))
+			if i == 0 && call.Arguments != oslo {
+				t.Errorf("stream %v: arguments %s", stream, call.Arguments)
+			}
+		}
+		for i, sky := range []string{"sunny", "rainy"} {
+			items = append(items, responses.ResponseInputItemUnionParam{OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
+				CallID: a.Output[1+i].CallID, Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: openai.String(sky)}}})
+		}
+		b := ask(t, stream, items)
+		if !strings.Contains(b.OutputText(), "sunny; rainy") {
+			t.Errorf("stream %v: after the results %q", stream, b.OutputText())
+		}
+		if got, err := c.Responses.Get(soon(t), b.ID, responses.ResponseGetParams{}); err != nil || got.Usage.OutputTokens != b.Usage.OutputTokens {
+			t.Errorf("stored %v, %v", got, err)
+		}
+	}
+	if used[0] != used[1] || used[0] == 0 {
+		t.Errorf("whole and streamed used %v tokens", used)
 	}
 }
 

@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -143,6 +144,24 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzRequest looks for bodies that bring the emulator down.
+func FuzzRequest(f *testing.F) {
+	for i, path := range paths {
+		for _, text := range []string{"Hi", "Hi\n!call f {\"a\":1}\n!step\n!call g", "!emu words=3 usage=1,2,3,4 cut=5 split", "!emu calls=2 malformed_call thinking"} {
+			f.Add(i, asks(path, text, ""))
+			f.Add(i, asks(path, text, `"stream":true,`))
+		}
+	}
+	e := New(Options{})
+	gone, cancel := context.WithCancel(f.Context())
+	cancel() // so that nothing waits
+	f.Fuzz(func(t *testing.T, i int, body string) {
+		r := httptest.NewRequestWithContext(gone, "POST", paths[(i%len(paths)+len(paths))%len(paths)], strings.NewReader(body))
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer k"}, "X-Api-Key": {"k"}, "X-Goog-Api-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}}
+		e.ServeHTTP(httptest.NewRecorder(), r)
+	})
 }
 
 func TestTakesPlaceholderAndOldTurnsWithoutSignature(t *testing.T) {

@@ -153,8 +153,8 @@ func (c *generate) calls(a *answer) (list []googleSaidPart) {
 	}
 	for i, call := range a.calls {
 		part := googleSaidPart{FunctionCall: &googleSaidCall{Name: call.name}}
-		if call.args != "{}" {
-			part.FunctionCall.Args = raw(call.args)
+		if args := raw(call.args); call.args != "{}" && args.IsValid() {
+			part.FunctionCall.Args = args
 		}
 		if c.model.Signatures {
 			part.FunctionCall.ID = random(8)

@@ -80,6 +80,9 @@ func (s *script) word(name, value string, now time.Time) (err error) {
 		s.garbage = 1
 	} else if number := s.numbers()[name]; number != nil {
 		*number, err = strconv.Atoi(value)
+		if err == nil && (*number < 0 || *number > 10_000_000 || name == "status" && (*number < 200 || *number > 599) || name == "words" && *number > 200_000 || name == "calls" && *number > 128) {
+			err = fmt.Errorf("is out of range")
+		}
 	} else if duration := s.durations()[name]; duration != nil {
 		*duration, err = time.ParseDuration(value)
 	} else {
@@ -97,7 +100,9 @@ func (s *script) special(name, value string, now time.Time) error {
 	case "stop":
 		s.stop = value
 	case "usage_raw":
-		s.usageRaw = value
+		if s.usageRaw = value; !raw(value).IsValid() {
+			return fmt.Errorf("is no JSON")
+		}
 	case "usage":
 		for field := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(field)
