@@ -8,7 +8,7 @@ import (
 
 // maxEvent bounds one event of a provider's stream, in bytes, unless Bound says
 // otherwise.
-const maxEvent = 16 << 20
+const maxEvent = 1 << 20
 
 // ErrEventTooLong is returned for an event above the bound.
 var ErrEventTooLong = errors.New("provider: an event of the stream is too long")

@@ -21,7 +21,7 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	buf := buffers.Get().(*buffer)
 	a := answer{content: buf.out}
 	d := newDecoder(&a)
-	events := provider.NewSSE(x, buf.in)
+	events := newEvents(x, buf.in)
 	defer func() { buf.giveBack(events.Buffer(), a.content) }()
 	for err == nil {
 		_, err = events.Run(d.event)

@@ -28,7 +28,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		return nil, err
 	}
 	s := &stream{x: x, buf: buffers.Get().(*buffer), out: newChunks(r, c.now().Unix())}
-	s.events, s.out.b = provider.NewSSE(x, s.buf.in), s.buf.out
+	s.events, s.out.b = newEvents(x, s.buf.in), s.buf.out
 	s.decoder = newDecoder(&s.out)
 	for !s.decoder.begun && s.ended == nil {
 		s.read()
@@ -54,6 +54,16 @@ func (b *buffer) giveBack(in, out []byte) {
 		b.in, b.out = in[:0], out[:0]
 		buffers.Put(b)
 	}
+}
+
+// maxEvent bounds one event, in bytes: a call's arguments may come in one piece.
+const maxEvent = 16 << 20
+
+func newEvents(x *upstream.Exchange, buf []byte) *provider.SSE {
+	e := provider.NewSSE(x, buf)
+	e.Bound(maxEvent)
+	e.Bare()
+	return e
 }
 
 type stream struct {
