@@ -180,7 +180,7 @@ func TestEmulatorTakesTheOpenAISDKWithResponses(t *testing.T) {
 		}
 		for i, sky := range []string{"sunny", "rainy"} {
 			items = append(items, responses.ResponseInputItemUnionParam{OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
-				CallID: a.Output[1+i].CallID, Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: openai.String(sky)}}})
+				CallID: openai.String(a.Output[1+i].CallID), Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: openai.String(sky)}}})
 		}
 		b := ask(t, stream, items)
 		if !strings.Contains(b.OutputText(), "sunny; rainy") {

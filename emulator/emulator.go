@@ -162,7 +162,7 @@ func strict(body []byte, v any) (pointer string, unknown bool, err error) {
 	return pointer, unknown, err
 }
 
-// key is the secret part of an Authorization header.
+// bearer is the secret part of an Authorization header.
 func bearer(r *http.Request) string {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return strings.TrimSpace(key)

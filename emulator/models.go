@@ -101,7 +101,7 @@ func (e *Emulator) model(provider, id string) (Model, bool) {
 	return e.models[i], true
 }
 
-// models of a provider.
+// modelsOf lists the models of a provider.
 func (e *Emulator) modelsOf(provider string) (list []Model) {
 	for _, m := range e.models {
 		if m.Provider == provider {

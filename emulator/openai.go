@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// openAIErrors is what the two APIs of OpenAI have in common.
+// openAIDialect is what the two APIs of OpenAI have in common.
 type openAIDialect struct{}
 
 func (openAIDialect) authorize(r *http.Request) *refusal { return openAIKey(r) }
