@@ -89,3 +89,18 @@ func files(t *testing.T, e db.Engine, url string) string {
 	}
 	return all.String()
 }
+
+// The emulator asks for each provider's own headers, and answers as each does.
+func TestProviderKeysAreTestedAtEachProvider(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "", "--providers=emulator")
+	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
+	for _, provider := range []string{"openai", "anthropic", "google"} {
+		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider, `{"key":"a-key-of-the-developers-own"}`); got.Status != http.StatusOK {
+			t.Errorf("%s: got %v", provider, got)
+		}
+		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider, `{"key":"bad-key"}`); got.Status != http.StatusBadRequest || !strings.HasPrefix(got.Message, "key: the provider refuses it") {
+			t.Errorf("%s: got %v for a wrong key", provider, got)
+		}
+	}
+}
