@@ -1,6 +1,7 @@
 // Package openai speaks to OpenAI's Chat Completions, and to whatever speaks
 // like it (spec §1, §4.3). Answers and chunks are relayed byte for byte; only
-// errors and the usage are read. What a fault of the provider means is in
+// errors and the usage are read. For models that take tools only there it also
+// speaks to the Responses API, and translates (responses.go). What a fault of the provider means is in
 // refusal.go for one before the answer and in stream.go for one within it.
 package openai
 
@@ -46,6 +47,9 @@ const path = "/chat/completions"
 
 // Complete runs a request to its end.
 func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	if r.Facts.Responses {
+		return c.completeResponse(ctx, r)
+	}
 	x, err := c.Post(ctx, path, encode(r), r.ID)
 	if err != nil {
 		return nil, err

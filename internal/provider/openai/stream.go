@@ -19,6 +19,13 @@ const finishWait = 5 * time.Second
 
 // Stream starts a streamed request and waits for its first chunk.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
+	if r.Facts.Responses {
+		s, err := c.respond(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
 	x, err := c.Post(ctx, path, encode(r), r.ID)
 	if err != nil {
 		return nil, err
@@ -26,6 +33,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	buf := buffers.Get().(*[]byte)
 	s := &stream{Exchange: x, buf: buf}
 	s.events = provider.NewSSE(x, *buf)
+	s.events.Bound(maxChunk)
 	s.keep = s.sort
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
@@ -51,6 +59,9 @@ func started(status int, err error) error {
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 const bufferSize = 8 << 10
+
+// maxChunk bounds one event, in bytes.
+const maxChunk = 16 << 20
 
 type stream struct {
 	*upstream.Exchange

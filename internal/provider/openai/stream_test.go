@@ -95,7 +95,7 @@ func TestStreamsThatAreCut(t *testing.T) {
 		"broken JSON":        strings.NewReader("data: {\"choices\":[\n\n" + doneFrame),
 		"not UTF-8":          strings.NewReader(strings.Replace(textFrame, "é", "\xe9", 1) + doneFrame),
 		"no empty line":      strings.NewReader(strings.ReplaceAll(textFrame+finishFrame, "\n\n", "\n") + "\n"),
-		"a huge line":        strings.NewReader("data: {\"a\":\"" + strings.Repeat("x", 1<<20) + "\"}\n\n" + doneFrame),
+		"a huge line":        strings.NewReader("data: {\"a\":\"" + strings.Repeat("x", 17<<20) + "\"}\n\n" + doneFrame),
 		"a line without end": io.MultiReader(strings.NewReader("data: "), lineWithoutEnd{}),
 	} {
 		out := relay(served(func(context.Context) io.Reader { return io.MultiReader(strings.NewReader(body), rest) }))
