@@ -211,3 +211,56 @@ func wrongHolds(ctx context.Context, a *audit, v *verdict) (err error) {
 	}
 	return rows.Err()
 }
+
+// told is what the app was told about a request that was pending: of its receipt,
+// what the row says too.
+type told struct {
+	Request struct {
+		ID     string `json:"id"`
+		Status string `json:"status"`
+		Charge struct {
+			ProviderCost int64 `json:"provider_cost_mc"`
+			UserCharge   int64 `json:"user_charge_mc"`
+		} `json:"charge"`
+	} `json:"request"`
+}
+
+// wrongReceipts compares each request.settled with the row that it tells of.
+func wrongReceipts(ctx context.Context, a *audit, v *verdict) (err error) {
+	rows, err := a.QueryContext(ctx, `SELECT id, connection_id, data FROM events WHERE type = 'request.settled' ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	list := map[string]told{} // of one event each; there are few
+	for rows.Next() {
+		var event, connection, data string
+		if err := rows.Scan(&event, &connection, &data); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		v.checked++
+		var t told
+		if err := json.Unmarshal([]byte(data), &t); err != nil || t.Request.ID == "" {
+			v.fail("event=%s connection=%s: not a request: %v", event, connection, err)
+		} else if _, twice := list[t.Request.ID]; twice {
+			v.fail("event=%s connection=%s request=%s: told before", event, connection, t.Request.ID)
+		} else {
+			list[t.Request.ID] = t
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for request, t := range list {
+		var settlement string
+		var cost, charge int64
+		err := a.QueryRowContext(ctx, `SELECT COALESCE(MAX(settlement), ''), COALESCE(MAX(provider_cost_mc), 0), COALESCE(MAX(user_charge_mc), 0) FROM ledger WHERE id = 'led_' || substr($1, 5) AND status = 'settled'`, request).
+			Scan(&settlement, &cost, &charge)
+		if err != nil {
+			return err
+		}
+		if c := t.Request.Charge; t.Request.Status != settlement || c.ProviderCost != cost || c.UserCharge != charge {
+			v.fail("request=%s: told %s, cost %d, charge %d; the row says %q, %d, %d", request, t.Request.Status, c.ProviderCost, c.UserCharge, settlement, cost, charge)
+		}
+	}
+	return nil
+}

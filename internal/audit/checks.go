@@ -42,10 +42,19 @@ func sweptAndNow(now time.Time) []any {
 	return []any{now.Add(-sweep).UnixMicro(), now.UnixMicro()}
 }
 
+// recordAwaited is how long a provider's record is waited for, and the last lease
+// of who asked for it (decisions, Idempotency).
+const recordAwaited = 15 * time.Minute
+
+func waitedAndNow(now time.Time) []any {
+	return []any{now.Add(-recordAwaited).UnixMicro(), now.UnixMicro()}
+}
+
 const (
-	countAccounts    = `SELECT COUNT(*) FROM balances`
-	countConnections = `SELECT COUNT(*) FROM connections`
-	countOpenHolds   = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
+	countAccounts     = `SELECT COUNT(*) FROM balances`
+	countConnections  = `SELECT COUNT(*) FROM connections`
+	countPendingHolds = `SELECT COUNT(*) FROM holds WHERE state = 'pending'`
+	countOpenHolds    = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
 )
 
 // checks is everything that is verified, in the order of the report. What is
@@ -82,11 +91,11 @@ var checks = []check{
 			GROUP BY connection_id HAVING SUM(connection) <> 1 OR SUM(consumed) <> SUM(spent) OR SUM(allocation) <> SUM(allocation_rows)`,
 	},
 	{
-		id: "I5", title: "connections: held = Σ open holds",
+		id: "I5", title: "connections: held = Σ open and pending holds",
 		count: countConnections,
 		find: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
 				SELECT id AS connection_id, held_mc AS held, 0 AS open_mc FROM connections
-				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state = 'open') AS sides
+				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state <> 'failed') AS sides
 			GROUP BY connection_id HAVING SUM(held) <> SUM(open_mc)`,
 	},
 	{
@@ -121,11 +130,11 @@ var checks = []check{
 			GROUP BY app_id, account_id HAVING COUNT(*) > 1`,
 	},
 	{
-		id: "I10", title: "holds: open or failed, positive, of a connection and its account and app",
+		id: "I10", title: "holds: open, pending or failed, positive, of a connection and its account and app",
 		count: `SELECT COUNT(*) FROM holds`,
 		find: `SELECT h.request_id AS request, h.state, h.attempt, h.amount_mc, h.connection_id AS connection, h.account_id AS account, h.app_id AS app
 			FROM holds h LEFT JOIN connections c ON c.id = h.connection_id
-			WHERE h.state NOT IN ('open', 'failed') OR h.attempt < 1 OR h.amount_mc <= 0 OR h.request_id NOT LIKE 'req\_%' ESCAPE '\'
+			WHERE h.state NOT IN ('open', 'pending', 'failed') OR h.attempt < 1 OR h.amount_mc <= 0 OR h.request_id NOT LIKE 'req\_%' ESCAPE '\'
 				OR c.id IS NULL OR c.account_id <> h.account_id OR c.app_id <> h.app_id`,
 	},
 	{
@@ -138,6 +147,22 @@ var checks = []check{
 			WHERE h.state = 'open' AND n.lease_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
 		asideIs: "past their lease wait for a server to start",
 		args:    sweptAndNow, asideArgs: sweptAndNow,
+	},
+	{
+		id: "I11", title: "holds: a pending one says whom to ask for its charge, and no other does",
+		count: countPendingHolds,
+		find: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN deferred d ON d.request_id = h.request_id
+			WHERE h.state = 'pending' AND d.request_id IS NULL OR d.request_id IS NOT NULL AND (h.request_id IS NULL OR h.state <> 'pending')
+				OR d.connection_id <> h.connection_id OR d.key <> h.key OR d.provider = ''`,
+	},
+	{
+		id: "I11", title: "holds: none is pending for longer than a record is waited for while a server runs to settle it",
+		count: countPendingHolds,
+		find: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferred
+			WHERE since_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		aside:   `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		asideIs: "wait for a server to settle them",
+		args:    waitedAndNow, asideArgs: waitedAndNow,
 	},
 	{id: "I12", title: "holds: the amount follows from its terms", look: wrongHolds},
 	{id: "I12", title: "journal: the hold of a spend row follows from its terms", of: isBilled, broken: wrongHold},
@@ -157,10 +182,10 @@ var checks = []check{
 	},
 	{
 		// An answer that is too long is not kept, so a missing one is only told.
-		id: "I16", title: "answers: each has its settled spend row",
+		id: "I16", title: "answers: each has its settled spend row, or is pending",
 		count: `SELECT COUNT(*) FROM answers`,
 		find: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
-			WHERE l.id IS NULL OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
+			WHERE l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d WHERE d.request_id = a.request_id) OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
 		aside: `SELECT COUNT(*) FROM ledger l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
 			WHERE l.id >= $1 AND l.type = 'spend' AND l.status = 'settled' AND a.request_id IS NULL`,
 		asideIs:   "calls of the last 7 days were too long to keep",
@@ -170,11 +195,11 @@ var checks = []check{
 		// 400 and 502 may come from a provider after the hold: it is released at
 		// once, and the same request may be billed by a later attempt. 500 and 503
 		// promise nothing.
-		id: "I18", title: "refusals: a refused call has no row and no open hold",
+		id: "I18", title: "refusals: a refused call has no row and holds nothing",
 		count: `SELECT COUNT(*) FROM refusals`,
 		find: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
-				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state = 'open'
+				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state <> 'failed'
 			WHERE r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
 				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1`,
 		aside: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
@@ -274,6 +299,7 @@ var checks = []check{
 			GROUP BY connection_id HAVING SUM(last) <> COUNT(seq) OR COUNT(DISTINCT seq) <> COUNT(seq) OR COALESCE(MIN(seq), 1) <> 1
 				OR COALESCE(MAX(seq), 0) <> SUM(last) OR COUNT(DISTINCT app_id) <> 1`,
 	},
+	{id: "I28", title: "events: request.settled tells once what a pending call was billed", look: wrongReceipts},
 	{
 		id: "I28", title: "events: one for each change of a connection's status",
 		count: countConnections,

@@ -161,8 +161,13 @@ func (w *writer) connect(id, app, account string, mc int64) {
 func (w *writer) hold(id, key, state string, c call) {
 	w.Helper()
 	at := w.connections[id]
-	if state == "open" {
+	if state != "failed" {
 		at.held += c.hold
+	}
+	if state == "pending" {
+		w.insert("deferred", map[string]any{"request_id": "req_z" + key, "connection_id": id, "key": key, "provider": "openai", "record": "chatcmpl-1",
+			"tries": 1, "since_us": noon.Add(-time.Minute).UnixMicro(), "next_us": noon.UnixMicro()})
+		w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
 	}
 	w.insert("holds", map[string]any{
 		"connection_id": id, "key": key, "request_id": "req_z" + key, "fingerprint": "f" + key, "state": state, "attempt": 1, "node_id": "node_1", "claim": "req_z" + key,
@@ -238,8 +243,12 @@ func (w *writer) event(id, kind string) {
 	w.Helper()
 	c := w.connections[id]
 	c.eventSeq++
+	data := "{}"
+	if kind == "request.settled" { // k2 was pending once
+		data = fmt.Sprintf(`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
+	}
 	w.insert("events", map[string]any{
-		"id": fmt.Sprintf("evt_%s_%d", id, c.eventSeq), "type": kind, "app_id": c.app, "connection_id": id, "seq": c.eventSeq, "data": "{}", "created_us": w.clock.UnixMicro(),
+		"id": fmt.Sprintf("evt_%s_%d", id, c.eventSeq), "type": kind, "app_id": c.app, "connection_id": id, "seq": c.eventSeq, "data": data, "created_us": w.clock.UnixMicro(),
 	})
 }
 
@@ -301,6 +310,8 @@ func fixture(w *writer) {
 	w.event("conn_1", "connection.resumed")
 	w.hold("conn_1", "k4", "open", plain)
 	w.hold("conn_1", "k5", "failed", plain)
+	w.hold("conn_1", "k8", "pending", plain)
+	w.event("conn_1", "request.settled")
 
 	w.connect("conn_2", "app_2", "wac_a", 10_000_000) // revoked with two calls in flight
 	w.spend("conn_2", "k1b", "", plain)

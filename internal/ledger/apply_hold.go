@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"time"
 
 	"purser/internal/apierr"
@@ -78,12 +79,14 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 	if row.Fingerprint != c.Fingerprint {
 		return Result{}, reused(c)
 	}
-	if row.State != Open {
+	r := Result{Attempt: row.Attempt, RequestID: row.RequestID, NodeID: row.NodeID}
+	switch {
+	case row.State == Failed:
 		return Result{}, nil
-	}
-	r := Result{Outcome: Running, Attempt: row.Attempt, RequestID: row.RequestID, NodeID: row.NodeID}
-	if row.Claim == c.Claim {
-		r.Outcome = Applied
+	case row.State == Pending:
+		r.Outcome = Waiting
+	case row.Claim != c.Claim:
+		r.Outcome = Running
 	}
 	return r, nil
 }
@@ -137,7 +140,8 @@ func (c Settle) wants(w *wants) {
 
 // apply moves held to consumed. A settlement whose hold expired still counts, if
 // no later attempt took the key, as far as the allocation reaches (O3); one
-// whose key is already in the ledger changes nothing (a lost COMMIT).
+// whose key is already in the ledger changes nothing (a lost COMMIT, or a second
+// node that asked for the same record).
 func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {
@@ -150,38 +154,90 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if row != nil && row.Attempt != c.Attempt {
 		return Result{Outcome: Fenced, Connection: *conn}, nil
 	}
-	held := money.MC(0)
-	if row != nil && row.State == Open {
-		held = row.HoldMC
+	held, pending := money.MC(0), false
+	if row.holds() {
+		held, pending = row.HoldMC, row.State == Pending
 	}
 	amounts, shortfall := within(c.Charge, held+conn.RemainingMC())
 	freed := money.MC(0)
 	if conn.Status == Revoked {
 		freed = max(held-amounts.UserChargeMC, 0) // a revoked connection keeps nothing
 	}
-	// Nothing fails from here on.
-	conn.HeldMC -= held
-	before := conn.Shown()
-	e := s.write(Entry{
+	e := Entry{
 		ID: id.Swap(c.RequestID, id.Request, id.Ledger), AccountID: conn.AccountID, Type: Spend, Status: "settled",
 		ConnectionID: conn.ID, AppID: conn.AppID, Feature: c.Feature, Bucket: c.Bucket, Model: c.Model, Key: c.Key, Fingerprint: c.Fingerprint,
 		PaidBy: "wallet", Settlement: c.Settlement, Terms: c.Terms, Usage: c.Usage.JSON, HoldMC: c.HoldMC, Amounts: amounts,
-		RemainingMC: conn.RemainingMC() - amounts.UserChargeMC - freed,
+		RemainingMC: conn.RemainingMC() + held - amounts.UserChargeMC - freed,
 		Available:   freed, Reserved: -amounts.UserChargeMC - freed, Allocation: -freed, Consumed: amounts.UserChargeMC,
 		CreatedUS: nowUS,
-	}, s.balances[conn.AccountID], conn)
+	}
+	receipt := ""
+	if pending {
+		if receipt, err = c.receipt(&e); err != nil {
+			return Result{}, err
+		}
+	}
+	// Nothing fails from here on.
+	conn.HeldMC -= held
+	before := conn.Shown()
+	e = s.write(e, s.balances[conn.AccountID], conn)
 	s.holds[c.key()] = nil
 	s.dirtyHolds[c.key()] = true
 	s.done[c.key()] = doneRow{e.ID, c.Fingerprint}
 	conn.Spent = conn.Spent.Add(time.UnixMicro(nowUS), int64(amounts.UserChargeMC), windowOfDay)
 	s.count(&e, 1, 1, c.Usage)
-	if c.Answer != nil {
+	if pending {
+		s.resolved = append(s.resolved, c.RequestID)
+		s.tellRequest(conn, receipt, nowUS)
+	} else if c.Answer != nil {
 		s.answers = append(s.answers, answerRow{c.RequestID, *c.Answer, nowUS})
 	}
 	if before == "active" && conn.Shown() == "exhausted" {
 		s.tell("connection.exhausted", conn, nowUS)
 	}
 	return Result{Entry: e, Connection: *conn, Late: held == 0, Shortfall: shortfall}, nil
+}
+
+func (c Settle) receipt(e *Entry) (string, error) {
+	if c.Receipt == nil {
+		return "", errors.New("ledger: a pending call is settled without a receipt to tell")
+	}
+	return c.Receipt(e)
+}
+
+func (c Defer) wants(w *wants) {
+	w.connections[c.ConnectionID] = c.AccountID
+	w.keys[c.key()] = true
+}
+
+// firstAsk is how long a provider may take to store what it has answered.
+const firstAsk = 5 * time.Second
+
+// apply keeps the money held, and remembers whom to ask. One that is repeated
+// changes nothing; one that comes after its hold has ended is fenced.
+func (c Defer) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	row := s.holds[c.key()]
+	if !row.holds() || row.Attempt != c.Attempt {
+		return Result{Outcome: Fenced, Connection: *conn}, nil
+	}
+	r := Result{RequestID: row.RequestID, Connection: *conn}
+	if row.State == Pending {
+		return r, nil
+	}
+	// Nothing fails from here on.
+	pending := *row
+	pending.State = Pending
+	s.holds[c.key()], s.dirtyHolds[c.key()] = &pending, true
+	s.dirtyConnections[conn.ID], s.hard = true, true // on SQLite the hold may only now come to the file
+	s.deferred = append(s.deferred, deferredRow{c.key(), row.RequestID, c.Provider, c.Record, nowUS})
+	if c.Answer != nil {
+		s.answers = append(s.answers, answerRow{row.RequestID, *c.Answer, nowUS})
+	}
+	return r, nil
 }
 
 // within keeps a charge inside what the user agreed to: the service's fee takes
@@ -199,7 +255,8 @@ func (c Release) wants(w *wants) {
 	w.keys[c.key()] = true
 }
 
-// apply gives the hold back. A release of anything but this open attempt does nothing.
+// apply gives the hold back. A release of anything but this open attempt does
+// nothing: what is pending was delivered, and will be billed.
 func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {

@@ -16,12 +16,14 @@ type Command interface {
 // Outcome says what a command found.
 type Outcome int
 
-// Applied is the ordinary outcome. A Hold may instead find its key Running or
-// Done; a Settle or Release may find that it came too late (Fenced).
+// Applied is the ordinary outcome. A Hold may instead find its key Running, Done
+// or Waiting for its charge; a Settle, Defer or Release may find that it came too
+// late (Fenced).
 const (
 	Applied Outcome = iota
 	Running
 	Done
+	Waiting
 	Fenced
 )
 
@@ -81,14 +83,26 @@ type Hold struct {
 	MaxCostMC *money.MC // the feature's guardrail per call
 }
 
-// Settle writes the row of a call that cost something, and ends its hold.
+// Settle writes the row of a call that cost something, and ends its hold, open or
+// pending. Of a pending one it tells the app, by what Receipt makes of the row.
 type Settle struct {
 	Call
 	Attempt    int64
 	Charge     Amounts
 	Settlement Settlement
 	Usage      Usage
-	Answer     *Answer
+	Answer     *Answer                      // a pending call has left its own already
+	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decisions, Webhooks)
+}
+
+// Defer leaves a call that was answered pending: its hold stays until a Settle
+// knows from the provider's record what it cost (spec §3, §4.3). No lease ends it.
+type Defer struct {
+	Call
+	Attempt  int64
+	Provider string
+	Record   string  // the provider's id of the answer; "" = not known
+	Answer   *Answer // what was delivered, for replays and for an estimate
 }
 
 // Release ends the hold of a call that cost nothing; its key may try again.

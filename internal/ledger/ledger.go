@@ -1,8 +1,8 @@
 // Package ledger is the one door through which money moves. A change is a
 // Command; Apply holds the rules and touches nothing but a State; Writer runs
 // commands in batches, each batch one transaction. Nothing else in Purser writes
-// the tables balances, connections, holds, ledger, answers, chunks, windows,
-// rollups, refusals, events and nodes (spec §2, Balance, holds and allocation).
+// the tables balances, connections, holds, deferred, ledger, answers, chunks,
+// windows, rollups, refusals, events and nodes (spec §2, Balance, holds and allocation).
 package ledger
 
 import (
@@ -66,12 +66,16 @@ type Key struct{ ConnectionID, Key string }
 // HoldState is where an attempt of a call stands. A billed call has no hold.
 type HoldState string
 
-// An open hold is a call in flight; a failed one keeps the key's fingerprint
-// for the next attempt.
+// An open hold is a call in flight; a pending one waits for the provider's record
+// of what its call used; a failed one keeps the key's fingerprint for the next attempt.
 const (
-	Open   HoldState = "open"
-	Failed HoldState = "failed"
+	Open    HoldState = "open"
+	Pending HoldState = "pending"
+	Failed  HoldState = "failed"
 )
+
+// holds says whether the row holds money.
+func (h *HoldRow) holds() bool { return h != nil && h.State != Failed }
 
 // Call is what a hold and the row that settles it say about a call.
 type Call struct {
@@ -98,6 +102,15 @@ type HoldRow struct {
 	NodeID    string
 	Claim     string
 	CreatedUS int64
+}
+
+// Deferred says where the charge of a pending hold will come from.
+type Deferred struct {
+	HoldRow
+	Provider string
+	Record   string // the provider's id of the answer; "" = not known
+	Tries    int64  // how often it was asked, this time included
+	SinceUS  int64
 }
 
 // Amounts is the price of one call: UserCharge is always the sum of the others.

@@ -23,11 +23,13 @@ type machine struct {
 	calls  []Hold         // every call ever tried
 	number map[Key]int64  // newest attempt of each key
 	seen   map[string]int // how often each rare path was taken
+	told   []string       // what request.settled should have said
 	b      *bench
 }
 
 // rare are the paths without which a run has proved nothing.
-var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap"}
+var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
+	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -49,7 +51,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 		m.s = m.b.state
 		t.Repeat(map[string]func(*rapid.T){
 			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
-			"release": m.release, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "reverse": m.reverse, "time": m.pass,
+			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "reverse": m.reverse, "time": m.pass,
 			"": m.check,
 		})
 	}
@@ -75,8 +77,8 @@ func (s *State) digest() string {
 		out += fmt.Sprint(*s.connections[id])
 	}
 	for k, h := range s.holds {
-		if h != nil && h.State == Open {
-			out += fmt.Sprint(len(k.Key), h.HoldMC)
+		if h != nil && h.State != Failed {
+			out += fmt.Sprint(len(k.Key), h.State, h.HoldMC)
 		}
 	}
 	return fmt.Sprint(len(out), sumOf(out))
@@ -159,6 +161,8 @@ func (m *machine) try(t *rapid.T, h Hold) {
 		m.seen["running"]++
 	case Done:
 		m.seen["done"]++
+	case Waiting:
+		m.seen["pending waited for"]++
 	case Applied:
 		h.RequestID = r.RequestID
 		m.number[h.key()] = r.Attempt
@@ -171,9 +175,17 @@ func (m *machine) settle(t *rapid.T) {
 	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
 	fee := money.MC(rapid.Int64Range(0, 20).Draw(t, "fee"))
 	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
-	r, err := m.do(t, Settle{Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"}})
+	pending := m.state(h) == Pending
+	r, err := m.do(t, Settle{
+		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"},
+		Receipt: func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
+	})
 	if err != nil {
 		t.Fatalf("a settlement never fails: %v", err)
+	}
+	if pending && r.Outcome == Applied {
+		m.seen["pending settled"]++
+		m.told = append(m.told, `{"request":{"id":"`+h.RequestID+`"}}`)
 	}
 	if r.Outcome == Fenced {
 		m.seen["fenced"]++
@@ -186,6 +198,33 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	if r.Connection.Shown() == "exhausted" {
 		m.seen["exhausted"]++
+	}
+}
+
+func (m *machine) state(h Hold) HoldState {
+	if row := m.s.holds[h.key()]; row != nil {
+		return row.State
+	}
+	return ""
+}
+
+// deferCall leaves an answered call pending.
+func (m *machine) deferCall(t *rapid.T) {
+	h := m.old(t)
+	before, held := m.state(h), m.s.connections[h.ConnectionID].HeldMC
+	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	r, err := m.do(t, Defer{Call: h.Call, Attempt: attempt, Provider: "openai", Answer: &Answer{Encoding: "raw"}})
+	switch {
+	case err != nil:
+		t.Fatalf("a deferral never fails: %v", err)
+	case (r.Outcome == Applied) != ((before == Open || before == Pending) && attempt == m.number[h.key()]):
+		t.Fatalf("a deferral of attempt %d of an %q hold: %+v", attempt, before, r)
+	case m.s.connections[h.ConnectionID].HeldMC != held:
+		t.Fatalf("a deferral moved what is held from %d to %d", held, m.s.connections[h.ConnectionID].HeldMC)
+	case r.Outcome == Fenced && before == Failed:
+		m.seen["deferred late"]++
+	case r.Outcome == Applied && before == Open:
+		m.seen["pending"]++
 	}
 }
 
@@ -216,6 +255,11 @@ func (m *machine) revoke(t *rapid.T) {
 	c := m.connection(t)
 	if c.HeldMC > 0 && c.Status != Revoked {
 		m.seen["revoked with holds"]++
+	}
+	for k, h := range m.s.holds {
+		if k.ConnectionID == c.ID && h != nil && h.State == Pending && c.Status != Revoked {
+			m.seen["revoked with pending"]++
+		}
 	}
 	_, _ = m.do(t, Revoke{c.ID})
 }
@@ -282,14 +326,24 @@ func (m *machine) check(t *rapid.T) {
 		if h == nil {
 			continue
 		}
-		if h.State == Open {
+		if h.State != Failed {
 			held[k.ConnectionID] += h.HoldMC
 			open[k.ConnectionID]++
+		}
+		waiting := 0
+		for _, d := range m.s.deferred {
+			if d.Key == k && !slices.Contains(m.s.resolved, d.requestID) {
+				waiting++
+			}
+		}
+		if (h.State == Pending) != (waiting == 1) {
+			t.Fatalf("I11: %v is %s and %d times deferred", k, h.State, waiting)
 		}
 		if billed[k] > 0 {
 			t.Fatalf("I26: %v is billed and has a hold", k)
 		}
 	}
+	m.events(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.connections {
 		switch {
@@ -302,6 +356,24 @@ func (m *machine) check(t *rapid.T) {
 		case c.Status == Revoked && c.AllocationMC != c.ConsumedMC+c.HeldMC:
 			t.Fatalf("I1: revoked %+v keeps money", c)
 		}
+	}
+}
+
+// events checks that each call that was pending is told once, when it is billed,
+// and that each connection's events are numbered without a gap.
+func (m *machine) events(t *rapid.T) {
+	seq := map[string]int64{}
+	var told []string
+	for _, e := range m.s.events {
+		if seq[e.ConnectionID]++; e.Seq != seq[e.ConnectionID] {
+			t.Fatalf("I28: event %+v follows number %d", e, seq[e.ConnectionID]-1)
+		}
+		if e.Type == "request.settled" {
+			told = append(told, e.Data)
+		}
+	}
+	if !slices.Equal(told, m.told) {
+		t.Fatalf("I28: told %q, should have told %q", told, m.told)
 	}
 }
 

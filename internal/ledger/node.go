@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"purser/internal/db"
@@ -66,6 +67,58 @@ func (n *Node) Save(ctx context.Context, list []Checkpoint) error {
 	})
 }
 
+// Claim takes at most limit pending calls whose time to ask has come, and puts
+// them off by lease: if this node dies, another asks after it. Whoever asked and
+// was told nothing puts them off by as much as it thinks right.
+func (n *Node) Claim(ctx context.Context, lease time.Duration, limit int) (list []Deferred, err error) {
+	now := n.now().UnixMicro()
+	ids, err := due(ctx, n.db, `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
+		return nil, err
+	}
+	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		list = nil
+		ids, err := due(ctx, tx, `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
+		if err != nil {
+			return err
+		}
+		for _, requestID := range ids {
+			if _, err := tx.ExecContext(ctx, `UPDATE deferred SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(), requestID); err != nil {
+				return err
+			}
+			d, err := GetDeferred(ctx, tx, requestID)
+			if err != nil {
+				return err
+			}
+			list = append(list, d)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func due(ctx context.Context, q db.Queryer, query string, args ...any) (ids []string, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var requestID string
+		if err := rows.Scan(&requestID); err != nil {
+			return nil, err
+		}
+		ids = append(ids, requestID)
+	}
+	return ids, rows.Err()
+}
+
+// PutOff lets a claimed call be asked for again after a while.
+func (n *Node) PutOff(ctx context.Context, requestID string, by time.Duration) error {
+	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`, n.now().Add(by).UnixMicro(), requestID)
+	return err
+}
+
 // Retention of what is not money (decisions, Idempotency).
 const (
 	AnswersKept  = 7 * 24 * time.Hour
@@ -80,7 +133,7 @@ func (n *Node) Purge(ctx context.Context) error {
 		text string
 		arg  any
 	}{
-		{`DELETE FROM answers WHERE request_id < $1`, id.Floor(id.Request, now.Add(-AnswersKept))}, // ids rise with time
+		{`DELETE FROM answers WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`, id.Floor(id.Request, now.Add(-AnswersKept))}, // ids rise with time
 		{`DELETE FROM refusals WHERE created_us < $1`, now.Add(-RefusalsKept).UnixMicro()},
 		{`DELETE FROM chunks WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`, id.Floor(id.Request, now.Add(-time.Hour))},
 		{`DELETE FROM nodes WHERE lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`, now.Add(-24 * time.Hour).UnixMicro()},

@@ -232,7 +232,7 @@ func (q *postgres) saveMoney(s *State) {
 // locked, so nobody has moved them since.
 func (q *postgres) saveHolds(s *State) {
 	opened, again := q.rows(holdRows), q.rows(holdRows)
-	var failed, gone []string
+	var failed, pending, gone []string
 	for k := range s.dirtyHolds {
 		h, place := s.holds[k], q.found[k]
 		switch {
@@ -240,6 +240,8 @@ func (q *postgres) saveHolds(s *State) {
 			opened.add(h.columns()...)
 		case h != nil && h.State == Open:
 			again.add(h.columns()...)
+		case h != nil && h.State == Pending:
+			pending = append(pending, place)
 		case h != nil:
 			failed = append(failed, place)
 		case place != "":
@@ -252,6 +254,9 @@ func (q *postgres) saveHolds(s *State) {
 		model = v.model, terms = v.terms, created_us = v.created_us FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
 	if len(failed) > 0 {
 		q.add(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
+	}
+	if len(pending) > 0 {
+		q.add(`UPDATE holds SET state = 'pending' WHERE ctid = ANY(@::text[]::tid[])`, pending)
 	}
 	if len(gone) > 0 {
 		q.add(`DELETE FROM holds WHERE ctid = ANY(@::text[]::tid[])`, gone)
@@ -281,6 +286,13 @@ func (q *postgres) saveRows(s *State) {
 		q.pipe.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, nullable(r.Feature), nullable(r.Model), r.CreatedUS)
+	}
+	for _, d := range s.deferred {
+		q.pipe.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
+			d.requestID, d.ConnectionID, d.Key.Key, d.provider, d.record, d.nowUS, d.nowUS+firstAsk.Microseconds())
+	}
+	for _, requestID := range s.resolved {
+		q.pipe.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
 	}
 	for _, e := range s.events {
 		q.pipe.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,

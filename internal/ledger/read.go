@@ -160,14 +160,14 @@ func GetHold(ctx context.Context, q db.Queryer, k Key) (HoldRow, error) {
 // HoldOfRequest returns the hold of a request, or sql.ErrNoRows.
 func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (HoldRow, error) {
 	h, err := scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
-	if errors.Is(err, sql.ErrNoRows) { // open ones are few, and have no index to keep up
-		return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'open'`, requestID))
+	if errors.Is(err, sql.ErrNoRows) { // the others are few, and have no index to keep up
+		return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state <> 'failed'`, requestID))
 	}
 	return h, err
 }
 
 // FindKey returns the key of the newest call of a connection since sinceUS that
-// had this fingerprint, open or billed; "" if there is none. Retries of clients
+// had this fingerprint, held or billed; "" if there is none. Retries of clients
 // that send no key are found this way.
 func FindKey(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string, sinceUS int64) (key string, err error) {
 	err = q.QueryRowContext(ctx, `SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
@@ -182,11 +182,11 @@ func FindKey(ctx context.Context, q db.Queryer, connectionID, accountID, fingerp
 	return key, err
 }
 
-// Knows says whether a key is billed or runs. A hold of this moment may still
+// Knows says whether a key is billed, or runs, or is pending. A hold of this moment may still
 // come or go: only the Hold command decides.
 func Knows(ctx context.Context, q db.Queryer, k Key) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state = 'open')
+	err := q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
 		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key, k.hash()).Scan(&n)
 	return n > 0, err
 }
@@ -225,4 +225,16 @@ func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) (list []
 		list = append(list, h)
 	}
 	return list, rows.Err()
+}
+
+// GetDeferred returns where the charge of a pending request will come from, or
+// sql.ErrNoRows.
+func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d Deferred, err error) {
+	var k Key
+	err = q.QueryRowContext(ctx, `SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
+		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.Record, &d.Tries, &d.SinceUS)
+	if err == nil {
+		d.HoldRow, err = GetHold(ctx, q, k)
+	}
+	return d, err
 }

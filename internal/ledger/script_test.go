@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +24,8 @@ var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 // bench runs scripts: on the bare rules, or through a Writer on a database.
 type bench struct {
-	state  *State // of the bare rules
+	state  *State     // of the bare rules
+	mu     sync.Mutex // the writer's tick looks at now, too
 	now    time.Time
 	do     func(Command) (Result, error)
 	read   func(accountID string) Balance
@@ -97,7 +99,11 @@ func (s *State) know(entryID string) {
 func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 	t.Helper()
 	b := &bench{now: epoch}
-	w := New(d, func() time.Time { return b.now })
+	w := New(d, func() time.Time {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.now
+	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -177,6 +183,9 @@ func prefix(c Command, p string) Command {
 	case Settle:
 		c.Call = call(c.Call)
 		return c
+	case Defer:
+		c.Call = call(c.Call)
+		return c
 	case Release:
 		c.Call = call(c.Call)
 		return c
@@ -226,7 +235,9 @@ func step(t *testing.T, b *bench, f []string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		b.mu.Lock()
 		b.now = epoch.Add(d)
+		b.mu.Unlock()
 		return ""
 	}
 	if f[0] == "event" {
@@ -273,6 +284,8 @@ func told(b *bench, c Command, r Result, f []string) string {
 			return "already settled"
 		}
 		return "done"
+	case Waiting:
+		return fmt.Sprintf("waiting %d", r.Attempt)
 	case Fenced:
 		return "fenced"
 	}
@@ -361,7 +374,14 @@ func command(t *testing.T, b *bench, f []string) Command {
 		cost := num(f[4])
 		c.Charge = Amounts{ProviderCostMC: cost, UserChargeMC: cost}
 		c.Fingerprint = "f" + strings.TrimLeft(f[2], "k")
+		c.Answer = &Answer{Encoding: "raw", Body: []byte("settled")}
+		c.Receipt = func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil }
+		if _, ok := option("silent"); ok {
+			c.Receipt = nil
+		}
 		return c
+	case "defer":
+		return Defer{Call: call(), Attempt: int64(num(f[3])), Provider: "openai", Record: "chatcmpl-1", Answer: &Answer{Encoding: "raw", Body: []byte("deferred")}}
 	case "release":
 		return Release{Call: call(), Attempt: int64(num(f[3]))}
 	case "reverse":

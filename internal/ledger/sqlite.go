@@ -647,6 +647,17 @@ func (q *sqlite) saveRows(s *State) error {
 			return err
 		}
 	}
+	for _, d := range s.deferred {
+		if err := q.exec(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
+			d.requestID, d.ConnectionID, d.Key.Key, d.provider, d.record, d.nowUS, d.nowUS+firstAsk.Microseconds()); err != nil {
+			return err
+		}
+	}
+	for _, requestID := range s.resolved {
+		if err := q.exec(`DELETE FROM deferred WHERE request_id = ?`, requestID); err != nil {
+			return err
+		}
+	}
 	for _, e := range s.events {
 		if err := q.exec(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			e.ID, e.Type, e.AppID, nullable(e.ConnectionID), e.Seq, e.Data, e.CreatedUS); err != nil {

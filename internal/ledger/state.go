@@ -37,7 +37,9 @@ type State struct {
 	answers          []answerRow
 	refusals         []Refusal
 	events           []Event
-	hard             bool // more than open holds has changed: it must reach the disk before it is answered
+	deferred         []deferredRow
+	resolved         []string // requests that are no longer deferred
+	hard             bool     // more than open holds has changed: it must reach the disk before it is answered
 
 	newID func(prefix string, now time.Time) string // replaced in tests, so that they read the same every time
 }
@@ -55,6 +57,12 @@ type answerRow struct {
 	requestID string
 	Answer
 	createdUS int64
+}
+
+type deferredRow struct {
+	Key
+	requestID, provider, record string
+	nowUS                       int64
 }
 
 type rollupKey struct{ connectionID, day, feature, model string }
@@ -153,15 +161,26 @@ func (s *State) count(e *Entry, calls, sign int64, u Usage) {
 
 // tell appends an event about a connection to the outbox (spec §6).
 func (s *State) tell(kind string, c *Connection, now int64) {
-	c.EventSeq++
-	s.dirtyConnections[c.ID], s.deep[c.ID] = true, true
+	c.EventSeq++ // before it is shown
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
 	if err != nil {
 		panic("ledger: a connection is always JSON: " + err.Error())
 	}
+	s.publish(kind, c, string(data), now)
+}
+
+// tellRequest appends the event about a call that was left pending. It is the
+// request as its GET returns it.
+func (s *State) tellRequest(c *Connection, receipt string, now int64) {
+	c.EventSeq++
+	s.publish("request.settled", c, `{"request":`+receipt+`}`, now)
+}
+
+func (s *State) publish(kind string, c *Connection, data string, now int64) {
+	s.dirtyConnections[c.ID], s.deep[c.ID] = true, true
 	s.events = append(s.events, Event{
 		ID: s.newID(id.Event, time.UnixMicro(now)), Type: kind, AppID: c.AppID, ConnectionID: c.ID,
-		Seq: c.EventSeq, Data: string(data), CreatedUS: now,
+		Seq: c.EventSeq, Data: data, CreatedUS: now,
 	})
 	s.hard = true
 }

@@ -79,7 +79,7 @@ func newStore(d *db.DB) store {
 // by waiting for it.
 func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
 	switch c.(type) {
-	case Hold, Settle, Release, Refuse:
+	case Hold, Settle, Defer, Release, Refuse:
 	default: // rare, and not repeatable: a transaction of its own
 		err = w.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			res, err = w.DoTx(ctx, tx, c)
@@ -117,7 +117,7 @@ func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
 // caller could forget them.
 func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, err error) {
 	switch c.(type) {
-	case Hold, Settle, Release, Refuse:
+	case Hold, Settle, Defer, Release, Refuse:
 		return Result{}, fmt.Errorf("ledger: %T is not for a caller's transaction", c)
 	}
 	need := newWants()
@@ -373,7 +373,7 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 	}
 	for _, j := range batch {
 		_, hold := j.cmd.(Hold)
-		j.young = hold && j.res.Outcome != Done && !s.hard // what is done may be on its way to the disk
+		j.young = hold && j.res.Outcome != Done && j.res.Outcome != Waiting && !s.hard // what is done may be on its way to the disk
 	}
 	if err := w.hot.save(ctx, s); err != nil {
 		return err

@@ -39,14 +39,15 @@ CREATE UNIQUE INDEX connections_live ON connections (app_id, account_id) WHERE s
 CREATE INDEX connections_app ON connections (app_id, id);
 CREATE INDEX connections_account ON connections (account_id, id);
 
--- Holds: calls in flight (open), and keys whose last attempt failed. A billed
--- call has no hold; its key lives on in the ledger.
+-- Holds: calls in flight (open), calls whose charge follows from the provider's
+-- record (pending), and keys whose last attempt failed. A billed call has no hold;
+-- its key lives on in the ledger.
 CREATE TABLE holds (
   connection_id TEXT NOT NULL,
   key           TEXT NOT NULL,
   request_id    TEXT NOT NULL,
   fingerprint   TEXT NOT NULL,
-  state         TEXT NOT NULL CHECK (state IN ('open', 'failed')),
+  state         TEXT NOT NULL CHECK (state IN ('open', 'pending', 'failed')),
   attempt       BIGINT NOT NULL CHECK (attempt > 0),
   node_id       TEXT NOT NULL,
   claim         TEXT NOT NULL,                    -- which HTTP request runs this attempt
@@ -64,6 +65,19 @@ CREATE TABLE holds (
 ;
 
 CREATE INDEX holds_failed ON holds (request_id) WHERE state = 'failed';
+
+-- Deferred: where the charge of each pending hold will come from. Any node may ask;
+-- who does moves next_us ahead first, so that no two ask at once.
+CREATE TABLE deferred (
+  request_id    TEXT PRIMARY KEY,
+  connection_id TEXT NOT NULL,
+  key           TEXT NOT NULL,
+  provider      TEXT NOT NULL,
+  record        TEXT NOT NULL,                    -- the provider's id of the answer; '' = not known
+  tries         BIGINT NOT NULL CHECK (tries >= 0),
+  since_us      BIGINT NOT NULL,
+  next_us       BIGINT NOT NULL                   -- when to ask
+);
 
 -- Nodes: who owns holds. A hold outlives its owner's lease by no more than a sweep.
 CREATE TABLE nodes (
@@ -209,4 +223,4 @@ CREATE UNIQUE INDEX events_seq ON events (connection_id, seq) WHERE connection_i
 
 -- +goose Down
 -- postgres: DROP TYPE rollup_row, answer_row, ledger_row, hold_row, connection_row, balance_row, key_row;
-DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;
+DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE deferred; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;
