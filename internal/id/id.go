@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -61,6 +62,16 @@ func Floor(prefix string, t time.Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli())<<16)
 	return prefix + encoding.EncodeToString(b[:])
+}
+
+// Time returns when an identifier was made, to the millisecond; the zero time of
+// what New did not make.
+func Time(id string) time.Time {
+	b, err := encoding.DecodeString(id[strings.LastIndexByte(id, '_')+1:])
+	if err != nil || len(b) != 16 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b) >> 16))
 }
 
 // UUID returns a fresh random UUID, the form of idempotency keys (spec §4.3).

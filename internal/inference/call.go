@@ -1,8 +1,10 @@
 package inference
 
 import (
+	"container/list"
 	"context"
 	"sync"
+	"time"
 
 	"purser/internal/ledger"
 )
@@ -25,17 +27,25 @@ type running struct {
 	err     error  // how it ended, if it was refused or failed
 	result  result // how it ended, if it was billed
 
+	// Guarded by drains.mu.
+	clients  int           // that wait for it
+	cut      func()        // ends the call at the provider; nil when it is not there
+	drain    *list.Element // its place in drains, when nobody waits for it
+	patience *time.Timer   // ends the drain
+
 	attempt   int64
 	requestID string
 	saved     int   // bytes of sent that are checkpointed
 	saves     int64 // checkpoints made
 }
 
-// result is a billed call: its ledger row, and what the provider said.
+// result is a call that was answered: its ledger row, and what the provider said.
 type result struct {
 	entry ledger.Entry
 	body  []byte // the provider's JSON object, or a stream's frames
 	usage []byte // a stream's usage-only frame, the last of body
+
+	pending bool // the charge follows, and of entry there is only what names the call
 }
 
 // registry holds the calls that run on this node, so that copies of a request
@@ -53,7 +63,7 @@ func (g *registry) enter(k ledger.Key, fingerprint, claim string) (*running, boo
 	if c := g.calls[k]; c != nil {
 		return c, false
 	}
-	c := &running{key: k, fingerprint: fingerprint, claim: claim}
+	c := &running{key: k, fingerprint: fingerprint, claim: claim, clients: 1}
 	g.calls[k] = c
 	return c, true
 }

@@ -34,6 +34,7 @@ type Handler struct {
 	Catalog   *catalog.Source
 	Mock      provider.Provider            // for apps whose provider mode is mock
 	Providers map[string]provider.Provider // by name, for live ones
+	Records   map[string]Recorder          // of the providers that keep one, by name
 	Estimates *estimates.Drift             // of live calls
 	Dialects  map[string]Dialect           // by provider, mock or live
 	Images    *images.Fetcher
@@ -42,7 +43,8 @@ type Handler struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	calls registry
+	calls  registry
+	drains drains
 }
 
 // A Dialect says whether a request can be said in a provider's own terms. Its
@@ -52,6 +54,7 @@ type Dialect func(*provider.Request) error
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	h.calls.calls = map[ledger.Key]*running{}
+	h.drains.most, h.drains.patience = mostDrains, drainPatience
 	rt.Handle("POST /v1/ai/{model}", func(w http.ResponseWriter, r *http.Request) error {
 		model := r.PathValue("model")
 		return h.infer(w, r, route{path: "ai/" + model, model: model})

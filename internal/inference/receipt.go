@@ -32,7 +32,7 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request) error {
 type receipt struct {
 	ID           string          `json:"id"`
 	Object       string          `json:"object"`
-	Status       string          `json:"status"` // settled, estimated, refused, in_flight, failed
+	Status       string          `json:"status"` // settled, estimated, pending, refused, in_flight, failed
 	ConnectionID string          `json:"connection_id"`
 	CreatedAt    string          `json:"created_at"`
 	Model        *string         `json:"model"`
@@ -164,6 +164,16 @@ func billed(e *ledger.Entry) (*receipt, error) {
 	return out, nil
 }
 
+// receiptText is the receipt of a billed call as request.settled carries it.
+func receiptText(e *ledger.Entry) (string, error) {
+	r, err := billed(e)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(r)
+	return string(b), err
+}
+
 // ratesOf reads the prices of the hold.
 func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
 	var t struct {
@@ -209,7 +219,11 @@ func unbilled(h *ledger.HoldRow) *receipt {
 		out.Feature = &h.Feature
 	}
 	out.Explanation = fmt.Sprintf("The call is running; up to %s is held for it.", h.HoldMC.Display())
-	if h.State == ledger.Failed {
+	switch h.State {
+	case ledger.Pending:
+		out.Status = "pending"
+		out.Explanation = fmt.Sprintf("The call was delivered, but what it used is not known yet; up to %s stays held until the provider's record says so. Event request.settled tells the charge.", h.HoldMC.Display())
+	case ledger.Failed:
 		out.Status, out.Explanation = "failed", "The provider failed. Nothing was billed; the same Idempotency-Key may try again."
 	}
 	return out

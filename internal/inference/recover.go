@@ -3,16 +3,11 @@ package inference
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"time"
 
-	"purser/internal/catalog"
 	"purser/internal/ledger"
-	"purser/internal/money"
-	"purser/internal/pricing"
 	"purser/internal/provider"
-	"purser/internal/tokens"
 )
 
 // checkpointEvery is how much of a stream a crash may forget (F-06).
@@ -48,7 +43,7 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 
 // Sweep ends the holds of dead nodes, and those of this node that no call runs
 // for any longer: a stream that delivered something is billed as an estimate of
-// it, everything else is released and may be tried again (F-03…F-06). It returns
+// it, or left pending where the provider keeps a record; everything else is released and may be tried again (F-03…F-06). It returns
 // how many holds it ended.
 func (h *Handler) Sweep(ctx context.Context) (int, error) {
 	rows, err := ledger.Orphans(ctx, h.DB, h.Now().UnixMicro(), 500)
@@ -108,33 +103,21 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 		h.Log.WarnContext(ctx, "released a dead node's hold", "request_id", row.RequestID, "node_id", row.NodeID)
 		return err
 	}
-	var t struct {
-		Rates       json.RawMessage `json:"rates"`
-		MarginPPM   money.PPM       `json:"margin_ppm"`
-		FeePPM      money.PPM       `json:"fee_ppm"`
-		InputTokens int64           `json:"input_tokens"`
-		MaxTokens   int64           `json:"max_tokens"`
-		Counted     *int64          `json:"counted_tokens"` // where it is less than InputTokens
-	}
-	if err := json.Unmarshal([]byte(row.Terms), &t); err != nil {
-		return err
-	}
-	rates, err := catalog.ParseSnapshot(string(t.Rates))
+	name, record, err := h.recordOf(ctx, &row, frames)
 	if err != nil {
 		return err
 	}
-	if t.Counted != nil {
-		t.InputTokens = min(t.InputTokens, *t.Counted)
+	if name != "" {
+		_, err := h.Ledger.Do(ctx, ledger.Defer{Call: row.Call, Attempt: row.Attempt, Provider: name, Record: record, Answer: keep(frames)})
+		h.Log.WarnContext(ctx, "left a dead node's stream pending", "request_id", row.RequestID, "node_id", row.NodeID)
+		return err
 	}
-	u := provider.Usage{Input: t.InputTokens, Output: min(int64(tokens.Count(text)), t.MaxTokens)}
-	amounts, err := pricing.Estimated(rates, u.Input, u.Output, t.MarginPPM, t.FeePPM, row.HoldMC)
+	c, err := bill(&row, nil, text)
 	if err != nil {
 		return err
 	}
-	_, err = h.Ledger.Do(ctx, ledger.Settle{
-		Call: row.Call, Attempt: row.Attempt, Charge: ledger.Amounts(amounts), Settlement: ledger.Estimated,
-		Usage: ledger.Usage{JSON: usageJSON(u), InputTokens: u.Input, OutputTokens: u.Output}, Answer: keep(frames),
-	})
-	h.Log.WarnContext(ctx, "billed what a dead node's stream delivered", "request_id", row.RequestID, "node_id", row.NodeID, "user_charge_mc", amounts.UserChargeMC)
+	c.Answer = keep(frames)
+	_, err = h.Ledger.Do(ctx, c)
+	h.Log.WarnContext(ctx, "billed what a dead node's stream delivered", "request_id", row.RequestID, "node_id", row.NodeID, "user_charge_mc", c.Charge.UserChargeMC)
 	return err
 }

@@ -19,6 +19,8 @@ import (
 // first chunk, and gets the same end (F-36, F-43).
 func (h *Handler) join(w http.ResponseWriter, r *http.Request, q *plan, c *running) error {
 	w.Header().Set("Idempotent-Replayed", "true")
+	h.drains.join(c)
+	defer h.drains.leave(c)
 	if !q.Stream {
 		v, err := c.read(r.Context(), math.MaxInt)
 		if err != nil {
@@ -103,7 +105,12 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan, c *run
 	if err != nil {
 		return err
 	}
-	c.settled(res)
+	return h.repeat(w, q, c, &res)
+}
+
+// repeat sends a whole stored answer again.
+func (h *Handler) repeat(w http.ResponseWriter, q *plan, c *running, res *result) error {
+	c.settled(*res)
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.Header().Set("X-Request-Id", res.entry.RequestID())
 	if !q.Stream {
@@ -113,7 +120,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan, c *run
 	c.push(frames) // for those who joined meanwhile
 	out := newSSE(w)
 	out.write(frames)
-	return ending(q, out, &res)
+	return ending(q, out, res)
 }
 
 // recall reads a billed call back.
@@ -163,7 +170,17 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 		row, err := ledger.GetHold(ctx, h.DB, c.key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return h.followed(ctx, w, q, c, out, sent, held.RequestID)
+			res, err := h.recall(ctx, q, id.Swap(held.RequestID, id.Request, id.Ledger))
+			if err != nil {
+				return err
+			}
+			return h.followed(w, q, c, out, sent, &res)
+		case err == nil && row.State == ledger.Pending:
+			res, err := h.recallPending(ctx, q, held.RequestID)
+			if err != nil {
+				return err
+			}
+			return h.followed(w, q, c, out, sent, &res)
 		case err != nil:
 			return err
 		case row.State == ledger.Failed, row.Attempt != held.Attempt:
@@ -185,13 +202,9 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 	}
 }
 
-// followed sends what of a settled call its follower has not seen.
-func (h *Handler) followed(ctx context.Context, w http.ResponseWriter, q *plan, c *running, out *sse, sent int, requestID string) error {
-	res, err := h.recall(ctx, q, id.Swap(requestID, id.Request, id.Ledger))
-	if err != nil {
-		return err
-	}
-	c.settled(res)
+// followed sends what of an ended call its follower has not seen.
+func (h *Handler) followed(w http.ResponseWriter, q *plan, c *running, out *sse, sent int, res *result) error {
+	c.settled(*res)
 	if !q.Stream {
 		return writeAnswer(w, withBlock(res.body, &res.entry))
 	}
@@ -199,5 +212,5 @@ func (h *Handler) followed(ctx context.Context, w http.ResponseWriter, q *plan, 
 		out.write(frames[sent:])
 		c.push(frames[sent:])
 	}
-	return ending(q, out, &res)
+	return ending(q, out, res)
 }

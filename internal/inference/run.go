@@ -7,11 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"purser/internal/apierr"
 	"purser/internal/db"
 	"purser/internal/estimates"
+	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/metrics"
 	"purser/internal/pricing"
@@ -29,12 +31,20 @@ type attempt struct {
 	number  int64
 	running *running
 	api     provider.Provider
+	calling context.Context // for the provider; it ends before the attempt's
+	gone    func()          // says, once, that the client has gone
 	drift   *estimates.Drift
 	began   time.Time
 }
 
-// maxCall bounds a call at the provider, so that no hold is open for ever.
-const maxCall = 10 * time.Minute
+// maxCall bounds a call at the provider, so that no hold is open for ever, and
+// maxSettle how long its settlement is tried after that; then the sweep does it.
+const (
+	maxCall   = 10 * time.Minute
+	maxSettle = time.Minute
+)
+
+var errTooLong = errors.New("the call took too long")
 
 // run answers a planned call: it leads it, joins it, or replays it.
 func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *plan, key, print string) error {
@@ -65,6 +75,9 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	case ledger.Running:
 		err = h.follow(w, r, q, c, held)
 		return err
+	case ledger.Waiting:
+		err = h.await(w, r, q, c, held.RequestID)
+		return err
 	}
 	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who), began: time.Now()}
 	c.mu.Lock()
@@ -77,9 +90,18 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		return err
 	}
 	// From here on the call belongs to nobody's connection: it ends settled or
-	// released whether or not its client is still there.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
+	// released whether or not its client is still there. The provider is given up
+	// before the ledger is: a call that was cut is still to be billed.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall+maxSettle)
 	defer cancel()
+	calling, hangUp := context.WithTimeoutCause(ctx, maxCall, errTooLong)
+	defer hangUp()
+	calling, cut := context.WithCancelCause(calling)
+	defer cut(nil)
+	h.drains.begin(c, func() { cut(errDrained) })
+	defer h.drains.end(c)
+	a.calling, a.gone = calling, sync.OnceFunc(func() { h.drains.leave(c) })
+	defer context.AfterFunc(r.Context(), a.gone)()
 	returned := false
 	defer func() {
 		if !returned { // a panic: nothing of it may keep money held (F-95)
@@ -145,7 +167,7 @@ func (h *Handler) hold(ctx context.Context, c ledger.Hold) (ledger.Result, error
 
 // complete runs a call whose answer comes whole.
 func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
-	answer, err := a.api.Complete(ctx, &a.Request)
+	answer, err := a.api.Complete(a.calling, &a.Request)
 	if err != nil {
 		return a.fail(ctx, err)
 	}
@@ -165,7 +187,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 
 // stream relays an answer chunk by chunk. When the client goes, it reads on.
 func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
-	up, err := a.api.Stream(ctx, &a.Request)
+	up, err := a.api.Stream(a.calling, &a.Request)
 	if err != nil {
 		return a.fail(ctx, err)
 	}
@@ -176,7 +198,11 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	for {
 		chunk, err := up.Next()
 		if err != nil {
-			return a.finish(ctx, out, usage, usageFrame, err)
+			record := ""
+			if named, ok := up.(interface{ ID() string }); ok {
+				record = named.ID()
+			}
+			return a.finish(ctx, out, &delivered{usage, usageFrame, record, err})
 		}
 		if len(chunk.Frames) > 0 {
 			out.write(chunk.Frames)
@@ -192,40 +218,60 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 		out.flush()
+		if out.gone {
+			a.gone()
+		}
 	}
 }
 
-// finish settles a stream that ended, well or not, and writes its last events.
-func (a *attempt) finish(ctx context.Context, out *sse, usage *provider.Usage, usageFrame []byte, ended error) error {
+// delivered is how a stream ended, beside its frames.
+type delivered struct {
+	usage      *provider.Usage
+	usageFrame []byte
+	record     string // the provider's id of the answer; "" = not known
+	ended      error
+}
+
+// finish settles a stream that ended, well or not, or leaves it pending where the
+// provider knows what it used and has not said so; and writes its last events.
+func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 	a.running.mu.Lock()
 	frames, tooLong := a.running.sent, a.running.tooLong
 	a.running.mu.Unlock()
-	cut := !errors.Is(ended, io.EOF)
+	cut := !errors.Is(d.ended, io.EOF)
 	if cut {
-		a.h.Log.WarnContext(ctx, "stream cut by the provider", "request_id", a.call.RequestID, "model", a.model.ID, "error", ended)
-		if usage == nil && provider.Text(frames) == "" {
-			return a.cutBeforeOutput(ctx, out, ended)
+		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.call.RequestID, "model", a.model.ID, "error", d.ended, "cause", context.Cause(a.calling))
+		if d.usage == nil && !tooLong && provider.Text(frames) == "" {
+			return a.cutBeforeOutput(ctx, out, d.ended)
 		}
 		a.h.Metrics.Cut(a.api.Name())
 	}
-	body := append(frames[:len(frames):len(frames)], usageFrame...)
+	r := result{body: append(frames[:len(frames):len(frames)], d.usageFrame...), usage: d.usageFrame}
 	if tooLong {
-		body = nil
+		r.body = nil
 	}
-	entry, _, err := a.settle(ctx, usage, func() string { return provider.Text(frames) }, body)
+	var err error
+	if !a.usable(d.usage) && a.recorder() != nil {
+		r.pending, err = a.postpone(ctx, d.record, r.body)
+	}
+	if r.pending {
+		a.h.Metrics.Call(a.api.Name(), a.model.ID, metrics.Pending, time.Since(a.began))
+		r.entry = unsettled(a.call.RequestID, a.model.ID, id.Time(a.call.RequestID))
+	} else if err == nil {
+		r.entry, _, err = a.settle(ctx, d.usage, func() string { return provider.Text(frames) }, r.body)
+	}
 	if err != nil {
 		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))
 		out.end()
 		return web.Begun(err)
 	}
-	r := result{entry: entry, body: body, usage: usageFrame}
 	a.running.settled(r)
 	tail, err := finale(a.plan, &r)
 	if err != nil {
 		return web.Begun(err)
 	}
 	if cut {
-		out.write(errorFrame(apierr.ProviderError.Errorf("the provider broke off; what was delivered is billed as an estimate")))
+		out.write(brokeOff(r.pending))
 	}
 	out.write(tail)
 	out.end()
@@ -251,13 +297,13 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 // settle charges what the provider reported, or what we count where it did not,
 // and does not give up while the database is away: the answer is already paid.
 func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, ledger.Outcome, error) {
-	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Answer: keep(body)}
+	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Answer: keep(body), Receipt: receiptText}
 	if body == nil {
 		c.Answer = nil
 	}
 	var amounts pricing.Amounts
 	var err error
-	if usage != nil && pricing.Usable(*usage, a.MaxTokens, a.model.ContextTokens) {
+	if a.usable(usage) {
 		amounts, err = pricing.Charge(a.rates, *usage, a.margin, a.fee)
 		a.drift.Record(a.model.ID, a.input, a.held, usage.Input+usage.Cached+usage.CacheWrite)
 	} else {
@@ -271,8 +317,7 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 	if err != nil {
 		return ledger.Entry{}, ledger.Applied, err
 	}
-	c.Charge = ledger.Amounts(amounts)
-	c.Usage = ledger.Usage{JSON: usageJSON(*usage), InputTokens: usage.Input + usage.Cached + usage.CacheWrite, OutputTokens: usage.Output}
+	c.Charge, c.Usage = ledger.Amounts(amounts), counted(*usage)
 	entry, outcome, err := a.h.settle(ctx, c)
 	if err == nil && outcome == ledger.Applied {
 		a.h.Metrics.Call(a.api.Name(), a.model.ID, string(c.Settlement), time.Since(a.began))

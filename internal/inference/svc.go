@@ -103,7 +103,7 @@ func withUsage(body []byte, e *ledger.Entry) []byte {
 
 var done = []byte("data: [DONE]\n\n")
 
-// finale returns what ends a settled stream: svc_final and [DONE]. On the
+// finale returns what ends a settled or pending stream: svc_final and [DONE]. On the
 // drop-in route it rides in the usage chunk, and only if the client asked for one.
 func finale(q *plan, r *result) ([]byte, error) {
 	b := make([]byte, 0, 1024)
@@ -111,7 +111,9 @@ func finale(q *plan, r *result) ([]byte, error) {
 		b = append(b, "data: {"...)
 	} else if !q.IncludeUsage {
 		return done, nil
-	} else if b = ordinary(b, r); r.usage == nil {
+	} else if b = ordinary(b, r); r.usage == nil && r.pending {
+		b = append(b, `,"usage":null,`...)
+	} else if r.usage == nil {
 		usage, err := appendUsage(append(b, `,"usage":`...), &r.entry)
 		if err != nil {
 			return nil, err
@@ -119,6 +121,10 @@ func finale(q *plan, r *result) ([]byte, error) {
 		b = append(usage, ',')
 	} else {
 		b = append(b, ',')
+	}
+	if r.pending { // both are told by request.settled (spec §4.3)
+		b = append(b, `"svc_final":{"usage":null,"svc":null,"settlement":"pending"}}`+"\n\n"...)
+		return append(b, done...), nil
 	}
 	b = append(b, `"svc_final":{"usage":`...)
 	b, err := appendUsage(b, &r.entry)

@@ -31,6 +31,7 @@ type Metrics struct {
 const (
 	Failed    = "failed"    // the provider could not do it: 502, not billed
 	Rejected  = "rejected"  // the provider refused the request: 400, not billed
+	Pending   = "pending"   // the charge follows from the provider's record
 	Abandoned = "abandoned" // the client went before the provider was asked
 )
 
