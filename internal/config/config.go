@@ -40,7 +40,12 @@ func (c Config) String() string { return "configuration of " + c.BaseURL }
 
 // Provider is how one AI provider is reached. Without a key it is not offered
 // to live apps.
-type Provider struct{ BaseURL, Key string }
+type Provider struct {
+	BaseURL, Key string
+	// Store lets OpenAI keep prompts and answers, for up to 30 days, so that a
+	// stream that broke is charged by its record; users are told when they consent.
+	Store bool
+}
 
 // A Key is one thing that can be set.
 type Key struct {
@@ -96,7 +101,7 @@ var keys = []Key{
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false, text(func(c *Config) *string { return &c.Prices })},
 	{"log_level", "debug, info, warn or error", false, oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{"log_format", "auto, text or json; auto is text on a terminal", false, oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
-	providerURL("openai"), providerKey("openai"),
+	providerURL("openai"), providerKey("openai"), providerStore("openai"),
 	providerURL("anthropic"), providerKey("anthropic"),
 	providerURL("google"), providerKey("google"),
 }
@@ -148,6 +153,18 @@ func providerURL(name string) Key {
 		err := location(func(*Config) *string { return &p.BaseURL })(c, v)
 		c.Providers[name] = p
 		return err
+	}}
+}
+
+func providerStore(name string) Key {
+	return Key{"providers." + name + ".store", "true lets " + name + " keep prompts and answers up to 30 days, so that streams that broke are charged exactly", false, func(c *Config, v string) error {
+		if v != "true" && v != "false" {
+			return errors.New("must be true or false")
+		}
+		p := c.Providers[name]
+		p.Store = v == "true"
+		c.Providers[name] = p
+		return nil
 	}}
 }
 

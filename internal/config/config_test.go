@@ -31,7 +31,7 @@ providers:
   google:
     key: 0123456789012345678901234567890
 `
-	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
+	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
 	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ providers:
 		FeeRate: money.One / 10, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},
-			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment"},
+			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
 			"google":    {Key: "0123456789012345678901234567890"}, // not a number
 		},
 	}
@@ -69,6 +69,8 @@ func TestRefused(t *testing.T) {
 		{file: "databse: x\n", want: "p.yaml:1: databse is not a setting"},
 		{file: "\n# a comment\nListen: x\n", want: "p.yaml:3: Listen is not a setting"},
 		{file: minimal + "providers:\n  anthropic:\n    key: long-enough\n  openai:\n    kye: x\n", want: "p.yaml:8: providers.openai.kye is not a setting"},
+		{file: minimal + "providers:\n  openai:\n    store: perhaps\n", want: "providers.openai.store: must be true or false"},
+		{file: minimal + "providers:\n  google:\n    store: true\n", want: "providers.google.store is not a setting"},
 		{file: minimal + "providers:\n  openai:\n    key: [a, b]\n", want: "p.yaml:6: providers.openai.key: must be one value"},
 		{file: minimal + "provider:\n  openai: x\n", want: "p.yaml:4: provider is not a setting"},
 		{file: minimal + "providers: openai\n", want: `p.yaml:4: "providers" must hold keys`},

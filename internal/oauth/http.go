@@ -27,6 +27,7 @@ type Handler struct {
 	Features *features.Store
 	Catalog  *catalog.Source
 	FeeRate  money.PPM // the service fee, for the consent page
+	Kept     bool      // OpenAI may keep what is sent, which the consent page says
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
 	Revoked                        func() // told when tokens were revoked; nil = nobody listens

@@ -170,7 +170,11 @@ func (h *Handler) providers(app apps.App) string {
 			names = append(names, p.name)
 		}
 	}
-	return strings.Join(names, ", ")
+	text := strings.Join(names, ", ")
+	if h.Kept && used["openai"] {
+		text += ". OpenAI keeps what is sent to it, and its answers, for up to 30 days."
+	}
+	return text
 }
 
 // host is the part of an address that people recognise.

@@ -23,9 +23,10 @@ var addresses = map[string]string{
 	"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com", "google": "https://generativelanguage.googleapis.com",
 }
 
-// providers are the live ones: those that the operator has a key for.
-func (s *Server) providers() map[string]provider.Provider {
-	list := map[string]provider.Provider{}
+// providers are the live ones: those that the operator has a key for; and of them
+// those that are let to keep a record of calls.
+func (s *Server) providers() (map[string]provider.Provider, map[string]inference.Recorder) {
+	list, records := map[string]provider.Provider{}, map[string]inference.Recorder{}
 	for name, address := range addresses {
 		p := s.config.Providers[name]
 		if p.Key == "" {
@@ -34,9 +35,13 @@ func (s *Server) providers() map[string]provider.Provider {
 		if p.BaseURL != "" {
 			address = p.BaseURL
 		}
-		list[name] = upstream.NewReliable(dial(name, address, p.Key), s.db.Now, s.log, s.alarm)
+		client := dial(name, address, p.Key)
+		list[name] = upstream.NewReliable(client, s.db.Now, s.log, s.alarm)
+		if r, ok := client.(inference.Recorder); ok && p.Store {
+			records[name] = r
+		}
 	}
-	return list
+	return list, records
 }
 
 func dial(name, address, key string) provider.Provider {

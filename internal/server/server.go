@@ -154,13 +154,14 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
+	live, records := s.providers()
 	s.inference = &inference.Handler{
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
-		Providers: s.providers(),
-		Dialects:  map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
-		Images:    images.New(images.Config{Allow: allowed(dev)}),
+		Providers: live, Records: records,
+		Dialects: map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
+		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (s *Server) mount(home ui.Home) {
 	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home}).Mount(s.router)
 	(&oauth.Handler{
 		Store: s.tokens, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
-		AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
+		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
@@ -280,6 +281,10 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
 		s.every(min(5*time.Second, s.config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.Sweep(ctx)
+			return err
+		}),
+		s.every(5*time.Second, "settle pending calls", func(ctx context.Context) error {
+			_, err := s.inference.Resolve(ctx)
 			return err
 		}),
 		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
