@@ -46,6 +46,9 @@ func (f *seen) add(hashes ...int64) {
 // newSeen returns a filter with room for half as many keys again as there are.
 func newSeen(keys int) *seen { return &seen{parts: []bloom{newBloom(max(1<<16, keys*3/2))}} }
 
+// fillPause is how much longer filling rests than it reads: calls go first.
+const fillPause = 9
+
 // fill reads all keys of d. Those of batches that run meanwhile are added by the
 // writer before they are committed, so that none is missed.
 func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
@@ -74,6 +77,7 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 	// By pages, because a long read keeps the log from being used anew, and with
 	// pauses, because calls are served meanwhile.
 	for after := int64(-1); err == nil; {
+		begun := time.Now()
 		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`, func(row scanner) (hash int64, err error) {
 			return hash, row.Scan(&hash)
 		}, after)
@@ -82,7 +86,7 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 		}
 		after = page[len(page)-1]
 		select {
-		case <-time.After(time.Millisecond):
+		case <-time.After(max(time.Millisecond, fillPause*time.Since(begun))):
 		case <-stop:
 			return nil
 		}

@@ -87,7 +87,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	}
 	c, err := devConfig(o, l.Addr())
 	if err == nil && o.Providers == "emulator" {
-		c.Providers, err = emulate(log)
+		c.Providers, err = emulate(log, c.Providers["openai"].Store)
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())

@@ -35,7 +35,7 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 		if p.BaseURL != "" {
 			address = p.BaseURL
 		}
-		client := dial(name, address, p.Key)
+		client := dial(name, address, p)
 		list[name] = upstream.NewReliable(client, s.db.Now, s.log, s.alarm)
 		if r, ok := client.(inference.Recorder); ok && p.Store {
 			records[name] = r
@@ -44,14 +44,16 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 	return list, records
 }
 
-func dial(name, address, key string) provider.Provider {
-	switch name {
-	case "anthropic":
-		return anthropic.New(address, key)
-	case "google":
-		return google.New(address, key)
+func dial(name, address string, p config.Provider) provider.Provider {
+	switch {
+	case name == "anthropic":
+		return anthropic.New(address, p.Key)
+	case name == "google":
+		return google.New(address, p.Key)
+	case p.Store:
+		return openai.New(address, p.Key, openai.Store())
 	}
-	return openai.New(address, key)
+	return openai.New(address, p.Key)
 }
 
 // alarm tells the operator what only the operator can mend.
@@ -62,7 +64,8 @@ func (s *Server) alarm(provider, alarm string, cause error) {
 
 // emulate serves the three providers' APIs on a free port of this machine until
 // the process ends, for calls need it to their end, and returns how to reach them.
-func emulate(log *slog.Logger) (map[string]config.Provider, error) {
+// store lets the emulated OpenAI keep records.
+func emulate(log *slog.Logger, store bool) (map[string]config.Provider, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("emulator: %w", err)
@@ -73,7 +76,7 @@ func emulate(log *slog.Logger) (map[string]config.Provider, error) {
 	}()
 	at := "http://" + l.Addr().String()
 	return map[string]config.Provider{
-		"openai": {BaseURL: at + "/v1", Key: "emulated-key"}, "anthropic": {BaseURL: at, Key: "emulated-key"}, "google": {BaseURL: at, Key: "emulated-key"},
+		"openai": {BaseURL: at + "/v1", Key: "emulated-key", Store: store}, "anthropic": {BaseURL: at, Key: "emulated-key"}, "google": {BaseURL: at, Key: "emulated-key"},
 	}, nil
 }
 

@@ -18,25 +18,37 @@ import (
 )
 
 // Client is one account at the provider. It may be used by many goroutines.
-type Client struct{ *upstream.Client }
+type Client struct {
+	*upstream.Client
+	store bool
+}
 
 // An Option changes the account that New makes.
-type Option func(*upstream.Config)
+type Option func(*account)
+
+type account struct {
+	upstream.Config
+	store bool
+}
 
 // Timeouts sets how long the provider may take until its headers are here, and
 // how long it may be silent within an answer.
 func Timeouts(header, idle time.Duration) Option {
-	return func(c *upstream.Config) { c.HeaderWait, c.Idle = header, idle }
+	return func(a *account) { a.HeaderWait, a.Idle = header, idle }
 }
+
+// Store lets the provider keep a record of each Chat Completions call, which
+// Stored reads.
+func Store() Option { return func(a *account) { a.store = true } }
 
 // New returns a client of the API at baseURL, which ends before
 // /chat/completions, for example https://api.openai.com/v1.
 func New(baseURL, key string, options ...Option) *Client {
-	c := upstream.Config{BaseURL: baseURL, Header: http.Header{"Authorization": {"Bearer " + key}}, Secret: key, Refuse: refuse}
+	a := account{Config: upstream.Config{BaseURL: baseURL, Header: http.Header{"Authorization": {"Bearer " + key}}, Secret: key, Refuse: refuse}}
 	for _, o := range options {
-		o(&c)
+		o(&a)
 	}
-	return &Client{upstream.New(c)}
+	return &Client{upstream.New(a.Config), a.store}
 }
 
 // Name is openai.
@@ -50,7 +62,7 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	if r.Facts.Responses {
 		return c.completeResponse(ctx, r)
 	}
-	x, err := c.Post(ctx, path, encode(r), r.ID)
+	x, err := c.Post(ctx, path, c.encode(r), r.ID)
 	if err != nil {
 		return nil, err
 	}

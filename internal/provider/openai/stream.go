@@ -26,7 +26,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		}
 		return s, nil
 	}
-	x, err := c.Post(ctx, path, encode(r), r.ID)
+	x, err := c.Post(ctx, path, c.encode(r), r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +74,7 @@ type stream struct {
 	billed bool           // the usage chunk came: the answer is whole, [DONE] or not
 	ended  error
 	done   atomic.Bool // [DONE] came
+	id     string      // of the completion, from the first chunk
 }
 
 // Next returns what has arrived (see provider.Stream).
@@ -126,6 +127,9 @@ var errDone = errors.New("done")
 // sort looks at one event and says whether it is relayed as it is.
 func (s *stream) sort(e provider.Event) (bool, error) {
 	kind, usage := provider.Classify(e.Payload)
+	if s.id == "" {
+		s.id = completionID(e.Payload)
+	}
 	switch {
 	case kind == provider.Finish:
 		return false, errDone
@@ -150,4 +154,18 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 func (s *stream) Close() error {
 	s.End(s.done.Load())
 	return nil
+}
+
+// ID is the provider's id of the answer, by which its record is found.
+func (s *stream) ID() string { return s.id }
+
+// completionID reads a chunk's id; "" if it has none.
+func completionID(payload []byte) (id string) {
+	provider.Members(payload, func(name, value []byte) bool {
+		if string(name) == "id" && len(value) > 2 && value[0] == '"' {
+			id = string(value[1 : len(value)-1])
+		}
+		return id == ""
+	})
+	return id
 }
