@@ -39,6 +39,7 @@ type googleConfig struct {
 	MediaResolution  string   `json:"mediaResolution"`
 	ResponseMIMEType string   `json:"responseMimeType"`
 	ResponseSchema   raw      `json:"responseSchema"`
+	ResponseJSON     raw      `json:"responseJsonSchema"`
 	ThinkingConfig   *struct {
 		IncludeThoughts bool   `json:"includeThoughts"`
 		ThinkingBudget  *int   `json:"thinkingBudget"`

@@ -117,6 +117,13 @@ func (c *running) push(frames []byte) {
 	c.wake()
 }
 
+// frames are those of a stream so far, and whether they were too many to keep.
+func (c *running) frames() (sent []byte, tooLong bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sent, c.tooLong
+}
+
 // settled stores how the call ended, before leave announces it.
 func (c *running) settled(r result) {
 	c.mu.Lock()

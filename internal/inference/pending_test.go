@@ -272,7 +272,7 @@ func TestPendingStream(t *testing.T) {
 					t.Fatalf("the stream is\n%s", body)
 				}
 				again, request2, replayed := s.call(key, tt.query)
-				if again != frames+end || request2 != request || !replayed {
+				if again != frames+broke+end || request2 != request || !replayed {
 					t.Errorf("a retry got %s, replayed %t:\n%s", request2, replayed, again)
 				}
 				s.receipt(request, "pending", false)

@@ -235,18 +235,19 @@ type delivered struct {
 // finish settles a stream that ended, well or not, or leaves it pending where the
 // provider knows what it used and has not said so; and writes its last events.
 func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
-	a.running.mu.Lock()
-	frames, tooLong := a.running.sent, a.running.tooLong
-	a.running.mu.Unlock()
-	cut := !errors.Is(d.ended, io.EOF)
-	if cut {
+	frames, tooLong := a.running.frames()
+	if !errors.Is(d.ended, io.EOF) && d.usage == nil { // usage comes last: with it, all was said (F-21)
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.call.RequestID, "model", a.model.ID, "error", d.ended, "cause", context.Cause(a.calling))
-		if d.usage == nil && !tooLong && provider.Text(frames) == "" {
+		if !tooLong && provider.Text(frames) == "" {
 			return a.cutBeforeOutput(ctx, out, d.ended)
 		}
 		a.h.Metrics.Cut(a.api.Name())
+		broke := brokeOff(a.recorder() != nil)
+		out.write(broke)
+		a.running.push(broke) // who asks again with the key learns it too
 	}
-	r := result{body: append(frames[:len(frames):len(frames)], d.usageFrame...), usage: d.usageFrame}
+	sent, tooLong := a.running.frames()
+	r := result{body: append(sent[:len(sent):len(sent)], d.usageFrame...), usage: d.usageFrame}
 	if tooLong {
 		r.body = nil
 	}
@@ -269,9 +270,6 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 	tail, err := finale(a.plan, &r)
 	if err != nil {
 		return web.Begun(err)
-	}
-	if cut {
-		out.write(brokeOff(r.pending))
 	}
 	out.write(tail)
 	out.end()

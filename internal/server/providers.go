@@ -75,6 +75,7 @@ func emulate(log *slog.Logger, store bool) (map[string]config.Provider, error) {
 		log.Error("the emulator stopped", "error", srv.Serve(l))
 	}()
 	at := "http://" + l.Addr().String()
+	log.Info("emulator", "url", at) // where GET /emulator/requests shows what was asked of it
 	return map[string]config.Provider{
 		"openai": {BaseURL: at + "/v1", Key: "emulated-key", Store: store}, "anthropic": {BaseURL: at, Key: "emulated-key"}, "google": {BaseURL: at, Key: "emulated-key"},
 	}, nil
