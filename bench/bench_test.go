@@ -18,7 +18,7 @@ func one(t *testing.T, stream, billed bool, h http.HandlerFunc) result {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	r, err := spec{URL: s.URL, Tokens: []string{"token"}, Clients: 1, Stream: stream, Billed: billed, Duration: 30 * time.Millisecond}.run()
+	r, err := spec{URL: s.URL, Tokens: []string{"token"}, Clients: 1, Cell: map[bool]string{false: "plain", true: "stream"}[stream], Billed: billed, Duration: 30 * time.Millisecond}.run()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type spec struct {
 	URL      string        `json:"url"`
 	Tokens   []string      `json:"tokens"` // one access token a connection
 	Clients  int           `json:"clients"`
-	Stream   bool          `json:"stream"`
+	Cell     string        `json:"cell"`
 	Billed   bool          `json:"billed"` // every answer must carry its charge
 	Warmup   time.Duration `json:"warmup"`
 	Duration time.Duration `json:"duration"`
@@ -85,7 +85,7 @@ func load([]string) error {
 }
 
 func (s spec) run() (result, error) {
-	target, err := url.Parse(s.URL + "/v1/ai/" + model)
+	target, err := url.Parse(s.URL + "/v1/ai/" + models[s.Cell])
 	if err != nil {
 		return result{}, err
 	}
@@ -212,10 +212,13 @@ func (c *client) call(n int) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d: %.200s", resp.StatusCode, c.answer)
 	}
-	if c.Stream {
-		return c.checkStream()
+	switch {
+	case c.Cell == "plain":
+		return c.checkWhole(n)
+	case !c.Billed && c.Cell != "stream":
+		return c.checkForeign()
 	}
-	return c.checkWhole(n)
+	return c.checkStream()
 }
 
 // read keeps the whole answer and notes when its first byte came.
@@ -263,6 +266,19 @@ func (c *client) checkStream() error {
 	return nil
 }
 
+// checkForeign checks the provider's own stream, as a gateway without translation
+// passes it on.
+func (c *client) checkForeign() error {
+	mark, end := `"text_delta"`, "data: {\"type\":\"message_stop\"}\n\n"
+	if c.Cell == "google" {
+		mark, end = `"role":"model"`, "\"responseId\":\"bench\"}\r\n\r\n"
+	}
+	if n := bytes.Count(c.answer, []byte(mark)); n != len(pieces) || !bytes.HasSuffix(c.answer, []byte(end)) {
+		return fmt.Errorf("%w: %d of %d chunks, ends with %.80q", errTruncated, n, len(pieces), c.answer[max(0, len(c.answer)-80):])
+	}
+	return nil
+}
+
 // prompt writes a body with a system message and about 300 bytes of the user's
 // own text, which no two calls share.
 func (c *client) prompt() []byte {
@@ -273,7 +289,7 @@ func (c *client) prompt() []byte {
 		b = append(append(b, words[c.rng.IntN(len(words))]...), ' ')
 	}
 	b = append(b, `"}],"max_tokens":200`...)
-	if c.Stream {
+	if c.Cell != "plain" {
 		b = append(b, `,"stream":true`...)
 	}
 	return append(b, '}')

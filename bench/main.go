@@ -22,6 +22,9 @@ const (
 	feature = "mail-digest"
 )
 
+// models are whom the cells ask.
+var models = map[string]string{"plain": model, "stream": model, "anthropic": "claude-haiku-5-5", "google": "gemini-3.8-flash"}
+
 // options are the flags of a run.
 type options struct {
 	duration    time.Duration
@@ -79,7 +82,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table shows medians")
 	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
 	f.StringVar(&engines, "engines", "sqlite,postgres", "what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
-	f.StringVar(&cells, "cells", "plain,stream", "whole answers, streamed answers")
+	f.StringVar(&cells, "cells", "plain,stream,anthropic,google", "whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger", "what is measured: http, ledger")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
@@ -114,8 +117,8 @@ func (o options) check() error {
 		}
 	}
 	for _, c := range o.cells {
-		if c != "plain" && c != "stream" {
-			return fmt.Errorf("--cells: %q is neither plain nor stream", c)
+		if titles[c] == "" {
+			return fmt.Errorf("--cells: %q is none of plain, stream, anthropic, google", c)
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {

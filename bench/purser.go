@@ -70,7 +70,11 @@ func (b *bench) config(name, listen, database, upstream string) (string, error) 
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
-		"providers": map[string]any{"openai": map[string]any{"base_url": upstream + "/v1", "key": "sk-bench-1"}},
+		"providers": map[string]any{
+			"openai":    map[string]any{"base_url": upstream + "/v1", "key": "sk-bench-1"},
+			"anthropic": map[string]any{"base_url": upstream, "key": "sk-bench-1"},
+			"google":    map[string]any{"base_url": upstream, "key": "sk-bench-1"},
+		},
 	}, "", "  ")
 	if err != nil {
 		return "", err

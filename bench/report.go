@@ -13,7 +13,7 @@ import (
 // floor as it was measured immediately before; they are 0 for the floor itself.
 type sample struct {
 	Gateway string `json:"gateway"`
-	Cell    string `json:"cell"` // plain, stream
+	Cell    string `json:"cell"` // a key of titles
 	Clients int    `json:"clients"`
 	Round   int    `json:"round"`
 	result
@@ -91,9 +91,14 @@ func (r *report) verdict() error {
 	return nil
 }
 
+// titles name the cells.
+var titles = map[string]string{
+	"plain": "whole answers", "stream": "streamed answers", "anthropic": "streamed answers of Anthropic, translated", "google": "streamed answers of Google, translated",
+}
+
 // printCell prints the medians of one cell.
 func (r *report) printCell(w io.Writer, cell string, clients int) {
-	fmt.Fprintf(w, "\n%s, %d clients\n", map[string]string{"plain": "whole answers", "stream": "streamed answers"}[cell], clients)
+	fmt.Fprintf(w, "\n%s, %d clients\n", titles[cell], clients)
 	fmt.Fprintf(w, "%-26s%9s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms", "× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
 	var names []string
 	of := map[string][]sample{}

@@ -186,7 +186,7 @@ func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell strin
 	t.resetPeak()
 	before := t.cpu()
 	wait := t.record(ctx, b.profiles, fmt.Sprintf("%s-%s-%d.pprof", strings.ReplaceAll(t.name, " ", "-"), cell, clients), b.warmup, b.duration)
-	r, err := measure(ctx, spec{URL: t.url, Tokens: t.tokens, Clients: clients, Stream: cell == "stream", Billed: t.billed, Warmup: b.warmup, Duration: b.duration})
+	r, err := measure(ctx, spec{URL: t.url, Tokens: t.tokens, Clients: clients, Cell: cell, Billed: t.billed, Warmup: b.warmup, Duration: b.duration})
 	if err := errors.Join(err, wait()); err != nil {
 		return nil, fmt.Errorf("%s, %s, %d clients: %w", t.name, cell, clients, err)
 	}

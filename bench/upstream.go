@@ -7,12 +7,13 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
-// The fake upstream speaks OpenAI's Chat Completions: one canned answer, whole or
-// as a stream of one token group a chunk, without any time to think, so that what
+// The fake upstream speaks OpenAI's Chat Completions, and the streams of Anthropic
+// and Google: one canned answer, whole or as a stream of one token group a chunk, without any time to think, so that what
 // is measured is the gateway in front of it.
 
 // pieces is the answer as the provider streams it; together they are the whole.
@@ -35,7 +36,16 @@ var deltaChunks = len(pieces) + 2
 // upstream is the role that serves the fake provider.
 func upstream([]string) error {
 	debug.SetGCPercent(400) // its garbage is not what is measured
-	return serveRole(http.HandlerFunc(answerChat))
+	return serveRole(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; { // by a gateway that translates, or by the floor
+		case path == "/v1/messages" || strings.Contains(path, models["anthropic"]):
+			answerForeign(w, r, anthropicStream)
+		case strings.Contains(path, models["google"]):
+			answerForeign(w, r, googleStream)
+		default:
+			answerChat(w, r)
+		}
+	}))
 }
 
 var answers atomic.Int64
@@ -92,3 +102,46 @@ func answerStream(w http.ResponseWriter, head []byte) {
 	send(`"choices":[],"usage":%s`, usageJSON)
 	io.WriteString(w, "data: [DONE]\n\n")
 }
+
+// answerForeign sends a stream of another dialect, and flushes after every event.
+func answerForeign(w http.ResponseWriter, r *http.Request, events [][]byte) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	out := http.NewResponseController(w)
+	for _, e := range events {
+		w.Write(e)
+		out.Flush() // an error means that the client has gone: the next write says so too
+	}
+}
+
+// anthropicStream is the same answer in Anthropic's events.
+var anthropicStream = func() (list [][]byte) {
+	event := func(name, rest string) {
+		list = append(list, fmt.Appendf(nil, "event: %s\ndata: {\"type\":\"%s\"%s}\n\n", name, name, rest))
+	}
+	event("message_start", `,"message":{"id":"msg_bench","type":"message","role":"assistant","model":"`+models["anthropic"]+`","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}`)
+	event("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`)
+	for _, p := range pieces {
+		event("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"`+p+`"}`)
+	}
+	event("content_block_stop", `,"index":0`)
+	event("message_delta", `,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
+	event("message_stop", "")
+	return list
+}()
+
+// googleStream is the same answer in Google's events.
+var googleStream = func() (list [][]byte) {
+	for i, p := range pieces {
+		end, output := "", i+1
+		if i == len(pieces)-1 {
+			end, output = `,"finishReason":"STOP"`, completionTokens
+		}
+		list = append(list, fmt.Appendf(nil, `data: {"candidates":[{"content":{"parts":[{"text":"%s"}],"role":"model"}%s,"index":0}],"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d,"totalTokenCount":%d,"promptTokensDetails":[{"modality":"TEXT","tokenCount":%d}]},"modelVersion":"%s","responseId":"bench"}`+"\r\n\r\n",
+			p, end, promptTokens, output, promptTokens+output, promptTokens, models["google"]))
+	}
+	return list
+}()
