@@ -146,6 +146,18 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 	}
 }
 
+// TestTakesSchemasOfBothKinds: Google takes the schema of an answer in its own
+// and in JSON's spelling.
+func TestTakesSchemasOfBothKinds(t *testing.T) {
+	t.Parallel()
+	for _, member := range []string{`"responseSchema":{"type":"OBJECT"}`, `"responseJsonSchema":{"type":"object","additionalProperties":false}`} {
+		more := `"generationConfig":{"responseMimeType":"application/json",` + member + `},`
+		if resp, body, err := post(t, start(t), googlePath, asks(googlePath, "Hi", more)); err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %v, %v: %s", member, resp, err, body)
+		}
+	}
+}
+
 // FuzzRequest looks for bodies that bring the emulator down.
 func FuzzRequest(f *testing.F) {
 	for i, path := range paths {

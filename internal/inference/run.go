@@ -306,6 +306,7 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 		a.drift.Record(a.model.ID, a.input, a.held, usage.Input+usage.Cached+usage.CacheWrite)
 	} else {
 		if usage != nil {
+			a.h.Metrics.Alarm("absurd usage", a.model.ID)
 			a.h.Log.ErrorContext(ctx, "absurd usage counts as missing", "request_id", a.call.RequestID, "model", a.model.ID, "usage", fmt.Sprintf("%+v", *usage))
 		}
 		usage = &provider.Usage{Input: min(a.input, a.held), Output: min(int64(tokens.Count(text())), a.MaxTokens)}
