@@ -85,8 +85,8 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// A request of exactly the threshold is still short.
-func TestSteps(t *testing.T) {
+// TestEdge40Steps: a request of exactly the threshold is still short.
+func TestEdge40Steps(t *testing.T) {
 	t.Parallel()
 	_, r, _ := load(t).Find("gpt-6-sol", at(t, "2026-11-21T12:00:00Z"))
 	for tokens, want := range map[int64]money.MC{0: 2 * money.Dollar, 271_999: 2 * money.Dollar, 272_000: 2 * money.Dollar, 272_001: 4 * money.Dollar, 900_000: 4 * money.Dollar} {

@@ -172,6 +172,7 @@ func TestModelFacts(t *testing.T) {
 		{"claude-sonnet-5-5", tools + `,"tool_choice":"auto"`, ""},
 		{"claude-haiku-5-5", tools + `,"tool_choice":"required"`, ""},
 		{"gpt-6-luna", `"reasoning_effort":"minimal"`, `reasoning_effort: gpt-6-luna does not take "minimal"`},
+		// Edge case 28: these take tools only with one level, which is then sent.
 		{"gpt-6-luna", tools + `,"reasoning_effort":"low"`, `reasoning_effort: gpt-6-luna takes tools only with "none"`},
 		{"gpt-6-luna", tools + `,"reasoning_effort":"none"`, ""},
 		{"gpt-4.1-mini", `"reasoning_effort":"low"`, `reasoning_effort: gpt-4.1-mini does not take "low"`},

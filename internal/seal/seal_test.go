@@ -30,9 +30,9 @@ func sealed(t *testing.T, b *seal.Box, plain string) []byte {
 func TestOpensWhereItWasSealed(t *testing.T) {
 	t.Parallel()
 	b := box(t, 1)
-	for _, plain := range []string{"", "x", "sk-proj-0123456789"} {
+	for _, plain := range []string{"", "x", "sk-proj-0123456789"} { // one byte may well turn up in what is sealed
 		first, second := sealed(t, b, plain), sealed(t, b, plain)
-		if bytes.Equal(first, second) || plain != "" && bytes.Contains(first, []byte(plain)) {
+		if bytes.Equal(first, second) || len(plain) > 1 && bytes.Contains(first, []byte(plain)) {
 			t.Errorf("%q is sealed as %x and %x", plain, first, second)
 		}
 		if got, err := b.Open(first, here); err != nil || string(got) != plain {

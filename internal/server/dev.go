@@ -253,12 +253,9 @@ func (s *Server) populate(ctx context.Context, tx *db.Tx, out *Seeded) error {
 	return nil
 }
 
-// describe registers the sample app's features, unless that was done before.
+// describe registers those of the sample app's features that are missing. Another
+// process may do the same at the same time: whoever comes second finds it done.
 func (s *Server) describe(ctx context.Context, appID string) error {
-	list, err := s.features.OfApp(ctx, appID)
-	if err != nil || len(list) > 0 {
-		return err
-	}
 	set := func(v string) web.Field[string] { return web.Field[string]{Set: true, Value: v} }
 	for _, f := range []features.Change{
 		{Slug: set("chat"), DisplayName: set("Chat"), Description: set("Answers your questions in the chat window.")},
@@ -267,8 +264,13 @@ func (s *Server) describe(ctx context.Context, appID string) error {
 			DevMarginRate: web.Field[jsontext.Value]{Set: true, Value: jsontext.Value("0.5")},
 		},
 	} {
+		if _, err := s.features.Get(ctx, appID, f.Slug.Value); err == nil {
+			continue
+		}
 		if _, err := s.features.Create(ctx, appID, f); err != nil {
-			return err
+			if _, missing := s.features.Get(ctx, appID, f.Slug.Value); missing != nil {
+				return errors.Join(err, missing)
+			}
 		}
 	}
 	return nil

@@ -170,7 +170,7 @@ func TestIdempotency(t *testing.T) {
 		whole(t, p.Call("POST", luna, prompt("one"), key, "X-Svc-Feature: chat")).want(t, 409, "idempotency_key_reused")
 		whole(t, p.Call("POST", "/v1/ai/gpt-6-sol", prompt("one"), key)).want(t, 409, "idempotency_key_reused")
 
-		// After a 502 the key tries again, with the same body only.
+		// After a 502 the key tries again, with the same body only (edge case 43).
 		key = "Idempotency-Key: " + servertest.UUID()
 		whole(t, p.Call("POST", luna, prompt("!mock status=502"), key)).want(t, 502, "provider_error")
 		whole(t, p.Call("POST", luna, prompt("other"), key)).want(t, 409, "idempotency_key_reused")
