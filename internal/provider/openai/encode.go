@@ -1,7 +1,10 @@
 package openai
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"purser/internal/provider"
 )
@@ -81,7 +84,7 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 		b = provider.AppendQuote(append(b, `,"refusal":`...), m.Refusal)
 	}
 	if m.ToolCallID != "" {
-		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), m.ToolCallID)
+		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), callID(m.ToolCallID))
 	}
 	if len(m.ToolCalls) > 0 {
 		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
@@ -93,12 +96,31 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 func appendCalls(b []byte, calls []provider.ToolCall) []byte {
 	for i := range calls {
 		c := &calls[i]
-		b = provider.AppendQuote(append(comma(b, i), `{"id":`...), c.ID)
+		b = provider.AppendQuote(append(comma(b, i), `{"id":`...), callID(c.ID))
 		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
 		b = provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments)
 		b = append(b, "}}"...)
 	}
 	return append(b, ']')
+}
+
+// maxCallID bounds the id of a call, in characters: longer ones are refused.
+const maxCallID = 40
+
+// callID is a call's id as this provider takes it: its own as they are, another
+// provider's by its hash, so that a call and its result still meet, and the same
+// history is always the same bytes.
+func callID(s string) string {
+	if len(s) <= maxCallID && strings.IndexFunc(s, foreign) < 0 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "call_" + hex.EncodeToString(sum[:16])
+}
+
+// foreign says whether a character may not stand in the id of a call.
+func foreign(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
 }
 
 // comma goes before every element of a list but the first.

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,78 @@ func TestBodyHasNothingThatWasNotAsked(t *testing.T) {
 	r.Temperature, r.Tools, r.ToolChoice.Mode = ptr(0.0), []provider.Tool{{Name: "now"}}, "required"
 	same(t, encode(r), `{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default",
 		"temperature": 0, "tools": [{"type": "function", "function": {"name": "now"}}], "tool_choice": "required"}`)
+}
+
+// TestEdge20CallsOfAnotherProvider: a call and its result keep one id, in either
+// dialect, whatever another provider or an app called it.
+func TestEdge20CallsOfAnotherProvider(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for id, kept := range map[string]bool{
+		"call_1": true, strings.Repeat("x", 40): true, "toolu_01A-b": true, "7": true,
+		strings.Repeat("x", 41): false, "a b": false, "functions.look:0": false, "é": false, "call/1": false, "call/2": false, "\xff": false, "a\n": false,
+	} {
+		got := callID(id)
+		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, foreign) >= 0 || got != callID(id) {
+			t.Errorf("%q becomes %q", id, got)
+		}
+		if other, ok := seen[got]; ok {
+			t.Errorf("%q and %q are one id", id, other)
+		}
+		seen[got] = id
+		r := request(false)
+		r.Messages = append(r.Messages,
+			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: id, Name: "f", Arguments: "{}"}}},
+			provider.Message{Role: "tool", HasContent: true, ToolCallID: id})
+		flat, err := encodeResponses(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range [][]byte{encode(r), flat} {
+			if n := strings.Count(string(body), fmt.Sprintf("%q", got)); n != 2 {
+				t.Errorf("%q is %d times in %s", got, n, body)
+			}
+		}
+	}
+}
+
+// TestNamesAndArguments: names of tools stand as they are, and so do arguments
+// that are no JSON.
+func TestNamesAndArguments(t *testing.T) {
+	t.Parallel()
+	r := request(false)
+	r.Tools = []provider.Tool{{Name: "a-b_C9"}, {Name: strings.Repeat("n", 64)}}
+	r.Messages = append(r.Messages,
+		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "c", Name: "f", Arguments: `{"q":"\u00`}, {ID: "d", Name: "f"}}},
+		provider.Message{Role: "tool", HasContent: true, ToolCallID: "c"}, provider.Message{Role: "tool", HasContent: true, ToolCallID: "d"})
+	var chat struct {
+		Tools []struct {
+			Function struct{ Name string }
+		}
+		Messages []struct {
+			Calls []struct {
+				Function struct{ Arguments string }
+			} `json:"tool_calls"`
+		}
+	}
+	var items struct {
+		Tools []struct{ Name string }
+		Input []struct{ Type, Arguments string }
+	}
+	flat, err := encodeResponses(r)
+	if err != nil || json.Unmarshal(flat, &items) != nil || json.Unmarshal(encode(r), &chat) != nil {
+		t.Fatal(err, string(flat))
+	}
+	for i := range r.Tools {
+		if want := r.Tools[i].Name; chat.Tools[i].Function.Name != want || items.Tools[i].Name != want {
+			t.Errorf("tool %d: %s, %s, want %s", i, chat.Tools[i].Function.Name, items.Tools[i].Name, want)
+		}
+	}
+	for i, want := range []string{`{"q":"\u00`, ""} {
+		if got := chat.Messages[1].Calls[i].Function.Arguments; got != want || items.Input[1+i].Arguments != want {
+			t.Errorf("arguments %q, %q, want %q", got, items.Input[1+i].Arguments, want)
+		}
+	}
 }
 
 func same(t *testing.T, got []byte, want string) {

@@ -1,8 +1,8 @@
 // Package openai speaks to OpenAI's Chat Completions, and to whatever speaks
 // like it (spec §1, §4.3). Answers and chunks are relayed byte for byte; only
-// errors and the usage are read. For models that take tools only there it also
-// speaks to the Responses API, and translates (responses.go). What a fault of the provider means is in
-// refusal.go for one before the answer and in stream.go for one within it.
+// errors, the usage and the reason for the end are read. For models that take
+// tools only there it also speaks to the Responses API, and translates
+// (responses.go). What a fault of the provider means is in refusal.go.
 package openai
 
 import (
@@ -77,9 +77,12 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	case !ok:
 		return nil, upstream.Failed(x.StatusCode, fmt.Errorf("the answer is no JSON object: %.200q", body))
 	case o.Error != nil:
-		return nil, upstream.Failed(x.StatusCode, fmt.Errorf("the answer is an error: %.200q", o.Error))
+		return nil, c.interrupted(o.Error, false)
 	case !o.HasChoices():
 		return nil, upstream.Failed(x.StatusCode, errors.New("the answer has no choices"))
+	}
+	if len(r.Tools) > 0 {
+		body = called(body, o.Choices)
 	}
 	return &provider.Response{Body: body, Usage: provider.ParseUsage(o.Usage)}, nil
 }

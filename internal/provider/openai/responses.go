@@ -412,7 +412,7 @@ func (c *Client) completeResponse(ctx context.Context, r *provider.Request) (*pr
 		s.read()
 	}
 	if !errors.Is(s.ended, io.EOF) {
-		return nil, started(s.x.StatusCode, s.ended)
+		return nil, upstream.Failed(s.x.StatusCode, s.ended)
 	}
 	return &provider.Response{Body: s.reply.body(), Usage: s.reply.usage}, nil
 }

@@ -41,7 +41,7 @@ func next(b []byte, n int) []byte { return comma(b, len(b)-n) }
 func appendItems(b []byte, n int, m *provider.Message) []byte {
 	switch m.Role {
 	case "tool":
-		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...), m.ToolCallID)
+		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...), callID(m.ToolCallID))
 		return append(provider.AppendQuote(append(b, `,"output":`...), wholeText(m)), '}')
 	case "assistant":
 		return appendAssistant(b, n, m)
@@ -89,7 +89,7 @@ func appendAssistant(b []byte, n int, m *provider.Message) []byte {
 		for _, t := range reasoning(c.ExtraContent) {
 			b = append(next(b, n), t...)
 		}
-		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call","call_id":`...), c.ID)
+		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call","call_id":`...), callID(c.ID))
 		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
 		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
 	}

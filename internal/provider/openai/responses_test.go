@@ -184,7 +184,7 @@ func TestResponsesEndings(t *testing.T) {
 		"its own error":     {`data: {"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}` + "\n\n", "", false, true, false},
 		"failed later":      {begun + `data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}` + "\n\n", "", true, true, false},
 		"garbage":           {begun + "data: {\n\n", "", true, true, false},
-		"nothing":           {"", "", false, true, false},
+		"nothing":           {"", "", false, true, true},
 		"a call of no name": {`data: {"type":"response.output_item.added","item":{"id":"f","type":"function_call"}}` + "\n\n", "", true, true, false},
 		"strange arguments": {begun + `data: {"type":"response.function_call_arguments.delta","item_id":"no","delta":"{}"}` + "\n\n", "", true, true, false},
 	} {

@@ -31,7 +31,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		return nil, err
 	}
 	buf := buffers.Get().(*[]byte)
-	s := &stream{Exchange: x, buf: buf}
+	s := &stream{Exchange: x, client: c, buf: buf, tools: len(r.Tools) > 0}
 	s.events = provider.NewSSE(x, *buf)
 	s.events.Bound(maxChunk)
 	s.keep = s.sort
@@ -45,14 +45,10 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 
 // started makes the failure of a stream that never began.
 func started(status int, err error) error {
-	var p *provider.Error
-	if errors.As(err, &p) {
-		return err
-	}
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the stream ended before it began: %w", err)
 	}
-	return upstream.Failed(status, err)
+	return failed(status, err)
 }
 
 // buffers for reading streams are used again once a stream was read to its end.
@@ -65,6 +61,7 @@ const maxChunk = 16 << 20
 
 type stream struct {
 	*upstream.Exchange
+	client *Client
 	events *provider.SSE
 	keep   func(provider.Event) (bool, error)
 	buf    *[]byte // nil once it was given back
@@ -74,6 +71,10 @@ type stream struct {
 	billed bool           // the usage chunk came: the answer is whole, [DONE] or not
 	ended  error
 	done   atomic.Bool // [DONE] came
+	tools  bool        // there may be tool calls
+	called bool        // there were
+	begun  bool        // something of the answer came
+	mended []byte      // a chunk that goes out otherwise than it came
 	id     string      // of the completion, from the first chunk
 }
 
@@ -107,6 +108,9 @@ func (s *stream) read() (provider.Chunk, error) {
 		return c, nil
 	}
 	switch {
+	case errors.Is(err, errMended):
+		c.Frames = append(frames, s.mended...) // the run has no room: this copies
+		return c, nil
 	case errors.Is(err, errDone):
 		s.done.Store(true)
 		err = io.EOF
@@ -122,7 +126,11 @@ func (s *stream) read() (provider.Chunk, error) {
 	return c, nil
 }
 
-var errDone = errors.New("done")
+// These end a run: [DONE] came, or mended holds the chunk that is next.
+var (
+	errDone   = errors.New("done")
+	errMended = errors.New("mended")
+)
 
 // sort looks at one event and says whether it is relayed as it is.
 func (s *stream) sort(e provider.Event) (bool, error) {
@@ -134,7 +142,7 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 	case kind == provider.Finish:
 		return false, errDone
 	case kind == provider.Failure, e.Failed:
-		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", e.Payload))
+		return false, s.client.interrupted(errorObject(e.Payload), s.begun)
 	case kind == provider.Garbage:
 		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
 	case kind == provider.UsageOnly:
@@ -146,7 +154,31 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 	case kind == provider.WithUsage:
 		s.usage.Usage = usage
 	}
+	s.begun = true
+	if s.tools {
+		return s.mend(e.Payload)
+	}
 	return true, nil
+}
+
+// mend changes the chunk that ends an answer with calls, if it must be.
+func (s *stream) mend(payload []byte) (bool, error) {
+	o, _ := provider.ReadOutline(payload)
+	end := readEnding(o.Choices)
+	s.called = s.called || end.calls
+	if !s.called || string(end.reason) != plainStop {
+		return true, nil
+	}
+	s.mended = provider.AppendFrame(nil, replaced(payload, end.reason, callsStop))
+	return false, errMended
+}
+
+// errorObject takes the error out of an event that carries one, or is one.
+func errorObject(payload []byte) []byte {
+	if o, ok := provider.ReadOutline(payload); ok && o.Error != nil {
+		return o.Error
+	}
+	return payload
 }
 
 // Close ends the call at the provider. After a whole answer it waits a moment

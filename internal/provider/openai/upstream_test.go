@@ -123,8 +123,10 @@ type relayed struct {
 	err                error
 }
 
-func relay(c *Client) relayed {
-	s, err := c.Stream(context.Background(), request(true))
+func relay(c *Client) relayed { return relayRequest(c, request(true)) }
+
+func relayRequest(c *Client, r *provider.Request) relayed {
+	s, err := c.Stream(context.Background(), r)
 	if err != nil {
 		return relayed{err: err}
 	}
