@@ -21,7 +21,7 @@ import (
 // order is the one list: a package imports only packages above it.
 var order = []string{
 	// values and rules: no I/O
-	"money", "id", "apierr", "limits",
+	"money", "id", "apierr", "limits", "tiers",
 	// the canonical request and its dialects
 	"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock", "tokens",
 	// foreign images
@@ -45,7 +45,7 @@ var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertes
 
 // pure are the files of rules and values. They know the time only as an argument.
 var pure = []string{
-	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/pricing/*.go", "internal/estimates/rule.go",
+	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/tiers/*.go", "internal/pricing/*.go", "internal/estimates/rule.go",
 	"internal/ledger/apply*.go", "internal/ledger/command.go", "internal/ledger/state.go", "internal/ledger/chain.go",
 }
 

@@ -10,13 +10,14 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/money"
+	"purser/internal/tiers"
 )
 
 // The tiers of spec §3, App tier.
 const (
-	Sandbox     = "sandbox"
-	LimitedLive = "limited-live"
-	FullLive    = "full-live"
+	Sandbox     = tiers.Sandbox
+	LimitedLive = tiers.LimitedLive
+	FullLive    = tiers.FullLive
 )
 
 // The provider modes of spec §2, App.
@@ -70,7 +71,7 @@ func (n *New) check(dev bool) error {
 		return err
 	}
 	switch {
-	case !slices.Contains([]string{Sandbox, LimitedLive, FullLive}, n.Tier):
+	case !slices.Contains(tiers.Names, n.Tier):
 		return apierr.InvalidRequest.Errorf("tier: must be sandbox, limited-live or full-live")
 	case !slices.Contains([]string{Mock, Live}, n.ProviderMode):
 		return apierr.InvalidRequest.Errorf("provider_mode: must be mock or live")

@@ -23,12 +23,13 @@ const (
 
 // A Limit bounds what may happen to one subject in a rolling window.
 type Limit struct {
-	Subject string        // the row that remembers, for example "rate/conn_…/slug"
+	Subject string        // the row that remembers, for example "rate/conn_…/slug"; "" = the connection's own spend
 	Unit    Unit          // what is counted
 	Window  time.Duration // how far back it counts
 	Max     int64         // calls, or micro-cents
 	Code    apierr.Code   // the refusal of spec §7
 	What    string        // for the message: "feature summarize"
+	Event   string        // told to the app when the limit is reached, once per crossing; "" = none
 }
 
 // Widths of buckets. A bucket counts whole until its end has left the window,

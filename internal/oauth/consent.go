@@ -7,6 +7,7 @@ import (
 	"purser/internal/accounts"
 	"purser/internal/apps"
 	"purser/internal/money"
+	"purser/internal/tiers"
 	"purser/internal/ui"
 )
 
@@ -91,20 +92,8 @@ func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
 	return t, problems
 }
 
-// Caps of spec §8: what is proposed when the app asks for nothing, and what a
-// connection to a limited-live app may have at most.
-const (
-	defaultCap    = 10 * money.Dollar
-	limitedMaxCap = 25 * money.Dollar
-)
-
 // maxCap is the highest cap that an app's tier allows.
-func maxCap(app apps.App) money.MC {
-	if app.Tier == apps.LimitedLive {
-		return limitedMaxCap
-	}
-	return money.Max
-}
+func maxCap(app apps.App) money.MC { return tiers.Of(app.Tier).MaxCapMC }
 
 // proposedCap pre-fills the spend cap: what the app asks for, else the cap that
 // is there, else the default; never more than its tier allows.
@@ -115,7 +104,7 @@ func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
 	case currentMC > 0:
 		return min(currentMC, maxCap(app))
 	}
-	return defaultCap
+	return tiers.Of(app.Tier).DefaultCapMC
 }
 
 // dollars writes an amount for people: with thousands separated, and without

@@ -54,7 +54,7 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 	p.Available = dollars(s.balance.AvailableMC)
 	if s.live == nil {
 		if v.app.Tier == apps.LimitedLive {
-			p.CapHint = "At most " + dollars(limitedMaxCap) + " while the app is new. " + p.CapHint
+			p.CapHint = "At most " + dollars(maxCap(v.app)) + " while the app is new. " + p.CapHint
 		}
 		return nil
 	}
