@@ -25,6 +25,7 @@ const (
 	Request      = "req_"
 	Client       = "cid_"
 	Node         = "node_"
+	Notice       = "ntc_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

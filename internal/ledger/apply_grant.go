@@ -37,6 +37,7 @@ func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
 
 func (c Connect) wants(w *wants) {
 	w.accounts[c.AccountID] = true
+	w.opens[c.AccountID] = c.Sandbox // who has put nothing in yet can have free credit
 	w.pairs[pair{c.AppID, c.AccountID}] = true
 }
 
@@ -45,7 +46,13 @@ func (c Connect) wants(w *wants) {
 func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	b := s.balances[c.AccountID]
 	if b == nil {
-		return Result{}, apierr.InvalidRequest.Errorf("this account has no balance yet")
+		b = &Balance{AccountID: c.AccountID, Sandbox: c.Sandbox}
+	}
+	if b.Sandbox != c.Sandbox {
+		return Result{}, apierr.InvalidRequest.Errorf("sandbox and real money never mix")
+	}
+	if c.MaxMC > 0 && c.RequestedMC > c.MaxMC {
+		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
 	}
 	if c.RequestedMC < 0 || c.RequestedMC > money.Max {
 		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: must be between 0 and %d", money.Max)
@@ -53,6 +60,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	if c.VelocityMC != nil && *c.VelocityMC < 0 {
 		return Result{}, apierr.InvalidRequest.Errorf("velocity_limit_mc: must not be negative")
 	}
+	s.balances[c.AccountID] = b
 	if live := s.live[pair{c.AppID, c.AccountID}]; live != "" {
 		conn := s.connections[live]
 		conn.VelocityLimitMC = c.VelocityMC
@@ -63,7 +71,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	}
 	conn := &Connection{
 		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityMC,
-		Status: Active, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendWidth},
+		Status: Active, Faster: 1, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendWidth},
 	}
 	s.connections[conn.ID] = conn
 	s.live[pair{c.AppID, c.AccountID}] = conn.ID
@@ -89,12 +97,32 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 	if c.TargetMC < 0 || c.TargetMC > money.Max {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: must be between 0 and %d", money.Max)
 	}
+	if c.MaxMC > 0 && c.TargetMC > max(c.MaxMC, conn.AllocationMC) {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
+	}
 	b := s.balances[conn.AccountID]
 	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
 	if delta > b.AvailableMC {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: raising it by %s needs more than the available balance", delta.Display())
 	}
 	return s.move(conn, b, Cap, delta, nowUS), nil
+}
+
+func (c SetVelocity) wants(w *wants) { w.connections[c.ConnectionID] = "" }
+
+func (c SetVelocity) apply(s *State, _ int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case conn.Status == Revoked:
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked for good")
+	case c.LimitMC != nil && *c.LimitMC < 0:
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
+	}
+	conn.VelocityLimitMC = c.LimitMC
+	s.dirtyConnections[conn.ID], s.deep[conn.ID], s.hard = true, true, true
+	return Result{Connection: *conn}, nil
 }
 
 func (c Revoke) wants(w *wants) { w.connections[c.ConnectionID] = "" }
@@ -123,10 +151,21 @@ func (c Freeze) wants(w *wants) { w.connections[c.ConnectionID] = "" }
 func (c Resume) wants(w *wants) { w.connections[c.ConnectionID] = "" }
 
 func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err == nil && conn.Status == Active {
+		defer func() { s.notify(FrozenNotice, conn, nowUS) }()
+	}
 	return s.turn(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)
 }
 
 func (c Resume) apply(s *State, nowUS int64) (Result, error) {
+	if c.Faster < 0 || c.Faster > 3 {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "faster: must be from 1 to 3")
+	}
+	conn, err := s.connection(c.ConnectionID)
+	if err == nil && conn.Status == Frozen && c.Faster > 0 {
+		conn.Faster = c.Faster
+	}
 	return s.turn(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
 }
 
@@ -170,6 +209,9 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	}
 	if o.Type != Spend || o.Status != "settled" || o.reversed {
 		return Result{}, apierr.InvalidRequest.Errorf("only a settled spend can be reversed, and only once")
+	}
+	if o.PaidBy == FreeCredit {
+		return Result{}, apierr.InvalidRequest.Errorf("this call was paid by free credit: there is nothing to give back")
 	}
 	if c.Reason == "" {
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")

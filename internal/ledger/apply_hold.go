@@ -1,7 +1,11 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"purser/internal/apierr"
@@ -13,8 +17,17 @@ import (
 func (c Hold) wants(w *wants) {
 	w.connections[c.ConnectionID] = c.AccountID
 	w.keys[c.key()] = true
-	for _, l := range c.Limits {
-		w.windows[l.Subject] = true
+	wantLimits(w, c.Limits)
+	if c.Free != nil {
+		wantLimits(w, c.Free.Limits)
+	}
+}
+
+func wantLimits(w *wants, list []limits.Limit) {
+	for i := range list {
+		if l := &list[i]; l.Subject != "" {
+			w.windows[l.Subject] = l.Unit.Width(l.Window)
+		}
 	}
 }
 
@@ -34,33 +47,41 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 		return found, err
 	}
 	now := time.UnixMicro(nowUS)
-	if err := s.admit(c, conn, now); err != nil {
+	if err := s.admitCall(c, now); err != nil {
 		return Result{}, err
 	}
-	if c.MaxCostMC != nil && c.HoldMC > *c.MaxCostMC {
-		e := apierr.FeatureCostExceeded.On(c.ConnectionID, "this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input", c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
-		e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxCostMC}
-		return Result{}, e
-	}
-	if remaining := conn.RemainingMC(); c.HoldMC > remaining {
-		return Result{}, exhausted(conn, c.HoldMC)
+	r := Result{Attempt: 1}
+	if c.PaidBy, c.Counts = Wallet, nil; !s.free(&c) {
+		if r.Refused, r.OwnKey, err = s.admitSpend(&c, conn, now); err != nil || r.Refused != nil {
+			return r, err
+		}
+	} else if err := c.guardrail(); err != nil {
+		return Result{}, err
 	}
 	// Nothing fails from here on.
-	attempt := int64(1)
 	if row != nil {
-		attempt, c.RequestID = row.Attempt+1, row.RequestID
+		r.Attempt, c.RequestID = row.Attempt+1, row.RequestID
 	}
-	s.holds[c.key()] = &HoldRow{Call: c.Call, State: Open, Attempt: attempt, NodeID: c.NodeID, Claim: c.Claim, CreatedUS: nowUS}
-	s.dirtyHolds[c.key()] = true
-	conn.HeldMC += c.HoldMC
+	h := &HoldRow{Call: c.Call, State: Open, Attempt: r.Attempt, NodeID: c.NodeID, Claim: c.Claim, CreatedUS: nowUS}
+	s.holds[c.key()], s.dirtyHolds[c.key()] = h, true
+	if c.PaidBy == Wallet {
+		conn.HeldMC += c.HoldMC
+	}
 	s.dirtyConnections[conn.ID] = true
-	for _, l := range c.Limits {
-		if l.Unit == limits.Calls {
-			w := s.windows[l.Subject].Add(now, 1, l.Window)
-			s.windows[l.Subject], s.dirtyWindows[l.Subject], s.hard = &w, true, true
+	s.take(c.Counts)
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		w := s.windows[l.Subject]
+		switch {
+		case l.Unit == limits.Calls:
+			w.Spent = w.Spent.Add(now, 1, l.Window)
+			s.dirtyWindows[l.Subject], s.hard = true, true
+		case w != nil && w.Told && w.Spent.Sum(now, l.Window)+int64(w.HeldMC) < l.Max-l.Max/10:
+			w.Told = false // it had room again: the next time is another crossing
 		}
 	}
-	return Result{Attempt: attempt, RequestID: c.RequestID, Connection: *conn}, nil
+	r.Call, r.RequestID, r.Connection = c.Call, c.RequestID, *conn
+	return r, nil
 }
 
 // recall answers what the key already did; a result without a request means
@@ -87,30 +108,37 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 		r.Outcome = Waiting
 	case row.Claim != c.Claim:
 		r.Outcome = Running
+	default:
+		r.Call, r.OwnKey = c.held(row)
 	}
 	return r, nil
+}
+
+// held is the call as an earlier answer of the same request would have said it is
+// held: the store need not have kept the terms.
+func (c Hold) held(row *HoldRow) (held Call, own bool) {
+	held = c.Call
+	held.RequestID, held.HoldMC, held.PaidBy, held.Counts = row.RequestID, row.HoldMC, row.PaidBy, row.Counts
+	if row.PaidBy == FreeCredit && c.Free != nil {
+		held.Terms = c.Free.Terms
+	}
+	cost := func(n Count) bool { return n.Unit == limits.Cost }
+	return held, c.OwnKey && row.PaidBy == Wallet && !slices.ContainsFunc(row.Counts, cost)
 }
 
 func reused(c Hold) error {
 	return apierr.IdempotencyKeyReused.On(c.ConnectionID, "Idempotency-Key %s was used with a different request; use a fresh key", c.Key)
 }
 
-// admit checks the rolling windows, which count what is settled and what is held.
-func (s *State) admit(c Hold, conn *Connection, now time.Time) error {
-	for _, l := range c.Limits {
+// admitCall checks how many calls there may be, whoever pays.
+func (s *State) admitCall(c Hold, now time.Time) error {
+	for i := range c.Limits {
+		l := &c.Limits[i]
 		if l.Unit != limits.Calls {
 			continue
 		}
-		if wait := s.windows[l.Subject].Wait(now, l.Window, l.Max-1); wait > 0 {
+		if wait := s.windows[l.Subject].Spent.Wait(now, l.Window, l.Max-1); wait > 0 {
 			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window, roundUp(wait))
-			e.RetryAfter = wait
-			return e
-		}
-	}
-	if limit := conn.VelocityLimitMC; limit != nil {
-		free := *limit - conn.HeldMC - c.HoldMC
-		if wait := conn.Spent.Wait(now, windowOfDay, int64(max(free, -1))); wait > 0 {
-			e := apierr.DailyLimitReached.On(c.ConnectionID, "the user allows %s in 24 hours on this connection; this call needs up to %s", limit.Display(), c.HoldMC.Display())
 			e.RetryAfter = wait
 			return e
 		}
@@ -118,17 +146,139 @@ func (s *State) admit(c Hold, conn *Connection, now time.Time) error {
 	return nil
 }
 
+// free lets free credit pay, if the whole call fits into each of its counters: a
+// call is never paid by two (spec §2, 9).
+func (s *State) free(c *Hold) bool {
+	if c.Free == nil {
+		return false
+	}
+	var counts Counts
+	for _, l := range c.Free.Limits {
+		w := s.windows[l.Subject]
+		if w.Spent.Sum(time.Time{}, 0)+int64(w.HeldMC+c.Free.HoldMC) > l.Max {
+			return false
+		}
+		counts = append(counts, Count{l.Subject, limits.Spend, 0, c.Free.HoldMC})
+	}
+	c.PaidBy, c.Terms, c.HoldMC, c.Counts = FreeCredit, c.Free.Terms, c.Free.HoldMC, counts
+	return true
+}
+
+// admitSpend checks what the user's money may be spent on: pace, rolling windows,
+// guardrail, allocation. Windows count what is settled and what is held. A refusal
+// that must be remembered comes as the first result.
+func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Error, bool, error) {
+	if err := s.pace(c, conn, now); err != nil {
+		return nil, false, err
+	}
+	if limit := conn.VelocityLimitMC; limit != nil {
+		l := limits.Limit{Window: windowOfDay, Max: int64(*limit), Code: apierr.DailyLimitReached, What: "the user"}
+		if e := over(&l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+			return nil, false, e
+		}
+	}
+	own := false
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		if l.Unit == limits.Calls {
+			continue
+		}
+		if l.Subject == "" {
+			if e := over(l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+				return nil, false, e
+			}
+			continue
+		}
+		need, w := c.HoldMC, s.windows[l.Subject]
+		if l.Unit == limits.Cost {
+			need = c.CostMC
+		}
+		e := over(l, w.Spent, w.HeldMC, need, c.ConnectionID, now)
+		switch {
+		case e == nil:
+			c.Counts = append(c.Counts, Count{l.Subject, l.Unit, l.Window, need})
+		case l.Unit == limits.Cost && c.OwnKey:
+			own = true
+		case l.Event != "" && !w.Told:
+			w.Told = true
+			s.dirtyWindows[l.Subject] = true
+			s.tellApp(l.Event, c.AppID, fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`, c.AppID, l.Max, money.MC(l.Max).Display(), int64(l.Window/time.Second)), now.UnixMicro())
+			return e, false, nil
+		default:
+			return nil, false, e
+		}
+	}
+	if err := c.guardrail(); err != nil {
+		return nil, false, err
+	}
+	remaining := conn.RemainingMC()
+	if c.MaxCapMC > 0 {
+		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)
+	}
+	if c.HoldMC > remaining {
+		return nil, false, exhausted(conn, remaining, c.HoldMC)
+	}
+	return nil, own, nil
+}
+
+// pace refuses a call while its connection spends too fast; what is held counts,
+// so that no crowd of calls can get past it. A connection whose settled spend is
+// alarming is frozen when that is settled.
+func (s *State) pace(c *Hold, conn *Connection, now time.Time) error {
+	if c.Risk == nil {
+		return nil
+	}
+	usual := c.Risk.Usual(conn.Spent, conn.Faster, now)
+	if c.Risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.TooFast {
+		return nil
+	}
+	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection spends far faster than it usually does; try again later")
+	e.RetryAfter = max(conn.Spent.Wait(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
+	return e
+}
+
+// over refuses what does not fit into a window. If only calls in flight are in the
+// way, it may fit in a moment; else when enough old spend has left the window.
+func over(l *limits.Limit, spent limits.Series, held, need money.MC, connectionID string, now time.Time) *apierr.Error {
+	room := money.MC(l.Max) - need
+	if spent.Sum(now, l.Window)+int64(held) <= int64(room) {
+		return nil
+	}
+	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(), hours(l.Window), need.Display())
+	if e.RetryAfter = spent.Wait(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
+		e.RetryAfter = time.Second
+	}
+	return e
+}
+
+func hours(d time.Duration) string {
+	if d%time.Hour == 0 {
+		return strconv.Itoa(int(d/time.Hour)) + " hours"
+	}
+	return d.String()
+}
+
+// guardrail is the feature's own bound of one call (spec §2, Feature).
+func (c *Hold) guardrail() error {
+	if c.MaxCostMC == nil || c.HoldMC <= *c.MaxCostMC {
+		return nil
+	}
+	e := apierr.FeatureCostExceeded.On(c.ConnectionID, "this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input", c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
+	e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxCostMC}
+	return e
+}
+
 func roundUp(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
 // exhausted is the truthful 402: it says whether the money is spent, or only
 // held by calls that may give it back.
-func exhausted(c *Connection, need money.MC) error {
+func exhausted(c *Connection, remaining, need money.MC) error {
 	reason, say := "exhausted", "the allocation of this connection does not cover it"
-	if need <= c.RemainingMC()+c.HeldMC {
+	if need <= remaining+c.HeldMC {
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
 	}
-	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(), c.RemainingMC().Display(), say)
-	e.Details = map[string]any{"required_mc": need, "remaining_mc": c.RemainingMC(), "held_mc": c.HeldMC, "reason": reason}
+	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(), max(remaining, 0).Display(), say)
+	e.Details = map[string]any{"required_mc": need, "remaining_mc": max(remaining, 0), "held_mc": c.HeldMC, "reason": reason}
 	return e
 }
 
@@ -136,6 +286,7 @@ func (c Settle) wants(w *wants) {
 	w.accounts[c.AccountID] = true
 	w.connections[c.ConnectionID] = c.AccountID
 	w.keys[c.key()] = true
+	c.Counts.wants(w)
 }
 
 // apply moves held to consumed. A settlement whose hold expired still counts, if
@@ -154,21 +305,28 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if row != nil && row.Attempt != c.Attempt {
 		return Result{Outcome: Fenced, Connection: *conn}, nil
 	}
-	held, pending := money.MC(0), false
-	if row.holds() {
-		held, pending = row.HoldMC, row.State == Pending
+	held, pending, now := money.MC(0), row.holds() && row.State == Pending, time.UnixMicro(nowUS)
+	amounts, shortfall, freed, charged := c.Charge, money.MC(0), money.MC(0), money.MC(0)
+	if c.PaidBy = cmp.Or(c.PaidBy, Wallet); row != nil {
+		c.PaidBy = row.PaidBy
 	}
-	amounts, shortfall := within(c.Charge, held+conn.RemainingMC())
-	freed := money.MC(0)
-	if conn.Status == Revoked {
-		freed = max(held-amounts.UserChargeMC, 0) // a revoked connection keeps nothing
+	if c.PaidBy == FreeCredit { // at cost, and nothing of it is the user's (spec §8)
+		amounts = Amounts{ProviderCostMC: c.Charge.ProviderCostMC, UserChargeMC: c.Charge.ProviderCostMC}
+	} else {
+		if row.holds() {
+			held = row.HoldMC
+		}
+		amounts, shortfall = within(c.Charge, held+conn.RemainingMC())
+		if charged = amounts.UserChargeMC; conn.Status == Revoked {
+			freed = max(held-charged, 0) // a revoked connection keeps nothing
+		}
 	}
 	e := Entry{
 		ID: id.Swap(c.RequestID, id.Request, id.Ledger), AccountID: conn.AccountID, Type: Spend, Status: "settled",
 		ConnectionID: conn.ID, AppID: conn.AppID, Feature: c.Feature, Bucket: c.Bucket, Model: c.Model, Key: c.Key, Fingerprint: c.Fingerprint,
-		PaidBy: "wallet", Settlement: c.Settlement, Terms: c.Terms, Usage: c.Usage.JSON, HoldMC: c.HoldMC, Amounts: amounts,
-		RemainingMC: conn.RemainingMC() + held - amounts.UserChargeMC - freed,
-		Available:   freed, Reserved: -amounts.UserChargeMC - freed, Allocation: -freed, Consumed: amounts.UserChargeMC,
+		PaidBy: c.PaidBy, Settlement: c.Settlement, Terms: c.Terms, Usage: c.Usage.JSON, HoldMC: c.HoldMC, Amounts: amounts,
+		RemainingMC: conn.RemainingMC() + held - charged - freed,
+		Available:   freed, Reserved: -charged - freed, Allocation: -freed, Consumed: charged,
 		CreatedUS: nowUS,
 	}
 	receipt := ""
@@ -179,12 +337,15 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	}
 	// Nothing fails from here on.
 	conn.HeldMC -= held
-	before := conn.Shown()
+	before, consumed := conn.Shown(), conn.ConsumedMC
 	e = s.write(e, s.balances[conn.AccountID], conn)
 	s.holds[c.key()] = nil
 	s.dirtyHolds[c.key()] = true
 	s.done[c.key()] = doneRow{e.ID, c.Fingerprint}
-	conn.Spent = conn.Spent.Add(time.UnixMicro(nowUS), int64(amounts.UserChargeMC), windowOfDay)
+	if charged > 0 {
+		conn.Spent = conn.Spent.Add(now, int64(charged), windowOfDay)
+	}
+	s.give(c.Counts, row.holds(), amounts, now)
 	s.count(&e, 1, 1, c.Usage)
 	if pending {
 		s.resolved = append(s.resolved, c.RequestID)
@@ -195,7 +356,46 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	if before == "active" && conn.Shown() == "exhausted" {
 		s.tell("connection.exhausted", conn, nowUS)
 	}
-	return Result{Entry: e, Connection: *conn, Late: held == 0, Shortfall: shortfall}, nil
+	s.milestone(conn, consumed, nowUS)
+	s.watch(c.Risk, conn, now)
+	return Result{Call: c.Call, Entry: e, Connection: *conn, Late: !row.holds(), Shortfall: shortfall}, nil
+}
+
+// milestone leaves word when half, most or all of an allocation is consumed.
+func (s *State) milestone(conn *Connection, before money.MC, nowUS int64) {
+	if conn.Status == Revoked || conn.AllocationMC <= 0 {
+		return
+	}
+	part := func(consumed money.MC) int64 { return int64(consumed) / max(int64(conn.AllocationMC)/100, 1) }
+	for _, m := range []struct {
+		percent int64
+		kind    string
+	}{{100, Allocation100}, {80, Allocation80}, {50, Allocation50}} {
+		if part(before) < m.percent && part(conn.ConsumedMC) >= m.percent {
+			s.notify(m.kind, conn, nowUS)
+			return // the highest says it all
+		}
+	}
+}
+
+// warnEvery is the least time between two warnings of a connection (spec §8).
+const warnEvery = 10 * time.Minute
+
+// watch looks at how fast a connection spends, after a settlement: fast is told to
+// the app, alarming freezes it until its user resumes it (spec §3).
+func (s *State) watch(risk *limits.Risk, conn *Connection, now time.Time) {
+	if risk == nil || conn.Status != Active {
+		return
+	}
+	switch pace := risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow)), risk.Usual(conn.Spent, conn.Faster, now)); {
+	case pace == limits.Alarming:
+		conn.Status = Frozen
+		s.tell("connection.frozen", conn, now.UnixMicro())
+		s.notify(FrozenNotice, conn, now.UnixMicro())
+	case pace >= limits.Fast && now.UnixMicro() >= conn.WarnedUS+warnEvery.Microseconds():
+		conn.WarnedUS = now.UnixMicro()
+		s.tell("connection.risk_warning", conn, now.UnixMicro())
+	}
 }
 
 func (c Settle) receipt(e *Entry) (string, error) {
@@ -253,6 +453,7 @@ func (c Release) wants(w *wants) {
 	w.accounts[c.AccountID] = true
 	w.connections[c.ConnectionID] = c.AccountID
 	w.keys[c.key()] = true
+	c.Counts.wants(w)
 }
 
 // apply gives the hold back. A release of anything but this open attempt does
@@ -270,10 +471,13 @@ func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	failed := *row
 	failed.State = Failed
 	s.holds[c.key()], s.dirtyHolds[c.key()] = &failed, true
-	conn.HeldMC -= row.HoldMC
+	s.give(c.Counts, true, Amounts{}, time.UnixMicro(nowUS))
+	if row.PaidBy != FreeCredit {
+		conn.HeldMC -= row.HoldMC
+	}
 	s.dirtyConnections[conn.ID], s.hard = true, true
 	r := Result{RequestID: row.RequestID}
-	if conn.Status == Revoked {
+	if conn.Status == Revoked && row.PaidBy != FreeCredit {
 		r.Entry = s.write(Entry{
 			ID: s.newID(id.Ledger, time.UnixMicro(nowUS)), AccountID: conn.AccountID, Type: Released, Status: "settled",
 			ConnectionID: conn.ID, AppID: conn.AppID, Available: row.HoldMC, Reserved: -row.HoldMC, Allocation: -row.HoldMC, CreatedUS: nowUS,

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"purser/internal/apierr"
 	"purser/internal/limits"
 	"purser/internal/money"
 )
@@ -30,10 +31,13 @@ const (
 // Result is what a command answers.
 type Result struct {
 	Outcome    Outcome
-	Attempt    int64  // Hold: which attempt of the key this is
-	RequestID  string // Hold: the key's request; its first attempt named it
-	NodeID     string // Hold: who runs it, when Running
-	Entry      Entry  // the row that was written; of a Done key only ID and Fingerprint
+	Call       Call          // Hold: the call as it is held: who pays, and by which terms
+	Refused    *apierr.Error // Hold: a refusal that has left a trace, an event or a freeze; Do returns it as an error
+	OwnKey     bool          // Hold: the developer's own key at the provider serves the call
+	Attempt    int64         // Hold: which attempt of the key this is
+	RequestID  string        // Hold: the key's request; its first attempt named it
+	NodeID     string        // Hold: who runs it, when Running
+	Entry      Entry         // the row that was written; of a Done key only ID and Fingerprint
 	Connection Connection
 	ReleasedMC money.MC // Revoke: what returned to the user
 	Late       bool     // Settle: the hold had expired
@@ -51,7 +55,9 @@ type TopUp struct {
 // the same app and account it moves the cap instead, and keeps the id.
 type Connect struct {
 	ConnectionID, AppID, AccountID string
+	Sandbox                        bool // the app is in the sandbox: fake money only (I29)
 	RequestedMC                    money.MC
+	MaxMC                          money.MC // the most that the app's tier allows; 0 = no bound
 	VelocityMC                     *money.MC
 }
 
@@ -60,6 +66,13 @@ type Connect struct {
 type ChangeCap struct {
 	ConnectionID string
 	TargetMC     money.MC
+	MaxMC        money.MC // the most that the app's tier allows; 0 = no bound
+}
+
+// SetVelocity sets the connection's own limit of spend per rolling 24 hours; nil = none.
+type SetVelocity struct {
+	ConnectionID string
+	LimitMC      *money.MC
 }
 
 // Revoke ends a connection and returns what is neither spent nor held.
@@ -70,8 +83,12 @@ type Revoke struct {
 // Freeze pauses a connection; Resume lifts that (spec §3).
 type Freeze struct{ ConnectionID string }
 
-// Resume lifts a freeze.
-type Resume struct{ ConnectionID string }
+// Resume lifts a freeze. Faster, from 1 to 3, is how many times the usual pace the
+// user allows from now on; 0 leaves it.
+type Resume struct {
+	ConnectionID string
+	Faster       int64
+}
 
 // Hold reserves the most that a call can cost, or answers what its key already
 // did. It enforces every limit; nothing after it checks again.
@@ -80,7 +97,19 @@ type Hold struct {
 	NodeID    string // the process that runs the call
 	Claim     string // the HTTP request that does; a repeated Hold of one claim is one hold
 	Limits    []limits.Limit
-	MaxCostMC *money.MC // the feature's guardrail per call
+	Risk      *limits.Risk // nil = spend is never too fast: fake money
+	MaxCostMC *money.MC    // the feature's guardrail per call
+	MaxCapMC  money.MC     // how much of the allocation the app's tier lets it spend; 0 = all
+	CostMC    money.MC     // the most that the provider may be paid, for limits of that
+	OwnKey    bool         // the developer has a key of their own: a limit of cost is passed with it
+	Free      *Free        // nil = no free credit
+}
+
+// Free is how a call would be paid by free credit: at cost (spec §8).
+type Free struct {
+	Terms  string
+	HoldMC money.MC
+	Limits []limits.Limit // of FreeSubjects
 }
 
 // Settle writes the row of a call that cost something, and ends its hold, open or
@@ -91,6 +120,7 @@ type Settle struct {
 	Charge     Amounts
 	Settlement Settlement
 	Usage      Usage
+	Risk       *limits.Risk                 // as at the hold
 	Answer     *Answer                      // a pending call has left its own already
 	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decisions, Webhooks)
 }

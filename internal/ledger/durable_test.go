@@ -30,7 +30,7 @@ func TestAnsweredIsOnDisk(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
 	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+	must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
 	type answered struct {
 		Result
 		error
@@ -115,7 +115,7 @@ func TestDiskLost(t *testing.T) {
 	w := writers(t, d, 1)[0]
 	ctx := t.Context()
 	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+	must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
 	call := callOf("C", "A", "p", "1", 10)
 	must(t)(w.Do(ctx, Hold{Call: call, Claim: "1"}))
 	log := strings.TrimPrefix(target, "sqlite:") + "-wal"
@@ -124,7 +124,7 @@ func TestDiskLost(t *testing.T) {
 	}
 	for _, c := range []Command{
 		Settle{Call: call, Attempt: 1, Settlement: Settled, Charge: Amounts{ProviderCostMC: 4, UserChargeMC: 4}},
-		Hold{Call: callOf("C", "A", "p", "2", 10), Claim: "2"}, ChangeCap{"C", 100},
+		Hold{Call: callOf("C", "A", "p", "2", 10), Claim: "2"}, ChangeCap{ConnectionID: "C", TargetMC: 100},
 	} {
 		if r, err := w.Do(ctx, c); !db.IsUnavailable(err) {
 			t.Errorf("%T: %+v, %v", c, r, err)

@@ -142,7 +142,7 @@ func TestCommitAnswerLost(t *testing.T) {
 			w := writers(t, d, 1)[0]
 			ctx := t.Context()
 			must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-			must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+			must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
 			n := 0
 			hold := func() Hold { // of a key like any other, so that all take the same bytes
 				n++
@@ -266,7 +266,7 @@ func TestStatementFails(t *testing.T) {
 		w := writers(t, d, 1)[0]
 		ctx := t.Context()
 		must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-		must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100_000}))
+		must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100_000}))
 		for i, f := range []struct{ command, event, table string }{
 			{"hold", "INSERT", "holds"}, {"hold", "UPDATE", "connections"},
 			{"settle", "DELETE", "holds"}, {"settle", "INSERT", "ledger"}, {"settle", "INSERT", "answers"}, {"settle", "INSERT", "rollups"},
@@ -350,7 +350,7 @@ func TestWritersMeet(t *testing.T) {
 	w := writers(t, d, 4)
 	ctx := t.Context()
 	must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-	must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 19}))
+	must(t)(w[0].Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 19}))
 	for round := range 50 {
 		var mu sync.Mutex
 		var won []Hold

@@ -2,7 +2,7 @@
 // Command; Apply holds the rules and touches nothing but a State; Writer runs
 // commands in batches, each batch one transaction. Nothing else in Purser writes
 // the tables balances, connections, holds, deferred, ledger, answers, chunks,
-// windows, rollups, refusals, events and nodes (spec §2, Balance, holds and allocation).
+// windows, rollups, refusals, events, notices and nodes (spec §2, Balance, holds and allocation).
 package ledger
 
 import (
@@ -43,6 +43,8 @@ type Connection struct {
 	VelocityLimitMC      *money.MC // per rolling 24 hours; nil = none
 	Status               Status
 	Spent                limits.Series // settled spend of the last 24 hours
+	Faster               int64         // times the usual pace that its user allows, 1 to 3
+	WarnedUS             int64         // when the app was last told that it spends fast
 	EventSeq             int64
 	CreatedUS            int64
 	RevokedUS            *int64
@@ -90,7 +92,15 @@ type Call struct {
 	Model        string
 	Terms        string // prices, rates and counts, JSON, as they are at the hold
 	HoldMC       money.MC
+	PaidBy       string // Wallet or FreeCredit: the hold decides
+	Counts       Counts // what it holds of counters: the hold decides
 }
+
+// Who pays for a call: one of them, never both (spec §2, 9).
+const (
+	Wallet     = "wallet"
+	FreeCredit = "free_credit"
+)
 
 func (c Call) key() Key { return Key{c.ConnectionID, c.Key} }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"purser/internal/apierr"
 	"purser/internal/limits"
 	"purser/internal/money"
 )
@@ -17,24 +19,27 @@ import (
 // of the ledger after each. It keeps no second implementation: the invariants
 // are sums over the rows.
 type machine struct {
-	s      *State
-	now    time.Time
-	n      int
-	calls  []Hold         // every call ever tried
-	number map[Key]int64  // newest attempt of each key
-	seen   map[string]int // how often each rare path was taken
-	told   []string       // what request.settled should have said
-	b      *bench
+	s       *State
+	now     time.Time
+	n       int
+	calls   []Hold           // every call ever tried
+	number  map[Key]int64    // newest attempt of each key
+	seen    map[string]int   // how often each rare path was taken
+	told    []string         // what request.settled should have said
+	counted []counted        // what settled calls have left in counters
+	overrun map[string]int64 // by how much calls have cost more than they held
+	b       *bench
 }
 
 // rare are the paths without which a run has proved nothing.
 var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
+	"app limited", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
-	for range 10 {
+	for range 20 {
 		rapid.Check(t, invariants(seen))
 	}
 	for _, path := range rare {
@@ -46,7 +51,7 @@ func TestInvariants(t *testing.T) {
 
 func invariants(seen map[string]int) func(*rapid.T) {
 	return func(t *rapid.T) {
-		m := &machine{now: epoch, number: map[Key]int64{}, seen: seen}
+		m := &machine{now: epoch, number: map[Key]int64{}, seen: seen, overrun: map[string]int64{}}
 		m.b = rulesBench()
 		m.s = m.b.state
 		t.Repeat(map[string]func(*rapid.T){
@@ -61,6 +66,11 @@ func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 	before := m.s.digest()
 	m.b.now = m.now
 	r, err := m.b.do(c)
+	if r.Refused != nil { // the event that goes with it is meant to stay
+		last := m.s.events[len(m.s.events)-1]
+		m.s.events = m.s.events[:len(m.s.events)-1]
+		defer func() { m.s.events = append(m.s.events, last) }()
+	}
 	if err != nil && m.s.digest() != before {
 		t.Fatalf("%T failed with %v and changed the state", c, err)
 	}
@@ -102,7 +112,7 @@ func (m *machine) topUp(t *rapid.T) {
 func (m *machine) connect(t *rapid.T) {
 	m.n++
 	c := Connect{
-		ConnectionID: fmt.Sprint("C", m.n), AppID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"), AccountID: m.account(t),
+		ConnectionID: fmt.Sprint("C", m.n), Sandbox: true, AppID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"), AccountID: m.account(t),
 		RequestedMC: money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
 	}
 	if rapid.Bool().Draw(t, "daily") {
@@ -125,13 +135,28 @@ func (m *machine) hold(t *rapid.T) {
 	m.n++
 	h := Hold{Claim: fmt.Sprint("claim", m.n), Call: Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("k", m.n), RequestID: fmt.Sprint("req_", m.n), Fingerprint: "f",
-		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, 300).Draw(t, "hold")),
+		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, 150).Draw(t, "hold")),
 	}}
 	if rapid.Bool().Draw(t, "limited") {
-		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: 3}}
+		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: 3, Code: apierr.RateLimited}}
+	}
+	if rapid.Bool().Draw(t, "live") {
+		h.Limits = append(h.Limits, limits.Limit{Subject: "spend/" + c.AppID, Unit: limits.Spend, Window: windowOfDay, Max: appDay, Code: apierr.AppSpendLimited, Event: "app.spend_limit_reached"})
+		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
+	}
+	if rapid.Bool().Draw(t, "costly") {
+		h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: windowOfDay, Max: 25, Code: apierr.SandboxLiveCostLimited})
+		h.CostMC, h.OwnKey = h.HoldMC/2+1, rapid.Bool().Draw(t, "own key")
+	}
+	if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
+		pool, onApp, onAll := FreeSubjects(c.AppID, c.AccountID, m.now)
+		h.Free = &Free{Terms: "{}", HoldMC: h.HoldMC/2 + 1, Limits: []limits.Limit{{Subject: pool, Unit: limits.Spend, Max: 100}, {Subject: onApp, Unit: limits.Spend, Max: 80}, {Subject: onAll, Unit: limits.Spend, Max: 90}}}
 	}
 	m.try(t, h)
 }
+
+// appDay is what the model's apps may spend in 24 hours.
+const appDay = 90
 
 // holdAgain sends a key once more: with its body or another's, as a new request.
 func (m *machine) holdAgain(t *rapid.T) {
@@ -153,8 +178,16 @@ func (m *machine) old(t *rapid.T) Hold {
 
 func (m *machine) try(t *rapid.T, h Hold) {
 	r, err := m.do(t, h)
+	var e *apierr.Error
+	if errors.As(err, &e) {
+		path := map[string]string{"app_spend_limited": "app limited", "sandbox_live_cost_limited": "cost limited", "risk_throttled": "throttled"}[e.Code.Name]
+		m.seen[path]++
+	}
 	if err != nil {
 		return
+	}
+	if r.Outcome == Applied {
+		m.admitted(t, h, r)
 	}
 	switch r.Outcome {
 	case Running:
@@ -164,9 +197,104 @@ func (m *machine) try(t *rapid.T, h Hold) {
 	case Waiting:
 		m.seen["pending waited for"]++
 	case Applied:
-		h.RequestID = r.RequestID
+		h.Call = r.Call
 		m.number[h.key()] = r.Attempt
 		m.calls = append(m.calls, h)
+	}
+}
+
+// admitted checks what a new hold says of who pays, and the windows of I17 and I25
+// from the rows: what is settled within them and what is held.
+func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
+	switch {
+	case r.Call.PaidBy == FreeCredit:
+		m.seen["free"]++
+		for _, l := range h.Free.Limits {
+			if used := m.used(l.Subject); used > l.Max {
+				t.Fatalf("I17: %s is at %d of %d", l.Subject, used, l.Max)
+			}
+		}
+		return
+	case h.Free != nil:
+		m.seen["free was full"]++
+	}
+	if r.OwnKey {
+		m.seen["own key"]++
+	}
+	for _, l := range h.Limits {
+		if l.Unit == limits.Calls || l.Unit == limits.Cost && r.OwnKey {
+			continue
+		}
+		if used := m.used(l.Subject); used > l.Max+m.overrun[l.Subject] {
+			t.Fatalf("I25: %s is at %d of %d", l.Subject, used, l.Max)
+		}
+	}
+}
+
+// used is what a counter should say at least: held by calls, and settled by calls
+// of this moment's window.
+func (m *machine) used(subject string) int64 {
+	var sum int64
+	for _, h := range m.s.holds {
+		if h.holds() {
+			for _, n := range h.Counts {
+				if n.Subject == subject {
+					sum += int64(n.HeldMC)
+				}
+			}
+		}
+	}
+	for _, c := range m.counted {
+		if c.Subject == subject && (c.Window == 0 || c.at.Add(c.Window).After(m.now)) {
+			sum += int64(c.spent)
+		}
+	}
+	return sum
+}
+
+// counted is what a settled call has left in a counter.
+type counted struct {
+	Count
+	spent money.MC
+	at    time.Time
+}
+
+// remember notes what a settlement should have counted.
+func (m *machine) remember(h Hold, r Result) {
+	for _, n := range h.Counts {
+		spent := r.Entry.UserChargeMC
+		if n.Unit == limits.Cost {
+			spent = r.Entry.ProviderCostMC
+		}
+		m.counted = append(m.counted, counted{n, spent, m.now})
+		m.overrun[n.Subject] += int64(max(spent-n.HeldMC, 0)) + int64(spent)*flag(r.Late)
+	}
+	if r.Entry.PaidBy == FreeCredit {
+		m.seen["free settled"]++
+	}
+}
+
+// counters checks that each holds what the holds say, and has counted what was
+// settled.
+func (m *machine) counters(t *rapid.T) {
+	for subject, c := range m.s.windows {
+		var held, spent int64
+		for _, h := range m.s.holds {
+			if h.holds() {
+				for _, n := range h.Counts {
+					held += int64(n.HeldMC) * flag(n.Subject == subject)
+				}
+			}
+		}
+		for _, n := range m.counted {
+			spent += int64(n.spent) * flag(n.Subject == subject)
+		}
+		if int64(c.HeldMC) != held {
+			t.Fatalf("I25: %s holds %d, its holds %d", subject, c.HeldMC, held)
+		}
+		if c.Spent.Width == 0 && c.Spent.Sum(m.now, 0) != spent {
+			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
+		}
 	}
 }
 
@@ -177,11 +305,17 @@ func (m *machine) settle(t *rapid.T) {
 	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
 	pending := m.state(h) == Pending
 	r, err := m.do(t, Settle{
-		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"},
+		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"}, Risk: h.Risk,
 		Receipt: func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
 	})
 	if err != nil {
 		t.Fatalf("a settlement never fails: %v", err)
+	}
+	if r.Outcome == Applied {
+		m.remember(h, r)
+	}
+	if h.Risk != nil && r.Connection.Status == Frozen {
+		m.seen["frozen by pace"]++
 	}
 	if pending && r.Outcome == Applied {
 		m.seen["pending settled"]++
@@ -243,7 +377,7 @@ func (m *machine) release(t *rapid.T) {
 func (m *machine) cap(t *rapid.T) {
 	c := m.connection(t)
 	target := money.MC(rapid.Int64Range(-2, 900).Draw(t, "target"))
-	if r, err := m.do(t, ChangeCap{c.ID, target}); err == nil && r.Connection.AllocationMC > target {
+	if r, err := m.do(t, ChangeCap{ConnectionID: c.ID, TargetMC: target}); err == nil && r.Connection.AllocationMC > target {
 		m.seen["clamped cap"]++
 	}
 }
@@ -267,7 +401,7 @@ func (m *machine) revoke(t *rapid.T) {
 func (m *machine) freeze(t *rapid.T) {
 	c := m.connection(t)
 	if rapid.Bool().Draw(t, "thaw") {
-		_, _ = m.do(t, Resume{c.ID})
+		_, _ = m.do(t, Resume{ConnectionID: c.ID})
 	} else {
 		_, _ = m.do(t, Freeze{c.ID})
 	}
@@ -281,7 +415,11 @@ func (m *machine) reverse(t *rapid.T) {
 }
 
 func (m *machine) pass(t *rapid.T) {
-	m.now = m.now.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Hour)).Draw(t, "time")))
+	most := 3 * time.Hour
+	if rapid.IntRange(0, 4).Draw(t, "long") == 0 {
+		most = 60 * time.Hour
+	}
+	m.now = m.now.Add(time.Duration(rapid.Int64Range(0, int64(most)).Draw(t, "time")))
 }
 
 // check is the list of reliability §4, as far as the ledger has it.
@@ -305,6 +443,10 @@ func (m *machine) check(t *rapid.T) {
 		switch {
 		case e.Type == Topup:
 			funded[e.AccountID] += e.AmountMC
+		case e.PaidBy == FreeCredit:
+			if billed[Key{e.ConnectionID, e.Key}]++; e.Available != 0 || e.Reserved != 0 || e.Allocation != 0 || e.Consumed != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
+				t.Fatalf("I17: free row %+v moves money", e)
+			}
 		case e.Type == Spend && e.Status == "settled":
 			net[e.AccountID] += e.UserChargeMC
 			consumed[e.ConnectionID] += e.UserChargeMC
@@ -327,7 +469,9 @@ func (m *machine) check(t *rapid.T) {
 			continue
 		}
 		if h.State != Failed {
-			held[k.ConnectionID] += h.HoldMC
+			if h.PaidBy == Wallet {
+				held[k.ConnectionID] += h.HoldMC
+			}
 			open[k.ConnectionID]++
 		}
 		waiting := 0
@@ -343,6 +487,7 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("I26: %v is billed and has a hold", k)
 		}
 	}
+	m.counters(t)
 	m.events(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.connections {
@@ -364,7 +509,17 @@ func (m *machine) check(t *rapid.T) {
 func (m *machine) events(t *rapid.T) {
 	seq := map[string]int64{}
 	var told []string
+	warned := map[string]int64{}
 	for _, e := range m.s.events {
+		if e.ConnectionID == "" {
+			continue
+		}
+		if e.Type == "connection.risk_warning" {
+			if m.seen["warned"]++; warned[e.ConnectionID] > 0 && e.CreatedUS-warned[e.ConnectionID] < warnEvery.Microseconds() {
+				t.Fatalf("I28: %s was warned twice within %s", e.ConnectionID, warnEvery)
+			}
+			warned[e.ConnectionID] = e.CreatedUS
+		}
 		if seq[e.ConnectionID]++; e.Seq != seq[e.ConnectionID] {
 			t.Fatalf("I28: event %+v follows number %d", e, seq[e.ConnectionID]-1)
 		}

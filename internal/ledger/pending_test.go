@@ -21,7 +21,7 @@ func TestPending(t *testing.T) {
 		ctx := t.Context()
 		w := writers(t, d, 1)[0]
 		must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-		must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 100_000}))
+		must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 100_000}))
 		now := time.Now()
 		var nodes []*Node
 		for i := range 2 {
@@ -152,7 +152,7 @@ func TestPendingOutlivesItsProcess(t *testing.T) {
 		}
 		run(func(ctx context.Context, _ *db.DB, w *Writer) {
 			must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-			must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 1000}))
+			must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 1000}))
 			must(t)(w.Do(ctx, Hold{Call: c, NodeID: "node0", Claim: "1"}))
 			must(t)(w.Do(ctx, Defer{Call: c, Attempt: 1, Provider: "openai"}))
 		})

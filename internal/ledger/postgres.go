@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"purser/internal/limits"
+	"purser/internal/money"
 )
 
 // postgres loads and saves a batch in one round trip each: the statements are
@@ -85,20 +86,25 @@ func (q *postgres) flush(ctx context.Context) error {
 
 // load locks balances, then connections, each in key order, so that two nodes
 // never wait for each other in a circle. A connection's lock guards its holds,
-// keys, windows and totals.
+// keys and totals.
 func (q *postgres) load(ctx context.Context, w *wants) (*State, error) {
 	s := NewState()
 	q.loadMoney(s, w)
 	q.loadKeys(s, w)
 	for subject := range w.windows {
-		s.windows[subject] = &limits.Series{Width: limits.CallsWidth}
+		s.windows[subject] = &Counter{Spent: limits.Series{Width: w.windows[subject]}}
 	}
 	if len(w.windows) > 0 {
-		q.pipe.Queue(`SELECT subject, buckets FROM windows WHERE subject = ANY($1)`, slices.Sorted(maps.Keys(w.windows))).Query(func(rows pgx.Rows) error {
+		// Connections share counters, so these have locks of their own, always taken last.
+		subjects := slices.Sorted(maps.Keys(w.windows))
+		q.pipe.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, subjects)
+		q.pipe.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1) ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
-			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets}, func() error {
-				series, err := limits.ParseSeries(limits.CallsWidth, buckets)
-				s.windows[subject] = &series
+			var held, told int64
+			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets, &held, &told}, func() (err error) {
+				c := &Counter{HeldMC: money.MC(held), Told: told != 0}
+				c.Spent, err = limits.ParseSeries(w.windows[subject], buckets)
+				s.windows[subject] = c
 				return err
 			})
 			return err
@@ -125,11 +131,11 @@ func (q *postgres) loadMoney(s *State, w *wants) {
 	if len(w.connections) == 0 {
 		return
 	}
-	q.pipe.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us
+	q.pipe.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
 		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`, slices.Sorted(maps.Keys(w.connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			c, spent := &Connection{}, ""
-			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS); err != nil {
+			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.Faster, &c.WarnedUS); err != nil {
 				return err
 			}
 			var err error
@@ -145,9 +151,9 @@ func (q *postgres) loadMoney(s *State, w *wants) {
 // Each key is looked for by itself (LATERAL … LIMIT 1): as a plain join, a plan made
 // while holds was empty for a moment would read its whole index for every batch.
 const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
-	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0)
+	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''), COALESCE(h.counts, '')
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)
-	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc
+	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, paid_by, counts
 		FROM holds WHERE connection_id = v.connection_id AND key = v.key LIMIT 1) h ON true
 	LEFT JOIN LATERAL (SELECT id, fingerprint
 		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key LIMIT 1) l ON true
@@ -167,15 +173,19 @@ func (q *postgres) loadKeys(s *State, w *wants) {
 	q.pipe.Queue(findKeys, keys.array()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n int64
-			var place string
+			var place, counts string
 			h := &HoldRow{}
-			if err := rows.Scan(&n, &place, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC); err != nil {
+			if err := rows.Scan(&n, &place, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.PaidBy, &counts); err != nil {
 				return err
 			}
 			k := list[n-1]
 			if h.State == "done" {
 				s.done[k] = doneRow{h.RequestID, h.Fingerprint}
 				continue
+			}
+			var err error
+			if h.Counts, err = ParseCounts(counts); err != nil {
+				return err
 			}
 			h.ConnectionID, h.Key = k.ConnectionID, k.Key
 			s.holds[k], q.found[k] = h, place
@@ -220,12 +230,12 @@ func (q *postgres) saveMoney(s *State) {
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID, r.AccountID, r.CreatedUS)
 		}
 		connections.add(text(id), integer(r.AllocationMC), integer(r.ConsumedMC), integer(r.HeldMC), pointer((*int64)(r.VelocityLimitMC)),
-			text(string(r.Status)), text(r.Spent.String()), integer(r.EventSeq), pointer(r.RevokedUS))
+			text(string(r.Status)), text(r.Spent.String()), integer(r.EventSeq), pointer(r.RevokedUS), integer(r.Faster), integer(r.WarnedUS))
 	}
 	q.part(balances, `UPDATE balances t SET available_mc = v.available_mc, reserved_mc = v.reserved_mc, seq = v.seq, head = v.head
 		FROM @ v WHERE t.account_id = v.account_id`)
 	q.part(connections, `UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc, velocity_limit_mc = v.velocity_limit_mc,
-		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us FROM @ v WHERE t.id = v.id`)
+		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster, warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
 }
 
 // saveHolds knows from load which holds are there, and where: their connection is
@@ -248,10 +258,10 @@ func (q *postgres) saveHolds(s *State) {
 			gone = append(gone, place)
 		}
 	}
-	q.part(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)
+	q.part(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
 		SELECT * FROM @`)
 	q.part(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim, amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
-		model = v.model, terms = v.terms, created_us = v.created_us FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
+		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, counts = v.counts FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
 	if len(failed) > 0 {
 		q.add(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
 	}
@@ -267,7 +277,7 @@ func (q *postgres) saveHolds(s *State) {
 func (h *HoldRow) columns() []column {
 	return []column{
 		text(h.ConnectionID), text(h.Key), text(h.RequestID), text(h.Fingerprint), text(string(h.State)), integer(h.Attempt), text(h.NodeID), text(h.Claim),
-		integer(h.HoldMC), text(h.AccountID), text(h.AppID), optional(h.Feature), optional(h.Bucket), text(h.Model), text(h.Terms), integer(h.CreatedUS),
+		integer(h.HoldMC), text(h.AccountID), text(h.AppID), optional(h.Feature), optional(h.Bucket), text(h.Model), text(h.Terms), integer(h.CreatedUS), text(h.PaidBy), text(h.Counts.String()),
 	}
 }
 
@@ -298,6 +308,10 @@ func (q *postgres) saveRows(s *State) {
 		q.pipe.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			e.ID, e.Type, e.AppID, nullable(e.ConnectionID), e.Seq, e.Data, e.CreatedUS)
 	}
+	for _, n := range s.notices {
+		q.pipe.Queue(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS)
+	}
 }
 
 func (q *postgres) saveCounts(s *State) {
@@ -311,10 +325,12 @@ func (q *postgres) saveCounts(s *State) {
 		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
 	if len(s.dirtyWindows) > 0 {
-		subjects, buckets := slices.Sorted(maps.Keys(s.dirtyWindows)), []string(nil)
+		subjects, buckets, held, told := slices.Sorted(maps.Keys(s.dirtyWindows)), []string(nil), []int64(nil), []int64(nil)
 		for _, subject := range subjects {
-			buckets = append(buckets, s.windows[subject].String())
+			c := s.windows[subject]
+			buckets, held, told = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC)), append(told, flag(c.Told))
 		}
-		q.pipe.Queue(`INSERT INTO windows (subject, buckets) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets`, subjects, buckets)
+		q.pipe.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told) WHERE t.subject = v.subject`, subjects, buckets, held, told)
 	}
 }

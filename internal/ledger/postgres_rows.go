@@ -22,8 +22,8 @@ type rowKind struct {
 var (
 	keyRows        = rowKind{"key_row", "tti"}
 	balanceRows    = rowKind{"balance_row", "tiiit"}
-	connectionRows = rowKind{"connection_row", "tiiiittii"}
-	holdRows       = rowKind{"hold_row", "tttttittitttttti"}
+	connectionRows = rowKind{"connection_row", "tiiiittiiii"}
+	holdRows       = rowKind{"hold_row", "tttttittittttttitt"}
 	ledgerRows     = rowKind{"ledger_row", "ttitt" + "ttttttttttttt" + "iiiiiii" + "iiiii" + "ti"}
 	answerRows     = rowKind{"answer_row", "ttbi"}
 	rollupRows     = rowKind{"rollup_row", "ttttttiiiiiii"}

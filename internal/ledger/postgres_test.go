@@ -58,7 +58,7 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 		n = len(all)
 	}
 	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+	must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
 	check("connect", "on")
 	for i := range 3 { // on the same connection to the server
 		hold := Hold{Call: callOf("C", "A", "p", fmt.Sprint("k", i), 10), NodeID: "n", Claim: fmt.Sprint(i)}

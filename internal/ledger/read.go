@@ -10,14 +10,14 @@ import (
 	"purser/internal/money"
 )
 
-const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us`
+const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us`
 
 // scanner is a row, or the rows that stand on one.
 type scanner interface{ Scan(...any) error }
 
 func scanConnection(row scanner) (c Connection, err error) {
 	var spent string
-	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS); err != nil {
+	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.Faster, &c.WarnedUS); err != nil {
 		return c, err
 	}
 	c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent)
@@ -145,10 +145,14 @@ func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r Refusal,
 	return r, err
 }
 
-const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us`
+const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
 
 func scanHold(row scanner) (h HoldRow, err error) {
-	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.Bucket, &h.Model, &h.Terms, &h.CreatedUS)
+	var counts string
+	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.Bucket, &h.Model, &h.Terms, &h.CreatedUS, &h.PaidBy, &counts)
+	if err == nil {
+		h.Counts, err = ParseCounts(counts)
+	}
 	return h, err
 }
 

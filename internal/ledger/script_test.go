@@ -31,6 +31,7 @@ type bench struct {
 	read   func(accountID string) Balance
 	conn   func(id string) (Connection, error)
 	events func() []string
+	held   map[string]Call // what calls hold, by connection and key
 }
 
 // TestScripts runs each script of testdata thrice: on the bare rules, on SQLite
@@ -56,19 +57,19 @@ func TestScripts(t *testing.T) {
 
 func rulesBench() *bench {
 	s := NewState()
-	b := &bench{now: epoch, state: s}
+	b := &bench{now: epoch, state: s, held: map[string]Call{}}
 	b.do = func(c Command) (Result, error) {
 		if h, ok := c.(Hold); ok {
-			for _, l := range h.Limits {
-				if s.windows[l.Subject] == nil {
-					s.windows[l.Subject] = &limits.Series{Width: limits.CallsWidth}
-				}
-			}
+			s.load(h)
 		}
 		if r, ok := c.(Reverse); ok {
 			s.know(r.EntryID)
 		}
-		return Apply(s, c, b.now)
+		r, err := Apply(s, c, b.now)
+		if err == nil && r.Refused != nil {
+			err = r.Refused
+		}
+		return r, err
 	}
 	b.read = func(accountID string) Balance { return *s.balances[accountID] }
 	b.conn = func(id string) (Connection, error) {
@@ -87,6 +88,17 @@ func rulesBench() *bench {
 	return b
 }
 
+// load does what a store does: counters are there before a command counts.
+func (s *State) load(c Command) {
+	w := newWants()
+	c.wants(w)
+	for subject, width := range w.windows {
+		if s.windows[subject] == nil {
+			s.windows[subject] = &Counter{Spent: limits.Series{Width: width}}
+		}
+	}
+}
+
 // know does what resolve does on a database: it finds the row to be reversed.
 func (s *State) know(entryID string) {
 	for _, e := range s.entries {
@@ -98,7 +110,7 @@ func (s *State) know(entryID string) {
 
 func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 	t.Helper()
-	b := &bench{now: epoch}
+	b := &bench{now: epoch, held: map[string]Call{}}
 	w := New(d, func() time.Time {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -173,11 +185,21 @@ func prefix(c Command, p string) Command {
 	case Resume:
 		c.ConnectionID = p + c.ConnectionID
 		return c
+	case SetVelocity:
+		c.ConnectionID = p + c.ConnectionID
+		return c
 	case Hold:
 		c.Call = call(c.Call)
 		c.Claim += p
 		for i := range c.Limits {
-			c.Limits[i].Subject = p + c.Limits[i].Subject
+			if c.Limits[i].Subject != "" {
+				c.Limits[i].Subject = p + c.Limits[i].Subject
+			}
+		}
+		if c.Free != nil {
+			for i := range c.Free.Limits {
+				c.Free.Limits[i].Subject = p + c.Free.Limits[i].Subject
+			}
 		}
 		return c
 	case Settle:
@@ -258,6 +280,9 @@ func step(t *testing.T, b *bench, f []string) string {
 	} else if err != nil {
 		t.Fatalf("%v: %v", f, err)
 	}
+	if _, ok := c.(Hold); ok && r.Outcome == Applied {
+		b.held[f[1]+f[2]] = r.Call
+	}
 	return told(b, c, r, f)
 }
 
@@ -293,7 +318,11 @@ func told(b *bench, c Command, r Result, f []string) string {
 	case TopUp:
 		return fmt.Sprintf("ok available=%d", b.read(c.AccountID).AvailableMC)
 	case Hold:
-		return fmt.Sprintf("new %d remaining=%d", r.Attempt, conn.RemainingMC())
+		s := fmt.Sprintf("new %d remaining=%d paid_by=%s", r.Attempt, conn.RemainingMC(), r.Call.PaidBy)
+		if r.OwnKey {
+			s += " own"
+		}
+		return s
 	case Freeze, Resume:
 		return conn.Shown()
 	}
@@ -335,26 +364,34 @@ func command(t *testing.T, b *bench, f []string) Command {
 		if c, err := b.conn(f[1]); err == nil {
 			appID = c.AppID[strings.LastIndex(c.AppID, "-")+1:]
 		}
-		return Call{ConnectionID: f[1], AccountID: "A", AppID: appID, Key: f[2], RequestID: "req_" + f[1] + f[2], Model: "m", Terms: "{}"}
+		return Call{ConnectionID: f[1], AccountID: "A", AppID: appID, Key: f[2], RequestID: "req_" + f[1] + f[2], Model: "m", Terms: "{}",
+			PaidBy: b.held[f[1]+f[2]].PaidBy, Counts: b.held[f[1]+f[2]].Counts}
 	}
 	switch f[0] {
 	case "topup":
 		return TopUp{AccountID: f[1], Sandbox: true, AmountMC: num(f[2])}
 	case "connect":
-		c := Connect{ConnectionID: f[1], AppID: f[2], AccountID: f[3], RequestedMC: num(f[4])}
+		c := Connect{ConnectionID: f[1], Sandbox: true, AppID: f[2], AccountID: f[3], RequestedMC: num(f[4])}
 		if v, ok := option("daily"); ok {
 			n := num(v)
 			c.VelocityMC = &n
 		}
 		return c
 	case "cap":
-		return ChangeCap{f[1], num(f[2])}
+		return ChangeCap{ConnectionID: f[1], TargetMC: num(f[2])}
+	case "daily":
+		n := num(f[2])
+		return SetVelocity{ConnectionID: f[1], LimitMC: &n}
 	case "revoke":
 		return Revoke{f[1]}
 	case "freeze":
 		return Freeze{f[1]}
 	case "resume":
-		return Resume{f[1]}
+		c := Resume{ConnectionID: f[1]}
+		if v, ok := option("faster"); ok {
+			c.Faster = int64(num(v))
+		}
+		return c
 	case "hold":
 		h := Hold{Call: call(), Claim: fmt.Sprint(len(f), id.Secret())}
 		h.Fingerprint, h.HoldMC = f[3], num(f[4])
@@ -363,6 +400,30 @@ func command(t *testing.T, b *bench, f []string) Command {
 		}
 		if v, ok := option("rate"); ok {
 			h.Limits = []limits.Limit{{Subject: "rate/" + f[1], Window: time.Minute, Max: int64(num(v)), Code: apierr.RateLimited, What: "feature x"}}
+		}
+		if v, ok := option("day"); ok {
+			h.Limits = append(h.Limits, limits.Limit{Unit: limits.Spend, Window: windowOfDay, Max: int64(num(v)), Code: apierr.DailyLimitReached, What: "a limited-live app"})
+		}
+		if v, ok := option("app"); ok {
+			h.Limits = append(h.Limits, limits.Limit{Subject: "spend/" + h.AppID, Unit: limits.Spend, Window: windowOfDay, Max: int64(num(v)), Code: apierr.AppSpendLimited, What: "a limited-live app", Event: "app.spend_limit_reached"})
+		}
+		if v, ok := option("live"); ok {
+			h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: windowOfDay, Max: int64(num(v)), Code: apierr.SandboxLiveCostLimited, What: "the sandbox"})
+			h.CostMC = h.HoldMC / 2
+			_, h.OwnKey = option("own")
+		}
+		if v, ok := option("tier"); ok {
+			h.MaxCapMC = num(v)
+		}
+		if v, ok := option("risk"); ok {
+			h.Risk = &limits.Risk{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
+		}
+		if v, ok := option("free"); ok { // pool/on the app/on all apps
+			most := strings.Split(v, "/")
+			pool, onApp, onAll := FreeSubjects(h.AppID, h.AccountID, b.now)
+			h.Free = &Free{Terms: `{"free":true}`, HoldMC: h.HoldMC / 2, Limits: []limits.Limit{
+				{Subject: pool, Unit: limits.Spend, Max: int64(num(most[0]))}, {Subject: onApp, Unit: limits.Spend, Max: int64(num(most[1]))}, {Subject: onAll, Unit: limits.Spend, Max: int64(num(most[2]))},
+			}}
 		}
 		if v, ok := option("most"); ok {
 			n := num(v)
@@ -374,6 +435,13 @@ func command(t *testing.T, b *bench, f []string) Command {
 		cost := num(f[4])
 		c.Charge = Amounts{ProviderCostMC: cost, UserChargeMC: cost}
 		c.Fingerprint = "f" + strings.TrimLeft(f[2], "k")
+		if v, ok := option("margin"); ok {
+			c.Charge.DevMarginMC = num(v)
+			c.Charge.UserChargeMC += num(v)
+		}
+		if v, ok := option("risk"); ok {
+			c.Risk = &limits.Risk{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
+		}
 		c.Answer = &Answer{Encoding: "raw", Body: []byte("settled")}
 		c.Receipt = func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil }
 		if _, ok := option("silent"); ok {

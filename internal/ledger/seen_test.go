@@ -89,7 +89,7 @@ func TestKeysOfThePast(t *testing.T) {
 	const n = 2500 // more than one page
 	w, end := start()
 	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+	must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -106,7 +106,7 @@ func TestKeysOfThePast(t *testing.T) {
 	}
 	open := call("open", 0)
 	must(t)(w.Do(ctx, Hold{Call: open, Claim: "1"}))
-	must(t)(w.Do(ctx, ChangeCap{"C", 900_000})) // saves the hold
+	must(t)(w.Do(ctx, ChangeCap{ConnectionID: "C", TargetMC: 900_000})) // saves the hold
 	end()
 
 	w, end = start()

@@ -43,7 +43,7 @@ type sqlite struct {
 
 	mu        sync.RWMutex        // held while the file and unsavedMC change together
 	unsaved   map[Key]HoldRow     // open holds that are not in the file
-	unsavedMC map[string]money.MC // their sum, per connection
+	unsavedMC map[string]money.MC // their sum, per connection and counter
 	guest     bool                // a caller's transaction was the last to be here
 	aside     map[Key]HoldRow     // what was unsaved then, and is saved if that was committed
 }
@@ -54,7 +54,7 @@ type memory struct {
 	connections map[string]Connection
 	holds       map[Key]HoldRow // open ones
 	totals      map[rollupKey]bool
-	windows     map[string]limits.Series
+	windows     map[string]Counter
 }
 
 // maxKnown bounds the memory: beyond it everything is forgotten and read again.
@@ -68,7 +68,7 @@ func newSQLite(d *db.DB) *sqlite {
 
 // forget drops what can be read again. Unsaved holds cannot.
 func (q *sqlite) forget() {
-	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}, map[string]limits.Series{}}
+	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}, map[string]Counter{}}
 	for k, h := range q.unsaved {
 		q.known.holds[k] = h
 	}
@@ -86,7 +86,7 @@ func (q *sqlite) learn(s *State) {
 		q.saved(k)
 		if h := s.holds[k]; h != nil && h.State == Open {
 			q.known.holds[k], q.unsaved[k] = *h, *h
-			q.unsavedMC[k.ConnectionID] += h.HoldMC
+			h.parts(func(id string, amount money.MC) { q.unsavedMC[id] += amount })
 		} else {
 			delete(q.known.holds, k)
 		}
@@ -94,8 +94,8 @@ func (q *sqlite) learn(s *State) {
 	for k := range s.rollups {
 		q.known.totals[k] = true
 	}
-	for subject, series := range s.windows {
-		q.known.windows[subject] = *series
+	for subject, counter := range s.windows {
+		q.known.windows[subject] = *counter
 	}
 	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown || len(q.known.windows) > maxKnown {
 		q.forget()
@@ -118,9 +118,11 @@ func (q *sqlite) held(read func() error, add func(unsavedMC map[string]money.MC)
 func (q *sqlite) saved(k Key) {
 	if h, ok := q.unsaved[k]; ok {
 		delete(q.unsaved, k)
-		if q.unsavedMC[k.ConnectionID] -= h.HoldMC; q.unsavedMC[k.ConnectionID] == 0 {
-			delete(q.unsavedMC, k.ConnectionID)
-		}
+		h.parts(func(id string, amount money.MC) {
+			if q.unsavedMC[id] -= amount; q.unsavedMC[id] == 0 {
+				delete(q.unsavedMC, id)
+			}
+		})
 	}
 }
 
@@ -188,8 +190,8 @@ func (q *sqlite) alone() error {
 	defer q.mu.Unlock()
 	if !saved {
 		q.unsaved = q.aside
-		for k, h := range q.unsaved {
-			q.unsavedMC[k.ConnectionID] += h.HoldMC
+		for _, h := range q.unsaved {
+			h.parts(func(id string, amount money.MC) { q.unsavedMC[id] += amount })
 		}
 	}
 	q.guest, q.aside = false, nil
@@ -211,7 +213,7 @@ func (q *sqlite) asideSaved() (saved bool, err error) {
 
 // insertHolds writes those holds that pass, and what they hold.
 func (q *sqlite) insertHolds(list map[Key]HoldRow, pass func(HoldRow) bool) error {
-	sums := map[string]money.MC{}
+	sums, counters := map[string]money.MC{}, map[string]money.MC{}
 	for k, h := range list {
 		if !pass(h) {
 			continue
@@ -219,10 +221,21 @@ func (q *sqlite) insertHolds(list map[Key]HoldRow, pass func(HoldRow) bool) erro
 		if err := q.insertHold(&h); err != nil {
 			return err
 		}
-		sums[k.ConnectionID] += h.HoldMC
+		h.parts(func(id string, amount money.MC) {
+			if id == k.ConnectionID {
+				sums[id] += amount
+			} else {
+				counters[id] += amount
+			}
+		})
 	}
 	for id, sum := range sums {
 		if err := q.exec(`UPDATE connections SET held_mc = held_mc + ? WHERE id = ?`, int64(sum), id); err != nil {
+			return err
+		}
+	}
+	for subject, sum := range counters {
+		if err := q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, '', ?, 0) ON CONFLICT (subject) DO UPDATE SET held = held + excluded.held`, subject, int64(sum)); err != nil {
 			return err
 		}
 	}
@@ -440,8 +453,8 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 			s.connections[c] = &known
 			continue
 		}
-		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us
-			FROM connections WHERE id = ?`, 11, func(r []driver.Value) (err error) {
+		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
+			FROM connections WHERE id = ?`, 13, func(r []driver.Value) (err error) {
 			s.connections[c], err = newConnection(c, r)
 			s.connections[c].HeldMC += q.unsavedMC[c]
 			return err
@@ -460,39 +473,41 @@ func (q *sqlite) load(_ context.Context, w *wants) (*State, error) {
 			continue
 		}
 		// A key with a hold has no row in the ledger yet, so one of the two answers.
-		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, '')
+		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
 			FROM holds WHERE connection_id = ?1 AND key = ?2
-			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 14, func(r []driver.Value) error {
+			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 16, func(r []driver.Value) (err error) {
 			if r[2].(string) == "done" {
 				s.done[k] = doneRow{r[0].(string), r[1].(string)}
 			} else {
-				s.holds[k] = newHold(k, r)
+				s.holds[k], err = newHold(k, r)
 			}
-			return nil
+			return err
 		}, k.ConnectionID, k.Key, hash)
 		if err != nil {
 			return nil, err
 		}
 	}
-	for subject := range w.windows {
+	for subject, width := range w.windows {
 		if known, ok := q.known.windows[subject]; ok {
 			s.windows[subject] = &known
 			continue
 		}
-		series := limits.Series{Width: limits.CallsWidth}
-		err := q.each(`SELECT buckets FROM windows WHERE subject = ?`, 1, func(r []driver.Value) (err error) {
-			series, err = limits.ParseSeries(limits.CallsWidth, r[0].(string))
+		counter := &Counter{Spent: limits.Series{Width: width}}
+		err := q.each(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3, func(r []driver.Value) (err error) {
+			counter.HeldMC, counter.Told = money.MC(r[1].(int64)), r[2].(int64) != 0
+			counter.Spent, err = limits.ParseSeries(width, r[0].(string))
 			return err
 		}, subject)
 		if err != nil {
 			return nil, err
 		}
-		s.windows[subject] = &series
+		counter.HeldMC += q.unsavedMC[subject]
+		s.windows[subject] = counter
 	}
 	return s, nil
 }
 
-// newConnection reads a row of the eleven columns that load selects.
+// newConnection reads a row of the thirteen columns that load selects.
 func newConnection(id string, r []driver.Value) (*Connection, error) {
 	spent, err := limits.ParseSeries(limits.SpendWidth, r[7].(string))
 	if err != nil {
@@ -501,7 +516,7 @@ func newConnection(id string, r []driver.Value) (*Connection, error) {
 	c := &Connection{
 		ID: id, AppID: r[0].(string), AccountID: r[1].(string),
 		AllocationMC: money.MC(r[2].(int64)), ConsumedMC: money.MC(r[3].(int64)), HeldMC: money.MC(r[4].(int64)),
-		Status: Status(r[6].(string)), Spent: spent, EventSeq: r[8].(int64), CreatedUS: r[9].(int64),
+		Status: Status(r[6].(string)), Spent: spent, EventSeq: r[8].(int64), CreatedUS: r[9].(int64), Faster: r[11].(int64), WarnedUS: r[12].(int64),
 	}
 	if v, ok := r[5].(int64); ok {
 		c.VelocityLimitMC = (*money.MC)(&v)
@@ -512,15 +527,16 @@ func newConnection(id string, r []driver.Value) (*Connection, error) {
 	return c, nil
 }
 
-// newHold reads a row of the fourteen columns that load selects.
-func newHold(k Key, r []driver.Value) *HoldRow {
+// newHold reads a row of the sixteen columns that load selects.
+func newHold(k Key, r []driver.Value) (*HoldRow, error) {
+	counts, err := ParseCounts(r[15].(string))
 	return &HoldRow{
 		Call: Call{
 			ConnectionID: k.ConnectionID, Key: k.Key, RequestID: r[0].(string), Fingerprint: r[1].(string), HoldMC: money.MC(r[6].(int64)),
-			Model: r[8].(string), Terms: r[9].(string), AppID: r[10].(string), AccountID: r[11].(string), Feature: r[12].(string), Bucket: r[13].(string),
+			Model: r[8].(string), Terms: r[9].(string), AppID: r[10].(string), AccountID: r[11].(string), Feature: r[12].(string), Bucket: r[13].(string), PaidBy: r[14].(string), Counts: counts,
 		},
 		State: HoldState(r[2].(string)), Attempt: r[3].(int64), NodeID: r[4].(string), Claim: r[5].(string), CreatedUS: r[7].(int64),
-	}
+	}, err
 }
 
 func (q *sqlite) write(s *State) error {
@@ -547,10 +563,10 @@ func (q *sqlite) saveMoney(s *State) error {
 		var err error
 		if s.deep[id] { // indexes depend on what changes here
 			err = q.put(true,
-				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ? WHERE id = ?`,
-				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), id},
-				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, id, app_id, account_id, created_us)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
+				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, orNil((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, orNil(c.RevokedUS), c.Faster, c.WarnedUS, id},
+				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
 		} else {
 			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ? WHERE id = ?`,
 				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), id)
@@ -575,19 +591,22 @@ func (q *sqlite) put(likely bool, update string, args []any, insert string, more
 	return q.exec(insert, append(args, more...)...)
 }
 
-// unsavedAfter is what each connection's holds that will not be in the file when
-// the batch is committed hold.
+// unsavedAfter is what the holds that will not be in the file when the batch is
+// committed hold of each connection and counter.
 func (q *sqlite) unsavedAfter(s *State) map[string]money.MC {
 	sums := make(map[string]money.MC, len(s.dirtyConnections))
 	for id := range s.dirtyConnections {
 		sums[id] = q.unsavedMC[id]
 	}
+	for subject := range s.dirtyWindows {
+		sums[subject] = q.unsavedMC[subject]
+	}
 	for k := range s.dirtyHolds {
 		if h, ok := q.unsaved[k]; ok {
-			sums[k.ConnectionID] -= h.HoldMC
+			h.parts(func(id string, amount money.MC) { sums[id] -= amount })
 		}
 		if h := s.holds[k]; h != nil && h.State == Open && !q.guest {
-			sums[k.ConnectionID] += h.HoldMC
+			h.parts(func(id string, amount money.MC) { sums[id] += amount })
 		}
 	}
 	return sums
@@ -614,12 +633,13 @@ func (q *sqlite) saveHolds(s *State) error {
 }
 
 func (q *sqlite) insertHold(h *HoldRow) error {
-	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
-		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us`,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us,
+		paid_by = excluded.paid_by, counts = excluded.counts`,
 		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim, int64(h.HoldMC),
-		h.AccountID, h.AppID, nullable(h.Feature), nullable(h.Bucket), h.Model, h.Terms, h.CreatedUS)
+		h.AccountID, h.AppID, nullable(h.Feature), nullable(h.Bucket), h.Model, h.Terms, h.CreatedUS, h.PaidBy, h.Counts.String())
 }
 
 func (q *sqlite) saveRows(s *State) error {
@@ -664,6 +684,12 @@ func (q *sqlite) saveRows(s *State) error {
 			return err
 		}
 	}
+	for _, n := range s.notices {
+		if err := q.exec(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -681,9 +707,15 @@ func (q *sqlite) saveCounts(s *State) error {
 			return err
 		}
 	}
+	if len(s.dirtyWindows) == 0 {
+		return nil
+	}
+	unsaved := q.unsavedAfter(s)
 	for _, subject := range slices.Sorted(maps.Keys(s.dirtyWindows)) {
-		if err := q.exec(`INSERT INTO windows (subject, buckets) VALUES (?, ?) ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets`,
-			subject, s.windows[subject].String()); err != nil {
+		c := s.windows[subject]
+		if err := q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, ?, ?, ?)
+			ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, told = excluded.told`,
+			subject, c.Spent.String(), int64(c.HeldMC-unsaved[subject]), flag(c.Told)); err != nil {
 			return err
 		}
 	}

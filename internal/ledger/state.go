@@ -6,7 +6,6 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/id"
-	"purser/internal/limits"
 	"purser/internal/money"
 )
 
@@ -24,7 +23,7 @@ type State struct {
 	live        map[pair]string  // the live connection of an app and account
 	holds       map[Key]*HoldRow // nil = looked up, not there
 	done        map[Key]doneRow  // keys that are in the ledger
-	windows     map[string]*limits.Series
+	windows     map[string]*Counter
 	originals   map[string]*original // rows to be reversed
 
 	dirtyBalances    map[string]bool
@@ -37,6 +36,7 @@ type State struct {
 	answers          []answerRow
 	refusals         []Refusal
 	events           []Event
+	notices          []Notice
 	deferred         []deferredRow
 	resolved         []string // requests that are no longer deferred
 	hard             bool     // more than open holds has changed: it must reach the disk before it is answered
@@ -78,7 +78,7 @@ type rollup struct {
 func NewState() *State {
 	return &State{
 		balances: map[string]*Balance{}, connections: map[string]*Connection{}, live: map[pair]string{},
-		holds: map[Key]*HoldRow{}, done: map[Key]doneRow{}, windows: map[string]*limits.Series{}, originals: map[string]*original{},
+		holds: map[Key]*HoldRow{}, done: map[Key]doneRow{}, windows: map[string]*Counter{}, originals: map[string]*original{},
 		dirtyBalances: map[string]bool{}, dirtyConnections: map[string]bool{}, deep: map[string]bool{}, dirtyHolds: map[Key]bool{}, dirtyWindows: map[string]bool{},
 		rollups: map[rollupKey]*rollup{}, newID: id.New,
 	}
@@ -91,12 +91,12 @@ type wants struct {
 	connections map[string]string // id → account, or "" when the command does not know it
 	pairs       map[pair]bool
 	keys        map[Key]bool
-	windows     map[string]bool
+	windows     map[string]time.Duration // subject → width of its buckets
 	entries     map[string]bool
 }
 
 func newWants() *wants {
-	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]bool{}, map[string]bool{}}
+	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]time.Duration{}, map[string]bool{}}
 }
 
 // connection returns the connection, or the 404 that hides whether it exists.
@@ -181,6 +181,25 @@ func (s *State) publish(kind string, c *Connection, data string, now int64) {
 	s.events = append(s.events, Event{
 		ID: s.newID(id.Event, time.UnixMicro(now)), Type: kind, AppID: c.AppID, ConnectionID: c.ID,
 		Seq: c.EventSeq, Data: data, CreatedUS: now,
+	})
+	s.hard = true
+}
+
+// tellApp appends an event about an app as a whole: no connection orders it.
+func (s *State) tellApp(kind, appID, data string, now int64) {
+	s.events = append(s.events, Event{ID: s.newID(id.Event, time.UnixMicro(now)), Type: kind, AppID: appID, Data: data, CreatedUS: now})
+	s.hard = true
+}
+
+// notify leaves word for a connection's user (spec §3). Who writes the
+// mail leaves test accounts out.
+func (s *State) notify(kind string, c *Connection, now int64) {
+	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
+	if err != nil {
+		panic("ledger: a connection is always JSON: " + err.Error())
+	}
+	s.notices = append(s.notices, Notice{
+		ID: s.newID(id.Notice, time.UnixMicro(now)), Kind: kind, AccountID: c.AccountID, ConnectionID: c.ID, AppID: c.AppID, Data: string(data), CreatedUS: now,
 	})
 	s.hard = true
 }

@@ -105,7 +105,9 @@ func (w *Writer) Do(ctx context.Context, c Command) (res Result, err error) {
 			return Result{}, ErrClosed
 		}
 	}
-	res, err = j.res, j.err
+	if res, err = j.res, j.err; err == nil && res.Refused != nil {
+		err = res.Refused
+	}
 	*j = job{done: j.done}
 	jobs.Put(j)
 	return res, err

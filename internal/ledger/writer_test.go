@@ -99,7 +99,7 @@ func TestLastMicroCent(t *testing.T) {
 		w := writers(t, d, 2)
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		must(t)(w[0].Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
 		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var won, lost atomic.Int64
 		var wg sync.WaitGroup
@@ -135,7 +135,7 @@ func TestOneKeyManyCallers(t *testing.T) {
 		w := writers(t, d, 2)
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w[0].Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		must(t)(w[0].Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
 		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var holds, running atomic.Int64
 		var wg sync.WaitGroup
@@ -173,7 +173,7 @@ func TestTwoConnectionsOneBalance(t *testing.T) {
 		var calls []Call
 		for i := range w {
 			conn, app := fmt.Sprint("C", i), fmt.Sprint("p", i)
-			must(t)(w[0].Do(ctx, Connect{ConnectionID: conn, AppID: app, AccountID: "A", RequestedMC: 100}))
+			must(t)(w[0].Do(ctx, Connect{Sandbox: true, ConnectionID: conn, AppID: app, AccountID: "A", RequestedMC: 100}))
 			c := callOf(conn, "A", app, fmt.Sprint(i), 10)
 			must(t)(w[0].Do(ctx, Hold{Call: c, Claim: fmt.Sprint(i)}))
 			calls = append(calls, c)
@@ -247,7 +247,7 @@ func TestYoungHolds(t *testing.T) {
 		}
 	}
 	must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-	must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+	must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
 	one, two := callOf("C", "A", "p", "1", 10), callOf("C", "A", "p", "2", 20)
 	do(Hold{Call: one, Claim: "1"})
 	seen("held", 0, 0, 10)
@@ -260,7 +260,7 @@ func TestYoungHolds(t *testing.T) {
 	seen("first settled", 0, 0, 20)
 	forgotten := errors.New("forgotten")
 	if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		r := must(t)(w.DoTx(ctx, tx, ChangeCap{"C", 1}))
+		r := must(t)(w.DoTx(ctx, tx, ChangeCap{ConnectionID: "C", TargetMC: 1}))
 		if r.Connection.AllocationMC != 24 {
 			t.Errorf("the cap fell to %d under what is consumed and held", r.Connection.AllocationMC)
 		}
@@ -272,7 +272,7 @@ func TestYoungHolds(t *testing.T) {
 	ahead.Store(0)
 	do(Hold{Call: callOf("C", "A", "p", "3", 5), Claim: "3"})
 	seen("rolled back", 0, 0, 25)
-	must(t)(w.Do(ctx, ChangeCap{"C", 100}))
+	must(t)(w.Do(ctx, ChangeCap{ConnectionID: "C", TargetMC: 100}))
 	seen("cap changed", 25, 2, 25)
 	do(Release{Call: two, Attempt: 1})
 	seen("released", 5, 1, 5)
@@ -293,7 +293,7 @@ func TestOneBadCommand(t *testing.T) {
 		w := writers(t, d, 1)[0]
 		ctx := context.Background()
 		must(t)(w.Do(ctx, TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w.Do(ctx, Connect{ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+		must(t)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
 		var wg sync.WaitGroup
 		var failed atomic.Int64
 		for i := range 20 {
@@ -360,7 +360,7 @@ func benchmarkCalls(b *testing.B, e db.Engine, callers int) {
 	ctx := context.Background()
 	for i := range callers {
 		must(b)(w.Do(ctx, TopUp{AccountID: fmt.Sprint("A", i), Sandbox: true, AmountMC: money.Max}))
-		must(b)(w.Do(ctx, Connect{ConnectionID: fmt.Sprint("C", i), AppID: "p", AccountID: fmt.Sprint("A", i), RequestedMC: money.Max}))
+		must(b)(w.Do(ctx, Connect{Sandbox: true, ConnectionID: fmt.Sprint("C", i), AppID: "p", AccountID: fmt.Sprint("A", i), RequestedMC: money.Max}))
 	}
 	body := make([]byte, 700)
 	var n atomic.Int64

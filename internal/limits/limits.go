@@ -5,6 +5,7 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,17 +16,19 @@ import (
 // Unit says what a limit counts.
 type Unit int
 
-// Calls counts admitted calls; Spend counts micro-cents, settled plus held.
+// Calls counts admitted calls. Spend counts what users pay and Cost what providers
+// are paid, in micro-cents, settled plus held.
 const (
 	Calls Unit = iota
 	Spend
+	Cost
 )
 
 // A Limit bounds what may happen to one subject in a rolling window.
 type Limit struct {
 	Subject string        // the row that remembers, for example "rate/conn_…/slug"; "" = the connection's own spend
 	Unit    Unit          // what is counted
-	Window  time.Duration // how far back it counts
+	Window  time.Duration // how far back it counts; 0 = for ever
 	Max     int64         // calls, or micro-cents
 	Code    apierr.Code   // the refusal of spec §7
 	What    string        // for the message: "feature summarize"
@@ -39,9 +42,20 @@ const (
 	SpendWidth = 10 * time.Minute
 )
 
+// Width returns the width of the buckets of a counter of this kind.
+func (u Unit) Width(window time.Duration) time.Duration {
+	switch {
+	case window == 0:
+		return 0
+	case u == Calls:
+		return CallsWidth
+	}
+	return SpendWidth
+}
+
 // A Series counts in buckets of equal width, oldest first.
 type Series struct {
-	Width   time.Duration
+	Width   time.Duration // 0 = one bucket for all time
 	buckets []bucket
 }
 
@@ -96,6 +110,21 @@ func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
 	return Series{Width: s.Width, buckets: fresh}
 }
 
+// Usual returns what a bucket counts as a rule: the median of those that are not empty and ended a window ago.
+func (s Series) Usual(now time.Time, window time.Duration) int64 {
+	var old []int64
+	for _, b := range s.buckets {
+		if b.n > 0 && !s.inside(b, now, window) {
+			old = append(old, b.n)
+		}
+	}
+	if len(old) == 0 {
+		return 0
+	}
+	slices.Sort(old)
+	return old[(len(old)-1)/2]
+}
+
 // Sum returns what was counted in the window that ends at now.
 func (s Series) Sum(now time.Time, window time.Duration) (sum int64) {
 	for _, b := range s.buckets {
@@ -127,12 +156,17 @@ func (s Series) Wait(now time.Time, window time.Duration, max int64) time.Durati
 	return window
 }
 
-func (s Series) index(t time.Time) int64 { return t.UnixMicro() / s.Width.Microseconds() }
+func (s Series) index(t time.Time) int64 {
+	if s.Width == 0 {
+		return 0
+	}
+	return t.UnixMicro() / s.Width.Microseconds()
+}
 
 func (s Series) end(b bucket) time.Time {
 	return time.UnixMicro((b.index + 1) * s.Width.Microseconds())
 }
 
 func (s Series) inside(b bucket, now time.Time, window time.Duration) bool {
-	return s.end(b).Add(window).After(now)
+	return s.Width == 0 || s.end(b).Add(window).After(now)
 }

@@ -27,6 +27,8 @@ CREATE TABLE connections (
   velocity_limit_mc BIGINT CHECK (velocity_limit_mc >= 0),
   status            TEXT NOT NULL CHECK (status IN ('active', 'frozen', 'revoked')),
   spent             TEXT NOT NULL,                -- spend of the last 24 h, "bucket:amount …"
+  faster            BIGINT NOT NULL DEFAULT 1 CHECK (faster BETWEEN 1 AND 3), -- times the usual pace that its user allows
+  warned_us         BIGINT NOT NULL DEFAULT 0,    -- when the app was last told that it spends fast
   event_seq         BIGINT NOT NULL,
   created_us        BIGINT NOT NULL,
   revoked_us        BIGINT,
@@ -59,6 +61,8 @@ CREATE TABLE holds (
   model         TEXT NOT NULL,
   terms         TEXT NOT NULL,                    -- prices, rates and counts as they were at the hold
   created_us    BIGINT NOT NULL,
+  paid_by       TEXT NOT NULL CHECK (paid_by IN ('wallet', 'free_credit')),
+  counts        TEXT NOT NULL,                    -- what it holds of counters in windows, see package ledger
   PRIMARY KEY (connection_id, key)
 )
 -- sqlite: WITHOUT ROWID
@@ -148,10 +152,12 @@ CREATE TABLE chunks (
   PRIMARY KEY (request_id, attempt, n)
 );
 
--- Rolling windows of counted calls, one row per limit and subject.
+-- What limits count, one row per subject: an app's spend, a free pool, a feature's calls.
 CREATE TABLE windows (
   subject TEXT PRIMARY KEY,
-  buckets TEXT NOT NULL                           -- "bucket:count …"
+  buckets TEXT NOT NULL,                          -- "bucket:count …", what is settled
+  held    BIGINT NOT NULL CHECK (held >= 0),      -- what calls in flight may still add, as holds.counts say
+  told    BIGINT NOT NULL CHECK (told IN (0, 1))  -- the app was told that the limit is reached
 )
 -- sqlite: WITHOUT ROWID
 ;
@@ -204,15 +210,28 @@ CREATE TABLE events (
 CREATE INDEX events_app ON events (app_id, id);
 CREATE UNIQUE INDEX events_seq ON events (connection_id, seq) WHERE connection_id IS NOT NULL;
 
+-- What users are told by mail, written with the change that it reports.
+CREATE TABLE notices (
+  id            TEXT PRIMARY KEY,
+  kind          TEXT NOT NULL,
+  account_id    TEXT NOT NULL,
+  connection_id TEXT NOT NULL,
+  app_id        TEXT NOT NULL,
+  data          TEXT NOT NULL,                    -- JSON object
+  created_us    BIGINT NOT NULL,
+  passed        BIGINT NOT NULL DEFAULT 0
+);
+CREATE INDEX notices_new ON notices (id) WHERE passed = 0;
+
 -- Rows on their way to PostgreSQL: a batch sends them as one array of such a type
 -- for each table. They are not the tables' own types, so that a column can be added
 -- to a table while older nodes run.
 -- postgres: CREATE TYPE key_row AS (connection_id TEXT, key TEXT, hash BIGINT);
 -- postgres: CREATE TYPE balance_row AS (account_id TEXT, available_mc BIGINT, reserved_mc BIGINT, seq BIGINT, head TEXT);
 -- postgres: CREATE TYPE connection_row AS (id TEXT, allocation_mc BIGINT, consumed_mc BIGINT, held_mc BIGINT, velocity_limit_mc BIGINT,
--- postgres:   status TEXT, spent TEXT, event_seq BIGINT, revoked_us BIGINT);
+-- postgres:   status TEXT, spent TEXT, event_seq BIGINT, revoked_us BIGINT, faster BIGINT, warned_us BIGINT);
 -- postgres: CREATE TYPE hold_row AS (connection_id TEXT, key TEXT, request_id TEXT, fingerprint TEXT, state TEXT, attempt BIGINT, node_id TEXT, claim TEXT,
--- postgres:   amount_mc BIGINT, account_id TEXT, app_id TEXT, feature TEXT, bucket TEXT, model TEXT, terms TEXT, created_us BIGINT);
+-- postgres:   amount_mc BIGINT, account_id TEXT, app_id TEXT, feature TEXT, bucket TEXT, model TEXT, terms TEXT, created_us BIGINT, paid_by TEXT, counts TEXT);
 -- postgres: CREATE TYPE ledger_row AS (id TEXT, account_id TEXT, seq BIGINT, type TEXT, status TEXT, reversal_of TEXT, reason TEXT, connection_id TEXT,
 -- postgres:   app_id TEXT, feature TEXT, bucket TEXT, model TEXT, key TEXT, fingerprint TEXT, paid_by TEXT, settlement TEXT, terms TEXT, usage TEXT,
 -- postgres:   hold_amount_mc BIGINT, provider_cost_mc BIGINT, svc_fee_mc BIGINT, dev_margin_mc BIGINT, user_charge_mc BIGINT, remaining_mc BIGINT, amount_mc BIGINT,
@@ -223,4 +242,4 @@ CREATE UNIQUE INDEX events_seq ON events (connection_id, seq) WHERE connection_i
 
 -- +goose Down
 -- postgres: DROP TYPE rollup_row, answer_row, ledger_row, hold_row, connection_row, balance_row, key_row;
-DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE deferred; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;
+DROP TABLE notices; DROP TABLE events; DROP TABLE refusals; DROP TABLE rollups; DROP TABLE windows; DROP TABLE chunks; DROP TABLE answers; DROP TABLE ledger; DROP TABLE nodes; DROP TABLE deferred; DROP TABLE holds; DROP TABLE connections; DROP TABLE balances;
