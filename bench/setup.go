@@ -100,7 +100,7 @@ func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant) error {
 		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, Sandbox: true, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
-		_, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC})
+		_, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, Sandbox: true, RequestedMC: allocationMC})
 		return err
 	})
 }

@@ -11,27 +11,33 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"purser/internal/limits"
 	"purser/internal/money"
+	"purser/internal/tiers"
 )
 
 // Config is a checked configuration.
 type Config struct {
-	Database      string        // sqlite:PATH or postgres://…
-	Listen        string        // where the API is served
-	AuthListen    string        // where the browser's authorization is served; "" = Listen
-	MetricsListen string        // where the metrics are served, for the operator; "" = nowhere
-	BaseURL       string        // how apps reach the API
-	AuthURL       string        // how browsers reach authorization
-	DashboardURL  string        // how users reach their dashboard
-	FeeRate       money.PPM     // the service fee, a share of the provider's cost
-	EnvelopeKey   []byte        // 32 bytes; encrypts secrets at rest (package seal); the same on every node
-	Lease         time.Duration // how long holds outlive their node
-	Prices        string        // file of prices that go before the built-in ones; "" = none
-	LogLevel      string        // debug, info, warn, error
-	LogFormat     string        // auto, text, json; auto is text on a terminal
+	Database      string           // sqlite:PATH or postgres://…
+	Listen        string           // where the API is served
+	AuthListen    string           // where the browser's authorization is served; "" = Listen
+	MetricsListen string           // where the metrics are served, for the operator; "" = nowhere
+	BaseURL       string           // how apps reach the API
+	AuthURL       string           // how browsers reach authorization
+	DashboardURL  string           // how users reach their dashboard
+	FeeRate       money.PPM        // the service fee, a share of the provider's cost
+	Free          tiers.FreeCredit // what new users of live apps may use before their own money
+	SandboxDayMC  money.MC         // what live models may cost the sandbox of a developer in 24 hours
+	Risk          limits.Risk      // which spend is unusual
+	EnvelopeKey   []byte           // 32 bytes; encrypts secrets at rest (package seal); the same on every node
+	Lease         time.Duration    // how long holds outlive their node
+	Prices        string           // file of prices that go before the built-in ones; "" = none
+	LogLevel      string           // debug, info, warn, error
+	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
 }
 
@@ -86,6 +92,14 @@ var keys = []Key{
 		}
 		return err
 	}},
+	dollars("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none", func(c *Config) *money.MC { return &c.Free.PoolMC }),
+	dollars("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC { return &c.Free.OnAppMC }),
+	dollars("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC { return &c.Free.OnAllMC }),
+	dollars("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars", func(c *Config) *money.MC { return &c.SandboxDayMC }),
+	dollars("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC { return &c.Risk.FloorMC }),
+	times("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 { return &c.Risk.Warn }),
+	times("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 { return &c.Risk.Throttle }),
+	times("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 { return &c.Risk.Freeze }),
 	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true, func(c *Config, v string) (err error) {
 		if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
 			return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
@@ -104,6 +118,26 @@ var keys = []Key{
 	providerURL("openai"), providerKey("openai"), providerStore("openai"),
 	providerURL("anthropic"), providerKey("anthropic"),
 	providerURL("google"), providerKey("google"),
+}
+
+// dollars makes a key of an amount.
+func dollars(name, help string, at func(*Config) *money.MC) Key {
+	return Key{name, help, false, func(c *Config, v string) (err error) {
+		if *at(c), err = money.Parse(v); err != nil {
+			return errors.New("must be an amount in dollars, such as 12.50")
+		}
+		return nil
+	}}
+}
+
+// times makes a key of a multiple.
+func times(name, help string, at func(*Config) *int64) Key {
+	return Key{name, help, false, func(c *Config, v string) (err error) {
+		if *at(c), err = strconv.ParseInt(v, 10, 64); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {
+			return errors.New("must be a whole number from 1 to 1000000")
+		}
+		return nil
+	}}
 }
 
 func text(at func(*Config) *string) func(*Config, string) error {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"purser/internal/limits"
 	"purser/internal/money"
+	"purser/internal/tiers"
 )
 
 var envelope = base64.StdEncoding.EncodeToString([]byte(strings.Repeat("s", 32)))
@@ -39,7 +41,7 @@ providers:
 	want := Config{
 		Database: "sqlite:x.db", Listen: ":80", MetricsListen: "127.0.0.1:9090",
 		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
-		FeeRate: money.One / 10, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
+		FeeRate: money.One / 10, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},

@@ -18,30 +18,36 @@ import (
 	"purser/internal/id"
 	"purser/internal/images"
 	"purser/internal/ledger"
+	"purser/internal/limits"
 	"purser/internal/metrics"
 	"purser/internal/money"
 	"purser/internal/provider"
+	"purser/internal/tiers"
 	"purser/internal/web"
 )
 
 // Handler serves inference (spec §4.3) and what a connection may ask about itself.
 type Handler struct {
-	DB        *db.DB
-	Ledger    *ledger.Writer
-	Node      *ledger.Node
-	Callers   *Callers
-	Apps      *apps.Store
-	Catalog   *catalog.Source
-	Mock      provider.Provider            // for apps whose provider mode is mock
-	Providers map[string]provider.Provider // by name, for live ones
-	Records   map[string]Recorder          // of the providers that keep one, by name
-	Estimates *estimates.Drift             // of live calls
-	Dialects  map[string]Dialect           // by provider, mock or live
-	Images    *images.Fetcher
-	Metrics   *metrics.Metrics
-	Fee       money.PPM
-	Now       func() time.Time
-	Log       *slog.Logger
+	DB           *db.DB
+	Ledger       *ledger.Writer
+	Node         *ledger.Node
+	Callers      *Callers
+	Apps         *apps.Store
+	Catalog      *catalog.Source
+	Mock         provider.Provider            // for apps whose provider mode is mock
+	Providers    map[string]provider.Provider // by name, for live ones
+	Records      map[string]Recorder          // of the providers that keep one, by name
+	Estimates    *estimates.Drift             // of live calls
+	Dialects     map[string]Dialect           // by provider, mock or live
+	Images       *images.Fetcher
+	Metrics      *metrics.Metrics
+	Fee          money.PPM
+	Free         tiers.FreeCredit                                                                // of live apps
+	Risk         limits.Risk                                                                     // of live apps
+	SandboxDayMC money.MC                                                                        // what live models may cost the sandbox of a developer in 24 hours
+	Own          func(ctx context.Context, accountID, provider string) (provider.Provider, bool) // by a developer's own key
+	Now          func() time.Time
+	Log          *slog.Logger
 
 	calls  registry
 	drains drains

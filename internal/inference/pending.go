@@ -49,7 +49,7 @@ func pause(n int64) time.Duration {
 
 // recorder returns who will know what the attempt used, or nil.
 func (a *attempt) recorder() Recorder {
-	if a.who.App.ProviderMode == "mock" || a.Facts.Responses { // nothing is stored there
+	if a.ownKey || a.who.App.ProviderMode == "mock" || a.Facts.Responses { // nothing is stored there, or we cannot ask
 		return nil
 	}
 	return a.h.Records[a.model.Provider]
@@ -146,6 +146,9 @@ func (h *Handler) resolve(ctx context.Context, d ledger.Deferred) (bool, error) 
 	c, err := bill(&d.HoldRow, usage, text)
 	if err != nil {
 		return false, err
+	}
+	if app, err := h.Apps.Get(ctx, d.AppID); err == nil {
+		c.Risk = h.pace(&app)
 	}
 	_, _, err = h.settle(ctx, c)
 	h.Log.InfoContext(ctx, "settled a pending call", "request_id", d.RequestID, "settlement", c.Settlement, "tries", d.Tries, "user_charge_mc", c.Charge.UserChargeMC)

@@ -15,6 +15,7 @@ import (
 	"purser/internal/money"
 	"purser/internal/pricing"
 	"purser/internal/provider"
+	"purser/internal/tiers"
 	"purser/internal/tokens"
 )
 
@@ -187,13 +188,54 @@ func (q *plan) call(c *caller, key, requestID, fingerprint string) ledger.Call {
 	}
 }
 
-// windows are the call's limits that are not the connection's own.
-func (q *plan) windows(c *caller) []limits.Limit {
-	if q.guard == nil || q.guard.RateLimit == nil {
+// demand is the hold of the call, with every limit that there is for it now: of
+// the feature, of the app's present tier, of its pace (spec §7, §8).
+func (q *plan) demand(h *Handler, c *caller, call ledger.Call, nodeID, claim string, now time.Time) (ledger.Hold, error) {
+	d := ledger.Hold{Call: call, NodeID: nodeID, Claim: claim, MaxCostMC: q.maxCost}
+	if q.guard != nil && q.guard.RateLimit != nil {
+		d.Limits = append(d.Limits, limits.Limit{
+			Subject: "rate/" + c.ConnectionID + "/" + q.feature, Unit: limits.Calls, Window: time.Minute, Max: *q.guard.RateLimit,
+			Code: apierr.RateLimited, What: "feature " + q.feature,
+		})
+	}
+	live := c.App.Tier != tiers.Sandbox
+	if !live && c.App.ProviderMode == apps.Mock {
+		return d, nil // fake money for canned answers
+	}
+	cost, err := pricing.Estimate(q.rates, q.held, q.MaxTokens, 0, 0)
+	if err != nil {
+		return d, invalid("max_tokens: this call is too large to price")
+	}
+	if d.CostMC = cost; !live {
+		d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, h.SandboxDayMC))
+		return d, nil
+	}
+	terms := tiers.Of(c.App.Tier)
+	d.Limits = append(d.Limits, terms.Limits(c.App.ID)...)
+	d.Risk, d.MaxCapMC = h.pace(&c.App), terms.MaxCapMC
+	if h.Free.PoolMC > 0 {
+		d.Free = q.free(h.Free, c, cost, now)
+	}
+	return d, nil
+}
+
+// free is how free credit would pay for the call: at cost, without margin and fee.
+func (q *plan) free(f tiers.FreeCredit, c *caller, cost money.MC, now time.Time) *ledger.Free {
+	pool, onApp, onAll := ledger.FreeSubjects(c.App.ID, c.AccountID, now)
+	held := terms(q.rates, 0, 0, q.held, q.MaxTokens, q.input)
+	return &ledger.Free{
+		Terms: held[:len(held)-1] + `,"pool":"` + pool + `"}`, HoldMC: cost,
+		Limits: []limits.Limit{
+			{Subject: pool, Unit: limits.Spend, Max: int64(f.PoolMC)}, {Subject: onApp, Unit: limits.Spend, Max: int64(f.OnAppMC)},
+			{Subject: onAll, Unit: limits.Spend, Max: int64(f.OnAllMC)},
+		},
+	}
+}
+
+// pace is how fast an app's connections may spend: fake money as fast as it likes.
+func (h *Handler) pace(app *apps.App) *limits.Risk {
+	if app.Tier == tiers.Sandbox || h.Risk == (limits.Risk{}) {
 		return nil
 	}
-	return []limits.Limit{{
-		Subject: "rate/" + c.ConnectionID + "/" + q.feature, Unit: limits.Calls, Window: time.Minute, Max: *q.guard.RateLimit,
-		Code: apierr.RateLimited, What: "feature " + q.feature,
-	}}
+	return &h.Risk
 }

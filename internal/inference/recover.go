@@ -117,6 +117,9 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 		return err
 	}
 	c.Answer = keep(frames)
+	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
+		c.Risk = h.pace(&app)
+	}
 	_, err = h.Ledger.Do(ctx, c)
 	h.Log.WarnContext(ctx, "billed what a dead node's stream delivered", "request_id", row.RequestID, "node_id", row.NodeID, "user_charge_mc", c.Charge.UserChargeMC)
 	return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"purser/internal/apierr"
+	"purser/internal/apps"
 	"purser/internal/db"
 	"purser/internal/estimates"
 	"purser/internal/id"
@@ -18,6 +19,7 @@ import (
 	"purser/internal/metrics"
 	"purser/internal/pricing"
 	"purser/internal/provider"
+	"purser/internal/tiers"
 	"purser/internal/tokens"
 	"purser/internal/web"
 )
@@ -35,6 +37,7 @@ type attempt struct {
 	gone    func()          // says, once, that the client has gone
 	drift   *estimates.Drift
 	began   time.Time
+	ownKey  bool // the developer's own key at the provider serves it
 }
 
 // maxCall bounds a call at the provider, so that no hold is open for ever, and
@@ -62,9 +65,13 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 	if err = h.prepare(r.Context(), who, q, k); err != nil {
 		return err
 	}
-	held, err := h.hold(r.Context(), ledger.Hold{
-		Call: q.call(who, key, claim, print), NodeID: h.Node.ID, Claim: claim, Limits: q.windows(who), MaxCostMC: q.maxCost,
-	})
+	demand, err := q.demand(h, who, q.call(who, key, claim, print), h.Node.ID, claim, h.Now())
+	if err != nil {
+		return err
+	}
+	own := h.own(r.Context(), who, q)
+	demand.OwnKey = own != nil
+	held, err := h.hold(r.Context(), demand)
 	if err != nil {
 		return err
 	}
@@ -79,7 +86,13 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 		err = h.await(w, r, q, c, held.RequestID)
 		return err
 	}
-	a := &attempt{plan: q, h: h, who: who, call: q.call(who, key, held.RequestID, print), number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who), began: time.Now()}
+	a := &attempt{plan: q, h: h, who: who, call: held.Call, number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who), began: time.Now()}
+	if q.holdMC = held.Call.HoldMC; held.Call.PaidBy == ledger.FreeCredit {
+		q.margin, q.fee = 0, 0
+	}
+	if held.OwnKey {
+		a.api, a.ownKey = own, true
+	}
 	c.mu.Lock()
 	c.attempt, c.requestID = held.Attempt, held.RequestID
 	c.mu.Unlock()
@@ -147,6 +160,19 @@ func (h *Handler) prepare(ctx context.Context, who *caller, q *plan, k ledger.Ke
 		return apierr.InvalidRequest.Errorf("%s", p.Message).Because(err)
 	}
 	return err
+}
+
+// own returns who serves a call of a live model in the sandbox by the developer's
+// own key, or nil.
+func (h *Handler) own(ctx context.Context, who *caller, q *plan) provider.Provider {
+	if h.Own == nil || who.App.Tier != tiers.Sandbox || who.App.ProviderMode == apps.Mock {
+		return nil
+	}
+	p, ok := h.Own(ctx, who.App.OwnerID, q.model.Provider)
+	if !ok {
+		return nil
+	}
+	return p
 }
 
 // patience is how long a caller waits for a database that is away.
@@ -295,7 +321,7 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 // settle charges what the provider reported, or what we count where it did not,
 // and does not give up while the database is away: the answer is already paid.
 func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, ledger.Outcome, error) {
-	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Answer: keep(body), Receipt: receiptText}
+	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Risk: a.h.pace(&a.who.App), Answer: keep(body), Receipt: receiptText}
 	if body == nil {
 		c.Answer = nil
 	}

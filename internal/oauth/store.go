@@ -201,7 +201,7 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 		return answer{refused: errInvalidGrant}, nil
 	}
 	res, err := s.Ledger.DoTx(ctx, tx, ledger.Connect{
-		ConnectionID: id.New(id.Connection, now), AppID: app.ID, AccountID: c.AccountID,
+		ConnectionID: id.New(id.Connection, now), AppID: app.ID, AccountID: c.AccountID, Sandbox: app.Tier == apps.Sandbox, MaxMC: maxCap(app),
 		RequestedMC: c.AllocationMC, VelocityMC: c.VelocityMC,
 	})
 	if err != nil {

@@ -23,8 +23,10 @@ import (
 	"purser/internal/features"
 	"purser/internal/id"
 	"purser/internal/ledger"
+	"purser/internal/limits"
 	"purser/internal/money"
 	"purser/internal/seal"
+	"purser/internal/tiers"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -126,7 +128,10 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	}
 	c := config.Config{
 		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease,
-		Providers: o.Configured,
+		Providers: o.Configured, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC,
+	}
+	if o.Providers == "emulator" { // nobody is paid
+		c.SandboxDayMC = money.Max
 	}
 	if c.Database == "" {
 		c.Database = "sqlite:" + filepath.Join(o.Data, "purser.db")
@@ -285,7 +290,7 @@ func (s *Server) connect(ctx context.Context, tx *db.Tx, out *Seeded) error {
 	conn, err := ledger.LiveConnection(ctx, tx, out.App.ID, testerID)
 	if errors.Is(err, sql.ErrNoRows) {
 		var r ledger.Result
-		r, err = s.ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, s.db.Now()), AppID: out.App.ID, AccountID: testerID, RequestedMC: seedAllocation})
+		r, err = s.ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, s.db.Now()), AppID: out.App.ID, AccountID: testerID, Sandbox: true, RequestedMC: seedAllocation})
 		conn = r.Connection
 	}
 	if err != nil {

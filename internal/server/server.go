@@ -156,7 +156,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.metrics = metrics.New(s.catalog, s.estimates)
 	live, records := s.providers()
 	s.inference = &inference.Handler{
-		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Now: now, Log: s.log,
+		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Free: s.config.Free, Risk: s.config.Risk, SandboxDayMC: s.config.SandboxDayMC, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
 		Providers: live, Records: records,

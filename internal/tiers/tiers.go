@@ -50,3 +50,26 @@ func (t Terms) Limits(appID string) []limits.Limit {
 		{Subject: "spend/" + appID, Unit: limits.Spend, Window: Day, Max: int64(t.AppDayMC), Code: apierr.AppSpendLimited, What: "a limited-live app", Event: "app.spend_limit_reached"},
 	}
 }
+
+// DefaultSandboxDayMC is how much of real provider cost a developer's sandbox apps
+// may cause in 24 hours, all together (spec §8), unless the operator says otherwise.
+const DefaultSandboxDayMC = money.Dollar
+
+// SandboxLimit bounds calls of live models from the sandbox of a developer.
+func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
+	return limits.Limit{
+		Subject: "live/" + developerID, Unit: limits.Cost, Window: Day, Max: int64(dayMC), Code: apierr.SandboxLiveCostLimited,
+		What: "the sandbox, over all apps of its developer,",
+	}
+}
+
+// FreeCredit is what new users may use before their own money (spec §8). The
+// operator sets it; a pool of nothing is none.
+type FreeCredit struct {
+	PoolMC  money.MC // of a live app, per month (UTC)
+	OnAppMC money.MC // of a user, on one app
+	OnAllMC money.MC // of a user, on all apps
+}
+
+// DefaultFreeCredit is what holds unless the operator says otherwise.
+var DefaultFreeCredit = FreeCredit{PoolMC: 50 * money.Dollar, OnAppMC: 2 * money.Dollar, OnAllMC: 10 * money.Dollar}
