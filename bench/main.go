@@ -40,6 +40,7 @@ type options struct {
 	dir         string
 	jsonFile    string
 	profiles    string
+	limits      bool
 }
 
 func main() {
@@ -90,6 +91,7 @@ func parse(args []string) (options, error) {
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
 	f.StringVar(&o.dir, "dir", "", "folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
+	f.BoolVar(&o.limits, "limits", false, "count every limit at each call: tier, daily, rate, pace, free credit")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
 	if err := f.Parse(args); err != nil {
 		return o, err

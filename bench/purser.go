@@ -65,10 +65,15 @@ func (b *bench) startPurser(ctx context.Context, engine string, rows float64, up
 // config writes the file that purser serve is started with. JSON is YAML too.
 func (b *bench) config(name, listen, database, upstream string) (string, error) {
 	origin := "http://" + listen
+	pool := "0"
+	if b.limits {
+		pool = "0.01" // used up in no time, and looked into at every call
+	}
 	text, err := json.MarshalIndent(map[string]any{
 		"database":     database,
 		"listen":       listen,
 		"envelope_key": base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		"free_credit":  map[string]any{"pool": pool},
 		"base_url":     origin, "auth_url": origin, "dashboard_url": origin,
 		"providers": map[string]any{
 			"openai":    map[string]any{"base_url": upstream + "/v1", "key": "sk-bench-1"},

@@ -59,7 +59,7 @@ func (b *bench) store(ctx context.Context, engine string, rows float64) (*databa
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seed(ctx, target, b.connections); err != nil {
+	if d.grants, err = seed(ctx, target, b.connections, b.limits); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {
@@ -95,23 +95,26 @@ func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
 }
 
 // fund gives an account its money and lends it to the app.
-func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant) error {
+func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant, limited bool) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, Sandbox: true, AmountMC: 2 * allocationMC}); err != nil {
+		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
-		_, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, Sandbox: true, RequestedMC: allocationMC})
+		grant := ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC}
+		if limited {
+			daily := allocationMC
+			grant.VelocityMC = &daily
+		}
+		_, err := w.DoTx(ctx, tx, grant)
 		return err
 	})
 }
 
-// testAccountsPerDeveloper is the most that the contract allows (spec §8).
-const testAccountsPerDeveloper = 25
-
 // seed opens the database as Purser would, and gives it n connections with what
-// stands around them: developers, their sandbox apps on the live provider with
-// one feature, a test account each, and access tokens that outlive the run.
-func seed(ctx context.Context, target string, n int) (list []grant, err error) {
+// stands around them: a live app with one feature, an account each, and access
+// tokens that outlive the run. With limits every limit of spec §8 is counted at
+// each call, far from where it would refuse one.
+func seed(ctx context.Context, target string, n int, limited bool) (list []grant, err error) {
 	d, err := db.Open(ctx, target)
 	if err != nil {
 		return nil, err
@@ -119,15 +122,12 @@ func seed(ctx context.Context, target string, n int) (list []grant, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	w := ledger.New(d, d.Now)
 	people := accounts.NewStore(d, d.Now)
-	var app apps.App
-	var developer accounts.Account
+	app, err := publish(ctx, d, people, limited)
+	if err != nil {
+		return nil, err
+	}
 	for i := range n {
-		if i%testAccountsPerDeveloper == 0 {
-			if developer, app, err = publish(ctx, d, people, i/testAccountsPerDeveloper); err != nil {
-				return nil, err
-			}
-		}
-		g, err := connect(ctx, d, w, people, developer, app, i)
+		g, err := connect(ctx, d, w, people, app, limited, i)
 		if err != nil {
 			return nil, err
 		}
@@ -137,37 +137,42 @@ func seed(ctx context.Context, target string, n int) (list []grant, err error) {
 }
 
 // publish makes a developer and their app.
-func publish(ctx context.Context, d *db.DB, people *accounts.Store, i int) (developer accounts.Account, app apps.App, err error) {
+func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool) (app apps.App, err error) {
+	tier := apps.FullLive
+	describe := features.Change{Slug: text(feature), DisplayName: text("Mail digest"), Description: text("What your mail asks of you today.")}
+	if limited {
+		tier = apps.LimitedLive
+		describe.RateLimit = web.Field[int64]{Set: true, Value: 1_000_000}
+	}
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err = people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("developer%d@example.com", i), Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
-		app, _, err = apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Bench", RedirectURIs: []string{"https://app.example.com/callback"}, Tier: "sandbox", ProviderMode: "live"})
+		app, _, err = apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Bench", RedirectURIs: []string{"https://app.example.com/callback"}, Tier: tier, ProviderMode: apps.Live})
 		return err
 	})
 	if err != nil {
-		return developer, app, err
+		return app, err
 	}
-	text := func(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
-	_, err = features.NewStore(d, d.Now, nil).Create(ctx, app.ID, features.Change{
-		Slug: text(feature), DisplayName: text("Mail digest"), Description: text("What your mail asks of you today."),
-	})
-	return developer, app, err
+	_, err = features.NewStore(d, d.Now, nil).Create(ctx, app.ID, describe)
+	return app, err
 }
 
-// connect makes a test account with money, its connection, and a token for it.
-func connect(ctx context.Context, d *db.DB, w *ledger.Writer, people *accounts.Store, developer accounts.Account, app apps.App, i int) (grant, error) {
+func text(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
+
+// connect makes an account with money, its connection, and a token for it.
+func connect(ctx context.Context, d *db.DB, w *ledger.Writer, people *accounts.Store, app apps.App, limited bool, i int) (grant, error) {
 	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("tester%d@example.com", i), Sandbox: true, OwnerID: developer.ID})
+		a, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("user%d@example.com", i)})
 		g.Account = a.ID
 		return err
 	})
 	if err != nil {
 		return g, err
 	}
-	if err := fund(ctx, d, w, g); err != nil {
+	if err := fund(ctx, d, w, g, limited); err != nil {
 		return g, err
 	}
 	tokens := &oauth.Store{DB: d, Ledger: w, Now: d.Now}

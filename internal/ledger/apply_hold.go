@@ -62,8 +62,6 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	if row != nil {
 		r.Attempt, c.RequestID = row.Attempt+1, row.RequestID
 	}
-	h := &HoldRow{Call: c.Call, State: Open, Attempt: r.Attempt, NodeID: c.NodeID, Claim: c.Claim, CreatedUS: nowUS}
-	s.holds[c.key()], s.dirtyHolds[c.key()] = h, true
 	if c.PaidBy == Wallet {
 		conn.HeldMC += c.HoldMC
 	}
@@ -75,11 +73,13 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 		switch {
 		case l.Unit == limits.Calls:
 			w.Spent = w.Spent.Add(now, 1, l.Window)
-			s.dirtyWindows[l.Subject], s.hard = true, true
+			s.dirtyWindows[l.Subject] = true
 		case w != nil && w.Told && w.Spent.Sum(now, l.Window)+int64(w.HeldMC) < l.Max-l.Max/10:
 			w.Told = false // it had room again: the next time is another crossing
 		}
 	}
+	s.holds[c.key()] = &HoldRow{Call: c.Call, State: Open, Attempt: r.Attempt, NodeID: c.NodeID, Claim: c.Claim, CreatedUS: nowUS}
+	s.dirtyHolds[c.key()] = true
 	r.Call, r.RequestID, r.Connection = c.Call, c.RequestID, *conn
 	return r, nil
 }

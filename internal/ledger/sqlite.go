@@ -46,6 +46,7 @@ type sqlite struct {
 	unsavedMC map[string]money.MC // their sum, per connection and counter
 	guest     bool                // a caller's transaction was the last to be here
 	aside     map[Key]HoldRow     // what was unsaved then, and is saved if that was committed
+	counted   map[string]Counter  // counters of calls that are ahead of the file; the next write saves them
 }
 
 // memory is what the last batches have left: rows as they are, unsaved holds included.
@@ -61,21 +62,24 @@ type memory struct {
 const maxKnown = 50_000
 
 func newSQLite(d *db.DB) *sqlite {
-	q := &sqlite{db: d, seen: newSeen(0), stop: func() {}, unsaved: map[Key]HoldRow{}, unsavedMC: map[string]money.MC{}}
+	q := &sqlite{db: d, seen: newSeen(0), stop: func() {}, unsaved: map[Key]HoldRow{}, unsavedMC: map[string]money.MC{}, counted: map[string]Counter{}}
 	q.forget()
 	return q
 }
 
-// forget drops what can be read again. Unsaved holds cannot.
+// forget drops what can be read again. Unsaved holds and counted calls cannot.
 func (q *sqlite) forget() {
 	q.known = memory{map[string]Balance{}, map[string]Connection{}, map[Key]HoldRow{}, map[rollupKey]bool{}, map[string]Counter{}}
 	for k, h := range q.unsaved {
 		q.known.holds[k] = h
 	}
+	for subject, c := range q.counted {
+		q.known.windows[subject] = c
+	}
 }
 
 // learn remembers what a batch has read and written. Its new holds stay unsaved.
-func (q *sqlite) learn(s *State) {
+func (q *sqlite) learn(s *State, written bool) {
 	for id, b := range s.balances {
 		q.known.balances[id] = *b
 	}
@@ -94,8 +98,14 @@ func (q *sqlite) learn(s *State) {
 	for k := range s.rollups {
 		q.known.totals[k] = true
 	}
+	if written {
+		clear(q.counted)
+	}
 	for subject, counter := range s.windows {
 		q.known.windows[subject] = *counter
+		if !written && s.dirtyWindows[subject] && counter.Spent.Width == limits.CallsWidth {
+			q.counted[subject] = *counter
+		}
 	}
 	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown || len(q.known.windows) > maxKnown {
 		q.forget()
@@ -246,7 +256,7 @@ func (q *sqlite) insertHolds(list map[Key]HoldRow, pass func(HoldRow) bool) erro
 // over by then, and their holds never touch the disk.
 const young = 250 * time.Millisecond
 
-// tick saves the holds that have become old.
+// tick saves the holds that have become old, and calls that were counted.
 func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error) {
 	old := func(h HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= young.Microseconds() }
 	var keys []Key
@@ -255,7 +265,7 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 			keys = append(keys, k)
 		}
 	}
-	if len(keys) == 0 {
+	if len(keys) == 0 && len(q.counted) == 0 {
 		return false, nil
 	}
 	q.mu.Lock()
@@ -263,7 +273,13 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 	if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
 		return false, err
 	}
-	if err = q.insertHolds(q.unsaved, old); err == nil {
+	err = q.insertHolds(q.unsaved, old)
+	for subject, c := range q.counted {
+		if err == nil {
+			err = q.saveCounter(subject, c)
+		}
+	}
+	if err == nil {
 		err = q.exec(`COMMIT`)
 	}
 	if err != nil {
@@ -271,6 +287,7 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 		q.rollback(ctx)
 		return false, err
 	}
+	clear(q.counted)
 	for _, k := range keys {
 		q.saved(k)
 	}
@@ -355,13 +372,14 @@ func (q *sqlite) save(ctx context.Context, s *State) error {
 func (q *sqlite) commit(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.begun {
+	written := q.begun
+	if written {
 		if err := q.exec(`COMMIT`); err != nil {
 			return err
 		}
 		q.begun = false
 	}
-	q.learn(q.batch)
+	q.learn(q.batch, written)
 	return nil
 }
 
@@ -707,19 +725,32 @@ func (q *sqlite) saveCounts(s *State) error {
 			return err
 		}
 	}
+	if !q.guest {
+		for subject, c := range q.counted {
+			if s.windows[subject] == nil {
+				s.windows[subject] = &c
+			}
+			s.dirtyWindows[subject] = true
+		}
+	}
 	if len(s.dirtyWindows) == 0 {
 		return nil
 	}
 	unsaved := q.unsavedAfter(s)
 	for _, subject := range slices.Sorted(maps.Keys(s.dirtyWindows)) {
-		c := s.windows[subject]
-		if err := q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, ?, ?, ?)
-			ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, told = excluded.told`,
-			subject, c.Spent.String(), int64(c.HeldMC-unsaved[subject]), flag(c.Told)); err != nil {
+		c := *s.windows[subject]
+		c.HeldMC -= unsaved[subject]
+		if err := q.saveCounter(subject, c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (q *sqlite) saveCounter(subject string, c Counter) error {
+	return q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, ?, ?, ?)
+		ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, told = excluded.told`,
+		subject, c.Spent.String(), int64(c.HeldMC), flag(c.Told))
 }
 
 func flag(b bool) int64 {
