@@ -33,7 +33,7 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "accounts", "apps", "features", "providerkeys", "connections", "oauth",
+	"ui", "mail", "accounts", "apps", "features", "providerkeys", "connections", "oauth",
 	// services
 	"inference", "audit",
 	// whole

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"purser/internal/limits"
+	"purser/internal/mail"
 	"purser/internal/money"
 	"purser/internal/tiers"
 )
@@ -39,6 +40,7 @@ type Config struct {
 	LogLevel      string           // debug, info, warn, error
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
+	SMTP          mail.Server // takes our mail; the zero one = mail waits
 }
 
 // String names the configuration and keeps its secrets out of whatever prints it.
@@ -118,6 +120,15 @@ var keys = []Key{
 	providerURL("openai"), providerKey("openai"), providerStore("openai"),
 	providerURL("anthropic"), providerKey("anthropic"),
 	providerURL("google"), providerKey("google"),
+	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits", true, func(c *Config, v string) error { return c.SMTP.SetURL(v) }},
+	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error { return c.SMTP.SetFrom(v) }},
+	{"smtp.tls", "required, or off for a relay on the same machine or network", false, func(c *Config, v string) error {
+		if v != "required" && v != "off" {
+			return errors.New("must be required or off")
+		}
+		c.SMTP.Unencrypted = v == "off"
+		return nil
+	}},
 }
 
 // dollars makes a key of an amount.

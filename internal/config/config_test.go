@@ -3,13 +3,16 @@ package config
 import (
 	"encoding/base64"
 	"fmt"
+	netmail "net/mail"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"purser/internal/limits"
+	"purser/internal/mail"
 	"purser/internal/money"
 	"purser/internal/tiers"
 )
@@ -32,8 +35,9 @@ providers:
     key: sk-from-file
   google:
     key: 0123456789012345678901234567890
+smtp: {from: "Purser <no-reply@example.com>", tls: off}
 `
-	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
+	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
 	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +51,9 @@ providers:
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
 			"google":    {Key: "0123456789012345678901234567890"}, // not a number
 		},
+		SMTP: mail.Server{Host: "mail.example.com", Port: 587, User: "u", Password: "sesame", Unencrypted: true, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}},
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{})); d != "" {
 		t.Error(d)
 	}
 }
@@ -93,6 +98,11 @@ func TestRefused(t *testing.T) {
 		{file: "database: mysql://secret\n", want: "database: must be sqlite:PATH"},
 		{file: "- a\n- b\n", want: "must hold keys with values"},
 		{file: "envelope_key: \"c2VjcmV0\nx", want: "p.yaml: "},
+		{file: minimal + "smtp:\n  url: smtp://u:secret@\n", want: "p.yaml:5: smtp.url: must be smtp://"},
+		{file: minimal + "smtp:\n  from: me\n", want: "p.yaml:5: smtp.from: must be an address"},
+		{file: minimal + "smtp:\n  tls: maybe\n", want: "p.yaml:5: smtp.tls: must be required or off"},
+		{file: minimal, env: "PURSER_SMTP_URL=smtp://u:secret@h", want: "smtp.from: required with smtp.url"},
+		{file: minimal, flag: "smtp.url=smtp://u:secret@h\n", want: "smtp.from: required"},
 		{file: "base_url: https://x\nenvelope_key: " + envelope, want: "database: required"},
 		{file: "database: sqlite:x\nbase_url: https://x\n", want: "envelope_key: required"},
 		{file: "database: sqlite:x\nenvelope_key: " + envelope, want: "base_url: required"},
@@ -114,7 +124,7 @@ func TestRefused(t *testing.T) {
 
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
-	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\n"), nil, nil)
+	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\n"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,8 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 		return Config{}, errors.New("base_url: required, the URL by which apps reach the API")
 	case c.EnvelopeKey == nil:
 		return Config{}, errors.New("envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+	case c.SMTP.Host != "" && c.SMTP.From.Address == "":
+		return Config{}, errors.New("smtp.from: required with smtp.url, the address that mail comes from")
 	}
 	if c.AuthURL == "" {
 		c.AuthURL = c.BaseURL

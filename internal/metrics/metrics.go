@@ -25,6 +25,8 @@ type Metrics struct {
 	errors   *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
+	mails    *prometheus.CounterVec
+	waiting  prometheus.Gauge
 }
 
 // The outcomes of a call that was admitted, beside the ledger's settlements.
@@ -50,8 +52,10 @@ func New(prices *catalog.Source, drift *estimates.Drift) *Metrics {
 		errors:   counter("purser_provider_errors_total", "Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider", "status"),
 		refusals: counter("purser_refused_calls_total", "Calls that an app was answered an error for, by its code.", "code"),
 		alarms:   counter("purser_alarms_total", "What the operator must look at; the log says more.", "alarm", "subject"),
+		mails:    counter("purser_mails_total", "Attempts to send a mail, by how they ended.", "outcome"),
+		waiting:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "purser_mails_pending", Help: "Mails that wait to be sent, on all nodes."}),
 	}
-	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, sources{prices, drift},
+	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.waiting, sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -100,5 +104,19 @@ func (m *Metrics) Refused(code string) {
 func (m *Metrics) Alarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
+	}
+}
+
+// Mail counts an attempt to send a mail.
+func (m *Metrics) Mail(outcome string) {
+	if m != nil {
+		m.mails.WithLabelValues(outcome).Inc()
+	}
+}
+
+// MailsPending tells how many mails wait.
+func (m *Metrics) MailsPending(n int64) {
+	if m != nil {
+		m.waiting.Set(float64(n))
 	}
 }

@@ -37,6 +37,8 @@ func TestText(t *testing.T) {
 	m.Cut("google")
 	m.Refused("balance_exhausted")
 	m.Alarm("the key is refused", "google")
+	m.Mail("sent")
+	m.MailsPending(3)
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
@@ -49,6 +51,8 @@ func TestText(t *testing.T) {
 		`purser_provider_errors_total{provider="google",status="cut"} 1`,
 		`purser_refused_calls_total{code="balance_exhausted"} 1`,
 		`purser_alarms_total{alarm="the key is refused",subject="google"} 1`,
+		`purser_mails_total{outcome="sent"} 1`,
+		`purser_mails_pending 3`,
 		`purser_prices_broken 0`,
 		`go_goroutines`,
 	} {
@@ -69,6 +73,8 @@ func TestNil(t *testing.T) {
 	m.Cut("")
 	m.Refused("")
 	m.Alarm("", "")
+	m.Mail("")
+	m.MailsPending(0)
 }
 
 // BenchmarkCall is what a call pays for being counted.
