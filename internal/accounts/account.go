@@ -21,6 +21,7 @@ type Account struct {
 	Developer bool   // may own apps and test accounts
 	Operator  bool   // may see the operator's pages
 	OwnerID   string // the developer of a test account, else ""
+	Notices   bool   // wants mail about what apps use up
 	CreatedUS int64
 }
 

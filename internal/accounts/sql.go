@@ -9,10 +9,10 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), created_us`
+const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), notices <> 0, created_us`
 
 func (a *Account) fields() []any {
-	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.CreatedUS}
+	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.Notices, &a.CreatedUS}
 }
 
 // GetAccount reads an account inside or outside of a transaction; the error wraps
@@ -60,6 +60,17 @@ func insert(ctx context.Context, tx *db.Tx, a Account, passwordHash string) erro
 	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, a.CreatedUS)
 	return err
+}
+
+func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) error {
+	res, err := d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, flag(on))
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sql.ErrNoRows)
+	}
+	return nil
 }
 
 func flag(b bool) int64 {

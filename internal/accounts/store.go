@@ -63,7 +63,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
 	now := s.now()
 	a := Account{
 		ID: id.New(id.Account, now), Email: email, Sandbox: n.Sandbox, Developer: n.Developer,
-		Operator: n.Operator, OwnerID: n.OwnerID, CreatedUS: now.UnixMicro(),
+		Operator: n.Operator, OwnerID: n.OwnerID, Notices: true, CreatedUS: now.UnixMicro(),
 	}
 	err = insert(ctx, tx, a, hash)
 	if db.IsDuplicate(err) {
@@ -110,6 +110,15 @@ func (s *Store) ByEmail(ctx context.Context, email string) (Account, error) {
 		return Account{}, fmt.Errorf("accounts: by e-mail: %w", err)
 	}
 	return a, nil
+}
+
+// SetNotices says whether an account wants mail about what its apps use up; the
+// error wraps sql.ErrNoRows when there is no such account.
+func (s *Store) SetNotices(ctx context.Context, accountID string, on bool) error {
+	if err := updateNotices(ctx, s.db, accountID, on); err != nil {
+		return fmt.Errorf("accounts: notices: %w", err)
+	}
+	return nil
 }
 
 // TestAccounts returns the test accounts of a developer, oldest first.

@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	netmail "net/mail"
 	"net/url"
@@ -77,24 +78,27 @@ func (s *Store) Queue(ctx context.Context, tx *db.Tx, m Message) error {
 	return nil
 }
 
+// ErrMessage is in the error of a message that cannot be sent as it is.
+var ErrMessage = errors.New("mail")
+
 // check refuses what cannot stand in a header, so that no name of an app adds
 // one, and no address of a user adds a recipient.
 func (m Message) check() error {
 	if a, err := netmail.ParseAddress(m.To); err != nil || a.Address != m.To || strings.ContainsFunc(m.To, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fmt.Errorf("mail: the address of %s cannot be written to", m.AccountID)
+		return fmt.Errorf("%w: the address of %s cannot be written to", ErrMessage, m.AccountID)
 	}
 	if m.Subject == "" || utf8.RuneCountInString(m.Subject) > 200 || !oneLine(m.Subject) {
-		return fmt.Errorf("mail: the subject to %s must be one line of text", m.AccountID)
+		return fmt.Errorf("%w: the subject to %s must be one line of text", ErrMessage, m.AccountID)
 	}
 	if m.Text == "" || !utf8.ValidString(m.Text) || !utf8.ValidString(m.HTML) {
-		return fmt.Errorf("mail: the body to %s must be text", m.AccountID)
+		return fmt.Errorf("%w: the body to %s must be text", ErrMessage, m.AccountID)
 	}
 	if m.Unsubscribe == "" {
 		return nil
 	}
 	u, err := url.Parse(m.Unsubscribe)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsFunc(m.Unsubscribe, func(c rune) bool { return c <= ' ' || c > '~' || c == '<' || c == '>' || c == ',' }) {
-		return fmt.Errorf("mail: the address to unsubscribe %s at is none", m.AccountID)
+		return fmt.Errorf("%w: the address to unsubscribe %s at is none", ErrMessage, m.AccountID)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/limits"
+	"purser/internal/mail"
 	"purser/internal/money"
 	"purser/internal/seal"
 	"purser/internal/tiers"
@@ -108,6 +109,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	dev := ui.Dev{BaseURL: c.BaseURL, AuthURL: c.AuthURL, DashboardURL: c.DashboardURL, ClientID: seeded.App.ClientID, ClientSecret: seeded.App.ClientSecret}
 	s.mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL, Dev: true, ConnectURL: dev.ConnectURL()})
 	dev.Mount(s.router)
+	(&mail.Outbox{Store: s.mails}).Mount(s.router)
 	ran := make(chan error, 1)
 	go func() { ran <- s.run(ctx, []net.Listener{l}) }()
 	if err := seeded.print(o, dev.ConnectURL()); err != nil {

@@ -31,7 +31,9 @@ import (
 	"purser/internal/images"
 	"purser/internal/inference"
 	"purser/internal/ledger"
+	"purser/internal/mail"
 	"purser/internal/metrics"
+	"purser/internal/notices"
 	"purser/internal/oauth"
 	"purser/internal/provider"
 	"purser/internal/provider/anthropic"
@@ -60,6 +62,9 @@ type Server struct {
 	catalog   *catalog.Source
 	estimates *estimates.Drift
 	metrics   *metrics.Metrics
+	mails     *mail.Store
+	sender    *mail.Sender // nil in dev, which sends nothing
+	notices   *notices.Store
 	monitored net.Listener // of the metrics; nil = they are not served
 	inference *inference.Handler
 	router    *web.Router
@@ -154,6 +159,15 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
+	s.mails = &mail.Store{DB: s.db, Now: now}
+	if !dev {
+		s.sender = &mail.Sender{Store: s.mails, Server: s.config.SMTP, Metrics: s.metrics, Log: s.log}
+	}
+	stops, err := notices.NewSigner(s.config.EnvelopeKey)
+	if err != nil {
+		return err
+	}
+	s.notices = &notices.Store{DB: s.db, Apps: s.apps, Mails: s.mails, Links: web.Links{Dashboard: s.config.DashboardURL}, Stops: stops, Log: s.log}
 	live, records := s.providers()
 	s.inference = &inference.Handler{
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Free: s.config.Free, Risk: s.config.Risk, SandboxDayMC: s.config.SandboxDayMC, Now: now, Log: s.log,
@@ -194,6 +208,7 @@ func (s *Server) mount(home ui.Home) {
 		Store: s.tokens, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
+	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger}).Mount(s.router)
@@ -287,6 +302,9 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.inference.Resolve(ctx)
 			return err
 		}),
+		s.every(5*time.Second, "make mail of notices", s.notices.Once),
+		s.every(5*time.Second, "send mail", s.sendMail),
+		s.every(time.Hour, "purge old mail", s.mails.Purge),
 		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
 		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.every(time.Hour, "purge old answers", s.node.Purge),
@@ -296,6 +314,14 @@ func (s *Server) jobs() []func(context.Context) error {
 			return err
 		}),
 	}
+}
+
+// sendMail sends what waits. In development mail stays in the outbox.
+func (s *Server) sendMail(ctx context.Context) error {
+	if s.sender == nil {
+		return nil
+	}
+	return s.sender.Once(ctx)
 }
 
 // watchPrices reads the operator's prices again when their file changes, and at

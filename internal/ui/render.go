@@ -16,9 +16,9 @@ import (
 var templates embed.FS
 
 // pages maps the name of a page to its template in the layout.
-var pages = parse("sign-in", "consent", "message", "home", "callback")
+var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe")
 
-// A Page is one of SignIn, Consent, Message, Home and Callback.
+// A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
 	// name is the template of the page.
 	name() string

@@ -35,6 +35,11 @@ func hostilePages() []Page {
 		Callback{Code: hostile, State: hostile, Issuer: hostile, Curl: hostile},
 		Callback{Denied: hostile, Description: hostile},
 		Callback{},
+		Outbox{},
+		Outbox{Mails: []OutboxRow{{"javascript:alert(1)", hostile, hostile, hostile}}},
+		OutboxMail{To: hostile, Subject: hostile, Created: hostile, Text: hostile, HTML: hostile, Unsubscribe: "javascript:alert(1)", Links: []string{"javascript:alert(1)"}},
+		Notices{Email: hostile, On: true, Saved: true, TestAccount: true},
+		Unsubscribe{Action: "javascript:alert(1)"},
 	}
 }
 

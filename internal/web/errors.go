@@ -27,6 +27,11 @@ func (l Links) Increase(connectionID string) string { return l.connection(connec
 // Review returns error.review_url of a frozen connection.
 func (l Links) Review(connectionID string) string { return l.connection(connectionID, "/review") }
 
+// AllocationRequest returns approval_url of an allocation request.
+func (l Links) AllocationRequest(requestID string) string {
+	return l.Dashboard + "/allocation-requests/" + url.PathEscape(requestID)
+}
+
 func (l Links) connection(connectionID, page string) string {
 	return l.Dashboard + "/connections/" + url.PathEscape(connectionID) + page
 }

@@ -1,0 +1,42 @@
+package ui
+
+// Outbox lists the mail of the development set-up, which sends none.
+type Outbox struct{ Mails []OutboxRow }
+
+// OutboxRow is a mail in the list.
+type OutboxRow struct{ Href, To, Subject, Created string }
+
+func (Outbox) name() string       { return "outbox" }
+func (Outbox) title() string      { return "Outbox" }
+func (Outbox) formAction() string { return "" }
+
+// OutboxMail is one mail of the development set-up.
+type OutboxMail struct {
+	To, Subject, Created, Text string
+	HTML                       string // its source; "" = none
+	Unsubscribe                string // "" = it has no such link
+	Links                      []string
+}
+
+func (OutboxMail) name() string       { return "outbox-mail" }
+func (m OutboxMail) title() string    { return m.Subject }
+func (OutboxMail) formAction() string { return "" }
+
+// Notices is the page on which a person says which mail they want.
+type Notices struct {
+	Email       string // of whoever is signed in
+	On          bool
+	Saved       bool // they just said so
+	TestAccount bool // gets no mail at all
+}
+
+func (Notices) name() string       { return "notices" }
+func (Notices) title() string      { return "E-mail" }
+func (Notices) formAction() string { return "" }
+
+// Unsubscribe is where the link in a mail leads; nothing happens before its button.
+type Unsubscribe struct{ Action string }
+
+func (Unsubscribe) name() string       { return "unsubscribe" }
+func (Unsubscribe) title() string      { return "Unsubscribe" }
+func (Unsubscribe) formAction() string { return "" }
