@@ -1,23 +1,21 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
 	"purser/internal/server/servertest"
 )
 
-// TestLooks keeps a picture of every page in artifacts, light and dark, on a phone
-// and on a desk, for people to look at. What a machine can say of them is that
-// nothing is wider than the screen, and that dark pages are dark.
-func TestLooks(t *testing.T) {
-	t.Parallel()
-	p := servertest.Start(t, "")
-	b := newTab(t, p.BaseURL)
-	look := func(page string) {
+// looks returns what takes the pictures of a page.
+func looks(t *testing.T, b *tab) func(page string) {
+	return func(page string) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
 			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
@@ -35,6 +33,16 @@ func TestLooks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLooks keeps a picture of every page in artifacts, light and dark, on a phone
+// and on a desk, for people to look at. What a machine can say of them is that
+// nothing is wider than the screen, and that dark pages are dark.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, "")
+	b := newTab(t, p.BaseURL)
+	look := looks(t, b)
 	address, _ := link(p, "s")
 	b.open(p.AuthURL)
 	look("home")
@@ -55,4 +63,50 @@ func TestLooks(t *testing.T) {
 	b.press("button", "Use another account")
 	b.signIn(p.Developer.Email, p.Developer.Password)
 	look("consent-developer")
+	b.open(p.DashboardURL + "/settings/notices")
+	look("notices")
+	b.choose("Send me none")
+	b.press("button", "Save")
+	b.says("Saved.")
+	look("notices-saved")
+}
+
+// TestLooksOfMail shows the outbox of dev, a mail in it, and where its link leads.
+func TestLooksOfMail(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t, db.Postgres)
+	p := servertest.Start(t, url)
+	b := newTab(t, p.BaseURL)
+	look := looks(t, b)
+	b.open(p.BaseURL + "/dev/mail")
+	look("outbox-empty")
+	d, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	const paused = `{"connection":{"allocation_mc":2500000000,"consumed_mc":1250000000,"allocation_remaining_mc":1250000000}}`
+	for _, kind := range []string{"allocation_50", "frozen"} {
+		_, err := d.ExecContext(t.Context(), `INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) SELECT 'e2e_' || $1::text, $1, id, $2, $3, $4, 1 FROM accounts WHERE developer = 1`,
+			kind, p.Connection.ID, p.App.ID, paused)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; n < 2; { // the job looks every five seconds
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM mails`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.open(p.BaseURL + "/")
+	b.press("link", "outbox")
+	b.says("“Sample app” has used half of its cap", "developer@example.com")
+	look("outbox")
+	b.press("link", "“Sample app” has used half of its cap")
+	look("outbox-mail")
+	stop := run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/unsubscribe/"]').href`))
+	b.open(stop)
+	look("unsubscribe")
+	b.press("button", "Stop these mails")
+	b.says("You get no more of these mails")
 }

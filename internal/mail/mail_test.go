@@ -74,7 +74,7 @@ func (w *world) mustQueue(m Message) {
 	}
 }
 
-// all is the outbox, oldest first.
+// all is the outbox, newest first.
 func (w *world) all() []Mail {
 	w.t.Helper()
 	list, err := w.Newest(w.t.Context(), 1000)

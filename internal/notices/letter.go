@@ -27,11 +27,11 @@ type kind struct {
 
 // kinds are the notices that the ledger writes.
 var kinds = map[string]kind{
-	"allocation_50":      {true, used("half of its cap")},
-	"allocation_80":      {true, used("80 % of its cap")},
-	"allocation_100":     {true, usedUp},
-	"frozen":             {false, frozen},
-	"allocation_request": {true, asked},
+	ledger.Allocation50:  {true, used("half of its cap")},
+	ledger.Allocation80:  {true, used("80 % of its cap")},
+	ledger.Allocation100: {true, usedUp},
+	ledger.FrozenNotice:  {false, frozen},
+	ledger.AskedNotice:   {true, asked},
 }
 
 // named sets off a name that somebody else chose from what we say.
@@ -74,22 +74,17 @@ func frozen(links web.Links, app string, n ledger.Notice, d data) letter {
 	}
 }
 
-func asked(links web.Links, app string, n ledger.Notice, d data) letter {
-	l := letter{
+// asked does not repeat the app's reason: what an app writes stands on our page,
+// beside what it is, and not in our mail.
+func asked(links web.Links, app string, _ ledger.Notice, d data) letter {
+	return letter{
 		Subject: named(app) + " asks to spend more",
 		Lines: []string{
-			fmt.Sprintf("%s asks you for a higher cap.", named(app)),
+			fmt.Sprintf("%s asks you to raise its cap from %s to %s.", named(app), d.Request.CurrentMC.Display(), d.Request.TargetMC.Display()),
 			"It is your choice: nothing changes unless you approve it.",
 		},
-		Link: links.Increase(n.ConnectionID), Does: "Decide",
+		Link: links.Approval(d.Request.ID), Does: "Decide",
 	}
-	if d.Connection.AllocationMC > 0 && d.Request.TargetMC > 0 {
-		l.Lines[0] = fmt.Sprintf("%s asks you to raise its cap from %s to %s.", named(app), d.Connection.AllocationMC.Display(), d.Request.TargetMC.Display())
-	}
-	if d.Request.ID != "" {
-		l.Link = links.AllocationRequest(d.Request.ID)
-	}
-	return l
 }
 
 var plain = text.Must(text.New("text").Parse(`{{range .Lines}}{{.}}

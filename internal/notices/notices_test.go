@@ -104,7 +104,7 @@ func (w *world) once() {
 	}
 }
 
-// all is the outbox, oldest first.
+// all is the outbox.
 func (w *world) all() []mail.Mail {
 	w.t.Helper()
 	list, err := w.Mails.Newest(w.t.Context(), 1000)
@@ -115,6 +115,8 @@ func (w *world) all() []mail.Mail {
 }
 
 const half = `{"connection":{"id":"conn_x","allocation_mc":2500000000,"consumed_mc":1250000000,"allocation_remaining_mc":1250000000}}`
+
+const request = `{"allocation_request":{"id":"acr_1","current_allocation_mc":2500000000,"target_allocation_mc":4000000000,"reason":"Win a prize"}}`
 
 func TestEachKindSaysWhatHappened(t *testing.T) {
 	t.Parallel()
@@ -137,7 +139,7 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 				w := newWorld(t, d, "Notes", "")
 				data := half
 				if kind == "allocation_request" {
-					data = strings.TrimSuffix(half, "}") + `,"allocation_request":{"id":"acr_1","target_allocation_mc":4000000000}}`
+					data = request
 				}
 				w.happen(kind, w.ada.ID, w.app.ID, data)
 				w.once()
@@ -154,6 +156,9 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 					if !strings.Contains(m.Text, text) || !strings.Contains(m.HTML, text) {
 						t.Errorf("%q is not in\n%s\n%s", text, m.Text, m.HTML)
 					}
+				}
+				if strings.Contains(m.Text, "prize") {
+					t.Error("the app writes in our mail")
 				}
 				stop := dashboard + "/unsubscribe/" + w.Stops.Sign(w.ada.ID)
 				if want.stoppable != (m.Unsubscribe == stop) || want.stoppable != strings.Contains(m.Text, stop) || want.stoppable != strings.Contains(m.HTML, stop) {

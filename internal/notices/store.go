@@ -30,12 +30,14 @@ type Store struct {
 	Log   *slog.Logger
 }
 
-// data is what a notice says, in the shapes of the API.
+// data is what a notice says: the connection, or the allocation request, in the
+// shape of the API.
 type data struct {
 	Connection ledger.ConnectionResource `json:"connection"`
 	Request    struct {
-		ID       string   `json:"id"`
-		TargetMC money.MC `json:"target_allocation_mc"`
+		ID        string   `json:"id"`
+		CurrentMC money.MC `json:"current_allocation_mc"`
+		TargetMC  money.MC `json:"target_allocation_mc"`
 	} `json:"allocation_request"`
 }
 

@@ -27,8 +27,8 @@ func (l Links) Increase(connectionID string) string { return l.connection(connec
 // Review returns error.review_url of a frozen connection.
 func (l Links) Review(connectionID string) string { return l.connection(connectionID, "/review") }
 
-// AllocationRequest returns approval_url of an allocation request.
-func (l Links) AllocationRequest(requestID string) string {
+// Approval returns approval_url of an allocation request, where its user decides.
+func (l Links) Approval(requestID string) string {
 	return l.Dashboard + "/allocation-requests/" + url.PathEscape(requestID)
 }
 
