@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -37,6 +38,7 @@ type Config struct {
 	EnvelopeKey   []byte           // 32 bytes; encrypts secrets at rest (package seal); the same on every node
 	Lease         time.Duration    // how long holds outlive their node
 	Prices        string           // file of prices that go before the built-in ones; "" = none
+	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
 	LogLevel      string           // debug, info, warn, error
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
@@ -115,6 +117,17 @@ var keys = []Key{
 		return nil
 	}},
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false, text(func(c *Config) *string { return &c.Prices })},
+	{"webhook_allow", "networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false, func(c *Config, v string) error {
+		c.WebhookAllow = nil
+		for text := range strings.SplitSeq(v, ",") {
+			p, err := netip.ParsePrefix(strings.TrimSpace(text))
+			if err != nil {
+				return errors.New("must be networks such as 10.1.0.0/16, separated by commas")
+			}
+			c.WebhookAllow = append(c.WebhookAllow, p.Masked())
+		}
+		return nil
+	}},
 	{"log_level", "debug, info, warn or error", false, oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{"log_format", "auto, text or json; auto is text on a terminal", false, oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
 	providerURL("openai"), providerKey("openai"), providerStore("openai"),

@@ -26,6 +26,15 @@ func (e Engine) ForUpdate() string {
 	return ""
 }
 
+// SkipLocked is the suffix of a SELECT that locks those of its rows that nobody
+// else has locked, and leaves out the others: how several nodes share a queue.
+func (e Engine) SkipLocked() string {
+	if e == Postgres {
+		return " FOR UPDATE SKIP LOCKED"
+	}
+	return ""
+}
+
 func (e Engine) dialect() goose.Dialect {
 	if e == Postgres {
 		return goose.DialectPostgres

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The prefixes of spec §2, and Request for one inference call.
+// The prefixes of spec §2, and ours: Request is one inference call.
 const (
 	Account      = "wac_"
 	App          = "app_"
@@ -26,6 +26,8 @@ const (
 	Client       = "cid_"
 	Node         = "node_"
 	Notice       = "ntc_"
+	Webhook      = "whk_"
+	Delivery     = "whd_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -44,6 +44,7 @@ import (
 	"purser/internal/tokens"
 	"purser/internal/ui"
 	"purser/internal/web"
+	"purser/internal/webhooks"
 )
 
 // Server is one running node.
@@ -58,6 +59,7 @@ type Server struct {
 	apps      *apps.Store
 	features  *features.Store
 	keys      *providerkeys.Store
+	webhooks  *webhooks.Store
 	tokens    *oauth.Store
 	catalog   *catalog.Source
 	estimates *estimates.Drift
@@ -154,6 +156,10 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	s.keys = providerkeys.NewStore(s.db, box, now, baseURLs(s.config))
+	c := s.config
+	s.webhooks = webhooks.NewStore(s.db, box, now, webhooks.Addresses{
+		Allow: append(allowed(dev), c.WebhookAllow...), HTTP: dev, Own: []string{c.BaseURL, c.AuthURL, c.DashboardURL},
+	}, web.Links{Dashboard: c.DashboardURL})
 	s.tokens = &oauth.Store{DB: s.db, Ledger: s.ledger, Now: now}
 	if s.estimates, err = estimates.Open(ctx, s.db, now, s.log); err != nil {
 		return err
@@ -213,6 +219,7 @@ func (s *Server) mount(home ui.Home) {
 	s.inference.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
@@ -293,6 +300,7 @@ func (s *Server) jobs() []func(context.Context) error {
 	return []func(context.Context) error{
 		s.watchPrices,
 		s.inference.Checkpoint,
+		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{Lease: s.config.Lease}).Run,
 		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
 		s.every(min(5*time.Second, s.config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.Sweep(ctx)
@@ -309,6 +317,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
+		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),
 		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
 			_, err := s.accounts.Purge(ctx)
 			return err

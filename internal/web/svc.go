@@ -5,5 +5,8 @@ package web
 const (
 	VersionHeader = "Svc-Version"
 	FeatureHeader = "X-Svc-Feature"
-	Version       = "0.1.0"
+	// Of webhook deliveries (spec §6).
+	SignatureHeader = "Svc-Signature"
+	EventIDHeader   = "Svc-Event-Id"
+	Version         = "0.1.0"
 )

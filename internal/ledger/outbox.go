@@ -1,0 +1,53 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"purser/internal/db"
+)
+
+// PassOn takes at most limit events that nobody has passed on yet, oldest first,
+// and marks them in tx: with its commit they are passed on, exactly once.
+//
+// Events are found by a mark, not by the last id that was seen: identifiers rise
+// with time, but a transaction that began earlier may commit later, and a reader
+// who remembers a place would step over its events.
+func PassOn(ctx context.Context, tx *db.Tx, limit int) (list []Event, err error) {
+	rows, err := tx.QueryContext(ctx, `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)
+		RETURNING id, type, app_id, COALESCE(connection_id, ''), seq, data, created_us`, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var e Event
+		if err := rows.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS); err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
+	return list, rows.Err()
+}
+
+// HasNews reports whether there are events to pass on.
+func HasNews(ctx context.Context, q db.Queryer) (some bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM events WHERE passed = 0)`).Scan(&some)
+	return some, err
+}
+
+// TellSample adds an event that reports nothing: a developer tries a webhook. If
+// it is passed on already, PassOn will not find it.
+func TellSample(ctx context.Context, tx *db.Tx, e Event, passed bool) error {
+	mark := 0
+	if passed {
+		mark = 1
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5, $6, 1)`,
+		e.ID, e.Type, e.AppID, e.Data, e.CreatedUS, mark)
+	return err
+}

@@ -1,0 +1,114 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+// Bounds of one attempt (decisions, Webhooks; F-76).
+const (
+	attemptTimeout = 15 * time.Second
+	maxAnswer      = 64 << 10
+)
+
+// wireServer serves the secrets of a virtual machine of one cloud, at an address
+// that looks public.
+var wireServer = netip.MustParsePrefix("168.63.129.16/32")
+
+var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(wireServer))
+
+// errPrivate refuses an address at the moment that it is dialled.
+var errPrivate = errors.New("not a public address")
+
+// public reports whether webhooks may go to an address.
+func (a Addresses) public(ip netip.Addr) bool {
+	for _, p := range a.Allow {
+		if p.Contains(ip.Unmap()) {
+			return true
+		}
+	}
+	return guardian.SafeAddr(ip) == nil
+}
+
+// control is asked before each connection, with the address that it goes to, so
+// that no spelling and no name server leads elsewhere (F-79).
+func (a Addresses) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || !a.public(to.Addr()) {
+		return errPrivate
+	}
+	return nil
+}
+
+// newClient returns a client for webhooks. It follows no redirect (F-77), knows no
+// proxy, which would be what the address check sees, and keeps no connections, so
+// that each attempt is checked.
+func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Client {
+	dialer := &net.Dialer{Resolver: resolver, Control: a.control}
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSClientConfig: roots,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+		},
+	}
+}
+
+// An outcome is what one attempt came to.
+type outcome struct {
+	status int    // 0 = there was no answer
+	failed string // for the developer; "" = delivered
+}
+
+// post makes one attempt. Only the header of the answer decides (F-82); of the
+// body as much is read as lets an ordinary receiver finish.
+func post(ctx context.Context, client *http.Client, url string, header http.Header, body []byte) outcome {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return outcome{failed: "the URL cannot be called"}
+	}
+	r.Header = header
+	answer, err := client.Do(r)
+	if err != nil {
+		return outcome{failed: reason(err)}
+	}
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // whatever it says, it has been decided
+	_ = answer.Body.Close()
+	switch status := answer.StatusCode; {
+	case status >= 200 && status < 300:
+		return outcome{status: status}
+	case status >= 300 && status < 400:
+		return outcome{status, fmt.Sprintf("answered %d: redirects are not followed", status)}
+	default:
+		return outcome{status, fmt.Sprintf("answered %d", status)}
+	}
+}
+
+// reason says why there was no answer. A name that is unknown and one that means a
+// private address look the same: nobody shall learn what our network knows.
+func reason(err error) string {
+	var wrong *tls.CertificateVerificationError
+	var dns *net.DNSError
+	switch timed, ok := errors.AsType[net.Error](err); {
+	case errors.Is(err, errPrivate), errors.As(err, &dns):
+		return "its host has no public address"
+	case errors.Is(err, context.DeadlineExceeded), ok && timed.Timeout():
+		return "no answer within 15 seconds"
+	case errors.As(err, &wrong):
+		return "its TLS certificate is not valid"
+	}
+	return "the connection failed before an answer"
+}
