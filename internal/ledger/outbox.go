@@ -30,7 +30,9 @@ func PassOn(ctx context.Context, tx *db.Tx, limit int) (list []Event, err error)
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b Event) int { // identifiers know only milliseconds
+		return cmp.Or(cmp.Compare(a.CreatedUS, b.CreatedUS), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.ID, b.ID))
+	})
 	return list, rows.Err()
 }
 

@@ -189,13 +189,13 @@ func scanLogged(row scanner) (l logged, err error) {
 
 // newestLogged returns the last of what an app was told, newest first.
 func newestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]logged, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM event_log l JOIN `+eventTables+` ON e.id = l.event_id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
+	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 	return collect(rows, err, scanLogged)
 }
 
 // loggedAfter returns what an app was told after a place, oldest first.
 func loggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]logged, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM event_log l JOIN `+eventTables+` ON e.id = l.event_id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
+	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 	return collect(rows, err, scanLogged)
 }
 
