@@ -46,6 +46,8 @@ type cli struct {
 	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
 	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
 	Emulator emulatorCmd `cmd:"" help:"Run a server that stands in for the AI providers."`
+	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
+	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Ledger   ledgerCmd   `cmd:"" help:"Look after the ledger."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

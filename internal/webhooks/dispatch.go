@@ -329,7 +329,7 @@ func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool
 		return o, false, err
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Purser-Webhooks"}}
-	if err := sign(header, secret, e.ID, body, s.now()); err != nil {
+	if err := Sign(header, secret, e.ID, body, s.now()); err != nil {
 		return o, false, err
 	}
 	if rule := s.rules.broken(to.URL); rule != "" { // the rules may have changed since

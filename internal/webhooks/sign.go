@@ -17,18 +17,18 @@ import (
 
 const secretPrefix = "whsec_"
 
-// newSecret returns a fresh signing secret. Its 264 random bits need no padding in
+// NewSecret returns a fresh signing secret. Its 264 random bits need no padding in
 // base64, in which libraries for Standard Webhooks read the part after the prefix.
-func newSecret() string {
+func NewSecret() string {
 	var b [33]byte
 	rand.Read(b[:])
 	return secretPrefix + base64.StdEncoding.EncodeToString(b[:])
 }
 
-// sign sets the headers of both schemes (decisions, Webhooks): ours, whose key is
+// Sign sets the headers of both schemes (decisions, Webhooks): ours, whose key is
 // the secret as it is written, and that of Standard Webhooks, whose key is what
 // the secret encodes.
-func sign(h http.Header, secret, eventID string, body []byte, now time.Time) error {
+func Sign(h http.Header, secret, eventID string, body []byte, now time.Time) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil {
 		return fmt.Errorf("webhooks: a stored secret is not in base64: %w", err)

@@ -123,7 +123,7 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint,
 
 // renew gives an endpoint a new secret and returns it in clear.
 func (s *Store) renew(e *Endpoint) (secret string, err error) {
-	secret = newSecret()
+	secret = NewSecret()
 	e.sealed, err = s.box.Seal([]byte(secret), place(e.ID))
 	return secret, err
 }
