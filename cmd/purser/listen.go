@@ -72,7 +72,9 @@ func (c *appClient) do(ctx context.Context, method, query string, body []byte) (
 		return nil, nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		var e struct{ Error struct{ Code, Message string } }
+		var e struct {
+			Error struct{ Code, Message string }
+		}
 		_ = json.Unmarshal(text, &e) // what is no envelope says nothing more than its status
 		return nil, nil, refusal{resp.StatusCode, e.Error.Code, e.Error.Message}
 	}

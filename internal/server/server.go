@@ -300,7 +300,7 @@ func (s *Server) jobs() []func(context.Context) error {
 	return []func(context.Context) error{
 		s.watchPrices,
 		s.inference.Checkpoint,
-		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{Lease: s.config.Lease}).Run,
+		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
 		s.every(min(5*time.Second, s.config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.Sweep(ctx)

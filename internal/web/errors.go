@@ -16,7 +16,7 @@ import (
 	"purser/internal/db"
 )
 
-// Links builds the addresses of the user's dashboard that errors carry (spec §7).
+// Links builds the addresses of the user's dashboard that errors and answers carry (spec §7).
 type Links struct {
 	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors carry no address
 }

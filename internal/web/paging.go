@@ -43,8 +43,13 @@ func ReadPage(r *http.Request) (Page, error) {
 // 8288), as a reference relative to this address. Call it, before writing, when
 // there are more rows than the page holds.
 func LinkNext(w http.ResponseWriter, r *http.Request, lastID string) {
+	LinkTo(w, r, "starting_after", lastID)
+}
+
+// LinkTo is LinkNext for lists that go on by another parameter.
+func LinkTo(w http.ResponseWriter, r *http.Request, parameter, value string) {
 	q := r.URL.Query()
-	q.Set("starting_after", lastID)
+	q.Set(parameter, value)
 	target := strings.NewReplacer("<", "%3C", ">", "%3E").Replace(r.URL.EscapedPath())
 	w.Header().Set("Link", "<"+target+"?"+q.Encode()+`>; rel="next"`)
 }

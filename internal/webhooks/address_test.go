@@ -1,6 +1,7 @@
 package webhooks_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"net"
@@ -10,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"bytes"
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -42,6 +41,31 @@ func TestRebinding(t *testing.T) {
 			t.Errorf("%s: %+v, %s", address, v, *v.LastError)
 		}
 		b.clock.move(16 * time.Hour)
+	}
+}
+
+// TestOwnListener gives an endpoint a name of somebody else's that means this very
+// service: it does not call itself (F-78).
+func TestOwnListener(t *testing.T) {
+	t.Parallel()
+	here := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the service called itself") }))
+	defer here.Close()
+	_, port, err := net.SplitHostPort(here.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := loopback
+	rules.Own = []string{"http://127.0.0.1:" + port}
+	b := newBundle(t, dbtest.Open(t, db.SQLite), rules)
+	want(t, b.mine.Do(t, "POST", b.collection(), `{"url":"http://localhost:`+port+`/"}`), 400, "invalid_request")
+	e := b.create(t, `{"url":"https://app.example.com:`+port+`/"}`)
+	b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/test", `{"type":"connection.created"}`)
+	d := webhooks.NewDispatcher(b.store, quiet, webhooks.Options{Resolver: resolver(netip.MustParseAddr("127.0.0.1"))})
+	if err := d.Work(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.deliveries(t, e.ID)[0]; v.Attempts != 1 || v.LastError == nil || *v.LastError != "its host is this service itself" {
+		t.Errorf("%+v", v)
 	}
 }
 

@@ -28,13 +28,15 @@ var schedule = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2
 
 const (
 	atOnce      = 16  // attempts that run at a time for an endpoint
+	perSecond   = 100 // attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
 	suspect     = 3   // failures in a row after which an endpoint gets one attempt at a time
 	passAtOnce  = 200 // events that are passed on in one transaction
 	pollEvery   = 500 * time.Millisecond
 	drainFor    = 5 * time.Second // what attempts under way get to finish when the node stops
 	storeFor    = 10 * time.Second
-	claimFor    = 30 * time.Second // lease of an attempt, which takes half of it at most
-	spreadParts = 30               // of 1000: how far retries spread either way, within the ±5 % of decisions
+	claimFor    = 2 * attemptTimeout // lease of an attempt: what is late is over, and only then made again
+	suspectFor  = 24 * time.Hour     // how long an endpoint's failures are remembered
+	spreadParts = 30                 // of 1000: how far retries spread either way, within the ±5 % of decisions
 )
 
 // A Dispatcher is one node's share of the work. Any number of them may work on one
@@ -44,8 +46,7 @@ type Dispatcher struct {
 	store  *Store
 	client *http.Client
 	log    *slog.Logger
-	lease  time.Duration
-	wake   chan struct{} // an attempt has ended: there is room
+	wake   chan struct{} // there may be more to do: an attempt has ended, or events wait
 
 	mu    sync.Mutex
 	loads map[string]*load // by endpoint
@@ -55,24 +56,21 @@ type Dispatcher struct {
 // load is what this node does for an endpoint just now.
 type load struct {
 	running  int
-	failures int // in a row
+	failures int   // in a row
+	second   int64 // in which it got its last attempt,
+	begun    int   // and how many it got there
 }
 
 // Options are what a Dispatcher may be given; the zero value is production.
 type Options struct {
-	Lease    time.Duration // how long an attempt is left alone; at most 30 s, the default
 	Resolver *net.Resolver // nil = the system's
 	TLS      *tls.Config   // nil = the system's roots
 }
 
 // NewDispatcher returns a Dispatcher of the deliveries in s.
 func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
-	lease := claimFor
-	if o.Lease > 0 {
-		lease = min(lease, o.Lease)
-	}
 	return &Dispatcher{
-		store: s, client: newClient(s.rules, o.Resolver, o.TLS), log: log, lease: lease,
+		store: s, client: newClient(s.rules, o.Resolver, o.TLS), log: log,
 		wake: make(chan struct{}, 1), loads: map[string]*load{},
 	}
 }
@@ -100,7 +98,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// round passes new events on, and begins as many due attempts as there is room for.
+// round passes some new events on, and begins as many due attempts as there is
+// room for: a flood of events does not hold up what is due.
 func (d *Dispatcher) round(ctx, attempts context.Context) error {
 	if err := d.passOn(ctx); err != nil {
 		return err
@@ -109,41 +108,48 @@ func (d *Dispatcher) round(ctx, attempts context.Context) error {
 	for _, v := range claimed {
 		d.tasks.Go(func() {
 			d.attempt(attempts, v)
-			select {
-			case d.wake <- struct{}{}:
-			default: // somebody else has said it
-			}
+			d.again()
 		})
 	}
 	return err
+}
+
+// again asks for another round soon.
+func (d *Dispatcher) again() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // somebody else has said it
+	}
 }
 
 // passOn turns new events into deliveries: in one transaction they are marked,
 // written to the log, and queued for every endpoint that wants them.
 func (d *Dispatcher) passOn(ctx context.Context) error {
 	s := d.store
-	for {
-		if some, err := ledger.HasNews(ctx, s.db); err != nil || !some {
+	if some, err := ledger.HasNews(ctx, s.db); err != nil || !some {
+		return err
+	}
+	var events []ledger.Event
+	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		last, err := lockLog(ctx, tx)
+		if err != nil {
 			return err
 		}
-		err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			last, err := lockLog(ctx, tx)
-			if err != nil {
-				return err
-			}
-			events, err := ledger.PassOn(ctx, tx, passAtOnce)
-			if err != nil {
-				return err
-			}
-			if err := appendLog(ctx, tx, last, events...); err != nil {
-				return err
-			}
-			return s.queue(ctx, tx, events)
-		})
-		if err != nil {
-			return fmt.Errorf("pass on events: %w", err)
+		if events, err = ledger.PassOn(ctx, tx, passAtOnce); err != nil {
+			return err
 		}
+		if err := appendLog(ctx, tx, last, events...); err != nil {
+			return err
+		}
+		return s.queue(ctx, tx, events)
+	})
+	if err != nil {
+		return fmt.Errorf("pass on events: %w", err)
 	}
+	if len(events) == passAtOnce {
+		d.again()
+	}
+	return nil
 }
 
 // queue makes the deliveries of events. A disabled endpoint gets them too: they
@@ -179,14 +185,7 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 	if err != nil {
 		return nil, err
 	}
-	room := map[string]int{}
-	d.mu.Lock()
-	for _, endpointID := range waiting {
-		if n := d.room(endpointID); n > 0 {
-			room[endpointID] = n
-		}
-	}
-	d.mu.Unlock()
+	room := d.rooms(waiting)
 	if len(room) == 0 {
 		return nil, nil
 	}
@@ -195,7 +194,7 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 		claimed = nil // what a try that lost a conflict had claimed
 		now := s.now()
 		for _, endpointID := range slices.Sorted(maps.Keys(room)) {
-			list, err := claim(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(d.lease).UnixMicro(), room[endpointID])
+			list, err := claim(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(claimFor).UnixMicro(), room[endpointID])
 			if err != nil {
 				return err
 			}
@@ -210,7 +209,9 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, v := range claimed {
-		d.load(v.EndpointID).running++
+		l := d.load(v.EndpointID)
+		l.running++
+		l.begun++
 	}
 	return claimed, nil
 }
@@ -225,17 +226,37 @@ func (d *Dispatcher) load(endpointID string) *load {
 	return l
 }
 
-// room is how many more attempts an endpoint may have. d.mu is held.
-func (d *Dispatcher) room(endpointID string) int {
-	l := d.load(endpointID)
-	if l.failures >= suspect {
-		return 1 - l.running
+// rooms is how many more attempts each of these endpoints may have just now. What
+// is long over is forgotten.
+func (d *Dispatcher) rooms(endpoints []string) map[string]int {
+	now := d.store.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.loads, func(_ string, l *load) bool {
+		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 || now.Sub(time.Unix(l.second, 0)) > suspectFor)
+	})
+	room := map[string]int{}
+	for _, endpointID := range endpoints {
+		if n := d.load(endpointID).room(now); n > 0 {
+			room[endpointID] = n
+		}
 	}
-	return atOnce - l.running
+	return room
 }
 
-// ended takes an attempt off the load. Only what an endpoint answered says how it
-// is; a healthy idle one is forgotten.
+// room is how many more attempts the endpoint may have.
+func (l *load) room(now time.Time) int {
+	if l.second != now.Unix() {
+		l.second, l.begun = now.Unix(), 0
+	}
+	most := atOnce
+	if l.failures >= suspect {
+		most = 1
+	}
+	return min(most-l.running, perSecond-l.begun)
+}
+
+// ended takes an attempt off the load. Only what an endpoint answered says how it is.
 func (d *Dispatcher) ended(endpointID string, tried, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -245,9 +266,6 @@ func (d *Dispatcher) ended(endpointID string, tried, failed bool) {
 		l.failures++
 	} else if tried {
 		l.failures = 0
-	}
-	if l.running == 0 && l.failures == 0 {
-		delete(d.loads, endpointID)
 	}
 }
 
@@ -320,7 +338,7 @@ func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool
 	if err != nil {
 		return o, false, err
 	}
-	m, err := e.message(s.links.Review)
+	m, err := e.message(s.links)
 	if err != nil {
 		return o, false, err
 	}

@@ -4,8 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,7 +250,7 @@ func TestADeadEndpointDelaysNobody(t *testing.T) {
 		release := make(chan bool)
 		dead := newReceiver(t, func(int, http.ResponseWriter, *http.Request) { <-release })
 		t.Cleanup(func() { close(release) })
-		const events = 101
+		const events = 99
 		all := make(chan bool)
 		alive := newReceiver(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
 			if n == events {
@@ -268,4 +270,110 @@ func TestADeadEndpointDelaysNobody(t *testing.T) {
 		}
 		stopped()
 	})
+}
+
+// What a healthy endpoint gets in each round is counted alone, and beside one that
+// never answers and one that fails at once: not one attempt comes later (F-76).
+func TestDeadEndpointsTakeNoTurns(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const events = 401
+		turns := func(others bool) (alive []int, hung, failed int) {
+			b := newBundle(t, dbtest.Open(t, d.Engine), loopback)
+			e := b.create(t, `{"url":"`+newReceiver(t, nil).URL+`"}`)
+			var silent, broken endpoint
+			if others {
+				silent = b.create(t, `{"url":"http://127.0.0.1:1/"}`)
+				broken = b.create(t, `{"url":"`+newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }).URL+`"}`)
+			}
+			b.connect(t)
+			for range events / 2 {
+				b.pause(t)
+			}
+			node := b.node()
+			for delivered := 0; delivered < events; {
+				claims, err := node.Step(t.Context(), silent.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(claims) == 0 { // it has had what a second allows
+					b.clock.move(time.Second)
+					continue
+				}
+				if delivered += claims[e.ID]; claims[e.ID] > 0 {
+					alive = append(alive, claims[e.ID])
+				}
+				hung, failed = hung+claims[silent.ID], failed+claims[broken.ID]
+			}
+			return alive, hung, failed
+		}
+		alone, _, _ := turns(false)
+		beside, hung, failed := turns(true)
+		if !slices.Equal(alone, beside) {
+			t.Errorf("alone it gets %v, beside dead ones %v", alone, beside)
+		}
+		if hung > 16 || failed > 16+len(beside) {
+			t.Errorf("dead ones got %d and %d attempts in %d rounds", hung, failed, len(beside))
+		}
+	})
+}
+
+// An endpoint gets at most 100 attempts a second from a node, so that a handler
+// that makes an event of each one cannot turn faster (F-78).
+func TestRatePerEndpoint(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
+	r := newReceiver(t, nil)
+	b.create(t, `{"url":"`+r.URL+`"}`)
+	b.connect(t)
+	for range 75 {
+		b.pause(t)
+	}
+	node := b.node()
+	for _, want := range []int{100, 151} {
+		if err := node.Work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.got()); n != want {
+			t.Errorf("%d attempts, not %d", n, want)
+		}
+		b.clock.move(time.Second)
+	}
+}
+
+// approval_url leads to the dashboard's page of the request, in every event about one.
+func TestApprovalURL(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
+	for _, kind := range []string{"requested", "approved", "denied"} {
+		var m struct {
+			ConnectionID string `json:"connection_id"`
+			Data         struct {
+				Request struct {
+					ID, Status   string
+					ConnectionID string `json:"connection_id"`
+					ApprovalURL  string `json:"approval_url"`
+				} `json:"allocation_request"`
+			}
+		}
+		a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"allocation_change.`+kind+`"}`)
+		if err := json.Unmarshal([]byte(a.Body), &m); err != nil {
+			t.Fatal(err)
+		}
+		r := m.Data.Request
+		if r.ApprovalURL != "https://dashboard.example/allocation-requests/"+r.ID || !strings.HasPrefix(r.ID, "acr_") || r.ConnectionID != m.ConnectionID || (kind == "requested") != (r.Status == "pending") {
+			t.Errorf("%s: %s", kind, a.Body)
+		}
+	}
+}
+
+// app.spend_limit_reached is about an app: it has no connection, and no place in
+// the order of one's events.
+func TestAppEvents(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
+	a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"app.spend_limit_reached"}`)
+	if !strings.Contains(a.Body, `"connection_id":null`) || !strings.Contains(a.Body, `"seq":0`) || !strings.Contains(a.Body, `"data":{"app":{"id":"`+b.mineID) {
+		t.Errorf("got %v", a)
+	}
 }

@@ -105,14 +105,14 @@ func (a Addresses) broken(text string) string {
 	switch {
 	case u.User != nil:
 		return "must have no user or password"
-	case u.Scheme != "https" && !(a.HTTP && u.Scheme == "http" && loopback(u.Hostname())):
+	case u.Scheme != "https" && !(a.HTTP && u.Scheme == "http" && loopback(host(u))):
 		return "must begin with https://"
 	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && !validPort(u.Port()):
 		return "must have a port from 1 to 65535, or none"
 	case slices.ContainsFunc(a.Own, func(own string) bool { return sameHost(u, own) }):
 		return "must not be this service itself"
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.public(ip) || err != nil && loopback(u.Hostname()) && !a.HTTP {
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.public(ip) || err != nil && loopback(host(u)) && !a.HTTP {
 		return "must have a public address"
 	}
 	return ""
@@ -126,8 +126,12 @@ func validPort(text string) bool {
 // sameHost reports whether u leads to the host and port of another URL.
 func sameHost(u *url.URL, other string) bool {
 	o, err := url.Parse(other)
-	return err == nil && port(u) == port(o) && (strings.EqualFold(u.Hostname(), o.Hostname()) || loopback(u.Hostname()) && loopback(o.Hostname()))
+	return err == nil && port(u) == port(o) && (host(u) == host(o) || loopback(host(u)) && loopback(host(o)))
 }
+
+// host returns a URL's host in one spelling: names know no case, and a dot at their
+// end changes nothing.
+func host(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
 func port(u *url.URL) string {
 	switch {
@@ -141,5 +145,5 @@ func port(u *url.URL) string {
 
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

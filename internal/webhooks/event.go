@@ -3,6 +3,7 @@ package webhooks
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"purser/internal/ledger"
@@ -37,35 +38,65 @@ type message struct {
 	Data         map[string]json.RawMessage `json:"data"`
 }
 
-// message renders an event, always to the same bytes. review tells where the user
-// of a frozen connection decides.
-func (e *event) message(review func(connectionID string) string) (message, error) {
+// message renders an event, always to the same bytes. The outbox has no addresses:
+// links adds them, as the dashboard is reached now.
+func (e *event) message(links web.Links) (message, error) {
 	m := message{
 		ID: e.ID, Type: e.Type, CreatedAt: ledger.Timestamp(e.CreatedUS), AppID: e.AppID,
 		Sandbox: e.sandbox, Test: e.test, Seq: e.Seq, APIVersion: web.Version,
 	}
-	if err := json.Unmarshal([]byte(e.Data), &m.Data); err != nil {
+	connectionID := e.ConnectionID
+	if e.test && e.Type != "app.spend_limit_reached" {
+		connectionID = sampleConnection
+	}
+	if connectionID != "" {
+		m.ConnectionID = &connectionID
+	}
+	err := json.Unmarshal([]byte(e.Data), &m.Data)
+	switch e.Type {
+	case "connection.frozen":
+		if err == nil {
+			err = setText(m.Data, "review_url", links.Review(connectionID))
+		}
+	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
+		if err == nil {
+			err = addApproval(m.Data, links)
+		}
+	}
+	if err != nil {
 		return m, fmt.Errorf("webhooks: data of %s: %w", e.ID, err)
 	}
-	if e.test && e.Type != "app.spend_limit_reached" {
-		e.ConnectionID = sampleConnection
-	}
-	if e.ConnectionID != "" {
-		m.ConnectionID = &e.ConnectionID
-	}
-	if e.Type == "connection.frozen" {
-		text, err := json.Marshal(review(e.ConnectionID))
-		if err != nil {
-			return m, err
-		}
-		m.Data["review_url"] = text
-	}
 	return m, nil
+}
+
+// addApproval gives an allocation request the address where its user decides.
+func addApproval(data map[string]json.RawMessage, links web.Links) error {
+	var request map[string]json.RawMessage
+	var id string
+	if err := json.Unmarshal(data["allocation_request"], &request); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(request["id"], &id); err != nil {
+		return err
+	}
+	if err := setText(request, "approval_url", links.Approval(id)); err != nil {
+		return err
+	}
+	text, err := json.Marshal(request)
+	data["allocation_request"] = text
+	return err
+}
+
+func setText(object map[string]json.RawMessage, member, value string) error {
+	text, err := json.Marshal(value)
+	object[member] = text
+	return err
 }
 
 // What samples are about does not exist.
 const (
 	sampleConnection = "conn_00000000000000000000000000"
+	sampleRaise      = "acr_00000000000000000000000000"
 	sampleAmount     = money.MC(500_000_000)
 )
 
@@ -79,13 +110,7 @@ func sample(kind, appID string, now time.Time) (string, error) {
 	data := map[string]any{}
 	switch kind {
 	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
-		status := map[string]string{"allocation_change.requested": "pending", "allocation_change.approved": "approved", "allocation_change.denied": "denied"}[kind]
-		data["allocation_request"] = map[string]any{
-			"id": "acr_00000000000000000000000000", "connection_id": sampleConnection, "status": status,
-			"current_allocation_mc": sampleAmount, "current_allocation_display": sampleAmount.Display(),
-			"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
-			"approval_url": "https://dashboard.example.com/allocation-requests/acr_00000000000000000000000000",
-		}
+		data["allocation_request"] = sampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
 	case "app.spend_limit_reached":
 		data["app"] = map[string]any{"id": appID}
 	case "request.settled":
@@ -111,4 +136,18 @@ func sample(kind, appID string, now time.Time) (string, error) {
 	}
 	text, err := json.Marshal(data)
 	return string(text), err
+}
+
+// sampleRequest is an allocation request after something happened to it.
+func sampleRequest(happened, at string) map[string]any {
+	status, decided := happened, any(at)
+	if happened == "requested" {
+		status, decided = "pending", nil
+	}
+	return map[string]any{
+		"id": sampleRaise, "connection_id": sampleConnection, "status": status,
+		"current_allocation_mc": sampleAmount, "current_allocation_display": sampleAmount.Display(),
+		"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
+		"reason": nil, "superseded_by": nil, "created_at": at, "decided_at": decided,
+	}
 }

@@ -1,6 +1,9 @@
 package webhooks
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Work does everything that is due now and waits for it.
 func (d *Dispatcher) Work(ctx context.Context) error {
@@ -15,4 +18,21 @@ func (d *Dispatcher) Work(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// Step is one round in which the endpoints of hang never answer and all others do
+// before the next round. It returns how many attempts each endpoint got.
+func (d *Dispatcher) Step(ctx context.Context, hang ...string) (claims map[string]int, err error) {
+	if err := d.passOn(ctx); err != nil {
+		return nil, err
+	}
+	list, err := d.claim(ctx)
+	claims = map[string]int{}
+	for _, v := range list {
+		claims[v.EndpointID]++
+		if !slices.Contains(hang, v.EndpointID) {
+			d.attempt(ctx, v)
+		}
+	}
+	return claims, err
 }

@@ -230,18 +230,18 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	limit := maxEvents
+	limit := uint64(maxEvents)
 	if q.Has("limit") {
-		if limit, err = strconv.Atoi(q.Get("limit")); err != nil || limit < 1 || limit > maxEvents {
+		if limit, err = strconv.ParseUint(q.Get("limit"), 10, 63); err != nil || limit < 1 || limit > maxEvents {
 			return apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to %d", maxEvents)
 		}
 	}
-	list, at, err := h.Store.Events(r.Context(), app.ID, q.Get("after"), limit)
+	list, at, err := h.Store.Events(r.Context(), app.ID, q.Get("after"), int(limit))
 	if err != nil {
 		return err
 	}
 	if at > 0 {
-		w.Header().Set("Link", "<"+r.URL.EscapedPath()+"?after="+strconv.FormatInt(at, 10)+`>; rel="next"`)
+		web.LinkTo(w, r, "after", strconv.FormatInt(at, 10))
 	}
 	return web.WriteJSON(w, http.StatusOK, list)
 }

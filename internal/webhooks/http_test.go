@@ -86,6 +86,8 @@ func TestEndpointRules(t *testing.T) {
 		"wire server":          {`{"url":"https://168.63.129.16/"}`, "public"},
 		"private":              {`{"url":"https://192.168.1.1/"}`, "public"},
 		"ourselves":            {`{"url":"https://Purser.Example:443/v1"}`, "itself"},
+		"ourselves, dotted":    {`{"url":"https://purser.example./v1"}`, "itself"},
+		"localhost, dotted":    {`{"url":"https://LOCALHOST./"}`, "public"},
 		"too long":             {`{"url":"https://app.example.com/` + strings.Repeat("a", 2000) + `"}`, "2000"},
 		"unknown event":        {`{"url":"https://app.example.com/","events":["connection.created","connection.lost"]}`, "events[1]"},
 		"event twice":          {`{"url":"https://app.example.com/","events":["connection.created","connection.created"]}`, "events[1]: comes twice"},
@@ -204,6 +206,9 @@ func TestEventsAreReadInOrder(t *testing.T) {
 		for next := at + "?after=0&limit=3"; ; {
 			a := b.mine.Do(t, "GET", next, "")
 			page := read[[]told](t, a)
+			if len(page) > 3 {
+				t.Errorf("%s: %d events", next, len(page)) // the link keeps the limit
+			}
 			if all = append(all, page...); len(page) == 0 {
 				break
 			}
@@ -219,7 +224,7 @@ func TestEventsAreReadInOrder(t *testing.T) {
 		if rest := read[[]told](t, b.mine.Do(t, "GET", at+"?after="+all[6].ID, "")); !slices.Equal(rest, all[:1]) {
 			t.Errorf("sent again: %v", rest)
 		}
-		for _, q := range []string{"after=evt_none", "after=-1", "after=99999999999999999999", "limit=0", "limit=101", "after=x&after=y"} {
+		for _, q := range []string{"after=evt_none", "after=-1", "after=99999999999999999999", "limit=0", "limit=101", "limit=%2B5", "after=x&after=y"} {
 			want(t, b.mine.Do(t, "GET", at+"?"+q, ""), 400, "invalid_request")
 		}
 		if a := b.other.Do(t, "GET", "/v1/apps/"+b.otherID+"/events?after=0", ""); strings.TrimSpace(a.Body) != "[]" {

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,8 +30,11 @@ var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 
 var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(wireServer))
 
-// errPrivate refuses an address at the moment that it is dialled.
-var errPrivate = errors.New("not a public address")
+// What is refused at the moment that it is dialled.
+var (
+	errPrivate = errors.New("not a public address")
+	errOwn     = errors.New("this service itself")
+)
 
 // public reports whether webhooks may go to an address.
 func (a Addresses) public(ip netip.Addr) bool {
@@ -47,6 +52,9 @@ func (a Addresses) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || !a.public(to.Addr()) {
 		return errPrivate
+	}
+	if slices.ContainsFunc(a.Own, func(own string) bool { return sameHost(&url.URL{Host: address}, own) }) {
+		return errOwn // by a name of its own (F-78)
 	}
 	return nil
 }
@@ -73,10 +81,10 @@ type outcome struct {
 
 // post makes one attempt. Only the header of the answer decides (F-82); of the
 // body as much is read as lets an ordinary receiver finish.
-func post(ctx context.Context, client *http.Client, url string, header http.Header, body []byte) outcome {
+func post(ctx context.Context, client *http.Client, to string, header http.Header, body []byte) outcome {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return outcome{failed: "the URL cannot be called"}
 	}
@@ -105,6 +113,8 @@ func reason(err error) string {
 	switch timed, ok := errors.AsType[net.Error](err); {
 	case errors.Is(err, errPrivate), errors.As(err, &dns):
 		return "its host has no public address"
+	case errors.Is(err, errOwn):
+		return "its host is this service itself"
 	case errors.Is(err, context.DeadlineExceeded), ok && timed.Timeout():
 		return "no answer within 15 seconds"
 	case errors.As(err, &wrong):

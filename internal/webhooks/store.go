@@ -247,7 +247,7 @@ func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return told.message(s.links.Review)
+	return told.message(s.links)
 }
 
 func (s *Store) sample(appID, kind string) (ledger.Event, error) {
@@ -273,7 +273,7 @@ func (s *Store) Events(ctx context.Context, appID, after string, limit int) (lis
 	}
 	list = make([]any, len(found))
 	for i := range found {
-		if list[i], err = found[i].message(s.links.Review); err != nil {
+		if list[i], err = found[i].message(s.links); err != nil {
 			return nil, 0, err
 		}
 		at = max(at, found[i].place)
