@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,22 +34,27 @@ func (f appFlags) client(environ []string) (*appClient, error) {
 		name string
 		flag *string
 	}{{"PURSER_APP", &f.App}, {"PURSER_CLIENT_ID", &f.ClientID}, {"PURSER_CLIENT_SECRET", &f.ClientSecret}} {
-		for _, pair := range environ {
-			if value, ok := strings.CutPrefix(pair, v.name+"="); ok {
-				*v.flag = cmp.Or(*v.flag, value)
-			}
-		}
-		if *v.flag == "" {
+		if *v.flag = cmp.Or(*v.flag, variable(environ, v.name)); *v.flag == "" {
 			return nil, exitError{fmt.Errorf("%s: required, or its flag", v.name), exitUsage}
 		}
 	}
-	base := strings.TrimSuffix(f.URL, "/") + "/v1/apps/" + url.PathEscape(f.App) + "/events"
-	return &appClient{base, f.ClientID, f.ClientSecret, &http.Client{Timeout: 30 * time.Second}}, nil
+	at := strings.TrimSuffix(f.URL, "/") + "/v1/apps/" + url.PathEscape(f.App) + "/events"
+	return &appClient{at, f.ClientID, f.ClientSecret, &http.Client{Timeout: 30 * time.Second}}, nil
+}
+
+// variable returns the last value of an environment variable, as programs see it.
+func variable(environ []string, name string) (value string) {
+	for _, pair := range environ {
+		if v, ok := strings.CutPrefix(pair, name+"="); ok {
+			value = v
+		}
+	}
+	return value
 }
 
 // appClient calls the events of one app.
 type appClient struct {
-	events           string // URL
+	at               string // URL of the events
 	clientID, secret string
 	http             *http.Client
 }
@@ -56,7 +64,7 @@ const maxEvents = 4 << 20
 
 // do sends a request and reads its answer, which must be a success.
 func (c *appClient) do(ctx context.Context, method, query string, body []byte) ([]byte, http.Header, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.events+query, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, c.at+query, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,6 +89,29 @@ func (c *appClient) do(ctx context.Context, method, query string, body []byte) (
 	return text, resp.Header, nil
 }
 
+// next finds the address to ask next in the header Link.
+var next = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
+
+// events reads events, as they are, for signatures are over bytes; and the place to
+// go on from, "" if it is not told.
+func (c *appClient) events(ctx context.Context, query string) (list []json.RawMessage, place string, err error) {
+	text, header, err := c.do(ctx, http.MethodGet, query, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, "", fmt.Errorf("%s: no list of events: %w", c.at, err)
+	}
+	if m := next.FindStringSubmatch(header.Get("Link")); m != nil {
+		to, err := url.Parse(m[1])
+		if err != nil {
+			return nil, "", err
+		}
+		place = to.Query().Get("after")
+	}
+	return list, place, nil
+}
+
 // refusal is an answer that is no success.
 type refusal struct {
 	status        int
@@ -95,16 +126,17 @@ func (r refusal) lasting() bool { return r.status < 500 && r.status != http.Stat
 type listenCmd struct {
 	appFlags
 	ForwardTo string        `name:"forward-to" required:"" placeholder:"URL" help:"Where each event is posted, such as http://localhost:3000/webhooks."`
-	Secret    string        `placeholder:"whsec_…" help:"Sign with this secret; without it, a new one is made and printed."`
+	Secret    string        `placeholder:"SECRET" help:"Sign with this signing secret (whsec_…), or PURSER_WEBHOOK_SECRET; without it, with one that belongs to the app and is printed."`
+	After     string        `placeholder:"PLACE" help:"Go on after this event or place, 0 for all there are; without it, with what happens from now on."`
 	Every     time.Duration `default:"1s" hidden:""`
 }
 
 // Help is shown by purser listen --help.
 func (listenCmd) Help() string {
-	return `Posts the app's events to your own machine as they happen, those that are sent again too, signed as a webhook is. No endpoint has to be registered. A post that fails is not repeated.
+	return `Posts the app's events to your own machine as they happen, those that are sent again too, signed as a webhook is. No endpoint has to be registered. A post that fails is not repeated: send the event again. When the service cannot be reached, it goes on where it was as soon as it can; when you stop it, it tells where to go on.
 
 Example:
-  purser listen --app app_… --client-id cid_… --forward-to http://localhost:3000/webhooks`
+  PURSER_CLIENT_SECRET=… purser listen --app app_… --client-id cid_… --forward-to http://localhost:3000/webhooks`
 }
 
 // Run forwards events until it is interrupted.
@@ -113,64 +145,81 @@ func (l *listenCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	to, err := url.Parse(l.ForwardTo)
+	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+		return exitError{errors.New("--forward-to: must be an address such as http://localhost:3000/webhooks"), exitUsage}
+	}
+	l.Secret = cmp.Or(l.Secret, variable(p.environ, "PURSER_WEBHOOK_SECRET"))
+	if l.Secret == "" {
+		if l.Secret, err = secretOf(c.secret); err != nil {
+			return err
+		}
+	}
+	if webhooks.Sign(http.Header{}, l.Secret, "", nil, time.Now()) != nil || !strings.HasPrefix(l.Secret, "whsec_") {
+		return exitError{errors.New("--secret: must be a signing secret, whsec_…"), exitUsage}
+	}
 	ctx, stop := interruptible()
 	defer stop()
 	return l.forward(ctx, p, c)
 }
 
-// next finds where to go on in the header Link.
-var next = regexp.MustCompile(`[?&]after=([0-9]+)>; rel="next"`)
+// secretOf derives an app's secret for listening, always the same, so that the
+// developer's server need not learn another one each time.
+func secretOf(clientSecret string) (string, error) {
+	key, err := hkdf.Key(sha256.New, []byte(clientSecret), nil, "purser listen", 33)
+	return "whsec_" + base64.StdEncoding.EncodeToString(key), err
+}
 
+// forward posts what happens after l.After, or from now on, until ctx ends.
 func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error {
-	_, header, err := c.do(ctx, http.MethodGet, "?limit=1", nil)
-	if err != nil {
-		return err
-	}
-	after := "0"
-	if m := next.FindStringSubmatch(header.Get("Link")); m != nil {
-		after = m[1]
-	}
-	if l.Secret == "" {
-		l.Secret = webhooks.NewSecret()
+	if l.After == "" {
+		_, place, err := c.events(ctx, "?limit=1") // the newest: what is older is not forwarded
+		if err != nil {
+			return err
+		}
+		l.After = cmp.Or(place, "0")
 	}
 	fmt.Fprintf(p.out, "Listening. Events are signed with %s\n", l.Secret)
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
-	for {
-		text, header, err := c.do(ctx, http.MethodGet, "?after="+after, nil)
+	for ctx.Err() == nil {
+		list, place, err := c.events(ctx, "?after="+url.QueryEscape(l.After))
 		if r, ok := errors.AsType[refusal](err); ok && r.lasting() {
 			return err
-		}
-		var events []json.RawMessage // as they are: signatures are over bytes
-		if err == nil {
-			err = json.Unmarshal(text, &events)
-		}
-		if err != nil && ctx.Err() == nil {
+		} else if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(p.err, "purser:", err)
 		}
-		for _, e := range events {
+		for _, e := range list {
 			l.post(ctx, p, e)
 		}
-		if m := next.FindStringSubmatch(header.Get("Link")); m != nil && err == nil {
-			after = m[1]
+		if ctx.Err() == nil { // otherwise some were not posted
+			l.After = cmp.Or(place, l.After)
 		}
-		if len(events) > 0 {
+		if len(list) > 0 {
 			continue // there may be more
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	fmt.Fprintf(p.out, "Stopped. To go on from here: --after %s\n", l.After)
+	return nil
 }
 
-// post forwards one event and prints what became of it.
+// post forwards one event and prints what became of it. What ctx has cut was not
+// posted, and is not told.
 func (l *listenCmd) post(ctx context.Context, p *program, body []byte) {
+	if ctx.Err() != nil {
+		return
+	}
 	var e struct{ ID, Type string }
 	said, err := "", json.Unmarshal(body, &e)
 	if err == nil {
 		said, err = l.send(ctx, e.ID, body)
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	if err != nil {
 		said = err.Error()
@@ -204,7 +253,7 @@ type triggerCmd struct {
 // Help is shown by purser trigger --help.
 func (triggerCmd) Help() string {
 	return "Makes a sample event: the app's endpoints get it, and purser listen. It is about a connection that does not exist, and moves nothing.\n\n" +
-		"Events: " + strings.Join(webhooks.Types, ", ") + "\n\nExample:\n  purser trigger connection.revoked --app app_… --client-id cid_…"
+		"Events: " + strings.Join(webhooks.Types, ", ") + "\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
 }
 
 // Run makes the event and prints it.

@@ -2,6 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,72 +19,180 @@ import (
 	"purser/internal/server/servertest"
 )
 
-// What is triggered arrives at the developer's machine, signed; what is older does
-// not; and what is sent again arrives again.
+// What is triggered arrives at the developer's machine, signed, with a line for
+// each; what is older does not; what is sent again arrives again; and a second
+// listener goes on where the first one stopped.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			listen(t, dbtest.URL(t, e))
+			listen(t, servertest.Start(t, dbtest.URL(t, e)))
 		})
 	}
 }
 
-func listen(t *testing.T, database string) {
-	node := servertest.Start(t, database)
+func listen(t *testing.T, node *servertest.Process) {
+	secret, err := secretOf(node.App.ClientSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
 	arrived := make(chan string, 10)
-	mine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	mine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || r.Header.Get("Svc-Signature") == "" || r.Header.Get("Webhook-Id") != r.Header.Get("Svc-Event-Id") {
+		at, v1, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Svc-Signature"), "t="), ",v1=")
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(at + "." + string(body)))
+		if err != nil || v1 != hex.EncodeToString(mac.Sum(nil)) || r.Header.Get("Webhook-Id") != r.Header.Get("Svc-Event-Id") {
 			t.Errorf("got %v (%v)", r.Header, err)
 		}
-		arrived <- r.Header.Get("Svc-Event-Id") + " " + string(body)
+		w.WriteHeader(http.StatusAccepted)
+		arrived <- kind(body)
 	}))
 	defer mine.Close()
 	flags := appFlags{URL: node.BaseURL, App: node.App.ID, ClientID: node.App.ClientID, ClientSecret: node.App.ClientSecret}
-	environ := []string{"PURSER_CLIENT_SECRET=" + node.App.ClientSecret}
-	trigger := func(event string) {
-		t.Helper()
-		code, out, err := command(environ, "trigger", event, "--url", flags.URL, "--app", flags.App, "--client-id", flags.ClientID)
-		if code != exitOK || !strings.Contains(out, `"type":"`+event+`"`) {
-			t.Errorf("trigger: %d %s%s", code, out, err)
-		}
-	}
-	trigger("connection.exhausted") // an endpoint of this app gets none of the following; see below
-	listening := make(chan bool)
-	out := writerFunc(func(b []byte) { // the first line says that it listens
-		select {
-		case <-listening:
-		default:
-			close(listening)
-		}
-	})
 	c, err := flags.client(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	trigger := func(event string) {
+		t.Helper()
+		code, out, err := command([]string{"PURSER_CLIENT_SECRET=" + flags.ClientSecret}, "trigger", event, "--url", flags.URL, "--app", flags.App, "--client-id", flags.ClientID)
+		if code != exitOK || kind([]byte(out)) != event {
+			t.Errorf("trigger: %d %s%s", code, out, err)
+		}
+	}
+	// start returns the lines of a listener, and how to stop it.
+	start := func(after string) (lines chan string, stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		lines, done := make(chan string, 20), make(chan error, 1)
+		l := &listenCmd{appFlags: flags, ForwardTo: mine.URL, Secret: secret, After: after, Every: 20 * time.Millisecond}
+		go func() {
+			done <- l.forward(ctx, &program{out: writerFunc(func(b []byte) { lines <- string(b) }), err: io.Discard}, c)
+		}()
+		return lines, func() {
+			t.Helper()
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	expect := func(what string, lines chan string) {
+		t.Helper()
+		if got := <-arrived; got != what {
+			t.Errorf("%s arrived, not %s", got, what)
+		}
+		if line := <-lines; !strings.HasPrefix(line, "evt_") || !strings.HasSuffix(line, " "+what+": 202 Accepted\n") {
+			t.Errorf("the line of %s: %q", what, line)
+		}
+	}
+
+	trigger("connection.exhausted")
 	waitFor(t, c, 2) // the seeded connection's creation and the triggered one are in the log
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	l := &listenCmd{appFlags: flags, ForwardTo: mine.URL, Every: 20 * time.Millisecond}
-	go func() { done <- l.forward(ctx, &program{out: out, err: io.Discard}, c) }()
-	<-listening
+	lines, stop := start("")
+	if line := <-lines; line != "Listening. Events are signed with "+secret+"\n" {
+		t.Errorf("the first line: %q", line)
+	}
 	trigger("connection.revoked")
-	if got := <-arrived; !strings.Contains(got, `"type":"connection.revoked"`) {
-		t.Errorf("arrived: %s", got)
-	}
+	expect("connection.revoked", lines)
+	redeliver(t, node, mine.URL)
+	expect("request.settled", lines)
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
+	place, ok := strings.CutPrefix(<-lines, "Stopped. To go on from here: --after ")
+	if !ok || len(arrived) != 0 {
+		t.Errorf("at last %q; %d events more", place, len(arrived))
 	}
+
+	trigger("connection.frozen")
+	lines, stop = start(strings.TrimSpace(place))
+	<-lines // that it listens
+	expect("connection.frozen", lines)
+	stop()
 	if len(arrived) != 0 {
 		t.Errorf("arrived too: %s", <-arrived)
 	}
-	code, _, said := command(nil, "trigger", "connection.lost", "--url", flags.URL, "--app", flags.App, "--client-id", flags.ClientID, "--client-secret", flags.ClientSecret)
-	if code != exitFailed || !strings.Contains(said, "400 invalid_request: type: must be one of") {
-		t.Errorf("an unknown event: %d %s", code, said)
+}
+
+// redeliver makes an endpoint whose test event is sent again.
+func redeliver(t *testing.T, node *servertest.Process, url string) {
+	t.Helper()
+	call := func(method, path, body string, out any) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, node.BaseURL+"/v1/apps/"+node.App.ID+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth(node.App.ClientID, node.App.ClientSecret)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s: %s %v", method, path, resp.Status, err)
+		}
 	}
+	var endpoint, delivery struct{ ID string }
+	call("POST", "/webhooks", `{"url":"`+url+`","events":["connection.created"]}`, &endpoint)
+	call("PATCH", "/webhooks/"+endpoint.ID, `{"status":"disabled"}`, &endpoint) // its own delivery waits: nothing arrives but by listening
+	call("POST", "/webhooks/"+endpoint.ID+"/test", `{"type":"request.settled"}`, &delivery)
+	call("POST", "/webhooks/"+endpoint.ID+"/deliveries/"+delivery.ID+"/redeliver", "", &delivery)
+}
+
+// A service that fails for a while is asked again, from the same place; one that
+// refuses us is not.
+func TestListenGoesOn(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		switch len(asked) {
+		case 1:
+			w.Header().Set("Link", `</v1/apps/a/events?after=7&limit=1>; rel="next"`)
+			fmt.Fprint(w, `[{"id":"evt_old","type":"t"}]`)
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 3:
+			fmt.Fprint(w, `[{"id":`) // cut off
+		case 4:
+			w.Header().Set("Link", `</v1/apps/a/events?after=9>; rel="next"`)
+			fmt.Fprint(w, `[{"id":"evt_new","type":"t"}]`)
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":{"code":"unauthorized","message":"no longer"}}`)
+		}
+	}))
+	defer api.Close()
+	var out, failed strings.Builder
+	l := &listenCmd{appFlags: appFlags{URL: api.URL, App: "a", ClientID: "c", ClientSecret: "s"}, ForwardTo: "http://127.0.0.1:1/", Secret: "whsec_MTIz", Every: time.Millisecond}
+	c, err := l.client(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.forward(t.Context(), &program{out: &out, err: &failed}, c)
+	if err == nil || err.Error() != "401 unauthorized: no longer" {
+		t.Errorf("it ended with %v", err)
+	}
+	if got := strings.Join(asked, " "); got != "limit=1 after=7 after=7 after=7 after=9" {
+		t.Errorf("asked %s", got)
+	}
+	if s := out.String(); strings.Contains(s, "evt_old") || !strings.Contains(s, "evt_new t: ") || !strings.Contains(s, "connection refused") {
+		t.Errorf("said %s", s)
+	}
+	if s := failed.String(); !strings.Contains(s, "503") || !strings.Contains(s, "no list of events") {
+		t.Errorf("failed with %s", s)
+	}
+}
+
+// kind is the type of an event.
+func kind(body []byte) string {
+	var e struct{ Type string }
+	if err := json.Unmarshal(body, &e); err != nil {
+		return err.Error()
+	}
+	return e.Type
 }
 
 // waitFor asks until the log has so many events.
@@ -90,17 +202,17 @@ func waitFor(t *testing.T, c *appClient, n int) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		text, _, err := c.do(t.Context(), "GET", "", nil)
+		list, _, err := c.events(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Count(string(text), `"api_version"`) >= n {
+		if len(list) >= n {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal(fmt.Errorf("there are not %d events: %s", n, text))
+			t.Fatalf("there are %d events, not %d", len(list), n)
 		}
 	}
 }
