@@ -1,6 +1,7 @@
 package webhooks_test
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
+	"purser/internal/ledger"
 	"purser/internal/webhooks"
 )
 
@@ -27,6 +29,19 @@ func (b *bundle) work(t *testing.T) {
 	t.Helper()
 	if err := b.node().Work(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// run runs a node; the returned function stops it and waits.
+func run(t *testing.T, d *webhooks.Dispatcher) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -46,7 +61,7 @@ func TestDelivery(t *testing.T) {
 		e := b.create(t, `{"url":"`+r.URL+`/hook?a=b"}`)
 		b.create(t, `{"url":"`+unwanted.URL+`","events":["connection.exhausted"]}`)
 		conn := b.connect(t)
-		b.do(t, freeze(conn))
+		b.do(t, ledger.Freeze{ConnectionID: conn})
 		b.work(t)
 		b.work(t) // once is enough
 		calls := r.got()
