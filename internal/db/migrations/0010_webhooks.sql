@@ -2,7 +2,7 @@
 -- The outbox remembers what has been passed on to deliveries, so that finding the
 -- rest costs one look into a small index. Written by package ledger.
 ALTER TABLE events ADD COLUMN passed BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE events ADD COLUMN test BIGINT NOT NULL DEFAULT 0;     -- a sample that a developer asked for
+ALTER TABLE events ADD COLUMN test BIGINT NOT NULL DEFAULT 0 CHECK (test = 0 OR test = 1 AND connection_id IS NULL); -- a sample that a developer asked for
 CREATE INDEX events_new ON events (id) WHERE passed = 0;
 
 -- Where apps want their events (spec §2, Webhook endpoint). The rest of this file is
