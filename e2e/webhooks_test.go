@@ -347,7 +347,7 @@ func subscribed(t *testing.T, target, url string) (conn, secret string) {
 	writer := ledger.New(d, fast)
 	for _, c := range []ledger.Command{
 		ledger.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000},
-		ledger.Connect{ConnectionID: conn, AppID: app.ID, AccountID: "wac_user", RequestedMC: 500_000_000},
+		ledger.Connect{ConnectionID: conn, AppID: app.ID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000},
 	} {
 		if _, err := writer.Do(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -97,7 +97,7 @@ func (b *bundle) do(t *testing.T, c ledger.Command) ledger.Result {
 func (b *bundle) connect(t *testing.T) string {
 	t.Helper()
 	b.conn = id.New(id.Connection, b.clock.now())
-	b.do(t, ledger.Connect{ConnectionID: b.conn, AppID: b.mineID, AccountID: "wac_user", RequestedMC: 500_000_000})
+	b.do(t, ledger.Connect{ConnectionID: b.conn, AppID: b.mineID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000})
 	return b.conn
 }
 

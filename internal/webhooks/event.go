@@ -98,6 +98,7 @@ const (
 	sampleConnection = "conn_00000000000000000000000000"
 	sampleRaise      = "acr_00000000000000000000000000"
 	sampleAmount     = money.MC(500_000_000)
+	sampleDay        = money.MC(25_000_000_000) // what a limited-live app may spend in a day (spec §8)
 )
 
 // sample makes the data of a sample event.
@@ -112,7 +113,7 @@ func sample(kind, appID string, now time.Time) (string, error) {
 	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
 		data["allocation_request"] = sampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
 	case "app.spend_limit_reached":
-		data["app"] = map[string]any{"id": appID}
+		data["app"] = map[string]any{"id": appID, "limit_mc": sampleDay, "limit_display": sampleDay.Display(), "window_s": 24 * 60 * 60}
 	case "request.settled":
 		data["request"] = map[string]any{
 			"id": "req_00000000000000000000000000", "object": "request", "status": "settled", "connection_id": sampleConnection, "created_at": at,
