@@ -98,12 +98,13 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: must be between 0 and %d", money.Max)
 	}
 	if c.MaxMC > 0 && c.TargetMC > max(c.MaxMC, conn.AllocationMC) {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "The spend cap can be at most %s for this app.", c.MaxMC.Display())
 	}
 	b := s.balances[conn.AccountID]
 	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
 	if delta > b.AvailableMC {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: raising it by %s needs more than the available balance", delta.Display())
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap takes %s, and %s is available: %s is missing.",
+			delta.Display(), b.AvailableMC.Display(), (delta - b.AvailableMC).Display())
 	}
 	return s.move(conn, b, Cap, delta, nowUS), nil
 }

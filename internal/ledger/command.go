@@ -42,6 +42,7 @@ type Result struct {
 	ReleasedMC money.MC // Revoke: what returned to the user
 	Late       bool     // Settle: the hold had expired
 	Shortfall  money.MC // Settle: what the fee gave up so that the cap stays true
+	Raise      Raise    // AskRaise, DecideRaise: the request as it is now
 }
 
 // TopUp credits an account and opens its balance. Sandbox funding is a top-up too.

@@ -2,7 +2,7 @@
 // Command; Apply holds the rules and touches nothing but a State; Writer runs
 // commands in batches, each batch one transaction. Nothing else in Purser writes
 // the tables balances, connections, holds, deferred, ledger, answers, chunks,
-// windows, rollups, refusals, events, notices and nodes (spec §2, Balance, holds and allocation).
+// windows, rollups, refusals, events, notices, nodes and allocation_requests (spec §2, Balance, holds and allocation).
 package ledger
 
 import (

@@ -34,7 +34,8 @@ type machine struct {
 // rare are the paths without which a run has proved nothing.
 var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
 	"app limited", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
-	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending"}
+	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
+	"approved", "refused raise", "decided twice"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -56,7 +57,7 @@ func invariants(seen map[string]int) func(*rapid.T) {
 		m.s = m.b.state
 		t.Repeat(map[string]func(*rapid.T){
 			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
-			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "reverse": m.reverse, "time": m.pass,
+			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "ask": m.ask, "decide": m.decide, "reverse": m.reverse, "time": m.pass,
 			"": m.check,
 		})
 	}
@@ -79,7 +80,7 @@ func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 
 // digest is everything that a refused command must leave as it was.
 func (s *State) digest() string {
-	out := fmt.Sprint(len(s.entries), len(s.events), len(s.answers))
+	out := fmt.Sprint(len(s.entries), len(s.events), len(s.answers), len(s.raises.byID), len(s.raises.dirty))
 	for _, id := range slices.Sorted(maps.Keys(s.balances)) {
 		out += fmt.Sprint(*s.balances[id])
 	}
@@ -489,6 +490,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 	m.counters(t)
 	m.events(t)
+	m.requests(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.connections {
 		switch {

@@ -167,6 +167,8 @@ func prefix(c Command, p string) Command {
 		return c
 	}
 	switch c := c.(type) {
+	case AskRaise, DecideRaise:
+		return prefixRaise(c, p)
 	case TopUp:
 		c.AccountID = p + c.AccountID
 		return c
@@ -301,6 +303,10 @@ func refusal(e *apierr.Error) string {
 
 func told(b *bench, c Command, r Result, f []string) string {
 	conn := r.Connection
+	switch c.(type) {
+	case AskRaise, DecideRaise:
+		return toldRaise(r, b.read("A"))
+	}
 	switch r.Outcome {
 	case Running:
 		return fmt.Sprintf("running %d", r.Attempt)
@@ -382,6 +388,8 @@ func command(t *testing.T, b *bench, f []string) Command {
 	case "daily":
 		n := num(f[2])
 		return SetVelocity{ConnectionID: f[1], LimitMC: &n}
+	case "ask", "approve", "deny":
+		return raiseCommand(t, f)
 	case "revoke":
 		return Revoke{f[1]}
 	case "freeze":

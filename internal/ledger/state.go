@@ -38,6 +38,7 @@ type State struct {
 	events           []Event
 	notices          []Notice
 	deferred         []deferredRow
+	raises           raises
 	resolved         []string // requests that are no longer deferred
 	hard             bool     // more than open holds has changed: it must reach the disk before it is answered
 
@@ -93,10 +94,11 @@ type wants struct {
 	keys        map[Key]bool
 	windows     map[string]time.Duration // subject → width of its buckets
 	entries     map[string]bool
+	raises      raiseWants
 }
 
 func newWants() *wants {
-	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]time.Duration{}, map[string]bool{}}
+	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]time.Duration{}, map[string]bool{}, raiseWants{}}
 }
 
 // connection returns the connection, or the 404 that hides whether it exists.

@@ -132,12 +132,12 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 	if w.db.Engine == db.Postgres {
 		st = newStore(w.db)
 	}
-	err = tx.Raw(func(dc any) error {
+	var s *State
+	err = tx.Raw(func(dc any) (err error) {
 		if err := st.visit(dc); err != nil {
 			return err
 		}
-		s, err := st.load(ctx, need)
-		if err != nil {
+		if s, err = st.load(ctx, need); err != nil {
 			return err
 		}
 		s.adopt(need, originals)
@@ -146,7 +146,10 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 		}
 		return errors.Join(st.save(ctx, s), st.flush(ctx))
 	})
-	return res, err
+	if err != nil {
+		return res, err
+	}
+	return res, saveRaises(ctx, tx, s)
 }
 
 // Run applies batches until ctx ends, and then what is still queued.
@@ -399,6 +402,9 @@ func resolve(ctx context.Context, tx *db.Tx, w *wants) ([]*original, error) {
 		w.connections[e.ConnectionID] = e.AccountID
 		originals = append(originals, &original{Entry: e})
 	}
+	if err := findRaiseConnections(ctx, tx, w); err != nil {
+		return nil, err
+	}
 	for connectionID, accountID := range w.connections {
 		if accountID != "" {
 			continue
@@ -432,7 +438,7 @@ func resolve(ctx context.Context, tx *db.Tx, w *wants) ([]*original, error) {
 		}
 		o.reversed = n > 0
 	}
-	return originals, nil
+	return originals, findRaises(ctx, tx, w)
 }
 
 // lock takes the accounts' rows before anything that they guard is read.
@@ -458,6 +464,9 @@ func lock(ctx context.Context, tx *db.Tx, w *wants) error {
 func (s *State) adopt(w *wants, originals []*original) {
 	for _, o := range originals {
 		s.originals[o.ID] = o
+	}
+	for _, r := range w.raises.found {
+		s.raises.put(r)
 	}
 	for _, c := range s.connections {
 		if p := (pair{c.AppID, c.AccountID}); w.pairs[p] && c.Status != Revoked {
