@@ -25,6 +25,7 @@ type Handler struct {
 	DB     *db.DB
 	Apps   *apps.Store
 	Ledger *ledger.Writer
+	Links  web.Links // where users decide allocation requests
 }
 
 // Mount adds the routes.
@@ -32,6 +33,9 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/connections", h.list)
 	rt.Handle("GET /v1/connections/{id}", h.get)
 	rt.Handle("POST /v1/connections/{id}/revoke", h.revoke)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests", h.listRaises)
+	rt.Handle("POST /v1/connections/{id}/allocation-requests", h.askRaise)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests/{requestId}", h.getRaise)
 	rt.Handle("GET /v1/account", h.account)
 }
 
@@ -111,15 +115,21 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 // owned returns the connection of the path. One of another app is answered like
 // one that does not exist.
 func (h *Handler) owned(r *http.Request) (ledger.Connection, error) {
+	_, c, err := h.ownedOf(r)
+	return c, err
+}
+
+// ownedOf is owned with the app that asks.
+func (h *Handler) ownedOf(r *http.Request) (apps.App, ledger.Connection, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
-		return ledger.Connection{}, err
+		return apps.App{}, ledger.Connection{}, err
 	}
 	c, err := ledger.GetConnection(r.Context(), h.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && c.AppID != app.ID {
-		return ledger.Connection{}, apierr.NotFound.Errorf("no such connection")
+		return apps.App{}, ledger.Connection{}, apierr.NotFound.Errorf("no such connection")
 	}
-	return c, err
+	return app, c, err
 }
 
 // account is the Account of spec §2.

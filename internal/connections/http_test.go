@@ -57,8 +57,9 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 		}
 	})
 	registry := apps.NewStore(d, now, false)
-	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{Dashboard: "https://purser.example.com"})
-	(&connections.Handler{DB: d, Apps: registry, Ledger: b.ledger}).Mount(rt)
+	links := web.Links{Dashboard: "https://purser.example.com"}
+	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), links)
+	(&connections.Handler{DB: d, Apps: registry, Ledger: b.ledger, Links: links}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // refusal is one request that must be refused, as testdata/refusals.json has it.
 // Unless it says otherwise it carries the seeded access token (auth: basic, wrong
-// or none), a fresh key and JSON. {app} in its path is the seeded app.
+// or none), a fresh key and JSON. {app} and {connection} in its path are the seeded ones.
 type refusal struct {
 	Name, Method, Path string
 	Status             int
@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 
 func (c *refusal) check(t *testing.T, p *servertest.Process) {
 	t.Helper()
-	req, err := http.NewRequest(c.Method, p.BaseURL+strings.ReplaceAll(c.Path, "{app}", p.App.ID), strings.NewReader(c.Body))
+	req, err := http.NewRequest(c.Method, p.BaseURL+strings.NewReplacer("{app}", p.App.ID, "{connection}", p.Connection.ID).Replace(c.Path), strings.NewReader(c.Body))
 	if err != nil {
 		t.Fatal(c.Name, err)
 	}
@@ -119,7 +119,7 @@ func traces(t *testing.T, p *servertest.Process) (out string) {
 	}
 	defer d.Close()
 	for _, text := range []string{
-		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
+		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
 		`SELECT SUM(allocation_mc + 3 * consumed_mc + 7 * held_mc) FROM connections`, `SELECT SUM(available_mc + 3 * reserved_mc + seq) FROM balances`,
 	} {
 		var n int64

@@ -217,7 +217,7 @@ func (s *Server) mount(home ui.Home) {
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
-	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger}).Mount(s.router)
+	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
