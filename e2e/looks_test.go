@@ -13,28 +13,6 @@ import (
 	"purser/internal/server/servertest"
 )
 
-// looks returns what takes the pictures of a page.
-func looks(t *testing.T, b *tab) func(page string) {
-	return func(page string) {
-		t.Helper()
-		for _, scheme := range []string{"light", "dark"} {
-			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-			for _, width := range []int64{390, 1280} {
-				run(b, chromedp.EmulateViewport(width, 844))
-				name := fmt.Sprintf("%s-%s-%d", page, scheme, width)
-				if wide := run(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
-					t.Errorf("%s is %d pixels wide", name, wide)
-				}
-				const light = `getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g).slice(0, 3).every((c) => c > 127)`
-				if run(b, chromedp.Evaluate[bool](light)) != (scheme == "light") {
-					t.Errorf("%s is not %s", name, scheme)
-				}
-				b.shoot(name)
-			}
-		}
-	}
-}
-
 // TestLooks keeps a picture of every page in artifacts, light and dark, on a phone
 // and on a desk, for people to look at. What a machine can say of them is that
 // nothing is wider than the screen, and that dark pages are dark.
@@ -42,7 +20,7 @@ func TestLooks(t *testing.T) {
 	t.Parallel()
 	p := servertest.Start(t, "")
 	b := newTab(t, p.BaseURL)
-	look := looks(t, b)
+	look := b.look
 	address, _ := link(p, "s")
 	b.open(p.AuthURL)
 	look("home")
@@ -77,7 +55,7 @@ func TestLooksOfMail(t *testing.T) {
 	url := dbtest.URL(t, db.Postgres)
 	p := servertest.Start(t, url)
 	b := newTab(t, p.BaseURL)
-	look := looks(t, b)
+	look := b.look
 	b.open(p.BaseURL + "/dev/mail")
 	look("outbox-empty")
 	d, err := sql.Open("pgx", url)
@@ -109,4 +87,24 @@ func TestLooksOfMail(t *testing.T) {
 	look("unsubscribe")
 	b.press("button", "Stop these mails")
 	b.says("You get no more of these mails")
+}
+
+// look keeps the pictures of one page.
+func (b *tab) look(page string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		for _, width := range []int64{390, 1280} {
+			run(b, chromedp.EmulateViewport(width, 844))
+			name := fmt.Sprintf("%s-%s-%d", page, scheme, width)
+			if wide := run(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
+				b.t.Errorf("%s is %d pixels wide", name, wide)
+			}
+			const light = `getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g).slice(0, 3).every((c) => c > 127)`
+			if run(b, chromedp.Evaluate[bool](light)) != (scheme == "light") {
+				b.t.Errorf("%s is not %s", name, scheme)
+			}
+			b.shoot(name)
+		}
+	}
 }

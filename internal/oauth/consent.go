@@ -107,23 +107,8 @@ func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
 	return tiers.Of(app.Tier).DefaultCapMC
 }
 
-// dollars writes an amount for people: with thousands separated, and without
-// fractions of a cent unless there is nothing else to show.
-func dollars(mc money.MC) string {
-	if mc >= money.Cent {
-		mc -= mc % money.Cent
-	}
-	whole, cents, _ := strings.Cut(mc.Display(), ".")
-	digits := strings.TrimLeft(whole, "-$")
-	sign := whole[:len(whole)-len(digits)]
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits + "." + cents
-}
-
-// typed writes an amount the way a person types it into a field, exactly.
-func typed(mc money.MC) string { return strings.TrimPrefix(mc.Display(), "$") }
+// Amounts as pages write them.
+var dollars, typed = ui.Dollars, ui.Typed
 
 // percent writes a rate for people: "15%".
 func percent(rate money.PPM) string { return (rate * 100).String() + "%" }

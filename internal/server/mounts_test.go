@@ -15,7 +15,10 @@ import (
 )
 
 // pages are for browsers, and no part of the contract.
-var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out", "GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}"}
+var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out",
+	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase", "GET /connections/{id}/review", "POST /connections/{id}/review",
+	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
+	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}"}
 
 // TestMounts compares what the server mounts with the operations of openapi.yaml,
 // by method, path and the names of path parameters, both ways.

@@ -24,6 +24,7 @@ import (
 	"purser/internal/catalog"
 	"purser/internal/config"
 	"purser/internal/connections"
+	"purser/internal/dashboard"
 	"purser/internal/db"
 	"purser/internal/estimates"
 	"purser/internal/features"
@@ -215,6 +216,7 @@ func (s *Server) mount(home ui.Home) {
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
+	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)

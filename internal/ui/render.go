@@ -16,7 +16,8 @@ import (
 var templates embed.FS
 
 // pages maps the name of a page to its template in the layout.
-var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe")
+var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
+	"connections", "approval", "increase", "review")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {

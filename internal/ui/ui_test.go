@@ -19,6 +19,8 @@ import (
 
 const hostile = `"><script>alert(1)</script><i>'`
 
+var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile}
+
 // every page, filled with text that would like to be markup.
 func hostilePages() []Page {
 	problems := []Problem{{"spend_cap", hostile}, {"email", hostile}, {"test_account", hostile}}
@@ -32,6 +34,16 @@ func hostilePages() []Page {
 		},
 		Message{Heading: hostile, Text: hostile, Detail: hostile, Switch: hostile, Link: &Link{"javascript:alert(1)", hostile}},
 		Home{Email: hostile, BaseURL: "https://a.example.com", AuthURL: hostile, Dev: true, ConnectURL: "javascript:alert(1)"},
+		Connections{Person: Person{hostile, hostile, hostile}, List: []Lent{{hostileFunds, hostile, hostile}}, More: true},
+		Connections{},
+		Approval{Person: Person{hostile, hostile, "/"}, Funds: hostileFunds, Status: "pending", Reason: hostile, Asked: hostile, Target: hostile, Needs: hostile, Left: hostile, Available: hostile, Errors: problems},
+		Approval{Funds: hostileFunds, Status: "pending", ConnectionID: hostile, Missing: hostile},
+		Approval{Funds: hostileFunds, Status: "denied", Decided: hostile, From: hostile, Again: true},
+		Increase{Person: Person{hostile, hostile, "/"}, Funds: hostileFunds, ConnectionID: hostile, Request: hostile, RequestTarget: hostile, SpendCap: hostile, DailyLimit: hostile, CapHint: hostile, Saved: true, Errors: problems},
+		Increase{Funds: Funds{App: hostile, Status: "revoked"}},
+		Review{Person: Person{hostile, hostile, "/"}, Funds: Funds{App: hostile, Status: "frozen", Sandbox: true}, Today: hostile, Calls: []Spent{{hostile, hostile, hostile, hostile, hostile, true, true}}, Speeds: []Choice{{hostile, hostile, hostile, true}}, Errors: problems},
+		Review{Funds: Funds{App: hostile, Status: "active"}, ConnectionID: hostile, Done: "resume"},
+		Review{Funds: Funds{App: hostile, Status: "revoked"}},
 		Callback{Code: hostile, State: hostile, Issuer: hostile, Curl: hostile},
 		Callback{Denied: hostile, Description: hostile},
 		Callback{},

@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"testing"
+	"time"
+
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/ledger"
+	"purser/internal/server/servertest"
+)
+
+// A raise is what the API says of an allocation request.
+type raise struct {
+	ID           string
+	Status       string
+	ApprovalURL  string  `json:"approval_url"`
+	SupersededBy *string `json:"superseded_by"`
+}
+
+// more asks, as the sample app, for a higher cap.
+func more(t *testing.T, p *servertest.Process, targetMC int64, reason string) (r raise) {
+	t.Helper()
+	manage(t, p, "POST", requests(p), fmt.Sprintf(`{"target_allocation_mc":%d,"reason":%q}`, targetMC, reason), &r)
+	return r
+}
+
+func requests(p *servertest.Process) string {
+	return "/v1/connections/" + p.Connection.ID + "/allocation-requests"
+}
+
+// status is where a request stands.
+func (r raise) status(t *testing.T, p *servertest.Process) string {
+	t.Helper()
+	var now raise
+	manage(t, p, "GET", requests(p)+"/"+r.ID, "", &now)
+	return now.Status
+}
+
+// limits are the connection's terms and state.
+func limits(t *testing.T, p *servertest.Process) (c struct {
+	Allocation int64  `json:"allocation_mc"`
+	Velocity   *int64 `json:"velocity_limit_mc"`
+	Status     string
+}) {
+	t.Helper()
+	manage(t, p, "GET", "/v1/connections/"+p.Connection.ID, "", &c)
+	return c
+}
+
+// TestApproval goes from an app's request to the user's answer, with and without
+// JavaScript: sign in, come back, be led on from an old link, approve, deny.
+func TestApproval(t *testing.T) {
+	t.Parallel()
+	for _, scripts := range []bool{true, false} {
+		t.Run(fmt.Sprintf("scripts=%t", scripts), func(t *testing.T) {
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+			b := newTab(t, p.BaseURL)
+			if !scripts {
+				b.withoutScripts()
+			}
+			first := more(t, p, 30_00_000_000, "Your report has 40 <more> pages.")
+			if status := b.open(first.ApprovalURL + "?decision=approve"); status != http.StatusOK || b.at().Path != "/sign-in" {
+				t.Fatalf("the link leads to %d %s", status, b.at())
+			}
+			b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+			b.says("Sample app asks for a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00", "$975.00", "$970.00", "Sandbox")
+			second := more(t, p, 40_00_000_000, "All of it.")
+			b.open(first.ApprovalURL + "?decision=approve")
+			if b.at().String() != second.ApprovalURL {
+				t.Errorf("the older link leads to %s, not to %s", b.at(), second.ApprovalURL)
+			}
+			if now := limits(t, p); now.Allocation != 25_00_000_000 || second.status(t, p) != "pending" {
+				t.Errorf("a view of the page has decided: %+v, %s", now, second.status(t, p))
+			}
+			if status := b.press("button", "Approve"); status != http.StatusOK || b.at().String() != second.ApprovalURL {
+				t.Errorf("approved, and got %d at %s", status, b.at())
+			}
+			b.says("You approved this", "The spend cap is now $40.00")
+			if now := limits(t, p); now.Allocation != 40_00_000_000 || second.status(t, p) != "approved" || first.status(t, p) != "superseded" {
+				t.Errorf("after approval: %+v", now)
+			}
+			third := more(t, p, 50_00_000_000, "")
+			b.open(third.ApprovalURL)
+			b.says("The app gave no reason")
+			b.press("button", "Deny")
+			b.says("You denied this", "The spend cap is now $40.00")
+			fourth := more(t, p, 5000_00_000_000, "")
+			b.open(fourth.ApprovalURL)
+			b.says("Too little is available", "$4,000.00 is missing")
+			p.Verify()
+		})
+	}
+}
+
+// freeze pauses the sample connection, as the risk layer does.
+func freeze(t *testing.T, p *servertest.Process) {
+	t.Helper()
+	d, err := db.Open(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := ledger.New(d, time.Now).Do(t.Context(), ledger.Freeze{ConnectionID: p.Connection.ID}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused calls a model and returns the code and the links of the refusal.
+func refused(t *testing.T, p *servertest.Process) (code, reviewURL string) {
+	t.Helper()
+	var a struct {
+		Error struct {
+			Code      string
+			ReviewURL *string `json:"review_url"`
+		}
+	}
+	body := `{"model":"` + model + `","max_tokens":10,"messages":[{"role":"user","content":"Hello"}]}`
+	send(t, p, "POST", "/v1/chat/completions", body, "Bearer "+p.Connection.AccessToken, &a)
+	if a.Error.ReviewURL != nil {
+		reviewURL = *a.Error.ReviewURL
+	}
+	return a.Error.Code, reviewURL
+}
+
+// TestReview goes from a refused call to its review: a changed cap does not lift
+// the pause, resuming does, and revoking ends it.
+func TestReview(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	b := newTab(t, p.BaseURL)
+	b.withoutScripts()
+	if code, _ := refused(t, p); code != "" {
+		t.Fatalf("before the pause: %s", code)
+	}
+	freeze(t, p)
+	code, address := refused(t, p)
+	if code != "connection_frozen" || address == "" {
+		t.Fatalf("paused: %s, %q", code, address)
+	}
+	b.open(address)
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	b.says("Sample app is paused", model, "Spent in the last 24 hours")
+	b.open(p.AuthURL + "/connections")
+	b.says("Sample app", "Paused")
+	b.press("link", "Change cap of Sample app")
+	b.says("a higher cap alone does not")
+	b.fill("Spend cap (USD)", "2000")
+	b.fill("Daily limit (USD, optional)", "x")
+	if status := b.press("button", "Save"); status != http.StatusUnprocessableEntity || b.value("Spend cap (USD)") != "2000" {
+		t.Errorf("wrong amounts: %d", status)
+	}
+	if said := b.described("Daily limit (USD, optional)"); !said.invalid {
+		t.Errorf("the daily limit is described as %+v", said)
+	}
+	b.fill("Spend cap (USD)", "12.50")
+	b.fill("Daily limit (USD, optional)", "3")
+	b.press("button", "Save")
+	b.says("Saved. The spend cap is $12.50.")
+	if now := limits(t, p); now.Allocation != 12_50_000_000 || now.Velocity == nil || *now.Velocity != 3_00_000_000 || now.Status != "frozen" {
+		t.Errorf("saved: %+v", now)
+	}
+	b.open(address)
+	b.choose("Up to 2× faster")
+	b.press("button", "Resume")
+	b.says("Resumed.", "not paused")
+	if code, _ := refused(t, p); code != "" {
+		t.Errorf("resumed: %s", code)
+	}
+	b.press("button", "Revoke")
+	b.says("Sample app is disconnected")
+	if code, _ := refused(t, p); code != "connection_revoked" {
+		t.Errorf("revoked: %q", code)
+	}
+	p.Verify()
+}
+
+// TestStrangersAtThePages opens somebody else's links, and sends the forms of the
+// pages from another origin in the browser of the one whose they are.
+func TestStrangersAtThePages(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	asked := more(t, p, 30_00_000_000, "More.")
+	freeze(t, p)
+	page := p.AuthURL + "/connections/" + p.Connection.ID
+	stranger := newTab(t, p.BaseURL)
+	stranger.open(p.AuthURL + "/sign-in")
+	stranger.signIn(p.Operator.Email, p.Operator.Password)
+	for _, address := range []string{asked.ApprovalURL, page + "/increase", page + "/review", p.AuthURL + "/allocation-requests/acr_none"} {
+		if status := stranger.open(address); status != http.StatusNotFound {
+			t.Errorf("%s shows a stranger %d", address, status)
+		}
+		stranger.says("There is no such page")
+	}
+	form := func(name, action, field, value string) string {
+		return `<form method="post" action="` + html.EscapeString(action) + `"><input type="hidden" name="` + field + `" value="` + value + `"><button>` + name + `</button></form>`
+	}
+	names := []string{"Win", "Lose", "Change", "Wake", "End"}
+	origins := elsewhere(t, form("Win", asked.ApprovalURL, "decision", "approve")+form("Lose", asked.ApprovalURL, "decision", "deny")+
+		form("Change", page+"/increase", "spend_cap", "900")+form("Wake", page+"/review", "decision", "resume")+form("End", page+"/review", "decision", "revoke"))
+	for _, origin := range origins {
+		b := newTab(t, append(origins, p.BaseURL)...)
+		b.open(p.AuthURL + "/connections")
+		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+		b.says("Asks for more")
+		for _, name := range names {
+			b.open(origin)
+			if status := b.press("button", name); status != http.StatusForbidden {
+				t.Errorf("%s from %s: %d at %s", name, origin, status, b.at())
+			}
+		}
+	}
+	if now := limits(t, p); now.Allocation != 25_00_000_000 || now.Status != "frozen" || asked.status(t, p) != "pending" {
+		t.Errorf("strangers have changed it: %+v, %s", now, asked.status(t, p))
+	}
+}
+
+// TestDashboardLooks keeps pictures of these pages, and compares what can be
+// operated on them with what a screen reader is told.
+func TestDashboardLooks(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	b := newTab(t, p.BaseURL)
+	page := p.AuthURL + "/connections/" + p.Connection.ID
+	refused(t, p)
+	big := more(t, p, 5000_00_000_000, "The whole library, with all of its catalogues, supplements and annexes.")
+	b.open(big.ApprovalURL)
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	b.look("approval-too-little")
+	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
+	b.open(asked.ApprovalURL)
+	b.look("approval")
+	frame := []string{"link Skip to the content", "main", "link Purser", "button Use another account"}
+	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
+	b.open(p.AuthURL + "/connections")
+	b.look("connections")
+	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
+	b.open(page + "/increase")
+	b.look("increase")
+	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link See recent calls or end this connection")...)
+	b.fill("Spend cap (USD)", "2000")
+	b.press("button", "Save")
+	b.look("increase-slip")
+	b.open(page + "/review")
+	b.look("review")
+	freeze(t, p)
+	b.open(page + "/review")
+	b.look("review-paused")
+	var speeds []string
+	for _, x := range b.things() {
+		if x.role == "radio" {
+			speeds = append(speeds, "radio "+x.name)
+		}
+	}
+	if len(speeds) != 3 {
+		t.Errorf("choices: %v", speeds)
+	}
+	b.operable("the review", append(append(frame, speeds...), "heading Sample app is paused", "heading What happened", "heading End this connection", "button Resume", "button Revoke")...)
+	b.open(asked.ApprovalURL)
+	b.press("button", "Approve")
+	b.look("approved")
+	b.open(page + "/review")
+	b.press("button", "Revoke")
+	b.look("review-revoked")
+}

@@ -1,0 +1,120 @@
+package ui
+
+import "slices"
+
+// A Person is who looks at a page about a connection, and on whose behalf.
+type Person struct {
+	Email string // of whoever is signed in
+	For   string // the test account that the page is about, for its developer; else ""
+	Path  string // of the page, to come back to as somebody else
+}
+
+// Funds is the money of a connection, as people read it.
+type Funds struct {
+	App       string
+	Sandbox   bool // the money is not real
+	Status    string
+	Cap, Used string
+	Held      string // "" = nothing
+	Remaining string
+}
+
+// Connections lists what a person lent to apps.
+type Connections struct {
+	Person
+	List []Lent
+	More bool // there are older ones
+}
+
+// Lent is one line of Connections.
+type Lent struct {
+	Funds
+	ID      string
+	Request string // id of the allocation request that waits; "" = none
+}
+
+// Open says whether the connection can still be used.
+func (l Lent) Open() bool { return l.Status != "revoked" }
+
+func (Connections) name() string       { return "connections" }
+func (Connections) title() string      { return "Your connections" }
+func (Connections) formAction() string { return "" }
+
+// Approval is the page of an allocation request, where a person decides (spec §3,
+// Allocation request).
+type Approval struct {
+	Person
+	Funds
+	ConnectionID string
+	Status       string // pending, approved or denied
+	Again        bool   // it was answered a second time, which changed nothing
+	Reason       string // as the app gave it; "" = none
+	Asked        string // when
+	Decided      string // when; "" = not yet
+	From, Target string // the cap when it was asked, and the one asked for
+	Needs        string // what approving takes from the balance; "" = nothing
+	Available    string
+	Left         string // what would remain available
+	Missing      string // what approving lacks; "" = nothing
+	Errors       []Problem
+}
+
+func (Approval) name() string       { return "approval" }
+func (a Approval) title() string    { return a.App + " asks for more" }
+func (Approval) formAction() string { return "" }
+
+// Increase is the page on which a person changes the cap and the daily limit of a
+// connection (spec §7, increase_url).
+type Increase struct {
+	Person
+	Funds
+	ConnectionID         string
+	Available            string
+	Request              string // id of the allocation request that waits; "" = none
+	RequestTarget        string
+	SpendCap, DailyLimit string // as typed
+	CapHint              string
+	Saved                bool
+	Errors               []Problem
+}
+
+// ErrorOf returns what is wrong with a field, or "".
+func (p Increase) ErrorOf(field string) string {
+	i := slices.IndexFunc(p.Errors, func(p Problem) bool { return p.Field == field })
+	if i < 0 {
+		return ""
+	}
+	return p.Errors[i].Text
+}
+
+func (Increase) name() string       { return "increase" }
+func (p Increase) title() string    { return "Spend cap of " + p.App }
+func (Increase) formAction() string { return "" }
+
+// Review is the page on which a person looks at what a connection spent, resumes
+// it when it is paused, or ends it (spec §3; §7, review_url).
+type Review struct {
+	Person
+	Funds
+	ConnectionID string
+	Today        string // spent in the last 24 hours
+	Calls        []Spent
+	Speeds       []Choice
+	Done         string // what was just done: resume or revoke; "" = nothing
+	Errors       []Problem
+}
+
+// Spent is one call on a Review.
+type Spent struct {
+	When    string // RFC 3339
+	Shown   string
+	Model   string
+	Feature string
+	Charge  string
+	Back    bool // it was refunded
+	Free    bool // free credit paid it
+}
+
+func (Review) name() string       { return "review" }
+func (p Review) title() string    { return "Review " + p.App }
+func (Review) formAction() string { return "" }
