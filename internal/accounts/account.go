@@ -15,14 +15,16 @@ const MaxTestAccounts = 25
 // An Account is a person, or a developer's test account, which plays one with
 // money that is not real.
 type Account struct {
-	ID        string
-	Email     string // lower case
-	Sandbox   bool   // a test account
-	Developer bool   // may own apps and test accounts
-	Operator  bool   // may see the operator's pages
-	OwnerID   string // the developer of a test account, else ""
-	Notices   bool   // wants mail about what apps use up
-	CreatedUS int64
+	ID          string
+	Email       string // lower case
+	Sandbox     bool   // a test account
+	Developer   bool   // may own apps and test accounts
+	Operator    bool   // may see the operator's pages
+	OwnerID     string // the developer of a test account, else ""
+	TesterID    string // the allow-listed person whose test account it is; "" = the developer's own
+	Deactivated bool   // a test account that is no longer used: nobody signs in or connects as it
+	Notices     bool   // wants mail about what apps use up
+	CreatedUS   int64
 }
 
 // Lengths of passwords. The lower one leans on the throttle of sign-in, the upper

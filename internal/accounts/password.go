@@ -33,11 +33,12 @@ func takeSlot(ctx context.Context) error {
 	}
 }
 
-// hashPassword returns what is stored of a password. An empty one is stored as
-// it is: nobody can sign in with it.
-func hashPassword(ctx context.Context, password string) (string, error) {
-	if password == "" {
-		return "", nil
+// HashPassword returns what is stored of a password, for New. It takes a while:
+// whoever is in a hurry with a transaction calls it before. A weak password is
+// 400 invalid_request.
+func HashPassword(ctx context.Context, password string) (string, error) {
+	if err := checkPassword(password); err != nil {
+		return "", err
 	}
 	if err := takeSlot(ctx); err != nil {
 		return "", err

@@ -78,7 +78,7 @@ func (s *Sessions) With(h web.Handler) web.Handler {
 // that was signed out meanwhile.
 func (s *Sessions) resume(ctx context.Context, accountID string) (context.Context, error) {
 	a, err := s.store.Get(ctx, accountID)
-	if errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && a.Deactivated {
 		return ctx, nil
 	} else if err != nil {
 		return nil, err

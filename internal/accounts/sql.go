@@ -9,10 +9,10 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), notices <> 0, created_us`
+const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), COALESCE(tester_id, ''), deactivated_us IS NOT NULL, notices <> 0, created_us`
 
 func (a *Account) fields() []any {
-	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.Notices, &a.CreatedUS}
+	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated, &a.Notices, &a.CreatedUS}
 }
 
 // GetAccount reads an account inside or outside of a transaction; the error wraps
@@ -25,9 +25,14 @@ func GetAccount(ctx context.Context, q db.Queryer, accountID string) (a Account,
 	return a, nil
 }
 
-func lockAccount(ctx context.Context, tx *db.Tx, accountID string) (a Account, err error) {
+// Lock is GetAccount that keeps other transactions from changing the account
+// until this one ends. It comes before any lock of the account's money.
+func Lock(ctx context.Context, tx *db.Tx, accountID string) (a Account, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT `+columns+` FROM accounts WHERE id = $1`+tx.Engine.ForUpdate(), accountID).Scan(a.fields()...)
-	return a, err
+	if err != nil {
+		return Account{}, fmt.Errorf("accounts: lock: %w", err)
+	}
+	return a, nil
 }
 
 func byEmail(ctx context.Context, q db.Queryer, email string) (a Account, passwordHash string, err error) {
@@ -35,13 +40,9 @@ func byEmail(ctx context.Context, q db.Queryer, email string) (a Account, passwo
 	return a, passwordHash, err
 }
 
-func countOwned(ctx context.Context, q db.Queryer, ownerID string) (n int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts WHERE owner_id = $1`, ownerID).Scan(&n)
-	return n, err
-}
-
+// ownedBy reads the test accounts of a developer that are in use, oldest first.
 func ownedBy(ctx context.Context, q db.Queryer, ownerID string) (list []Account, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE owner_id = $1 ORDER BY id`, ownerID)
+	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id`, ownerID)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +58,13 @@ func ownedBy(ctx context.Context, q db.Queryer, ownerID string) (list []Account,
 }
 
 func insert(ctx context.Context, tx *db.Tx, a Account, passwordHash string) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, a.CreatedUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, tester_id, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, sql.NullString{String: a.TesterID, Valid: a.TesterID != ""}, a.CreatedUS)
+	return err
+}
+
+func deactivate(ctx context.Context, tx *db.Tx, accountID string, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE accounts SET deactivated_us = $2 WHERE id = $1`, accountID, nowUS)
 	return err
 }
 

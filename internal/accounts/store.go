@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"purser/internal/apierr"
@@ -30,42 +31,41 @@ func NewStore(d *db.DB, now func() time.Time) *Store {
 type New struct {
 	Email     string
 	Password  string // "" = nobody can sign in as it
+	Hashed    string // of HashPassword, in place of Password
 	Sandbox   bool   // a test account of OwnerID
 	Developer bool
 	Operator  bool
 	OwnerID   string
+	TesterID  string // whose test account it is, if not the developer's own: one for each tester
 }
 
 // Create adds an account in the caller's transaction. A taken or malformed e-mail,
-// a weak password and a 26th test account are 400 invalid_request.
+// a weak password, a 26th test account and a tester's second one are 400
+// invalid_request.
 func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
 	email, err := NormalEmail(n.Email)
 	if err != nil {
 		return Account{}, err
 	}
 	if n.Password != "" {
-		if err := checkPassword(n.Password); err != nil {
+		if n.Hashed, err = HashPassword(ctx, n.Password); err != nil {
 			return Account{}, err
 		}
 	}
-	if n.Sandbox != (n.OwnerID != "") {
+	if n.Sandbox != (n.OwnerID != "") || n.TesterID != "" && !n.Sandbox {
 		return Account{}, apierr.InvalidRequest.Errorf("owner_id: every test account has an owner, and no other account has one")
 	}
 	if n.Sandbox {
-		if err := roomForTestAccount(ctx, tx, n.OwnerID); err != nil {
+		if err := roomForTestAccount(ctx, tx, n.OwnerID, n.TesterID); err != nil {
 			return Account{}, err
 		}
-	}
-	hash, err := hashPassword(ctx, n.Password)
-	if err != nil {
-		return Account{}, err
 	}
 	now := s.now()
 	a := Account{
 		ID: id.New(id.Account, now), Email: email, Sandbox: n.Sandbox, Developer: n.Developer,
-		Operator: n.Operator, OwnerID: n.OwnerID, Notices: true, CreatedUS: now.UnixMicro(),
+		Operator: n.Operator, OwnerID: n.OwnerID, TesterID: n.TesterID, Notices: true, CreatedUS: now.UnixMicro(),
 	}
-	err = insert(ctx, tx, a, hash)
+	err = insert(ctx, tx, a, n.Hashed)
 	if db.IsDuplicate(err) {
 		return Account{}, apierr.InvalidRequest.Errorf("email: another account has this address")
 	} else if err != nil {
@@ -76,19 +76,45 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
 
 // roomForTestAccount locks the developer's row, so that of two that arrive
 // together only one is the 25th.
-func roomForTestAccount(ctx context.Context, tx *db.Tx, ownerID string) error {
-	owner, err := lockAccount(ctx, tx, ownerID)
+func roomForTestAccount(ctx context.Context, tx *db.Tx, ownerID, testerID string) error {
+	owner, err := Lock(ctx, tx, ownerID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !owner.Developer {
 		return apierr.InvalidRequest.Errorf("owner_id: must be a developer's account")
 	} else if err != nil {
 		return fmt.Errorf("accounts: owner: %w", err)
 	}
-	n, err := countOwned(ctx, tx, ownerID)
+	list, err := ownedBy(ctx, tx, ownerID)
 	if err != nil {
 		return fmt.Errorf("accounts: test accounts: %w", err)
 	}
-	if n >= MaxTestAccounts {
-		return apierr.InvalidRequest.Errorf("a developer has at most %d test accounts", MaxTestAccounts)
+	if len(list) >= MaxTestAccounts {
+		return NoRoom()
+	}
+	if testerID != "" && slices.ContainsFunc(list, func(a Account) bool { return a.TesterID == testerID }) {
+		return apierr.InvalidRequest.Errorf("a tester has one test account of a developer, and you have yours: connect as it")
+	}
+	return nil
+}
+
+// NoRoom refuses a 26th test account (spec §8).
+func NoRoom() error {
+	return apierr.InvalidRequest.Errorf("a developer has at most %d test accounts", MaxTestAccounts)
+}
+
+// Deactivate ends the use of a test account, in the caller's transaction: nobody
+// can sign in as it any more, and it no longer counts as one of the 25. What it
+// is connected to is the caller's to revoke. It locks the account; the error
+// wraps sql.ErrNoRows when the developer has no such test account in use.
+func (s *Store) Deactivate(ctx context.Context, tx *db.Tx, developerID, accountID string) error {
+	a, err := Lock(ctx, tx, accountID)
+	if err != nil {
+		return err
+	}
+	if a.OwnerID != developerID || a.Deactivated {
+		return fmt.Errorf("accounts: deactivate: %w", sql.ErrNoRows)
+	}
+	if err := deactivate(ctx, tx, accountID, s.now().UnixMicro()); err != nil {
+		return fmt.Errorf("accounts: deactivate: %w", err)
 	}
 	return nil
 }
@@ -121,7 +147,8 @@ func (s *Store) SetNotices(ctx context.Context, accountID string, on bool) error
 	return nil
 }
 
-// TestAccounts returns the test accounts of a developer, oldest first.
+// TestAccounts returns the test accounts of a developer that are in use, oldest
+// first.
 func (s *Store) TestAccounts(ctx context.Context, developerID string) ([]Account, error) {
 	list, err := ownedBy(ctx, s.db, developerID)
 	if err != nil {
@@ -142,6 +169,9 @@ func (s *Store) SignIn(ctx context.Context, address, email, password string) (Ac
 		a, hash, err = byEmail(ctx, s.db, normal)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return Account{}, fmt.Errorf("accounts: sign in: %w", err)
+		}
+		if a.Deactivated {
+			hash = "" // as if it had no password
 		}
 	}
 	if err := takeSlot(ctx); err != nil {

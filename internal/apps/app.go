@@ -37,6 +37,7 @@ type App struct {
 	DefaultMaxTokens *int64   // nil = none
 	Tier             string   // Sandbox, LimitedLive or FullLive
 	ProviderMode     string   // Mock or Live
+	TestAllowlist    []string // e-mails of people who may test it while it is in sandbox
 	DevMargin        money.PPM
 	Suspended        bool
 	CreatedUS        int64

@@ -10,17 +10,17 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, dev_margin_ppm, suspended <> 0, created_us`
+const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended <> 0, created_us`
 
 // read reads the app that where names, and the hash of its secret.
 func read(ctx context.Context, q db.Queryer, where, value string) (a App, secretHash string, err error) {
-	var uris, models string
+	var uris, models, testers string
 	err = q.QueryRowContext(ctx, `SELECT `+columns+`, secret_hash FROM apps WHERE `+where+` = $1`, value).Scan(
-		&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &a.DevMargin, &a.Suspended, &a.CreatedUS, &secretHash)
+		&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin, &a.Suspended, &a.CreatedUS, &secretHash)
 	if err != nil {
 		return App{}, "", err
 	}
-	if err := errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels)); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels), json.Unmarshal([]byte(testers), &a.TestAllowlist)); err != nil {
 		return App{}, "", fmt.Errorf("apps: lists of %s: %w", a.ID, err)
 	}
 	return a, secretHash, nil
@@ -41,12 +41,13 @@ func insert(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
 	return err
 }
 
-func updateRedirectURIs(ctx context.Context, d *db.DB, appID string, uris []string) error {
-	text, err := list(uris)
+// updateList replaces a list; the column's name is a constant of this package.
+func updateList(ctx context.Context, d *db.DB, appID, column string, values []string) error {
+	text, err := list(values)
 	if err != nil {
 		return err
 	}
-	res, err := d.ExecContext(ctx, `UPDATE apps SET redirect_uris = $2 WHERE id = $1`, appID, text)
+	res, err := d.ExecContext(ctx, `UPDATE apps SET `+column+` = $2 WHERE id = $1`, appID, text)
 	if err != nil {
 		return err
 	}

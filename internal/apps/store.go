@@ -48,7 +48,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 	a := App{
 		ID: id.New(id.App, now), OwnerID: n.OwnerID, Name: n.Name, ClientID: id.New(id.Client, now),
 		RedirectURIs: n.RedirectURIs, AllowedModels: n.AllowedModels, DefaultMaxTokens: n.DefaultMaxTokens,
-		Tier: n.Tier, ProviderMode: n.ProviderMode, DevMargin: n.DevMargin, CreatedUS: now.UnixMicro(),
+		Tier: n.Tier, ProviderMode: n.ProviderMode, TestAllowlist: []string{}, DevMargin: n.DevMargin, CreatedUS: now.UnixMicro(),
 	}
 	secret := id.Secret()
 	if err := insert(ctx, tx, a, id.Hash(secret)); err != nil {
@@ -63,8 +63,22 @@ func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string
 	if err := checkRedirectURIs(uris, s.dev); err != nil {
 		return err
 	}
-	if err := updateRedirectURIs(ctx, s.db, appID, uris); err != nil {
+	if err := updateList(ctx, s.db, appID, "redirect_uris", uris); err != nil {
 		return fmt.Errorf("apps: redirect URIs: %w", err)
+	}
+	return nil
+}
+
+// SetTestAllowlist replaces the list of people who may test the app. What
+// NormalAllowlist refuses is 400 invalid_request; the error wraps sql.ErrNoRows
+// when there is no such app.
+func (s *Store) SetTestAllowlist(ctx context.Context, appID string, emails []string) error {
+	emails, err := NormalAllowlist(emails)
+	if err != nil {
+		return err
+	}
+	if err := updateList(ctx, s.db, appID, "test_allowlist", emails); err != nil {
+		return fmt.Errorf("apps: test allow-list: %w", err)
 	}
 	return nil
 }

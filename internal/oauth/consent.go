@@ -19,9 +19,14 @@ type Role int
 const (
 	Self              Role = iota // connects as the account itself
 	Chooser                       // the developer of a sandbox app: chooses a test account
-	StrangerToSandbox             // neither the developer nor one of the test accounts
+	Tester                        // on the allow-list of a sandbox app: has one test account, and sees no other
+	StrangerToSandbox             // neither of them, nor one of the test accounts
 	TestAccountOnLive             // a test account on a live app
 )
+
+// stands reports whether somebody in the role connects as a test account in
+// place of the own one.
+func (r Role) stands() bool { return r == Chooser || r == Tester }
 
 // RoleOf returns how a may connect to app.
 func RoleOf(app apps.App, a accounts.Account) Role {
@@ -30,10 +35,12 @@ func RoleOf(app apps.App, a accounts.Account) Role {
 		return TestAccountOnLive
 	case !sandbox:
 		return Self
-	case a.Sandbox && a.OwnerID == app.OwnerID:
+	case a.Sandbox && a.OwnerID == app.OwnerID && !a.Deactivated:
 		return Self
 	case a.ID == app.OwnerID:
 		return Chooser
+	case app.MayTest(a):
+		return Tester
 	}
 	return StrangerToSandbox
 }

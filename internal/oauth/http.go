@@ -15,6 +15,7 @@ import (
 	"purser/internal/features"
 	"purser/internal/id"
 	"purser/internal/money"
+	"purser/internal/sandbox"
 	"purser/internal/web"
 )
 
@@ -22,6 +23,7 @@ import (
 type Handler struct {
 	Store    *Store
 	Accounts *accounts.Store
+	Sandbox  *sandbox.Store
 	Sessions *accounts.Sessions
 	Apps     *apps.Store
 	Features *features.Store

@@ -8,21 +8,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"purser/internal/accounts"
 	"purser/internal/apierr"
 	"purser/internal/apps"
 	"purser/internal/db"
-	"purser/internal/id"
 	"purser/internal/ledger"
-	"purser/internal/money"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
-
-// startingBalance is what a new test account has to spend (spec §5, Sandbox).
-const startingBalance = 1000 * money.Dollar
 
 // A visit is an authorize request that is in order, and who makes it.
 type visit struct {
@@ -30,7 +24,30 @@ type visit struct {
 	req     Request
 	account accounts.Account
 	role    Role
+	tests   tests  // whom a Chooser or Tester may connect as
 	action  string // path and query of this very request, in one spelling
+}
+
+// tests are test accounts to choose from, and whether one more may be made.
+type tests struct {
+	list []accounts.Account
+	room bool
+}
+
+// testsOf returns the test accounts that somebody in the role may connect as: all
+// of them for the developer, and for a tester the one that is the tester's own.
+func testsOf(role Role, personID string, all []accounts.Account) tests {
+	room := len(all) < accounts.MaxTestAccounts
+	if role == Chooser {
+		return tests{all, room}
+	}
+	own := slices.DeleteFunc(slices.Clone(all), func(a accounts.Account) bool { return a.TesterID != personID })
+	return tests{own, room && len(own) == 0}
+}
+
+// has reports whether an account is one of the choices.
+func (t tests) has(accountID string) bool {
+	return slices.ContainsFunc(t.list, func(a accounts.Account) bool { return a.ID == accountID })
 }
 
 // authorize is GET /oauth/authorize: the consent page, or the sign-in page before.
@@ -114,7 +131,18 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 		return nil, seeOther(w, accounts.SignInPath(v.action))
 	}
 	v.role = RoleOf(app, v.account)
-	if reason := stranger[v.role]; reason != "" {
+	reason := stranger[v.role]
+	if v.role.stands() {
+		all, err := h.Accounts.TestAccounts(r.Context(), app.OwnerID)
+		if err != nil {
+			return nil, err
+		}
+		v.tests = testsOf(v.role, v.account.ID, all)
+		if len(v.tests.list) == 0 && !v.tests.room {
+			reason = full
+		}
+	}
+	if reason != "" {
 		return nil, ui.Render(w, http.StatusForbidden, ui.Message{
 			Heading: "This account cannot connect", Switch: v.action,
 			Text: fmt.Sprintf("You are signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
@@ -123,9 +151,12 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	return v, nil
 }
 
+// full is told to a tester for whom no test account can be made any more.
+const full = "%s is in testing, and its developer has no test account left for you. Ask the developer to delete one."
+
 // stranger says why somebody in a role cannot connect; %s is the app's name.
 var stranger = map[Role]string{
-	StrangerToSandbox: "%s is in testing: only its developer and the developer’s test accounts can connect to it.",
+	StrangerToSandbox: "%s is in testing: only its developer, the people it is shared with and test accounts can connect to it.",
 	TestAccountOnLive: "It is a test account, and its money is not real. %s is live and takes real accounts only.",
 }
 
@@ -155,15 +186,11 @@ func seeOther(w http.ResponseWriter, path string) error {
 // connects exists and has a balance to lend from.
 func (h *Handler) problemsOf(ctx context.Context, v *visit, form Form) ([]ui.Problem, error) {
 	accountID := v.account.ID
-	if v.role == Chooser {
+	if v.role.stands() {
 		if form.TestAccount == newAccount {
 			return nil, nil
 		}
-		list, err := h.Accounts.TestAccounts(ctx, v.account.ID)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(list, func(a accounts.Account) bool { return a.ID == form.TestAccount }) {
+		if !v.tests.has(form.TestAccount) {
 			return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}, nil
 		}
 		accountID = form.TestAccount
@@ -183,11 +210,17 @@ func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms)
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		accountID := v.account.ID
 		switch {
-		case v.role == Chooser && form.TestAccount == newAccount:
-			if accountID, err = h.newTestAccount(ctx, tx, v.account.ID); err != nil {
+		case v.role.stands() && form.TestAccount == newAccount:
+			n := accounts.New{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
+			if v.role == Tester {
+				n.TesterID = v.account.ID
+			}
+			made, err := h.Sandbox.Open(ctx, tx, n)
+			if err != nil {
 				return err
 			}
-		case v.role == Chooser:
+			accountID = made.ID
+		case v.role.stands():
 			accountID = form.TestAccount
 		}
 		code, err = h.Store.Approve(ctx, tx, Consent{
@@ -197,16 +230,4 @@ func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms)
 		return err
 	})
 	return code, err
-}
-
-// newTestAccount opens a test account with its starting balance. Nobody can sign
-// in as it, and its address can receive nothing: .invalid is reserved for that.
-func (h *Handler) newTestAccount(ctx context.Context, tx *db.Tx, developerID string) (string, error) {
-	name := strings.ToLower(id.New("test-", h.Store.Now()))
-	a, err := h.Accounts.Create(ctx, tx, accounts.New{Email: name + "@test.invalid", Sandbox: true, OwnerID: developerID})
-	if err != nil {
-		return "", err
-	}
-	_, err = h.Store.Ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: startingBalance})
-	return a.ID, err
 }

@@ -193,11 +193,11 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 	case Betrayed:
 		return answer{refused: errInvalidGrant, betrayed: true}, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
-	account, err := accounts.GetAccount(ctx, tx, c.AccountID)
+	account, err := accounts.Lock(ctx, tx, c.AccountID) // it must not be deactivated beside us
 	if err != nil {
 		return answer{}, err
 	}
-	if RoleOf(app, account) != Self { // the app went live between consent and exchange
+	if RoleOf(app, account) != Self { // the app went live, or the test account was deleted, between consent and exchange
 		return answer{refused: errInvalidGrant}, nil
 	}
 	res, err := s.Ledger.DoTx(ctx, tx, ledger.Connect{

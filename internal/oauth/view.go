@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"strings"
 
-	"purser/internal/accounts"
 	"purser/internal/apps"
 	"purser/internal/features"
 	"purser/internal/ledger"
+	"purser/internal/sandbox"
 	"purser/internal/ui"
 )
 
@@ -30,7 +30,7 @@ func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, e
 	}
 	p.Purpose, p.Price = purpose(list, v.req.Features), h.price(v.app, list)
 	filled := Form{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
-	if v.role == Chooser {
+	if v.role.stands() {
 		if p.Choices, err = h.choices(ctx, v, form); err != nil {
 			return ui.Consent{}, err
 		}
@@ -90,14 +90,10 @@ func (h *Handler) standing(ctx context.Context, appID, accountID string) (s stan
 	return s, nil
 }
 
-// choices lists the developer's test accounts, and a new one while there is room.
+// choices lists the test accounts to choose from, and a new one while there is room.
 func (h *Handler) choices(ctx context.Context, v *visit, form *Form) ([]ui.Choice, error) {
-	list, err := h.Accounts.TestAccounts(ctx, v.account.ID)
-	if err != nil {
-		return nil, err
-	}
 	var choices []ui.Choice
-	for _, a := range list {
+	for _, a := range v.tests.list {
 		s, err := h.standing(ctx, v.app.ID, a.ID)
 		if err != nil {
 			return nil, err
@@ -108,8 +104,8 @@ func (h *Handler) choices(ctx context.Context, v *visit, form *Form) ([]ui.Choic
 		}
 		choices = append(choices, ui.Choice{ID: a.ID, Name: a.Email, Detail: detail})
 	}
-	if len(list) < accounts.MaxTestAccounts {
-		choices = append(choices, ui.Choice{ID: newAccount, Name: "A new test account", Detail: "starts with " + dollars(startingBalance)})
+	if v.tests.room {
+		choices = append(choices, ui.Choice{ID: newAccount, Name: "A new test account", Detail: "starts with " + dollars(sandbox.StartingBalance)})
 	}
 	for i := range choices {
 		choices[i].Chosen = form == nil && i == 0 || form != nil && form.TestAccount == choices[i].ID

@@ -24,6 +24,7 @@ import (
 	"purser/internal/features"
 	"purser/internal/ledger"
 	"purser/internal/money"
+	"purser/internal/sandbox"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -132,7 +133,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	sessions := accounts.NewSessions(w.people, false)
 	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
 	(&Handler{
-		Store: w.store, Accounts: w.people, Sessions: sessions, Apps: clients, Features: labels, Catalog: book, FeeRate: 50_000,
+		Store: w.store, Accounts: w.people, Sandbox: sandbox.NewStore(d, w.people, w.store.Ledger, c.now), Sessions: sessions, Apps: clients, Features: labels, Catalog: book, FeeRate: 50_000,
 		AuthURL: issuer, BaseURL: "https://api.example.com", DashboardURL: "https://dashboard.example.com",
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)

@@ -41,6 +41,7 @@ import (
 	"purser/internal/provider/google"
 	"purser/internal/provider/mock"
 	"purser/internal/providerkeys"
+	"purser/internal/sandbox"
 	"purser/internal/seal"
 	"purser/internal/tokens"
 	"purser/internal/ui"
@@ -59,6 +60,7 @@ type Server struct {
 	accounts  *accounts.Store
 	apps      *apps.Store
 	features  *features.Store
+	sandbox   *sandbox.Store
 	keys      *providerkeys.Store
 	webhooks  *webhooks.Store
 	tokens    *oauth.Store
@@ -152,6 +154,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.accounts = accounts.NewStore(s.db, now)
 	s.apps = apps.NewStore(s.db, now, dev)
 	s.features = features.NewStore(s.db, now, s.offered)
+	s.sandbox = sandbox.NewStore(s.db, s.accounts, s.ledger, now)
 	box, err := seal.New(s.config.EnvelopeKey)
 	if err != nil {
 		return err
@@ -212,7 +215,7 @@ func (s *Server) mount(home ui.Home) {
 	ui.Mount(s.router)
 	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home}).Mount(s.router)
 	(&oauth.Handler{
-		Store: s.tokens, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
+		Store: s.tokens, Accounts: s.accounts, Sandbox: s.sandbox, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
@@ -222,6 +225,7 @@ func (s *Server) mount(home ui.Home) {
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
+	(&sandbox.Handler{Store: s.sandbox, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
