@@ -2,6 +2,8 @@ package providerkeys
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +20,7 @@ type Store struct {
 	now      func() time.Time
 	baseURLs map[string]string // by provider; without one its public address
 	tests    *web.Limiter      // by account
+	opened   cache
 }
 
 // NewStore returns a Store on d that seals with box, and tests keys at baseURLs,
@@ -57,6 +60,7 @@ func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret)
 	if err != nil {
 		return Key{}, fmt.Errorf("providerkeys: put: %w", err)
 	}
+	s.opened.drop(accountID, provider)
 	return stored, nil
 }
 
@@ -74,6 +78,23 @@ func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, er
 	return NewSecret(string(plain)), nil
 }
 
+// Recent is Get for every call: what it returns, a key or that there is none, is
+// at most two seconds old. A key that was just put or deleted on this node is seen
+// at once.
+func (s *Store) Recent(ctx context.Context, accountID, provider string) (key Secret, found bool, err error) {
+	began := s.now()
+	if o, ok := s.opened.find(accountID, provider, began); ok {
+		return o.key, o.found, nil
+	}
+	generation := s.opened.begin()
+	key, err = s.Get(ctx, accountID, provider)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return Secret{}, false, err
+	}
+	s.opened.keep(accountID, provider, opened{key, err == nil, began.Add(recent)}, generation)
+	return key, err == nil, nil
+}
+
 // List returns what may be seen of a developer's keys, by provider.
 func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
 	list, err := ofAccount(ctx, s.db, accountID)
@@ -88,6 +109,7 @@ func (s *Store) Delete(ctx context.Context, accountID, provider string) error {
 	if err := remove(ctx, s.db, accountID, provider); err != nil {
 		return fmt.Errorf("providerkeys: delete: %w", err)
 	}
+	s.opened.drop(accountID, provider)
 	return nil
 }
 

@@ -27,15 +27,13 @@ var addresses = map[string]string{
 // those that are let to keep a record of calls.
 func (s *Server) providers() (map[string]provider.Provider, map[string]inference.Recorder) {
 	list, records := map[string]provider.Provider{}, map[string]inference.Recorder{}
-	for name, address := range addresses {
+	s.own = newOwnKeys(s)
+	for name := range addresses {
 		p := s.config.Providers[name]
 		if p.Key == "" {
 			continue
 		}
-		if p.BaseURL != "" {
-			address = p.BaseURL
-		}
-		client := dial(name, address, p)
+		client := s.dial(name, p.Key, p.Store)
 		list[name] = upstream.NewReliable(client, s.db.Now, s.log, s.alarm)
 		if r, ok := client.(inference.Recorder); ok && p.Store {
 			records[name] = r
@@ -44,16 +42,28 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 	return list, records
 }
 
-func dial(name, address string, p config.Provider) provider.Provider {
+// address is where a provider is reached.
+func (s *Server) address(name string) string {
+	if at := s.config.Providers[name].BaseURL; at != "" {
+		return at
+	}
+	return addresses[name]
+}
+
+// dial returns a client of a provider with a key, the operator's or a developer's
+// own. All keys of a provider share its connections. store lets it keep records.
+func (s *Server) dial(name, key string, store bool) provider.Provider {
+	address, carry := s.address(name), s.own.transports[name]
+	shared := func(c *upstream.Config) { c.Transport = carry }
 	switch {
 	case name == "anthropic":
-		return anthropic.New(address, p.Key)
+		return anthropic.New(address, key, shared)
 	case name == "google":
-		return google.New(address, p.Key)
-	case p.Store:
-		return openai.New(address, p.Key, openai.Store())
+		return google.New(address, key, shared)
+	case store:
+		return openai.New(address, key, openai.Transport(carry), openai.Store())
 	}
-	return openai.New(address, p.Key)
+	return openai.New(address, key, openai.Transport(carry))
 }
 
 // alarm tells the operator what only the operator can mend.

@@ -66,6 +66,7 @@ type Server struct {
 	tokens    *oauth.Store
 	catalog   *catalog.Source
 	estimates *estimates.Drift
+	own       *ownKeys
 	metrics   *metrics.Metrics
 	mails     *mail.Store
 	sender    *mail.Sender // nil in dev, which sends nothing
@@ -183,7 +184,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Free: s.config.Free, Risk: s.config.Risk, SandboxDayMC: s.config.SandboxDayMC, Now: now, Log: s.log,
 		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
 		Mock:      mock.New(tokens.Count, s.countInput, now),
-		Providers: live, Records: records,
+		Providers: live, Records: records, Own: s.own.provider,
 		Dialects: map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}

@@ -37,6 +37,9 @@ func Timeouts(header, idle time.Duration) Option {
 	return func(a *account) { a.HeaderWait, a.Idle = header, idle }
 }
 
+// Transport carries the requests, in place of a transport of the account's own.
+func Transport(t http.RoundTripper) Option { return func(a *account) { a.Transport = t } }
+
 // Store lets the provider keep a record of each Chat Completions call, which
 // Stored reads.
 func Store() Option { return func(a *account) { a.store = true } }

@@ -65,14 +65,16 @@ func New(c Config) *Client {
 	}
 	c.Header = h
 	if c.Transport == nil {
-		c.Transport = newTransport(strings.HasPrefix(c.BaseURL, "https://"))
+		c.Transport = NewTransport(c.BaseURL)
 	}
 	return &Client{Config: c, url: u, badURL: err}
 }
 
-// newTransport returns a transport that keeps a connection for every call in
-// flight. Its time-outs are the calls' own.
-func newTransport(secure bool) *http.Transport {
+// NewTransport returns a transport for baseURL that keeps a connection for every
+// call in flight. Its time-outs are the calls' own, and it knows no credential, so
+// that many accounts may share it.
+func NewTransport(baseURL string) *http.Transport {
+	secure := strings.HasPrefix(baseURL, "https://")
 	dialer := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: secure,

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"purser/emulator"
+	"purser/internal/accounts"
+	"purser/internal/config"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/provider"
+	"purser/internal/provider/upstream"
+	"purser/internal/providerkeys"
+)
+
+// ownWorld is a node that reaches the emulator with a key of its own, and what it logs.
+type ownWorld struct {
+	*Server
+	log       *lines
+	developer string
+}
+
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
+	t.Helper()
+	emulated := httptest.NewServer(emulator.New(emulator.Options{}))
+	t.Cleanup(emulated.Close)
+	w := &ownWorld{log: &lines{}}
+	var err error
+	w.Server, err = build(t.Context(), config.Config{
+		Database: dbtest.URL(t, e), Lease: time.Minute, EnvelopeKey: make([]byte, 32),
+		Providers: map[string]config.Provider{
+			"openai": {BaseURL: emulated.URL + "/v1", Key: "the-operators"}, "anthropic": {BaseURL: emulated.URL}, "google": {BaseURL: emulated.URL, Key: "the-operators"},
+		},
+	}, slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	err = w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a, err := w.accounts.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		w.developer = a.ID
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *ownWorld) put(t *testing.T, name, key string) {
+	t.Helper()
+	if _, err := w.keys.Put(t.Context(), w.developer, name, providerkeys.NewSecret(key)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alarms are those that the operator has got.
+func (w *ownWorld) alarms(t *testing.T) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	w.metrics.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	var out []string
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.HasPrefix(line, "purser_alarms_total{") {
+			out = append(out, line)
+		}
+	}
+	if strings.Contains(w.log.String(), "alarm:") {
+		out = append(out, "the log has an alarm")
+	}
+	return strings.Join(out, "")
+}
+
+func ask(model string) *provider.Request {
+	return &provider.Request{ID: "req_1", Model: model, MaxTokens: 50, Messages: []provider.Message{{Role: "user", HasContent: true, Text: "Hello"}}}
+}
+
+func stream(model string) *provider.Request {
+	q := ask(model)
+	q.Stream = true
+	return q
+}
+
+var ownModels = map[string]string{"openai": "gpt-6-luna", "anthropic": "claude-haiku-4-5", "google": "gemini-3.8-flash"}
+
+// A developer's own key serves calls, whether or not the operator has one there,
+// and in both ways; nobody else's account finds it.
+func TestOwnKeysServeTheirDeveloper(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			w := newOwnWorld(t, e)
+			for name, model := range ownModels {
+				if _, ok := w.inference.Own(t.Context(), w.developer, name); ok {
+					t.Errorf("%s: a key before one was stored", name)
+				}
+				w.put(t, name, "a-key-of-the-developers-own-"+name)
+				p, ok := w.inference.Own(t.Context(), w.developer, name)
+				if !ok {
+					t.Errorf("%s: no provider for a key that was just stored", name)
+					continue
+				}
+				if answer, err := p.Complete(t.Context(), ask(model)); err != nil || answer.Usage == nil {
+					t.Errorf("%s: %+v, %v", name, answer, err)
+				}
+				s, err := p.Stream(t.Context(), stream(model))
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				for err == nil {
+					_, err = s.Next()
+				}
+				if closed := s.Close(); closed != nil {
+					t.Errorf("%s: %v", name, closed)
+				}
+				if !errors.Is(err, io.EOF) {
+					t.Errorf("%s: the stream ended with %v", name, err)
+				}
+				if again, _ := w.inference.Own(t.Context(), w.developer, name); again != p {
+					t.Errorf("%s: the same key makes another provider, whose circuit breaker knows nothing", name)
+				}
+				w.put(t, name, "another-key-of-the-developers-own")
+				if other, ok := w.inference.Own(t.Context(), w.developer, name); !ok || other == p {
+					t.Errorf("%s: the key before is still used", name)
+				}
+				if _, ok := w.inference.Own(t.Context(), "wac_somebody_else", name); ok {
+					t.Errorf("%s: somebody else's key is used", name)
+				}
+				if err := w.keys.Delete(t.Context(), w.developer, name); err != nil {
+					t.Error(err)
+				}
+				if _, ok := w.inference.Own(t.Context(), w.developer, name); ok {
+					t.Errorf("%s: a deleted key is used", name)
+				}
+			}
+		})
+	}
+}
+
+// What is wrong with a developer's key is the developer's to read, as a refusal
+// of the request, and never wakes the operator. The operator's own key does.
+func TestOwnKeysRaiseNoAlarm(t *testing.T) {
+	t.Parallel()
+	w := newOwnWorld(t, db.SQLite)
+	for name, model := range ownModels {
+		for key, says := range map[string]string{"bad-key": "the key is refused", "no-quota": "out of"} {
+			p := w.ownProvider(name, providerkeys.NewSecret(key))
+			_, whole := p.Complete(t.Context(), ask(model))
+			_, streamed := p.Stream(t.Context(), stream(model))
+			for _, err := range []error{whole, streamed} {
+				e, ok := errors.AsType[*provider.Error](err)
+				if !ok || e.Kind != provider.Rejected || e.Retry || e.Alarm != "" ||
+					!strings.HasPrefix(e.Message, "your own key for "+name+" does not serve this call: ") || !strings.Contains(e.Message, says) {
+					t.Errorf("%s with %s: %+v", name, key, err)
+				} else if strings.Contains(e.Error(), key) {
+					t.Errorf("%s: the error shows the key: %v", name, err)
+				}
+			}
+		}
+		if _, err := w.ownProvider(name, providerkeys.NewSecret("a-good-key")).Complete(t.Context(), ask("no-such-model")); err == nil {
+			t.Errorf("%s: a model that does not exist", name)
+		}
+	}
+	if got := w.alarms(t); got != "" {
+		t.Errorf("the operator got alarms:\n%s", got)
+	}
+	for _, key := range []string{"bad-key", "no-quota"} {
+		if strings.Contains(w.log.String(), key) {
+			t.Errorf("the log shows a key:\n%s", w.log)
+		}
+	}
+	_, _ = upstream.NewReliable(w.dial("openai", "bad-key", false), w.db.Now, w.Server.log, w.alarm).Complete(t.Context(), ask("gpt-6-luna"))
+	if got := w.alarms(t); !strings.Contains(got, "the key is refused") {
+		t.Errorf("the canary: the operator's own refused key raised %q", got)
+	}
+}
+
+// Providers with keys of their own share the connections, not the circuit.
+func TestOwnKeysShareConnections(t *testing.T) {
+	t.Parallel()
+	w := newOwnWorld(t, db.SQLite)
+	a, b := w.ownProvider("openai", providerkeys.NewSecret("one")), w.ownProvider("openai", providerkeys.NewSecret("two"))
+	for range 30 { // more than it takes to open a circuit
+		q := ask("gpt-6-luna")
+		q.Messages[0].Text = "!emu status=500 should_retry=false"
+		if _, err := a.Complete(t.Context(), q); err == nil {
+			t.Fatal("a failure of the emulator was no error")
+		}
+	}
+	_, err := a.Complete(t.Context(), ask("gpt-6-luna"))
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.RetryAfter == 0 || !strings.Contains(e.Message, "not answering") {
+		t.Errorf("the circuit of the one whose calls fail: %v", err)
+	}
+	if _, err := b.Complete(t.Context(), ask("gpt-6-luna")); err != nil {
+		t.Errorf("the other one: %v", err)
+	}
+}
