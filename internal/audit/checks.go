@@ -312,4 +312,30 @@ var checks = []check{
 			WHERE COALESCE(e.created, 0) <> 1 OR COALESCE(e.revoked, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END
 				OR c.status = 'active' AND COALESCE(e.frozen - e.resumed, 0) <> 0 OR c.status = 'frozen' AND COALESCE(e.frozen - e.resumed, 0) <> 1`,
 	},
+	{
+		// Apps go from sandbox to live, never back: what a test account had there is revoked by then.
+		id: "I29", title: "connections: no test account with a live app, no real one ever with a sandbox app",
+		count: countConnections,
+		find: `SELECT c.id AS connection, c.status, a.id AS account, a.sandbox, p.id AS app, p.tier FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
+			WHERE a.sandbox = 1 AND p.tier <> 'sandbox' AND c.status <> 'revoked' OR a.sandbox = 0 AND p.tier = 'sandbox'`,
+	},
+	{
+		id: "I29", title: "connections: a test account only with its developer's apps, and with none once deleted",
+		count: `SELECT COUNT(*) FROM connections c JOIN accounts a ON a.id = c.account_id WHERE a.sandbox = 1`,
+		find: `SELECT c.id AS connection, c.status, a.id AS account, a.owner_id AS developer, a.deactivated_us, p.id AS app, p.owner_id AS app_developer
+			FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
+			WHERE a.sandbox = 1 AND (a.owner_id <> p.owner_id OR a.deactivated_us IS NOT NULL AND c.status <> 'revoked')`,
+	},
+	{
+		id: "I29", title: "accounts: test accounts, and no others, have money that is not real",
+		count: countAccounts,
+		find: `SELECT b.account_id AS account, a.sandbox AS test_account, b.sandbox AS sandbox_balance, b.available_mc, b.reserved_mc
+			FROM balances b JOIN accounts a ON a.id = b.account_id WHERE b.sandbox <> a.sandbox`,
+	},
+	{
+		id: "I29", title: "journal: free credit pays for no call of a test account",
+		count: `SELECT COUNT(*) FROM ledger l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
+		find: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
+			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
+	},
 }

@@ -263,7 +263,7 @@ func (w *writer) refuse(request string, status int, code string, at time.Time) {
 func (w *writer) finish() {
 	w.Helper()
 	for account, b := range w.balances {
-		w.insert("balances", map[string]any{"account_id": account, "sandbox": 0, "available_mc": b.available, "reserved_mc": b.reserved, "seq": b.seq, "head": b.head})
+		w.insert("balances", map[string]any{"account_id": account, "sandbox": strings.Count(account, "test"), "available_mc": b.available, "reserved_mc": b.reserved, "seq": b.seq, "head": b.head})
 	}
 	for id, c := range w.connections {
 		status := "active"
@@ -331,6 +331,12 @@ func fixture(w *writer) {
 	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
 	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
 
+	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000}) // a test account
+	w.connect("conn_4", "app_test", "wac_test", 5_000_000)
+	w.spend("conn_4", "k1d", "", plain)
+	w.connect("conn_5", "app_2", "wac_test", 1000) // which was a sandbox app then
+	w.revoke("conn_5")
+
 	w.insert("nodes", map[string]any{"id": "node_1", "started_us": noon.Add(-time.Hour).UnixMicro(), "lease_us": noon.Add(5 * time.Minute).UnixMicro()})
 	w.insert("nodes", map[string]any{"id": "node_0", "started_us": noon.Add(-2 * time.Hour).UnixMicro(), "lease_us": 0})
 	w.refuse("req_other", 402, "allocation_exhausted", noon)
@@ -343,10 +349,15 @@ func fixtureTokens(w *writer) {
 	for _, a := range []string{"wac_a", "wac_b", "wac_dev"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
-	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live"} {
+	w.insert("accounts", map[string]any{"id": "wac_test", "email": "wac_test@test.invalid", "password_hash": "", "sandbox": 1, "owner_id": "wac_dev", "created_us": 1})
+	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live", "app_test": "mock"} {
+		tier := "limited-live"
+		if app == "app_test" {
+			tier = "sandbox"
+		}
 		w.insert("apps", map[string]any{
 			"id": app, "owner_id": "wac_dev", "name": app, "client_id": "cid_" + app, "secret_hash": "", "redirect_uris": "[]", "allowed_models": "[]",
-			"tier": "limited-live", "provider_mode": mode, "test_allowlist": "[]", "dev_margin_ppm": 150000, "created_us": 1,
+			"tier": tier, "provider_mode": mode, "test_allowlist": "[]", "dev_margin_ppm": 150000, "created_us": 1,
 		})
 	}
 	later, past := noon.Add(time.Hour).UnixMicro(), noon.Add(-time.Minute).UnixMicro()

@@ -64,7 +64,7 @@ func TestRunBesideAServer(t *testing.T) {
 		if n != 0 {
 			t.Fatalf("%d findings\n%s", n, out)
 		}
-		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 3 checked 0 findings"; !strings.Contains(words(out), want) {
+		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 5 checked 0 findings"; !strings.Contains(words(out), want) {
 			t.Errorf("no line for I4 in\n%s", out)
 		}
 		if _, err := d.ExecContext(t.Context(), `UPDATE balances SET available_mc = available_mc + 7 WHERE account_id = 'wac_a'`); err != nil {
