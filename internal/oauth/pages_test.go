@@ -264,6 +264,74 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 	})
 }
 
+// People on an app's test allow-list connect as one test account of their own,
+// and neither see nor get any other.
+func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_second', 'second@example.com', password_hash, 1 FROM accounts WHERE email = 'person@example.com'`)
+		w.exec(`UPDATE apps SET test_allowlist = '["person@example.com","second@example.com"]' WHERE id = $1`, w.sandbox.ID)
+		b := w.signedIn("person@example.com")
+		_, page := b.get(authorizePath(w.sandbox))
+		has(t, page, "Connect as", "A new test account", "their money is not real")
+		lacks(t, page, "tester@example.com", w.tester.ID)
+		for _, wrong := range []string{"", w.tester.ID, w.sandbox.OwnerID} {
+			if resp, _ := b.post(authorizePath(w.sandbox), approval("5", "test_account", wrong)); resp.StatusCode != http.StatusUnprocessableEntity {
+				t.Errorf("as %q: %d", wrong, resp.StatusCode)
+			}
+		}
+		o := w.token(w.sandbox, codeForm(b.approve(w.sandbox, "5", "test_account", "new"))).want(t, "as a new one", 200, "")
+		made, err := w.people.Get(t.Context(), w.accountOf(o.ConnectionID))
+		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || made.TesterID == "" || made.TesterID == "wac_second" {
+			t.Errorf("new test account: %+v, %v", made, err)
+		}
+		_, page = b.get(authorizePath(w.sandbox))
+		has(t, page, made.Email, "connected, $0.00 of $5.00 used")
+		lacks(t, page, "A new test account", "tester@example.com")
+		if resp, _ := b.post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("a second one: %d", resp.StatusCode)
+		}
+		again := w.token(w.sandbox, codeForm(b.approve(w.sandbox, "9", "test_account", made.ID))).want(t, "again", 200, "")
+		if again.ConnectionID != o.ConnectionID || *again.AllocationMC != 9*money.Dollar {
+			t.Errorf("again: %+v", again.Tokens)
+		}
+		second := w.signedIn("second@example.com")
+		_, page = second.get(authorizePath(w.sandbox))
+		lacks(t, page, made.Email)
+		if resp, _ := second.post(authorizePath(w.sandbox), approval("5", "test_account", made.ID)); resp.StatusCode != http.StatusUnprocessableEntity {
+			t.Errorf("as another tester's: %d", resp.StatusCode)
+		}
+		_, page = w.signedIn("developer@example.com").get(authorizePath(w.sandbox))
+		has(t, page, made.Email, "tester@example.com")
+		if b, err := ledger.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar || b.Seq != 1 {
+			t.Errorf("the tester's real balance: %+v, %v", b, err)
+		}
+		for w.count(`SELECT COUNT(*) FROM accounts WHERE owner_id IS NOT NULL`) < accounts.MaxTestAccounts {
+			w.signedIn("developer@example.com").approve(w.sandbox, "1", "test_account", "new")
+		}
+		resp, page := second.get(authorizePath(w.sandbox))
+		has(t, page, "no test account left")
+		if post, _ := second.post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.StatusCode != 403 || post.StatusCode != 403 {
+			t.Errorf("no room: %d and %d", resp.StatusCode, post.StatusCode)
+		}
+		b.approve(w.sandbox, "2", "test_account", made.ID) // who has one keeps it
+		w.exec(`UPDATE apps SET test_allowlist = '[]' WHERE id = $1`, w.sandbox.ID)
+		if resp, page := b.get(authorizePath(w.sandbox)); resp.StatusCode != 403 || !strings.Contains(page, "is in testing") {
+			t.Errorf("off the list: %d", resp.StatusCode)
+		}
+	})
+}
+
+func lacks(t *testing.T, page string, unwanted ...string) {
+	t.Helper()
+	for _, s := range unwanted {
+		if strings.Contains(page, s) {
+			t.Errorf("the page shows %q", s)
+		}
+	}
+}
+
 // F-74: consenting again tells what is there, moves the cap and keeps the id.
 func TestConsentingAgain(t *testing.T) {
 	t.Parallel()

@@ -179,12 +179,15 @@ func TestLocation(t *testing.T) {
 // Spec §5, Sandbox; invariant I29.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	sandbox := apps.App{OwnerID: "wac_dev", Tier: apps.Sandbox}
-	live := apps.App{OwnerID: "wac_dev", Tier: apps.LimitedLive}
+	listed := []string{"listed@example.com", "tester@example.com", "developer@example.com"}
+	sandbox := apps.App{OwnerID: "wac_dev", Tier: apps.Sandbox, TestAllowlist: listed}
+	live := apps.App{OwnerID: "wac_dev", Tier: apps.LimitedLive, TestAllowlist: listed}
 	full := apps.App{OwnerID: "wac_dev", Tier: apps.FullLive}
-	developer := accounts.Account{ID: "wac_dev", Developer: true}
+	developer := accounts.Account{ID: "wac_dev", Developer: true, Email: "developer@example.com"}
+	allowed := accounts.Account{ID: "wac_l", Email: "listed@example.com"}
+	deleted := accounts.Account{ID: "wac_d", Sandbox: true, OwnerID: "wac_dev", Deactivated: true}
 	tester := accounts.Account{ID: "wac_t", Sandbox: true, OwnerID: "wac_dev"}
-	foreign := accounts.Account{ID: "wac_u", Sandbox: true, OwnerID: "wac_other"}
+	foreign := accounts.Account{ID: "wac_u", Sandbox: true, OwnerID: "wac_other", Email: "tester@example.com"}
 	person := accounts.Account{ID: "wac_p"}
 	operator := accounts.Account{ID: "wac_o", Operator: true, Developer: true}
 	for _, c := range []struct {
@@ -196,6 +199,9 @@ func TestRoles(t *testing.T) {
 		{"the developer on a sandbox app", sandbox, developer, Chooser},
 		{"a test account on its developer's sandbox app", sandbox, tester, Self},
 		{"another developer's test account", sandbox, foreign, StrangerToSandbox},
+		{"a deleted test account", sandbox, deleted, StrangerToSandbox},
+		{"a person on the allow-list", sandbox, allowed, Tester},
+		{"a person on the allow-list of an app that is live", live, allowed, Self},
 		{"a person on a sandbox app", sandbox, person, StrangerToSandbox},
 		{"an operator on a sandbox app", sandbox, operator, StrangerToSandbox},
 		{"a person on a live app", live, person, Self},

@@ -13,6 +13,7 @@ import (
 	"purser/internal/db/dbtest"
 	"purser/internal/ledger"
 	"purser/internal/money"
+	"purser/internal/sandbox"
 )
 
 // Spec §5, flow rules 2–7, from the consent to a refreshed token.
@@ -310,6 +311,68 @@ func TestSandboxWallHoldsAtTheExchange(t *testing.T) {
 			t.Errorf("%d connections", n)
 		}
 	})
+}
+
+// A code is worth nothing once its test account is deleted, whichever comes first
+// of several that come together: a deleted account is connected to nothing.
+func TestDeletedTestAccountsDoNotConnect(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		box := sandbox.NewStore(d, w.people, w.store.Ledger, w.clock.now)
+		b := w.signedIn("developer@example.com")
+		for i := range 12 {
+			code := b.approve(w.sandbox, "5", "test_account", "new")
+			var testID string
+			if err := d.QueryRowContext(t.Context(), `SELECT account_id FROM oauth_codes WHERE used_us IS NULL ORDER BY account_id DESC`).Scan(&testID); err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			var o outcome
+			if i == 0 { // before: no race
+				if err := box.Delete(t.Context(), w.sandbox.OwnerID, testID); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				wg.Go(func() {
+					if err := box.Delete(context.WithoutCancel(t.Context()), w.sandbox.OwnerID, testID); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Go(func() { o = w.token(w.sandbox, codeForm(code)) })
+			wg.Wait()
+			if o.Status != 200 && o.Error.Code != "invalid_grant" || i == 0 && o.Status == 200 {
+				t.Errorf("%d: exchanged: %d %s", i, o.Status, o.Error.Code)
+			}
+			w.exec(`DELETE FROM oauth_codes`)
+			w.clock.pass(time.Second)
+		}
+		if n := w.count(`SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`); n != 0 {
+			t.Errorf("%d connections of deleted test accounts are live", n)
+		}
+		if n := w.count(`SELECT SUM(reserved_mc) FROM balances`); n != 0 {
+			t.Errorf("%d micro-cents are still reserved", n)
+		}
+		_, page := b.get(authorizePath(w.sandbox))
+		lacks(t, page, "@test.invalid")
+	})
+}
+
+// A browser in which a test account is signed in forgets it when it is deleted.
+func TestDeletedTestAccountsAreSignedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b := w.signedIn("tester@example.com")
+	if err := sandbox.NewStore(w.d, w.people, w.store.Ledger, w.clock.now).Delete(t.Context(), w.sandbox.OwnerID, w.tester.ID); err != nil {
+		t.Fatal(err)
+	}
+	if resp, _ := b.get(authorizePath(w.sandbox)); resp.StatusCode != 303 || !strings.HasPrefix(resp.Header.Get("Location"), "/sign-in") {
+		t.Errorf("%d to %q", resp.StatusCode, resp.Header.Get("Location"))
+	}
+	if resp, _ := b.post("/sign-in", url.Values{"email": {"tester@example.com"}, "password": {password}}); resp.StatusCode != 401 {
+		t.Errorf("signing in again: %d", resp.StatusCode)
+	}
 }
 
 const (
