@@ -119,7 +119,7 @@ func traces(t *testing.T, p *servertest.Process) (out string) {
 	}
 	defer d.Close()
 	for _, text := range []string{
-		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
+		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
 		`SELECT SUM(allocation_mc + 3 * consumed_mc + 7 * held_mc) FROM connections`, `SELECT SUM(available_mc + 3 * reserved_mc + seq) FROM balances`,
 	} {
 		var n int64
