@@ -171,7 +171,7 @@ func (w *writer) hold(id, key, state string, c call) {
 	}
 	w.insert("holds", map[string]any{
 		"connection_id": id, "key": key, "request_id": "req_z" + key, "fingerprint": "f" + key, "state": state, "attempt": 1, "node_id": "node_1", "claim": "req_z" + key,
-		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(),
+		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(), "paid_by": "wallet", "counts": "",
 	})
 }
 
