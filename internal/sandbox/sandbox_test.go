@@ -268,7 +268,9 @@ func TestFundingIsBounded(t *testing.T) {
 		w := newWorld(t, d)
 		var made account
 		w.do(w.first, "POST", "", "", 200, &made)
-		fund := func(amount string, status int) { w.do(w.first, "POST", "/"+made.ID+"/fund", `{"amount_mc":`+amount+`}`, status, &made) }
+		fund := func(amount string, status int) {
+			w.do(w.first, "POST", "/"+made.ID+"/fund", `{"amount_mc":`+amount+`}`, status, &made)
+		}
 		for _, wrong := range []string{"0", "-1", "1.5", "1e3", `"5"`, "null", "true", "[]", "{}", "9223372036854775808", fmt.Sprint(money.Max + 1)} {
 			fund(wrong, 400)
 		}

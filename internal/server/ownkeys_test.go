@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -14,12 +16,16 @@ import (
 
 	"purser/emulator"
 	"purser/internal/accounts"
+	"purser/internal/apitest"
+	"purser/internal/apps"
+	"purser/internal/audit"
 	"purser/internal/config"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/provider"
 	"purser/internal/provider/upstream"
 	"purser/internal/providerkeys"
+	"purser/internal/ui"
 )
 
 // ownWorld is a node that reaches the emulator with a key of its own, and what it logs.
@@ -27,6 +33,34 @@ type ownWorld struct {
 	*Server
 	log       *lines
 	developer string
+	at        net.Listener
+	url       string
+	ran       bool
+}
+
+// serve runs the node until the test ends, with the people and the app of
+// `purser dev`, and returns them.
+func (w *ownWorld) serve(t *testing.T) Seeded {
+	t.Helper()
+	seeded, err := w.seed(t.Context())
+	if err == nil {
+		err = w.apps.SetProviderMode(t.Context(), seeded.App.ID, apps.Live)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mount(ui.Home{})
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	w.ran = true
+	go func() { done <- w.run(ctx, []net.Listener{w.at}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return seeded
 }
 
 type lines struct {
@@ -51,9 +85,14 @@ func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
 	emulated := httptest.NewServer(emulator.New(emulator.Options{}))
 	t.Cleanup(emulated.Close)
 	w := &ownWorld{log: &lines{}}
-	var err error
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.at, w.url = l, "http://"+l.Addr().String()
 	w.Server, err = build(t.Context(), config.Config{
-		Database: dbtest.URL(t, e), Lease: time.Minute, EnvelopeKey: make([]byte, 32),
+		Database: dbtest.URL(t, e), Lease: time.Minute, EnvelopeKey: make([]byte, 32), BaseURL: w.url, AuthURL: w.url, DashboardURL: w.url,
+		SandboxDayMC: 1, // less than any call costs
 		Providers: map[string]config.Provider{
 			"openai": {BaseURL: emulated.URL + "/v1", Key: "the-operators"}, "anthropic": {BaseURL: emulated.URL}, "google": {BaseURL: emulated.URL, Key: "the-operators"},
 		},
@@ -62,12 +101,13 @@ func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.db.Close(); err != nil {
+		if err := w.db.Close(); err != nil && !w.ran {
 			t.Error(err)
 		}
+		_ = l.Close() // whoever serves on it has closed it
 	})
 	err = w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		a, err := w.accounts.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		a, err := w.accounts.Create(ctx, tx, accounts.New{Email: "own@example.com", Developer: true})
 		w.developer = a.ID
 		return err
 	})
@@ -225,5 +265,54 @@ func TestOwnKeysShareConnections(t *testing.T) {
 	}
 	if _, err := b.Complete(t.Context(), ask("gpt-6-luna")); err != nil {
 		t.Errorf("the other one: %v", err)
+	}
+}
+
+// Spec §7, sandbox_live_cost_limited: beyond the daily allowance a developer's own
+// key for the model's provider serves the call; without one it is refused. A key
+// that its provider refuses is told to the app, and nothing is billed.
+func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			w := newOwnWorld(t, e)
+			p := w.serve(t)
+			server := apitest.Client{Base: w.url, User: p.App.ClientID, Secret: p.App.ClientSecret}
+			token := apitest.Client{Base: w.url, Bearer: p.Connection.AccessToken}
+			call := func(model, text string, stream bool, status int, says string) {
+				t.Helper()
+				req := fmt.Sprintf(`{"stream":%t,"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, stream, text)
+				if got := token.Do(t, "POST", "/v1/chat/completions", `{"model":"`+model+`",`+req[1:]); got.Status != status || !strings.Contains(got.Body, says) {
+					t.Errorf("%s, streamed %t: %v, want %d that says %q", model, stream, got, status, says)
+				}
+			}
+			for name, model := range ownModels {
+				call(model, "Hello", false, 429, "sandbox_live_cost_limited")
+				if got := server.Do(t, "PUT", "/v1/provider-keys/"+name, `{"key":"a-key-of-the-developers-own"}`); got.Status != 200 {
+					t.Fatal(got)
+				}
+				for _, stream := range []bool{false, true} {
+					call(model, "!emu status=401", stream, 400, "your own key for "+name+" does not serve this call: the key is refused")
+				}
+				call(model, "Hello", false, 200, `"svc"`)
+				call(model, "Hello", true, 200, "data: [DONE]")
+				if got := server.Do(t, "DELETE", "/v1/provider-keys/"+name, ""); got.Status != 204 {
+					t.Error(got)
+				}
+				call(model, "Hello", false, 429, "sandbox_live_cost_limited")
+			}
+			if got := w.alarms(t); got != "" {
+				t.Errorf("the operator got alarms:\n%s", got)
+			}
+			var rows int
+			if err := w.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&rows); err != nil || rows != 2*len(ownModels) {
+				t.Errorf("%d calls billed, %v", rows, err)
+			}
+			var out strings.Builder
+			if findings, err := audit.Run(t.Context(), w.config.Database, &out, time.Now()); err != nil || findings > 0 {
+				t.Errorf("%d findings, %v\n%s", findings, err, &out)
+			}
+		})
 	}
 }
