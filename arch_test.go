@@ -33,7 +33,7 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "mail", "accounts", "apps", "notices", "features", "providerkeys", "connections", "oauth",
+	"ui", "mail", "accounts", "apps", "notices", "features", "providerkeys", "sandbox", "connections", "oauth", "dashboard", "webhooks",
 	// services
 	"inference", "audit",
 	// whole
