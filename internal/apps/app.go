@@ -4,9 +4,14 @@
 package apps
 
 import (
+	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"purser/internal/apierr"
 	"purser/internal/money"
@@ -37,11 +42,30 @@ type App struct {
 	DefaultMaxTokens *int64   // nil = none
 	Tier             string   // Sandbox, LimitedLive or FullLive
 	ProviderMode     string   // Mock or Live
-	TestAllowlist    []string // e-mails of people who may test it while it is in sandbox
 	DevMargin        money.PPM
-	Suspended        bool
+	TestAllowlist    []string    // e-mails of people who may test it while it is in sandbox
+	Suspended        bool        // switched off by its developer or suspended by the service
+	SwitchedOff      bool        // by its developer
+	SwitchedOffUS    int64       // when that changed last; 0 = never
+	Suspension       *Suspension // by the service; nil = none
+	LiftedUS         int64       // when the operator last lifted one; 0 = never
 	CreatedUS        int64
 }
+
+// A Suspension is how the service switched an app off (spec §3, App tier). Only
+// the operator lifts it; the developer's own switch is apart from it.
+type Suspension struct {
+	By      string // ByOperator or ByRisk
+	Reason  string
+	SinceUS int64
+}
+
+// Who suspends an app besides its developer.
+const (
+	ByDeveloper = "developer"
+	ByOperator  = "operator"
+	ByRisk      = "risk"
+)
 
 // New is what Create needs. An empty Tier is Sandbox, an empty ProviderMode Mock.
 type New struct {
@@ -59,6 +83,9 @@ type New struct {
 // provider's cost.
 const MaxDevMargin = 10 * money.One
 
+// maxName is how many characters an app's name has at most.
+const maxName = 80
+
 // check completes n and refuses what an app must not be. Errors are 400
 // invalid_request.
 func (n *New) check(dev bool) error {
@@ -68,7 +95,7 @@ func (n *New) check(dev bool) error {
 	if n.ProviderMode == "" {
 		n.ProviderMode = Mock
 	}
-	if err := CheckText("name", n.Name, 80); err != nil {
+	if err := CheckText("name", n.Name, maxName); err != nil {
 		return err
 	}
 	switch {
@@ -103,4 +130,29 @@ func CheckText(member, text string, maxRunes int) error {
 		return apierr.InvalidRequest.Errorf("%s: must have 1 to %d characters", member, maxRunes)
 	}
 	return nil
+}
+
+// ParseRate reads a margin rate from a JSON number, exactly: no float stands between what the
+// developer wrote and what users pay.
+func ParseRate(literal jsontext.Value) (money.PPM, bool) {
+	text := string(literal)
+	if literal.Kind() != '0' || len(text) > 40 {
+		return 0, false
+	}
+	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
+		// Some languages write 0.00001 as 1e-05; a huge exponent is not worth computing.
+		if n, err := strconv.Atoi(exponent); err != nil || n < -30 || n > 30 {
+			return 0, false
+		}
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return 0, false
+	}
+	r.Mul(r, big.NewRat(int64(money.One), 1))
+	if !r.IsInt() || !r.Num().IsInt64() {
+		return 0, false
+	}
+	rate := money.PPM(r.Num().Int64())
+	return rate, rate >= 0 && rate <= MaxDevMargin
 }

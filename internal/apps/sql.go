@@ -10,20 +10,79 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended <> 0, created_us`
+const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm,
+	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us, secret_hash`
 
-// read reads the app that where names, and the hash of its secret.
-func read(ctx context.Context, q db.Queryer, where, value string) (a App, secretHash string, err error) {
+type scanner interface{ Scan(dest ...any) error }
+
+func scan(row scanner) (a App, secretHash string, err error) {
 	var uris, models, testers string
-	err = q.QueryRowContext(ctx, `SELECT `+columns+`, secret_hash FROM apps WHERE `+where+` = $1`, value).Scan(
-		&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin, &a.Suspended, &a.CreatedUS, &secretHash)
+	var by, reason *string
+	var sinceUS *int64
+	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin,
+		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &secretHash)
 	if err != nil {
 		return App{}, "", err
 	}
-	if err := errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels), json.Unmarshal([]byte(testers), &a.TestAllowlist)); err != nil {
+	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels), json.Unmarshal([]byte(testers), &a.TestAllowlist))
+	if err != nil {
 		return App{}, "", fmt.Errorf("apps: lists of %s: %w", a.ID, err)
 	}
+	if by != nil {
+		a.Suspension = &Suspension{By: *by}
+		if reason != nil && sinceUS != nil {
+			a.Suspension.Reason, a.Suspension.SinceUS = *reason, *sinceUS
+		}
+	}
+	a.Suspended = a.SwitchedOff || by != nil
 	return a, secretHash, nil
+}
+
+// read reads the app that where names, and the hash of its secret.
+func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
+	return scan(q.QueryRowContext(ctx, `SELECT `+columns+` FROM apps WHERE `+where+` = $1`+lock, value))
+}
+
+// suspended returns apps that are switched off, by whom ever, in the order of their ids.
+func suspended(ctx context.Context, q db.Queryer, after string, limit int) (list []App, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		a, _, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, rows.Err()
+}
+
+// update saves what may change of an app, all of it.
+func update(ctx context.Context, tx *db.Tx, a App) error {
+	lists := make([]string, 3)
+	for i, l := range [][]string{a.RedirectURIs, a.AllowedModels, a.TestAllowlist} {
+		text, err := list(l)
+		if err != nil {
+			return err
+		}
+		lists[i] = text
+	}
+	off := 0
+	if a.SwitchedOff {
+		off = 1
+	}
+	var by, reason *string
+	var sinceUS *int64
+	if n := a.Suspension; n != nil {
+		by, reason, sinceUS = &n.By, &n.Reason, &n.SinceUS
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE apps SET name = $2, redirect_uris = $3, allowed_models = $4, default_max_tokens = $5, tier = $6, provider_mode = $7, test_allowlist = $8,
+		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13, suspension_us = $14, lifted_us = $15 WHERE id = $1`,
+		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off, a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS)
+	return err
 }
 
 func insert(ctx context.Context, tx *db.Tx, a App, secretHash string) error {

@@ -96,7 +96,7 @@ func (s *Store) SetProviderMode(ctx context.Context, appID, mode string) error {
 
 // Get returns an app; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, appID string) (App, error) {
-	a, _, err := read(ctx, s.db, "id", appID)
+	a, _, err := read(ctx, s.db, "id", appID, "")
 	if err != nil {
 		return App{}, fmt.Errorf("apps: get: %w", err)
 	}
@@ -106,11 +106,94 @@ func (s *Store) Get(ctx context.Context, appID string) (App, error) {
 // ByClientID returns the app of a client id; the error wraps sql.ErrNoRows when
 // there is none.
 func (s *Store) ByClientID(ctx context.Context, clientID string) (App, error) {
-	a, _, err := read(ctx, s.db, "client_id", clientID)
+	a, _, err := read(ctx, s.db, "client_id", clientID, "")
 	if err != nil {
 		return App{}, fmt.Errorf("apps: by client id: %w", err)
 	}
 	return a, nil
+}
+
+// ErrUnchanged says that an app already is what it should become.
+var ErrUnchanged = errors.New("nothing to change")
+
+// Lock returns an app and keeps others from changing it until tx ends; the error
+// wraps sql.ErrNoRows when there is none.
+func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) {
+	a, _, err := read(ctx, tx, "id", appID, tx.Engine.ForUpdate())
+	if err != nil {
+		return App{}, fmt.Errorf("apps: lock: %w", err)
+	}
+	return a, nil
+}
+
+// Share returns an app as it is and keeps it so until tx ends; others may share
+// it too. The error wraps sql.ErrNoRows when there is none.
+func Share(ctx context.Context, tx *db.Tx, appID string) (App, error) {
+	a, _, err := read(ctx, tx, "id", appID, tx.Engine.ForShare())
+	if err != nil {
+		return App{}, fmt.Errorf("apps: share: %w", err)
+	}
+	return a, nil
+}
+
+// Patch changes an app and returns the whole of it. A wrong member is 400
+// invalid_request; offered says which models can be called now.
+func (s *Store) Patch(ctx context.Context, appID string, c Change, offered func(model string) bool) (App, error) {
+	return s.change(ctx, appID, func(a App) (App, error) {
+		return c.applied(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
+	})
+}
+
+// Suspend switches an app off for the service, in the caller's transaction: by
+// is ByOperator or ByRisk. One that is suspended already is ErrUnchanged.
+func (s *Store) Suspend(ctx context.Context, tx *db.Tx, appID, by, reason string) (before, after App, err error) {
+	return s.changeTx(ctx, tx, appID, func(a App) (App, error) { return a.suspend(by, reason, s.now().UnixMicro()) })
+}
+
+// Lift ends a suspension by the service, in the caller's transaction. An app
+// without one is ErrUnchanged.
+func (s *Store) Lift(ctx context.Context, tx *db.Tx, appID string) (before, after App, err error) {
+	return s.changeTx(ctx, tx, appID, func(a App) (App, error) { return a.lift(s.now().UnixMicro()) })
+}
+
+// Promote moves an app to a tier above the sandbox, in the caller's transaction:
+// its calls go to the real providers from now on (spec §3, App tier).
+func (s *Store) Promote(ctx context.Context, tx *db.Tx, appID, tier string) (before, after App, err error) {
+	return s.changeTx(ctx, tx, appID, func(a App) (App, error) {
+		a.Tier, a.ProviderMode = tier, Live
+		return a, nil
+	})
+}
+
+// ListSuspended returns apps that are switched off, by whom ever, in the order of
+// their ids, from the one behind after on.
+func (s *Store) ListSuspended(ctx context.Context, after string, limit int) ([]App, error) {
+	list, err := suspended(ctx, s.db, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("apps: suspended: %w", err)
+	}
+	return list, nil
+}
+
+func (s *Store) change(ctx context.Context, appID string, f func(App) (App, error)) (after App, err error) {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, after, err = s.changeTx(ctx, tx, appID, f)
+		return err
+	})
+	return after, err
+}
+
+func (s *Store) changeTx(ctx context.Context, tx *db.Tx, appID string, f func(App) (App, error)) (before, after App, err error) {
+	if before, err = s.Lock(ctx, tx, appID); err != nil {
+		return before, before, err
+	}
+	if after, err = f(before); err != nil {
+		return before, before, err
+	}
+	if err := update(ctx, tx, after); err != nil {
+		return before, before, fmt.Errorf("apps: change: %w", err)
+	}
+	return before, after, nil
 }
 
 // Authenticate returns the app whose HTTP Basic credentials a management request
@@ -140,7 +223,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, limited(wait, "too many wrong credentials for this client_id from this address")
 	}
-	a, hash, err := read(ctx, s.db, "client_id", clientID)
+	a, hash, err := read(ctx, s.db, "client_id", clientID, "")
 	known := err == nil
 	if errors.Is(err, sql.ErrNoRows) {
 		hash = nobody

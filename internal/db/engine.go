@@ -35,6 +35,15 @@ func (e Engine) SkipLocked() string {
 	return ""
 }
 
+// ForShare is the suffix of a SELECT whose rows nobody may change until the
+// transaction ends, though others may read them the same way.
+func (e Engine) ForShare() string {
+	if e == Postgres {
+		return " FOR SHARE"
+	}
+	return ""
+}
+
 func (e Engine) dialect() goose.Dialect {
 	if e == Postgres {
 		return goose.DialectPostgres

@@ -4,10 +4,7 @@
 package features
 
 import (
-	"math/big"
 	"regexp"
-	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -134,35 +131,10 @@ func (c *Change) setMargin(f *Feature) error {
 	if c.DevMarginRate.Null {
 		return nil
 	}
-	rate, ok := parseRate(c.DevMarginRate.Value)
+	rate, ok := apps.ParseRate(c.DevMarginRate.Value)
 	if !ok {
 		return apierr.InvalidRequest.Errorf("dev_margin_rate: must be a number from 0 to %s with at most six decimals, or null", apps.MaxDevMargin)
 	}
 	f.DevMargin = &rate
 	return nil
-}
-
-// parseRate reads a JSON number exactly: no float stands between what the
-// developer wrote and what users pay.
-func parseRate(literal jsontext.Value) (money.PPM, bool) {
-	text := string(literal)
-	if literal.Kind() != '0' || len(text) > 40 {
-		return 0, false
-	}
-	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
-		// Some languages write 0.00001 as 1e-05; a huge exponent is not worth computing.
-		if n, err := strconv.Atoi(exponent); err != nil || n < -30 || n > 30 {
-			return 0, false
-		}
-	}
-	r, ok := new(big.Rat).SetString(text)
-	if !ok {
-		return 0, false
-	}
-	r.Mul(r, big.NewRat(int64(money.One), 1))
-	if !r.IsInt() || !r.Num().IsInt64() {
-		return 0, false
-	}
-	rate := money.PPM(r.Num().Int64())
-	return rate, rate >= 0 && rate <= apps.MaxDevMargin
 }

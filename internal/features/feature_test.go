@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"purser/internal/apierr"
+	"purser/internal/apps"
 	"purser/internal/money"
 	"purser/internal/web"
 )
@@ -29,7 +30,7 @@ func TestRatesAreReadExactly(t *testing.T) {
 		{`1e20`, refused}, {`1e999999999`, refused}, {`1e-999999999`, refused}, {`0.15000000000000000000000000000000000000001`, refused},
 		{`"0.15"`, refused}, {`true`, refused}, {`[]`, refused}, {`{}`, refused},
 	} {
-		got, ok := parseRate(jsontext.Value(c.literal))
+		got, ok := apps.ParseRate(jsontext.Value(c.literal))
 		if ok != (c.want != refused) || ok && got != c.want {
 			t.Errorf("%s: %d %t, want %d", c.literal, got, ok, c.want)
 		}
