@@ -49,6 +49,7 @@ type cli struct {
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Ledger   ledgerCmd   `cmd:"" help:"Look after the ledger."`
+	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -68,7 +69,7 @@ func (p *program) run(args []string) int {
 	if err != nil {
 		return p.tell(fmt.Errorf("%w; see purser --help", err), exitUsage)
 	}
-	err = parsed.Run(p)
+	err = parsed.Run(p, &c)
 	if p.log != nil {
 		p.log.flush()
 	}

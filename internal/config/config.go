@@ -36,6 +36,7 @@ type Config struct {
 	SandboxDayMC  money.MC         // what live models may cost the sandbox of a developer in 24 hours
 	Risk          limits.Risk      // which spend is unusual
 	EnvelopeKey   []byte           // 32 bytes; encrypts secrets at rest (package seal); the same on every node
+	OperatorToken string           // bearer token of the operator's API; "" = there is no such API
 	Lease         time.Duration    // how long holds outlive their node
 	Prices        string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
@@ -108,6 +109,13 @@ var keys = []Key{
 		if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
 			return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
 		}
+		return nil
+	}},
+	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API", true, func(c *Config, v string) error {
+		if len(v) < 32 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=") != "" {
+			return errors.New("must be at least 32 characters of a bearer token; make one with: head -c 32 /dev/urandom | base64")
+		}
+		c.OperatorToken = v
 		return nil
 	}},
 	{"lease", "how long holds outlive their node, such as 5m", false, func(c *Config, v string) (err error) {

@@ -107,6 +107,8 @@ func TestRefused(t *testing.T) {
 		{file: "database: sqlite:x\nbase_url: https://x\n", want: "envelope_key: required"},
 		{file: "database: sqlite:x\nenvelope_key: " + envelope, want: "base_url: required"},
 		{file: "envelope_key: c2VjcmV0\n", want: "p.yaml:1: envelope_key: must be 32 bytes"},
+		{file: minimal + "operator_token: c2VjcmV0-too-short\n", want: "p.yaml:4: operator_token: must be at least 32"},
+		{file: minimal, env: "PURSER_OPERATOR_TOKEN=secret with spaces, and long enough for one", want: "PURSER_OPERATOR_TOKEN: must be at least 32"},
 		{file: minimal, env: "PURSER_FEE=1", want: "environment: PURSER_FEE is not a setting"},
 		{file: minimal, env: "PURSER_PROVIDERS_GOOGLE_KEY=se cret", want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space"},
 		{file: minimal, env: "PURSER_LISTEN=", want: "environment: PURSER_LISTEN: must be HOST:PORT"},

@@ -125,15 +125,9 @@ func missing(err error) error {
 	return err
 }
 
-// owned returns the app of the path, which must be the one whose credentials are
-// sent: another app's id is answered like one that does not exist.
+// owned returns the id of the app of the path, which must be the one whose
+// credentials are sent.
 func (h *Handler) owned(r *http.Request) (appID string, err error) {
-	app, err := h.Apps.Authenticate(r.Context(), r)
-	if err != nil {
-		return "", err
-	}
-	if r.PathValue("id") != app.ID {
-		return "", apierr.NotFound.Errorf("no such app")
-	}
-	return app.ID, nil
+	app, err := h.Apps.Owned(r)
+	return app.ID, err
 }

@@ -53,6 +53,9 @@ func Check(app apps.App, q url.Values) (Request, *Refusal) {
 	case !slices.Contains(app.RedirectURIs, redirectURI):
 		return Request{}, &Refusal{Page: "The app asked to return to an address that it has not registered. Nobody was sent there."}
 	}
+	if app.Suspension != nil { // the service does not send people to an app that it suspended
+		return Request{}, &Refusal{Page: app.Name + " is suspended: it takes no new connections until that is lifted."}
+	}
 	req := Request{RedirectURI: redirectURI}
 	refuse := func(code, description string) (Request, *Refusal) {
 		return Request{}, &Refusal{Code: code, Description: description, RedirectURI: redirectURI, State: req.State}
@@ -70,7 +73,7 @@ func Check(app apps.App, q url.Values) (Request, *Refusal) {
 		return refuse(code, description)
 	}
 	if app.Suspended {
-		return refuse("unauthorized_client", "the app is suspended: no new connections until that is lifted")
+		return refuse("unauthorized_client", "the app is switched off: no new connections until its developer switches it on again")
 	}
 	return req, nil
 }

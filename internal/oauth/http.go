@@ -58,7 +58,7 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if app.Suspended {
-		return apierr.AppSuspended.Errorf("The app is suspended: tokens are not issued until that is lifted. Keep the ones you have.")
+		return errSuspended
 	}
 	req, err := ReadTokenRequest(app.ClientID, r.Header, form, arrived)
 	if err != nil {

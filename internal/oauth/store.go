@@ -142,6 +142,15 @@ func (s *Store) run(ctx context.Context, app apps.App, req TokenRequest) (answer
 // grant locks what is presented, so that of several requests with it one goes
 // first; the others then find what that one did.
 func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest) (answer, error) {
+	// The app may have been suspended or gone live since its credentials were checked;
+	// from here on neither can happen before this is committed.
+	app, err := apps.Share(ctx, tx, app.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	if app.Suspended {
+		return answer{refused: errSuspended}, nil
+	}
 	run, err := s.lock(ctx, tx, app, req)
 	if err != nil {
 		return answer{}, err
@@ -177,6 +186,8 @@ func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequ
 }
 
 var errInvalidGrant = apierr.InvalidGrant.Errorf("What was presented is not valid here: unknown, expired, already used, or not given to this app with this redirect_uri and code_verifier.")
+
+var errSuspended = apierr.AppSuspended.Errorf("The app is suspended: tokens are not issued until that is lifted. Keep the ones you have.")
 
 // exchange turns a code into a connection with its money and into tokens. The
 // zero row stands for a code that does not exist.

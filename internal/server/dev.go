@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -52,6 +53,7 @@ type Seeded struct {
 	AuthURL      string     `json:"auth_url"`
 	DashboardURL string     `json:"dashboard_url"`
 	Operator     login      `json:"operator"`
+	OperatorFile string     `json:"operator_token_file"` // who can read it is the operator
 	Developer    login      `json:"developer"`
 	TestAccount  login      `json:"test_account"`
 	App          seededApp  `json:"app"`
@@ -99,13 +101,11 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	seeded, err := s.seed(ctx)
-	if err == nil {
-		err = s.apps.SetProviderMode(ctx, seeded.App.ID, mode(o.Providers))
-	}
+	seeded, err := s.seed(ctx, mode(o.Providers))
 	if err != nil {
 		return errors.Join(err, l.Close(), s.db.Close())
 	}
+	seeded.OperatorFile = operatorFile(o)
 	dev := ui.Dev{BaseURL: c.BaseURL, AuthURL: c.AuthURL, DashboardURL: c.DashboardURL, ClientID: seeded.App.ClientID, ClientSecret: seeded.App.ClientSecret}
 	s.mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL, Dev: true, ConnectURL: dev.ConnectURL()})
 	dev.Mount(s.router)
@@ -128,8 +128,12 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	if a, ok := at.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		here = fmt.Sprintf("http://127.0.0.1:%d", a.Port)
 	}
+	token, err := devToken(operatorFile(o))
+	if err != nil {
+		return config.Config{}, err
+	}
 	c := config.Config{
-		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease,
+		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease, OperatorToken: token,
 		Providers: o.Configured, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC,
 	}
 	if o.Providers == "emulator" { // nobody is paid
@@ -149,13 +153,30 @@ func mode(providers string) string {
 	return apps.Live
 }
 
+// operatorFile is where the token of the operator's API is kept, for nobody else
+// to read; it is never printed.
+func operatorFile(o DevOptions) string { return filepath.Join(o.Data, "operator.token") }
+
+// devToken reads that token, and makes one the first time.
+func devToken(path string) (string, error) {
+	if err := makeOnce(path, []byte(id.Secret())); err != nil {
+		return "", fmt.Errorf("operator's token: %w", err)
+	}
+	text, err := os.ReadFile(path)
+	token := strings.TrimSpace(string(text))
+	if err == nil && len(token) < 32 {
+		err = fmt.Errorf("%s: must have at least 32 characters", path)
+	}
+	return token, err
+}
+
 // devKey reads the data folder's envelope key, and makes one the first time.
 // Processes that start at once get the same one, and a crash leaves no half.
 func devKey(path string) ([]byte, error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		if err := makeKey(path); err != nil {
-			return nil, fmt.Errorf("envelope key: %w", err)
-		}
+	key := make([]byte, seal.KeySize)
+	rand.Read(key)
+	if err := makeOnce(path, key); err != nil {
+		return nil, fmt.Errorf("envelope key: %w", err)
 	}
 	key, err := os.ReadFile(path)
 	if err == nil && len(key) != seal.KeySize {
@@ -164,17 +185,18 @@ func devKey(path string) ([]byte, error) {
 	return key, err
 }
 
-// makeKey writes a new key beside path, for nobody else to read, and gives it
-// that name unless somebody was faster.
-func makeKey(path string) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "envelope-*.new") // mode 0600
+// makeOnce writes a secret beside path, for nobody else to read, and gives it that
+// name unless there is one already or somebody was faster.
+func makeOnce(path string, secret []byte) (err error) {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-*.new") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
-	key := make([]byte, seal.KeySize)
-	rand.Read(key)
-	_, err = f.Write(key)
+	_, err = f.Write(secret)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -192,7 +214,7 @@ const (
 
 // seed creates, once for a database, what a first call needs, and returns it
 // with fresh tokens. Processes that start at once wait for each other's row.
-func (s *Server) seed(ctx context.Context) (out Seeded, err error) {
+func (s *Server) seed(ctx context.Context, mode string) (out Seeded, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		out = Seeded{}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES ('dev', '') ON CONFLICT (name) DO NOTHING`); err != nil {
@@ -226,8 +248,13 @@ func (s *Server) seed(ctx context.Context) (out Seeded, err error) {
 	c := s.config
 	out.BaseURL, out.AuthURL, out.DashboardURL, out.DB = c.BaseURL, c.AuthURL, c.DashboardURL, c.Database
 	out.App.RedirectURI = ui.Dev{DashboardURL: c.DashboardURL}.RedirectURI()
-	err = s.apps.SetRedirectURIs(ctx, out.App.ID, []string{out.App.RedirectURI}) // the port may have moved
-	return out, errors.Join(err, s.describe(ctx, out.App.ID))
+	app, err := s.apps.Get(ctx, out.App.ID)
+	if err != nil || app.Tier != apps.Sandbox { // once it is live it is its developer's alone
+		return out, err
+	}
+	return out, errors.Join(
+		s.apps.SetRedirectURIs(ctx, app.ID, []string{out.App.RedirectURI}), // the port may have moved
+		s.apps.SetProviderMode(ctx, app.ID, mode), s.describe(ctx, app.ID))
 }
 
 // populate creates people and app.
@@ -284,7 +311,11 @@ func (s *Server) describe(ctx context.Context, appID string) error {
 }
 
 // connect finds or grants the seeded connection, and issues fresh tokens for it.
+// Once the sample app is live it takes no test account.
 func (s *Server) connect(ctx context.Context, tx *db.Tx, out *Seeded) error {
+	if app, err := apps.Share(ctx, tx, out.App.ID); err != nil || app.Tier != apps.Sandbox {
+		return err
+	}
 	var testerID string // it may have been created in this transaction
 	if err := tx.QueryRowContext(ctx, `SELECT id FROM accounts WHERE email = $1`, out.TestAccount.Email).Scan(&testerID); err != nil {
 		return err
@@ -311,7 +342,7 @@ func (d *Seeded) print(o DevOptions, connectURL string) error {
 	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
 		d.BaseURL, d.Connection.AccessToken, id.UUID(), d.BaseURL, d.Connection.AccessToken, id.UUID(),
 		d.DashboardURL, connectURL, d.BaseURL,
-		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password, d.Operator.Email, d.Operator.Password,
+		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password, d.Operator.Email, d.Operator.Password, d.BaseURL, d.OperatorFile,
 		d.App.ClientID, d.App.ClientSecret, d.DB)
 	return err
 }
@@ -341,6 +372,7 @@ People and keys
   developer           %s   %s
   test account        %s      %s
   operator            %s    %s
+  operator's API      purser operator requests --url %s --token-file %s
   app                 client_id %s   client_secret %s
 
 Check the books at any time:  purser ledger verify --database %s

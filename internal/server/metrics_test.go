@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"purser/internal/apps"
 	"purser/internal/audit"
 	"purser/internal/config"
 	"purser/internal/db"
@@ -75,7 +76,7 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 	}
 	n.monitored, n.metrics = listener()
 	n.inference.Providers["openai"] = p
-	if n.seeded, err = n.seed(t.Context()); err != nil {
+	if n.seeded, err = n.seed(t.Context(), apps.Mock); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.db.ExecContext(t.Context(), `UPDATE apps SET provider_mode = 'live'`); err != nil {

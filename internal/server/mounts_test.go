@@ -24,7 +24,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 // by method, path and the names of path parameters, both ways.
 func TestMounts(t *testing.T) {
 	t.Parallel()
-	s, err := build(t.Context(), config.Config{Database: dbtest.URL(t, db.SQLite), Lease: time.Minute, EnvelopeKey: make([]byte, 32)}, slog.New(slog.DiscardHandler), false)
+	s, err := build(t.Context(), config.Config{Database: dbtest.URL(t, db.SQLite), Lease: time.Minute, EnvelopeKey: make([]byte, 32), OperatorToken: strings.Repeat("x", 32)}, slog.New(slog.DiscardHandler), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/estimates"
 	"purser/internal/features"
+	"purser/internal/golive"
 	"purser/internal/id"
 	"purser/internal/images"
 	"purser/internal/inference"
@@ -36,6 +37,7 @@ import (
 	"purser/internal/metrics"
 	"purser/internal/notices"
 	"purser/internal/oauth"
+	"purser/internal/operator"
 	"purser/internal/provider"
 	"purser/internal/provider/anthropic"
 	"purser/internal/provider/google"
@@ -45,6 +47,7 @@ import (
 	"purser/internal/seal"
 	"purser/internal/tokens"
 	"purser/internal/ui"
+	"purser/internal/watch"
 	"purser/internal/web"
 	"purser/internal/webhooks"
 )
@@ -61,6 +64,8 @@ type Server struct {
 	apps      *apps.Store
 	features  *features.Store
 	sandbox   *sandbox.Store
+	golive    *golive.Store
+	watch     *watch.Watch
 	keys      *providerkeys.Store
 	webhooks  *webhooks.Store
 	tokens    *oauth.Store
@@ -156,6 +161,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.apps = apps.NewStore(s.db, now, dev)
 	s.features = features.NewStore(s.db, now, s.offered)
 	s.sandbox = sandbox.NewStore(s.db, s.accounts, s.ledger, now)
+	s.golive = &golive.Store{DB: s.db, Apps: s.apps, Ledger: s.ledger, Now: now}
 	box, err := seal.New(s.config.EnvelopeKey)
 	if err != nil {
 		return err
@@ -188,6 +194,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		Dialects: map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
+	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}
 	return nil
 }
 
@@ -224,10 +231,13 @@ func (s *Server) mount(home ui.Home) {
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)
+	(&apps.Handler{Store: s.apps, Offered: s.offered, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&golive.Handler{Store: s.golive, Apps: s.apps}).Mount(s.router)
 	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
 	(&sandbox.Handler{Store: s.sandbox, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
+	(&operator.Handler{DB: s.db, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: s.db.Now, Token: c.OperatorToken, Changed: s.inference.Callers.Forget}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
 	s.router.Handle("GET /readyz", s.ready)
@@ -322,6 +332,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(time.Hour, "purge old mail", s.mails.Purge),
 		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
 		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
+		s.every(time.Minute, "watch live apps", s.watch.Run),
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
 		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),

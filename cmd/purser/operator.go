@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// operatorCmd is a thin client of the operator's API of a running node.
+type operatorCmd struct {
+	URL       string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where the API is (default: http://127.0.0.1:8080)."`
+	TokenFile string `placeholder:"FILE" help:"File with the operator's token; otherwise it is taken from PURSER_OPERATOR_TOKEN."`
+
+	Requests  requestsCmd  `cmd:"" help:"List the go-live requests to review, oldest first."`
+	Approve   approveCmd   `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
+	Refuse    refuseCmd    `cmd:"" help:"Refuse a go-live request: the app keeps its tier and may ask again."`
+	App       appCmd       `cmd:"" help:"Show an app."`
+	Suspended suspendedCmd `cmd:"" help:"List the apps that are switched off."`
+	Suspend   suspendCmd   `cmd:"" help:"Switch an app off: no calls, no tokens, no new connections."`
+	Lift      liftCmd      `cmd:"" help:"Lift a suspension: what was granted works again."`
+	Reverse   reverseCmd   `cmd:"" help:"Refund a charge by a new ledger row."`
+	Freeze    freezeCmd    `cmd:"" help:"Pause a connection."`
+	Resume    resumeCmd    `cmd:"" help:"Resume a connection."`
+	Log       logCmd       `cmd:"" help:"List what the operator did, newest first."`
+}
+
+// Help is shown by purser operator --help.
+func (operatorCmd) Help() string {
+	return "A client of the operator's API, which a node has once its setting operator_token is set. Answers are JSON.\n\n" +
+		"Example:\n  PURSER_OPERATOR_TOKEN=$(cat purser-data/operator.token) purser operator requests"
+}
+
+// do sends one request and prints its answer. A refusal is an error with the
+// answer's own words.
+func (c *operatorCmd) do(p *program, method, path string, body any) error {
+	token, err := c.token(p.environ)
+	if err != nil {
+		return exitError{err, exitUsage}
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := newRequest(ctx, method, strings.TrimSuffix(c.URL, "/")+"/v1/operator/"+path, body)
+	if err != nil {
+		return exitError{err, exitUsage}
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // the token goes nowhere else
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return refused(resp.StatusCode, text)
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, bytes.TrimSpace(text), "", "  "); err != nil {
+		return fmt.Errorf("the answer is not JSON: %w", err)
+	}
+	_, err = fmt.Fprintln(p.out, pretty.String())
+	return err
+}
+
+func newRequest(ctx context.Context, method, address string, body any) (*http.Request, error) {
+	if body == nil {
+		return http.NewRequestWithContext(ctx, method, address, http.NoBody)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(text))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, err
+}
+
+// refused says what the envelope of an error says.
+func refused(status int, text []byte) error {
+	var e struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(text, &e); err != nil || e.Error.Code == "" {
+		return fmt.Errorf("answered %d; is this the address of Purser's API?", status)
+	}
+	if status == http.StatusNotFound && !strings.HasPrefix(e.Error.Message, "no such") {
+		return errors.New("there is no operator's API at this address; its setting is operator_token")
+	}
+	return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
+}
+
+// token comes from a file or the environment, never from the command line, which
+// every user of the machine can read.
+func (c *operatorCmd) token(environ []string) (string, error) {
+	if c.TokenFile != "" {
+		text, err := os.ReadFile(c.TokenFile)
+		return strings.TrimSpace(string(text)), err
+	}
+	for _, pair := range environ {
+		if token, ok := strings.CutPrefix(pair, "PURSER_OPERATOR_TOKEN="); ok && token != "" {
+			return token, nil
+		}
+	}
+	return "", errors.New("the operator's token is missing: set PURSER_OPERATOR_TOKEN, or give --token-file")
+}
+
+// reason is what actions say for the log, and for people who are affected.
+type reason struct {
+	Reason string `required:"" placeholder:"TEXT" help:"Why, in words that those affected may read."`
+}
+
+func (r reason) body() any { return map[string]string{"reason": r.Reason} }
+
+// example is a help text of nothing but an example.
+func example(command string) string { return "Example:\n  purser operator " + command }
+
+type requestsCmd struct{}
+
+// Help is shown by purser operator requests --help.
+func (requestsCmd) Help() string { return example("requests --url https://api.example.com") }
+
+// Run lists the requests.
+func (requestsCmd) Run(p *program, c *cli) error { return c.Operator.do(p, "GET", "go-live", nil) }
+
+type approveCmd struct {
+	ID string `arg:"" help:"The request, glr_…"`
+}
+
+// Help is shown by purser operator approve --help.
+func (approveCmd) Help() string { return example("approve glr_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+
+// Run approves the request.
+func (a *approveCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/approve", nil)
+}
+
+type refuseCmd struct {
+	ID string `arg:"" help:"The request, glr_…"`
+	reason
+}
+
+// Help is shown by purser operator refuse --help.
+func (refuseCmd) Help() string {
+	return example("refuse glr_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'The features say too little.'")
+}
+
+// Run refuses the request.
+func (a *refuseCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/refuse", a.body())
+}
+
+type appCmd struct {
+	ID string `arg:"" help:"The app, app_…"`
+}
+
+// Help is shown by purser operator app --help.
+func (appCmd) Help() string { return example("app app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+
+// Run shows the app.
+func (a *appCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "GET", "apps/"+url.PathEscape(a.ID), nil)
+}
+
+type suspendedCmd struct{}
+
+// Help is shown by purser operator suspended --help.
+func (suspendedCmd) Help() string { return example("suspended") }
+
+// Run lists the apps.
+func (suspendedCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "GET", "suspended-apps", nil)
+}
+
+type suspendCmd struct {
+	ID string `arg:"" help:"The app, app_…"`
+	reason
+}
+
+// Help is shown by purser operator suspend --help.
+func (suspendCmd) Help() string {
+	return example("suspend app_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Its secret has leaked.'")
+}
+
+// Run suspends the app.
+func (a *suspendCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "apps/"+url.PathEscape(a.ID)+"/suspend", a.body())
+}
+
+type liftCmd struct {
+	ID string `arg:"" help:"The app, app_…"`
+}
+
+// Help is shown by purser operator lift --help.
+func (liftCmd) Help() string { return example("lift app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+
+// Run lifts the suspension.
+func (a *liftCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "apps/"+url.PathEscape(a.ID)+"/lift", nil)
+}
+
+type reverseCmd struct {
+	ID string `arg:"" help:"The charge's ledger row, led_…"`
+	reason
+}
+
+// Help is shown by purser operator reverse --help.
+func (reverseCmd) Help() string {
+	return "The money returns to the connection, or to the user's available balance if it is revoked. A charge can be reversed once.\n\n" +
+		example("reverse led_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
+}
+
+// Run reverses the charge.
+func (a *reverseCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "ledger/"+url.PathEscape(a.ID)+"/reverse", a.body())
+}
+
+type freezeCmd struct {
+	ID string `arg:"" help:"The connection, conn_…"`
+	reason
+}
+
+// Help is shown by purser operator freeze --help.
+func (freezeCmd) Help() string {
+	return example("freeze conn_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Asked for by its user.'")
+}
+
+// Run pauses the connection.
+func (a *freezeCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "connections/"+url.PathEscape(a.ID)+"/freeze", a.body())
+}
+
+type resumeCmd struct {
+	ID string `arg:"" help:"The connection, conn_…"`
+}
+
+// Help is shown by purser operator resume --help.
+func (resumeCmd) Help() string { return example("resume conn_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+
+// Run resumes the connection.
+func (a *resumeCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
+}
+
+type logCmd struct{}
+
+// Help is shown by purser operator log --help.
+func (logCmd) Help() string { return example("log") }
+
+// Run lists the log.
+func (logCmd) Run(p *program, c *cli) error { return c.Operator.do(p, "GET", "log", nil) }

@@ -1,0 +1,156 @@
+// Package operator is what the operator of the service may do, over an API of its
+// own: review go-live requests, suspend apps and lift that, reverse charges, pause
+// connections (spec §2, 7; §3, App tier). Every action and its entry in the
+// operator's log are one transaction. Nothing of it is for apps.
+package operator
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/golive"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/web"
+)
+
+// A Handler serves /v1/operator/.
+type Handler struct {
+	DB      *db.DB
+	Apps    *apps.Store
+	GoLive  *golive.Store
+	Ledger  *ledger.Writer
+	Now     func() time.Time
+	Token   string // of the operator; "" = there is no such API
+	Changed func() // called after an action, so that calls see it at once; may be nil
+
+	failures *web.Limiter // wrong tokens, by address
+}
+
+// Mount adds the routes. Without a token there are none: each is a 404 like any
+// address that does not exist.
+func (h *Handler) Mount(rt *web.Router) {
+	if h.Token == "" {
+		return
+	}
+	h.failures = web.NewLimiter(time.Minute/10, 10, h.Now)
+	rt.Handle("GET /v1/operator/go-live", h.only(h.requests))
+	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.only(h.approve))
+	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.only(h.refuse))
+	rt.Handle("GET /v1/operator/suspended-apps", h.only(h.suspended))
+	rt.Handle("GET /v1/operator/apps/{id}", h.only(h.app))
+	rt.Handle("POST /v1/operator/apps/{id}/suspend", h.only(h.suspend))
+	rt.Handle("POST /v1/operator/apps/{id}/lift", h.only(h.lift))
+	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.only(h.reverse))
+	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.only(h.freeze))
+	rt.Handle("POST /v1/operator/connections/{id}/resume", h.only(h.resume))
+	rt.Handle("GET /v1/operator/log", h.only(h.log))
+}
+
+// only lets the operator through. Ten wrong tokens a minute from one address are
+// answered 401, more are 429, so that nobody guesses.
+func (h *Handler) only(f web.Handler) web.Handler {
+	want := []byte(id.Hash(h.Token)) // of one length, so that the comparison tells nothing
+	return func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("Cache-Control", "no-store")
+		from := address(r)
+		if wait, ok := h.failures.Peek(from); !ok {
+			e := apierr.RateLimited.Errorf("too many wrong tokens from this address; see the header Retry-After")
+			e.RetryAfter = wait
+			return e
+		}
+		token, err := web.Bearer(r)
+		if err != nil || subtle.ConstantTimeCompare([]byte(id.Hash(token)), want) != 1 {
+			h.failures.Allow(from)
+			e := apierr.Unauthorized.Errorf("This request needs the operator's token, as a bearer token.")
+			e.Challenge = `Bearer realm="purser operator"`
+			return e
+		}
+		return f(w, r)
+	}
+}
+
+func address(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr
+}
+
+// An action is what the operator does, and what is written about it.
+type action struct {
+	what, subject string
+	reason        string
+	before, after any // as the API shows them
+}
+
+// act runs f and writes what it did into the operator's log, in one transaction.
+func (h *Handler) act(r *http.Request, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
+	err := h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a.before, a.after = nil, nil
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return h.write(ctx, tx, address(r), *a)
+	})
+	if err != nil {
+		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
+	}
+	if h.Changed != nil {
+		h.Changed()
+	}
+	web.Log(r.Context(), slog.String("operator_action", a.what), slog.String("subject", a.subject))
+	return nil
+}
+
+func (h *Handler) write(ctx context.Context, tx *db.Tx, actor string, a action) error {
+	now := h.Now()
+	e := Entry{ID: id.New(logPrefix, now), Actor: actor, Action: a.what, Subject: a.subject, Reason: a.reason, CreatedUS: now.UnixMicro()}
+	var err error
+	if e.Before, err = json.Marshal(a.before); err != nil {
+		return err
+	}
+	if e.After, err = json.Marshal(a.after); err != nil {
+		return err
+	}
+	return insert(ctx, tx, e)
+}
+
+// reasonBody is the body of actions that somebody must be able to understand later.
+type reasonBody struct {
+	Reason web.Field[string] `json:"reason"`
+}
+
+const maxReason = 500
+
+// readReason returns the reason of an action, which people will read.
+func readReason(r *http.Request) (string, error) {
+	var b reasonBody
+	if err := web.ReadJSON(r, &b); err != nil {
+		return "", err
+	}
+	if !b.Reason.Set || b.Reason.Null {
+		return "", apierr.InvalidRequest.Errorf("reason: required")
+	}
+	reason := strings.TrimSpace(b.Reason.Value)
+	return reason, apps.CheckText("reason", reason, maxReason)
+}
+
+// unchanged turns "nothing to change" into the 400 that says so.
+func unchanged(err error, says string) error {
+	if errors.Is(err, apps.ErrUnchanged) {
+		return apierr.InvalidRequest.Errorf("%s", says)
+	}
+	return err
+}
