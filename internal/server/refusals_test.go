@@ -15,8 +15,8 @@ import (
 )
 
 // refusal is one request that must be refused, as testdata/refusals.json has it.
-// Unless it says otherwise it carries the seeded access token (auth: basic, wrong
-// or none), a fresh key and JSON. {app} and {connection} in its path are the seeded ones.
+// Unless it says otherwise it carries the seeded access token (auth: basic, wrong,
+// operator or none), a fresh key and JSON. {app} and {connection} in its path are the seeded ones.
 type refusal struct {
 	Name, Method, Path string
 	Status             int
@@ -73,6 +73,8 @@ func (c *refusal) check(t *testing.T, p *servertest.Process) {
 		req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
 	case "basic":
 		req.SetBasicAuth(p.App.ClientID, p.App.ClientSecret)
+	case "operator":
+		req.Header.Set("Authorization", "Bearer "+operatorOf(t, p).Bearer)
 	case "wrong":
 		req.SetBasicAuth(p.App.ClientID, id.Secret())
 	}
@@ -119,7 +121,7 @@ func traces(t *testing.T, p *servertest.Process) (out string) {
 	}
 	defer d.Close()
 	for _, text := range []string{
-		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
+		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM golive_requests`, `SELECT COUNT(*) FROM operator_log`, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
 		`SELECT SUM(allocation_mc + 3 * consumed_mc + 7 * held_mc) FROM connections`, `SELECT SUM(available_mc + 3 * reserved_mc + seq) FROM balances`,
 	} {
 		var n int64
