@@ -50,6 +50,11 @@ func TestCommandLine(t *testing.T) {
 		{args: "trigger connection.revoked --app a --client-id b", code: 2, err: "PURSER_CLIENT_SECRET: required"},
 		{args: "ledger verify --help", out: "purser ledger verify --database"},
 		{args: "version --help", out: "purser version"},
+		{args: "operator --help", out: "PURSER_OPERATOR_TOKEN"},
+		{args: "operator suspend --help", out: "purser operator suspend app_"},
+		{args: "operator suspend app_x", code: 2, err: "--reason"},
+		{args: "operator requests", code: 2, err: "set PURSER_OPERATOR_TOKEN"},
+		{args: "operator --token x requests", code: 2, err: "unknown flag"}, // no secrets on a command line
 		{args: "", code: 2, err: `expected one of "dev"`},
 		{args: "sevre", code: 2, err: "sevre"},
 		{args: "dev --lease=soon", code: 2, err: "--lease"},
