@@ -101,7 +101,7 @@ func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 func (b *bundle) connect(t *testing.T, app apps.App, a accounts.Account) {
 	t.Helper()
 	b.tx(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.store.Ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, b.d.Now()), AppID: app.ID, AccountID: a.ID, RequestedMC: 5 * money.Dollar})
+		_, err := b.store.Ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, b.d.Now()), AppID: app.ID, AccountID: a.ID, RequestedMC: 5 * money.Dollar, Sandbox: true})
 		return err
 	})
 }
