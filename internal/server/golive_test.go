@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -132,6 +133,11 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 			return err
 		}
 		if _, err := money.DoTx(ctx, tx, ledger.TopUp{AccountID: person.ID, AmountMC: 50 * dollar}); err != nil {
+			return err
+		}
+		// The person has used up all free credit, so calls are paid from the wallet.
+		_, _, free := ledger.FreeSubjects(p.App.ID, person.ID, d.Now())
+		if _, err := tx.ExecContext(ctx, `INSERT INTO windows (subject, buckets, held, told) VALUES ($1, $2, 0, 0)`, free, fmt.Sprintf("1:%d", 10*dollar)); err != nil {
 			return err
 		}
 		store := &oauth.Store{DB: d, Ledger: money, Now: d.Now}
