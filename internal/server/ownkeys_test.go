@@ -42,7 +42,7 @@ type ownWorld struct {
 // `purser dev`, and returns them.
 func (w *ownWorld) serve(t *testing.T) Seeded {
 	t.Helper()
-	seeded, err := w.seed(t.Context())
+	seeded, err := w.seed(t.Context(), apps.Mock)
 	if err == nil {
 		err = w.apps.SetProviderMode(t.Context(), seeded.App.ID, apps.Live)
 	}
