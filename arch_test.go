@@ -33,9 +33,9 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "mail", "accounts", "apps", "notices", "features", "providerkeys", "sandbox", "connections", "oauth", "dashboard", "webhooks",
+	"ui", "mail", "accounts", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "dashboard", "webhooks",
 	// services
-	"inference", "audit",
+	"inference", "audit", "watch", "operator",
 	// whole
 	"api", "config", "emulator", "server", "cmd/purser",
 }
