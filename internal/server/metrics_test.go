@@ -69,7 +69,7 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 	}
 	l, base := listener()
 	n.base = base
-	c := config.Config{Database: url, BaseURL: base, AuthURL: base, DashboardURL: base, FeeRate: money.One / 20, Lease: time.Minute, Prices: n.prices, EnvelopeKey: make([]byte, 32)}
+	c := config.Config{Database: url, BaseURL: base, AuthURL: base, DashboardURL: base, FeeRate: money.One / 20, SandboxDayMC: money.Max, Lease: time.Minute, Prices: n.prices, EnvelopeKey: make([]byte, 32)}
 	var err error
 	if n.Server, err = build(t.Context(), c, slog.New(slog.DiscardHandler), true); err != nil {
 		t.Fatal(err)

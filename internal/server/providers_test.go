@@ -45,7 +45,7 @@ type vendor struct {
 
 var vendors = []vendor{
 	{name: "openai", model: "gpt-6-luna", in: "prompt_tokens", out: "completion_tokens", totals: "total_tokens",
-		quota: "status=429 code=insufficient_quota", within: dies, instead: dies, page: [2]ends{dies, dies}, spelled: [2]ends{settles, settles}},
+		quota: "status=429 code=insufficient_quota", within: gives, instead: gives, page: [2]ends{dies, gives}, spelled: [2]ends{settles, settles}},
 	{name: "anthropic", model: "claude-haiku-4-5", in: "input_tokens", out: "output_tokens",
 		quota: "status=402 code=billing_error", within: dies, instead: gives, page: [2]ends{gives, gives}, spelled: [2]ends{settles, settles}},
 	{name: "google", model: "gemini-3.8-flash", in: "promptTokenCount", out: "candidatesTokenCount", totals: "totalTokenCount",
