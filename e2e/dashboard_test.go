@@ -234,14 +234,14 @@ func TestDashboardLooks(t *testing.T) {
 	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
 	b.open(asked.ApprovalURL)
 	b.look("approval")
-	frame := []string{"link Skip to the content", "main", "link Purser", "button Use another account"}
+	frame := []string{"link Skip to the content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Top up", "link Settings", "button Sign out"}
 	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
 	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
-	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link See recent calls or end this connection")...)
+	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link Top up your balance", "link See recent calls or end this connection")...)
 	b.fill("Spend cap (USD)", "2000")
 	b.press("button", "Save")
 	b.look("increase-slip")

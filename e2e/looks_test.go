@@ -94,7 +94,7 @@ func (b *tab) look(page string) {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		for _, width := range []int64{390, 1280} {
+		for _, width := range []int64{390, 1440} {
 			run(b, chromedp.EmulateViewport(width, 844))
 			name := fmt.Sprintf("%s-%s-%d", page, scheme, width)
 			if wide := run(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {

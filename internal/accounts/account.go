@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"purser/internal/apierr"
+	"purser/internal/ui"
 )
 
 // MaxTestAccounts is how many test accounts a developer may have (spec §8).
@@ -25,6 +26,12 @@ type Account struct {
 	Deactivated bool   // a test account that is no longer used: nobody signs in or connects as it
 	Notices     bool   // wants mail about what apps use up
 	CreatedUS   int64
+}
+
+// Shell is what the account's pages have around them; section is where the page
+// belongs in the navigation.
+func (a Account) Shell(section string) ui.Shell {
+	return ui.Shell{Email: a.Email, Developer: a.Developer, Operator: a.Operator, Section: section}
 }
 
 // Lengths of passwords. The lower one leans on the throttle of sign-in, the upper

@@ -33,7 +33,7 @@ func (h *Handler) Mount(rt *web.Router) {
 func (h *Handler) home(w http.ResponseWriter, r *http.Request) error {
 	page := h.Home
 	if a, ok := Current(r.Context()); ok {
-		page.Email = a.Email
+		page.Shell = a.Shell("")
 	}
 	return ui.Render(w, http.StatusOK, page)
 }

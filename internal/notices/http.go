@@ -37,7 +37,7 @@ func (h *Handler) settings(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return signIn(w)
 	}
-	return ui.Render(w, http.StatusOK, ui.Notices{Email: a.Email, On: a.Notices, TestAccount: a.Sandbox})
+	return ui.Render(w, http.StatusOK, ui.Notices{Shell: a.Shell(ui.Settings), On: a.Notices, TestAccount: a.Sandbox})
 }
 
 func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
@@ -56,7 +56,7 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Accounts.SetNotices(r.Context(), a.ID, choice == "on"); err != nil {
 		return err
 	}
-	return ui.Render(w, http.StatusOK, ui.Notices{Email: a.Email, On: choice == "on", Saved: true, TestAccount: a.Sandbox})
+	return ui.Render(w, http.StatusOK, ui.Notices{Shell: a.Shell(ui.Settings), On: choice == "on", Saved: true, TestAccount: a.Sandbox})
 }
 
 func signIn(w http.ResponseWriter) error {

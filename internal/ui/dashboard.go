@@ -4,9 +4,9 @@ import "slices"
 
 // A Person is who looks at a page about a connection, and on whose behalf.
 type Person struct {
-	Email string // of whoever is signed in
-	For   string // the test account that the page is about, for its developer; else ""
-	Path  string // of the page, to come back to as somebody else
+	Shell
+	For  string // the test account that the page is about, for its developer; else ""
+	Path string // of the page, to come back to as somebody else
 }
 
 // Funds is the money of a connection, as people read it.

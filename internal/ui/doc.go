@@ -2,4 +2,10 @@
 // the authorization surface (spec §5, flow rules 2–4). Pages are values; Render
 // writes them. They work without JavaScript and carry a content security policy
 // that allows none, so that nothing can act in the name of the person who reads.
+//
+// Pages of people who are signed in embed a Shell, and the layout gives them the
+// navigation. The building blocks (cards, tiles, tables, badges, filters, tabs,
+// pages of lists, empty states, charts) are classes of assets/purser.css, which
+// names them at its top; a page adds no style of its own. Structs hold what people
+// read, as text: handlers format, templates arrange.
 package ui

@@ -24,7 +24,7 @@ func (OutboxMail) formAction() string { return "" }
 
 // Notices is the page on which a person says which mail they want.
 type Notices struct {
-	Email       string // of whoever is signed in
+	Shell
 	On          bool
 	Saved       bool // they just said so
 	TestAccount bool // gets no mail at all

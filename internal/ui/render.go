@@ -44,10 +44,16 @@ func parse(names ...string) map[string]*template.Template {
 // headers that the router sets for every page.
 func Render(w http.ResponseWriter, status int, p Page) error {
 	var b bytes.Buffer
-	if err := pages[p.name()].Execute(&b, struct {
+	data := struct {
 		Title string
 		Page  Page
-	}{p.title(), p}); err != nil {
+		Shell *Shell // nil = nobody is signed in, or the page is to be looked at by itself
+	}{Title: p.title(), Page: p}
+	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
+		shell := s.shell()
+		data.Shell = &shell
+	}
+	if err := pages[p.name()].Execute(&b, data); err != nil {
 		return fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
 	h := w.Header()

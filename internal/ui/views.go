@@ -98,7 +98,7 @@ func (Message) formAction() string { return "" }
 
 // Home is the front page of the dashboard address.
 type Home struct {
-	Email            string // of whoever is signed in; "" = nobody
+	Shell
 	BaseURL, AuthURL string
 	Dev              bool
 	ConnectURL       string // dev: an authorize address for the sample app
