@@ -20,6 +20,9 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}"}
 
+// Pages are the pages, for tests from outside.
+var Pages = pages
+
 // TestMounts compares what the server mounts with the operations of openapi.yaml,
 // by method, path and the names of path parameters, both ways.
 func TestMounts(t *testing.T) {
