@@ -22,6 +22,8 @@ type terms struct {
 	Max    int64 `json:"max_tokens"`
 	// Counted is what an estimate may be charged for, where more was held.
 	Counted *int64 `json:"counted_tokens"`
+	// Pool is the counter of free credit that pays, "" if the wallet does.
+	Pool string `json:"pool"`
 }
 
 // usage is how a row says what a call consumed.
@@ -169,7 +171,7 @@ func wrongShares(f *fold, r *row) string {
 	if wrong := differs("dev_margin_mc", r.margin, share(cost, f.billing.Margin, marginRound)); wrong != "" {
 		return wrong
 	}
-	if estimated && r.charge > r.hold {
+	if estimated && r.charge > r.hold && r.paidBy != "free_credit" { // which has no fee to lower
 		return fmt.Sprintf("user_charge_mc is %d, an estimate may be at most its hold, %d", r.charge, r.hold)
 	}
 	fee := share(cost, f.billing.Fee, feeRound)

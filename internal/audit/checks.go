@@ -58,8 +58,8 @@ const (
 )
 
 // checks is everything that is verified, in the order of the report. What is
-// about things that do not exist yet (voice, free pools, deliveries, payments)
-// will stand here when they do.
+// about things that do not exist yet (voice, deliveries, payments) will stand here
+// when they do.
 var checks = []check{
 	{
 		id: "I1", title: "accounts: reserved = Σ (allocation − consumed) of the connections",
@@ -91,13 +91,14 @@ var checks = []check{
 			GROUP BY connection_id HAVING SUM(connection) <> 1 OR SUM(consumed) <> SUM(spent) OR SUM(allocation) <> SUM(allocation_rows)`,
 	},
 	{
-		id: "I5", title: "connections: held = Σ open and pending holds",
+		id: "I5", title: "connections: held = Σ open and pending holds that the wallet pays",
 		count: countConnections,
 		find: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
 				SELECT id AS connection_id, held_mc AS held, 0 AS open_mc FROM connections
-				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state <> 'failed') AS sides
+				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state <> 'failed' AND paid_by = 'wallet') AS sides
 			GROUP BY connection_id HAVING SUM(held) <> SUM(open_mc)`,
 	},
+	{id: "I5", title: "counters: held = Σ of what open and pending holds say of each", look: wrongHeld},
 	{
 		id: "I6", title: "connections: consumed + held ≤ allocation, none of them negative",
 		count: countConnections,
@@ -192,6 +193,18 @@ var checks = []check{
 		asideArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-answersKept))} },
 	},
 	{
+		id: "I17", title: "counters: free credit used = Σ provider cost of the rows that it paid",
+		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
+		find: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
+				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS cost FROM windows WHERE subject LIKE 'free/%'
+				UNION ALL SELECT {pool}, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
+				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
+				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled') AS sides
+			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
+	},
+	{id: "I17", title: "journal: free credit pays the cost alone, from its app's pool of the month", of: isFree, broken: wrongFree},
+	{id: "I17", title: "holds: one payer, who holds the whole call of each of its counters", look: wrongParts},
+	{
 		// 400 and 502 may come from a provider after the hold: it is released at
 		// once, and the same request may be billed by a later attempt. 500 and 503
 		// promise nothing.
@@ -259,6 +272,26 @@ var checks = []check{
 			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0 OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0`,
 	},
 	{
+		id: "I25", title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
+		count: `SELECT COUNT(*) FROM connections WHERE spent <> ''`,
+		find: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (
+				SELECT c.id AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM connections c, {buckets of c.spent}
+				UNION ALL ` + rowsByBucket("connection_id", "user_charge_mc", "") + `) AS sides
+			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
+		args: skewAndFirst,
+	},
+	{
+		// Less is counted than spent while the app's tier sets no limit.
+		id: "I25", title: "counters: spend and cost of 24 hours are at most the rows', by 10 minutes",
+		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'spend/%' OR subject LIKE 'live/%'`,
+		find: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
+				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
+				UNION ALL ` + rowsByBucket("'spend/' || app_id", "user_charge_mc", "") + `
+				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc", "JOIN apps a ON a.id = l.app_id") + `) AS sides
+			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) > SUM(likely)`,
+		args: skewAndFirst,
+	},
+	{
 		id: "I26", title: "holds: no hold of a key that has its row",
 		count: `SELECT COUNT(*) FROM holds`,
 		find: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, h.state, l.id AS entry
@@ -313,6 +346,21 @@ var checks = []check{
 				OR c.status = 'active' AND COALESCE(e.frozen - e.resumed, 0) <> 0 OR c.status = 'frozen' AND COALESCE(e.frozen - e.resumed, 0) <> 1`,
 	},
 	{
+		id: "I28", title: "events: at most one warning of a connection in ten minutes",
+		count: `SELECT COUNT(*) FROM events WHERE type = 'connection.risk_warning'`,
+		find: `SELECT connection, id AS event, apart_us FROM (
+				SELECT connection_id AS connection, id, created_us - LAG(created_us) OVER (PARTITION BY connection_id ORDER BY seq) AS apart_us
+				FROM events WHERE type = 'connection.risk_warning') AS warnings
+			WHERE apart_us < 600000000`,
+	},
+	{
+		id: "I28", title: "notices: each is for the account of its connection",
+		count: `SELECT COUNT(*) FROM notices`,
+		find: `SELECT n.id AS notice, n.kind, n.account_id AS account, n.connection_id AS connection, n.app_id AS app FROM notices n
+				LEFT JOIN accounts a ON a.id = n.account_id LEFT JOIN connections c ON c.id = n.connection_id
+			WHERE a.id IS NULL OR c.id IS NULL OR c.account_id <> n.account_id OR c.app_id <> n.app_id`,
+	},
+	{
 		// Apps go from sandbox to live, never back: what a test account had there is revoked by then.
 		id: "I29", title: "connections: no test account with a live app, no real one ever with a sandbox app",
 		count: countConnections,
@@ -338,4 +386,13 @@ var checks = []check{
 		find: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
 			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
 	},
+}
+
+// rowsByBucket says of each row that the wallet paid in which bucket of 10 minutes it
+// surely stands, and in which it may: nodes' clocks are not quite the same.
+func rowsByBucket(subject, amount, join string) string {
+	const width = "600000000"
+	from := ` FROM ledger l ` + join + ` WHERE l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet' AND (l.created_us + $1) / ` + width + ` >= $2`
+	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width + ` = (l.created_us + $1) / ` + width + ` THEN ` + amount + ` ELSE 0 END, ` + amount + from + `
+		UNION ALL SELECT ` + subject + `, (l.created_us + $1) / ` + width + `, 0, 0, ` + amount + from + ` AND l.created_us / ` + width + ` <> (l.created_us + $1) / ` + width
 }

@@ -20,11 +20,21 @@ var (
 		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{
 			"{day}", `date(created_us / 1000000, 'unixepoch')`,
 			"{input}", `COALESCE(json_extract(usage, '$.input') + json_extract(usage, '$.cached') + json_extract(usage, '$.cache_write'), 0)`,
-			"{output}", `COALESCE(json_extract(usage, '$.output'), 0)`})...),
+			"{output}", `COALESCE(json_extract(usage, '$.output'), 0)`,
+			"{pool}", `json_extract(terms, '$.pool')`,
+			"{buckets of c.spent}", `json_each('["' || replace(c.spent, ' ', '","') || '"]') AS e`,
+			"{buckets of c.buckets}", `json_each('["' || replace(c.buckets, ' ', '","') || '"]') AS e`,
+			"{index}", `CAST(substr(e.value, 1, instr(e.value, ':') - 1) AS INTEGER)`,
+			"{amount}", `CAST(substr(e.value, instr(e.value, ':') + 1) AS INTEGER)`})...),
 		db.Postgres: strings.NewReplacer(slices.Concat(common, []string{
 			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
 			"{input}", `COALESCE((usage::json->>'input')::bigint + (usage::json->>'cached')::bigint + (usage::json->>'cache_write')::bigint, 0)`,
-			"{output}", `COALESCE((usage::json->>'output')::bigint, 0)`})...),
+			"{output}", `COALESCE((usage::json->>'output')::bigint, 0)`,
+			"{pool}", `terms::json->>'pool'`,
+			"{buckets of c.spent}", `LATERAL unnest(string_to_array(c.spent, ' ')) AS e(value)`,
+			"{buckets of c.buckets}", `LATERAL unnest(string_to_array(c.buckets, ' ')) AS e(value)`,
+			"{index}", `split_part(e.value, ':', 1)::bigint`,
+			"{amount}", `split_part(e.value, ':', 2)::bigint`})...),
 	}
 )
 

@@ -27,6 +27,7 @@ type call struct {
 	terms, usage, settlement        string
 	input, output                   int64
 	hold, cost, fee, margin, charge int64
+	free                            bool // paid by free credit
 }
 
 func termsOf(steps string, input, most int64) string {
@@ -62,7 +63,43 @@ var (
 		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 2000), settlement: "settled", input: 1000, output: 2000,
 		hold: 1_323_000, cost: 1_800_000, fee: -70_000, margin: 270_000, charge: 2_000_000,
 	}
+	gift = call{
+		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
+		hold: 1_102_500, cost: 600_000, charge: 600_000,
+	}
 )
+
+var giftTerms = strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000", "fee_ppm\":0").Replace(termsOf(steps, 1000, 1000)), "}") + `,"pool":"free/app_2/2026-11"}`
+
+// counts is what a hold says that it holds of counters.
+func (c call) counts(app, account string) []string {
+	if c.free {
+		return []string{"free/" + app + "/2026-11", "free/" + app + "/" + account, "free/" + account}
+	}
+	return []string{"spend/" + app, "live/wac_dev"}
+}
+
+// counter is a row of windows: what is held, and what was settled in each bucket.
+type counter struct {
+	held    int64
+	settled map[int64]int64
+}
+
+func (c *counter) buckets() string {
+	var words []string
+	for _, index := range slices.Sorted(maps.Keys(c.settled)) {
+		words = append(words, fmt.Sprintf("%d:%d", index, c.settled[index]))
+	}
+	return strings.Join(words, " ")
+}
+
+// counter returns the counter of a subject, or a connection's own.
+func (w *writer) counter(subject string) *counter {
+	if w.counters[subject] == nil {
+		w.counters[subject] = &counter{settled: map[int64]int64{}}
+	}
+	return w.counters[subject]
+}
 
 // writer fills a database by plain SQL and keeps the sums that its rows make.
 type writer struct {
@@ -72,6 +109,7 @@ type writer struct {
 	balances    map[string]*balance
 	connections map[string]*connection
 	rollups     map[[6]any][7]int64
+	counters    map[string]*counter
 	clock       time.Time
 }
 
@@ -161,7 +199,23 @@ func (w *writer) connect(id, app, account string, mc int64) {
 func (w *writer) hold(id, key, state string, c call) {
 	w.Helper()
 	at := w.connections[id]
-	if state != "failed" {
+	counts, paidBy := []string(nil), "wallet"
+	for _, subject := range c.counts(at.app, at.account) {
+		amount, kind := c.hold, "s|86400"
+		switch {
+		case c.free:
+			kind = "s|0"
+		case strings.HasPrefix(subject, "live/"):
+			amount, kind = c.cost, "c|86400"
+		}
+		counts = append(counts, fmt.Sprintf("%s|%s|%d", subject, kind, amount))
+		if state != "failed" {
+			w.counter(subject).held += amount
+		}
+	}
+	if c.free {
+		paidBy = "free_credit"
+	} else if state != "failed" {
 		at.held += c.hold
 	}
 	if state == "pending" {
@@ -171,7 +225,8 @@ func (w *writer) hold(id, key, state string, c call) {
 	}
 	w.insert("holds", map[string]any{
 		"connection_id": id, "key": key, "request_id": "req_z" + key, "fingerprint": "f" + key, "state": state, "attempt": 1, "node_id": "node_1", "claim": "req_z" + key,
-		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(), "paid_by": "wallet", "counts": "",
+		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(),
+		"paid_by": paidBy, "counts": strings.Join(counts, " "),
 	})
 }
 
@@ -183,15 +238,33 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	if at.revokedUS != nil {
 		freed := c.hold - c.charge
 		m.available, m.reserved, m.allocation = freed, m.reserved-freed, -freed
-		at.held -= c.hold
+		w.unhold(id, c)
 		w.exec(`DELETE FROM holds WHERE connection_id = $1 AND key = $2`, id, key)
 	}
+	paidBy := "wallet"
+	if c.free {
+		m, paidBy = movement{}, "free_credit"
+	}
 	w.move(id, m, map[string]any{
-		"id": "led_z" + key, "type": "spend", "feature": bucket, "bucket": bucket, "model": "model-1", "key": key, "fingerprint": "f" + key, "paid_by": "wallet",
+		"id": "led_z" + key, "type": "spend", "feature": bucket, "bucket": bucket, "model": "model-1", "key": key, "fingerprint": "f" + key, "paid_by": paidBy,
 		"settlement": c.settlement, "terms": c.terms, "usage": c.usage, "hold_amount_mc": c.hold, "provider_cost_mc": c.cost, "svc_fee_mc": c.fee,
 		"dev_margin_mc": c.margin, "user_charge_mc": c.charge, "remaining_mc": at.allocation + m.allocation - at.consumed - m.consumed - at.held,
 	})
 	w.rollup(id, bucket, 1, 1, c)
+	index := w.clock.Unix() / 600
+	for _, subject := range c.counts(at.app, at.account) {
+		switch {
+		case c.free:
+			w.counter(subject).settled[0] += c.cost
+		case strings.HasPrefix(subject, "live/"):
+			w.counter(subject).settled[index] += c.cost
+		default:
+			w.counter(subject).settled[index] += c.charge
+		}
+	}
+	if !c.free {
+		w.counter(id).settled[index] += c.charge
+	}
 	w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
 }
 
@@ -231,11 +304,19 @@ func (w *writer) revoke(id string) {
 	w.event(id, "connection.revoked")
 }
 
+// unhold ends what a call of the wallet holds.
+func (w *writer) unhold(id string, c call) {
+	at := w.connections[id]
+	at.held -= c.hold
+	w.counter("spend/" + at.app).held -= c.hold
+	w.counter("live/wac_dev").held -= c.cost
+}
+
 // release ends a hold of a revoked connection.
 func (w *writer) release(id, key string, c call) {
 	w.Helper()
 	w.move(id, lend(-c.hold), map[string]any{"type": "release"})
-	w.connections[id].held -= c.hold
+	w.unhold(id, c)
 	w.exec(`UPDATE holds SET state = 'failed' WHERE connection_id = $1 AND key = $2`, id, key)
 }
 
@@ -272,8 +353,13 @@ func (w *writer) finish() {
 		}
 		w.insert("connections", map[string]any{
 			"id": id, "app_id": c.app, "account_id": c.account, "allocation_mc": c.allocation, "consumed_mc": c.consumed, "held_mc": c.held,
-			"status": status, "spent": "", "event_seq": c.eventSeq, "created_us": 1, "revoked_us": c.revokedUS,
+			"status": status, "spent": w.counter(id).buckets(), "event_seq": c.eventSeq, "created_us": 1, "revoked_us": c.revokedUS,
 		})
+	}
+	for subject, c := range w.counters {
+		if strings.Contains(subject, "/") { // a connection's own stands in its row
+			w.insert("windows", map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": 0})
+		}
 	}
 	for day, n := range w.rollups {
 		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
@@ -285,7 +371,7 @@ func (w *writer) finish() {
 func write(t testing.TB, d *db.DB, f func(w *writer)) {
 	t.Helper()
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, rollups: map[[6]any][7]int64{}, clock: noon.Add(-time.Hour)}
+		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, rollups: map[[6]any][7]int64{}, counters: map[string]*counter{}, clock: noon.Add(-time.Hour)}
 		f(w)
 		w.finish()
 		return nil
@@ -326,6 +412,9 @@ func fixture(w *writer) {
 	w.spend("conn_3", "k1c", "", overrun)
 	w.event("conn_3", "connection.exhausted")
 
+	w.spend("conn_3", "k2c", "", gift)
+	w.hold("conn_3", "k3c", "open", gift)
+
 	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
 	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
 	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
@@ -343,6 +432,11 @@ func fixture(w *writer) {
 	w.refuse("req_zk5", 502, "provider_error", noon)                 // its hold failed
 	w.refuse("req_zk3", 502, "provider_error", noon.Add(-time.Hour)) // the next attempt was billed
 	fixtureTokens(w)
+
+	w.event("conn_1", "connection.risk_warning")
+	w.clock = w.clock.Add(10 * time.Minute)
+	w.event("conn_1", "connection.risk_warning")
+	w.insert("notices", map[string]any{"id": "ntc_1", "kind": "allocation_50", "account_id": "wac_a", "connection_id": "conn_1", "app_id": "app_1", "data": "{}", "created_us": w.clock.UnixMicro()})
 }
 
 func fixtureTokens(w *writer) {

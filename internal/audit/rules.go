@@ -12,6 +12,7 @@ import (
 func every(*row) bool          { return true }
 func ofConnection(r *row) bool { return r.connection != "" }
 func isSpend(r *row) bool      { return r.kind == "spend" }
+func isFree(r *row) bool       { return r.paidBy == "free_credit" }
 func isBilled(r *row) bool     { return r.kind == "spend" && r.status == "settled" }
 
 // absurd is more than all money that can be in one account; below it the sums

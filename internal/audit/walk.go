@@ -27,7 +27,7 @@ type row struct {
 	connection, app, model, key, fingerprint        string
 	paidBy, settlement, terms, usage, hash          string
 	seq, hold, cost, fee, margin, charge, remaining int64
-	amount                                          int64
+	amount, created                                 int64
 	available, reserved, allocation, consumed       int64 // what the row moves
 }
 
@@ -37,7 +37,7 @@ func (r *row) read() {
 	for i, into := range [width]any{
 		&r.id, &r.account, &r.seq, &r.kind, &r.status, &r.reversalOf, &r.reason, &r.connection, &r.app, nil, nil, &r.model,
 		&r.key, &r.fingerprint, &r.paidBy, &r.settlement, &r.terms, &r.usage, &r.hold, &r.cost, &r.fee, &r.margin,
-		&r.charge, &r.remaining, &r.amount, &r.available, &r.reserved, &r.allocation, &r.consumed, nil, &r.hash,
+		&r.charge, &r.remaining, &r.amount, &r.available, &r.reserved, &r.allocation, &r.consumed, &r.created, &r.hash,
 	} {
 		switch into := into.(type) {
 		case *string:
