@@ -1,11 +1,13 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,12 +47,18 @@ func TestScripts(t *testing.T) {
 	for _, file := range files {
 		t.Run("rules/"+filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			runScript(t, file, rulesBench())
+			runScript(t, file, func(*testing.T) *bench { return rulesBench() })
 		})
 	}
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		for i, file := range files {
-			t.Run(filepath.Base(file), func(t *testing.T) { runScript(t, file, databaseBench(t, d, fmt.Sprint(i, "-"))) })
+		n := 0
+		for _, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				runScript(t, file, func(t *testing.T) *bench {
+					n++
+					return databaseBench(t, d, fmt.Sprint(n, "-"))
+				})
+			})
 		}
 	})
 }
@@ -220,15 +228,34 @@ func prefix(c Command, p string) Command {
 	return c
 }
 
-func runScript(t *testing.T, file string, b *bench) {
+// runScript runs a file. A line "== name" in it begins a script of its own, which is
+// a subtest of that name and starts from nothing.
+func runScript(t *testing.T, file string, fresh func(*testing.T) *bench) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, line := range strings.Split(string(text), "\n") {
+	lines := strings.Split(string(text), "\n")
+	names := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.HasPrefix(line, "== ") })
+	if len(names) == 0 {
+		runLines(t, file, lines, "", fresh(t))
+	}
+	for _, name := range names {
+		t.Run(strings.TrimPrefix(name, "== "), func(t *testing.T) { runLines(t, file, lines, name, fresh(t)) })
+	}
+}
+
+// runLines runs the lines under a name, up to the next name.
+func runLines(t *testing.T, file string, lines []string, name string, b *bench) {
+	t.Helper()
+	under := ""
+	for i, line := range lines {
+		if strings.HasPrefix(line, "== ") {
+			under = line
+		}
 		cmd, want, ok := strings.Cut(line, "->")
-		if !ok || strings.HasPrefix(line, "#") {
+		if !ok || strings.HasPrefix(line, "#") || under != name {
 			continue
 		}
 		if got, want := step(t, b, strings.Fields(cmd)), strings.TrimSpace(want); !agrees(got, want) {
@@ -350,11 +377,19 @@ func told(b *bench, c Command, r Result, f []string) string {
 
 func command(t *testing.T, b *bench, f []string) Command {
 	num := func(s string) money.MC {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			t.Fatal(f, err)
+		unit, more := money.MC(1), ""
+		if dollars, ok := strings.CutPrefix(s, "$"); ok { // $5, $5+1, $5-1
+			unit, s = money.Dollar, dollars
+			if i := strings.IndexAny(dollars, "+-"); i > 0 {
+				s, more = dollars[:i], dollars[i:]
+			}
 		}
-		return money.MC(n)
+		n, err := strconv.ParseInt(s, 10, 64)
+		m, err2 := strconv.ParseInt(cmp.Or(more, "0"), 10, 64)
+		if err != nil || err2 != nil {
+			t.Fatal(f, err, err2)
+		}
+		return money.MC(n)*unit + money.MC(m)
 	}
 	option := func(name string) (string, bool) {
 		for _, w := range f {
@@ -382,9 +417,16 @@ func command(t *testing.T, b *bench, f []string) Command {
 			n := num(v)
 			c.VelocityMC = &n
 		}
+		if v, ok := option("tier"); ok {
+			c.MaxMC = num(v)
+		}
 		return c
 	case "cap":
-		return ChangeCap{ConnectionID: f[1], TargetMC: num(f[2])}
+		c := ChangeCap{ConnectionID: f[1], TargetMC: num(f[2])}
+		if v, ok := option("tier"); ok {
+			c.MaxMC = num(v)
+		}
+		return c
 	case "daily":
 		n := num(f[2])
 		return SetVelocity{ConnectionID: f[1], LimitMC: &n}
