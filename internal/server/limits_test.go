@@ -1,0 +1,174 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/limits"
+	"purser/internal/money"
+	"purser/internal/oauth"
+	"purser/internal/server/servertest"
+	"purser/internal/tiers"
+)
+
+// liveApp is a limited-live app, answered by the mock, with connections of real accounts.
+type liveApp struct {
+	d      *db.DB
+	w      *ledger.Writer
+	id     string
+	conns  []ledger.Connection
+	tokens []string
+}
+
+// newLiveApp makes the app beside a running node, through the stores.
+func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent money.MC) *liveApp {
+	t.Helper()
+	w := ledger.New(d, d.Now)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	people, tokens := accounts.NewStore(d, d.Now), &oauth.Store{DB: d, Ledger: w, Now: d.Now}
+	l := &liveApp{d: d, w: w}
+	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		developer, err := people.Create(ctx, tx, accounts.New{Email: prefix + "live@example.com", Password: id.Secret(), Developer: true})
+		if err != nil {
+			return err
+		}
+		app, _, err := apps.NewStore(d, d.Now, true).Create(ctx, tx, apps.New{
+			OwnerID: developer.ID, Name: "Live app", RedirectURIs: []string{"https://example.com/back"}, Tier: tiers.LimitedLive, ProviderMode: apps.Mock, DevMargin: money.One / 5,
+		})
+		if l.id = app.ID; err != nil {
+			return err
+		}
+		for i := range connections {
+			user, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
+			if err != nil {
+				return err
+			}
+			if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: user.ID, AmountMC: 2 * lent}); err != nil {
+				return err
+			}
+			r, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, d.Now()), AppID: app.ID, AccountID: user.ID, RequestedMC: lent})
+			if err != nil {
+				return err
+			}
+			token, err := tokens.Issue(ctx, tx, r.Connection.ID, app.ID, "")
+			if err != nil {
+				return err
+			}
+			l.conns, l.tokens = append(l.conns, r.Connection), append(l.tokens, token.AccessToken)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// hold opens a hold of so much on a connection for a node: of free credit, or of the
+// wallet, as the limits are.
+func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount money.MC, free bool, list []limits.Limit) {
+	t.Helper()
+	cost := amount * 100 / 105 // a hold is 105 % of the cost, rounded up
+	if (cost*105+99)/100 != amount {
+		l.hold(t, node, c, 2, free, list) // no cost makes this sum
+		l.hold(t, node, c, amount-2, free, list)
+		return
+	}
+	terms := fmt.Sprintf(`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,"max_tokens":1000000`, cost)
+	key := servertest.UUID()
+	h := ledger.Hold{Claim: key, NodeID: node, Limits: list, Call: ledger.Call{
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: l.id, Key: key, RequestID: id.New(id.Request, l.d.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: terms + "}", HoldMC: amount,
+	}}
+	if free {
+		h.Free, h.Limits = &ledger.Free{Terms: terms + `,"pool":"` + list[0].Subject + `"}`, HoldMC: amount, Limits: list}, nil
+	}
+	r, err := l.w.Do(t.Context(), h)
+	if err != nil || r.Outcome != ledger.Applied || (r.Call.PaidBy == ledger.FreeCredit) != free {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// fill leaves so much of the app's day, and no free credit, by calls in flight.
+func (l *liveApp) fill(t *testing.T, node string, left money.MC) {
+	t.Helper()
+	whale := l.conns[len(l.conns)-1]
+	var free []limits.Limit
+	pool, onApp, onAll := ledger.FreeSubjects(l.id, whale.AccountID, l.d.Now())
+	for _, subject := range []string{pool, onApp, onAll} {
+		free = append(free, limits.Limit{Subject: subject, Unit: limits.Spend, Max: int64(money.Max)})
+	}
+	l.hold(t, node, whale, tiers.DefaultFreeCredit.PoolMC, true, free)
+	terms := tiers.Of(tiers.LimitedLive)
+	l.hold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id)[1:]) // of the app alone
+}
+
+// TestNodesAppDay races 64 callers on two processes, over eight connections, for a
+// limited-live app's last ten calls of the day; then for ten less a micro-cent.
+func TestNodesAppDay(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	nodes := []*servertest.Process{a, b}
+	d, err := db.Open(t.Context(), a.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	books := newBooks(t, nil)
+	probe := books.add(false, "!mock delay=8s words=5")
+	if r := ask(a, probe); r.status != 200 {
+		t.Fatal(r)
+	}
+	call := money.MC(one(t, a, probe.key).HoldMC)
+	const node = "node_of_the_test" // which lives longer than the test
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, node, d.Now().UnixMicro(), d.Now().Add(time.Hour).UnixMicro()); err != nil {
+		t.Fatal(err)
+	}
+	for _, race := range []struct {
+		left money.MC
+		won  int
+	}{{10 * call, 10}, {10*call - 1, 9}} {
+		l := newLiveApp(t, d, fmt.Sprint(race.won, "-"), 9, 300*money.Dollar)
+		l.fill(t, node, race.left)
+		var replies []<-chan reply
+		for i := range 64 {
+			c := books.add(false, "")
+			c.body, c.as = probe.body, l.tokens[i%8] // the same text costs the same
+			replies = append(replies, asking(nodes[i%2], c))
+		}
+		won, refused := 0, 0
+		for _, ch := range replies {
+			switch r := <-ch; {
+			case r.status == 200:
+				won++
+			case r.status == 429 && r.code() == "app_spend_limited" && r.header.Get("Retry-After") == "1":
+				refused++
+			default:
+				t.Errorf("%+v", r)
+			}
+		}
+		told := number(t, a.DB, `SELECT COUNT(*) FROM events WHERE type = 'app.spend_limit_reached' AND app_id = $1`, l.id)
+		if won != race.won || refused != 64-race.won || told != 1 {
+			t.Errorf("with %d mc for calls of %d: %d won, %d refused, %d told", race.left, call, won, refused, told)
+		}
+	}
+	a.Verify()
+}
