@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,18 +23,33 @@ type machine struct {
 	s       *State
 	now     time.Time
 	n       int
-	calls   []Hold           // every call ever tried
-	number  map[Key]int64    // newest attempt of each key
-	seen    map[string]int   // how often each rare path was taken
-	told    []string         // what request.settled should have said
-	counted []counted        // what settled calls have left in counters
-	overrun map[string]int64 // by how much calls have cost more than they held
+	calls   []Hold                 // every call ever tried
+	number  map[Key]int64          // newest attempt of each key
+	held    map[attemptOf]Call     // each attempt as it was held
+	seen    map[string]int         // how often each rare path was taken
+	told    []string               // what request.settled should have said
+	counted []counted              // what settled calls have left in counters
+	calling map[string][]time.Time // when calls were admitted, by rate limit
+	tier    map[string]string      // of each app; "" = limited-live
 	b       *bench
+}
+
+type attemptOf struct {
+	Key
+	attempt int64
+}
+
+// ending draws an attempt of a call, to be ended by who holds it: it knows what that
+// one holds.
+func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
+	attempt = rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	h.Call = m.held[attemptOf{h.key(), attempt}]
+	return attempt
 }
 
 // rare are the paths without which a run has proved nothing.
 var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
-	"app limited", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
+	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice"}
 
@@ -52,14 +68,29 @@ func TestInvariants(t *testing.T) {
 
 func invariants(seen map[string]int) func(*rapid.T) {
 	return func(t *rapid.T) {
-		m := &machine{now: epoch, number: map[Key]int64{}, seen: seen, overrun: map[string]int64{}}
+		m := &machine{now: epoch, number: map[Key]int64{}, held: map[attemptOf]Call{}, seen: seen, calling: map[string][]time.Time{}, tier: map[string]string{}}
 		m.b = rulesBench()
 		m.s = m.b.state
+		if rapid.Bool().Draw(t, "begun") {
+			m.begin(t)
+		}
 		t.Repeat(map[string]func(*rapid.T){
-			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
-			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "ask": m.ask, "decide": m.decide, "reverse": m.reverse, "time": m.pass,
+			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold more": m.hold, "hold another": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
+			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "ask": m.ask, "decide": m.decide, "velocity": m.velocity, "tier": m.promote, "reverse": m.reverse, "time": m.pass,
 			"": m.check,
 		})
+	}
+}
+
+// begin is where most runs get sooner or later, so that they get further.
+func (m *machine) begin(t *rapid.T) {
+	for _, c := range []Command{
+		TopUp{AccountID: "A", Sandbox: true, AmountMC: 2000}, TopUp{AccountID: "B", Sandbox: true, AmountMC: 2000},
+		Connect{ConnectionID: "Ap", Sandbox: true, AppID: "p", AccountID: "A", RequestedMC: 800}, Connect{ConnectionID: "Bp", Sandbox: true, AppID: "p", AccountID: "B", RequestedMC: 800},
+	} {
+		if _, err := m.do(t, c); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -120,6 +151,43 @@ func (m *machine) connect(t *rapid.T) {
 		v := money.MC(rapid.Int64Range(0, 400).Draw(t, "velocity"))
 		c.VelocityMC = &v
 	}
+	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
+		c.MaxMC = tierCap
+	}
+	if r, err := m.do(t, c); err == nil {
+		m.bounded(t, r.Connection, c.MaxMC)
+	}
+}
+
+// bounded checks that a tier's bound of an allocation was kept: only what is spent or
+// held already may be more.
+func (m *machine) bounded(t *rapid.T, c Connection, most money.MC) {
+	if most > 0 && c.AllocationMC > max(most, c.ConsumedMC+c.HeldMC) {
+		t.Fatalf("the tier allows %d, lent are %d of %+v", most, c.AllocationMC, c)
+	}
+}
+
+// What the model's limited-live tier allows.
+const (
+	appDay        = 90
+	connectionDay = 60
+	tierCap       = 50
+	rateOf        = 3
+)
+
+// promote gives an app another tier.
+func (m *machine) promote(t *rapid.T) {
+	app := rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app")
+	m.tier[app] = rapid.SampledFrom([]string{"", "full", "sandbox"}).Draw(t, "tier")
+}
+
+// velocity changes the user's own limit.
+func (m *machine) velocity(t *rapid.T) {
+	c := SetVelocity{ConnectionID: m.connection(t).ID}
+	if rapid.Bool().Draw(t, "some") {
+		v := money.MC(rapid.Int64Range(-1, 400).Draw(t, "velocity"))
+		c.LimitMC = &v
+	}
 	_, _ = m.do(t, c)
 }
 
@@ -136,28 +204,28 @@ func (m *machine) hold(t *rapid.T) {
 	m.n++
 	h := Hold{Claim: fmt.Sprint("claim", m.n), Call: Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("k", m.n), RequestID: fmt.Sprint("req_", m.n), Fingerprint: "f",
-		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, 150).Draw(t, "hold")),
+		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, rapid.SampledFrom([]int64{20, 60, 150}).Draw(t, "size")).Draw(t, "hold")),
 	}}
-	if rapid.Bool().Draw(t, "limited") {
-		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: 3, Code: apierr.RateLimited}}
+	if rapid.Bool().Draw(t, "rate") {
+		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: rateOf, Code: apierr.RateLimited}}
 	}
-	if rapid.Bool().Draw(t, "live") {
-		h.Limits = append(h.Limits, limits.Limit{Subject: "spend/" + c.AppID, Unit: limits.Spend, Window: windowOfDay, Max: appDay, Code: apierr.AppSpendLimited, Event: "app.spend_limit_reached"})
-		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
-	}
-	if rapid.Bool().Draw(t, "costly") {
+	if tier := m.tier[c.AppID]; tier == "sandbox" {
 		h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: windowOfDay, Max: 25, Code: apierr.SandboxLiveCostLimited})
 		h.CostMC, h.OwnKey = h.HoldMC/2+1, rapid.Bool().Draw(t, "own key")
-	}
-	if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
-		pool, onApp, onAll := FreeSubjects(c.AppID, c.AccountID, m.now)
-		h.Free = &Free{Terms: "{}", HoldMC: h.HoldMC/2 + 1, Limits: []limits.Limit{{Subject: pool, Unit: limits.Spend, Max: 100}, {Subject: onApp, Unit: limits.Spend, Max: 80}, {Subject: onAll, Unit: limits.Spend, Max: 90}}}
+	} else {
+		if tier == "" {
+			h.Limits = append(h.Limits, limits.Limit{Unit: limits.Spend, Window: windowOfDay, Max: connectionDay, Code: apierr.DailyLimitReached, What: "the tier"},
+				limits.Limit{Subject: "spend/" + c.AppID, Unit: limits.Spend, Window: windowOfDay, Max: appDay, Code: apierr.AppSpendLimited, Event: "app.spend_limit_reached"})
+			h.MaxCapMC = tierCap
+		}
+		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
+		if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
+			pool, onApp, onAll := FreeSubjects(c.AppID, c.AccountID, m.now)
+			h.Free = &Free{Terms: "{}", HoldMC: h.HoldMC/2 + 1, Limits: []limits.Limit{{Subject: pool, Unit: limits.Spend, Max: 100}, {Subject: onApp, Unit: limits.Spend, Max: 80}, {Subject: onAll, Unit: limits.Spend, Max: 90}}}
+		}
 	}
 	m.try(t, h)
 }
-
-// appDay is what the model's apps may spend in 24 hours.
-const appDay = 90
 
 // holdAgain sends a key once more: with its body or another's, as a new request.
 func (m *machine) holdAgain(t *rapid.T) {
@@ -181,8 +249,17 @@ func (m *machine) try(t *rapid.T, h Hold) {
 	r, err := m.do(t, h)
 	var e *apierr.Error
 	if errors.As(err, &e) {
-		path := map[string]string{"app_spend_limited": "app limited", "sandbox_live_cost_limited": "cost limited", "risk_throttled": "throttled"}[e.Code.Name]
+		path := map[string]string{"app_spend_limited": "app limited", "sandbox_live_cost_limited": "cost limited", "risk_throttled": "throttled", "rate_limited": "rate limited"}[e.Code.Name]
+		switch conn := m.s.connections[h.ConnectionID]; {
+		case e.Code == apierr.DailyLimitReached && strings.HasPrefix(e.Message, "the user"):
+			path = "velocity limited"
+		case e.Code == apierr.DailyLimitReached:
+			path = "day limited"
+		case e.Code == apierr.AllocationExhausted && h.HoldMC <= conn.RemainingMC():
+			path = "tier capped"
+		}
 		m.seen[path]++
+		m.waits(t, h, e)
 	}
 	if err != nil {
 		return
@@ -200,18 +277,92 @@ func (m *machine) try(t *rapid.T, h Hold) {
 	case Applied:
 		h.Call = r.Call
 		m.number[h.key()] = r.Attempt
+		m.held[attemptOf{h.key(), r.Attempt}] = r.Call
 		m.calls = append(m.calls, h)
 	}
+}
+
+// waits checks that Retry-After is exact: the same call is refused for the same reason
+// an instant before, unless something else is in its way, and not when it is over.
+func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
+	if e.Code != apierr.DailyLimitReached && e.Code != apierr.AppSpendLimited && e.Code != apierr.SandboxLiveCostLimited && e.Code != apierr.RateLimited || e.RetryAfter <= time.Second || e.RetryAfter == windowOfDay {
+		return // in flight, or larger than the limit
+	}
+	for _, l := range m.windows(h) {
+		if l.Code != e.Code || l.What != "" && !strings.HasPrefix(e.Message, l.What) {
+			continue
+		}
+		for _, at := range []time.Time{m.now.Add(e.RetryAfter - time.Microsecond), m.now.Add(e.RetryAfter)} {
+			over := m.settled(l, at)+int64(m.need(h, l)) > l.Max
+			if over && !at.Before(m.now.Add(e.RetryAfter)) {
+				t.Fatalf("%v: settled %d, need %d of %d at the end of %s", e, m.settled(l, at), m.need(h, l), l.Max, e.RetryAfter)
+			}
+			// Buckets leave as a whole, ten minutes later at most.
+			if !over && at.Before(m.now.Add(e.RetryAfter)) && m.settled(l, at.Add(-l.Unit.Width(l.Window)))+int64(m.need(h, l)) <= l.Max {
+				t.Fatalf("%v: it could have passed a bucket earlier than in %s", e, e.RetryAfter)
+			}
+		}
+	}
+}
+
+// windows are a call's limits, the user's own included.
+func (m *machine) windows(h Hold) []limits.Limit {
+	list := slices.Clone(h.Limits)
+	if v := m.s.connections[h.ConnectionID].VelocityLimitMC; v != nil {
+		list = append(list, limits.Limit{Unit: limits.Spend, Window: windowOfDay, Max: int64(*v), Code: apierr.DailyLimitReached, What: "the user"})
+	}
+	for i := range list {
+		if list[i].Subject == "" {
+			list[i].Subject = h.ConnectionID
+		}
+	}
+	return list
+}
+
+func (m *machine) need(h Hold, l limits.Limit) money.MC {
+	switch l.Unit {
+	case limits.Calls:
+		return 1
+	case limits.Cost:
+		return h.CostMC
+	}
+	return h.HoldMC
+}
+
+// settled is what calls have left in a limit's window that ends at that time, to the instant.
+func (m *machine) settled(l limits.Limit, at time.Time) (sum int64) {
+	inside := func(then time.Time) bool { return l.Window == 0 || then.Add(l.Window).After(at) }
+	if l.Unit == limits.Calls {
+		for _, then := range m.calling[l.Subject] {
+			sum += flag(inside(then))
+		}
+		return sum
+	}
+	for _, c := range m.counted {
+		if c.Subject == l.Subject && inside(c.at) {
+			sum += int64(c.spent)
+		}
+	}
+	return sum
 }
 
 // admitted checks what a new hold says of who pays, and the windows of I17 and I25
 // from the rows: what is settled within them and what is held.
 func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
+	for _, l := range h.Limits {
+		if l.Unit != limits.Calls {
+			continue
+		}
+		m.calling[l.Subject] = append(m.calling[l.Subject], m.now)
+		if n := m.settled(l, m.now); n > l.Max {
+			t.Fatalf("%s let %d calls pass of %d", l.Subject, n, l.Max)
+		}
+	}
 	switch {
 	case r.Call.PaidBy == FreeCredit:
 		m.seen["free"]++
 		for _, l := range h.Free.Limits {
-			if used := m.used(l.Subject); used > l.Max {
+			if used := m.used(l); used > l.Max {
 				t.Fatalf("I17: %s is at %d of %d", l.Subject, used, l.Max)
 			}
 		}
@@ -222,32 +373,28 @@ func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
 	if r.OwnKey {
 		m.seen["own key"]++
 	}
-	for _, l := range h.Limits {
+	for _, l := range m.windows(h) {
 		if l.Unit == limits.Calls || l.Unit == limits.Cost && r.OwnKey {
 			continue
 		}
-		if used := m.used(l.Subject); used > l.Max+m.overrun[l.Subject] {
+		if used := m.used(l); used > l.Max {
 			t.Fatalf("I25: %s is at %d of %d", l.Subject, used, l.Max)
 		}
 	}
+	if c := r.Connection; h.MaxCapMC > 0 && c.ConsumedMC+c.HeldMC > h.MaxCapMC {
+		t.Fatalf("the tier lets a connection spend %d: %+v", h.MaxCapMC, c)
+	}
+	if m.tier[h.AppID] == "full" && m.used(limits.Limit{Subject: h.ConnectionID, Unit: limits.Spend, Window: windowOfDay}) > connectionDay {
+		m.seen["promoted"]++
+	}
 }
 
-// used is what a counter should say at least: held by calls, and settled by calls
-// of this moment's window.
-func (m *machine) used(subject string) int64 {
-	var sum int64
+// used is what a window holds: of calls in flight, and settled to the instant.
+func (m *machine) used(l limits.Limit) int64 {
+	sum := m.settled(l, m.now)
 	for _, h := range m.s.holds {
 		if h.holds() {
-			for _, n := range h.Counts {
-				if n.Subject == subject {
-					sum += int64(n.HeldMC)
-				}
-			}
-		}
-	}
-	for _, c := range m.counted {
-		if c.Subject == subject && (c.Window == 0 || c.at.Add(c.Window).After(m.now)) {
-			sum += int64(c.spent)
+			h.parts(func(id string, amount money.MC) { sum += int64(amount) * flag(id == l.Subject) })
 		}
 	}
 	return sum
@@ -268,11 +415,12 @@ func (m *machine) remember(h Hold, r Result) {
 			spent = r.Entry.ProviderCostMC
 		}
 		m.counted = append(m.counted, counted{n, spent, m.now})
-		m.overrun[n.Subject] += int64(max(spent-n.HeldMC, 0)) + int64(spent)*flag(r.Late)
 	}
 	if r.Entry.PaidBy == FreeCredit {
 		m.seen["free settled"]++
+		return
 	}
+	m.counted = append(m.counted, counted{Count{h.ConnectionID, limits.Spend, windowOfDay, h.HoldMC}, r.Entry.UserChargeMC, m.now})
 }
 
 // counters checks that each holds what the holds say, and has counted what was
@@ -303,7 +451,7 @@ func (m *machine) settle(t *rapid.T) {
 	h := m.old(t)
 	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
 	fee := money.MC(rapid.Int64Range(0, 20).Draw(t, "fee"))
-	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	attempt := m.ending(t, &h)
 	pending := m.state(h) == Pending
 	r, err := m.do(t, Settle{
 		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Answer: &Answer{Encoding: "raw"}, Risk: h.Risk,
@@ -347,7 +495,7 @@ func (m *machine) state(h Hold) HoldState {
 func (m *machine) deferCall(t *rapid.T) {
 	h := m.old(t)
 	before, held := m.state(h), m.s.connections[h.ConnectionID].HeldMC
-	attempt := rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	attempt := m.ending(t, &h)
 	r, err := m.do(t, Defer{Call: h.Call, Attempt: attempt, Provider: "openai", Answer: &Answer{Encoding: "raw"}})
 	switch {
 	case err != nil:
@@ -365,7 +513,8 @@ func (m *machine) deferCall(t *rapid.T) {
 
 func (m *machine) release(t *rapid.T) {
 	h := m.old(t)
-	if _, err := m.do(t, Release{Call: h.Call, Attempt: rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")}); err != nil {
+	attempt := m.ending(t, &h)
+	if _, err := m.do(t, Release{Call: h.Call, Attempt: attempt}); err != nil {
 		t.Fatalf("a release never fails: %v", err)
 	}
 	if rapid.Bool().Draw(t, "retry") { // the client tries again with its key
@@ -378,8 +527,16 @@ func (m *machine) release(t *rapid.T) {
 func (m *machine) cap(t *rapid.T) {
 	c := m.connection(t)
 	target := money.MC(rapid.Int64Range(-2, 900).Draw(t, "target"))
-	if r, err := m.do(t, ChangeCap{ConnectionID: c.ID, TargetMC: target}); err == nil && r.Connection.AllocationMC > target {
+	change, before := ChangeCap{ConnectionID: c.ID, TargetMC: target}, c.AllocationMC
+	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
+		change.MaxMC = tierCap
+	}
+	r, err := m.do(t, change)
+	if err == nil && r.Connection.AllocationMC > target {
 		m.seen["clamped cap"]++
+	}
+	if err == nil && r.Connection.AllocationMC > before {
+		m.bounded(t, r.Connection, change.MaxMC)
 	}
 }
 
@@ -402,7 +559,17 @@ func (m *machine) revoke(t *rapid.T) {
 func (m *machine) freeze(t *rapid.T) {
 	c := m.connection(t)
 	if rapid.Bool().Draw(t, "thaw") {
-		_, _ = m.do(t, Resume{ConnectionID: c.ID})
+		faster := rapid.Int64Range(-1, 4).Draw(t, "faster")
+		before, was := c.Status, c.Faster
+		r, err := m.do(t, Resume{ConnectionID: c.ID, Faster: faster})
+		if bad := faster < 0 || faster > 3; (err == nil) == bad && before != Revoked {
+			t.Fatalf("faster %d: %v", faster, err)
+		}
+		if want := max(faster, was*flag(faster == 0)); err == nil && before == Frozen && r.Connection.Faster != want || err == nil && before != Frozen && r.Connection.Faster != was {
+			t.Fatalf("faster %d of a connection that was %s at %d: %d", faster, before, was, r.Connection.Faster)
+		} else if err == nil && before == Frozen && faster > 1 {
+			m.seen["faster"]++
+		}
 	} else {
 		_, _ = m.do(t, Freeze{c.ID})
 	}

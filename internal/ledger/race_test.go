@@ -20,8 +20,8 @@ import (
 // most is what each limit of these races allows: ten calls of ten, and not one more.
 const most = 109
 
-// race is a limit, and the calls that meet at it.
-type race struct {
+// limitRace is a limit, and the calls that meet at it.
+type limitRace struct {
 	name        string
 	connections int  // how many connections share the limit
 	apps        bool // of one account on as many apps; else of as many accounts on one app
@@ -49,7 +49,7 @@ func freeOf(pool, onApp, onAll int64) func(*Hold) {
 	}
 }
 
-var races = []race{
+var races = []limitRace{
 	{name: "app day", connections: 8, limit: spendOf("spend/p", limits.Spend, apierr.AppSpendLimited), subject: "spend/p", refused: apierr.AppSpendLimited, wins: 10},
 	{name: "sandbox cost", connections: 8, apps: true, limit: spendOf("live/dev", limits.Cost, apierr.SandboxLiveCostLimited), subject: "live/dev", cost: true, refused: apierr.SandboxLiveCostLimited, wins: 10},
 	{name: "connection day", connections: 1, limit: spendOf("", limits.Spend, apierr.DailyLimitReached), refused: apierr.DailyLimitReached, wins: 10},
@@ -81,7 +81,7 @@ func TestLimitsRaced(t *testing.T) {
 }
 
 // call is the i-th caller's.
-func (r *race) call(i int) Hold {
+func (r *limitRace) call(i int) Hold {
 	n := i % r.connections
 	account, app := fmt.Sprint("A", n), "p"
 	if r.apps || r.connections == 1 {
@@ -92,7 +92,7 @@ func (r *race) call(i int) Hold {
 	return h
 }
 
-func (r *race) run(t *testing.T, e db.Engine) {
+func (r *limitRace) run(t *testing.T, e db.Engine) {
 	d := dbtest.Open(t, e)
 	w, ctx := writers(t, d, 2), context.Background()
 	for i := range r.connections {
@@ -138,7 +138,7 @@ func (r *race) run(t *testing.T, e db.Engine) {
 }
 
 // meet makes 64 calls at once and returns those that are held.
-func (r *race) meet(t *testing.T, w []*Writer, from int, under func()) (held []Call) {
+func (r *limitRace) meet(t *testing.T, w []*Writer, from int, under func()) (held []Call) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var refused atomic.Int64
@@ -169,7 +169,7 @@ func (r *race) meet(t *testing.T, w []*Writer, from int, under func()) (held []C
 
 // within checks what is settled and held against the limit, by rows and holds, and
 // that the counter says the same.
-func (r *race) within(t *testing.T, d *db.DB) {
+func (r *limitRace) within(t *testing.T, d *db.DB) {
 	t.Helper()
 	ctx := context.Background()
 	var settled, held, counted int64
