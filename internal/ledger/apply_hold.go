@@ -408,6 +408,7 @@ func (c Settle) receipt(e *Entry) (string, error) {
 func (c Defer) wants(w *wants) {
 	w.connections[c.ConnectionID] = c.AccountID
 	w.keys[c.key()] = true
+	c.Counts.wants(w)
 }
 
 // firstAsk is how long a provider may take to store what it has answered.
@@ -433,6 +434,9 @@ func (c Defer) apply(s *State, nowUS int64) (Result, error) {
 	pending.State = Pending
 	s.holds[c.key()], s.dirtyHolds[c.key()] = &pending, true
 	s.dirtyConnections[conn.ID], s.hard = true, true // on SQLite the hold may only now come to the file
+	for _, n := range c.Counts {
+		s.dirtyWindows[n.Subject] = true // and what it holds with it
+	}
 	s.deferred = append(s.deferred, deferredRow{c.key(), row.RequestID, c.Provider, c.Record, nowUS})
 	if c.Answer != nil {
 		s.answers = append(s.answers, answerRow{row.RequestID, *c.Answer, nowUS})

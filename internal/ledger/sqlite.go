@@ -332,6 +332,9 @@ func (q *sqlite) lookBack() error {
 		return err
 	}
 	f, stop := newSeen(int(rows)), make(chan struct{})
+	for k := range q.unsaved { // these will come to the file without being added again
+		f.add(k.hash())
+	}
 	var filling sync.WaitGroup
 	filling.Go(func() { _ = f.fill(q.db, stop) }) // if it fails, keys are looked for in the file
 	q.seen, q.stop = f, sync.OnceFunc(func() {
