@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -92,7 +91,7 @@ func promote(t *testing.T, p *servertest.Process) {
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator, path := operatorOf(t, p), "/v1/apps/"+p.App.ID
 	wants(t, "not ready", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", `"missing":["redirect_uri","allowed_models"]`)
-	wants(t, "patch", app.Do(t, "PATCH", path, `{"redirect_uris":["`+publicCallback+`"],"allowed_models":["gpt-6-luna"]}`), 200, "", publicCallback)
+	wants(t, "patch", app.Do(t, "PATCH", path, `{"redirect_uris":["`+publicCallback+`"],"allowed_models":["gpt-6-luna","gpt-6-astra"]}`), 200, "", publicCallback)
 	wants(t, "status", app.Do(t, "GET", path+"/go-live", ""), 200, "", `"ready":true`)
 	asked := wants(t, "ask", app.Do(t, "POST", path+"/go-live", ""), 200, "", `"status":"pending"`)
 	request := memberOf(t, asked, "id")
@@ -133,11 +132,6 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 			return err
 		}
 		if _, err := money.DoTx(ctx, tx, ledger.TopUp{AccountID: person.ID, AmountMC: 50 * dollar}); err != nil {
-			return err
-		}
-		// The person has used up all free credit, so calls are paid from the wallet.
-		_, _, free := ledger.FreeSubjects(p.App.ID, person.ID, d.Now())
-		if _, err := tx.ExecContext(ctx, `INSERT INTO windows (subject, buckets, held, told) VALUES ($1, $2, 0, 0)`, free, fmt.Sprintf("1:%d", 10*dollar)); err != nil {
 			return err
 		}
 		store := &oauth.Store{DB: d, Ledger: money, Now: d.Now}
@@ -187,7 +181,9 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	t.Helper()
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator, path := operatorOf(t, p), "/v1/apps/"+p.App.ID
-	whole(t, p.Call("POST", luna, prompt("hello"))).bill(t)
+	if a := whole(t, p.Call("POST", luna, prompt("hello"))); !strings.Contains(a.body, `"paid_by":"free_credit"`) {
+		t.Errorf("free credit did not pay: %+v", a)
+	}
 	off := func(what, authorize string) {
 		t.Helper()
 		whole(t, p.Call("POST", luna, prompt("while "+what))).want(t, 403, "app_suspended")
@@ -248,6 +244,11 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 		t.Fatal(err)
 	}
 	defer d.Close()
+	// This may cost more than a user's free credit on one app: the wallet pays.
+	costly := whole(t, p.Call("POST", "/v1/ai/gpt-6-astra", `{"max_tokens":45000,"messages":[{"role":"user","content":"hello"}]}`))
+	if !strings.Contains(costly.body, `"paid_by":"wallet"`) {
+		t.Errorf("the wallet did not pay: %+v", costly)
+	}
 	var row string
 	var charged int64
 	if err := d.QueryRowContext(t.Context(), `SELECT id, user_charge_mc FROM ledger WHERE type = 'spend' AND connection_id = $1 ORDER BY seq DESC LIMIT 1`, connectionID).Scan(&row, &charged); err != nil {
