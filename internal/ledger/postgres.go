@@ -28,6 +28,9 @@ type postgres struct {
 	parts  []string // of the statement that saves
 	args   []any
 	own    bool // the transaction is the writer's
+
+	counters map[string]bool // that have their row: no row of windows is ever deleted
+	fresh    []string        // that have it once this transaction is committed
 }
 
 func (q *postgres) use(dc any) error {
@@ -35,7 +38,7 @@ func (q *postgres) use(dc any) error {
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
-	*q = postgres{conn: c.Conn(), pipe: &pgx.Batch{}, found: map[Key]string{}, arrays: q.arrays}
+	*q = postgres{conn: c.Conn(), pipe: &pgx.Batch{}, found: map[Key]string{}, arrays: q.arrays, counters: q.counters}
 	ctx, known := context.Background(), q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
 		return nil
@@ -70,7 +73,16 @@ func (q *postgres) begin(context.Context, bool) error {
 
 func (q *postgres) commit(ctx context.Context) error {
 	q.pipe.Queue(`COMMIT`)
-	return q.flush(ctx)
+	if err := q.flush(ctx); err != nil {
+		return err
+	}
+	if q.counters == nil || len(q.counters) > maxKnown {
+		q.counters = map[string]bool{}
+	}
+	for _, subject := range q.fresh {
+		q.counters[subject] = true
+	}
+	return nil
 }
 
 func (q *postgres) rollback(ctx context.Context) {
@@ -97,7 +109,14 @@ func (q *postgres) load(ctx context.Context, w *wants) (*State, error) {
 	if len(w.windows) > 0 {
 		// Connections share counters, so these have locks of their own, always taken last.
 		subjects := slices.Sorted(maps.Keys(w.windows))
-		q.pipe.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, subjects)
+		for _, subject := range subjects {
+			if !q.counters[subject] {
+				q.fresh = append(q.fresh, subject)
+			}
+		}
+		if len(q.fresh) > 0 {
+			q.pipe.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.fresh)
+		}
 		q.pipe.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1) ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
 			var held, told int64
