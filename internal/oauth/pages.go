@@ -13,7 +13,6 @@ import (
 	"purser/internal/apierr"
 	"purser/internal/apps"
 	"purser/internal/db"
-	"purser/internal/ledger"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -83,11 +82,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 	}
 	form := ReadForm(body)
 	terms, problems := form.Terms(maxCap(v.app))
-	more, err := h.problemsOf(r.Context(), v, form)
-	if err != nil {
-		return err
-	}
-	if problems = append(more, problems...); len(problems) > 0 {
+	if problems = append(problemsOf(v, form), problems...); len(problems) > 0 {
 		page, err := h.page(r.Context(), v, &form)
 		if err != nil {
 			return err
@@ -182,27 +177,14 @@ func seeOther(w http.ResponseWriter, path string) error {
 	return nil
 }
 
-// problemsOf checks what the form's amounts do not show: that the one who
-// connects exists and has a balance to lend from.
-func (h *Handler) problemsOf(ctx context.Context, v *visit, form Form) ([]ui.Problem, error) {
-	accountID := v.account.ID
-	if v.role.stands() {
-		if form.TestAccount == newAccount {
-			return nil, nil
-		}
-		if !v.tests.has(form.TestAccount) {
-			return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}, nil
-		}
-		accountID = form.TestAccount
+// problemsOf checks what the form's amounts do not show: that the one who connects
+// exists. Who has put in nothing yet may connect, and lends nothing: free credit
+// pays for the first calls (spec §8).
+func problemsOf(v *visit, form Form) []ui.Problem {
+	if v.role.stands() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
+		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
 	}
-	b, err := ledger.GetBalance(ctx, h.Store.DB, accountID)
-	if err != nil {
-		return nil, fmt.Errorf("oauth: balance: %w", err)
-	}
-	if b.Seq == 0 {
-		return []ui.Problem{{Field: fieldCap, Text: "This account has no balance yet. Add funds on your dashboard first."}}, nil
-	}
-	return nil, nil
+	return nil
 }
 
 // approve makes the code, and the test account if a new one was asked for.

@@ -358,14 +358,16 @@ func TestConsentingAgain(t *testing.T) {
 	})
 }
 
-// Somebody without a balance is told so before lending what is not there.
+// Somebody without a balance is told so, and connects with nothing lent: free
+// credit may pay for the first calls.
 func TestNoBalanceYet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	w.exec(`DELETE FROM balances WHERE sandbox = 0`)
-	resp, page := w.signedIn("person@example.com").post(authorizePath(w.live), approval("5"))
-	if resp.StatusCode != http.StatusUnprocessableEntity {
-		t.Errorf("status %d", resp.StatusCode)
+	person := w.signedIn("person@example.com")
+	_, page := person.get(authorizePath(w.live))
+	has(t, page, "Your balance is empty")
+	if resp, page := person.post(authorizePath(w.live), approval("5")); resp.StatusCode != http.StatusFound {
+		t.Errorf("status %d: %s", resp.StatusCode, page)
 	}
-	has(t, page, "has no balance yet")
 }

@@ -52,6 +52,9 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 		return err
 	}
 	p.Available = dollars(s.balance.AvailableMC)
+	if s.balance.AvailableMC == 0 && v.app.Tier != apps.Sandbox {
+		p.CapHint += " Your balance is empty: until you add funds, only calls that free credit pays for go through."
+	}
 	if s.live == nil {
 		if v.app.Tier == apps.LimitedLive {
 			p.CapHint = "At most " + dollars(maxCap(v.app)) + " while the app is new. " + p.CapHint
