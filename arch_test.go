@@ -33,7 +33,7 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "mail", "accounts", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "dashboard", "webhooks",
+	"ui", "mail", "accounts", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "dashboard", "webhooks", "console",
 	// services
 	"inference", "audit", "watch", "operator",
 	// whole

@@ -79,6 +79,17 @@ func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) err
 	return nil
 }
 
+func updateDeveloper(ctx context.Context, d *db.DB, accountID string, on bool) error {
+	res, err := d.ExecContext(ctx, `UPDATE accounts SET developer = $2 WHERE id = $1 AND sandbox = 0`, accountID, flag(on))
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sql.ErrNoRows)
+	}
+	return nil
+}
+
 func flag(b bool) int64 {
 	if b {
 		return 1

@@ -147,6 +147,15 @@ func (s *Store) SetNotices(ctx context.Context, accountID string, on bool) error
 	return nil
 }
 
+// SetDeveloper switches the capability to own apps on or off. Test accounts never
+// have it: the error wraps sql.ErrNoRows for one, and when there is no such account.
+func (s *Store) SetDeveloper(ctx context.Context, accountID string, on bool) error {
+	if err := updateDeveloper(ctx, s.db, accountID, on); err != nil {
+		return fmt.Errorf("accounts: developer: %w", err)
+	}
+	return nil
+}
+
 // TestAccounts returns the test accounts of a developer that are in use, oldest
 // first.
 func (s *Store) TestAccounts(ctx context.Context, developerID string) ([]Account, error) {

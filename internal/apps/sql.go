@@ -44,10 +44,21 @@ func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, st
 }
 
 // suspended returns apps that are switched off, by whom ever, in the order of their ids.
-func suspended(ctx context.Context, q db.Queryer, after string, limit int) (list []App, err error) {
+func suspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
 	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
-	if err != nil {
-		return nil, err
+	return collect(rows, err)
+}
+
+// ownedBy returns a developer's apps, newest first.
+func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
+	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
+	return collect(rows, err)
+}
+
+// collect reads all rows.
+func collect(rows *sql.Rows, refused error) (list []App, err error) {
+	if refused != nil {
+		return nil, refused
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
@@ -107,6 +118,17 @@ func updateList(ctx context.Context, d *db.DB, appID, column string, values []st
 		return err
 	}
 	res, err := d.ExecContext(ctx, `UPDATE apps SET `+column+` = $2 WHERE id = $1`, appID, text)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sql.ErrNoRows)
+	}
+	return nil
+}
+
+func updateSecret(ctx context.Context, d *db.DB, appID, secretHash string) error {
+	res, err := d.ExecContext(ctx, `UPDATE apps SET secret_hash = $2 WHERE id = $1`, appID, secretHash)
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,26 @@ func (s *Store) ByClientID(ctx context.Context, clientID string) (App, error) {
 	return a, nil
 }
 
+// OfOwner returns a developer's apps, newest first, inside or outside of a
+// transaction.
+func OfOwner(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
+	list, err := ownedBy(ctx, q, ownerID)
+	if err != nil {
+		return nil, fmt.Errorf("apps: of owner: %w", err)
+	}
+	return list, nil
+}
+
+// ReplaceSecret gives an app a new client secret and returns it, once; the old one
+// opens nothing any more. The error wraps sql.ErrNoRows when there is no such app.
+func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error) {
+	secret := id.Secret()
+	if err := updateSecret(ctx, s.db, appID, id.Hash(secret)); err != nil {
+		return "", fmt.Errorf("apps: replace secret: %w", err)
+	}
+	return secret, nil
+}
+
 // ErrUnchanged says that an app already is what it should become.
 var ErrUnchanged = errors.New("nothing to change")
 

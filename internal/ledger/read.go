@@ -131,6 +131,27 @@ func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID st
 	return list, rows.Err()
 }
 
+// EntriesOfApp returns spend rows of an app, newest first: those before an id, or
+// the newest if it is "".
+func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) (list []Entry, err error) {
+	if before == "" {
+		before = "~" // behind every id
+	}
+	rows, err := q.QueryContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		e, err := scanEntry(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, rows.Err()
+}
+
 // GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
 // when it is pruned or was never kept.
 func GetAnswer(ctx context.Context, q db.Queryer, requestID string) (a Answer, err error) {
@@ -138,11 +159,37 @@ func GetAnswer(ctx context.Context, q db.Queryer, requestID string) (a Answer, e
 	return a, err
 }
 
+const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us`
+
+func scanRefusal(row scanner) (r Refusal, err error) {
+	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
+	return r, err
+}
+
 // GetRefusal returns why a call was refused, or sql.ErrNoRows.
 func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r Refusal, err error) {
-	err = q.QueryRowContext(ctx, `SELECT request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us FROM refusals WHERE request_id = $1`, requestID).
-		Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
-	return r, err
+	return scanRefusal(q.QueryRowContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE request_id = $1`, requestID))
+}
+
+// RefusalsOfApp returns refused calls of an app, newest first: those before a
+// request, or the newest if it is "".
+func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) (list []Refusal, err error) {
+	if before == "" {
+		before = "~" // behind every id
+	}
+	rows, err := q.QueryContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		r, err := scanRefusal(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`

@@ -17,7 +17,9 @@ var templates embed.FS
 
 // pages maps the name of a page to its template in the layout.
 var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
-	"connections", "approval", "increase", "review")
+	"connections", "approval", "increase", "review",
+	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
+	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
@@ -35,7 +37,7 @@ func parse(names ...string) map[string]*template.Template {
 	parsed := make(map[string]*template.Template, len(names))
 	for _, n := range names {
 		t := template.New("layout.html").Funcs(template.FuncMap{"css": func() string { return sheet.path }, "icon": func() string { return icon.path }})
-		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/"+n+".html"))
+		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
 	}
 	return parsed
 }

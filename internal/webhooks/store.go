@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,6 +184,25 @@ func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 // Deliveries returns the latest deliveries of an endpoint, newest first.
 func (s *Store) Deliveries(ctx context.Context, endpointID string) ([]Delivery, error) {
 	return latestDeliveries(ctx, s.db, endpointID, latest)
+}
+
+// Payload returns a delivery with the body that it sends; the error wraps
+// sql.ErrNoRows when the endpoint has no such delivery.
+func (s *Store) Payload(ctx context.Context, e Endpoint, deliveryID string) (Delivery, []byte, error) {
+	d, err := getDelivery(ctx, s.db, e.ID, deliveryID, "")
+	if err != nil {
+		return d, nil, fmt.Errorf("webhooks: delivery: %w", err)
+	}
+	told, err := getEvent(ctx, s.db, d.EventID)
+	if err != nil {
+		return d, nil, fmt.Errorf("webhooks: event of %s: %w", d.ID, err)
+	}
+	m, err := told.message(s.links)
+	if err != nil {
+		return d, nil, err
+	}
+	body, err := json.Marshal(m)
+	return d, body, err
 }
 
 // Redeliver sends an event again, with a whole new round of tries, and tells

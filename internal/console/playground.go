@@ -1,0 +1,242 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"purser/internal/accounts"
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/oauth"
+	"purser/internal/sandbox"
+	"purser/internal/tiers"
+	"purser/internal/ui"
+	"purser/internal/web"
+)
+
+// playCap is the cap of a connection that the playground makes.
+const playCap = 10 * money.Dollar
+
+// maxPrompt is how long a prompt of the playground may be, in bytes.
+const maxPrompt = 20_000
+
+// playgroundPage is the form, and the test accounts that can be chosen in it.
+func (h *Handler) playgroundPage(r *http.Request, v visit) (ui.Playground, []sandbox.TestAccount, error) {
+	page := ui.Playground{Console: v.page(r, "Playground", "/playground")}
+	if v.app.Tier != apps.Sandbox {
+		page.Why = "This app is live, and test accounts cannot use it. Make another app to play with."
+		return page, nil, nil
+	}
+	people, err := h.Sandbox.List(r.Context(), v.ID)
+	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" }) // it belongs to somebody
+	if err != nil {
+		return page, nil, err
+	}
+	if len(people) == 0 {
+		page.Why = "The playground calls as a test account, and you have none yet: create one under Test accounts."
+		return page, nil, nil
+	}
+	list, err := h.Features.OfApp(r.Context(), v.app.ID)
+	if err != nil {
+		return page, nil, err
+	}
+	who := ui.Field{ID: "account", Label: "As", Kind: "select", Hint: "It is connected to the app with a cap of " + ui.Dollars(playCap) + ", if it is not yet."}
+	for _, t := range people {
+		who.Options = append(who.Options, ui.Option{ID: t.ID, Text: t.Email + ", " + ui.Dollars(t.Balance.AvailableMC) + " available"})
+	}
+	feature := ui.Field{ID: "feature", Label: "Feature", Kind: "select", Options: []ui.Option{{Text: "None"}}}
+	for _, f := range list {
+		feature.Options = append(feature.Options, ui.Option{ID: f.Slug, Text: f.DisplayName + " (" + f.Slug + ")"})
+	}
+	model := ui.Field{ID: "model", Label: "Model", Kind: "select"}
+	for _, o := range h.modelOptions("", "") {
+		if len(v.app.AllowedModels) == 0 || slices.Contains(v.app.AllowedModels, o.ID) {
+			model.Options = append(model.Options, o)
+		}
+	}
+	page.Fields = []ui.Field{who, feature, model,
+		{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "200"},
+		{ID: "prompt", Label: "Prompt", Kind: "area", Value: "Say hello in three languages."},
+	}
+	return page, people, nil
+}
+
+// playground is GET /developer/apps/{id}/playground.
+func (h *Handler) playground(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, _, err := h.playgroundPage(r, v)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// play is POST /developer/apps/{id}/playground: one call through this node's own
+// API, with a token that is worthless afterwards.
+func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, people, err := h.playgroundPage(r, v)
+	if err != nil {
+		return err
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
+	if i < 0 {
+		return missing()
+	}
+	c, found := playCall(form.Get("model"), form.Get("feature"), form.Get("max_tokens"), form.Get("prompt"))
+	c.BaseURL = h.BaseURL
+	page.Fields = beside(typed(page.Fields, form), found)
+	if page.Errors = found; len(found) > 0 {
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	tokens, err := h.borrow(r.Context(), v.app.ID, people[i].Account)
+	if err != nil {
+		if page.Errors = problems(err, nil); page.Errors == nil {
+			return gone(err)
+		}
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	answer := h.send(r.Context(), c, tokens.AccessToken)
+	if err := h.Tokens.Revoke(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
+		return err
+	}
+	page.Result = played(c, answer)
+	requestID := answer.header.Get("X-Request-Id")
+	if _, err := ledger.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil { // not every refusal is kept
+		page.Result.Log = v.path("/requests/" + requestID)
+	} else if !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("console: refusal: %w", err)
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// playCall reads the form.
+func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
+	c := call{Model: model, Feature: feature, Prompt: prompt}
+	var found []ui.Problem
+	var err error
+	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 || c.MaxTokens > 4000 {
+		found = append(found, ui.Problem{Field: "max_tokens", Text: "Output limit: must be a whole number from 1 to 4000."})
+	}
+	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPrompt {
+		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: must not be empty, nor longer than " + count(maxPrompt) + " bytes."})
+	}
+	return c, found
+}
+
+// borrow connects a test account to the app, unless it is already, and returns a
+// token for one call. As at the token endpoint, the app and the account stay what
+// they are until the connection is made (I29).
+func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Account) (t oauth.Tokens, err error) {
+	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		app, err := apps.Share(ctx, tx, appID)
+		if err != nil {
+			return err
+		}
+		a, err := accounts.Lock(ctx, tx, person.ID)
+		if err != nil {
+			return err
+		}
+		if app.Tier != apps.Sandbox || a.OwnerID != app.OwnerID || a.Deactivated {
+			return sql.ErrNoRows
+		}
+		conn, err := ledger.LiveConnection(ctx, tx, appID, a.ID)
+		if errors.Is(err, sql.ErrNoRows) {
+			var done ledger.Result
+			done, err = h.Ledger.DoTx(ctx, tx, ledger.Connect{
+				ConnectionID: id.New(id.Connection, h.Now()), AppID: appID, AccountID: a.ID, Sandbox: true, RequestedMC: playCap, MaxMC: tiers.Of(app.Tier).MaxCapMC,
+			})
+			conn = done.Connection
+		}
+		if err != nil {
+			return err
+		}
+		t, err = h.Tokens.Issue(ctx, tx, conn.ID, appID, "")
+		return err
+	})
+	if err != nil {
+		return t, fmt.Errorf("console: playground: %w", err)
+	}
+	return t, nil
+}
+
+// A recorder keeps the answer of a request that never leaves the process.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header returns the answer's header.
+func (a *recorder) Header() http.Header { return a.header }
+
+// WriteHeader keeps the status.
+func (a *recorder) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write keeps the body.
+func (a *recorder) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(p)
+}
+
+// send makes the call as an app's server would, but for the wire.
+func (h *Handler) send(ctx context.Context, c call, token string) *recorder {
+	a := &recorder{header: http.Header{}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(c.body()))
+	if err != nil {
+		panic("console: the path is one: " + err.Error())
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", id.UUID())
+	if c.Feature != "" {
+		req.Header.Set(web.FeatureHeader, c.Feature)
+	}
+	req.RequestURI, req.RemoteAddr = req.URL.Path, "127.0.0.1:0"
+	h.API.ServeHTTP(a, req)
+	return a
+}
+
+// played reads an answer for people.
+func played(c call, a *recorder) *ui.Played {
+	var body struct {
+		Choices []struct{ Message struct{ Content string } }
+		Svc     struct {
+			HoldMC      money.MC `json:"hold_amount_mc"`
+			CostMC      money.MC `json:"provider_cost_mc"`
+			FeeMC       money.MC `json:"svc_fee_mc"`
+			MarginMC    money.MC `json:"dev_margin_mc"`
+			ChargeMC    money.MC `json:"user_charge_mc"`
+			RemainingMC money.MC `json:"allocation_remaining_mc"`
+		}
+		Error struct{ Code, Message string }
+	}
+	p := &ui.Played{Status: strconv.Itoa(a.status), Raw: indented(a.body.Bytes()), Code: calls(c)}
+	if err := json.Unmarshal(a.body.Bytes(), &body); err != nil || a.status != http.StatusOK || len(body.Choices) == 0 {
+		p.Answer = sentence(body.Error.Message) + " (" + body.Error.Code + ")"
+		return p
+	}
+	p.OK, p.Answer = true, body.Choices[0].Message.Content
+	p.Money = []ui.Fact{
+		{Name: "Provider’s cost", Value: body.Svc.CostMC.Display()}, {Name: "Service fee", Value: body.Svc.FeeMC.Display()}, {Name: "Your margin", Value: body.Svc.MarginMC.Display()},
+		{Name: "The user’s charge", Value: body.Svc.ChargeMC.Display()}, {Name: "Held before it ran", Value: body.Svc.HoldMC.Display()}, {Name: "Left of the cap", Value: body.Svc.RemainingMC.Display()},
+	}
+	return p
+}

@@ -1,0 +1,315 @@
+package ui
+
+import "strings"
+
+// A Console is what every page of the developer console has: whose it is, the app
+// that it is about, and how the last form fared.
+type Console struct {
+	Shell
+	Heading string
+	App     *ConsoleApp // nil = the page is about no single app
+	Tabs    []Tab
+	Done    string // what was just done; "" = nothing
+	Errors  []Problem
+}
+
+// A ConsoleApp heads the pages of one app.
+type ConsoleApp struct {
+	ID, Name string
+	Tier     string
+	Mode     string
+	Off      string // why its calls are refused; "" = they are not
+}
+
+func (c Console) title() string {
+	if c.App != nil {
+		return c.Heading + " · " + c.App.Name
+	}
+	return c.Heading
+}
+
+func (Console) formAction() string { return "" }
+
+// A Field is one labelled field of a form.
+type Field struct {
+	ID, Label, Hint string
+	Value           string
+	Kind            string // "" = one line; area, select, dollars, number, password, url
+	Options         []Option
+	Error           string
+}
+
+// Described names what is said about the field beside it.
+func (f Field) Described() string {
+	var ids []string
+	if f.Error != "" {
+		ids = append(ids, f.ID+"-error")
+	}
+	if f.Hint != "" {
+		ids = append(ids, f.ID+"-hint")
+	}
+	return strings.Join(ids, " ")
+}
+
+// An Option is one choice of a select, or one box to tick.
+type Option struct {
+	ID, Text, Detail string
+	Chosen           bool
+}
+
+// A Fact is a name with what it stands for.
+type Fact struct{ Name, Value string }
+
+// Code is a piece of code in one language.
+type Code struct{ Language, Text string }
+
+// A Sum is a line of figures about calls.
+type Sum struct {
+	Name, Detail          string
+	Calls, Input, Output  string
+	Revenue, Cost, Margin string
+}
+
+// Sums is a table of figures about calls.
+type Sums struct {
+	Caption, Of string // what a line stands for
+	List        []Sum
+}
+
+// Developer is the front page of the console.
+type Developer struct {
+	Console
+	Apps []AppLine
+}
+
+// AppLine is one app of Developer.
+type AppLine struct {
+	ConsoleApp
+	Sum
+}
+
+func (Developer) name() string { return "developer" }
+
+// Enable tells somebody who is no developer how to become one.
+type Enable struct {
+	Console
+	TestAccount bool // which never becomes one
+}
+
+func (Enable) name() string { return "developer-enable" }
+
+// FormPage is a page that is one form.
+type FormPage struct {
+	Console
+	Lead, Action, Button string
+	Fields               []Field
+	Back                 Link
+}
+
+func (FormPage) name() string { return "developer-form" }
+
+// Secret shows what is shown only once.
+type Secret struct {
+	Console
+	Lead  string
+	Facts []Fact
+	Next  Link
+}
+
+func (Secret) name() string { return "developer-secret" }
+
+// AppOverview is the first page of an app.
+type AppOverview struct {
+	Console
+	Facts          []Fact
+	Month          Sum
+	Days           Sums
+	Connect        string // an authorize address to adapt
+	Exchange, Call []Code
+}
+
+func (AppOverview) name() string { return "developer-app" }
+
+// AppSettings is the page of what a developer may change of an app.
+type AppSettings struct {
+	Console
+	Fields     []Field
+	Models     []ModelGroup
+	ClientID   string
+	Created    string
+	Off        bool   // by the developer
+	Suspension string // by the service; "" = none
+}
+
+// ModelGroup is the models of one provider, to tick.
+type ModelGroup struct {
+	Provider string
+	Models   []Option
+}
+
+func (AppSettings) name() string { return "developer-settings" }
+
+// FeatureList is the features of an app, and a form for another.
+type FeatureList struct {
+	Console
+	List   []FeatureLine
+	Fields []Field
+}
+
+// FeatureLine is one feature of FeatureList.
+type FeatureLine struct{ Slug, Name, Description, Rules string }
+
+func (FeatureList) name() string { return "developer-features" }
+
+// TestAccounts are those of a developer.
+type TestAccounts struct {
+	Console
+	List []TestAccount
+	Most int
+}
+
+// TestAccount is one line of TestAccounts.
+type TestAccount struct{ ID, Email, Tester, Available, Reserved, Created string }
+
+func (TestAccounts) name() string { return "developer-testers" }
+
+// ProviderKeys are the developer's own keys at providers.
+type ProviderKeys struct {
+	Console
+	List   []ProviderKey
+	Fields []Field
+}
+
+// ProviderKey is one line of ProviderKeys.
+type ProviderKey struct{ Provider, Name, Last4, Tested string }
+
+func (ProviderKeys) name() string { return "developer-keys" }
+
+// Hooks are the webhook endpoints of an app, and a form for another.
+type Hooks struct {
+	Console
+	List   []Hook
+	Fields []Field
+	Events []Option
+}
+
+// Hook is a webhook endpoint.
+type Hook struct{ ID, URL, Events, Status, Created string }
+
+func (Hooks) name() string { return "developer-hooks" }
+
+// HookPage is one webhook endpoint with its history.
+type HookPage struct {
+	Console
+	Hook
+	Fields     []Field
+	Choices    []Option // of events
+	Types      []string
+	Deliveries []HookDelivery
+}
+
+// HookDelivery is one delivery of an event.
+type HookDelivery struct {
+	ID, Type, Status, Attempts, Answer, Created, Next string
+}
+
+func (HookPage) name() string { return "developer-hook" }
+
+// HookPayload shows what a delivery carries.
+type HookPayload struct {
+	Console
+	Hook     Hook
+	Delivery HookDelivery
+	Facts    []Fact
+	Payload  string
+}
+
+func (HookPayload) name() string { return "developer-payload" }
+
+// Analytics is what the calls of an app came to.
+type Analytics struct {
+	Console
+	Ranges   []Tab
+	Total    Sum
+	Tables   []Sums
+	Refusals []RefusalSum
+}
+
+// RefusalSum counts the refusals of one code.
+type RefusalSum struct{ Code, Count, Last, Means string }
+
+func (Analytics) name() string { return "developer-analytics" }
+
+// RequestLog lists the calls of an app.
+type RequestLog struct {
+	Console
+	Kinds   []Tab
+	Refused bool
+	List    []LoggedCall
+	Older   string // address of the next page; "" = this is the last
+}
+
+// LoggedCall is one line of RequestLog.
+type LoggedCall struct {
+	ID, When, Shown, Model, Feature, Connection string
+	Charge, Margin, Code, State                 string
+}
+
+func (RequestLog) name() string { return "developer-log" }
+
+// CallPage is one call in words and numbers.
+type CallPage struct {
+	Console
+	ID    string
+	Says  string
+	Facts []Fact
+	Money []Fact
+	Usage []Fact
+	JSON  string // what a refusal says besides
+}
+
+func (CallPage) name() string { return "developer-call" }
+
+// GoLive is the way out of the sandbox.
+type GoLive struct {
+	Console
+	Tier, Next string // Next "" = there is none to ask for
+	Why        string // why there is none
+	Ready      bool
+	Pending    bool
+	List       []Check
+	Requests   []Asked
+}
+
+// Check is one item of the checklist.
+type Check struct {
+	Text          string
+	Required, Met bool
+	Fix           *Link
+}
+
+// Asked is a request that was made.
+type Asked struct{ Created, Status, Reason, Decided string }
+
+func (GoLive) name() string { return "developer-golive" }
+
+// Playground makes a call as a test account.
+type Playground struct {
+	Console
+	Why    string // why it cannot be used; "" = it can
+	Fields []Field
+	Result *Played
+}
+
+// Played is a call that the playground made.
+type Played struct {
+	Status string
+	OK     bool
+	Answer string
+	Money  []Fact
+	Log    string // address of the call in the request log
+	Raw    string
+	Code   []Code
+}
+
+func (Playground) name() string { return "developer-playground" }
