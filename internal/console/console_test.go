@@ -1,0 +1,352 @@
+package console_test
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"purser/internal/apps"
+	"purser/internal/db"
+	"purser/internal/db/dbtest"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+)
+
+const hidden = `<dd><code>([A-Za-z0-9_-]{43})</code></dd>`
+
+func TestCreateAndRotate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get("/developer").want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").lacks(t, "Foreign")
+		b.post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
+			want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
+		b.post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).want(t, 422, "Redirect addresses, line 2: must begin with https://")
+		page := b.post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).want(t, 200, "shown this once")
+		secret, path := page.found(t, hidden), page.found(t, `href="(/developer/apps/app_[0-9a-z]+)">Go on`)
+		b.get(path).want(t, 200, "a mock provider", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").lacks(t, secret)
+		var err error
+		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil || w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
+			t.Errorf("%+v, %v", w.app, err)
+		}
+		next := b.post(path+"/secret", nil).want(t, 200, "no longer works").found(t, hidden)
+		if w.authenticates(secret) || !w.authenticates(next) {
+			t.Error("the old secret still works, or the new one does not")
+		}
+		b.get(path+"/settings").want(t, 200).lacks(t, next)
+	})
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get(w.mine("/settings")).want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb", "gpt-5.6-terra", `value="0"`)
+		form := func(more ...string) url.Values {
+			f := url.Values{"name": {"Renamed"}, "redirect_uris": {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"}, "model.gpt-5.6-terra": {"on"}, "default_max_tokens": {"512"}, "dev_margin_rate": {"12.5"},
+				"provider_mode": {"live"}, "test_allowlist": {"A@example.com\nb@example.com"}}
+			for i := 0; i+1 < len(more); i += 2 {
+				f.Set(more[i], more[i+1])
+			}
+			return f
+		}
+		for _, c := range [][3]string{
+			{"name", " ", "Name: must have 1 to 80 characters."}, {"default_max_tokens", "many", "Default output limit: must be a whole number"}, {"default_max_tokens", "0", "must be an integer from 1"},
+			{"dev_margin_rate", "1000.0001", "must be a percentage"}, {"dev_margin_rate", "0.00001", "must be a percentage"}, {"provider_mode", "fast", "Answers come from: must be mock or live."},
+			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"}, {"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
+		} {
+			b.post(w.mine("/settings"), form(c[0], c[1])).want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
+		}
+		if a := w.is(); a.Name != "My <b>App</b>" {
+			t.Errorf("a refused change was made: %+v", a)
+		}
+		b.post(w.mine("/settings"), form()).leads(t, w.mine("/settings?done=saved"))
+		b.get(w.mine("/settings?done=saved")).want(t, 200, "Saved.", `value="12.5"`, `name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
+		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 || *a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || len(a.AllowedModels) != 1 {
+			t.Errorf("saved: %+v", a)
+		}
+		b.get(w.mine("/settings?done=<b>")).lacks(t, "status\">")
+		b.post(w.mine("/switch"), url.Values{"to": {"off"}}).leads(t, w.mine("/settings?done=off"))
+		b.get(w.mine("")).want(t, 200, "You switched this app off")
+		b.post(w.mine("/switch"), url.Values{"to": {"on"}}).leads(t, w.mine("/settings?done=on"))
+		w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'spam <b>', suspension_us = 1 WHERE id = $1`, w.app.ID)
+		b.get(w.mine("/settings")).want(t, 200, "Spam &lt;b&gt;.")
+		b.post(w.mine("/switch"), url.Values{"to": {"on"}}).want(t, 422, "only its operator lifts that")
+	})
+}
+
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get(w.mine("/features")).want(t, 200, "There is no feature yet")
+		form := url.Values{"slug": {"chat"}, "display_name": {"Chat <i>"}, "description": {"Answers."}, "max_cost_per_call_mc": {"0.05"}, "max_tokens": {""}, "rate_limit": {"60"}, "default_model": {"gpt-5.6-terra"}, "dev_margin_rate": {"25"}}
+		form.Set("max_cost_per_call_mc", "cheap")
+		b.post(w.mine("/features"), form).want(t, 422, "must be an amount in dollars", `value="cheap"`, `value="chat"`)
+		form.Set("max_cost_per_call_mc", "0.05")
+		b.post(w.mine("/features"), form).leads(t, w.mine("/features?done=feature"))
+		b.post(w.mine("/features"), form).want(t, 422, "already exists")
+		b.get(w.mine("/features")).want(t, 200, "Chat &lt;i&gt;", "at most $0.05 a call · 60 calls a minute · gpt-5.6-terra by default · margin 25 %")
+		b.get(w.mine("/features/chat")).want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).lacks(t, `name="slug"`)
+		form.Set("dev_margin_rate", "")
+		form.Set("display_name", "")
+		b.post(w.mine("/features/chat"), form).want(t, 422, "Name: must have 1 to 80 characters.")
+		form.Set("display_name", "Talk")
+		b.post(w.mine("/features/chat"), form).leads(t, w.mine("/features/chat?done=saved"))
+		b.get(w.mine("/features")).want(t, 200, "Talk").lacks(t, "margin 25")
+		b.get(w.mine("/features/none")).want(t, 404)
+		b.get(w.mine("")).want(t, 200, "X-Svc-Feature: chat")
+	})
+}
+
+func TestTestAccountsAndKeys(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get("/developer/test-accounts").want(t, 200, "tester@example.com", "$100.00 available")
+		page := b.post("/developer/test-accounts", nil).want(t, 200, "@test.invalid", "$1,000.00")
+		secret := page.found(t, `<dd><code>([A-Za-z0-9_-]{20})</code></dd>`)
+		b.get("/developer/test-accounts").want(t, 200, "@test.invalid").lacks(t, secret)
+		fund := "/developer/test-accounts/" + w.tester.ID + "/fund"
+		for _, wrong := range []string{"", "0", "-1", "a lot"} {
+			b.post(fund, url.Values{"amount": {wrong}}).want(t, 422, "more than nothing")
+		}
+		b.post(fund, url.Values{"amount": {"12.50"}}).leads(t, "/developer/test-accounts?done=funded")
+		b.get("/developer/test-accounts").want(t, 200, "$112.50 available")
+		other := w.signedIn("other")
+		other.post(fund, url.Values{"amount": {"1"}}).want(t, 404)
+		other.post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).want(t, 404)
+		b.post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).leads(t, "/developer/test-accounts?done=deleted")
+		b.get("/developer/test-accounts").want(t, 200).lacks(t, "tester@example.com")
+
+		b.get("/developer/keys").want(t, 200, "You have stored none")
+		b.post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).want(t, 422, "Key: the provider refuses it").lacks(t, "sk-bad")
+		b.post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).want(t, 404)
+		b.post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).leads(t, "/developer/keys?done=key")
+		b.get("/developer/keys").want(t, 200, "<code>abcd</code>").lacks(t, "sk-good")
+		other.get("/developer/keys").lacks(t, "abcd")
+		other.post("/developer/keys/openai/delete", nil).want(t, 404)
+		b.post("/developer/keys/openai/delete", nil).leads(t, "/developer/keys?done=deleted")
+	})
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).want(t, 422, "Address: must begin with https://", `name="event.request.settled" value="on" checked`)
+		page := b.post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).want(t, 200, "shown this once")
+		secret, path := page.found(t, `<code>(whsec_[^<]+)</code>`), page.found(t, `href="(/developer/apps/[^"]+)">Go on`)
+		b.get(path).want(t, 200, "Nothing was sent here yet", `name="event.request.settled" value="on" checked`).lacks(t, secret)
+		b.post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).leads(t, path+"?done=saved")
+		b.get(w.mine("/webhooks")).want(t, 200, "https://hooks.example.com/2", "Disabled", "every event")
+		if next := b.post(path+"/rotate", nil).want(t, 200).found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
+			t.Error("the secret has not changed")
+		}
+		b.post(path+"/test", url.Values{"type": {"nothing"}}).want(t, 400)
+		b.post(path+"/test", url.Values{"type": {"connection.frozen"}}).leads(t, path+"?done=sent")
+		delivery := b.get(path).want(t, 200, "pending").found(t, `href="([^"]+/deliveries/whd_[0-9a-z]+)"`)
+		b.get(delivery).want(t, 200, "&#34;type&#34;: &#34;connection.frozen&#34;", "&#34;test&#34;: true")
+		b.get(delivery+"x").want(t, 404)
+		w.exec(`UPDATE deliveries SET status = 'failed', attempts = 8, next_us = NULL, last_error = 'timed <out>'`)
+		b.get(path).want(t, 200, "failed", "timed &lt;out&gt;")
+		b.post(delivery, nil).leads(t, path+"?done=again")
+		b.get(path).want(t, 200, "pending")
+		b.post(path+"/delete", nil).leads(t, w.mine("/webhooks?done=deleted"))
+		b.get(path).want(t, 404)
+		b.get(delivery).want(t, 404)
+	})
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get(w.mine("/analytics")).want(t, 200, "No call was billed in this time", "No call was refused")
+		b.get(w.mine("/requests")).want(t, 200, "No call was billed yet")
+		fake := w.connect(w.tester.ID, true)
+		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
+		w.spend(fake, "made-up", "other", money.Dollar, 0)
+		w.do(ledger.Refuse{Refusal: ledger.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
+		b.get("/developer").want(t, 200, "$2.25", "$0.25")
+		b.get(w.mine("")).want(t, 200, "$2.25", "$0.25", "2,400")
+		b.get(w.mine("/analytics")).want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap")
+		b.get(w.mine("/analytics?days=7")).want(t, 200, "$2.25")
+		requestID := id.Swap(first.ID, id.Ledger, id.Request)
+		b.get(w.mine("/requests")).want(t, 200, requestID, "made-up (not registered)").lacks(t, w.tester.ID, "tester@", "Older")
+		b.get(w.mine("/requests/"+requestID)).want(t, 200, "The user was charged $1.25", "$0.25", "1,200", fake.ID).lacks(t, w.tester.ID, "tester@")
+		refusedID := b.get(w.mine("/requests?show=refused")).want(t, 200, "allocation_exhausted").found(t, `requests/(req_[0-9a-z]+)"`)
+		b.get(w.mine("/requests/"+refusedID)).want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
+		for range 51 {
+			w.spend(fake, "", "", money.Cent, 0)
+		}
+		older := b.get(w.mine("/requests")).want(t, 200).lacks(t, requestID).found(t, `href="([^"]+)">Older`)
+		b.get(strings.ReplaceAll(older, "&amp;", "&")).want(t, 200, requestID).lacks(t, "Older")
+		b.get(w.mine("/analytics")).want(t, 200, ">none<", "calls that named no feature")
+		// Once the app is live, fake money is no part of what it earned.
+		w.do(ledger.Revoke{ConnectionID: fake.ID})
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.get(w.mine("/analytics")).want(t, 200, "No call was billed in this time")
+		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)
+		b.get("/developer").want(t, 200, "$4.00", "$1.00").lacks(t, "$2.25")
+		b.get(w.mine("/analytics")).want(t, 200, "$4.00").lacks(t, "$2.25", "other")
+	})
+}
+
+func TestGoLive(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.get(w.mine("/go-live")).want(t, 200, "disabled", "Register one", "Choose them")
+		b.post(w.mine("/go-live"), nil).want(t, 422, "it lacks: feature, allowed_models")
+		w.exec(`UPDATE apps SET allowed_models = '["gpt-5.6-terra"]' WHERE id = $1`, w.app.ID)
+		w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, w.app.ID)
+		b.post(w.mine("/go-live"), nil).leads(t, w.mine("/go-live?done=asked"))
+		b.get(w.mine("/go-live")).want(t, 200, "waits for its review").lacks(t, "Ask for a review")
+		b.post(w.mine("/go-live"), nil).want(t, 422, "pending already")
+		w.exec(`UPDATE golive_requests SET status = 'refused', reason = 'Say <more>.', decided_us = 1`)
+		b.get(w.mine("/go-live")).want(t, 200, "Say &lt;more&gt;.", "Ask for a review")
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.get(w.mine("/go-live")).want(t, 200, "not open yet").lacks(t, "Ask for a review")
+	})
+}
+
+func TestPlayground(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		form := url.Values{"account": {w.tester.ID}, "feature": {""}, "model": {"gpt-5.6-terra"}, "max_tokens": {"50"}, "prompt": {"Good 'evening' </pre>"}}
+		b.get(w.mine("/playground")).want(t, 200, "tester@example.com, $100.00 available", "Make the call")
+		for range 2 { // the second time it is connected already
+			b.post(w.mine("/playground"), form).want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
+		}
+		var tokens, open int
+		if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL), (SELECT COUNT(*) FROM connections WHERE status = 'active')`).Scan(&tokens, &open); err != nil || tokens != 0 || open != 1 {
+			t.Errorf("%d tokens are left, %d connections, %v", tokens, open, err)
+		}
+		form.Set("max_tokens", "51")
+		b.post(w.mine("/playground"), form).want(t, 200, "Refused", "Not a call. (invalid_request)").lacks(t, "Receipt")
+		form.Set("max_tokens", "5000")
+		b.post(w.mine("/playground"), form).want(t, 422, "from 1 to 4000")
+		form.Set("account", w.person.ID)
+		b.post(w.mine("/playground"), form).want(t, 404)
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.get(w.mine("/playground")).want(t, 200, "test accounts cannot use it").lacks(t, "Make the call")
+		form.Set("account", w.tester.ID)
+		b.post(w.mine("/playground"), form).want(t, 404)
+	})
+}
+
+// every returns the paths of all routes with a method, about an app and what it has.
+func (w *world) every(method, appID string, parts ...string) (list []string) {
+	fill := strings.NewReplacer(append([]string{"{id}", appID}, parts...)...)
+	for _, r := range w.routes {
+		if path, ok := strings.CutPrefix(r, method+" "); ok {
+			list = append(list, fill.Replace(path))
+		}
+	}
+	return list
+}
+
+// Another developer's app is answered like one that does not exist, on every page,
+// to the byte, whatever is posted.
+func TestForeignApps(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.post(w.mine("/features"), url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."}}).want(t, 303)
+		hook := b.post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).found(t, `webhooks/(whk_[0-9a-z]+)"`)
+		b.post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).want(t, 303)
+		delivery := b.get(w.mine("/webhooks/"+hook)).found(t, `deliveries/(whd_[0-9a-z]+)"`)
+		call := id.Swap(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
+		parts := []string{"{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
+		for _, path := range w.every("GET", w.app.ID, parts...) {
+			b.get(path).want(t, 200) // they are there
+		}
+		form := url.Values{"name": {"Stolen"}, "to": {"off"}, "url": {"https://evil.example.com/"}, "type": {"request.settled"}, "slug": {"evil"}, "display_name": {"E"}, "description": {"E"}, "account": {w.tester.ID}, "amount": {"1"}, "prompt": {"x"}, "max_tokens": {"50"}}
+		before := w.everything()
+		other, requestIDs := w.signedIn("other"), regexp.MustCompile(`req_[0-9a-z]{26}`)
+		same := func(path string, foreign, none answer) {
+			t.Helper()
+			if foreign.status != 404 || requestIDs.ReplaceAllString(foreign.page, "") != requestIDs.ReplaceAllString(none.page, "") {
+				t.Errorf("%s: %d differs from %d\n%s\n%s", path, foreign.status, none.status, foreign.page, none.page)
+			}
+		}
+		const none = "app_00000000000000000000000000"
+		n := 0
+		for i, path := range w.every("GET", w.app.ID, parts...) {
+			if strings.Contains(path, w.app.ID) {
+				same(path, other.get(path), other.get(w.every("GET", none, parts...)[i]))
+				n++
+			}
+		}
+		for i, path := range w.every("POST", w.app.ID, parts...) {
+			if strings.Contains(path, w.app.ID) {
+				same(path, other.post(path, form), other.post(w.every("POST", none, parts...)[i], form))
+				n++
+			}
+		}
+		if n < 25 {
+			t.Errorf("only %d pages were tried", n)
+		}
+		// Nor through an app of one's own.
+		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat"} {
+			other.get("/developer/apps/"+w.foreign.ID+rest).want(t, 404)
+		}
+		other.post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).want(t, 404)
+		other.post("/developer/apps/"+w.foreign.ID+"/playground", form).want(t, 404)
+		if after := w.everything(); after != before {
+			t.Errorf("strangers changed %s to %s", before, after)
+		}
+	})
+}
+
+// No page does anything by being opened, nor by a form of another site, nor for
+// somebody who is not signed in or no developer.
+func TestWhoMayEnter(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b, nobody, person, tester := w.signedIn("developer"), w.browser(), w.signedIn("person"), w.signedIn("tester")
+		before := w.everything()
+		for _, path := range w.every("POST", w.app.ID) {
+			for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}} {
+				b.post(path, url.Values{"to": {"off"}, "name": {"x"}}, forged...).want(t, 403)
+			}
+			nobody.post(path, nil).want(t, 303).lacks(t, "<")
+			if path != "/developer/enable" {
+				person.post(path, nil).leads(t, "/developer")
+				tester.post(path, nil).leads(t, "/developer")
+			}
+		}
+		for _, path := range w.every("GET", w.app.ID) {
+			if a := nobody.get(path); a.status != 303 || !strings.HasPrefix(a.to, "/sign-in?next=") {
+				t.Errorf("%s shows nobody %d to %q", path, a.status, a.to)
+			}
+			if path != "/developer" {
+				person.get(path).leads(t, "/developer")
+			}
+			b.get(path + "?to=off&name=x")
+		}
+		tester.get("/developer").want(t, 200, "This is a test account").lacks(t, "<form id", "Switch on")
+		tester.post("/developer/enable", nil).want(t, 400)
+		if after := w.everything(); after != before {
+			t.Errorf("%s has become %s", before, after)
+		}
+		person.get("/developer").want(t, 200, "Switch on the developer console")
+		person.post("/developer/enable", nil).leads(t, "/developer")
+		person.get("/developer").want(t, 200, "Create your first app")
+		person.get(w.mine("")).want(t, 404)
+	})
+}

@@ -1,0 +1,333 @@
+package console_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alexedwards/argon2id"
+
+	"purser/internal/accounts"
+	"purser/internal/apitest"
+	"purser/internal/apps"
+	"purser/internal/catalog"
+	"purser/internal/console"
+	"purser/internal/db"
+	"purser/internal/features"
+	"purser/internal/golive"
+	"purser/internal/id"
+	"purser/internal/ledger"
+	"purser/internal/money"
+	"purser/internal/oauth"
+	"purser/internal/providerkeys"
+	"purser/internal/sandbox"
+	"purser/internal/seal"
+	"purser/internal/ui"
+	"purser/internal/web"
+	"purser/internal/webhooks"
+)
+
+const password = "correct horse battery"
+
+// passwordHash is of password, by a weak setting: these tests are not about how
+// long a sign-in takes.
+var passwordHash = sync.OnceValues(func() (string, error) {
+	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
+})
+
+// A world is the pages, served, with a developer and another one, who both have an
+// app, and a person.
+type world struct {
+	*httptest.Server
+	t                 *testing.T
+	d                 *db.DB
+	ledger            *ledger.Writer
+	apps              *apps.Store
+	people            *accounts.Store
+	routes            []string
+	developer, person accounts.Account
+	app, foreign      apps.App
+	tester            accounts.Account // the developer's
+}
+
+// api stands in for the node in the playground: it shows what came.
+func api(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Request-Id", "req_"+strings.Repeat("0", 26))
+	body, _ := io.ReadAll(r.Body)
+	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") || r.URL.Path != "/v1/chat/completions" || !strings.Contains(string(body), `"max_tokens": 50`) {
+		http.Error(w, `{"error":{"code":"invalid_request","message":"not a call"}}`, http.StatusBadRequest)
+		return
+	}
+	_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Good <evening>."}}],"svc":{"user_charge_mc":2750}}`)
+}
+
+func newWorld(t *testing.T, d *db.DB) *world {
+	t.Helper()
+	w := &world{t: t, d: d, ledger: ledger.New(d, d.Now), people: accounts.NewStore(d, d.Now), apps: apps.NewStore(d, d.Now, true)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.ledger.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	box, err := seal.New(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prices, err := catalog.Open("", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { // takes one key
+		if r.Header.Get("Authorization") != "Bearer sk-good-0123456789-abcd" {
+			rw.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(provider.Close)
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetPageError(ui.RenderError)
+	sessions := accounts.NewSessions(w.people, false)
+	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
+	offered := func(model string) bool { _, _, ok := prices.Current().Find(model, d.Now()); return ok }
+	(&console.Handler{
+		DB: d, Ledger: w.ledger, Accounts: w.people, Sessions: sessions, Apps: w.apps, Features: features.NewStore(d, d.Now, offered),
+		Sandbox: sandbox.NewStore(d, w.people, w.ledger, d.Now), Keys: providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
+		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}), GoLive: &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},
+		Tokens: &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now}, Catalog: prices, Now: d.Now, API: http.HandlerFunc(api), BaseURL: "https://api.example.com", AuthURL: "https://auth.example.com",
+	}).Mount(rt)
+	for _, r := range rt.Routes() {
+		if strings.Contains(r, "/developer") {
+			w.routes = append(w.routes, r)
+		}
+	}
+	w.fill()
+	w.Server = httptest.NewServer(rt)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// fill makes the people and their apps.
+func (w *world) fill() {
+	w.t.Helper()
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		if w.developer, err = w.people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true}); err != nil {
+			return err
+		}
+		other, err := w.people.Create(ctx, tx, accounts.New{Email: "other@example.com", Developer: true})
+		if err != nil {
+			return err
+		}
+		if w.person, err = w.people.Create(ctx, tx, accounts.New{Email: "person@example.com"}); err != nil {
+			return err
+		}
+		if w.tester, err = w.people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: w.developer.ID}); err != nil {
+			return err
+		}
+		if w.app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.developer.ID, Name: "My <b>App</b>", RedirectURIs: []string{"https://app.example.com/cb"}}); err != nil {
+			return err
+		}
+		w.foreign, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: other.ID, Name: "Foreign", RedirectURIs: []string{"https://app.example.com/cb"}})
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	hash, err := passwordHash()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
+	w.do(ledger.TopUp{AccountID: w.person.ID, AmountMC: 100 * money.Dollar})
+	w.do(ledger.TopUp{AccountID: w.tester.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
+}
+
+func (w *world) exec(text string, args ...any) {
+	w.t.Helper()
+	if _, err := w.d.ExecContext(w.t.Context(), text, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) do(c ledger.Command) ledger.Result {
+	w.t.Helper()
+	r, err := w.ledger.Do(w.t.Context(), c)
+	if err != nil {
+		w.t.Fatalf("%T: %v", c, err)
+	}
+	return r
+}
+
+// mine is the path of a page of the developer's app.
+func (w *world) mine(rest string) string { return "/developer/apps/" + w.app.ID + rest }
+
+func (w *world) connect(accountID string, fake bool) ledger.Connection {
+	w.t.Helper()
+	return w.do(ledger.Connect{ConnectionID: id.New(id.Connection, w.d.Now()), AppID: w.app.ID, AccountID: accountID, Sandbox: fake, RequestedMC: 20 * money.Dollar}).Connection
+}
+
+// spend bills a call.
+func (w *world) spend(c ledger.Connection, feature, bucket string, cost, margin money.MC) ledger.Entry {
+	w.t.Helper()
+	call := ledger.Call{
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.d.Now()),
+		Fingerprint: "f", Feature: feature, Bucket: bucket, Model: "gpt-5.6-terra", Terms: "{}", HoldMC: cost + margin,
+	}
+	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+	return w.do(ledger.Settle{
+		Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: `{"input":1200,"output":34}`, InputTokens: 1200, OutputTokens: 34},
+		Charge: ledger.Amounts{ProviderCostMC: cost, DevMarginMC: margin, UserChargeMC: cost + margin},
+	}).Entry
+}
+
+// is returns the developer's app as it is now.
+func (w *world) is() apps.App {
+	w.t.Helper()
+	a, err := w.apps.Get(w.t.Context(), w.app.ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+// authenticates reports whether the API takes the app's credentials.
+func (w *world) authenticates(secret string) bool {
+	w.t.Helper()
+	r := httptest.NewRequest("GET", "/", nil)
+	r.SetBasicAuth(w.app.ClientID, secret)
+	_, err := w.apps.Authenticate(w.t.Context(), r)
+	return err == nil
+}
+
+// everything is what strangers and page views must leave as it was.
+func (w *world) everything() (sum string) {
+	w.t.Helper()
+	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM apps) || ' ' || (SELECT MAX(secret_hash || name || suspended) FROM apps) || ' ' || (SELECT COUNT(*) FROM features) || ' ' || (SELECT COUNT(*) FROM accounts) || ' ' ||
+		(SELECT COUNT(*) FROM webhooks) || ' ' || (SELECT COUNT(*) FROM deliveries) || ' ' || (SELECT COUNT(*) FROM golive_requests) || ' ' || (SELECT COUNT(*) FROM connections) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' ||
+		(SELECT COUNT(*) FROM provider_keys) || ' ' || (SELECT COUNT(*) FROM oauth_tokens) || ' ' || (SELECT COUNT(*) FROM accounts WHERE developer = 1)`).Scan(&sum)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sum
+}
+
+// A browser keeps cookies and stops at redirects.
+type browser struct {
+	w *world
+	c *http.Client
+}
+
+func (w *world) browser() *browser {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &browser{w, &http.Client{
+		Jar: jar, Transport: apitest.Transport(w.t, nil),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// signedIn is a browser in which somebody signed in.
+func (w *world) signedIn(name string) *browser {
+	w.t.Helper()
+	b := w.browser()
+	if a := b.post("/sign-in", url.Values{"email": {name + "@example.com"}, "password": {password}}); a.status != http.StatusSeeOther {
+		w.t.Fatalf("sign in as %s: %d %s", name, a.status, a.page)
+	}
+	return b
+}
+
+// An answer is a page, or where it leads.
+type answer struct {
+	status   int
+	page, to string
+}
+
+func (b *browser) do(req *http.Request, err error) answer {
+	b.w.t.Helper()
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	resp, err := b.c.Do(req.WithContext(b.w.t.Context()))
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, string(body), resp.Header.Get("Location")}
+}
+
+func (b *browser) get(path string) answer {
+	b.w.t.Helper()
+	return b.do(http.NewRequest("GET", b.w.URL+path, nil))
+}
+
+func (b *browser) post(path string, form url.Values, headers ...string) answer {
+	b.w.t.Helper()
+	req, err := http.NewRequest("POST", b.w.URL+path, strings.NewReader(form.Encode()))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	return b.do(req, err)
+}
+
+// want checks the status, and that the page says all of these.
+func (a answer) want(t *testing.T, status int, says ...string) answer {
+	t.Helper()
+	if a.status != status {
+		t.Errorf("got %d to %q, want %d\n%s", a.status, a.to, status, a.page)
+	}
+	for _, s := range says {
+		if !strings.Contains(a.page, s) {
+			t.Errorf("the page lacks %q:\n%s", s, a.page)
+		}
+	}
+	return a
+}
+
+// lacks checks that the page says none of these.
+func (a answer) lacks(t *testing.T, says ...string) answer {
+	t.Helper()
+	for _, s := range says {
+		if strings.Contains(a.page, s) {
+			t.Errorf("the page says %q:\n%s", s, a.page)
+		}
+	}
+	return a
+}
+
+// leads checks where a redirect goes.
+func (a answer) leads(t *testing.T, to string) answer {
+	t.Helper()
+	if a.status != http.StatusSeeOther || a.to != to {
+		t.Errorf("got %d to %q, want 303 to %q\n%s", a.status, a.to, to, a.page)
+	}
+	return a
+}
+
+// found returns what the page shows at a pattern with one group.
+func (a answer) found(t *testing.T, pattern string) string {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(a.page)
+	if m == nil {
+		t.Fatalf("the page lacks %s:\n%s", pattern, a.page)
+	}
+	return m[1]
+}
