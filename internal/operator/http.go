@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/apps"
-	"purser/internal/db"
 	"purser/internal/golive"
 	"purser/internal/ledger"
 	"purser/internal/web"
@@ -34,7 +32,7 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.GoLive.Pending(r.Context(), page.StartingAfter, page.Limit+1)
+	list, err := h.Desk.GoLive.Pending(r.Context(), page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -50,49 +48,28 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) approve(w http.ResponseWriter, r *http.Request) error {
-	a := action{what: "approve", subject: r.PathValue("id")}
-	var out decision
-	err := h.act(r, &a, func(ctx context.Context, tx *db.Tx) error {
-		req, before, after, err := h.GoLive.Approve(ctx, tx, a.subject)
-		if err != nil {
-			return err
-		}
-		app := resource(after)
-		out = decision{req.Resource(), &app}
-		a.before, a.after = resource(before), app
-		return nil
-	})
+	req, app, err := h.Desk.Approve(r.Context(), address(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, out)
+	shown := resource(app)
+	return web.WriteJSON(w, http.StatusOK, decision{req.Resource(), &shown})
 }
 
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) (err error) {
-	a := action{what: "refuse", subject: r.PathValue("id")}
-	if a.reason, err = readReason(r); err != nil {
-		return err
-	}
-	var out decision
-	err = h.act(r, &a, func(ctx context.Context, tx *db.Tx) error {
-		req, err := h.GoLive.Refuse(ctx, tx, a.subject, a.reason)
-		if err != nil {
-			return err
-		}
-		before := req
-		before.Status, before.Reason, before.DecidedUS = golive.Pending, "", 0
-		out = decision{Request: req.Resource()}
-		a.before, a.after = before.Resource(), out.Request
-		return nil
-	})
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) error {
+	reason, err := readReason(r)
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, out)
+	req, err := h.Desk.Refuse(r.Context(), address(r), r.PathValue("id"), reason)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, decision{Request: req.Resource()})
 }
 
 func (h *Handler) app(w http.ResponseWriter, r *http.Request) error {
-	a, err := h.Apps.Get(r.Context(), r.PathValue("id"))
+	a, err := h.Desk.Apps.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return missing(err, "app")
 	}
@@ -112,7 +89,7 @@ func (h *Handler) suspended(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Apps.ListSuspended(r.Context(), page.StartingAfter, page.Limit+1)
+	list, err := h.Desk.Apps.ListSuspended(r.Context(), page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -127,100 +104,56 @@ func (h *Handler) suspended(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) (err error) {
-	a := action{what: "suspend", subject: r.PathValue("id")}
-	if a.reason, err = readReason(r); err != nil {
+func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) error {
+	reason, err := readReason(r)
+	if err != nil {
 		return err
 	}
-	return h.changeApp(w, r, &a, "the app is suspended already", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-		return h.Apps.Suspend(ctx, tx, a.subject, apps.ByOperator, a.reason)
-	})
+	app, err := h.Desk.Suspend(r.Context(), address(r), r.PathValue("id"), reason)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, resource(app))
 }
 
 func (h *Handler) lift(w http.ResponseWriter, r *http.Request) error {
-	a := action{what: "lift", subject: r.PathValue("id")}
-	return h.changeApp(w, r, &a, "the service has not suspended this app", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-		return h.Apps.Lift(ctx, tx, a.subject)
-	})
-}
-
-func (h *Handler) changeApp(w http.ResponseWriter, r *http.Request, a *action, same string, f func(context.Context, *db.Tx) (before, after apps.App, err error)) error {
-	err := h.act(r, a, func(ctx context.Context, tx *db.Tx) error {
-		before, after, err := f(ctx, tx)
-		if err != nil {
-			return unchanged(missing(err, "app"), same)
-		}
-		a.before, a.after = resource(before), resource(after)
-		return nil
-	})
+	app, err := h.Desk.Lift(r.Context(), address(r), r.PathValue("id"), "")
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, a.after)
+	return web.WriteJSON(w, http.StatusOK, resource(app))
 }
 
-// reverse refunds a charge by a new row: to the connection's reserved pool, or to
-// available once it is revoked (spec §2, 7).
-func (h *Handler) reverse(w http.ResponseWriter, r *http.Request) (err error) {
-	a := action{what: "reverse", subject: r.PathValue("id")}
-	if a.reason, err = readReason(r); err != nil {
-		return err
-	}
-	err = h.act(r, &a, func(ctx context.Context, tx *db.Tx) error {
-		original, err := ledger.GetEntry(ctx, tx, a.subject)
-		if err != nil {
-			return missing(err, "ledger row")
-		}
-		done, err := h.Ledger.DoTx(ctx, tx, ledger.Reverse{EntryID: original.ID, AccountID: original.AccountID, Reason: a.reason})
-		if err != nil {
-			return err
-		}
-		a.before, a.after = original.Resource(), done.Entry.Resource()
-		return nil
-	})
+func (h *Handler) reverse(w http.ResponseWriter, r *http.Request) error {
+	reason, err := readReason(r)
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, a.after)
-}
-
-func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) (err error) {
-	a := action{what: "freeze", subject: r.PathValue("id")}
-	if a.reason, err = readReason(r); err != nil {
+	reversal, err := h.Desk.Reverse(r.Context(), address(r), r.PathValue("id"), reason)
+	if err != nil {
 		return err
 	}
-	return h.turn(w, r, &a, ledger.Freeze{ConnectionID: a.subject}, ledger.Frozen)
+	return web.WriteJSON(w, http.StatusOK, reversal.Resource())
+}
+
+func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) error {
+	reason, err := readReason(r)
+	if err != nil {
+		return err
+	}
+	c, err := h.Desk.Freeze(r.Context(), address(r), r.PathValue("id"), reason)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, c.Resource())
 }
 
 func (h *Handler) resume(w http.ResponseWriter, r *http.Request) error {
-	a := action{what: "resume", subject: r.PathValue("id")}
-	return h.turn(w, r, &a, ledger.Resume{ConnectionID: a.subject}, ledger.Active)
-}
-
-// turn pauses a connection or lifts that.
-func (h *Handler) turn(w http.ResponseWriter, r *http.Request, a *action, c ledger.Command, to ledger.Status) error {
-	err := h.act(r, a, func(ctx context.Context, tx *db.Tx) error {
-		before, err := ledger.GetConnection(ctx, tx, a.subject)
-		if err != nil {
-			return missing(err, "connection")
-		}
-		switch before.Status {
-		case ledger.Revoked:
-			return apierr.InvalidRequest.Errorf("the connection is revoked, for good")
-		case to:
-			return apierr.InvalidRequest.Errorf("the connection is %s already", to)
-		}
-		done, err := h.Ledger.DoTx(ctx, tx, c)
-		if err != nil {
-			return err
-		}
-		a.before, a.after = before.Resource(), done.Connection.Resource()
-		return nil
-	})
+	c, err := h.Desk.Resume(r.Context(), address(r), r.PathValue("id"), "")
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, a.after)
+	return web.WriteJSON(w, http.StatusOK, c.Resource())
 }
 
 // logResource is an entry of the log as the API shows it.
@@ -241,7 +174,7 @@ func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := newest(r.Context(), h.DB, page.StartingAfter, page.Limit+1)
+	list, err := h.Desk.Log(r.Context(), Filter{}, page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}

@@ -1,39 +1,24 @@
 // Package operator is what the operator of the service may do, over an API of its
-// own: review go-live requests, suspend apps and lift that, reverse charges, pause
+// own and over a Desk that the operator's pages use: review go-live requests, suspend apps and lift that, reverse charges, pause
 // connections (spec §2, 7; §3, App tier). Every action and its entry in the
 // operator's log are one transaction. Nothing of it is for apps.
 package operator
 
 import (
-	"context"
 	"crypto/subtle"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"purser/internal/apierr"
-	"purser/internal/apps"
-	"purser/internal/db"
-	"purser/internal/golive"
 	"purser/internal/id"
-	"purser/internal/ledger"
 	"purser/internal/web"
 )
 
 // A Handler serves /v1/operator/.
 type Handler struct {
-	DB      *db.DB
-	Apps    *apps.Store
-	GoLive  *golive.Store
-	Ledger  *ledger.Writer
-	Now     func() time.Time
-	Token   string // of the operator; "" = there is no such API
-	Changed func() // called after an action, so that calls see it at once; may be nil
+	Desk  *Desk
+	Token string // of the operator; "" = there is no such API
 
 	failures *web.Limiter // wrong tokens, by address
 }
@@ -44,7 +29,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	if h.Token == "" {
 		return
 	}
-	h.failures = web.NewLimiter(time.Minute/10, 10, h.Now)
+	h.failures = web.NewLimiter(time.Minute/10, 10, h.Desk.Now)
 	rt.Handle("GET /v1/operator/go-live", h.only(h.requests))
 	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.only(h.approve))
 	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.only(h.refuse))
@@ -88,51 +73,10 @@ func address(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// An action is what the operator does, and what is written about it.
-type action struct {
-	what, subject string
-	reason        string
-	before, after any // as the API shows them
-}
-
-// act runs f and writes what it did into the operator's log, in one transaction.
-func (h *Handler) act(r *http.Request, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
-	err := h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		a.before, a.after = nil, nil
-		if err := f(ctx, tx); err != nil {
-			return err
-		}
-		return h.write(ctx, tx, address(r), *a)
-	})
-	if err != nil {
-		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
-	}
-	if h.Changed != nil {
-		h.Changed()
-	}
-	web.Log(r.Context(), slog.String("operator_action", a.what), slog.String("subject", a.subject))
-	return nil
-}
-
-func (h *Handler) write(ctx context.Context, tx *db.Tx, actor string, a action) error {
-	now := h.Now()
-	e := Entry{ID: id.New(logPrefix, now), Actor: actor, Action: a.what, Subject: a.subject, Reason: a.reason, CreatedUS: now.UnixMicro()}
-	var err error
-	if e.Before, err = json.Marshal(a.before); err != nil {
-		return err
-	}
-	if e.After, err = json.Marshal(a.after); err != nil {
-		return err
-	}
-	return insert(ctx, tx, e)
-}
-
 // reasonBody is the body of actions that somebody must be able to understand later.
 type reasonBody struct {
 	Reason web.Field[string] `json:"reason"`
 }
-
-const maxReason = 500
 
 // readReason returns the reason of an action, which people will read.
 func readReason(r *http.Request) (string, error) {
@@ -143,14 +87,5 @@ func readReason(r *http.Request) (string, error) {
 	if !b.Reason.Set || b.Reason.Null {
 		return "", apierr.InvalidRequest.Errorf("reason: required")
 	}
-	reason := strings.TrimSpace(b.Reason.Value)
-	return reason, apps.CheckText("reason", reason, maxReason)
-}
-
-// unchanged turns "nothing to change" into the 400 that says so.
-func unchanged(err error, says string) error {
-	if errors.Is(err, apps.ErrUnchanged) {
-		return apierr.InvalidRequest.Errorf("%s", says)
-	}
-	return err
+	return CheckReason(b.Reason.Value)
 }

@@ -40,10 +40,10 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	registry := apps.NewStore(d, now, false)
 	money := ledger.New(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&operator.Handler{
-		DB: d, Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now, Token: token,
+	(&operator.Handler{Token: token, Desk: &operator.Desk{
+		DB: d, Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
 		Changed: func() { b.changes.Add(1) },
-	}).Mount(rt)
+	}}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"purser/internal/db"
 )
@@ -14,7 +15,7 @@ const logPrefix = "opl_"
 // An Entry says what the operator did: never changed, never deleted.
 type Entry struct {
 	ID              string
-	Actor           string // the address that sent the operator's token
+	Actor           string // the address that sent the operator's token, or the account
 	Action, Subject string
 	Reason          string // "" = none was asked for
 	Before, After   json.RawMessage
@@ -27,9 +28,30 @@ func insert(ctx context.Context, tx *db.Tx, e Entry) error {
 	return err
 }
 
-// newest returns entries, newest first, from the one behind after on.
-func newest(ctx context.Context, q db.Queryer, after string, limit int) (list []Entry, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT id, actor, action, subject, reason, before, after, created_us FROM operator_log WHERE $1 = '' OR id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+// A Filter says which entries are asked for; an empty member asks for all.
+type Filter struct{ Actor, Action, Subject string }
+
+// Log returns entries, newest first, from the one behind after on.
+func (d *Desk) Log(ctx context.Context, f Filter, after string, limit int) ([]Entry, error) {
+	list, err := newest(ctx, d.DB, f, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("operator: log: %w", err)
+	}
+	return list, nil
+}
+
+func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int) (list []Entry, err error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	where, args := `id < $1`, []any{after, limit}
+	for _, c := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"subject", f.Subject}} {
+		if c.value != "" {
+			args = append(args, c.value)
+			where += fmt.Sprintf(" AND %s = $%d", c.column, len(args))
+		}
+	}
+	rows, err := q.QueryContext(ctx, `SELECT id, actor, action, subject, reason, before, after, created_us FROM operator_log WHERE `+where+` ORDER BY id DESC LIMIT $2`, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -44,4 +66,16 @@ func newest(ctx context.Context, q db.Queryer, after string, limit int) (list []
 		list = append(list, e)
 	}
 	return list, rows.Err()
+}
+
+// Entry returns an entry of the log; the error wraps sql.ErrNoRows when there is none.
+func (d *Desk) Entry(ctx context.Context, entryID string) (e Entry, err error) {
+	var before, after string
+	err = d.DB.QueryRowContext(ctx, `SELECT id, actor, action, subject, reason, before, after, created_us FROM operator_log WHERE id = $1`, entryID).
+		Scan(&e.ID, &e.Actor, &e.Action, &e.Subject, &e.Reason, &before, &after, &e.CreatedUS)
+	if err != nil {
+		return e, fmt.Errorf("operator: log: %w", err)
+	}
+	e.Before, e.After = json.RawMessage(before), json.RawMessage(after)
+	return e, nil
 }

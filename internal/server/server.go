@@ -67,6 +67,7 @@ type Server struct {
 	sandbox   *sandbox.Store
 	golive    *golive.Store
 	watch     *watch.Watch
+	desk      *operator.Desk
 	keys      *providerkeys.Store
 	webhooks  *webhooks.Store
 	tokens    *oauth.Store
@@ -196,6 +197,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
 	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}
+	s.desk = &operator.Desk{DB: s.db, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now, Changed: s.inference.Callers.Forget}
 	return nil
 }
 
@@ -242,7 +244,7 @@ func (s *Server) mount(home ui.Home) {
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
 	(&sandbox.Handler{Store: s.sandbox, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
-	(&operator.Handler{DB: s.db, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: s.db.Now, Token: c.OperatorToken, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&operator.Handler{Desk: s.desk, Token: c.OperatorToken}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
 	s.router.Handle("GET /healthz", healthy)
 	s.router.Handle("GET /readyz", s.ready)
