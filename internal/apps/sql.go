@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"purser/internal/db"
 )
@@ -45,20 +46,31 @@ func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, st
 
 // suspended returns apps that are switched off, by whom ever, in the order of their ids.
 func suspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
-	return collect(rows, err)
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+}
+
+// search compares names without regard to case, of ASCII letters at least. Apps are
+// few enough to read them all.
+func search(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	if text == "" {
+		return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+	}
+	like := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(text)) + "%"
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 AND (id = $3 OR client_id = $3 OR LOWER(name) LIKE $4 ESCAPE '\') ORDER BY id DESC LIMIT $2`, after, limit, text, like)
 }
 
 // ownedBy returns a developer's apps, newest first.
 func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
-	return collect(rows, err)
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
 }
 
-// collect reads all rows.
-func collect(rows *sql.Rows, refused error) (list []App, err error) {
-	if refused != nil {
-		return nil, refused
+func query(ctx context.Context, q db.Queryer, text string, args ...any) (list []App, err error) {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {

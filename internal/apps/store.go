@@ -273,3 +273,13 @@ func address(r *http.Request) string {
 	}
 	return r.RemoteAddr
 }
+
+// Search returns apps, newest first, from the one behind after on: those whose id
+// or client id is text, or whose name holds it; every app if it is empty.
+func (s *Store) Search(ctx context.Context, text, after string, limit int) ([]App, error) {
+	list, err := search(ctx, s.db, text, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("apps: search: %w", err)
+	}
+	return list, nil
+}

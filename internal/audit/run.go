@@ -23,7 +23,7 @@ type audit struct {
 	*db.Tx
 	now      time.Time
 	verdicts []*verdict
-	progress io.Writer // nil when nobody watches
+	progress func(string) // nil when nobody watches
 }
 
 // verdict is what a check found.
@@ -42,28 +42,47 @@ func (v *verdict) fail(format string, args ...any) {
 	}
 }
 
+// A Result is what an audit found.
+type Result struct {
+	Checks   int
+	Checked  int64 // rows, over all checks
+	Findings int
+	Report   string // a line for each check and each finding
+}
+
 // Run checks the database at databaseURL as it is at now, prints a line for
 // each check and each finding to out, and returns the number of findings. An
 // error means that the database could not be looked at, and that the findings
 // say nothing.
 func Run(ctx context.Context, databaseURL string, out io.Writer, now time.Time) (findings int, err error) {
+	r, err := Look(ctx, databaseURL, now, terminal(out))
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.WriteString(out, r.Report)
+	return r.Findings, err
+}
+
+// Look is Run for whoever shows the result otherwise. It tells progress, unless
+// that is nil, what it is at; "" when it is done.
+func Look(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (r Result, err error) {
 	d, err := db.OpenReadOnly(ctx, databaseURL)
 	if err != nil {
-		return 0, fmt.Errorf("audit: %w", err)
+		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	err = d.Snapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a := &audit{Tx: tx, now: now, progress: terminal(out)}
+		a := &audit{Tx: tx, now: now, progress: progress}
 		if err := a.inspect(ctx); err != nil {
 			return err
 		}
-		findings, err = a.report(out)
-		return err
+		r = a.result()
+		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("audit: %w", err)
+		return Result{}, fmt.Errorf("audit: %w", err)
 	}
-	return findings, nil
+	return r, nil
 }
 
 // inspect carries out every check.
@@ -156,8 +175,9 @@ func (a *audit) rows(ctx context.Context, query string, args []any, f func(strin
 	return rows.Err()
 }
 
-// report prints the verdicts, in the order of the checks.
-func (a *audit) report(out io.Writer) (findings int, err error) {
+// result sums up the verdicts, in the order of the checks.
+func (a *audit) result() Result {
+	r := Result{Checks: len(a.verdicts)}
 	var b strings.Builder
 	red := 0
 	for _, v := range a.verdicts {
@@ -172,34 +192,34 @@ func (a *audit) report(out io.Writer) (findings int, err error) {
 		if rest := v.found - int64(len(v.shown)); rest > 0 {
 			fmt.Fprintf(&b, "      … and %s more\n", thousands(rest))
 		}
-		findings += int(v.found)
+		r.Findings += int(v.found)
+		r.Checked += v.checked
 		if v.found > 0 {
 			red++
 		}
 	}
-	if findings == 0 {
+	if r.Findings == 0 {
 		fmt.Fprintf(&b, "clean: %d checks, no findings\n", len(a.verdicts))
 	} else {
 		plural := "s"
-		if findings == 1 {
+		if r.Findings == 1 {
 			plural = ""
 		}
-		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", thousands(int64(findings)), plural, red, len(a.verdicts))
+		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", thousands(int64(r.Findings)), plural, red, len(a.verdicts))
 	}
-	_, err = io.WriteString(out, b.String())
-	return findings, err
+	r.Report = b.String()
+	return r
 }
 
-// say replaces the progress line.
+// say tells what is being done.
 func (a *audit) say(format string, args ...any) {
 	if a.progress != nil {
-		// Progress that cannot be shown is no reason to stop looking.
-		_, _ = fmt.Fprintf(a.progress, "\r\x1b[K"+format, args...)
+		a.progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// terminal returns out if a person watches it.
-func terminal(out io.Writer) io.Writer {
+// terminal returns what replaces the last line of out, if a person watches it.
+func terminal(out io.Writer) func(string) {
 	f, ok := out.(*os.File)
 	if !ok {
 		return nil
@@ -207,7 +227,8 @@ func terminal(out io.Writer) io.Writer {
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil
 	}
-	return f
+	// Progress that cannot be shown is no reason to stop looking.
+	return func(line string) { _, _ = io.WriteString(f, "\r\x1b[K"+line) }
 }
 
 // unreadable says whether err is about a value in the database, such as a number

@@ -103,3 +103,31 @@ func (c *Catalog) Offered(now time.Time) []Listing {
 	}
 	return list
 }
+
+// A Priced is a model with all its prices, those of other times included.
+type Priced struct {
+	Model   Model
+	Periods []Period
+}
+
+// A Period is a time during which rates hold: From ≤ now < To; zero is without
+// that end.
+type Period struct {
+	From, To time.Time
+	Rates    Rates
+}
+
+// Holds says whether the rates hold at this time.
+func (p Period) Holds(now time.Time) bool { return period{from: p.From, to: p.To}.holds(now) }
+
+// Book lists every model of the book with all its prices, in the book's order.
+func (c *Catalog) Book() []Priced {
+	list := make([]Priced, len(c.entries))
+	for i, e := range c.entries {
+		list[i].Model = e.model
+		for _, p := range e.periods {
+			list[i].Periods = append(list[i].Periods, Period{p.from, p.to, p.rates})
+		}
+	}
+	return list
+}

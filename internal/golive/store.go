@@ -162,3 +162,12 @@ func (s *Store) Status(ctx context.Context, app apps.App) (Status, error) {
 	}
 	return Status{App: app, Checklist: Checklist(app, n), Requests: list}, nil
 }
+
+// Get returns a request; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, requestID string) (Request, error) {
+	r, err := get(ctx, s.DB, requestID)
+	if err != nil {
+		return Request{}, fmt.Errorf("golive: get: %w", err)
+	}
+	return r, nil
+}

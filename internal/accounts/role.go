@@ -1,0 +1,69 @@
+package accounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"purser/internal/db"
+)
+
+// A Role is what an account may do on the operator's pages.
+type Role string
+
+// Nobody does not see the pages; a viewer sees everything and changes nothing.
+const (
+	Nobody   Role = ""
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+)
+
+// RoleOf returns the role of an account; one that does not exist is Nobody.
+func (s *Store) RoleOf(ctx context.Context, accountID string) (role Role, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT operator_role FROM accounts WHERE id = $1 AND operator = 1 AND sandbox = 0`, accountID).Scan(&role)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Nobody, nil
+	} else if err != nil {
+		return Nobody, fmt.Errorf("accounts: role: %w", err)
+	}
+	return role, nil
+}
+
+// SetRole gives an account a role, or takes it with Nobody, in the caller's
+// transaction; the error wraps sql.ErrNoRows when there is no such account.
+func (s *Store) SetRole(ctx context.Context, tx *db.Tx, accountID string, role Role) error {
+	kept := role
+	if role == Nobody {
+		kept = Operator // of nobody it says nothing
+	}
+	res, err := tx.ExecContext(ctx, `UPDATE accounts SET operator = $2, operator_role = $3 WHERE id = $1 AND sandbox = 0`, accountID, flag(role != Nobody), string(kept))
+	if err != nil {
+		return fmt.Errorf("accounts: set role: %w", err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return fmt.Errorf("accounts: set role: %w", errors.Join(err, sql.ErrNoRows))
+	}
+	return nil
+}
+
+// Newest returns accounts, newest first, those older than the one named by after
+// if it is not empty.
+func (s *Store) Newest(ctx context.Context, after string, limit int) (list []Account, err error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	rows, err := s.db.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("accounts: newest: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var a Account
+		if err := rows.Scan(a.fields()...); err != nil {
+			return nil, fmt.Errorf("accounts: newest: %w", err)
+		}
+		list = append(list, a)
+	}
+	return list, rows.Err()
+}
