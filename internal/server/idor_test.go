@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/apitest"
@@ -137,7 +138,7 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 	}
 }
 
-var anyID = regexp.MustCompile(`\b(req|conn|acr|whk|whd|wac|app|led)_[0-9a-z]{10,}`)
+var anyID = regexp.MustCompile(`\b(req|conn|acr|whk|whd|wac|app|led|glr|opl)_[0-9a-z]{10,}`)
 
 // neutral is an answer without the ids that were asked for.
 func neutral(body string) string { return anyID.ReplaceAllString(body, "ID") }
@@ -149,7 +150,8 @@ func (s *stranger) fill(t *testing.T, path, own string, absent bool) string {
 	return parameter.ReplaceAllStringFunc(path, func(m string) string {
 		name := m[1 : len(m)-1]
 		if name == "id" {
-			name = strings.Split(strings.TrimPrefix(path, "/v1"), "/")[1]
+			before, _, _ := strings.Cut(path, "/{id}")
+			name = before[strings.LastIndex(before, "/")+1:]
 			if name == "apps" && own != "" {
 				return own
 			}
@@ -225,6 +227,9 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		t.Fatalf("the stranger's call: %+v", a)
 	}
 	s.params["requests"] = call.Header.Get("X-Request-Id")
+	// The operator's pages are not there for anybody else, whatever the id.
+	s.params["ledger"], s.params["accounts"] = id.Swap(s.params["requests"], id.Request, id.Ledger), s.params["wac_id"]
+	s.params["reviews"], s.params["log"] = id.New("glr_", time.Now()), id.New("opl_", time.Now())
 	if slices.Contains([]string{s.params["requests"], s.params["slug"]}, "") {
 		t.Fatalf("%v", s.params)
 	}

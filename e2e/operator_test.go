@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"purser/internal/server/servertest"
+)
+
+// TestOperator goes from a review to a refund, on both databases, and keeps a
+// picture of every page: approve an app, find its user, refund a call, suspend the
+// app and lift that, verify the books, and read in the log what was done.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	eachNode(t, func(t *testing.T, p *servertest.Process) {
+		register(t, p, "https://app.example.com/callback")
+		manage(t, p, "PATCH", "/v1/apps/"+p.App.ID, `{"allowed_models":["`+model+`"]}`, nil)
+		for range 3 {
+			if code, _ := refused(t, p); code != "" {
+				t.Fatalf("the call was refused: %s", code)
+			}
+		}
+		charged := spends(t, p, p.Connection.ID)[0]
+		manage(t, p, "POST", "/v1/apps/"+p.App.ID+"/go-live", "", nil)
+		b := newTab(t, p.BaseURL)
+		look := func(page string) {
+			if p.DB[:6] == "sqlite" {
+				b.look("operator-" + page)
+			}
+		}
+		b.open(p.DashboardURL + "/operator")
+		b.signIn(p.Operator.Email, p.Operator.Password)
+		b.says("What waits", "1 to review", "not verified from here yet")
+		look("overview")
+		b.press("link", "1 to review")
+		look("reviews")
+		b.press("link", "Sample app")
+		b.says("Asks to go from sandbox to limited-live", "At least one registered feature")
+		look("review")
+		b.press("button", "Refuse")
+		b.says("Please check", "Must have 1 to 500 characters")
+		look("review-slip")
+		b.press("button", "Approve")
+		b.says("The request is approved", "Approved")
+		look("review-done")
+		b.press("link", "Accounts")
+		look("accounts")
+		b.fill("E-mail, or the id of an account, connection, ledger row or request", charged.RequestID())
+		b.press("button", "Search")
+		b.press("link", p.TestAccount.Email)
+		b.says("Test account", "Sample app", "Ended", "Connection ended")
+		look("account")
+		b.press("link", charged.ID)
+		b.says("What it was charged by", "Refund this charge")
+		look("entry")
+		b.press("link", "Refund this charge")
+		b.says("available balance, because the connection has ended")
+		b.write("Reason", "The answer was empty.")
+		look("refund")
+		b.press("button", "Refund "+charged.UserChargeMC.Display())
+		b.says("The charge is refunded by this new row.", "The answer was empty.")
+		look("refunded")
+		b.open(p.DashboardURL + "/operator/connections/" + p.Connection.ID)
+		look("connection")
+		b.press("link", "Apps")
+		look("apps")
+		b.press("link", "Sample app")
+		b.write("Reason", "Its secret has leaked.")
+		look("app")
+		b.press("button", "Suspend")
+		b.says("Suspended by operator", "Its secret has leaked.")
+		b.write("Reason", "It has a new one.")
+		b.press("button", "Lift")
+		b.says("The suspension is lifted.")
+		b.press("link", "Risk")
+		look("risk")
+		b.press("link", "Providers")
+		b.says("Price book", model, "Free pools")
+		look("providers")
+		b.press("link", "Log")
+		b.says(p.Operator.Email, "approve", "reverse", "suspend", "lift", "The answer was empty.")
+		look("log")
+		b.open(p.DashboardURL + "/operator/log?action=suspend")
+		look("log-search")
+		verified(b, p)
+		look("verify")
+	})
+}
+
+// write types into a field of many lines, behind what is there.
+func (b *tab) write(label, text string) {
+	b.t.Helper()
+	run(b, chromedp.SendKeys(label, text, as("textbox", label)))
+}
+
+// verified asks for an audit and waits until it is clean.
+func verified(b *tab, p *servertest.Process) {
+	b.t.Helper()
+	b.open(p.DashboardURL + "/operator/verify")
+	b.press("button", "Verify now")
+	for ctx := soon(b.t); ; {
+		for _, x := range b.things() {
+			if x.role == "StaticText" && x.name == "Clean" {
+				b.says("no findings")
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			b.t.Fatal("the books were not verified in time")
+		}
+		b.open(p.DashboardURL + "/operator/verify")
+	}
+}
