@@ -102,7 +102,7 @@ func verified(b *tab, p *servertest.Process) {
 	for ctx := soon(b.t); ; {
 		for _, x := range b.things() {
 			if x.role == "StaticText" && x.name == "Clean" {
-				b.says("no findings")
+				b.says("What each check found")
 				return
 			}
 		}

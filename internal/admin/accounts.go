@@ -154,7 +154,7 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		{Name: "Operator’s pages", Cell: ui.Cell{Text: string(role)}}, {Name: "Wants notices", Cell: yes(a.Notices)},
 	}
 	if a.Sandbox {
-		facts = append(facts, ui.Detail{Name: "Developer", Cell: link("/operator/accounts/", a.OwnerID)}, ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
+		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: link("/operator/accounts/", a.OwnerID)}, ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
 	}
 	return facts
 }

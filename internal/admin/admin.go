@@ -187,12 +187,12 @@ func sentence(message string) string {
 	return strings.ToUpper(message[:1]) + strings.TrimSuffix(message[1:], ".") + "."
 }
 
-// date writes a time for people.
+// date writes a time for people, in one piece.
 func date(us int64) string {
 	if us == 0 {
 		return "–"
 	}
-	return time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	return strings.ReplaceAll(time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04:05 UTC"), " ", "\u00a0")
 }
 
 // when is a cell with a time.

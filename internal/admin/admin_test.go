@@ -251,7 +251,7 @@ func TestFigures(t *testing.T) {
 		if err := counter.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.get("/operator").want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "in 1 accounts", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").lacks(t, "first time")
+		b.get("/operator").want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").lacks(t, "first time")
 		b.get("/operator/apps/"+w.app.ID).want(t, 200, "$8.00", "$4.00", "at most")
 		w.spend(w.conn, money.Dollar)
 		if err := counter.Once(t.Context()); err != nil { // not due

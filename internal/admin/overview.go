@@ -63,7 +63,7 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	}
 	all := sums[2]
 	c.Tiles = []ui.Tile{
-		{Label: "Users’ balances", Value: ui.Signed(t.available + t.reserved), Exact: (t.available + t.reserved).Display(), Hint: ui.Signed(t.available) + " available, " + ui.Signed(t.reserved) + " reserved for apps, in " + thousands(t.accounts) + " accounts"},
+		{Label: "Users’ balances", Value: ui.Signed(t.available + t.reserved), Exact: (t.available + t.reserved).Display(), Hint: ui.Signed(t.available) + " available, " + ui.Signed(t.reserved) + " reserved for apps; accounts: " + thousands(t.accounts)},
 		{Label: "Owed to developers", Value: ui.Signed(all.margin), Exact: all.margin.Display(), Hint: "Margin of all time; nothing was paid out yet"},
 		{Label: "Fees earned, 30 days", Value: ui.Signed(sums[1].fee), Exact: sums[1].fee.Display(), Hint: ui.Signed(sums[0].fee) + " today"},
 		{Label: "Provider cost, 30 days", Value: ui.Signed(sums[1].cost), Exact: sums[1].cost.Display(), Hint: ui.Signed(sums[0].cost) + " today"},

@@ -40,8 +40,9 @@ func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
 	}
 	c.Blocks = []ui.Block{
 		{Heading: "Calls of this node since it started", Table: health(calls)}, {Heading: "Failures at providers", Table: failuresTable(failures)},
-		book, {Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Readings())},
+		{Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Readings())},
 		{Heading: "Free pools, " + now.Format("January 2006"), Text: "What each live app’s users may use before their own money, " + ui.Dollars(h.Free.PoolMC) + " an app and month.", Table: pools},
+		book,
 	}
 	return c, nil
 }

@@ -62,7 +62,8 @@ type Block struct {
 	More          *Link
 	Facts         []Detail
 	Table         *Table
-	Source        string // as it is stored
+	Source        string // as it is stored or was printed
+	Folded        string // what opens the source; "" = it is open
 	Form          *Ask
 }
 
