@@ -39,7 +39,7 @@ func TestOperator(t *testing.T) {
 		b.says("Asks to go from sandbox to limited-live", "At least one registered feature")
 		look("review")
 		b.press("button", "Refuse")
-		b.says("Please check", "Must have 1 to 500 characters")
+		b.says("Please check", "The reason must have 1 to 500 characters.")
 		look("review-slip")
 		b.press("button", "Approve")
 		b.says("The request is approved", "Approved")

@@ -180,8 +180,9 @@ func missing(err error, what string) error {
 
 // sentence makes a sentence for people of a message of the API.
 func sentence(message string) string {
-	message = strings.TrimPrefix(message, "reason: ")
-	if message == "" {
+	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
+		message = "the reason " + rest
+	} else if message == "" {
 		return ""
 	}
 	return strings.ToUpper(message[:1]) + strings.TrimSuffix(message[1:], ".") + "."

@@ -32,7 +32,7 @@ func waits(ctx context.Context, q db.Queryer) (b backlog, err error) {
 		{`SELECT COUNT(*) FROM events WHERE passed = 0`, &b.events},
 		{`SELECT COUNT(*) FROM deliveries WHERE status = 'pending'`, &b.deliveries},
 		{`SELECT COUNT(*) FROM mails WHERE status = 'pending'`, &b.mails},
-		{`SELECT COUNT(*) FROM mails WHERE status = 'failed' AND done_us IS NOT NULL`, &b.failedMails},
+		{`SELECT COUNT(*) FROM mails WHERE status = 'failed'`, &b.failedMails},
 		{`SELECT COALESCE(MIN(next_us), 0) FROM mails WHERE status = 'pending'`, &b.oldestMailUS},
 	} {
 		if err := q.QueryRowContext(ctx, c.text).Scan(c.into); err != nil {

@@ -54,10 +54,11 @@ CREATE INDEX rollups_day ON rollups (day);
 CREATE INDEX connections_frozen ON connections (id) WHERE status = 'frozen';
 CREATE INDEX events_risk ON events (id) WHERE type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached';
 CREATE INDEX mails_account ON mails (account_id, id);
+CREATE INDEX mails_failed ON mails (id) WHERE status = 'failed';
 CREATE INDEX operator_log_actor ON operator_log (actor, id);
 CREATE INDEX operator_log_action ON operator_log (action, id);
 
 -- +goose Down
-DROP INDEX operator_log_action; DROP INDEX operator_log_actor; DROP INDEX mails_account; DROP INDEX events_risk; DROP INDEX connections_frozen; DROP INDEX rollups_day;
+DROP INDEX operator_log_action; DROP INDEX operator_log_actor; DROP INDEX mails_failed; DROP INDEX mails_account; DROP INDEX events_risk; DROP INDEX connections_frozen; DROP INDEX rollups_day;
 DROP TABLE verifications; DROP TABLE operator_totals; DROP TABLE operator_days;
 ALTER TABLE accounts DROP COLUMN operator_role;
