@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -238,7 +242,7 @@ func TestDashboardLooks(t *testing.T) {
 	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
-	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
+	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
 	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link Top up your balance", "link See recent calls or end this connection")...)
@@ -266,4 +270,63 @@ func TestDashboardLooks(t *testing.T) {
 	b.open(page + "/review")
 	b.press("button", "Revoke")
 	b.look("review-revoked")
+}
+
+// TestPeopleLooks keeps pictures of the pages about a person's money, and walks
+// from the overview to a receipt, to pausing and to the end.
+func TestPeopleLooks(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	b := newTab(t, p.BaseURL)
+	b.open(p.AuthURL + "/dashboard")
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	for range 3 {
+		refused(t, p)
+	}
+	more(t, p, 40_00_000_000, "More pages.")
+	b.open(p.AuthURL + "/dashboard")
+	b.says("Overview", "$975.00", "Needs your attention", "Sample app", model)
+	b.look("overview")
+	// On a phone a button opens the navigation, without a script of ours.
+	run(b, chromedp.EmulateViewport(390, 844))
+	closed := b.things()
+	run(b, chromedp.Click("Menu", as("button", "Menu")))
+	b.shoot("menu-390")
+	open := b.things()
+	for _, x := range []thing{{role: "link", name: "Settings"}, {role: "button", name: "Sign out"}} {
+		if slices.Contains(closed, x) || !slices.Contains(open, x) {
+			t.Errorf("%s %s is there before the menu opens, or not after", x.role, x.name)
+		}
+	}
+	b.press("link", "Activity")
+	b.look("activity")
+	b.fill("Model", "none-of-them")
+	b.press("button", "Filter")
+	b.says("Nothing fits these filters")
+	b.look("activity-none")
+	b.open(p.AuthURL + "/activity?type=spend")
+	for _, x := range b.things() {
+		if x.role == "link" && strings.HasPrefix(x.name, "Call of ") {
+			b.press("link", x.name)
+			break
+		}
+	}
+	b.says("How it adds up", "Settled", "Service fee", "Charged")
+	b.look("receipt")
+	b.press("link", "Sample app")
+	b.look("connection")
+	b.press("button", "Pause now")
+	b.says("Paused.", "Every new call is refused")
+	b.look("connection-paused")
+	if code, _ := refused(t, p); code != "connection_frozen" {
+		t.Errorf("paused: %q", code)
+	}
+	b.press("link", "Revoke…")
+	b.look("revoke")
+	b.press("button", "Revoke")
+	b.says("Ended")
+	if code, _ := refused(t, p); code != "connection_revoked" {
+		t.Errorf("revoked: %q", code)
+	}
+	p.Verify()
 }

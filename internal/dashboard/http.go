@@ -29,7 +29,16 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /dashboard", h.signedIn(h.overview))
+	rt.HandlePage("GET /activity", h.signedIn(h.activity))
+	rt.HandlePage("GET /activity.csv", h.signedIn(h.export))
+	rt.HandlePage("GET /activity/{id}", h.signedIn(h.entry))
+	rt.HandlePage("GET /requests/{id}", h.signedIn(h.requestReceipt))
 	rt.HandlePage("GET /connections", h.signedIn(h.list))
+	rt.HandlePage("GET /connections/{id}", h.signedIn(h.connection))
+	rt.HandlePage("POST /connections/{id}/freeze", h.signedIn(h.freeze))
+	rt.HandlePage("GET /connections/{id}/revoke", h.signedIn(h.revokePage))
+	rt.HandlePage("POST /connections/{id}/revoke", h.signedIn(h.revoke))
 	rt.HandlePage("GET /connections/{id}/increase", h.signedIn(h.increase))
 	rt.HandlePage("POST /connections/{id}/increase", h.signedIn(h.change))
 	rt.HandlePage("GET /connections/{id}/review", h.signedIn(h.review))

@@ -398,7 +398,7 @@ func TestPendingAfterACrash(t *testing.T) {
 // receipt checks a request's status, and returns its receipt as it is told.
 func (s *desk) receipt(requestID, status string, billed bool) string {
 	s.t.Helper()
-	r, _, err := s.findReceipt(httptest.NewRequestWithContext(s.t.Context(), "GET", "/", nil), requestID)
+	r, _, err := FindReceipt(s.t.Context(), s.DB, requestID)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/catalog"
+	"purser/internal/db"
 	"purser/internal/ledger"
 	"purser/internal/money"
 	"purser/internal/web"
@@ -28,8 +30,8 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, c.Resource())
 }
 
-// receipt is a call in words and numbers (decisions, Beyond the contract).
-type receipt struct {
+// Receipt is a call in words and numbers (decisions, Beyond the contract).
+type Receipt struct {
 	ID           string          `json:"id"`
 	Object       string          `json:"object"`
 	Status       string          `json:"status"` // settled, estimated, pending, refused, in_flight, failed
@@ -38,15 +40,16 @@ type receipt struct {
 	Model        *string         `json:"model"`
 	Feature      *string         `json:"feature"`
 	Billed       bool            `json:"billed"`
-	Charge       *charge         `json:"charge"`
+	Charge       *Charge         `json:"charge"`
 	Usage        json.RawMessage `json:"usage"`
 	PriceVersion *string         `json:"price_version"` // the book that the unit prices stand in
-	Lines        []line          `json:"lines"`
-	Error        *refusedAs      `json:"error"`
+	Lines        []Line          `json:"lines"`
+	Error        *Refused        `json:"error"`
 	Explanation  string          `json:"explanation"`
 }
 
-type charge struct {
+// Charge is what a call cost, and what had been held for it.
+type Charge struct {
 	HoldAmountMC      money.MC `json:"hold_amount_mc"`
 	HoldAmountDisplay string   `json:"hold_amount_display"`
 	ProviderCostMC    money.MC `json:"provider_cost_mc"`
@@ -59,16 +62,17 @@ type charge struct {
 	PaidBy            string   `json:"paid_by"`
 }
 
-// line is one token class of the provider's cost; lines add up to it, but for
+// Line is one token class of the provider's cost; lines add up to it, but for
 // the one rounding at the end.
-type line struct {
+type Line struct {
 	Class             string `json:"class"`
 	Tokens            int64  `json:"tokens"`
 	UnitPriceUSDPer1M string `json:"unit_price_usd_per_1m"`
 	CostMC            string `json:"cost_exact_mc"` // with its decimals: the sum is rounded once
 }
 
-type refusedAs struct {
+// Refused is why a call was refused.
+type Refused struct {
 	Code    string          `json:"code"`
 	Message string          `json:"message"`
 	Status  int             `json:"status"`
@@ -85,7 +89,7 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request) error {
 	if !strings.HasPrefix(requestID, "req_") {
 		return apierr.NotFound.Errorf("no such request")
 	}
-	out, appID, err := h.findReceipt(r, requestID)
+	out, appID, err := FindReceipt(r.Context(), h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !sees(out.ConnectionID, appID) {
 		return apierr.NotFound.Errorf("no such request")
 	} else if err != nil {
@@ -107,9 +111,10 @@ func (h *Handler) viewer(r *http.Request) (func(connectionID, appID string) bool
 	return func(connectionID, _ string) bool { return connectionID == who.ConnectionID }, nil
 }
 
-func (h *Handler) findReceipt(r *http.Request, requestID string) (*receipt, string, error) {
-	ctx := r.Context()
-	entry, err := ledger.GetEntry(ctx, h.DB, "led_"+strings.TrimPrefix(requestID, "req_"))
+// FindReceipt returns the receipt of a request and the id of its app, or
+// sql.ErrNoRows. Whoever asks decides who may see it.
+func FindReceipt(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string, error) {
+	entry, err := ledger.GetEntry(ctx, d, "led_"+strings.TrimPrefix(requestID, "req_"))
 	if err == nil && entry.Type == ledger.Spend && entry.Status == "settled" {
 		out, err := billed(&entry)
 		return out, entry.AppID, err
@@ -117,29 +122,29 @@ func (h *Handler) findReceipt(r *http.Request, requestID string) (*receipt, stri
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
 	}
-	hold, err := ledger.HoldOfRequest(ctx, h.DB, requestID)
+	hold, err := ledger.HoldOfRequest(ctx, d, requestID)
 	if err == nil {
 		return unbilled(&hold), hold.AppID, nil
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
 	}
-	refusal, err := ledger.GetRefusal(ctx, h.DB, requestID)
+	refusal, err := ledger.GetRefusal(ctx, d, requestID)
 	if err != nil {
 		return nil, "", err
 	}
 	return refusedReceipt(&refusal), refusal.AppID, nil
 }
 
-func billed(e *ledger.Entry) (*receipt, error) {
+func billed(e *ledger.Entry) (*Receipt, error) {
 	usage, err := appendUsage(nil, e)
 	if err != nil {
 		return nil, err
 	}
-	out := &receipt{
+	out := &Receipt{
 		ID: e.RequestID(), Object: "request", Status: string(e.Settlement), ConnectionID: e.ConnectionID, CreatedAt: ledger.Timestamp(e.CreatedUS),
 		Model: &e.Model, Billed: true, Usage: usage,
-		Charge: &charge{
+		Charge: &Charge{
 			HoldAmountMC: e.HoldMC, HoldAmountDisplay: e.HoldMC.Display(), ProviderCostMC: e.ProviderCostMC, SvcFeeMC: e.SvcFeeMC, DevMarginMC: e.DevMarginMC,
 			UserChargeMC: e.UserChargeMC, UserChargeDisplay: e.UserChargeMC.Display(), RemainingMC: e.RemainingMC, RemainingDisplay: e.RemainingMC.Display(), PaidBy: e.PaidBy,
 		},
@@ -186,20 +191,20 @@ func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
 }
 
 // lines splits the provider's cost by token class, at the prices of the hold.
-func lines(e *ledger.Entry, rates catalog.Rates) ([]line, error) {
+func lines(e *ledger.Entry, rates catalog.Rates) ([]Line, error) {
 	var u storedUsage
 	if err := json.Unmarshal([]byte(e.Usage), &u); err != nil {
 		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
 	}
 	p := rates.At(u.Input + u.Cached + u.CacheWrite)
-	out := []line{}
+	out := []Line{}
 	for _, c := range []struct {
 		class string
 		n     int64
 		price money.MC
 	}{{"input", u.Input, p.Input}, {"cached", u.Cached, p.Cached}, {"cache_write", u.CacheWrite, p.CacheWrite}, {"output", u.Output, p.Output}} {
 		if c.n > 0 {
-			out = append(out, line{c.class, c.n, strings.TrimPrefix(c.price.Display(), "$"), exactMC(c.n, int64(c.price))})
+			out = append(out, Line{c.class, c.n, strings.TrimPrefix(c.price.Display(), "$"), exactMC(c.n, int64(c.price))})
 		}
 	}
 	return out, nil
@@ -213,8 +218,8 @@ func exactMC(n, price int64) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-func unbilled(h *ledger.HoldRow) *receipt {
-	out := &receipt{ID: h.RequestID, Object: "request", Status: "in_flight", Lines: []line{}, ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
+func unbilled(h *ledger.HoldRow) *Receipt {
+	out := &Receipt{ID: h.RequestID, Object: "request", Status: "in_flight", Lines: []Line{}, ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
 	if h.Feature != "" {
 		out.Feature = &h.Feature
 	}
@@ -229,10 +234,10 @@ func unbilled(h *ledger.HoldRow) *receipt {
 	return out
 }
 
-func refusedReceipt(r *ledger.Refusal) *receipt {
-	out := &receipt{
-		ID: r.RequestID, Object: "request", Status: "refused", Lines: []line{}, ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
-		Error:       &refusedAs{r.Code, r.Message, r.Status, json.RawMessage(r.Details)},
+func refusedReceipt(r *ledger.Refusal) *Receipt {
+	out := &Receipt{
+		ID: r.RequestID, Object: "request", Status: "refused", Lines: []Line{}, ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
+		Error:       &Refused{r.Code, r.Message, r.Status, json.RawMessage(r.Details)},
 		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.", r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
 	}
 	if r.Model != "" {

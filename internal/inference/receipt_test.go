@@ -23,18 +23,18 @@ func TestReceiptLines(t *testing.T) {
 		name      string
 		usage     provider.Usage
 		estimated bool
-		want      []line
+		want      []Line
 	}{
-		{"all classes", provider.Usage{Input: 1000, Cached: 2000, CacheWrite: 30, Output: 7, Reasoning: 5}, false, []line{
+		{"all classes", provider.Usage{Input: 1000, Cached: 2000, CacheWrite: 30, Output: 7, Reasoning: 5}, false, []Line{
 			{"input", 1000, "0.10", "10000"}, {"cached", 2000, "0.01", "2000"}, {"cache_write", 30, "0.125", "375"}, {"output", 7, "0.50", "350"}}},
-		{"one token of each, with a fraction", provider.Usage{Input: 1, Cached: 1, CacheWrite: 1, Output: 1}, false, []line{
+		{"one token of each, with a fraction", provider.Usage{Input: 1, Cached: 1, CacheWrite: 1, Output: 1}, false, []Line{
 			{"input", 1, "0.10", "10"}, {"cached", 1, "0.01", "1"}, {"cache_write", 1, "0.125", "12.5"}, {"output", 1, "0.50", "50"}}},
-		{"exactly the threshold is short", provider.Usage{Input: 271_999, Cached: 1, Output: 1}, false, []line{
+		{"exactly the threshold is short", provider.Usage{Input: 271_999, Cached: 1, Output: 1}, false, []Line{
 			{"input", 271_999, "0.10", "2719990"}, {"cached", 1, "0.01", "1"}, {"output", 1, "0.50", "50"}}},
-		{"one above is long, all of it", provider.Usage{Input: 271_999, Cached: 2, Output: 1}, false, []line{
+		{"one above is long, all of it", provider.Usage{Input: 271_999, Cached: 2, Output: 1}, false, []Line{
 			{"input", 271_999, "0.20", "5439980"}, {"cached", 2, "0.02", "4"}, {"output", 1, "0.75", "75"}}},
-		{"an estimate rounds down", provider.Usage{CacheWrite: 0, Input: 3, Output: 1}, true, []line{{"input", 3, "0.10", "30"}, {"output", 1, "0.50", "50"}}},
-		{"nothing of an answer", provider.Usage{Input: 5}, false, []line{{"input", 5, "0.10", "50"}}},
+		{"an estimate rounds down", provider.Usage{CacheWrite: 0, Input: 3, Output: 1}, true, []Line{{"input", 3, "0.10", "30"}, {"output", 1, "0.50", "50"}}},
+		{"nothing of an answer", provider.Usage{Input: 5}, false, []Line{{"input", 5, "0.10", "50"}}},
 	} {
 		r, err := catalog.ParseSnapshot(rates)
 		if err != nil {

@@ -153,7 +153,7 @@ func (c Resume) wants(w *wants) { w.connections[c.ConnectionID] = "" }
 
 func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
-	if err == nil && conn.Status == Active {
+	if err == nil && conn.Status == Active && !c.ByUser {
 		defer func() { s.notify(FrozenNotice, conn, nowUS) }()
 	}
 	return s.turn(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)

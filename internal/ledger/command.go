@@ -82,7 +82,10 @@ type Revoke struct {
 }
 
 // Freeze pauses a connection; Resume lifts that (spec §3).
-type Freeze struct{ ConnectionID string }
+type Freeze struct {
+	ConnectionID string
+	ByUser       bool // the user does it, and needs no mail about it
+}
 
 // Resume lifts a freeze. Faster, from 1 to 3, is how many times the usual pace the
 // user allows from now on; 0 leaves it.

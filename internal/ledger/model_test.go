@@ -571,7 +571,7 @@ func (m *machine) freeze(t *rapid.T) {
 			m.seen["faster"]++
 		}
 	} else {
-		_, _ = m.do(t, Freeze{c.ID})
+		_, _ = m.do(t, Freeze{ConnectionID: c.ID})
 	}
 }
 

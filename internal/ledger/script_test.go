@@ -436,7 +436,7 @@ func command(t *testing.T, b *bench, f []string) Command {
 	case "revoke":
 		return Revoke{f[1]}
 	case "freeze":
-		return Freeze{f[1]}
+		return Freeze{ConnectionID: f[1]}
 	case "resume":
 		c := Resume{ConnectionID: f[1]}
 		if v, ok := option("faster"); ok {

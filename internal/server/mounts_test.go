@@ -16,6 +16,8 @@ import (
 
 // pages are for browsers, and no part of the contract.
 var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out",
+	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /requests/{id}",
+	"GET /connections/{id}", "POST /connections/{id}/freeze", "GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
 	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase", "GET /connections/{id}/review", "POST /connections/{id}/review",
 	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",

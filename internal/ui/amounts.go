@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"strconv"
 	"strings"
 
 	"purser/internal/money"
@@ -23,3 +24,34 @@ func Dollars(mc money.MC) string {
 
 // Typed writes an amount the way a person types it into a field, exactly.
 func Typed(mc money.MC) string { return strings.TrimPrefix(mc.Display(), "$") }
+
+// An Amount is money as people read it, with the exact micro-cents at hand.
+type Amount struct{ Text, Exact string }
+
+// Money writes an amount both ways.
+func Money(mc money.MC) Amount {
+	text := Dollars(max(mc, -mc))
+	if mc < 0 {
+		text = "−" + text
+	}
+	return Amount{Text: text, Exact: mc.Display() + " exactly, " + strconv.FormatInt(int64(mc), 10) + " micro-cents"}
+}
+
+// Signed is Money with a plus before what comes in.
+func Signed(mc money.MC) Amount {
+	a := Money(mc)
+	if mc > 0 {
+		a.Text = "+" + a.Text
+	}
+	return a
+}
+
+// Count writes a number with thousands separated.
+func Count(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	first := strings.IndexFunc(digits, func(c rune) bool { return c != '-' })
+	for i := len(digits) - 3; i > first; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -1,0 +1,130 @@
+package ui
+
+// A Row is a line of a list of ledger rows.
+type Row struct {
+	Href        string // of its receipt
+	When, Shown string // RFC 3339, and as people read it
+	What        string // Call, Refund, Top-up …
+	App         string // "" = none
+	Model       string
+	Feature     string
+	Note        string // "$5.00 set aside", "free credit"; "" = nothing
+	Change      Amount // of what the account owns in all
+	Moved       bool   // only from one pocket to the other: there is no change
+}
+
+// A Share is one line of a breakdown.
+type Share struct {
+	Name    string
+	Spent   Amount
+	Calls   string
+	Percent int // of the largest, for the meter
+}
+
+// Shares is a breakdown of the spend.
+type Shares struct {
+	Title, Head string
+	List        []Share
+	More        int // smaller ones that are not shown
+}
+
+// A Concern is a connection that a person should look at.
+type Concern struct{ App, Why, Badge, Href, Action string }
+
+// Dashboard is the first page of somebody who is signed in.
+type Dashboard struct {
+	Shell
+	Available, Reserved, Spent Amount
+	Open                       int // connections
+	Chart                      Chart
+	Shares                     []Shares
+	Concerns                   []Concern
+	Recent                     []Row
+	NewHere                    bool // nothing has happened yet
+	Sandbox                    bool // a test account
+}
+
+func (Dashboard) name() string       { return "dashboard" }
+func (Dashboard) title() string      { return "Overview" }
+func (Dashboard) formAction() string { return "" }
+
+// Activity is the list of an account's ledger rows, with its filters.
+type Activity struct {
+	Shell
+	Apps, Connections, Types []Option
+	Model, From, To          string
+	Filtered                 bool
+	Rows                     []Row
+	Older, Newest, CSV       string // addresses; "" = none
+	Errors                   []Problem
+}
+
+func (Activity) name() string       { return "activity" }
+func (Activity) title() string      { return "Activity" }
+func (Activity) formAction() string { return "" }
+
+// Receipt explains a ledger row, or a call that has none.
+type Receipt struct {
+	Shell
+	For         string // the test account that it is about, for its developer; else ""
+	Heading     string
+	Badge       string // good, warn, bad or ""
+	Status      string
+	Explanation []string // in words, a paragraph each
+	ID          string
+	When        string
+	App         string
+	Connection  string // its id; "" = none
+	Model       string
+	Feature     string
+	Lines       []ReceiptLine
+	Sum         []Step
+	Facts       []Fact
+	Links       []Link
+}
+
+// ReceiptLine is one token class: so many tokens at a price.
+type ReceiptLine struct{ Class, Tokens, Price, Cost string }
+
+// A Step leads from the provider's cost to the total.
+type Step struct {
+	Name, Why string
+	Amount    Amount
+	Total     bool
+}
+
+func (Receipt) name() string       { return "receipt" }
+func (r Receipt) title() string    { return r.Heading }
+func (Receipt) formAction() string { return "" }
+
+// Connection is the page of one connection.
+type Connection struct {
+	Person
+	Funds
+	ConnectionID  string
+	Percent       int       // of the cap that is used
+	Exact         [4]Amount // cap, used, held, remaining
+	Daily, Today  string    // Daily: "" = no limit
+	Since         string
+	Calls         string // held now: "2 calls"
+	Request       string
+	RequestTarget string
+	Chart         Chart
+	Rows          []Row
+	Done          string
+}
+
+func (Connection) name() string       { return "connection" }
+func (c Connection) title() string    { return c.App }
+func (Connection) formAction() string { return "" }
+
+// Revoke asks whether a connection shall end.
+type Revoke struct {
+	Person
+	Funds
+	ConnectionID string
+}
+
+func (Revoke) name() string       { return "revoke" }
+func (r Revoke) title() string    { return "End " + r.App }
+func (Revoke) formAction() string { return "" }
