@@ -111,8 +111,8 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 		c.Badge = &ui.Badge{Text: "Test account: its money is not real", Tone: "warn"}
 	}
 	c.Tiles = []ui.Tile{
-		{Label: "Available", Value: ui.Signed(balance.AvailableMC), Exact: balance.AvailableMC.Display()},
-		{Label: "Reserved for apps", Value: ui.Signed(balance.ReservedMC), Exact: balance.ReservedMC.Display()},
+		{Label: "Available", Value: ui.Money(balance.AvailableMC).Text, Exact: balance.AvailableMC.Display()},
+		{Label: "Reserved for apps", Value: ui.Money(balance.ReservedMC).Text, Exact: balance.ReservedMC.Display()},
 		{Label: "Ledger rows", Value: thousands(balance.Seq)},
 	}
 	role, err := h.Accounts.RoleOf(ctx, a.ID)
@@ -171,7 +171,7 @@ func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), {Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x), ui.Amount(x.AllocationMC), ui.Amount(x.ConsumedMC), ui.Amount(x.HeldMC)})
+		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), {Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x), ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
 	}
 	return t, nil
 }
@@ -196,9 +196,9 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 	for _, e := range list {
 		charge := ui.Cell{Text: "–"}
 		if e.kind == string(ledger.Spend) {
-			charge = ui.Amount(e.charge)
+			charge = ui.MoneyCell(e.charge)
 		}
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)}, {Text: e.model}, charge, ui.Amount(e.available), ui.Amount(e.reserved)})
+		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)}, {Text: e.model}, charge, ui.MoneyCell(e.available), ui.MoneyCell(e.reserved)})
 	}
 	if more {
 		t.Next = next(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
@@ -240,7 +240,7 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 		{Name: "Made", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.Faster, 1))}},
 	}
 	if x.VelocityLimitMC != nil {
-		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.Amount(*x.VelocityLimitMC)})
+		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.MoneyCell(*x.VelocityLimitMC)})
 	}
 	c.Blocks = []ui.Block{{Heading: "The connection", Facts: facts, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "What operators did to it"}}}
 	if s.acts() && x.Status != ledger.Revoked {
@@ -252,7 +252,7 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	t := &ui.Table{Label: "Last calls", Heads: []ui.Head{{Name: "Row"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Feature"}, {Name: "Charge", End: true}}, Empty: "No call was billed yet."}
 	for _, e := range calls {
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)}, {Text: e.Model}, {Text: e.Feature}, ui.Amount(e.UserChargeMC)})
+		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)}, {Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "Last calls", Table: t})
 	return c, nil

@@ -104,9 +104,9 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 		return c, fmt.Errorf("admin: earned: %w", err)
 	}
 	c.Tiles = []ui.Tile{
-		{Label: "Users paid, 30 days", Value: ui.Signed(month.charge), Exact: month.charge.Display(), Hint: thousands(month.calls) + " calls with real money"},
-		{Label: "Provider cost, 30 days", Value: ui.Signed(month.cost), Exact: month.cost.Display()},
-		{Label: "Margin, 30 days", Value: ui.Signed(month.margin), Exact: month.margin.Display()},
+		{Label: "Users paid, 30 days", Value: ui.Money(month.charge).Text, Exact: month.charge.Display(), Hint: thousands(month.calls) + " calls with real money"},
+		{Label: "Provider cost, 30 days", Value: ui.Money(month.cost).Text, Exact: month.cost.Display()},
+		{Label: "Margin, 30 days", Value: ui.Money(month.margin).Text, Exact: month.margin.Display()},
 	}
 	facts := appFacts(a)
 	facts.Facts = append(facts.Facts, ui.Detail{Name: "Developer", Cell: owner})
@@ -156,7 +156,7 @@ func (h *Handler) connectionsOf(r *http.Request, appID string) (*ui.Table, error
 	list = list[:min(len(list), maxListed)]
 	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "Account"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, First: first(r, "after"), Empty: "Nobody has connected it."}
 	for _, x := range list {
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), link("/operator/accounts/", x.AccountID), statusCell(x), ui.Amount(x.AllocationMC), ui.Amount(x.ConsumedMC), ui.Amount(x.HeldMC)})
+		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), link("/operator/accounts/", x.AccountID), statusCell(x), ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)

@@ -63,15 +63,15 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	}
 	all := sums[2]
 	c.Tiles = []ui.Tile{
-		{Label: "Users’ balances", Value: ui.Signed(t.available + t.reserved), Exact: (t.available + t.reserved).Display(), Hint: ui.Signed(t.available) + " available, " + ui.Signed(t.reserved) + " reserved for apps; accounts: " + thousands(t.accounts)},
-		{Label: "Owed to developers", Value: ui.Signed(all.margin), Exact: all.margin.Display(), Hint: "Margin of all time; nothing was paid out yet"},
-		{Label: "Fees earned, 30 days", Value: ui.Signed(sums[1].fee), Exact: sums[1].fee.Display(), Hint: ui.Signed(sums[0].fee) + " today"},
-		{Label: "Provider cost, 30 days", Value: ui.Signed(sums[1].cost), Exact: sums[1].cost.Display(), Hint: ui.Signed(sums[0].cost) + " today"},
+		{Label: "Users’ balances", Value: ui.Money(t.available + t.reserved).Text, Exact: (t.available + t.reserved).Display(), Hint: ui.Money(t.available).Text + " available, " + ui.Money(t.reserved).Text + " reserved for apps; accounts: " + thousands(t.accounts)},
+		{Label: "Owed to developers", Value: ui.Money(all.margin).Text, Exact: all.margin.Display(), Hint: "Margin of all time; nothing was paid out yet"},
+		{Label: "Fees earned, 30 days", Value: ui.Money(sums[1].fee).Text, Exact: sums[1].fee.Display(), Hint: ui.Money(sums[0].fee).Text + " today"},
+		{Label: "Provider cost, 30 days", Value: ui.Money(sums[1].cost).Text, Exact: sums[1].cost.Display(), Hint: ui.Money(sums[0].cost).Text + " today"},
 	}
 	table := &ui.Table{Label: "What calls cost", Heads: []ui.Head{{Name: "Period (UTC)"}, {Name: "Calls", End: true}, {Name: "Users paid", End: true}, {Name: "Provider cost", End: true}, {Name: "Fees", End: true}, {Name: "Developers’ margin", End: true}}}
 	for i, p := range periods {
 		x := sums[i]
-		table.Rows = append(table.Rows, []ui.Cell{{Text: p.name}, count(x.calls), ui.Amount(x.charge), ui.Amount(x.cost), ui.Amount(x.fee), ui.Amount(x.margin)})
+		table.Rows = append(table.Rows, []ui.Cell{{Text: p.name}, count(x.calls), ui.MoneyCell(x.charge), ui.MoneyCell(x.cost), ui.MoneyCell(x.fee), ui.MoneyCell(x.margin)})
 	}
 	attention, err := h.attention(r.Context(), now)
 	if err != nil {

@@ -168,7 +168,7 @@ func (h *Handler) pools(r *http.Request, now time.Time) (*ui.Table, error) {
 	t := &ui.Table{Label: "Free pools", Heads: []ui.Head{{Name: "App"}, {Name: "Used", End: true}, {Name: "Held", End: true}, {Name: "Left", End: true}}, First: first(r, "after"), Empty: "No free credit was used this month."}
 	for _, p := range list {
 		left := max(0, h.Free.PoolMC-p.used-p.held)
-		t.Rows = append(t.Rows, []ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, ui.Amount(p.used), ui.Amount(p.held), ui.Amount(left)})
+		t.Rows = append(t.Rows, []ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, ui.MoneyCell(p.used), ui.MoneyCell(p.held), ui.MoneyCell(left)})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].appID)

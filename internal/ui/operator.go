@@ -83,16 +83,8 @@ type Cell struct {
 	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
 }
 
-// Amount is a cell with money.
-func Amount(mc money.MC) Cell { return Cell{Text: Signed(mc), Exact: mc.Display()} }
-
-// Signed is Dollars for amounts that may be negative.
-func Signed(mc money.MC) string {
-	if mc < 0 {
-		return "−" + Dollars(-mc)
-	}
-	return Dollars(mc)
-}
+// MoneyCell is a cell with money.
+func MoneyCell(mc money.MC) Cell { return Cell{Text: Money(mc).Text, Exact: mc.Display()} }
 
 // A Table is a list with heads.
 type Table struct {
