@@ -25,6 +25,9 @@ type Account struct {
 	TesterID    string // the allow-listed person whose test account it is; "" = the developer's own
 	Deactivated bool   // a test account that is no longer used: nobody signs in or connects as it
 	Notices     bool   // wants mail about what apps use up
+	Unconfirmed bool   // never proved its address: nobody signs in or spends as it
+	TwoStep     bool   // a password alone does not sign in
+	Epoch       int64  // rises when all its sessions and links are to end
 	CreatedUS   int64
 }
 

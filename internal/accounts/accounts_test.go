@@ -183,7 +183,7 @@ func TestSignIn(t *testing.T) {
 		want := mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
 		mustCreate(t, d, s, accounts.New{Email: "nobody@example.com"}) // without a password
 
-		got, err := s.SignIn(t.Context(), "192.0.2.1", " Person@example.com", password)
+		got, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, " Person@example.com", password)
 		if err != nil || got != want {
 			t.Fatalf("SignIn: %v, %v", got, err)
 		}
@@ -195,7 +195,7 @@ func TestSignIn(t *testing.T) {
 			"not an address":      password,
 			"person@EXAMPLE.com":  password + strings.Repeat("x", 300),
 		} {
-			_, err := s.SignIn(t.Context(), "192.0.2.1", email, try)
+			_, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, email, try)
 			if code(err) != "unauthorized" {
 				t.Errorf("SignIn(%q, %q): %v, want unauthorized", email, try, err)
 			}
@@ -206,7 +206,7 @@ func TestSignIn(t *testing.T) {
 				t.Errorf("the answer tells accounts apart: %q and %q", m, messages[0])
 			}
 		}
-		if _, err := s.SignIn(t.Context(), "192.0.2.1", "nobody@example.com", "nobody has this password"); code(err) != "unauthorized" {
+		if _, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, "nobody@example.com", "nobody has this password"); code(err) != "unauthorized" {
 			t.Errorf("the stand-in for missing passwords signs in: %v", err)
 		}
 	})
@@ -221,7 +221,7 @@ func TestSignInIsThrottled(t *testing.T) {
 	s := accounts.NewStore(d, clock.now)
 	mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
 	try := func(address, email, password string) string {
-		_, err := s.SignIn(t.Context(), address, email, password)
+		_, err := s.SignIn(t.Context(), accounts.Client{Address: address}, email, password)
 		return code(err)
 	}
 	for range 12 {

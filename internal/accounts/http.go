@@ -3,7 +3,6 @@ package accounts
 import (
 	"errors"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -52,7 +51,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := LocalPath(form.Get("next"))
-	a, err := h.Store.SignIn(r.Context(), address(r), form.Get("email"), form.Get("password"))
+	a, err := h.Store.SignIn(r.Context(), ClientOf(r), form.Get("email"), form.Get("password"))
 	if refused, ok := errors.AsType[*apierr.Error](err); ok {
 		if refused.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.RetryAfter.Seconds()))))
@@ -64,7 +63,13 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return err
 	}
-	if err := h.Sessions.Start(r.Context(), w, a); err != nil {
+	if a.TwoStep {
+		if err := h.Sessions.Start(w, r, a, OneOfTwo); err != nil {
+			return err
+		}
+		return seeOther(w, CodePath(next))
+	}
+	if err := h.Sessions.Start(w, r, a, One); err != nil {
 		return err
 	}
 	return seeOther(w, next)
@@ -100,6 +105,12 @@ func SignInPath(next string) string {
 	return "/sign-in?next=" + url.QueryEscape(LocalPath(next))
 }
 
+// CodePath is the address of the page that asks for the second step (package
+// identity) and leads on to next.
+func CodePath(next string) string {
+	return "/sign-in/code?next=" + url.QueryEscape(LocalPath(next))
+}
+
 // LocalPath returns next if it is a path on this host, else "/", so that no
 // address of ours leads people to somebody else's.
 func LocalPath(next string) string {
@@ -116,12 +127,4 @@ func seeOther(w http.ResponseWriter, path string) error {
 	w.Header().Set("Location", path)
 	w.WriteHeader(http.StatusSeeOther)
 	return nil
-}
-
-// address is the client's, without its port.
-func address(r *http.Request) string {
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return host
-	}
-	return r.RemoteAddr
 }

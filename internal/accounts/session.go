@@ -10,6 +10,7 @@ import (
 
 	"github.com/alexedwards/scs/v2"
 
+	"purser/internal/db"
 	"purser/internal/id"
 	"purser/internal/web"
 )
@@ -18,14 +19,45 @@ import (
 const (
 	sessionIdle  = 12 * time.Hour
 	sessionLimit = 7 * 24 * time.Hour
-	sessionSlack = time.Minute // the end moves in steps of this
+	sessionSlack = time.Minute      // the end moves in steps of this
+	halfLimit    = 10 * time.Minute // from the password to the second step
 )
 
 // Members of a session.
 const (
 	accountKey = "account_id"
 	startedKey = "started_us"
+	epochKey   = "epoch"
+	proofKey   = "proof"
 )
+
+// A Proof is what somebody has shown of who they are.
+type Proof string
+
+// The proofs of a session.
+const (
+	OneOfTwo Proof = "one-of-two" // the password of an account that wants a second step: not signed in yet
+	One      Proof = "one"        // all that the account asks for
+	Two      Proof = "two"        // a second step, or a passkey that asked for more than presence
+)
+
+// A Session is one browser in which somebody is signed in.
+type Session struct {
+	ID        string // to revoke it by; of no use as a cookie
+	Agent     string
+	StartedUS int64
+	SeenUS    int64
+}
+
+// beginning is what is stored of a session when it begins.
+type beginning struct {
+	accountID            string
+	proof                Proof
+	agent                string
+	startedUS, expiresUS int64
+}
+
+type beginningKey struct{}
 
 // Sessions remembers in a browser who signed in. The cookie holds a random
 // token; the table holds its hash.
@@ -53,6 +85,14 @@ func NewSessions(store *Store, secure bool) *Sessions {
 
 type currentKey struct{}
 
+// current is what a session of the browser says, inside of With.
+type current struct {
+	Account
+	proof     Proof
+	tokenHash string
+	startedUS int64
+}
+
 // With gives h the session of the browser; Current tells whose it is.
 func (s *Sessions) With(h web.Handler) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -78,45 +118,87 @@ func (s *Sessions) With(h web.Handler) web.Handler {
 // that was signed out meanwhile.
 func (s *Sessions) resume(ctx context.Context, accountID string) (context.Context, error) {
 	a, err := s.store.Get(ctx, accountID)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && a.Deactivated {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && (a.Deactivated || a.Unconfirmed || a.Epoch != s.scs.GetInt64(ctx, epochKey)) {
 		return ctx, nil
 	} else if err != nil {
 		return nil, err
 	}
-	end := s.store.now().Add(sessionIdle)
-	if last := time.UnixMicro(s.scs.GetInt64(ctx, startedKey)).Add(sessionLimit); last.Before(end) {
+	c := current{a, Proof(s.scs.GetString(ctx, proofKey)), id.Hash(s.scs.Token(ctx)), s.scs.GetInt64(ctx, startedKey)}
+	if c.proof == OneOfTwo { // its end stays where it is
+		return context.WithValue(ctx, currentKey{}, c), nil
+	}
+	now := s.store.now()
+	end := now.Add(sessionIdle)
+	if last := time.UnixMicro(c.startedUS).Add(sessionLimit); last.Before(end) {
 		end = last
 	}
-	err = extendSession(ctx, s.store.db, id.Hash(s.scs.Token(ctx)), end.UnixMicro(), sessionSlack.Microseconds())
+	err = extendSession(ctx, s.store.db, c.tokenHash, now.UnixMicro(), end.UnixMicro(), sessionSlack.Microseconds())
 	if err != nil {
 		return nil, fmt.Errorf("accounts: session: %w", err)
 	}
-	return context.WithValue(ctx, currentKey{}, a), nil
+	return context.WithValue(ctx, currentKey{}, c), nil
 }
 
-// Current returns who is signed in in the browser, inside of With.
+// Current returns who is signed in in the browser, inside of With. Whoever still
+// owes the second step is not.
 func Current(ctx context.Context) (Account, bool) {
-	a, ok := ctx.Value(currentKey{}).(Account)
-	return a, ok
+	c, ok := ctx.Value(currentKey{}).(current)
+	return c.Account, ok && c.proof != OneOfTwo
 }
 
-// Start signs a in, inside of With. The token is always a new one, so that a
-// token which somebody planted in the browser before is worth nothing.
-func (s *Sessions) Start(ctx context.Context, w http.ResponseWriter, a Account) error {
+// Half returns whose password was right in the browser, inside of With, if the
+// second step is still to come.
+func Half(ctx context.Context) (Account, bool) {
+	c, ok := ctx.Value(currentKey{}).(current)
+	return c.Account, ok && c.proof == OneOfTwo
+}
+
+// MFA reports whether the session of r passed a second step, inside of With: a
+// one-time code, or a passkey that asked for more than presence. The operator's
+// pages ask it.
+func MFA(r *http.Request) bool {
+	c, ok := r.Context().Value(currentKey{}).(current)
+	return ok && c.proof == Two
+}
+
+// ThisSession is the id of the browser's session among SessionsOf, inside of With.
+func ThisSession(ctx context.Context) string {
+	c, _ := ctx.Value(currentKey{}).(current)
+	return c.tokenHash
+}
+
+// Start signs a in, inside of With, as far as proof goes. The token is always a
+// new one, so that a token which somebody planted in the browser before is worth
+// nothing.
+func (s *Sessions) Start(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
+	ctx := r.Context()
 	if err := s.scs.Clear(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
 	}
 	if err := s.scs.RenewToken(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
 	}
+	now := s.store.now()
 	s.scs.Put(ctx, accountKey, a.ID)
-	s.scs.Put(ctx, startedKey, s.store.now().UnixMicro())
-	token, end, err := s.scs.Commit(ctx)
+	s.scs.Put(ctx, startedKey, now.UnixMicro())
+	s.scs.Put(ctx, epochKey, a.Epoch)
+	s.scs.Put(ctx, proofKey, string(proof))
+	end := now.Add(sessionIdle)
+	if proof == OneOfTwo {
+		end = now.Add(halfLimit)
+	}
+	ctx = context.WithValue(ctx, beginningKey{}, beginning{a.ID, proof, ClientOf(r).Agent, now.UnixMicro(), end.UnixMicro()})
+	token, cookieEnd, err := s.scs.Commit(ctx)
 	if err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
 	}
-	s.cookie(ctx, w, token, end)
-	return nil
+	s.cookie(ctx, w, token, cookieEnd)
+	if proof == OneOfTwo {
+		return nil
+	}
+	return s.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return s.store.Record(ctx, tx, a.ID, SignedIn, ClientOf(r))
+	})
 }
 
 // End signs out, inside of With.
@@ -126,6 +208,25 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter) error {
 	}
 	s.cookie(ctx, w, "", time.Time{})
 	return nil
+}
+
+// SessionsOf returns where an account is signed in, the browser seen last first.
+func (s *Sessions) SessionsOf(ctx context.Context, accountID string) ([]Session, error) {
+	list, err := sessionsOf(ctx, s.store.db, accountID, s.store.now().UnixMicro())
+	if err != nil {
+		return nil, fmt.Errorf("accounts: sessions: %w", err)
+	}
+	return list, nil
+}
+
+// Revoke ends one session of an account. There is nothing wrong if it has ended.
+func (s *Sessions) Revoke(ctx context.Context, accountID, sessionID string, from Client) error {
+	if err := deleteSessionOf(ctx, s.store.db, accountID, sessionID); err != nil {
+		return fmt.Errorf("accounts: revoke: %w", err)
+	}
+	return s.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return s.store.Record(ctx, tx, accountID, SessionEnded, from)
+	})
 }
 
 // cookie sets the cookie and undoes what scs says of caches beside it: pages are
@@ -147,10 +248,14 @@ func (s rows) FindCtx(ctx context.Context, tokenHash string) ([]byte, bool, erro
 	return data, err == nil, err
 }
 
-// CommitCtx saves a session that begins. Its end goes by our clock; scs has none
-// that tests could move.
+// CommitCtx saves a session that begins, which Start says more of than scs does.
+// Its end goes by our clock; scs has none that tests could move.
 func (s rows) CommitCtx(ctx context.Context, tokenHash string, data []byte, _ time.Time) error {
-	return saveSession(ctx, s.db, tokenHash, data, s.now().Add(sessionIdle).UnixMicro())
+	b, ok := ctx.Value(beginningKey{}).(beginning)
+	if !ok {
+		return errors.New("accounts: only Start saves sessions")
+	}
+	return insertSession(ctx, s.db, tokenHash, data, b)
 }
 
 func (s rows) DeleteCtx(ctx context.Context, tokenHash string) error {

@@ -9,10 +9,10 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), COALESCE(tester_id, ''), deactivated_us IS NOT NULL, notices <> 0, created_us`
+const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), COALESCE(tester_id, ''), deactivated_us IS NOT NULL, notices <> 0, unconfirmed <> 0, two_step <> 0, epoch, created_us`
 
 func (a *Account) fields() []any {
-	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated, &a.Notices, &a.CreatedUS}
+	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated, &a.Notices, &a.Unconfirmed, &a.TwoStep, &a.Epoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account inside or outside of a transaction; the error wraps
@@ -58,8 +58,8 @@ func ownedBy(ctx context.Context, q db.Queryer, ownerID string) (list []Account,
 }
 
 func insert(ctx context.Context, tx *db.Tx, a Account, passwordHash string) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, tester_id, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, sql.NullString{String: a.TesterID, Valid: a.TesterID != ""}, a.CreatedUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator, owner_id, tester_id, unconfirmed, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator), sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""}, sql.NullString{String: a.TesterID, Valid: a.TesterID != ""}, flag(a.Unconfirmed), a.CreatedUS)
 	return err
 }
 
@@ -95,35 +95,4 @@ func flag(b bool) int64 {
 		return 1
 	}
 	return 0
-}
-
-func findSession(ctx context.Context, q db.Queryer, tokenHash string, nowUS int64) (data []byte, err error) {
-	err = q.QueryRowContext(ctx, `SELECT data FROM sessions WHERE token_hash = $1 AND expires_us > $2`, tokenHash, nowUS).Scan(&data)
-	return data, err
-}
-
-func saveSession(ctx context.Context, d *db.DB, tokenHash string, data []byte, expiresUS int64) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, $3)
-		ON CONFLICT (token_hash) DO UPDATE SET data = excluded.data, expires_us = excluded.expires_us`, tokenHash, data, expiresUS)
-	return err
-}
-
-// extendSession moves the end of a session that still exists, if that gains at
-// least slackUS: not every page view is worth a write.
-func extendSession(ctx context.Context, d *db.DB, tokenHash string, expiresUS, slackUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE sessions SET expires_us = $2 WHERE token_hash = $1 AND expires_us <= $3`, tokenHash, expiresUS, expiresUS-slackUS)
-	return err
-}
-
-func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE token_hash = $1`, tokenHash)
-	return err
-}
-
-func deleteEndedSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
-	res, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE expires_us <= $1`, nowUS)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
 }

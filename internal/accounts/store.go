@@ -19,6 +19,7 @@ type Store struct {
 	db       *db.DB
 	now      func() time.Time
 	failures *web.Limiter // failed sign-ins by address and e-mail
+	waiting  waiting      // events that are not written yet
 }
 
 // NewStore returns a Store on d. Failed sign-ins are throttled to 10 a minute by
@@ -29,14 +30,15 @@ func NewStore(d *db.DB, now func() time.Time) *Store {
 
 // New is what Create needs.
 type New struct {
-	Email     string
-	Password  string // "" = nobody can sign in as it
-	Hashed    string // of HashPassword, in place of Password
-	Sandbox   bool   // a test account of OwnerID
-	Developer bool
-	Operator  bool
-	OwnerID   string
-	TesterID  string // whose test account it is, if not the developer's own: one for each tester
+	Email       string
+	Password    string // "" = nobody can sign in as it
+	Hashed      string // of HashPassword, in place of Password
+	Sandbox     bool   // a test account of OwnerID
+	Developer   bool
+	Operator    bool
+	OwnerID     string
+	Unconfirmed bool   // its address is still to be proved
+	TesterID    string // whose test account it is, if not the developer's own: one for each tester
 }
 
 // Create adds an account in the caller's transaction. A taken or malformed e-mail,
@@ -63,7 +65,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
 	now := s.now()
 	a := Account{
 		ID: id.New(id.Account, now), Email: email, Sandbox: n.Sandbox, Developer: n.Developer,
-		Operator: n.Operator, OwnerID: n.OwnerID, TesterID: n.TesterID, Notices: true, CreatedUS: now.UnixMicro(),
+		Operator: n.Operator, OwnerID: n.OwnerID, TesterID: n.TesterID, Notices: true, Unconfirmed: n.Unconfirmed, CreatedUS: now.UnixMicro(),
 	}
 	err = insert(ctx, tx, a, n.Hashed)
 	if db.IsDuplicate(err) {
@@ -169,8 +171,8 @@ func (s *Store) TestAccounts(ctx context.Context, developerID string) ([]Account
 // SignIn returns the account that the e-mail and password belong to. An unknown
 // address and a wrong password get the same 401 in the same time. After ten
 // failures in a minute from one address for one e-mail it is 429 rate_limited,
-// for unknown e-mails too. The address is the client's, without a port.
-func (s *Store) SignIn(ctx context.Context, address, email, password string) (Account, error) {
+// for unknown e-mails too.
+func (s *Store) SignIn(ctx context.Context, from Client, email, password string) (Account, error) {
 	var a Account
 	var hash string
 	normal, err := NormalEmail(email)
@@ -179,7 +181,7 @@ func (s *Store) SignIn(ctx context.Context, address, email, password string) (Ac
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return Account{}, fmt.Errorf("accounts: sign in: %w", err)
 		}
-		if a.Deactivated {
+		if a.Deactivated || a.Unconfirmed {
 			hash = "" // as if it had no password
 		}
 	}
@@ -189,7 +191,7 @@ func (s *Store) SignIn(ctx context.Context, address, email, password string) (Ac
 	defer func() { <-slots }()
 	// Asked while holding the slot: a burst sent at once cannot slip by before
 	// its failures are counted.
-	key := id.Hash(address + " " + normal)
+	key := id.Hash(from.Address + " " + normal)
 	if wait, ok := s.failures.Peek(key); !ok {
 		e := apierr.RateLimited.Errorf("Too many attempts failed. Wait a moment, then try again.")
 		e.RetryAfter = wait
@@ -201,16 +203,23 @@ func (s *Store) SignIn(ctx context.Context, address, email, password string) (Ac
 	}
 	if !ok {
 		s.failures.Allow(key)
+		if a.ID != "" {
+			s.Later(a.ID, SignInFailed, from)
+		}
 		return Account{}, apierr.Unauthorized.Errorf("That e-mail and password do not belong together.")
 	}
 	return a, nil
 }
 
-// Purge deletes sessions that have ended and returns how many.
+// Purge deletes sessions that have ended, and events of long ago. It returns how
+// many sessions there were.
 func (s *Store) Purge(ctx context.Context) (int64, error) {
 	n, err := deleteEndedSessions(ctx, s.db, s.now().UnixMicro())
 	if err != nil {
 		return 0, fmt.Errorf("accounts: purge sessions: %w", err)
+	}
+	if err := deleteEvents(ctx, s.db, s.now().Add(-eventsKept).UnixMicro()); err != nil {
+		return n, fmt.Errorf("accounts: purge events: %w", err)
 	}
 	return n, nil
 }

@@ -147,7 +147,7 @@ func TestLifeOfATestAccount(t *testing.T) {
 		if got := w.do(w.second, "GET", "", "", 200, &list); len(list) != 1 || list[0].ID != made.ID || strings.Contains(got.Body, made.Password) {
 			t.Errorf("the developer's other app lists %v", got)
 		}
-		if a, err := w.people.SignIn(t.Context(), "192.0.2.1", made.Email, made.Password); err != nil || a.ID != made.ID || !a.Sandbox || a.OwnerID != w.developer.ID {
+		if a, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email, made.Password); err != nil || a.ID != made.ID || !a.Sandbox || a.OwnerID != w.developer.ID {
 			t.Errorf("signed in as %+v, %v", a, err)
 		}
 		if w.do(w.second, "POST", "/"+made.ID+"/fund", `{"amount_mc":7}`, 200, &funded); funded.Available != 1000*money.Dollar+7 || funded.Password != "" {

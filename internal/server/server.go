@@ -32,6 +32,7 @@ import (
 	"purser/internal/features"
 	"purser/internal/golive"
 	"purser/internal/id"
+	"purser/internal/identity"
 	"purser/internal/images"
 	"purser/internal/inference"
 	"purser/internal/ledger"
@@ -63,6 +64,7 @@ type Server struct {
 	node   *ledger.Node
 
 	accounts  *accounts.Store
+	identity  *identity.Store
 	apps      *apps.Store
 	features  *features.Store
 	sandbox   *sandbox.Store
@@ -180,6 +182,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
 	s.mails = &mail.Store{DB: s.db, Now: now}
+	s.identity = identity.NewStore(s.db, s.accounts, s.mails, box, now, c.DashboardURL)
 	if !dev {
 		s.sender = &mail.Sender{Store: s.mails, Server: s.config.SMTP, Metrics: s.metrics, Log: s.log}
 	}
@@ -230,6 +233,7 @@ func (s *Server) mount(home ui.Home) {
 		Store: s.tokens, Accounts: s.accounts, Sandbox: s.sandbox, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
+	(&identity.Handler{Store: s.identity, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
 	(&console.Handler{
@@ -358,6 +362,8 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
 		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),
+		s.every(5*time.Second, "write security events", s.accounts.WriteEvents),
+		s.every(time.Hour, "purge old links", s.identity.Purge),
 		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
 			_, err := s.accounts.Purge(ctx)
 			return err

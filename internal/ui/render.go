@@ -19,7 +19,8 @@ var templates embed.FS
 var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
 	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
-	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground", "operator")
+	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground",
+	"form", "settings", "security", "two-step-setup", "recovery-codes", "operator")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {

@@ -62,6 +62,12 @@ func hostilePages() []Page {
 		Outbox{},
 		Outbox{Mails: []OutboxRow{{"javascript:alert(1)", hostile, hostile, hostile}}},
 		OutboxMail{To: hostile, Subject: hostile, Created: hostile, Text: hostile, HTML: hostile, Unsubscribe: "javascript:alert(1)", Links: []string{"javascript:alert(1)"}},
+		Form{Shell: Shell{Email: hostile}, Heading: hostile, Lead: hostile, Note: hostile, Action: "/a", Next: hostile, Button: hostile, Danger: true, Errors: problems,
+			Fields: []Input{{Name: "email", Label: hostile, Type: "text", Complete: "off", Value: hostile, Hint: hostile, Code: true}}, Links: []Link{{"javascript:alert(1)", hostile}}},
+		SettingsIndex{Shell: Shell{Email: hostile, Developer: true}, Saved: hostile, TwoStep: true},
+		Security{Shell: Shell{Email: hostile}, Saved: hostile, TwoStep: true, Sessions: []Device{{ID: hostile, Name: hostile, Started: hostile, Seen: hostile}}, Events: []SecurityEvent{{hostile, hostile, hostile, hostile, hostile, true}}},
+		TwoStepSetup{Shell: Shell{Email: hostile}, Secret: hostile, Size: 33, Path: hostile, Errors: problems},
+		RecoveryCodes{Shell: Shell{Email: hostile}, Codes: []string{hostile}},
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
 	}

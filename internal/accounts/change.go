@@ -1,0 +1,80 @@
+package accounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+)
+
+// Confirm says that an account's address is proved, and sets its password, in the
+// caller's transaction.
+func (s *Store) Confirm(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
+	return s.change(ctx, tx, accountID, `unconfirmed = 0, password_hash = $2, epoch = epoch + 1`, passwordHash)
+}
+
+// SetPassword sets what HashPassword made of a password, and ends all sessions of
+// the account, in the caller's transaction.
+func (s *Store) SetPassword(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
+	return s.change(ctx, tx, accountID, `password_hash = $2, epoch = epoch + 1`, passwordHash)
+}
+
+// SetEmail sets an address that was proved, in the caller's transaction. Sessions
+// go on. A taken address is 400 invalid_request.
+func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE accounts SET email = $2 WHERE id = $1`, accountID, email)
+	if db.IsDuplicate(err) {
+		return apierr.InvalidRequest.Errorf("email: another account has this address")
+	} else if err != nil {
+		return fmt.Errorf("accounts: e-mail: %w", err)
+	}
+	return nil
+}
+
+// SetTwoStep says whether a password alone signs in, and ends all sessions of the
+// account, in the caller's transaction: none goes on that passed one step only.
+func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
+	return s.change(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, flag(on))
+}
+
+// change updates an account and deletes its sessions. That the epoch rises ends
+// those, too, that begin beside this transaction.
+func (s *Store) change(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {
+	res, err := tx.ExecContext(ctx, `UPDATE accounts SET `+set+` WHERE id = $1`, accountID, value)
+	if err == nil {
+		var n int64
+		if n, err = res.RowsAffected(); n == 0 {
+			err = errors.Join(err, sql.ErrNoRows)
+		}
+	}
+	if err == nil {
+		err = deleteSessionsOf(ctx, tx, accountID)
+	}
+	if err != nil {
+		return fmt.Errorf("accounts: change: %w", err)
+	}
+	return nil
+}
+
+// CheckPassword asks whoever is signed in for their password again. It counts
+// failures as SignIn does. A wrong one is 401 unauthorized.
+func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, password string) error {
+	_, err := s.SignIn(ctx, from, a.Email, password)
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
+		return apierr.Unauthorized.Errorf("That is not your password.")
+	}
+	return err
+}
+
+// MatchPassword compares a password with what HashPassword made, in the same time
+// when it made nothing.
+func MatchPassword(ctx context.Context, password, hash string) (bool, error) {
+	if err := takeSlot(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-slots }()
+	return matches(password, hash)
+}

@@ -1,0 +1,9 @@
+// Package identity holds how people get an account and keep it (spec §2, Account):
+// sign-up, reset, changes of password and address, the second step of signing in,
+// and the pages on which they see who can act for them.
+//
+// No answer tells whether an address has an account. Both cases do the same work:
+// hash, write, answer; what differs stands in a mail. Links in mails work once,
+// only while the credentials are those that they were sent under, and change
+// nothing before a button is pressed: programs that check mail open all of them.
+package identity

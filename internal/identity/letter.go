@@ -1,0 +1,90 @@
+package identity
+
+import (
+	"context"
+	html "html/template"
+	"strings"
+
+	"purser/internal/db"
+	"purser/internal/mail"
+)
+
+// A letter is a mail before it is written out.
+type letter struct {
+	Subject    string
+	Lines      []string
+	Link, Does string // where it leads, and what one does there; "" = nowhere
+}
+
+func confirmLetter(url string) letter {
+	return letter{"Confirm your address", []string{
+		"Somebody, we think you, asked for a Purser account with this address. Confirm it within a day; you will be asked for the password that you chose.",
+		"If it was not you, do nothing: there will be no account.",
+	}, url, "Confirm"}
+}
+
+func takenLetter(dashboard string) letter {
+	return letter{"You have an account already", []string{
+		"Somebody, perhaps you, asked to use this address for a Purser account. It has one already, so nothing was changed.",
+		"If you forgot your password, you can set a new one on the page where you sign in.",
+	}, dashboard + "/sign-in", "Sign in"}
+}
+
+func resetLetter(url string) letter {
+	return letter{"Set a new password", []string{
+		"Somebody, we think you, forgot the password of the Purser account with this address. The link works once, for an hour.",
+		"If it was not you, do nothing: your password stays as it is.",
+	}, url, "Set a new password"}
+}
+
+func passwordLetter(dashboard string) letter {
+	return letter{"Your password was changed", []string{
+		"The password of your Purser account was just changed, and all other sessions ended.",
+		"If it was not you, set another one at once.",
+	}, dashboard + "/forgot", "Set a new password"}
+}
+
+func emailLetter(url string) letter {
+	return letter{"Confirm your new address", []string{
+		"Somebody, we think you, wants to use this address for their Purser account. The link works once, for an hour.",
+		"If it was not you, do nothing.",
+	}, url, "Use this address"}
+}
+
+func movedLetter() letter {
+	return letter{"Your account has another address", []string{
+		"Your Purser account now has another e-mail address, which was confirmed. No more mail comes to this one.",
+		"If it was not you, write to whoever runs this service at once.",
+	}, "", ""}
+}
+
+func twoStepLetter(on bool, dashboard string) letter {
+	l := letter{"Two-step sign-in was turned off", []string{"Your password alone signs in to your Purser account again.", "If it was not you, set another password at once."}, dashboard + "/forgot", "Set a new password"}
+	if on {
+		l.Subject, l.Lines[0] = "Two-step sign-in was turned on", "Signing in to your Purser account now takes a code from your authenticator app as well."
+	}
+	return l
+}
+
+var rich = html.Must(html.New("html").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>
+<body style="font: 16px/1.5 sans-serif; max-width: 36em; margin: 1.5em auto; padding: 0 1em">
+{{range .Lines}}<p>{{.}}</p>
+{{end}}{{if .Link}}<p><a href="{{.Link}}" style="font-weight: bold">{{.Does}}</a></p>
+{{end}}<p style="font-size: 13px; color: #777">Purser · You get this mail because it is about your account. It cannot be turned off.</p>
+</body></html>
+`))
+
+// send queues a letter in the caller's transaction.
+func (s *Store) send(ctx context.Context, tx *db.Tx, accountID, to string, l letter) error {
+	var asHTML strings.Builder
+	if err := rich.Execute(&asHTML, l); err != nil {
+		return err
+	}
+	lines := l.Lines
+	if l.Link != "" {
+		lines = append(lines, l.Does+": "+l.Link)
+	}
+	text := strings.Join(lines, "\n\n") + "\n\n-- \nPurser\nYou get this mail because it is about your account. It cannot be turned off.\n"
+	return s.mails.Queue(ctx, tx, mail.Message{AccountID: accountID, To: to, Subject: l.Subject, Text: text, HTML: asHTML.String()})
+}
