@@ -227,10 +227,11 @@ var checks = []check{
 			WHERE a.provider_mode = 'mock' AND l.type = 'spend' AND l.user_charge_mc > l.hold_amount_mc`,
 	},
 	{
-		id: "I20", title: "reversals: each names an earlier settled row of its own kind, and a reason",
+		id: "I20", title: "reversals: each names an earlier row of its own kind, settled or a top-up that never was, and a reason",
 		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
 		find: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
-			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.status <> 'settled' OR o.type <> r.type
+			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
+				OR o.status <> 'settled' AND (r.type <> 'topup' OR o.status <> 'pending' OR r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
 	},
 	{
@@ -270,6 +271,44 @@ var checks = []check{
 					provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc FROM ledger WHERE type = 'spend' AND status = 'reversed') AS sides
 			GROUP BY connection_id, app_id, account_id, day, feature, model
 			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0 OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0`,
+	},
+	{
+		id: "I23", title: "payments: each record has its ledger row, and each pending row its payment",
+		count: `SELECT COUNT(*) FROM payment_records`,
+		find: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
+			FROM payment_records p LEFT JOIN ledger l ON l.id = p.entry_id
+			LEFT JOIN payment_records o ON o.payment_id = p.payment_id AND o.kind = CASE p.kind WHEN 'failed' THEN 'opened' WHEN 'reversed' THEN 'settled' END
+			WHERE p.kind NOT IN ('paid', 'disputed') AND (l.id IS NULL OR l.type <> 'topup' OR l.account_id <> p.account_id OR l.amount_mc <> p.amount_mc
+				OR l.status <> CASE p.kind WHEN 'opened' THEN 'pending' WHEN 'settled' THEN 'settled' ELSE 'reversed' END
+				OR COALESCE(l.reversal_of, '') <> COALESCE(o.entry_id, '') OR COALESCE(l.reason, '') <> COALESCE(p.reason, ''))
+			UNION ALL SELECT NULL, NULL, NULL, l.account_id, NULL, l.id, l.type, l.status, l.amount_mc, l.reversal_of
+			FROM ledger l WHERE l.type = 'topup' AND l.status = 'pending' AND NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.entry_id = l.id AND p.kind = 'opened')`,
+	},
+	{
+		id: "I23", title: "payments: opened first; settled once, if paid and cleared, or failed; no more goes back than came",
+		count: `SELECT COUNT(DISTINCT payment_id) FROM payment_records`,
+		find: `SELECT payment_id AS payment, MIN(account_id) AS account, COUNT(*) AS records, SUM(opened) AS opened, SUM(paid) AS paid, SUM(settled) AS settled, SUM(failed) AS failed,
+				SUM(came) AS settled_mc, SUM(back) AS reversed_mc, MIN(hold_until_us) AS hold_until_us, MIN(settled_us) AS settled_us FROM (
+				SELECT payment_id, n, account_id, hold_until_us, CASE kind WHEN 'opened' THEN 1 ELSE 0 END AS opened, CASE kind WHEN 'paid' THEN 1 ELSE 0 END AS paid,
+					CASE kind WHEN 'settled' THEN 1 ELSE 0 END AS settled, CASE kind WHEN 'failed' THEN 1 ELSE 0 END AS failed,
+					CASE kind WHEN 'settled' THEN amount_mc ELSE 0 END AS came, CASE kind WHEN 'reversed' THEN amount_mc ELSE 0 END AS back,
+					CASE kind WHEN 'settled' THEN created_us END AS settled_us, CASE WHEN kind IN ('opened', 'paid', 'settled', 'failed') THEN amount_mc END AS whole,
+					CASE WHEN kind = 'opened' AND n <> 1 THEN 1 ELSE 0 END AS late
+				FROM payment_records) AS records
+			GROUP BY payment_id HAVING SUM(opened) <> 1 OR SUM(late) <> 0 OR MAX(n) <> COUNT(*) OR MIN(n) <> 1 OR COUNT(DISTINCT account_id) <> 1 OR COUNT(DISTINCT whole) <> 1
+				OR SUM(paid) > 1 OR SUM(settled) + SUM(failed) > 1 OR SUM(settled) > SUM(paid) OR SUM(settled) = 1 AND MIN(settled_us) < MIN(hold_until_us) OR SUM(back) > SUM(came)`,
+	},
+	{
+		id: "I23", title: "payments: an intent of Stripe's pays for one top-up",
+		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'paid'`,
+		find: `SELECT payment_intent, COUNT(*) AS payments, MIN(payment_id) AS payment, MAX(payment_id) AS another FROM payment_records
+			WHERE kind = 'paid' GROUP BY payment_intent HAVING COUNT(*) > 1`,
+	},
+	{
+		id: "I23", title: "payments: each is a checkout of its account, of as many cents",
+		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'opened'`,
+		find: `SELECT p.payment_id AS payment, p.account_id AS account, p.amount_mc, c.account_id AS checkout_account, c.cents FROM payment_records p LEFT JOIN checkouts c ON c.id = p.payment_id
+			WHERE p.kind = 'opened' AND (c.id IS NULL OR c.account_id <> p.account_id OR c.cents * 1000000 <> p.amount_mc)`,
 	},
 	{
 		id: "I25", title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",

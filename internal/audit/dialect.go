@@ -14,7 +14,7 @@ import (
 var (
 	common = []string{
 		"{spent}", `CASE WHEN type = 'spend' AND paid_by = 'wallet' THEN CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END ELSE 0 END`,
-		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN -amount_mc ELSE 0 END ELSE 0 END`,
+		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN CASE available_delta_mc WHEN 0 THEN 0 ELSE -amount_mc END ELSE 0 END ELSE 0 END`,
 	}
 	dialect = map[db.Engine]*strings.Replacer{
 		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{

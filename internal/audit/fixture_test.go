@@ -416,9 +416,10 @@ func fixture(w *writer) {
 	w.hold("conn_3", "k3c", "open", gift)
 
 	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
-	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
+	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
-	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 500})
+	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
+	fixturePayments(w)
 
 	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000}) // a test account
 	w.connect("conn_4", "app_test", "wac_test", 5_000_000)
@@ -475,4 +476,40 @@ func fixtureTokens(w *writer) {
 	code("c1", past, "fam_1")
 	code("c2", past, "fam_2")
 	code("c3", nil, nil)
+}
+
+// fixturePayments is a payment that was disputed and partly refunded, one that
+// failed, and two that wait.
+func fixturePayments(w *writer) {
+	row := func(entry, status string, available int64, values map[string]any) {
+		values["id"], values["type"], values["status"] = entry, "topup", status
+		w.journal("wac_p", movement{available: available}, values)
+	}
+	record := func(payment string, n int, kind, account string, amount int64, values map[string]any) {
+		given := map[string]any{"payment_id": payment, "n": n, "kind": kind, "account_id": account, "amount_mc": amount, "created_us": noon.UnixMicro()}
+		for name, value := range values {
+			given[name] = value
+		}
+		w.insert("payment_records", given)
+		if kind == "opened" {
+			w.insert("checkouts", map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": 1})
+		}
+	}
+	row("led_p1", "pending", 0, map[string]any{"amount_mc": 50_000_000})
+	row("led_p2", "settled", 50_000_000, map[string]any{"amount_mc": 50_000_000})
+	row("led_p3", "reversed", -20_000_000, map[string]any{"amount_mc": 20_000_000, "reversal_of": "led_p2", "reason": "refunded"})
+	row("led_p4", "pending", 0, map[string]any{"amount_mc": 10_000_000})
+	row("led_p5", "reversed", 0, map[string]any{"amount_mc": 10_000_000, "reversal_of": "led_p4", "reason": "expired"})
+	row("led_p6", "pending", 0, map[string]any{"amount_mc": 30_000_000})
+	record("top_1", 1, "opened", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p1"})
+	record("top_1", 2, "paid", "wac_p", 50_000_000, map[string]any{"payment_intent": "pi_1", "hold_until_us": noon.UnixMicro()})
+	record("top_1", 3, "settled", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p2"})
+	record("top_1", 4, "disputed", "wac_p", 50_000_000, map[string]any{"reason": "du_1"})
+	record("top_1", 5, "reversed", "wac_p", 20_000_000, map[string]any{"entry_id": "led_p3", "reason": "refunded"})
+	record("top_2", 1, "opened", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p4"})
+	record("top_2", 2, "failed", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p5", "reason": "expired"})
+	record("top_3", 1, "opened", "wac_p", 30_000_000, map[string]any{"entry_id": "led_p6"})
+	record("top_3", 2, "paid", "wac_p", 30_000_000, map[string]any{"payment_intent": "pi_3", "hold_until_us": noon.Add(time.Hour).UnixMicro()})
+	record("top_b", 1, "opened", "wac_b", 5_000_000, map[string]any{"entry_id": "led_ywac_b2"})
+	record("top_c", 1, "opened", "wac_c", 5_000_000, map[string]any{"entry_id": "led_ywac_c1"})
 }

@@ -51,7 +51,9 @@ func wrongMovement(f *fold, r *row) string {
 	case "topup settled":
 		want = movement{available: r.amount}
 	case "topup reversed":
-		want = movement{available: -r.amount}
+		if !f.pending[r.reversalOf] {
+			want = movement{available: -r.amount}
+		}
 	case "topup pending":
 	case "connect settled", "cap settled", "revoke settled", "release settled":
 		want = movement{available: -x, reserved: x, allocation: x}
@@ -70,11 +72,14 @@ func wrongMovement(f *fold, r *row) string {
 	return ""
 }
 
-// negative says whether an account is overdrawn by the row.
+// takesBack says whether the row is a payment that went back after it was credited.
+func takesBack(r *row) bool { return r.kind == "topup" && r.status == "reversed" && r.available < 0 }
+
+// negative says whether an account is overdrawn by the row. Only a payment that went
+// back may do that; below zero, nothing else may take more.
 func negative(f *fold, r *row) string {
 	available, reserved := f.available+r.available, f.reserved+r.reserved
-	disputed := f.disputed || r.kind == "topup" && r.status == "reversed"
-	if available < 0 && !disputed || reserved < 0 {
+	if available < 0 && !takesBack(r) && (!f.disputed || r.available < 0) || reserved < 0 {
 		return fmt.Sprintf("available becomes %d, reserved %d", available, reserved)
 	}
 	return ""

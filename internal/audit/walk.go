@@ -55,6 +55,7 @@ type fold struct {
 	available, reserved int64
 	disputed            bool // a top-up was reversed: available may be negative
 	grants              map[string]*grant
+	pending             map[string]bool // top-ups that may still fail: what reverses one moves nothing
 
 	// Of the row that is looked at now:
 	grant   *grant // its connection before the row; nil if it has none yet
@@ -150,7 +151,13 @@ func (f *fold) add(r *row) {
 	f.seq, f.head = r.seq, r.hash
 	f.available += r.available
 	f.reserved += r.reserved
-	f.disputed = f.disputed || r.kind == "topup" && r.status == "reversed"
+	f.disputed = f.disputed || takesBack(r)
+	if r.kind == "topup" && r.status == "pending" {
+		if f.pending == nil {
+			f.pending = map[string]bool{}
+		}
+		f.pending[r.id] = true
+	}
 	if r.connection == "" {
 		return
 	}

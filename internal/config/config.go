@@ -20,6 +20,7 @@ import (
 	"purser/internal/mail"
 	"purser/internal/money"
 	"purser/internal/tiers"
+	"purser/internal/topups"
 )
 
 // Config is a checked configuration.
@@ -43,6 +44,7 @@ type Config struct {
 	LogLevel      string           // debug, info, warn, error
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
+	Stripe        topups.Config
 	SMTP          mail.Server // takes our mail; the zero one = mail waits
 }
 
@@ -141,6 +143,24 @@ var keys = []Key{
 	providerURL("openai"), providerKey("openai"), providerStore("openai"),
 	providerURL("anthropic"), providerKey("anthropic"),
 	providerURL("google"), providerKey("google"),
+	{"stripe.key", "our secret key at Stripe, sk_…; without one nobody can top up", true, func(c *Config, v string) error {
+		if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
+			return errors.New("is too short or has white space")
+		}
+		c.Stripe.Key = v
+		return nil
+	}},
+	{"stripe.webhook_secret", "signing secret of Stripe's webhook endpoint, whsec_…; required with stripe.key", true, func(c *Config, v string) error {
+		c.Stripe.WebhookSecret = v
+		return nil
+	}},
+	{"stripe.base_url", "where Stripe's API is reached, if not at Stripe: an emulator", false, location(func(c *Config) *string { return &c.Stripe.BaseURL })},
+	{"stripe.clearance", "how long a top-up that is paid waits before it can be used, such as 72h; 0s = not at all", false, func(c *Config, v string) (err error) {
+		if c.Stripe.Clearance, err = time.ParseDuration(v); err != nil || c.Stripe.Clearance < 0 || c.Stripe.Clearance > 90*24*time.Hour {
+			return errors.New("must be a duration from 0s to 2160h, such as 72h")
+		}
+		return nil
+	}},
 	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits", true, func(c *Config, v string) error { return c.SMTP.SetURL(v) }},
 	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error { return c.SMTP.SetFrom(v) }},
 	{"smtp.tls", "required, or off for a relay on the same machine or network", false, func(c *Config, v string) error {

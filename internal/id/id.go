@@ -28,6 +28,7 @@ const (
 	Notice       = "ntc_"
 	Webhook      = "whk_"
 	Delivery     = "whd_"
+	Payment      = "top_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -66,7 +66,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 		conn.VelocityLimitMC = c.VelocityMC
 		s.dirtyConnections[live], s.deep[live] = true, true
 		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
-		delta := min(target-conn.AllocationMC, b.AvailableMC)
+		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
 		return s.move(conn, b, Cap, delta, nowUS), nil
 	}
 	conn := &Connection{
@@ -76,7 +76,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	s.connections[conn.ID] = conn
 	s.live[pair{c.AppID, c.AccountID}] = conn.ID
 	s.dirtyConnections[conn.ID] = true
-	r := s.move(conn, b, Connected, min(c.RequestedMC, b.AvailableMC), nowUS)
+	r := s.move(conn, b, Connected, min(c.RequestedMC, max(0, b.AvailableMC)), nowUS)
 	s.tell("connection.created", conn, nowUS)
 	r.Connection = *conn
 	return r, nil
@@ -102,9 +102,9 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 	}
 	b := s.balances[conn.AccountID]
 	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
-	if delta > b.AvailableMC {
+	if delta > 0 && delta > b.AvailableMC {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap takes %s, and %s is available: %s is missing.",
-			delta.Display(), b.AvailableMC.Display(), (delta - b.AvailableMC).Display())
+			delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
 	}
 	return s.move(conn, b, Cap, delta, nowUS), nil
 }
@@ -164,6 +164,9 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "faster: must be from 1 to 3")
 	}
 	conn, err := s.connection(c.ConnectionID)
+	if err == nil && conn.Status == Frozen && s.balances[conn.AccountID].AvailableMC < 0 {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "A payment was taken back, and your balance is %s below zero. Top it up first.", (-s.balances[conn.AccountID].AvailableMC).Display())
+	}
 	if err == nil && conn.Status == Frozen && c.Faster > 0 {
 		conn.Faster = c.Faster
 	}

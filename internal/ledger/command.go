@@ -43,9 +43,11 @@ type Result struct {
 	Late       bool     // Settle: the hold had expired
 	Shortfall  money.MC // Settle: what the fee gave up so that the cap stays true
 	Raise      Raise    // AskRaise, DecideRaise: the request as it is now
+	Payment    Payment  // of the commands of a payment: as it is now
 }
 
-// TopUp credits an account and opens its balance. Sandbox funding is a top-up too.
+// TopUp credits an account and opens its balance: funding that nobody pays for, as
+// a sandbox's. What a user pays goes through OpenPayment.
 type TopUp struct {
 	AccountID string
 	Sandbox   bool

@@ -2,7 +2,7 @@
 // Command; Apply holds the rules and touches nothing but a State; Writer runs
 // commands in batches, each batch one transaction. Nothing else in Purser writes
 // the tables balances, connections, holds, deferred, ledger, answers, chunks,
-// windows, rollups, refusals, events, notices, nodes and allocation_requests (spec §2, Balance, holds and allocation).
+// windows, rollups, refusals, events, notices, nodes, allocation_requests and payment_records (spec §2, Balance, holds and allocation).
 package ledger
 
 import (
@@ -172,7 +172,7 @@ type Entry struct {
 	AccountID    string
 	Seq          int64
 	Type         EntryType
-	Status       string // settled or reversed
+	Status       string // settled or reversed; of top-ups also pending
 	ReversalOf   string
 	Reason       string
 	ConnectionID string

@@ -15,6 +15,7 @@ const (
 	Allocation80  = "allocation_80"
 	Allocation100 = "allocation_100"
 	FrozenNotice  = "frozen"
+	PaymentNotice = "frozen_payment" // frozen, because a payment went back or is disputed
 	AskedNotice   = "allocation_request"
 )
 

@@ -177,6 +177,8 @@ func prefix(c Command, p string) Command {
 	switch c := c.(type) {
 	case AskRaise, DecideRaise:
 		return prefixRaise(c, p)
+	case OpenPayment, PayPayment, SettlePayment, FailPayment, ReversePayment, DisputePayment:
+		return prefixPayment(c, p)
 	case TopUp:
 		c.AccountID = p + c.AccountID
 		return c
@@ -334,6 +336,8 @@ func told(b *bench, c Command, r Result, f []string) string {
 	switch c.(type) {
 	case AskRaise, DecideRaise:
 		return toldRaise(r, b.read("A"))
+	case OpenPayment, PayPayment, SettlePayment, FailPayment, ReversePayment, DisputePayment:
+		return toldPayment(r, b.read("A"))
 	}
 	switch r.Outcome {
 	case Running:
@@ -414,6 +418,9 @@ func command(t *testing.T, b *bench, f []string) Command {
 		return TopUp{AccountID: f[1], Sandbox: true, AmountMC: num(f[2])}
 	case "connect":
 		c := Connect{ConnectionID: f[1], Sandbox: true, AppID: f[2], AccountID: f[3], RequestedMC: num(f[4])}
+		if _, ok := option("money"); ok { // =real
+			c.Sandbox = false
+		}
 		if v, ok := option("daily"); ok {
 			n := num(v)
 			c.VelocityMC = &n
@@ -433,6 +440,8 @@ func command(t *testing.T, b *bench, f []string) Command {
 		return SetVelocity{ConnectionID: f[1], LimitMC: &n}
 	case "ask", "approve", "deny":
 		return raiseCommand(t, f)
+	case "open", "pay", "clear", "fail", "back", "dispute":
+		return paymentCommand(t, f)
 	case "revoke":
 		return Revoke{f[1]}
 	case "freeze":

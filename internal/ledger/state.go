@@ -39,6 +39,7 @@ type State struct {
 	notices          []Notice
 	deferred         []deferredRow
 	raises           raises
+	payments         payments
 	resolved         []string // requests that are no longer deferred
 	hard             bool     // more than open holds has changed: it must reach the disk before it is answered
 
@@ -95,10 +96,11 @@ type wants struct {
 	windows     map[string]time.Duration // subject → width of its buckets
 	entries     map[string]bool
 	raises      raiseWants
+	payments    paymentWants
 }
 
 func newWants() *wants {
-	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]time.Duration{}, map[string]bool{}, raiseWants{}}
+	return &wants{map[string]bool{}, map[string]bool{}, map[string]string{}, map[pair]bool{}, map[Key]bool{}, map[string]time.Duration{}, map[string]bool{}, raiseWants{}, paymentWants{}}
 }
 
 // connection returns the connection, or the 404 that hides whether it exists.

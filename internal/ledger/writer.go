@@ -149,7 +149,7 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c Command) (res Result, er
 	if err != nil {
 		return res, err
 	}
-	return res, saveRaises(ctx, tx, s)
+	return res, errors.Join(saveRaises(ctx, tx, s), savePayments(ctx, tx, s))
 }
 
 // Run applies batches until ctx ends, and then what is still queued.
@@ -402,7 +402,7 @@ func resolve(ctx context.Context, tx *db.Tx, w *wants) ([]*original, error) {
 		w.connections[e.ConnectionID] = e.AccountID
 		originals = append(originals, &original{Entry: e})
 	}
-	if err := findRaiseConnections(ctx, tx, w); err != nil {
+	if err := errors.Join(findRaiseConnections(ctx, tx, w), findPaymentAccounts(ctx, tx, w)); err != nil {
 		return nil, err
 	}
 	for connectionID, accountID := range w.connections {
@@ -438,7 +438,7 @@ func resolve(ctx context.Context, tx *db.Tx, w *wants) ([]*original, error) {
 		}
 		o.reversed = n > 0
 	}
-	return originals, findRaises(ctx, tx, w)
+	return originals, errors.Join(findRaises(ctx, tx, w), findPayments(ctx, tx, w))
 }
 
 // lock takes the accounts' rows before anything that they guard is read.
@@ -467,6 +467,9 @@ func (s *State) adopt(w *wants, originals []*original) {
 	}
 	for _, r := range w.raises.found {
 		s.raises.put(r)
+	}
+	for _, p := range w.payments.found {
+		s.payments.put(p)
 	}
 	for _, c := range s.connections {
 		if p := (pair{c.AppID, c.AccountID}); w.pairs[p] && c.Status != Revoked {

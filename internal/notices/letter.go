@@ -31,6 +31,7 @@ var kinds = map[string]kind{
 	ledger.Allocation80:  {true, used("80 % of its cap")},
 	ledger.Allocation100: {true, usedUp},
 	ledger.FrozenNotice:  {false, frozen},
+	ledger.PaymentNotice: {false, unpaid},
 	ledger.AskedNotice:   {true, asked},
 }
 
@@ -69,6 +70,17 @@ func frozen(links web.Links, app string, n ledger.Notice, d data) letter {
 			fmt.Sprintf("%s suddenly spent far more of your money than it usually does, so we have paused it. Its calls are refused until you decide.", named(app)),
 			fmt.Sprintf("It has used %s of the %s that you let it spend.", d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
 			"Look at its calls, then let it go on or end the connection.",
+		},
+		Link: links.Review(n.ConnectionID), Does: "Review",
+	}
+}
+
+func unpaid(links web.Links, app string, n ledger.Notice, _ data) letter {
+	return letter{
+		Subject: named(app) + " is paused: a payment of yours was taken back",
+		Lines: []string{
+			"A payment that you made to your balance was taken back, or your bank disputes it. Until that is settled, what you lent to apps rests.",
+			fmt.Sprintf("%s is paused. Its calls are refused until you let it go on, which you can when your balance is not below zero.", named(app)),
 		},
 		Link: links.Review(n.ConnectionID), Does: "Review",
 	}

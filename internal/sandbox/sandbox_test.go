@@ -171,7 +171,7 @@ func TestLifeOfATestAccount(t *testing.T) {
 		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, made.ID); n != rows+2 {
 			t.Errorf("%d rows of the ledger, want the %d and two revocations", n, rows)
 		}
-		if _, err := w.people.SignIn(t.Context(), "192.0.2.1", made.Email, made.Password); err == nil {
+		if _, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email, made.Password); err == nil {
 			t.Error("a deleted test account signs in")
 		}
 		if w.do(w.first, "GET", "", "", 200, &list); len(list) != 0 {

@@ -97,6 +97,12 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	if err == nil {
+		c.Stripe, err = emulateStripe(log, c.DashboardURL)
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	s, err := build(ctx, c, log, true)
 	if err != nil {
 		return errors.Join(err, l.Close())

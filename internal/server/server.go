@@ -49,6 +49,7 @@ import (
 	"purser/internal/sandbox"
 	"purser/internal/seal"
 	"purser/internal/tokens"
+	"purser/internal/topups"
 	"purser/internal/ui"
 	"purser/internal/watch"
 	"purser/internal/web"
@@ -81,6 +82,7 @@ type Server struct {
 	mails     *mail.Store
 	sender    *mail.Sender // nil in dev, which sends nothing
 	notices   *notices.Store
+	topups    *topups.Store
 	monitored net.Listener // of the metrics; nil = they are not served
 	inference *inference.Handler
 	router    *web.Router
@@ -191,6 +193,10 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	s.notices = &notices.Store{DB: s.db, Apps: s.apps, Mails: s.mails, Links: web.Links{Dashboard: s.config.DashboardURL}, Stops: stops, Log: s.log}
+	s.topups = &topups.Store{DB: s.db, Ledger: s.ledger, Config: c.Stripe, DashboardURL: c.DashboardURL, Metrics: s.metrics, Log: s.log, Now: now}
+	if err := s.topups.Open(); err != nil {
+		return err
+	}
 	live, records := s.providers()
 	s.inference = &inference.Handler{
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Free: s.config.Free, Risk: s.config.Risk, SandboxDayMC: s.config.SandboxDayMC, Now: now, Log: s.log,
@@ -235,6 +241,7 @@ func (s *Server) mount(home ui.Home) {
 	}).Mount(s.router)
 	(&identity.Handler{Store: s.identity, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
+	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.router)
 	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
 	(&console.Handler{
 		DB: s.db, Ledger: s.ledger, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Sandbox: s.sandbox, Keys: s.keys, Webhooks: s.webhooks,
@@ -351,6 +358,8 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.inference.Resolve(ctx)
 			return err
 		}),
+		s.every(5*time.Second, "settle top-ups", s.topups.Once),
+		s.every(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.every(5*time.Second, "make mail of notices", s.notices.Once),
 		s.every(5*time.Second, "send mail", s.sendMail),
 		s.every(time.Hour, "purge old mail", s.mails.Purge),

@@ -8,10 +8,12 @@
 CREATE TABLE balances (
   account_id   TEXT PRIMARY KEY,
   sandbox      BIGINT NOT NULL CHECK (sandbox IN (0, 1)),
-  available_mc BIGINT NOT NULL CHECK (available_mc >= 0),
+  available_mc BIGINT NOT NULL,
+  disputed     BIGINT NOT NULL DEFAULT 0 CHECK (disputed IN (0, 1)), -- a payment went back: only that may overdraw it
   reserved_mc  BIGINT NOT NULL CHECK (reserved_mc >= 0),
   seq          BIGINT NOT NULL CHECK (seq >= 0),  -- of the account's newest ledger row
-  head         TEXT NOT NULL                      -- hash of that row
+  head         TEXT NOT NULL,                     -- hash of that row
+  CHECK (available_mc >= 0 OR disputed = 1)
 )
 -- sqlite: WITHOUT ROWID
 ;

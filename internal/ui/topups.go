@@ -1,0 +1,63 @@
+package ui
+
+import "strings"
+
+// TopUpForm is the page on which a person puts money in (spec §2, semantics 8).
+type TopUpForm struct {
+	Shell
+	Off           bool // nobody can pay here: the operator has not set it up
+	Available     string
+	Below         bool     // a payment went back, and the balance is below zero
+	Tokens        []string // of its two forms: each is one attempt, however often it is sent
+	Amounts       []string // of the buttons, in dollars
+	Amount        string   // as typed
+	Least, Most   string
+	List          []Payment // the newest few
+	Errors        []Problem
+	WaitsForClear string // how long a payment waits before it can be used; "" = not at all
+}
+
+func (TopUpForm) name() string       { return "top-up" }
+func (TopUpForm) title() string      { return "Top up" }
+func (TopUpForm) formAction() string { return "" } // the handler adds where people pay
+
+// TopUpList lists what a person paid.
+type TopUpList struct {
+	Shell
+	List []Payment
+	More bool // there are older ones
+}
+
+func (TopUpList) name() string       { return "top-ups" }
+func (TopUpList) title() string      { return "Your top-ups" }
+func (TopUpList) formAction() string { return "" }
+
+// Payment is one top-up, as people read it.
+type Payment struct {
+	ID     string
+	Amount string
+	When   string // it was begun
+	State  string // open, clearing, settled, part, back, failed
+}
+
+// A TopUpReceipt is the page of one top-up.
+type TopUpReceipt struct {
+	Shell
+	Payment
+	Back      string // how they came back from Stripe: paid, cancelled or ""
+	Pay       string // where it can still be paid; "" = nowhere
+	Settled   string // when it was credited; "" = not yet
+	Clears    string // when it will be, if it is paid
+	Reason    string // why it failed
+	Returned  string // what went back
+	Disputed  bool
+	Reference string // stripe_payment_intent
+	Entries   []LedgerLine
+}
+
+// LedgerLine is one ledger row of a TopUpReceipt.
+type LedgerLine struct{ ID, When, What, Amount string }
+
+func (TopUpReceipt) name() string       { return "top-up-receipt" }
+func (r TopUpReceipt) title() string    { return "Top-up of " + strings.TrimSuffix(r.Amount, ".00") }
+func (TopUpReceipt) formAction() string { return "" }
