@@ -33,9 +33,9 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "mail", "accounts", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "console",
+	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "console",
 	// services
-	"inference", "dashboard", "audit", "watch", "operator",
+	"inference", "dashboard", "audit", "watch", "operator", "admin",
 	// whole
 	"api", "config", "emulator", "server", "cmd/purser",
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"testing"
 
-	"github.com/chromedp/chromedp"
 
 	"purser/internal/server/servertest"
 )
@@ -86,12 +85,6 @@ func TestOperator(t *testing.T) {
 		verified(b, p)
 		look("verify")
 	})
-}
-
-// write types into a field of many lines, behind what is there.
-func (b *tab) write(label, text string) {
-	b.t.Helper()
-	run(b, chromedp.SendKeys(label, text, as("textbox", label)))
 }
 
 // verified asks for an audit and waits until it is clean.

@@ -265,13 +265,13 @@ func (s *Server) mount(home ui.Home) {
 	s.router.Handle("GET /readyz", s.ready)
 }
 
-// secondFactor says whether a session of an operator proved a second factor. There
-// is none yet outside of development, so nobody is let in there.
+// secondFactor says whether a session of an operator proved a second factor. In
+// development none is asked for.
 func secondFactor(dev bool) func(*http.Request) bool {
 	if dev {
 		return nil
 	}
-	return func(*http.Request) bool { return false }
+	return accounts.MFA
 }
 
 func (s *Server) offered(model string) bool {
