@@ -34,7 +34,7 @@ type Account struct {
 // Shell is what the account's pages have around them; section is where the page
 // belongs in the navigation.
 func (a Account) Shell(section string) ui.Shell {
-	return ui.Shell{Email: a.Email, Developer: a.Developer, Operator: a.Operator, Section: section}
+	return ui.Shell{Email: a.Email, Developer: a.Developer, Operator: a.Operator, TestAccount: a.Sandbox, Section: section}
 }
 
 // Lengths of passwords. The lower one leans on the throttle of sign-in, the upper

@@ -6,6 +6,7 @@ package ui
 type Shell struct {
 	Email               string // of whoever is signed in; "" = nobody
 	Developer, Operator bool   // their pages stand in the navigation
+	TestAccount         bool   // its money is not real: there is nothing to top up
 	Section             string // where the page belongs: a Section of the navigation, or ""
 }
 
@@ -29,10 +30,11 @@ type Tab struct {
 // Nav is the navigation.
 func (s Shell) Nav() []Tab {
 	tab := func(section, href, text string) Tab { return Tab{href, text, section == s.Section} }
-	list := []Tab{
-		tab(Overview, "/dashboard", "Overview"), tab(Connected, "/connections", "Connections"), tab(Activities, "/activity", "Activity"),
-		tab(TopUp, "/top-up", "Top up"), tab(Settings, "/settings", "Settings"),
+	list := []Tab{tab(Overview, "/dashboard", "Overview"), tab(Connected, "/connections", "Connections"), tab(Activities, "/activity", "Activity")}
+	if !s.TestAccount {
+		list = append(list, tab(TopUp, "/top-up", "Top up"))
 	}
+	list = append(list, tab(Settings, "/settings", "Settings"))
 	if s.Developer {
 		list = append(list, tab(Development, "/developer", "Developer"))
 	}
