@@ -74,7 +74,7 @@ func TestAccessibleNames(t *testing.T) {
 	b := newTab(t, p.BaseURL)
 	want := b.operable
 	frame := []string{"link Skip to the content", "main", "link Purser"}
-	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in")
+	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in", "link Create an account", "link Forgot your password?")
 	consent := append(frame, "button Use another account", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Approve", "button Deny")
 	slip := []string{"alert", "heading Please check"}
 

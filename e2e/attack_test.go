@@ -57,7 +57,7 @@ func TestForgedForms(t *testing.T) {
 			}
 			b.says("This form was sent from another site.")
 		}
-		b.open(p.AuthURL)
+		b.open(address)
 		b.says("Signed in as " + p.TestAccount.Email)
 	}
 	d, err := db.OpenReadOnly(t.Context(), p.DB)

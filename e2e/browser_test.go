@@ -221,7 +221,7 @@ func (b *tab) press(role, name string) int {
 // says fails the test unless the page shows every part.
 func (b *tab) says(parts ...string) {
 	b.t.Helper()
-	text := run(b, chromedp.Text(chromedp.CSS("body")))
+	text := run(b, chromedp.Evaluate[string](`document.body.innerText`))
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
 			b.t.Errorf("the page lacks %q:\n%s", part, text)

@@ -238,7 +238,7 @@ func TestDashboardLooks(t *testing.T) {
 	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
 	b.open(asked.ApprovalURL)
 	b.look("approval")
-	frame := []string{"link Skip to the content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Top up", "link Settings", "button Sign out"}
+	frame := []string{"link Skip to the content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Settings", "button Sign out"}
 	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
