@@ -230,10 +230,7 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 			}
 			return a.finish(ctx, out, &delivered{usage, usageFrame, record, err})
 		}
-		if len(chunk.Frames) > 0 {
-			out.write(chunk.Frames)
-			a.running.push(chunk.Frames)
-		}
+		out.write(chunk.Frames)
 		if chunk.Usage != nil {
 			usage = chunk.Usage
 		}
@@ -244,6 +241,9 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 		out.flush()
+		if len(chunk.Frames) > 0 { // after the client has them: a crash bills what was delivered, never more (F-06)
+			a.running.push(chunk.Frames)
+		}
 		if out.gone {
 			a.gone()
 		}

@@ -3,13 +3,13 @@ package server
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,12 +25,12 @@ import (
 	"purser/internal/provider/upstream"
 )
 
-// emulating starts a node whose live providers are an emulator's, and soon lose patience.
-func emulating(t *testing.T, e db.Engine) (n *node, url string) {
+// emulating starts a node whose live providers are all at one address, and may
+// be silent for so long.
+func emulating(t *testing.T, e db.Engine, header, idle time.Duration, at http.Handler) (n *node, url string) {
 	t.Helper()
-	srv := httptest.NewServer(emulator.New(emulator.Options{}))
+	srv := httptest.NewServer(at)
 	t.Cleanup(srv.Close)
-	const header, idle = 400 * time.Millisecond, 300 * time.Millisecond
 	url = dbtest.URL(t, e)
 	n = startNode(t, url, nil)
 	for _, p := range []provider.Provider{
@@ -81,7 +81,7 @@ func TestSilentProvider(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			n, url := emulating(t, e)
+			n, url := emulating(t, e, 1500*time.Millisecond, time.Second, emulator.New(emulator.Options{}))
 			for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
 				for _, c := range []struct {
 					name, script string
@@ -144,26 +144,29 @@ func TestPricesChangeWithinACall(t *testing.T) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			n, url := emulating(t, e)
+			var gate gate
+			n, url := emulating(t, e, time.Minute, time.Minute, gate.before(emulator.New(emulator.Options{})))
 			for _, stream := range []bool{false, true} {
 				for _, model := range []string{"gpt-6-luna", "claude-haiku-4-5", "gemini-3.8-flash"} {
 					n.write("date: 2026-11-21\nmodels: [{id: gpt-4o-mini, off: true}]\n")
 					n.catalog.Reload()
-					const text = "!emu delay=250ms usage=1000,0,0,100 words=20"
+					const text = "!emu usage=1000,0,0,100 words=20"
 					before := id.UUID()
 					n.ask(model, before, text, stream)
 					_, want, charge, _ := n.row(before)
 					key, done := id.UUID(), make(chan int)
+					arrived, open := gate.close()
 					go func() {
 						status, _ := n.ask(model, key, text, stream)
 						done <- status
 					}()
-					n.held()
+					<-arrived
 					n.write("date: 2026-11-21\nmodels: [{id: " + model + ", off: true}]\n")
 					n.catalog.Reload()
 					if status, body := n.ask(model, id.UUID(), text, stream); status != 400 {
 						t.Errorf("%s is retired: %d %s", model, status, body)
 					}
+					open()
 					if status := <-done; status != 200 {
 						t.Errorf("%s, stream %t: the call in flight ends with %d", model, stream, status)
 					}
@@ -178,32 +181,24 @@ func TestPricesChangeWithinACall(t *testing.T) {
 	}
 }
 
-// held waits until something is held for a call.
-func (n *node) held() {
-	n.t.Helper()
-	for late := time.Now().Add(20 * time.Second); ; {
-		req, err := http.NewRequest("GET", n.base+"/v1/connection", nil)
-		if err != nil {
-			n.t.Fatal(err)
+// gate keeps a provider's answers back for as long as a test wants them to be.
+type gate struct{ closed atomic.Pointer[barrier] }
+
+type barrier struct{ arrived, opened chan struct{} }
+
+// close stops the next request, says when it is there, and returns what lets it pass.
+func (g *gate) close() (arrived <-chan struct{}, open func()) {
+	b := &barrier{make(chan struct{}), make(chan struct{})}
+	g.closed.Store(b)
+	return b.arrived, func() { close(b.opened) }
+}
+
+func (g *gate) before(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b := g.closed.Swap(nil); b != nil {
+			close(b.arrived)
+			<-b.opened
 		}
-		req.Header.Set("Authorization", "Bearer "+n.seeded.Connection.AccessToken)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		var c struct {
-			Held int64 `json:"held_mc"`
-		}
-		err = json.NewDecoder(resp.Body).Decode(&c)
-		_ = resp.Body.Close()
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		if c.Held > 0 {
-			return
-		}
-		if time.Now().After(late) {
-			n.t.Fatal("nothing is held")
-		}
-	}
+		h.ServeHTTP(w, r)
+	})
 }
