@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -96,20 +97,24 @@ func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*verdict {
 
 // unlock takes away what keeps the ledger as it is.
 var unlock = map[db.Engine][]string{
-	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`},
-	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `DO $$ DECLARE c record; BEGIN
+	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`,
+		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`},
+	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`, `DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
 }
 
 func relock(w *writer, e db.Engine) {
 	w.Helper()
-	if e == db.Postgres {
-		w.exec(`ALTER TABLE ledger ENABLE TRIGGER USER`)
-		return
+	for _, table := range []string{"ledger", "payment_records"} {
+		if e == db.Postgres {
+			w.exec(`ALTER TABLE ` + table + ` ENABLE TRIGGER USER`)
+			continue
+		}
+		for _, verb := range []string{"update", "delete"} {
+			w.exec(fmt.Sprintf(`CREATE TRIGGER %[1]s_no_%[2]s BEFORE %[2]s ON %[1]s BEGIN SELECT RAISE(ABORT, 'append-only'); END`, table, verb))
+		}
 	}
-	w.exec(`CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append-only'); END`)
-	w.exec(`CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append-only'); END`)
 }
 
 // seal makes the hash chain right for what the rows say now.

@@ -251,7 +251,7 @@ var checks = []check{
 		find: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
 			WHERE b.head <> COALESCE(l.hash, '') OR b.seq > 0 AND l.hash IS NULL OR EXISTS (SELECT 1 FROM ledger x WHERE x.account_id = b.account_id AND x.seq > b.seq)`,
 	},
-	{id: "I21", title: "schema: triggers refuse to change or delete a row of the journal", look: missingTriggers},
+	{id: "I21", title: "schema: triggers refuse to change or delete a row of the journal or of payments", look: missingTriggers},
 	{
 		id: "I22", title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
 		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id, day FROM rollups) AS days`,
@@ -297,6 +297,13 @@ var checks = []check{
 				FROM payment_records) AS records
 			GROUP BY payment_id HAVING SUM(opened) <> 1 OR SUM(late) <> 0 OR MAX(n) <> COUNT(*) OR MIN(n) <> 1 OR COUNT(DISTINCT account_id) <> 1 OR COUNT(DISTINCT whole) <> 1
 				OR SUM(paid) > 1 OR SUM(settled) + SUM(failed) > 1 OR SUM(settled) > SUM(paid) OR SUM(settled) = 1 AND MIN(settled_us) < MIN(hold_until_us) OR SUM(back) > SUM(came)`,
+	},
+	{
+		id: "I23", title: "accounts: only those from which a payment went back may be overdrawn",
+		count: countAccounts,
+		find: `SELECT b.account_id AS account, b.available_mc, b.disputed, COALESCE(r.reversals, 0) AS reversals FROM balances b
+			LEFT JOIN (SELECT account_id, COUNT(*) AS reversals FROM payment_records WHERE kind = 'reversed' GROUP BY account_id) r ON r.account_id = b.account_id
+			WHERE b.disputed <> CASE WHEN r.reversals > 0 THEN 1 ELSE 0 END`,
 	},
 	{
 		id: "I23", title: "payments: an intent of Stripe's pays for one top-up",

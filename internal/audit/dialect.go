@@ -44,25 +44,27 @@ func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
 	if a.Engine == db.Postgres {
 		refused, verbs = refusedInPostgres, append(verbs, "TRUNCATE")
 	}
-	got, err := refused(ctx, a)
-	if err != nil {
-		return err
-	}
-	for _, verb := range verbs {
-		v.checked++
-		if !got[verb] {
-			v.fail("table=ledger: no enabled trigger refuses %s", verb)
+	for _, table := range []string{"ledger", "payment_records"} {
+		got, err := refused(ctx, a, table)
+		if err != nil {
+			return err
+		}
+		for _, verb := range verbs {
+			v.checked++
+			if !got[verb] {
+				v.fail("table=%s: no enabled trigger refuses %s", table, verb)
+			}
 		}
 	}
 	return nil
 }
 
 // refusing is a trigger of SQLite without a condition, for all columns.
-var refusing = regexp.MustCompile(`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?ledger"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
+var refusing = regexp.MustCompile(`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
 
-// refusedInSQLite returns the verbs that a trigger on the ledger refuses.
-func refusedInSQLite(ctx context.Context, a *audit) (verbs map[string]bool, err error) {
-	rows, err := a.QueryContext(ctx, `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'ledger'`)
+// refusedInSQLite returns the verbs that a trigger on the table refuses.
+func refusedInSQLite(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
+	rows, err := a.QueryContext(ctx, `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = $1`, table)
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +90,11 @@ const (
 	pgTruncate = 1 << 5
 )
 
-// refusedInPostgres returns the verbs that an enabled trigger on the ledger,
+// refusedInPostgres returns the verbs that an enabled trigger on the table,
 // without a condition and for all columns, refuses.
-func refusedInPostgres(ctx context.Context, a *audit) (verbs map[string]bool, err error) {
+func refusedInPostgres(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
 	rows, err := a.QueryContext(ctx, `SELECT t.tgtype, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-		WHERE t.tgrelid = 'ledger'::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`)
+		WHERE t.tgrelid = $1::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`, table)
 	if err != nil {
 		return nil, err
 	}

@@ -116,6 +116,7 @@ type writer struct {
 type balance struct {
 	available, reserved, seq int64
 	head                     string
+	disputed                 int
 }
 
 type connection struct {
@@ -344,7 +345,7 @@ func (w *writer) refuse(request string, status int, code string, at time.Time) {
 func (w *writer) finish() {
 	w.Helper()
 	for account, b := range w.balances {
-		w.insert("balances", map[string]any{"account_id": account, "sandbox": strings.Count(account, "test"), "available_mc": b.available, "reserved_mc": b.reserved, "seq": b.seq, "head": b.head})
+		w.insert("balances", map[string]any{"account_id": account, "sandbox": strings.Count(account, "test"), "available_mc": b.available, "reserved_mc": b.reserved, "disputed": b.disputed, "seq": b.seq, "head": b.head})
 	}
 	for id, c := range w.connections {
 		status := "active"
@@ -491,6 +492,9 @@ func fixturePayments(w *writer) {
 			given[name] = value
 		}
 		w.insert("payment_records", given)
+		if kind == "reversed" {
+			w.balances[account].disputed = 1
+		}
 		if kind == "opened" {
 			w.insert("checkouts", map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": 1})
 		}

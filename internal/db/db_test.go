@@ -340,16 +340,20 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 			d := open(t, target)
 			const row = `INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
 				VALUES ('led_1', 'acc_1', 1, 'topup', 'settled', 0, 0, 0, 0, 0, 'x')`
-			if _, err := d.ExecContext(t.Context(), row); err != nil {
-				t.Fatal(err)
+			const record = `INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, created_us) VALUES ('top_1', 1, 'opened', 'acc_1', 1, 'led_1', 0)`
+			for _, text := range []string{row, record} {
+				if _, err := d.ExecContext(t.Context(), text); err != nil {
+					t.Fatal(err)
+				}
 			}
 			changes := []string{
 				`UPDATE ledger SET reason = 'x'`, `DELETE FROM ledger`,
 				`INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
 				VALUES ('led_1', 'acc_1', 1, 'topup', 'settled', 0, 0, 0, 0, 0, 'x') ON CONFLICT (id) DO UPDATE SET hash = 'y'`,
+				`UPDATE payment_records SET reason = 'x'`, `DELETE FROM payment_records`,
 			}
 			if e == db.Postgres {
-				changes = append(changes, `TRUNCATE ledger`)
+				changes = append(changes, `TRUNCATE ledger`, `TRUNCATE payment_records`)
 			}
 			refused := func(d *db.DB) {
 				t.Helper()

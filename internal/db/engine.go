@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 
 	"github.com/pressly/goose/v3"
 )
@@ -59,28 +60,40 @@ func (e Engine) snapshot() sql.IsolationLevel {
 	return sql.LevelDefault // in WAL mode every read transaction does
 }
 
-// guards make the database itself refuse to change or delete ledger rows. Each
-// text makes one guard; the function comes with the first.
-func (e Engine) guards() []string {
-	if e == Postgres {
-		return []string{
-			`CREATE OR REPLACE FUNCTION ledger_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$;
-			CREATE OR REPLACE TRIGGER ledger_no_change BEFORE UPDATE OR DELETE ON ledger FOR EACH ROW EXECUTE FUNCTION ledger_is_append_only()`,
-			`CREATE OR REPLACE TRIGGER ledger_no_truncate BEFORE TRUNCATE ON ledger FOR EACH STATEMENT EXECUTE FUNCTION ledger_is_append_only()`,
+// appendOnly are the tables whose rows the database itself refuses to change or delete.
+var appendOnly = []string{"ledger", "payment_records"}
+
+// guards make the database refuse it. Each text makes one guard; the function
+// comes with the first.
+func (e Engine) guards() (texts []string) {
+	for _, table := range appendOnly {
+		var list []string
+		if e == Postgres {
+			list = []string{
+				`CREATE OR REPLACE FUNCTION {table}_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{table} is append-only'; END $$;
+				CREATE OR REPLACE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_is_append_only()`,
+				`CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {table}_is_append_only()`,
+			}
+		} else {
+			list = []string{
+				`CREATE TRIGGER IF NOT EXISTS {table}_no_update BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
+				`CREATE TRIGGER IF NOT EXISTS {table}_no_delete BEFORE DELETE ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
+			}
+		}
+		for _, text := range list {
+			texts = append(texts, strings.ReplaceAll(text, "{table}", table))
 		}
 	}
-	return []string{
-		`CREATE TRIGGER IF NOT EXISTS ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END`,
-		`CREATE TRIGGER IF NOT EXISTS ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END`,
-	}
+	return texts
 }
 
 // countGuards counts the guards that are in place.
 func (e Engine) countGuards() string {
 	if e == Postgres {
-		return `SELECT COUNT(*) FROM pg_trigger WHERE tgrelid = 'ledger'::regclass AND tgenabled = 'O' AND tgname IN ('ledger_no_change', 'ledger_no_truncate')`
+		return `SELECT COUNT(*) FROM pg_trigger WHERE tgrelid IN ('ledger'::regclass, 'payment_records'::regclass) AND tgenabled = 'O'
+			AND tgname IN ('ledger_no_change', 'ledger_no_truncate', 'payment_records_no_change', 'payment_records_no_truncate')`
 	}
-	return `SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name IN ('ledger_no_update', 'ledger_no_delete')`
+	return `SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name IN ('ledger_no_update', 'ledger_no_delete', 'payment_records_no_update', 'payment_records_no_delete')`
 }
 
 // alone runs f in one process at a time. The waiting is done by the database: who

@@ -63,6 +63,9 @@ func (p *Payment) Back(reason string) (sum money.MC) {
 	return sum
 }
 
+// goesBack is what goes back by c that has not yet.
+func (p *Payment) goesBack(c ReversePayment) money.MC { return c.TotalMC - p.Back(c.Reason) }
+
 // Disputed says whether a dispute of this name was recorded.
 func (p *Payment) Disputed(dispute string) bool {
 	return slices.ContainsFunc(p.Records, func(r PaymentRecord) bool { return r.Kind == "disputed" && r.Reason == dispute })
@@ -260,7 +263,8 @@ func (c FailPayment) apply(s *State, nowUS int64) (Result, error) {
 
 func (c ReversePayment) wants(w *wants) {
 	w.payments.ids = append(w.payments.ids, c.PaymentID)
-	w.payments.takesBack = true
+	w.payments.freezes = true
+	w.payments.back = append(w.payments.back, c)
 }
 
 func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
@@ -268,7 +272,7 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	back := c.TotalMC - p.Back(c.Reason)
+	back := p.goesBack(c)
 	switch {
 	case p.Status == PaymentPending:
 		return Result{Outcome: Waiting, Payment: *p}, nil
@@ -293,7 +297,7 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 
 func (c DisputePayment) wants(w *wants) {
 	w.payments.ids = append(w.payments.ids, c.PaymentID)
-	w.payments.takesBack = true
+	w.payments.freezes = true
 }
 
 func (c DisputePayment) apply(s *State, nowUS int64) (Result, error) {

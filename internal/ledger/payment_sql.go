@@ -9,10 +9,12 @@ import (
 )
 
 // paymentWants are the payments that a command needs: those named, and those that
-// an intent paid. takesBack is a command that may freeze the account's connections.
+// an intent paid. freezes is a command that may freeze the account's connections,
+// back what it says went back.
 type paymentWants struct {
 	ids, intents []string
-	takesBack    bool
+	freezes      bool
+	back         []ReversePayment
 	found        []*Payment
 }
 
@@ -97,24 +99,33 @@ func findPayments(ctx context.Context, tx *db.Tx, w *wants) error {
 			return err
 		}
 		w.payments.found = append(w.payments.found, &p)
-		if w.payments.takesBack {
-			if err := beforeTakingBack(ctx, tx, w, &p); err != nil {
-				return err
-			}
+		if w.payments.freezes {
+			err = errors.Join(findActive(ctx, tx, w, p.AccountID), overdraw(ctx, tx, w, &p))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// beforeTakingBack finds the connections that may be frozen, and lets the balance
-// fall below zero if there is something that can go back.
-func beforeTakingBack(ctx context.Context, tx *db.Tx, w *wants, p *Payment) (err error) {
-	if p.Status == PaymentSettled {
+// overdraw lets a balance fall below zero, from now on, if money of its payment
+// really goes back: the schema lets nothing else do it.
+func overdraw(ctx context.Context, tx *db.Tx, w *wants, p *Payment) error {
+	for _, c := range w.payments.back {
+		if back := p.goesBack(c); c.PaymentID != p.ID || p.Status != PaymentSettled || back <= 0 || p.ReversedMC+back > p.AmountMC {
+			continue
+		}
 		if _, err := tx.ExecContext(ctx, `UPDATE balances SET disputed = 1 WHERE account_id = $1`, p.AccountID); err != nil {
 			return err
 		}
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, p.AccountID)
+	return nil
+}
+
+// findActive finds the connections of an account that may be frozen.
+func findActive(ctx context.Context, tx *db.Tx, w *wants, accountID string) (err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
 	if err != nil {
 		return err
 	}
@@ -124,7 +135,7 @@ func beforeTakingBack(ctx context.Context, tx *db.Tx, w *wants, p *Payment) (err
 		if err := rows.Scan(&connectionID); err != nil {
 			return err
 		}
-		w.connections[connectionID] = p.AccountID
+		w.connections[connectionID] = accountID
 	}
 	return rows.Err()
 }
