@@ -219,8 +219,30 @@ const (
 )
 
 // seed creates, once for a database, what a first call needs, and returns it
-// with fresh tokens. Processes that start at once wait for each other's row.
+// with fresh tokens. Processes that start at once wait for each other's row,
+// longer than the database lets them in one go.
 func (s *Server) seed(ctx context.Context, mode string) (out Seeded, err error) {
+	for range 12 {
+		if out, err = s.seedOnce(ctx); !db.IsUnavailable(err) {
+			break
+		}
+	}
+	if err != nil {
+		return out, fmt.Errorf("seed: %w", err)
+	}
+	c := s.config
+	out.BaseURL, out.AuthURL, out.DashboardURL, out.DB = c.BaseURL, c.AuthURL, c.DashboardURL, c.Database
+	out.App.RedirectURI = ui.Dev{DashboardURL: c.DashboardURL}.RedirectURI()
+	app, err := s.apps.Get(ctx, out.App.ID)
+	if err != nil || app.Tier != apps.Sandbox { // once it is live it is its developer's alone
+		return out, err
+	}
+	return out, errors.Join(
+		s.apps.SetRedirectURIs(ctx, app.ID, []string{out.App.RedirectURI}), // the port may have moved
+		s.apps.SetProviderMode(ctx, app.ID, mode), s.describe(ctx, app.ID))
+}
+
+func (s *Server) seedOnce(ctx context.Context) (out Seeded, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		out = Seeded{}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES ('dev', '') ON CONFLICT (name) DO NOTHING`); err != nil {
@@ -248,19 +270,7 @@ func (s *Server) seed(ctx context.Context, mode string) (out Seeded, err error) 
 		}
 		return s.connect(ctx, tx, &out)
 	})
-	if err != nil {
-		return out, fmt.Errorf("seed: %w", err)
-	}
-	c := s.config
-	out.BaseURL, out.AuthURL, out.DashboardURL, out.DB = c.BaseURL, c.AuthURL, c.DashboardURL, c.Database
-	out.App.RedirectURI = ui.Dev{DashboardURL: c.DashboardURL}.RedirectURI()
-	app, err := s.apps.Get(ctx, out.App.ID)
-	if err != nil || app.Tier != apps.Sandbox { // once it is live it is its developer's alone
-		return out, err
-	}
-	return out, errors.Join(
-		s.apps.SetRedirectURIs(ctx, app.ID, []string{out.App.RedirectURI}), // the port may have moved
-		s.apps.SetProviderMode(ctx, app.ID, mode), s.describe(ctx, app.ID))
+	return out, err
 }
 
 // populate creates people and app.

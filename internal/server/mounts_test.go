@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"log/slog"
 	"slices"
 	"strings"
@@ -43,6 +44,31 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 
 // Pages are the pages, for tests from outside.
 var Pages = pages
+
+// Another envelope key than the database's is refused at the start (decisions,
+// Names and shapes: secrets are encrypted under it).
+func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			c := config.Config{Database: dbtest.URL(t, e), Lease: time.Minute}
+			for _, try := range []struct {
+				key  byte
+				says string
+			}{{1, ""}, {2, "envelope_key: "}, {1, ""}} {
+				c.EnvelopeKey = bytes.Repeat([]byte{try.key}, 32)
+				s, err := build(t.Context(), c, slog.New(slog.DiscardHandler), false)
+				if (err == nil) != (try.says == "") || err != nil && !strings.HasPrefix(err.Error(), try.says) {
+					t.Errorf("key %d: %v", try.key, err)
+				}
+				if err == nil && s.db.Close() != nil {
+					t.Error("the database does not close")
+				}
+			}
+		})
+	}
+}
 
 // TestMounts compares what the server mounts with the operations of openapi.yaml,
 // by method, path and the names of path parameters, both ways.

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -169,7 +170,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	s.features = features.NewStore(s.db, now, s.offered)
 	s.sandbox = sandbox.NewStore(s.db, s.accounts, s.ledger, now)
 	s.golive = &golive.Store{DB: s.db, Apps: s.apps, Ledger: s.ledger, Now: now}
-	box, err := seal.New(s.config.EnvelopeKey)
+	box, err := s.openEnvelope(ctx)
 	if err != nil {
 		return err
 	}
@@ -308,11 +309,15 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 	wrote := make(chan error, 1)
 	go func() { wrote <- s.ledger.Run(writing) }()
 
+	hangUp := make(chan os.Signal, 1) // heard also without a file of prices: it would end the process
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
 	working, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
 	jobs, working := errgroup.WithContext(working)
 	for _, j := range s.jobs() {
 		jobs.Go(func() error { return j(working) })
 	}
+	jobs.Go(func() error { return s.watchPrices(working, hangUp) })
 	if s.monitored != nil {
 		jobs.Go(func() error { return s.serveMetrics(working, s.monitored) })
 	}
@@ -346,7 +351,6 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 // jobs are what a node does besides answering. Each ends with its context.
 func (s *Server) jobs() []func(context.Context) error {
 	return []func(context.Context) error{
-		s.watchPrices,
 		s.inference.Checkpoint,
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.every(s.config.Lease/10, "renew the lease", s.node.Renew),
@@ -390,25 +394,51 @@ func (s *Server) sendMail(ctx context.Context) error {
 
 // watchPrices reads the operator's prices again when their file changes, and at
 // once on SIGHUP.
-func (s *Server) watchPrices(ctx context.Context) error {
-	if s.config.Prices == "" {
-		return nil
-	}
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGHUP)
-	defer signal.Stop(asked)
+func (s *Server) watchPrices(ctx context.Context, asked <-chan os.Signal) error {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.catalog.Poll()
+			if s.config.Prices != "" {
+				s.catalog.Poll()
+			}
 		case <-asked:
-			s.catalog.Reload()
+			if s.config.Prices != "" {
+				s.catalog.Reload()
+			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// openEnvelope returns what seals secrets under the envelope key. It refuses a
+// key that is not the database's: each secret would fail on its own, later.
+func (s *Server) openEnvelope(ctx context.Context) (*seal.Box, error) {
+	box, err := seal.New(s.config.EnvelopeKey)
+	if err != nil {
+		return nil, err
+	}
+	place := seal.Place{"settings", "value", "envelope"}
+	sealed, err := box.Seal(nil, place)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.db.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES ('envelope', $1) ON CONFLICT (name) DO NOTHING`, base64.StdEncoding.EncodeToString(sealed)); err != nil {
+		return nil, err
+	}
+	var text string
+	if err := s.db.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = 'envelope'`).Scan(&text); err != nil {
+		return nil, err
+	}
+	if sealed, err = base64.StdEncoding.DecodeString(text); err == nil {
+		_, err = box.Open(sealed, place)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("envelope_key: this database's secrets were sealed under another one: %w", err)
+	}
+	return box, nil
 }
 
 // every runs f at once and then in intervals. A failure is logged and tried

@@ -81,10 +81,17 @@ func Start(t testing.TB, database string, args ...string) *Process {
 	return p
 }
 
+// folders are the data folders of databases.
+var folders sync.Map
+
 // TryStart is Start for tests that expect it may fail.
 func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	t.Helper()
 	data := t.TempDir()
+	if database != "" { // the nodes of a database share its keys
+		first, _ := folders.LoadOrStore(database, data)
+		data = first.(string)
+	}
 	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json"}
 	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
 		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json"} // its database is purser.db there
