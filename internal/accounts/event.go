@@ -2,7 +2,6 @@ package accounts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -146,20 +145,10 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 	return err
 }
 
-func eventsOf(ctx context.Context, q db.Queryer, accountID string, limit int) (list []Event, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT id, account_id, kind, address, agent, created_us FROM security_events WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var e Event
-		if err := rows.Scan(&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS); err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
+func eventsOf(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Event, error) {
+	return db.List(ctx, q, db.Fields(func(e *Event) []any {
+		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
+	}), `SELECT id, account_id, kind, address, agent, created_us FROM security_events WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
 func deleteEvents(ctx context.Context, d *db.DB, beforeUS int64) error {

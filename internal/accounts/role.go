@@ -53,17 +53,9 @@ func (s *Store) Newest(ctx context.Context, after string, limit int) (list []Acc
 	if after == "" {
 		after = "~" // behind every id
 	}
-	rows, err := s.db.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+	list, err = db.List(ctx, s.db, db.Fields((*Account).fields), `SELECT `+columns+` FROM accounts WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("accounts: newest: %w", err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var a Account
-		if err := rows.Scan(a.fields()...); err != nil {
-			return nil, fmt.Errorf("accounts: newest: %w", err)
-		}
-		list = append(list, a)
-	}
-	return list, rows.Err()
+	return list, nil
 }

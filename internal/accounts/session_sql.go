@@ -2,7 +2,6 @@ package accounts
 
 import (
 	"context"
-	"errors"
 
 	"purser/internal/db"
 )
@@ -27,20 +26,10 @@ func extendSession(ctx context.Context, d *db.DB, tokenHash string, seenUS, expi
 }
 
 // sessionsOf reads the sessions of an account that go on, the one seen last first.
-func sessionsOf(ctx context.Context, q db.Queryer, accountID string, nowUS int64) (list []Session, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT token_hash, agent, started_us, seen_us FROM sessions WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash`, accountID, nowUS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s Session
-		if err := rows.Scan(&s.ID, &s.Agent, &s.StartedUS, &s.SeenUS); err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, rows.Err()
+func sessionsOf(ctx context.Context, q db.Queryer, accountID string, nowUS int64) ([]Session, error) {
+	return db.List(ctx, q, db.Fields(func(s *Session) []any {
+		return []any{&s.ID, &s.Agent, &s.StartedUS, &s.SeenUS}
+	}), `SELECT token_hash, agent, started_us, seen_us FROM sessions WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash`, accountID, nowUS)
 }
 
 func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {

@@ -41,20 +41,8 @@ func byEmail(ctx context.Context, q db.Queryer, email string) (a Account, passwo
 }
 
 // ownedBy reads the test accounts of a developer that are in use, oldest first.
-func ownedBy(ctx context.Context, q db.Queryer, ownerID string) (list []Account, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM accounts WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id`, ownerID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var a Account
-		if err := rows.Scan(a.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, a)
-	}
-	return list, rows.Err()
+func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]Account, error) {
+	return db.List(ctx, q, db.Fields((*Account).fields), `SELECT `+columns+` FROM accounts WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id`, ownerID)
 }
 
 func insert(ctx context.Context, tx *db.Tx, a Account, passwordHash string) error {

@@ -26,21 +26,11 @@ type line struct {
 }
 
 // entriesBefore walks an account's chain backwards.
-func entriesBefore(ctx context.Context, q db.Queryer, accountID string, before int64, limit int) (list []line, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT id, type, status, COALESCE(model, ''), seq, created_us, COALESCE(user_charge_mc, 0), available_delta_mc, reserved_delta_mc
+func entriesBefore(ctx context.Context, q db.Queryer, accountID string, before int64, limit int) ([]line, error) {
+	return db.List(ctx, q, db.Fields(func(l *line) []any {
+		return []any{&l.id, &l.kind, &l.status, &l.model, &l.seq, &l.createdUS, &l.charge, &l.available, &l.reserved}
+	}), `SELECT id, type, status, COALESCE(model, ''), seq, created_us, COALESCE(user_charge_mc, 0), available_delta_mc, reserved_delta_mc
 		FROM ledger WHERE account_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3`, accountID, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var l line
-		if err := rows.Scan(&l.id, &l.kind, &l.status, &l.model, &l.seq, &l.createdUS, &l.charge, &l.available, &l.reserved); err != nil {
-			return nil, err
-		}
-		list = append(list, l)
-	}
-	return list, rows.Err()
 }
 
 // reversalOf returns the id of the row that took an entry back; "" = none did.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -132,30 +131,22 @@ type pool struct {
 
 // freePools returns the pools of a month that were used, of the newest apps first.
 // Windows are found by their whole name, one for each app.
-func freePools(ctx context.Context, q db.Queryer, month, after string, limit int) (list []pool, err error) {
+func freePools(ctx context.Context, q db.Queryer, month, after string, limit int) ([]pool, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT apps.id, apps.name, windows.buckets, windows.held FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
+	return db.List(ctx, q, scanPool, `SELECT apps.id, apps.name, windows.buckets, windows.held FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
 		WHERE apps.tier <> 'sandbox' AND apps.id < $2 ORDER BY apps.id DESC LIMIT $3`, month, after, limit)
-	if err != nil {
-		return nil, err
+}
+
+func scanPool(row db.Row) (p pool, err error) {
+	var buckets string
+	if err := row.Scan(&p.appID, &p.name, &buckets, &p.held); err != nil {
+		return p, err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var p pool
-		var buckets string
-		if err := rows.Scan(&p.appID, &p.name, &buckets, &p.held); err != nil {
-			return nil, err
-		}
-		used, err := limits.ParseSeries(0, buckets)
-		if err != nil {
-			return nil, err
-		}
-		p.used = money.MC(used.Sum(time.Time{}, 0))
-		list = append(list, p)
-	}
-	return list, rows.Err()
+	used, err := limits.ParseSeries(0, buckets)
+	p.used = money.MC(used.Sum(time.Time{}, 0))
+	return p, err
 }
 
 func (h *Handler) pools(r *http.Request, now time.Time) (*ui.Table, error) {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,24 +15,14 @@ import (
 
 // risks returns events that tell of risk, newest first, those older than the one
 // named by after if it is not empty. Samples that developers sent are none.
-func risks(ctx context.Context, q db.Queryer, after string, limit int) (list []ledger.Event, err error) {
+func risks(ctx context.Context, q db.Queryer, after string, limit int) ([]ledger.Event, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
+	return db.List(ctx, q, db.Fields(func(e *ledger.Event) []any {
+		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS}
+	}), `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
 		WHERE (type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached') AND test = 0 AND id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var e ledger.Event
-		if err := rows.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS); err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
 }
 
 // riskWords say what the events mean.
@@ -97,19 +86,16 @@ func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
 // holds links with which one acts for the person.
 func (h *Handler) mails(ctx context.Context, accountID string) (t *ui.Table, err error) {
 	t = &ui.Table{Label: "Mails", Heads: []ui.Head{{Name: "When"}, {Name: "Subject"}, {Name: "State"}}, Empty: "None."}
-	rows, err := h.DB.QueryContext(ctx, `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, maxListed)
+	list, err := db.List(ctx, h.DB, db.Fields(func(m *mail.Mail) []any {
+		return []any{&m.Subject, &m.Status, &m.CreatedUS, &m.LastError}
+	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, maxListed)
 	if err != nil {
 		return nil, fmt.Errorf("admin: mails: %w", err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var m mail.Mail
-		if err := rows.Scan(&m.Subject, &m.Status, &m.CreatedUS, &m.LastError); err != nil {
-			return nil, fmt.Errorf("admin: mails: %w", err)
-		}
+	for _, m := range list {
 		state := map[string]ui.Cell{mail.Pending: {Text: "Waiting", Tone: "warn"}, mail.Sent: {Text: "Sent", Tone: "good"}, mail.Failed: {Text: "Given up", Tone: "bad"}}[m.Status]
 		state.Sub = m.LastError
 		t.Rows = append(t.Rows, []ui.Cell{when(m.CreatedUS), {Text: m.Subject}, state})
 	}
-	return t, rows.Err()
+	return t, nil
 }

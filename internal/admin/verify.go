@@ -141,20 +141,8 @@ func askVerification(ctx context.Context, d *db.DB, verificationID, by string, n
 	return err
 }
 
-func newestVerifications(ctx context.Context, q db.Queryer, limit int) (list []verification, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var v verification
-		if err := rows.Scan(v.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
+func newestVerifications(ctx context.Context, q db.Queryer, limit int) ([]verification, error) {
+	return db.List(ctx, q, db.Fields((*verification).fields), `SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
 }
 
 // verify is POST /operator/verify: somebody asks for an audit. It changes no money,

@@ -14,9 +14,7 @@ import (
 const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm,
 	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us, secret_hash`
 
-type scanner interface{ Scan(dest ...any) error }
-
-func scan(row scanner) (a App, secretHash string, err error) {
+func scan(row db.Row) (a App, secretHash string, err error) {
 	var uris, models, testers string
 	var by, reason *string
 	var sinceUS *int64
@@ -67,20 +65,11 @@ func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
 	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
 }
 
-func query(ctx context.Context, q db.Queryer, text string, args ...any) (list []App, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		a, _, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, a)
-	}
-	return list, rows.Err()
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]App, error) {
+	return db.List(ctx, q, func(row db.Row) (App, error) {
+		a, _, err := scan(row)
+		return a, err
+	}, text, args...)
 }
 
 // update saves what may change of an app, all of it.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,20 +33,10 @@ const figures = `CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.input_tokens) AS BIGIN
 	CAST(SUM(r.user_charge_mc) AS BIGINT), CAST(SUM(r.provider_cost_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT)`
 
 // sums reads one line for each group.
-func sums(ctx context.Context, q db.Queryer, text string, args ...any) (list []sum, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s sum
-		if err := rows.Scan(&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin); err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, rows.Err()
+func sums(ctx context.Context, q db.Queryer, text string, args ...any) ([]sum, error) {
+	return db.List(ctx, q, db.Fields(func(s *sum) []any {
+		return []any{&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin}
+	}), text, args...)
 }
 
 // by sums an app's calls since a day by a column of rollups. Fake and real money
@@ -90,17 +79,11 @@ type refused struct {
 
 // refusedBy counts an app's refusals since a time by code, the most frequent first.
 func refusedBy(ctx context.Context, q db.Queryer, appID string, since time.Time) (list []refused, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT code, COUNT(*), MAX(created_us) FROM refusals WHERE app_id = $1 AND request_id >= $2 GROUP BY code ORDER BY 2 DESC, code`, appID, id.Floor(id.Request, since))
+	list, err = db.List(ctx, q, db.Fields(func(r *refused) []any {
+		return []any{&r.code, &r.n, &r.lastUS}
+	}), `SELECT code, COUNT(*), MAX(created_us) FROM refusals WHERE app_id = $1 AND request_id >= $2 GROUP BY code ORDER BY 2 DESC, code`, appID, id.Floor(id.Request, since))
 	if err != nil {
 		return nil, fmt.Errorf("console: refusals: %w", err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r refused
-		if err := rows.Scan(&r.code, &r.n, &r.lastUS); err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+	return list, nil
 }

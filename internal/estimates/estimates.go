@@ -7,7 +7,6 @@ package estimates
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -47,20 +46,20 @@ type Reading struct {
 // Open loads the statistics that were saved last.
 func Open(ctx context.Context, d *db.DB, now func() time.Time, log *slog.Logger) (_ *Drift, err error) {
 	drift := &Drift{db: d, now: now, log: log, models: map[string]*model{}}
-	rows, err := d.QueryContext(ctx, `SELECT model, calls, mean_ppm, telling, max_ppm, prior_ppm FROM estimates`)
+	type named struct {
+		name string
+		model
+	}
+	list, err := db.List(ctx, d, db.Fields(func(m *named) []any {
+		return []any{&m.name, &m.Calls, &m.MeanPPM, &m.Telling, &m.MaxPPM, &m.PriorPPM}
+	}), `SELECT model, calls, mean_ppm, telling, max_ppm, prior_ppm FROM estimates`)
 	if err != nil {
 		return nil, fmt.Errorf("estimates: %w", err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var name string
-		var m model
-		if err := rows.Scan(&name, &m.Calls, &m.MeanPPM, &m.Telling, &m.MaxPPM, &m.PriorPPM); err != nil {
-			return nil, fmt.Errorf("estimates: %w", err)
-		}
-		drift.models[name] = &m
+	for _, m := range list {
+		drift.models[m.name] = &m.model
 	}
-	return drift, rows.Err()
+	return drift, nil
 }
 
 // Correct returns the input tokens to hold for a call of which so many were

@@ -2,7 +2,6 @@ package features
 
 import (
 	"context"
-	"errors"
 
 	"purser/internal/db"
 )
@@ -29,20 +28,8 @@ func olderThan(ctx context.Context, q db.Queryer, appID, slug string, limit int)
 		AND (created_us, slug) < (SELECT created_us, slug FROM features WHERE app_id = $1 AND slug = $2) ORDER BY created_us DESC, slug DESC LIMIT $3`, appID, slug, limit)
 }
 
-func query(ctx context.Context, q db.Queryer, text string, args ...any) (list []Feature, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var f Feature
-		if err := rows.Scan(f.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, f)
-	}
-	return list, rows.Err()
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Feature, error) {
+	return db.List(ctx, q, db.Fields((*Feature).fields), text, args...)
 }
 
 // countLocked counts an app's features and keeps others from adding one until tx

@@ -2,7 +2,6 @@ package golive
 
 import (
 	"context"
-	"errors"
 
 	"purser/internal/db"
 )
@@ -34,20 +33,8 @@ func queue(ctx context.Context, q db.Queryer, after string, limit int) ([]Reques
 	return query(ctx, q, `SELECT `+columns+` FROM golive_requests WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
-func query(ctx context.Context, q db.Queryer, text string, args ...any) (list []Request, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r Request
-		if err := rows.Scan(r.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
+	return db.List(ctx, q, db.Fields((*Request).fields), text, args...)
 }
 
 func insert(ctx context.Context, tx *db.Tx, r Request) error {
@@ -75,24 +62,8 @@ func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err 
 // order, so that no batch and this transaction wait for each other in a circle.
 func lockTestConnections(ctx context.Context, tx *db.Tx, appID string) (ids []string, err error) {
 	const of = ` FROM connections WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`
-	if _, err := texts(ctx, tx, `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
+	if _, err := db.List(ctx, tx, db.Column[string], `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
 		return nil, err
 	}
-	return texts(ctx, tx, `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)
-}
-
-func texts(ctx context.Context, tx *db.Tx, text string, args ...any) (list []string, err error) {
-	rows, err := tx.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, rows.Err()
+	return db.List(ctx, tx, db.Column[string], `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)
 }

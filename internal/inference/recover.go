@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"purser/internal/db"
 	"purser/internal/ledger"
 	"purser/internal/provider"
 )
@@ -66,30 +67,30 @@ func (h *Handler) Sweep(ctx context.Context) (int, error) {
 // abandoned returns the open holds of this node that none of its calls leads:
 // what is left when the database went away for longer than a call could wait.
 func (h *Handler) abandoned(ctx context.Context) (list []ledger.HoldRow, err error) {
-	rows, err := h.DB.QueryContext(ctx, `SELECT connection_id, key, claim FROM holds WHERE state = 'open' AND node_id = $1 LIMIT 5000`, h.Node.ID)
+	type claimed struct {
+		ledger.Key
+		claim string
+	}
+	mine, err := db.List(ctx, h.DB, db.Fields(func(c *claimed) []any {
+		return []any{&c.ConnectionID, &c.Key.Key, &c.claim}
+	}), `SELECT connection_id, key, claim FROM holds WHERE state = 'open' AND node_id = $1 LIMIT 5000`, h.Node.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var k ledger.Key
-		var claim string
-		if err := rows.Scan(&k.ConnectionID, &k.Key, &claim); err != nil {
-			return nil, err
-		}
-		if h.calls.runs(k, claim) {
+	for _, c := range mine {
+		if h.calls.runs(c.Key, c.claim) {
 			continue
 		}
-		row, err := ledger.GetHold(ctx, h.DB, k)
+		row, err := ledger.GetHold(ctx, h.DB, c.Key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows): // it has ended meanwhile
 		case err != nil:
 			return nil, err
-		case row.State == ledger.Open && row.Claim == claim:
+		case row.State == ledger.Open && row.Claim == c.claim:
 			list = append(list, row)
 		}
 	}
-	return list, rows.Err()
+	return list, nil
 }
 
 func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {

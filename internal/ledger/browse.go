@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -66,23 +65,11 @@ func Browse(ctx context.Context, q db.Queryer, f Filter, before int64, limit int
 }
 
 // browse reads the rows from first on and before last.
-func browse(ctx context.Context, q db.Queryer, f Filter, first, last int64, limit int) (list []Entry, err error) {
+func browse(ctx context.Context, q db.Queryer, f Filter, first, last int64, limit int) ([]Entry, error) {
 	where, args := f.where()
 	args = append(args, f.AccountID, first, last, limit)
 	n := len(args)
-	rows, err := q.QueryContext(ctx, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		e, err := scanEntry(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
+	return db.List(ctx, q, scanEntry, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
 }
 
 // where is the filter's own part of the condition.
@@ -143,19 +130,9 @@ type Total struct {
 
 // Totals returns what an account spent since a day, on one connection if it is
 // named. It reads the day's totals and no ledger row.
-func Totals(ctx context.Context, q db.Queryer, accountID, connectionID, sinceDay string) (list []Total, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
+func Totals(ctx context.Context, q db.Queryer, accountID, connectionID, sinceDay string) ([]Total, error) {
+	return db.List(ctx, q, db.Fields(func(t *Total) []any {
+		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
+	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2)) AND day >= $3`, accountID, connectionID, sinceDay)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var t Total
-		if err := rows.Scan(&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC); err != nil {
-			return nil, err
-		}
-		list = append(list, t)
-	}
-	return list, rows.Err()
 }

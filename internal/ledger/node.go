@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"purser/internal/db"
@@ -72,13 +71,13 @@ func (n *Node) Save(ctx context.Context, list []Checkpoint) error {
 // was told nothing puts them off by as much as it thinks right.
 func (n *Node) Claim(ctx context.Context, lease time.Duration, limit int) (list []Deferred, err error) {
 	now := n.now().UnixMicro()
-	ids, err := due(ctx, n.db, `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+	ids, err := db.List(ctx, n.db, db.Column[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
 	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
 		return nil, err
 	}
 	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		list = nil
-		ids, err := due(ctx, tx, `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
+		ids, err := db.List(ctx, tx, db.Column[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
 		if err != nil {
 			return err
 		}
@@ -95,22 +94,6 @@ func (n *Node) Claim(ctx context.Context, lease time.Duration, limit int) (list 
 		return nil
 	})
 	return list, err
-}
-
-func due(ctx context.Context, q db.Queryer, query string, args ...any) (ids []string, err error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var requestID string
-		if err := rows.Scan(&requestID); err != nil {
-			return nil, err
-		}
-		ids = append(ids, requestID)
-	}
-	return ids, rows.Err()
 }
 
 // PutOff lets a claimed call be asked for again after a while.

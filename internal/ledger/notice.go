@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -29,20 +28,11 @@ type Notice struct {
 // PassNotices takes at most limit notices that nobody has passed on yet, oldest
 // first, and marks them in tx: with its commit they are passed on, exactly once.
 func PassNotices(ctx context.Context, tx *db.Tx, limit int) (list []Notice, err error) {
-	rows, err := tx.QueryContext(ctx, `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+	list, err = db.List(ctx, tx, db.Fields(func(n *Notice) []any {
+		return []any{&n.ID, &n.Kind, &n.AccountID, &n.ConnectionID, &n.AppID, &n.Data, &n.CreatedUS}
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
 		UPDATE notices SET passed = 1 WHERE id IN (SELECT id FROM fresh)
 		RETURNING id, kind, account_id, connection_id, app_id, data, created_us`, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var n Notice
-		if err := rows.Scan(&n.ID, &n.Kind, &n.AccountID, &n.ConnectionID, &n.AppID, &n.Data, &n.CreatedUS); err != nil {
-			return nil, err
-		}
-		list = append(list, n)
-	}
 	slices.SortFunc(list, func(a, b Notice) int { return strings.Compare(a.ID, b.ID) })
-	return list, rows.Err()
+	return list, err
 }

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"purser/internal/db"
@@ -16,24 +15,15 @@ import (
 // with time, but a transaction that began earlier may commit later, and a reader
 // who remembers a place would step over its events.
 func PassOn(ctx context.Context, tx *db.Tx, limit int) (list []Event, err error) {
-	rows, err := tx.QueryContext(ctx, `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+	list, err = db.List(ctx, tx, db.Fields(func(e *Event) []any {
+		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
 		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)
 		RETURNING id, type, app_id, COALESCE(connection_id, ''), seq, data, created_us`, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var e Event
-		if err := rows.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS); err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
 	slices.SortFunc(list, func(a, b Event) int { // identifiers know only milliseconds
 		return cmp.Or(cmp.Compare(a.CreatedUS, b.CreatedUS), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.ID, b.ID))
 	})
-	return list, rows.Err()
+	return list, err
 }
 
 // HasNews reports whether there are events to pass on.

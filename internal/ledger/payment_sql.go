@@ -47,22 +47,16 @@ func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limi
 }
 
 func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) (list []*Payment, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+paymentColumns+` FROM payment_records WHERE `+where+` ORDER BY payment_id DESC, n`, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r PaymentRecord
-		if err := rows.Scan(&r.PaymentID, &r.N, &r.Kind, &r.AccountID, &r.AmountMC, &r.EntryID, &r.Intent, &r.HoldUntilUS, &r.Reason, &r.CreatedUS); err != nil {
-			return nil, err
-		}
+	records, err := db.List(ctx, q, db.Fields(func(r *PaymentRecord) []any {
+		return []any{&r.PaymentID, &r.N, &r.Kind, &r.AccountID, &r.AmountMC, &r.EntryID, &r.Intent, &r.HoldUntilUS, &r.Reason, &r.CreatedUS}
+	}), `SELECT `+paymentColumns+` FROM payment_records WHERE `+where+` ORDER BY payment_id DESC, n`, args...)
+	for _, r := range records {
 		if len(list) == 0 || list[len(list)-1].ID != r.PaymentID {
 			list = append(list, &Payment{})
 		}
 		list[len(list)-1].add(r)
 	}
-	return list, rows.Err()
+	return list, err
 }
 
 // findPaymentAccounts adds the accounts of the payments that are named: a payment
@@ -124,20 +118,12 @@ func overdraw(ctx context.Context, tx *db.Tx, w *wants, p *Payment) error {
 }
 
 // findActive finds the connections of an account that may be frozen.
-func findActive(ctx context.Context, tx *db.Tx, w *wants, accountID string) (err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var connectionID string
-		if err := rows.Scan(&connectionID); err != nil {
-			return err
-		}
+func findActive(ctx context.Context, tx *db.Tx, w *wants, accountID string) error {
+	active, err := db.List(ctx, tx, db.Column[string], `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
+	for _, connectionID := range active {
 		w.connections[connectionID] = accountID
 	}
-	return rows.Err()
+	return err
 }
 
 // savePayments appends what was recorded.

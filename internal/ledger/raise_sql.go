@@ -18,7 +18,7 @@ type raiseWants struct {
 
 const raiseColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''), created_us, decided_us`
 
-func scanRaise(row scanner) (r Raise, err error) {
+func scanRaise(row db.Row) (r Raise, err error) {
 	err = row.Scan(&r.ID, &r.ConnectionID, &r.Status, &r.CurrentMC, &r.TargetMC, &r.Reason, &r.SupersededBy, &r.CreatedUS, &r.DecidedUS)
 	return r, err
 }
@@ -53,20 +53,8 @@ func PendingRaises(ctx context.Context, q db.Queryer, accountID string) (map[str
 	return byConnection, err
 }
 
-func readRaises(ctx context.Context, q db.Queryer, where string, args ...any) (list []Raise, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+raiseColumns+` FROM allocation_requests WHERE `+where, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		r, err := scanRaise(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+func readRaises(ctx context.Context, q db.Queryer, where string, args ...any) ([]Raise, error) {
+	return db.List(ctx, q, scanRaise, `SELECT `+raiseColumns+` FROM allocation_requests WHERE `+where, args...)
 }
 
 // ConnectionsOfAccount returns the newest connections of an account, at most limit.
@@ -82,20 +70,8 @@ func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 	return list, err
 }
 
-func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) (list []Connection, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		c, err := scanConnection(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	return list, rows.Err()
+func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Connection, error) {
+	return db.List(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
 // findRaiseConnections adds the connections of the requests that are named: a

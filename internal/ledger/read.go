@@ -12,10 +12,7 @@ import (
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us`
 
-// scanner is a row, or the rows that stand on one.
-type scanner interface{ Scan(...any) error }
-
-func scanConnection(row scanner) (c Connection, err error) {
+func scanConnection(row db.Row) (c Connection, err error) {
 	var spent string
 	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.Faster, &c.WarnedUS); err != nil {
 		return c, err
@@ -64,23 +61,11 @@ func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, li
 	return list, err
 }
 
-func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []Connection, err error) {
+func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) ([]Connection, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		c, err := scanConnection(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	return list, rows.Err()
+	return db.List(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
 }
 
 // GetBalance returns an account's balance; an account without one has nothing.
@@ -100,7 +85,7 @@ const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''
 	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0), COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
 	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
 
-func scanEntry(row scanner) (e Entry, err error) {
+func scanEntry(row db.Row) (e Entry, err error) {
 	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
 		&e.Feature, &e.Bucket, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
 		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
@@ -115,41 +100,17 @@ func GetEntry(ctx context.Context, q db.Queryer, entryID string) (Entry, error) 
 
 // RecentEntries returns the newest spend rows of a connection. It walks the
 // account's chain backwards.
-func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) (list []Entry, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		e, err := scanEntry(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
+func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) ([]Entry, error) {
+	return db.List(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
 }
 
 // EntriesOfApp returns spend rows of an app, newest first: those before an id, or
 // the newest if it is "".
-func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) (list []Entry, err error) {
+func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]Entry, error) {
 	if before == "" {
 		before = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		e, err := scanEntry(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, rows.Err()
+	return db.List(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
 }
 
 // GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
@@ -161,7 +122,7 @@ func GetAnswer(ctx context.Context, q db.Queryer, requestID string) (a Answer, e
 
 const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us`
 
-func scanRefusal(row scanner) (r Refusal, err error) {
+func scanRefusal(row db.Row) (r Refusal, err error) {
 	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
 	return r, err
 }
@@ -173,28 +134,16 @@ func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r Refusal,
 
 // RefusalsOfApp returns refused calls of an app, newest first: those before a
 // request, or the newest if it is "".
-func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) (list []Refusal, err error) {
+func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]Refusal, error) {
 	if before == "" {
 		before = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		r, err := scanRefusal(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+	return db.List(ctx, q, scanRefusal, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
 
-func scanHold(row scanner) (h HoldRow, err error) {
+func scanHold(row db.Row) (h HoldRow, err error) {
 	var counts string
 	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.Bucket, &h.Model, &h.Terms, &h.CreatedUS, &h.PaidBy, &counts)
 	if err == nil {
@@ -261,21 +210,9 @@ func Chunks(ctx context.Context, q db.Queryer, requestID string, attempt, n int6
 }
 
 // Orphans returns open holds whose owner's lease has ended, oldest first.
-func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) (list []HoldRow, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
+func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]HoldRow, error) {
+	return db.List(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
 		WHERE state = 'open' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		h, err := scanHold(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, h)
-	}
-	return list, rows.Err()
 }
 
 // GetDeferred returns where the charge of a pending request will come from, or

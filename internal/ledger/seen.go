@@ -53,7 +53,7 @@ const fillPause = 9
 // writer before they are committed, so that none is missed.
 func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 	var page []int64
-	take := func(query string, scan func(row scanner) (int64, error), args ...any) error {
+	take := func(query string, scan func(row db.Row) (int64, error), args ...any) error {
 		rows, err := d.QueryContext(context.Background(), query, args...)
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 		f.add(page...)
 		return rows.Err()
 	}
-	err := take(`SELECT connection_id, key FROM holds`, func(row scanner) (int64, error) {
+	err := take(`SELECT connection_id, key FROM holds`, func(row db.Row) (int64, error) {
 		var k Key
 		err := row.Scan(&k.ConnectionID, &k.Key)
 		return k.hash(), err
@@ -78,7 +78,7 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 	// pauses, because calls are served meanwhile.
 	for after := int64(-1); err == nil; {
 		begun := time.Now()
-		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`, func(row scanner) (hash int64, err error) {
+		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`, func(row db.Row) (hash int64, err error) {
 			return hash, row.Scan(&hash)
 		}, after)
 		if err != nil || len(page) == 0 {

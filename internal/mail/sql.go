@@ -3,7 +3,6 @@ package mail
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"purser/internal/db"
 )
@@ -30,20 +29,8 @@ func get(ctx context.Context, q db.Queryer, mailID string) (m Mail, err error) {
 	return m, err
 }
 
-func newest(ctx context.Context, q db.Queryer, limit int) (list []Mail, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM mails ORDER BY id DESC LIMIT $1`, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var m Mail
-		if err := rows.Scan(m.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, m)
-	}
-	return list, rows.Err()
+func newest(ctx context.Context, q db.Queryer, limit int) ([]Mail, error) {
+	return db.List(ctx, q, db.Fields((*Mail).fields), `SELECT `+columns+` FROM mails ORDER BY id DESC LIMIT $1`, limit)
 }
 
 // due names the mail that has waited longest, and the turn that it waits for.

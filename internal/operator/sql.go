@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"purser/internal/db"
@@ -40,7 +39,7 @@ func (d *Desk) Log(ctx context.Context, f Filter, after string, limit int) ([]En
 	return list, nil
 }
 
-func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int) (list []Entry, err error) {
+func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int) ([]Entry, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
@@ -51,31 +50,23 @@ func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int
 			where += fmt.Sprintf(" AND %s = $%d", c.column, len(args))
 		}
 	}
-	rows, err := q.QueryContext(ctx, `SELECT id, actor, action, subject, reason, before, after, created_us FROM operator_log WHERE `+where+` ORDER BY id DESC LIMIT $2`, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var e Entry
-		var before, after string
-		if err := rows.Scan(&e.ID, &e.Actor, &e.Action, &e.Subject, &e.Reason, &before, &after, &e.CreatedUS); err != nil {
-			return nil, err
-		}
-		e.Before, e.After = json.RawMessage(before), json.RawMessage(after)
-		list = append(list, e)
-	}
-	return list, rows.Err()
+	return db.List(ctx, q, scan, `SELECT `+columns+` FROM operator_log WHERE `+where+` ORDER BY id DESC LIMIT $2`, args...)
+}
+
+const columns = `id, actor, action, subject, reason, before, after, created_us`
+
+func scan(row db.Row) (e Entry, err error) {
+	var before, after string
+	err = row.Scan(&e.ID, &e.Actor, &e.Action, &e.Subject, &e.Reason, &before, &after, &e.CreatedUS)
+	e.Before, e.After = json.RawMessage(before), json.RawMessage(after)
+	return e, err
 }
 
 // Entry returns an entry of the log; the error wraps sql.ErrNoRows when there is none.
-func (d *Desk) Entry(ctx context.Context, entryID string) (e Entry, err error) {
-	var before, after string
-	err = d.DB.QueryRowContext(ctx, `SELECT id, actor, action, subject, reason, before, after, created_us FROM operator_log WHERE id = $1`, entryID).
-		Scan(&e.ID, &e.Actor, &e.Action, &e.Subject, &e.Reason, &before, &after, &e.CreatedUS)
+func (d *Desk) Entry(ctx context.Context, entryID string) (Entry, error) {
+	e, err := scan(d.DB.QueryRowContext(ctx, `SELECT `+columns+` FROM operator_log WHERE id = $1`, entryID))
 	if err != nil {
 		return e, fmt.Errorf("operator: log: %w", err)
 	}
-	e.Before, e.After = json.RawMessage(before), json.RawMessage(after)
 	return e, nil
 }

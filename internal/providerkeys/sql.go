@@ -3,7 +3,6 @@ package providerkeys
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"purser/internal/db"
 	"purser/internal/seal"
@@ -33,20 +32,8 @@ func sealedKey(ctx context.Context, q db.Queryer, accountID, provider string) (s
 	return sealed, err
 }
 
-func ofAccount(ctx context.Context, q db.Queryer, accountID string) (list []Key, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+columns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var k Key
-		if err := rows.Scan(k.fields()...); err != nil {
-			return nil, err
-		}
-		list = append(list, k)
-	}
-	return list, rows.Err()
+func ofAccount(ctx context.Context, q db.Queryer, accountID string) ([]Key, error) {
+	return db.List(ctx, q, db.Fields((*Key).fields), `SELECT `+columns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
 }
 
 // remove returns sql.ErrNoRows when there is nothing to delete.

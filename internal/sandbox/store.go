@@ -9,7 +9,6 @@ package sandbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -179,18 +178,6 @@ func (s *Store) Delete(ctx context.Context, developerID, accountID string) error
 
 // liveConnections returns the ids of an account's connections that are not
 // revoked. Whoever holds the account's lock knows that no more are made.
-func liveConnections(ctx context.Context, tx *db.Tx, accountID string) (list []string, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		list = append(list, id)
-	}
-	return list, rows.Err()
+func liveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
+	return db.List(ctx, tx, db.Column[string], `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 }

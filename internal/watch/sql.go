@@ -52,25 +52,20 @@ func countedSince(ctx context.Context, q db.Queryer, from int64) (map[string]map
 }
 
 func sums(ctx context.Context, q db.Queryer, text string, args ...any) (list map[string]map[int64]money.MC, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
+	type sum struct {
+		appID  string
+		bucket int64
+		mc     money.MC
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	rows, err := db.List(ctx, q, db.Fields(func(s *sum) []any { return []any{&s.appID, &s.bucket, &s.mc} }), text, args...)
 	list = map[string]map[int64]money.MC{}
-	for rows.Next() {
-		var appID string
-		var bucket int64
-		var mc money.MC
-		if err := rows.Scan(&appID, &bucket, &mc); err != nil {
-			return nil, err
+	for _, s := range rows {
+		if list[s.appID] == nil {
+			list[s.appID] = map[int64]money.MC{}
 		}
-		if list[appID] == nil {
-			list[appID] = map[int64]money.MC{}
-		}
-		list[appID][bucket] += mc
+		list[s.appID][s.bucket] += s.mc
 	}
-	return list, rows.Err()
+	return list, err
 }
 
 // keep stores the sums of buckets that have ended, and forgets those that are too
@@ -96,7 +91,7 @@ const ofPeople = ` AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = co
 
 // revoking returns the apps of which at least so many people have revoked since a time.
 func revoking(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
-	return texts(ctx, q, `SELECT app_id FROM connections WHERE revoked_us > $1`+ofPeople+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
+	return db.List(ctx, q, db.Column[string], `SELECT app_id FROM connections WHERE revoked_us > $1`+ofPeople+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
 // revocations returns how many connections of people were live at a time, and how
@@ -114,26 +109,10 @@ func revocations(ctx context.Context, q db.Queryer, appID string, sinceUS int64)
 
 // chargedBack returns the apps with at least so many chargebacks since a time.
 func chargedBack(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
-	return texts(ctx, q, `SELECT app_id FROM ledger WHERE reason = 'chargeback' AND status = 'reversed' AND app_id IS NOT NULL AND created_us > $1 GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
+	return db.List(ctx, q, db.Column[string], `SELECT app_id FROM ledger WHERE reason = 'chargeback' AND status = 'reversed' AND app_id IS NOT NULL AND created_us > $1 GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
 func chargebacks(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (n int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger WHERE reason = 'chargeback' AND status = 'reversed' AND app_id = $1 AND created_us > $2`, appID, sinceUS).Scan(&n)
 	return n, err
-}
-
-func texts(ctx context.Context, q db.Queryer, text string, args ...any) (list []string, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, rows.Err()
 }

@@ -2,9 +2,7 @@ package webhooks
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 
 	"purser/internal/db"
 	"purser/internal/ledger"
@@ -16,9 +14,7 @@ func place(endpointID string) seal.Place { return seal.Place{"webhooks", "sealed
 
 const endpointColumns = `id, app_id, url, events, status, sealed, created_us`
 
-type scanner interface{ Scan(...any) error }
-
-func scanEndpoint(row scanner) (e Endpoint, err error) {
+func scanEndpoint(row db.Row) (e Endpoint, err error) {
 	var events string
 	if err := row.Scan(&e.ID, &e.AppID, &e.URL, &events, &e.Status, &e.sealed, &e.CreatedUS); err != nil {
 		return e, err
@@ -30,30 +26,12 @@ func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (En
 	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks WHERE id = $1`+lock, endpointID))
 }
 
-// collect reads all rows.
-func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) (list []T, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, errors.Join(err, rows.Close())
-		}
-		list = append(list, v)
-	}
-	return list, errors.Join(rows.Err(), rows.Close())
-}
-
-func scanText(row scanner) (text string, err error) { return text, row.Scan(&text) }
-
 // endpoints returns an app's endpoints, newest first, those older than after.
 func endpoints(ctx context.Context, q db.Queryer, appID, after string, limit int, lock string) ([]Endpoint, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	rows, err := q.QueryContext(ctx, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
-	return collect(rows, err, scanEndpoint)
+	return db.List(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
 // countLocked counts an app's endpoints and keeps others from adding one until tx
@@ -97,14 +75,13 @@ func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
 
 const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error, response_status, delivered_us, created_us`
 
-func scanDelivery(row scanner) (d Delivery, err error) {
+func scanDelivery(row db.Row) (d Delivery, err error) {
 	err = row.Scan(&d.ID, &d.EndpointID, &d.EventID, &d.EventType, &d.Status, &d.Attempts, &d.NextUS, &d.lease, &d.LastError, &d.ResponseStatus, &d.DeliveredUS, &d.CreatedUS)
 	return d, err
 }
 
 func latestDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
-	return collect(rows, err, scanDelivery)
+	return db.List(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
 }
 
 func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock string) (Delivery, error) {
@@ -127,16 +104,14 @@ func again(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error
 // ready returns the active endpoints that have something due: a look into the index
 // for each, however long their queues are.
 func ready(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	rows, err := q.QueryContext(ctx, `SELECT w.id FROM webhooks w WHERE w.status = 'active'
+	return db.List(ctx, q, db.Column[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
 		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
-	return collect(rows, err, scanText)
 }
 
 // claim leases at most limit due deliveries of an endpoint until leaseUS.
 func claim(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
-	rows, err := tx.QueryContext(ctx, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
+	return db.List(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
 		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due) RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
-	return collect(rows, err, scanDelivery)
 }
 
 // finish writes what an attempt came to, unless the lease has passed to somebody
@@ -167,7 +142,7 @@ const eventValues = `e.id, e.type, e.app_id, COALESCE(e.connection_id, ''), e.se
 
 const eventTables = `events e JOIN apps a ON a.id = e.app_id LEFT JOIN connections c ON c.id = e.connection_id LEFT JOIN balances b ON b.account_id = c.account_id`
 
-func scanEvent(row scanner) (e event, err error) {
+func scanEvent(row db.Row) (e event, err error) {
 	err = row.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS, &e.test, &e.sandbox)
 	return e, err
 }
@@ -182,21 +157,19 @@ type logged struct {
 	place int64
 }
 
-func scanLogged(row scanner) (l logged, err error) {
+func scanLogged(row db.Row) (l logged, err error) {
 	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox, &l.place)
 	return l, err
 }
 
 // newestLogged returns the last of what an app was told, newest first.
 func newestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]logged, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
-	return collect(rows, err, scanLogged)
+	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
 // loggedAfter returns what an app was told after a place, oldest first.
 func loggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]logged, error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
-	return collect(rows, err, scanLogged)
+	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 }
 
 // placeOf returns where an app was first told of an event, or sql.ErrNoRows.
