@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"purser/internal/admin"
+	"purser/internal/apitest"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/ledger"
@@ -40,35 +41,35 @@ func TestWhoMaySeeAndDoWhat(t *testing.T) {
 		before := w.everything()
 		nobody, person, developer, viewer, operator := w.browser(), w.signedIn("person"), w.signedIn("developer"), w.signedIn("viewer"), w.signedIn("operator")
 		for _, path := range w.paths(e) {
-			nobody.get(path).leads(t, "/sign-in?next="+url.QueryEscape(path))
-			for _, b := range []*browser{person, developer} {
-				b.get(path).want(t, 404).lacks(t, "perator", w.app.ID)
+			nobody.Get(path).Leads(t, "/sign-in?next="+url.QueryEscape(path))
+			for _, b := range []*apitest.Browser{person, developer} {
+				b.Get(path).Want(t, 404).Lacks(t, "perator", w.app.ID)
 			}
-			viewer.get(path).want(t, 200, "You are a viewer").lacks(t, `method="post" action="/operator`, "<script", "style=")
-			a := operator.get(path+"?decision=approve&reason=x").want(t, 200).lacks(t, "<script", "style=", "<b>", "<i>", "You are a viewer")
-			if a.header.Get("Cache-Control") != "no-store" || !strings.Contains(a.header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
-				t.Errorf("%s: headers %v", path, a.header)
+			viewer.Get(path).Want(t, 200, "You are a viewer").Lacks(t, `method="post" action="/operator`, "<script", "style=")
+			a := operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>", "You are a viewer")
+			if a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+				t.Errorf("%s: headers %v", path, a.Header)
 			}
 		}
 		for path, forms := range w.posts(e) {
 			for _, form := range forms {
-				nobody.post(path, form).leads(t, "/sign-in?next="+url.QueryEscape(path))
-				person.post(path, form).want(t, 404)
-				developer.post(path, form).want(t, 404)
-				viewer.post(path, form).want(t, 403, "your role is viewer")
+				nobody.Post(path, form).Leads(t, "/sign-in?next="+url.QueryEscape(path))
+				person.Post(path, form).Want(t, 404)
+				developer.Post(path, form).Want(t, 404)
+				viewer.Post(path, form).Want(t, 403, "your role is viewer")
 				for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
-					operator.post(path, form, forged...).want(t, 403)
+					operator.Post(path, form, forged...).Want(t, 403)
 				}
 			}
 		}
 		w.admin.MFA = func(*http.Request) bool { return false }
 		for _, path := range w.paths(e) {
-			operator.get(path).want(t, 403, "A second step is needed", `href="/settings/security"`).lacks(t, w.app.ID, "person@")
-			viewer.get(path).want(t, 403)
-			person.get(path).want(t, 404) // it tells strangers nothing
+			operator.Get(path).Want(t, 403, "A second step is needed", `href="/settings/security"`).Lacks(t, w.app.ID, "person@")
+			viewer.Get(path).Want(t, 403)
+			person.Get(path).Want(t, 404) // it tells strangers nothing
 		}
 		for path, forms := range w.posts(e) {
-			operator.post(path, forms[0]).want(t, 403)
+			operator.Post(path, forms[0]).Want(t, 403)
 		}
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
@@ -82,10 +83,10 @@ func TestNothingThere(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("operator")
 	for _, path := range []string{"reviews/glr_x", "apps/app_x", "accounts/wac_x", "connections/conn_x", "ledger/led_x", "ledger/led_x/reverse", "log/opl_x"} {
-		b.get("/operator/"+path).want(t, 404)
-		b.post("/operator/"+path, act("approve", "x")) // of no use either
+		b.Get("/operator/"+path).Want(t, 404)
+		b.Post("/operator/"+path, act("approve", "x")) // of no use either
 	}
-	b.get("/operator/accounts/"+w.ids["person"]+"?before=x").want(t, 400)
+	b.Get("/operator/accounts/"+w.ids["person"]+"?before=x").Want(t, 400)
 }
 
 // Every action asks for what it needs, does one thing, and stands in the log with
@@ -97,43 +98,43 @@ func TestActions(t *testing.T) {
 		e := w.spend(w.conn, money.Dollar)
 		b := w.signedIn("operator")
 		review, app, conn, row := "/operator/reviews/"+w.request.ID, "/operator/apps/"+w.app.ID, "/operator/connections/"+w.conn.ID, "/operator/ledger/"+e.ID
-		b.get(review).want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature", `value="approve"`, `value="refuse"`, "developer@example.com")
+		b.Get(review).Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature", `value="approve"`, `value="refuse"`, "developer@example.com")
 		for path, decision := range map[string]string{review: "refuse", app: "suspend", conn: "freeze", row + "/reverse": "reverse"} {
-			b.post(path, act(decision, "  ")).want(t, 422, `role="alert"`, `aria-invalid="true"`)
-			b.post(path, act(decision, strings.Repeat("x", 501))).want(t, 422, "1 to 500", strings.Repeat("x", 501))
-			b.post(path, act("other", "x")).want(t, 422)
+			b.Post(path, act(decision, "  ")).Want(t, 422, `role="alert"`, `aria-invalid="true"`)
+			b.Post(path, act(decision, strings.Repeat("x", 501))).Want(t, 422, "1 to 500", strings.Repeat("x", 501))
+			b.Post(path, act("other", "x")).Want(t, 422)
 		}
-		b.get("/operator/log").want(t, 200, "No entry is like that")
+		b.Get("/operator/log").Want(t, 200, "No entry is like that")
 		if w.changes.Load() != 0 {
 			t.Errorf("told of %d changes", w.changes.Load())
 		}
-		b.post(review, act("approve", "")).leads(t, review+"?done=approve")
-		b.get(review+"?done=approve").want(t, 200, "Approved", "Done.").lacks(t, `value="approve"`)
-		b.post(review, act("approve", "")).want(t, 422, "This request was approved already")
-		b.get("/operator/reviews").want(t, 200, "Nothing waits")
-		b.post(app, act("suspend", "Its <secret> has leaked.")).leads(t, app+"?done=suspend")
-		b.get(app).want(t, 200, "Suspended by operator", "Its &lt;secret&gt; has leaked.", `value="lift"`)
-		b.get("/operator/apps?state=suspended").want(t, 200, w.app.ID).lacks(t, w.sandbox.ID)
-		b.post(app, act("suspend", "again")).want(t, 422, "suspended already")
-		b.post(app, act("lift", "It has a new one.")).leads(t, app+"?done=lift")
-		b.post(conn, act("freeze", "The user asked.")).leads(t, conn+"?done=freeze")
+		b.Post(review, act("approve", "")).Leads(t, review+"?done=approve")
+		b.Get(review+"?done=approve").Want(t, 200, "Approved", "Done.").Lacks(t, `value="approve"`)
+		b.Post(review, act("approve", "")).Want(t, 422, "This request was approved already")
+		b.Get("/operator/reviews").Want(t, 200, "Nothing waits")
+		b.Post(app, act("suspend", "Its <secret> has leaked.")).Leads(t, app+"?done=suspend")
+		b.Get(app).Want(t, 200, "Suspended by operator", "Its &lt;secret&gt; has leaked.", `value="lift"`)
+		b.Get("/operator/apps?state=suspended").Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
+		b.Post(app, act("suspend", "again")).Want(t, 422, "suspended already")
+		b.Post(app, act("lift", "It has a new one.")).Leads(t, app+"?done=lift")
+		b.Post(conn, act("freeze", "The user asked.")).Leads(t, conn+"?done=freeze")
 		if c := w.is(w.conn); c.Status != ledger.Frozen {
 			t.Errorf("the connection is %s", c.Status)
 		}
-		b.get("/operator/risk").want(t, 200, "Connection paused", w.conn.ID)
-		b.post(conn, act("freeze", "again")).want(t, 422, "frozen already")
-		b.post(conn, act("resume", "She is back.")).leads(t, conn+"?done=resume")
-		b.get(row).want(t, 200, row+"/reverse", "$1.00")
-		b.get(row+"/reverse").want(t, 200, "Refund this charge?", "reserved money", "cannot be undone", "Refund $1.00")
-		to := b.post(row+"/reverse", act("reverse", "The answer was empty.")).to
-		b.get(to).want(t, 200, "Done.", "Call, reversed", "The answer was empty.", e.ID)
-		b.get(row).want(t, 200, "Refunded").lacks(t, row+"/reverse")
-		b.post(row+"/reverse", act("reverse", "again")).want(t, 422)
+		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID)
+		b.Post(conn, act("freeze", "again")).Want(t, 422, "frozen already")
+		b.Post(conn, act("resume", "She is back.")).Leads(t, conn+"?done=resume")
+		b.Get(row).Want(t, 200, row+"/reverse", "$1.00")
+		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "reserved money", "cannot be undone", "Refund $1.00")
+		to := b.Post(row+"/reverse", act("reverse", "The apitest.Page was empty.")).To
+		b.Get(to).Want(t, 200, "Done.", "Call, reversed", "The apitest.Page was empty.", e.ID)
+		b.Get(row).Want(t, 200, "Refunded").Lacks(t, row+"/reverse")
+		b.Post(row+"/reverse", act("reverse", "again")).Want(t, 422)
 		if c := w.is(w.conn); c.ConsumedMC != 0 || c.AllocationMC != 5*money.Dollar {
 			t.Errorf("after the refund: %+v", c)
 		}
-		log := b.get("/operator/log").want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.", "It has a new one.", "The user asked.", "She is back.", "The answer was empty.")
-		if n := strings.Count(log.page, `href="/operator/log/opl_`); n != 6 || w.changes.Load() != 6 {
+		log := b.Get("/operator/log").Want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.", "It has a new one.", "The user asked.", "She is back.", "The apitest.Page was empty.")
+		if n := strings.Count(log.Body, `href="/operator/log/opl_`); n != 6 || w.changes.Load() != 6 {
 			t.Errorf("%d entries, told of %d changes", n, w.changes.Load())
 		}
 		w.actors(map[string]int{w.ids["operator"]: 6})
@@ -157,13 +158,13 @@ func TestLogIsSearched(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("operator")
 		for range 51 {
-			b.post("/operator/apps/"+w.app.ID, act("suspend", "off"))
-			b.post("/operator/apps/"+w.app.ID, act("lift", "on"))
+			b.Post("/operator/apps/"+w.app.ID, act("suspend", "off"))
+			b.Post("/operator/apps/"+w.app.ID, act("lift", "on"))
 		}
-		b.post("/operator/connections/"+w.conn.ID, act("freeze", "pause"))
-		entries := func(path string) (int, answer) {
-			a := b.get(path).want(t, 200)
-			return strings.Count(a.page, `href="/operator/log/opl_`), a
+		b.Post("/operator/connections/"+w.conn.ID, act("freeze", "pause"))
+		entries := func(path string) (int, apitest.Page) {
+			a := b.Get(path).Want(t, 200)
+			return strings.Count(a.Body, `href="/operator/log/opl_`), a
 		}
 		for path, want := range map[string]int{
 			"": 50, "?action=freeze": 1, "?action=lift": 50, "?subject=" + w.conn.ID: 1, "?actor=operator@example.com&action=freeze": 1, "?actor=" + w.ids["operator"]: 50, "?actor=viewer@example.com": 0, "?actor=a@b.example": 0,
@@ -176,13 +177,13 @@ func TestLogIsSearched(t *testing.T) {
 		for path := "/operator/log"; path != ""; {
 			n, a := entries(path)
 			seen += n
-			path = between(a.page, `<a href="`, `">Next page`)
+			path = between(a.Body, `<a href="`, `">Next page`)
 		}
 		if seen != 103 {
 			t.Errorf("%d entries on all pages", seen)
 		}
 		_, a := entries("/operator/log?action=freeze")
-		b.get("/operator/log/"+between(a.page, `href="/operator/log/`, `"`)).want(t, 200, "pause", "<code>status</code>", "active", "frozen").lacks(t, "<code>allocation_mc</code>")
+		b.Get("/operator/log/"+between(a.Body, `href="/operator/log/`, `"`)).Want(t, 200, "pause", "<code>status</code>", "active", "frozen").Lacks(t, "<code>allocation_mc</code>")
 	})
 }
 
@@ -214,24 +215,24 @@ func TestSupportFindsAccounts(t *testing.T) {
 		}
 		w.exec(`INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe, created_us, next_us) VALUES ('mail_1', $1, 'p', 'Half is used', 'secret link', '', '', 1, 1)`, w.ids["person"])
 		for _, q := range []string{"Person@example.com", w.ids["person"], w.conn.ID, e.ID, e.RequestID()} {
-			a := b.get("/operator/accounts?q="+url.QueryEscape(q)).want(t, 200, "/operator/accounts/"+w.ids["person"])
-			a.lacks(t, "/operator/accounts/"+w.ids["developer"])
+			a := b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "/operator/accounts/"+w.ids["person"])
+			a.Lacks(t, "/operator/accounts/"+w.ids["developer"])
 		}
 		for _, q := range []string{"nobody@example.com", "x@", "wac_x", "conn_x", "led_x", "%"} {
-			b.get("/operator/accounts?q="+url.QueryEscape(q)).want(t, 200, "There is none like that")
+			b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "There is none like that")
 		}
-		b.get("/operator/accounts").want(t, 200, w.ids["person"], w.ids["viewer"])
+		b.Get("/operator/accounts").Want(t, 200, w.ids["person"], w.ids["viewer"])
 		path := "/operator/accounts/" + w.ids["person"]
-		a := b.get(path).want(t, 200, "person@example.com", "$15.00", "Live &lt;b&gt;App&lt;/b&gt;", "Half is used", e.ID, "/operator/connections/"+w.conn.ID).lacks(t, "secret link")
-		rows := func(a answer) int { return strings.Count(a.page, `href="/operator/ledger/`) }
-		second := b.get(between(a.page, `<a href="`, `">Next page`))
+		a := b.Get(path).Want(t, 200, "person@example.com", "$15.00", "Live &lt;b&gt;App&lt;/b&gt;", "Half is used", e.ID, "/operator/connections/"+w.conn.ID).Lacks(t, "secret link")
+		rows := func(a apitest.Page) int { return strings.Count(a.Body, `href="/operator/ledger/`) }
+		second := b.Get(between(a.Body, `<a href="`, `">Next page`))
 		if rows(a) != 50 || rows(second) != 7 { // 55 calls, a top-up, a connection
 			t.Errorf("%d and %d rows", rows(a), rows(second))
 		}
 		for _, q := range []string{"live <B>", w.app.ID, w.app.ClientID} {
-			b.get("/operator/apps?q="+url.QueryEscape(q)).want(t, 200, w.app.ID).lacks(t, w.sandbox.ID)
+			b.Get("/operator/apps?q="+url.QueryEscape(q)).Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
 		}
-		b.get("/operator/apps?q=%25").want(t, 200, "No app is like that")
+		b.Get("/operator/apps?q=%25").Want(t, 200, "No app is like that")
 	})
 }
 
@@ -242,27 +243,27 @@ func TestFigures(t *testing.T) {
 		w := newWorld(t, d)
 		counter := &admin.Counter{DB: d, Now: w.now}
 		b := w.signedIn("operator")
-		b.get("/operator").want(t, 200, "counted for the first time", "1 to review")
+		b.Get("/operator").Want(t, 200, "counted for the first time", "1 to review")
 		w.spend(w.conn, 2*money.Dollar)
 		e := w.spend(w.conn, money.Dollar)
-		b.post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).want(t, 303)
+		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
 		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID, w.app.ID, w.ids["person"])
 		if err := counter.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.get("/operator").want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").lacks(t, "first time")
-		b.get("/operator/apps/"+w.app.ID).want(t, 200, "$8.00", "$4.00", "at most")
+		b.Get("/operator").Want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").Lacks(t, "first time")
+		b.Get("/operator/apps/"+w.app.ID).Want(t, 200, "$8.00", "$4.00", "at most")
 		w.spend(w.conn, money.Dollar)
 		if err := counter.Once(t.Context()); err != nil { // not due
 			t.Fatal(err)
 		}
-		b.get("/operator").want(t, 200, "$18.00")
+		b.Get("/operator").Want(t, 200, "$18.00")
 		w.exec(`UPDATE operator_totals SET next_us = 0`)
 		if err := counter.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.get("/operator").want(t, 200, "$17.00", "$9.00")
+		b.Get("/operator").Want(t, 200, "$17.00", "$9.00")
 	})
 }
 
@@ -284,26 +285,26 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := w.signedIn("operator")
-			b.get("/operator/verify").want(t, 200, "Nobody has asked", "Verify now</button>")
+			b.Get("/operator/verify").Want(t, 200, "Nobody has asked", "Verify now</button>")
 			for range 2 { // the second is the first
-				b.post("/operator/verify", url.Values{}).leads(t, "/operator/verify")
+				b.Post("/operator/verify", url.Values{}).Leads(t, "/operator/verify")
 			}
-			b.get("/operator/verify").want(t, 200, "Waiting", "Look again").lacks(t, "Verify now</button>")
+			b.Get("/operator/verify").Want(t, 200, "Waiting", "Look again").Lacks(t, "Verify now</button>")
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			a := b.get("/operator/verify").want(t, 200, "checks, no findings", "operator@example.com", "Verify now</button>").lacks(t, "Waiting")
-			if strings.Count(a.page, ">Clean<") != 2 { // the newest, and its line
-				t.Errorf("the page: %s", a.page)
+			a := b.Get("/operator/verify").Want(t, 200, "checks, no findings", "operator@example.com", "Verify now</button>").Lacks(t, "Waiting")
+			if strings.Count(a.Body, ">Clean<") != 2 { // the newest, and its line
+				t.Errorf("the page: %s", a.Body)
 			}
 			w.exec(`UPDATE balances SET available_mc = available_mc + 1 WHERE account_id = $1`, w.ids["person"])
-			b.post("/operator/verify", url.Values{})
+			b.Post("/operator/verify", url.Values{})
 			w.exec(`UPDATE verifications SET state = 'running', touched_us = 1 WHERE state = 'waiting'`) // a node took it, and died
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			b.get("/operator/verify").want(t, 200, ">Findings<", "not clean", w.ids["person"])
-			b.get("/operator").want(t, 200, ">Findings<")
+			b.Get("/operator/verify").Want(t, 200, ">Findings<", "not clean", w.ids["person"])
+			b.Get("/operator").Want(t, 200, ">Findings<")
 		})
 	}
 }
@@ -321,7 +322,7 @@ func TestProviders(t *testing.T) {
 		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`, "free/"+w.app.ID+"/2026-11")
 		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:999999999', 0, 0)`, "free/"+w.app.ID+"/2026-10")
 		b := w.signedIn("viewer")
-		b.get("/operator/providers").want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529", w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").lacks(t, "$9.99")
-		b.get("/operator").want(t, 200, "free_pool_low", "input_estimated_too_low")
+		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529", w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").Lacks(t, "$9.99")
+		b.Get("/operator").Want(t, 200, "free_pool_low", "input_estimated_too_low")
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"purser/internal/apitest"
 	"purser/internal/apps"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -21,22 +22,22 @@ func TestCreateAndRotate(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get("/developer").want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").lacks(t, "Foreign")
-		b.post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
-			want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
-		b.post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).want(t, 422, "Redirect addresses, line 2: must begin with https://")
-		page := b.post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).want(t, 200, "shown this once")
-		secret, path := page.found(t, hidden), page.found(t, `href="(/developer/apps/app_[0-9a-z]+)">Go on`)
-		b.get(path).want(t, 200, "a mock provider", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").lacks(t, secret)
+		b.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").Lacks(t, "Foreign")
+		b.Post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
+			Want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
+		b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t, 422, "Redirect addresses, line 2: must begin with https://")
+		page := b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "shown this once")
+		secret, path := page.Found(t, hidden), page.Found(t, `href="(/developer/apps/app_[0-9a-z]+)">Go on`)
+		b.Get(path).Want(t, 200, "a mock provider", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").Lacks(t, secret)
 		var err error
 		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil || w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
 			t.Errorf("%+v, %v", w.app, err)
 		}
-		next := b.post(path+"/secret", nil).want(t, 200, "no longer works").found(t, hidden)
+		next := b.Post(path+"/secret", nil).Want(t, 200, "no longer works").Found(t, hidden)
 		if w.authenticates(secret) || !w.authenticates(next) {
 			t.Error("the old secret still works, or the new one does not")
 		}
-		b.get(path+"/settings").want(t, 200).lacks(t, next)
+		b.Get(path+"/settings").Want(t, 200).Lacks(t, next)
 	})
 }
 
@@ -45,7 +46,7 @@ func TestSettings(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get(w.mine("/settings")).want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb", "gpt-5.6-terra", `value="0"`)
+		b.Get(w.mine("/settings")).Want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb", "gpt-5.6-terra", `value="0"`)
 		form := func(more ...string) url.Values {
 			f := url.Values{"name": {"Renamed"}, "redirect_uris": {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"}, "model.gpt-5.6-terra": {"on"}, "default_max_tokens": {"512"}, "dev_margin_rate": {"12.5"},
 				"provider_mode": {"live"}, "test_allowlist": {"A@example.com\nb@example.com"}}
@@ -59,23 +60,23 @@ func TestSettings(t *testing.T) {
 			{"dev_margin_rate", "1000.0001", "must be a percentage"}, {"dev_margin_rate", "0.00001", "must be a percentage"}, {"provider_mode", "fast", "Answers come from: must be mock or live."},
 			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"}, {"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
 		} {
-			b.post(w.mine("/settings"), form(c[0], c[1])).want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
+			b.Post(w.mine("/settings"), form(c[0], c[1])).Want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
 		}
 		if a := w.is(); a.Name != "My <b>App</b>" {
 			t.Errorf("a refused change was made: %+v", a)
 		}
-		b.post(w.mine("/settings"), form()).leads(t, w.mine("/settings?done=saved"))
-		b.get(w.mine("/settings?done=saved")).want(t, 200, "Saved.", `value="12.5"`, `name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
+		b.Post(w.mine("/settings"), form()).Leads(t, w.mine("/settings?done=saved"))
+		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`, `name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
 		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 || *a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || len(a.AllowedModels) != 1 {
 			t.Errorf("saved: %+v", a)
 		}
-		b.get(w.mine("/settings?done=<b>")).lacks(t, "status\">")
-		b.post(w.mine("/switch"), url.Values{"to": {"off"}}).leads(t, w.mine("/settings?done=off"))
-		b.get(w.mine("")).want(t, 200, "You switched this app off")
-		b.post(w.mine("/switch"), url.Values{"to": {"on"}}).leads(t, w.mine("/settings?done=on"))
+		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
+		b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Leads(t, w.mine("/settings?done=off"))
+		b.Get(w.mine("")).Want(t, 200, "You switched this app off")
+		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Leads(t, w.mine("/settings?done=on"))
 		w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'spam <b>', suspension_us = 1 WHERE id = $1`, w.app.ID)
-		b.get(w.mine("/settings")).want(t, 200, "Spam &lt;b&gt;.")
-		b.post(w.mine("/switch"), url.Values{"to": {"on"}}).want(t, 422, "only its operator lifts that")
+		b.Get(w.mine("/settings")).Want(t, 200, "Spam &lt;b&gt;.")
+		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only its operator lifts that")
 	})
 }
 
@@ -84,23 +85,23 @@ func TestFeatures(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get(w.mine("/features")).want(t, 200, "There is no feature yet")
+		b.Get(w.mine("/features")).Want(t, 200, "There is no feature yet")
 		form := url.Values{"slug": {"chat"}, "display_name": {"Chat <i>"}, "description": {"Answers."}, "max_cost_per_call_mc": {"0.05"}, "max_tokens": {""}, "rate_limit": {"60"}, "default_model": {"gpt-5.6-terra"}, "dev_margin_rate": {"25"}}
 		form.Set("max_cost_per_call_mc", "cheap")
-		b.post(w.mine("/features"), form).want(t, 422, "must be an amount in dollars", `value="cheap"`, `value="chat"`)
+		b.Post(w.mine("/features"), form).Want(t, 422, "must be an amount in dollars", `value="cheap"`, `value="chat"`)
 		form.Set("max_cost_per_call_mc", "0.05")
-		b.post(w.mine("/features"), form).leads(t, w.mine("/features?done=feature"))
-		b.post(w.mine("/features"), form).want(t, 422, "already exists")
-		b.get(w.mine("/features")).want(t, 200, "Chat &lt;i&gt;", "at most $0.05 a call · 60 calls a minute · gpt-5.6-terra by default · margin 25 %")
-		b.get(w.mine("/features/chat")).want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).lacks(t, `name="slug"`)
+		b.Post(w.mine("/features"), form).Leads(t, w.mine("/features?done=feature"))
+		b.Post(w.mine("/features"), form).Want(t, 422, "already exists")
+		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;", "at most $0.05 a call · 60 calls a minute · gpt-5.6-terra by default · margin 25 %")
+		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
 		form.Set("dev_margin_rate", "")
 		form.Set("display_name", "")
-		b.post(w.mine("/features/chat"), form).want(t, 422, "Name: must have 1 to 80 characters.")
+		b.Post(w.mine("/features/chat"), form).Want(t, 422, "Name: must have 1 to 80 characters.")
 		form.Set("display_name", "Talk")
-		b.post(w.mine("/features/chat"), form).leads(t, w.mine("/features/chat?done=saved"))
-		b.get(w.mine("/features")).want(t, 200, "Talk").lacks(t, "margin 25")
-		b.get(w.mine("/features/none")).want(t, 404)
-		b.get(w.mine("")).want(t, 200, "X-Svc-Feature: chat")
+		b.Post(w.mine("/features/chat"), form).Leads(t, w.mine("/features/chat?done=saved"))
+		b.Get(w.mine("/features")).Want(t, 200, "Talk").Lacks(t, "margin 25")
+		b.Get(w.mine("/features/none")).Want(t, 404)
+		b.Get(w.mine("")).Want(t, 200, "X-Svc-Feature: chat")
 	})
 }
 
@@ -109,30 +110,30 @@ func TestTestAccountsAndKeys(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get("/developer/test-accounts").want(t, 200, "tester@example.com", "$100.00 available")
-		page := b.post("/developer/test-accounts", nil).want(t, 200, "@test.invalid", "$1,000.00")
-		secret := page.found(t, `<dd><code>([A-Za-z0-9_-]{20})</code></dd>`)
-		b.get("/developer/test-accounts").want(t, 200, "@test.invalid").lacks(t, secret)
+		b.Get("/developer/test-accounts").Want(t, 200, "tester@example.com", "$100.00 available")
+		page := b.Post("/developer/test-accounts", nil).Want(t, 200, "@test.invalid", "$1,000.00")
+		secret := page.Found(t, `<dd><code>([A-Za-z0-9_-]{20})</code></dd>`)
+		b.Get("/developer/test-accounts").Want(t, 200, "@test.invalid").Lacks(t, secret)
 		fund := "/developer/test-accounts/" + w.tester.ID + "/fund"
 		for _, wrong := range []string{"", "0", "-1", "a lot"} {
-			b.post(fund, url.Values{"amount": {wrong}}).want(t, 422, "more than nothing")
+			b.Post(fund, url.Values{"amount": {wrong}}).Want(t, 422, "more than nothing")
 		}
-		b.post(fund, url.Values{"amount": {"12.50"}}).leads(t, "/developer/test-accounts?done=funded")
-		b.get("/developer/test-accounts").want(t, 200, "$112.50 available")
+		b.Post(fund, url.Values{"amount": {"12.50"}}).Leads(t, "/developer/test-accounts?done=funded")
+		b.Get("/developer/test-accounts").Want(t, 200, "$112.50 available")
 		other := w.signedIn("other")
-		other.post(fund, url.Values{"amount": {"1"}}).want(t, 404)
-		other.post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).want(t, 404)
-		b.post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).leads(t, "/developer/test-accounts?done=deleted")
-		b.get("/developer/test-accounts").want(t, 200).lacks(t, "tester@example.com")
+		other.Post(fund, url.Values{"amount": {"1"}}).Want(t, 404)
+		other.Post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).Want(t, 404)
+		b.Post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).Leads(t, "/developer/test-accounts?done=deleted")
+		b.Get("/developer/test-accounts").Want(t, 200).Lacks(t, "tester@example.com")
 
-		b.get("/developer/keys").want(t, 200, "You have stored none")
-		b.post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).want(t, 422, "Key: the provider refuses it").lacks(t, "sk-bad")
-		b.post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).want(t, 404)
-		b.post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).leads(t, "/developer/keys?done=key")
-		b.get("/developer/keys").want(t, 200, "<code>abcd</code>").lacks(t, "sk-good")
-		other.get("/developer/keys").lacks(t, "abcd")
-		other.post("/developer/keys/openai/delete", nil).want(t, 404)
-		b.post("/developer/keys/openai/delete", nil).leads(t, "/developer/keys?done=deleted")
+		b.Get("/developer/keys").Want(t, 200, "You have stored none")
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).Want(t, 422, "Key: the provider refuses it").Lacks(t, "sk-bad")
+		b.Post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).Want(t, 404)
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Leads(t, "/developer/keys?done=key")
+		b.Get("/developer/keys").Want(t, 200, "<code>abcd</code>").Lacks(t, "sk-good")
+		other.Get("/developer/keys").Lacks(t, "abcd")
+		other.Post("/developer/keys/openai/delete", nil).Want(t, 404)
+		b.Post("/developer/keys/openai/delete", nil).Leads(t, "/developer/keys?done=deleted")
 	})
 }
 
@@ -141,27 +142,27 @@ func TestWebhooks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).want(t, 422, "Address: must begin with https://", `name="event.request.settled" value="on" checked`)
-		page := b.post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).want(t, 200, "shown this once")
-		secret, path := page.found(t, `<code>(whsec_[^<]+)</code>`), page.found(t, `href="(/developer/apps/[^"]+)">Go on`)
-		b.get(path).want(t, 200, "Nothing was sent here yet", `name="event.request.settled" value="on" checked`).lacks(t, secret)
-		b.post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).leads(t, path+"?done=saved")
-		b.get(w.mine("/webhooks")).want(t, 200, "https://hooks.example.com/2", "Disabled", "every event")
-		if next := b.post(path+"/rotate", nil).want(t, 200).found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
+		b.Post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422, "Address: must begin with https://", `name="event.request.settled" value="on" checked`)
+		page := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200, "shown this once")
+		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`), page.Found(t, `href="(/developer/apps/[^"]+)">Go on`)
+		b.Get(path).Want(t, 200, "Nothing was sent here yet", `name="event.request.settled" value="on" checked`).Lacks(t, secret)
+		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t, path+"?done=saved")
+		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "every event")
+		if next := b.Post(path+"/rotate", nil).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
 			t.Error("the secret has not changed")
 		}
-		b.post(path+"/test", url.Values{"type": {"nothing"}}).want(t, 400)
-		b.post(path+"/test", url.Values{"type": {"connection.frozen"}}).leads(t, path+"?done=sent")
-		delivery := b.get(path).want(t, 200, "pending").found(t, `href="([^"]+/deliveries/whd_[0-9a-z]+)"`)
-		b.get(delivery).want(t, 200, "&#34;type&#34;: &#34;connection.frozen&#34;", "&#34;test&#34;: true")
-		b.get(delivery+"x").want(t, 404)
+		b.Post(path+"/test", url.Values{"type": {"nothing"}}).Want(t, 400)
+		b.Post(path+"/test", url.Values{"type": {"connection.frozen"}}).Leads(t, path+"?done=sent")
+		delivery := b.Get(path).Want(t, 200, "pending").Found(t, `href="([^"]+/deliveries/whd_[0-9a-z]+)"`)
+		b.Get(delivery).Want(t, 200, "&#34;type&#34;: &#34;connection.frozen&#34;", "&#34;test&#34;: true")
+		b.Get(delivery+"x").Want(t, 404)
 		w.exec(`UPDATE deliveries SET status = 'failed', attempts = 8, next_us = NULL, last_error = 'timed <out>'`)
-		b.get(path).want(t, 200, "failed", "timed &lt;out&gt;")
-		b.post(delivery, nil).leads(t, path+"?done=again")
-		b.get(path).want(t, 200, "pending")
-		b.post(path+"/delete", nil).leads(t, w.mine("/webhooks?done=deleted"))
-		b.get(path).want(t, 404)
-		b.get(delivery).want(t, 404)
+		b.Get(path).Want(t, 200, "failed", "timed &lt;out&gt;")
+		b.Post(delivery, nil).Leads(t, path+"?done=again")
+		b.Get(path).Want(t, 200, "pending")
+		b.Post(path+"/delete", nil).Leads(t, w.mine("/webhooks?done=deleted"))
+		b.Get(path).Want(t, 404)
+		b.Get(delivery).Want(t, 404)
 	})
 }
 
@@ -170,34 +171,34 @@ func TestFigures(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get(w.mine("/analytics")).want(t, 200, "No call was billed in this time", "No call was refused")
-		b.get(w.mine("/requests")).want(t, 200, "No call was billed yet")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time", "No call was refused")
+		b.Get(w.mine("/requests")).Want(t, 200, "No call was billed yet")
 		fake := w.connect(w.tester.ID, true)
 		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
 		w.spend(fake, "made-up", "other", money.Dollar, 0)
 		w.do(ledger.Refuse{Refusal: ledger.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
-		b.get("/developer").want(t, 200, "$2.25", "$0.25")
-		b.get(w.mine("")).want(t, 200, "$2.25", "$0.25", "2,400")
-		b.get(w.mine("/analytics")).want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap")
-		b.get(w.mine("/analytics?days=7")).want(t, 200, "$2.25")
+		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
+		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
+		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap")
+		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.Swap(first.ID, id.Ledger, id.Request)
-		b.get(w.mine("/requests")).want(t, 200, requestID, "made-up (not registered)").lacks(t, w.tester.ID, "tester@", "Older")
-		b.get(w.mine("/requests/"+requestID)).want(t, 200, "The user was charged $1.25", "$0.25", "1,200", fake.ID).lacks(t, w.tester.ID, "tester@")
-		refusedID := b.get(w.mine("/requests?show=refused")).want(t, 200, "allocation_exhausted").found(t, `requests/(req_[0-9a-z]+)"`)
-		b.get(w.mine("/requests/"+refusedID)).want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
+		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", "1,200", fake.ID).Lacks(t, w.tester.ID, "tester@")
+		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
+		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
 		for range 51 {
 			w.spend(fake, "", "", money.Cent, 0)
 		}
-		older := b.get(w.mine("/requests")).want(t, 200).lacks(t, requestID).found(t, `href="([^"]+)">Older`)
-		b.get(strings.ReplaceAll(older, "&amp;", "&")).want(t, 200, requestID).lacks(t, "Older")
-		b.get(w.mine("/analytics")).want(t, 200, ">none<", "calls that named no feature")
+		older := b.Get(w.mine("/requests")).Want(t, 200).Lacks(t, requestID).Found(t, `href="([^"]+)">Older`)
+		b.Get(strings.ReplaceAll(older, "&amp;", "&")).Want(t, 200, requestID).Lacks(t, "Older")
+		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls that named no feature")
 		// Once the app is live, fake money is no part of what it earned.
 		w.do(ledger.Revoke{ConnectionID: fake.ID})
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.get(w.mine("/analytics")).want(t, 200, "No call was billed in this time")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time")
 		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)
-		b.get("/developer").want(t, 200, "$4.00", "$1.00").lacks(t, "$2.25")
-		b.get(w.mine("/analytics")).want(t, 200, "$4.00").lacks(t, "$2.25", "other")
+		b.Get("/developer").Want(t, 200, "$4.00", "$1.00").Lacks(t, "$2.25")
+		b.Get(w.mine("/analytics")).Want(t, 200, "$4.00").Lacks(t, "$2.25", "other")
 	})
 }
 
@@ -206,17 +207,17 @@ func TestGoLive(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.get(w.mine("/go-live")).want(t, 200, "disabled", "Register one", "Choose them")
-		b.post(w.mine("/go-live"), nil).want(t, 422, "it lacks: feature, allowed_models")
+		b.Get(w.mine("/go-live")).Want(t, 200, "disabled", "Register one", "Choose them")
+		b.Post(w.mine("/go-live"), nil).Want(t, 422, "it lacks: feature, allowed_models")
 		w.exec(`UPDATE apps SET allowed_models = '["gpt-5.6-terra"]' WHERE id = $1`, w.app.ID)
 		w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, w.app.ID)
-		b.post(w.mine("/go-live"), nil).leads(t, w.mine("/go-live?done=asked"))
-		b.get(w.mine("/go-live")).want(t, 200, "waits for its review").lacks(t, "Ask for a review")
-		b.post(w.mine("/go-live"), nil).want(t, 422, "pending already")
+		b.Post(w.mine("/go-live"), nil).Leads(t, w.mine("/go-live?done=asked"))
+		b.Get(w.mine("/go-live")).Want(t, 200, "waits for its review").Lacks(t, "Ask for a review")
+		b.Post(w.mine("/go-live"), nil).Want(t, 422, "pending already")
 		w.exec(`UPDATE golive_requests SET status = 'refused', reason = 'Say <more>.', decided_us = 1`)
-		b.get(w.mine("/go-live")).want(t, 200, "Say &lt;more&gt;.", "Ask for a review")
+		b.Get(w.mine("/go-live")).Want(t, 200, "Say &lt;more&gt;.", "Ask for a review")
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.get(w.mine("/go-live")).want(t, 200, "not open yet").lacks(t, "Ask for a review")
+		b.Get(w.mine("/go-live")).Want(t, 200, "not open yet").Lacks(t, "Ask for a review")
 	})
 }
 
@@ -226,24 +227,24 @@ func TestPlayground(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		form := url.Values{"account": {w.tester.ID}, "feature": {""}, "model": {"gpt-5.6-terra"}, "max_tokens": {"50"}, "prompt": {"Good 'evening' </pre>"}}
-		b.get(w.mine("/playground")).want(t, 200, "tester@example.com, $100.00 available", "Make the call")
+		b.Get(w.mine("/playground")).Want(t, 200, "tester@example.com, $100.00 available", "Make the call")
 		for range 2 { // the second time it is connected already
-			b.post(w.mine("/playground"), form).want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
+			b.Post(w.mine("/playground"), form).Want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
 		}
 		var tokens, open int
 		if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL), (SELECT COUNT(*) FROM connections WHERE status = 'active')`).Scan(&tokens, &open); err != nil || tokens != 0 || open != 1 {
 			t.Errorf("%d tokens are left, %d connections, %v", tokens, open, err)
 		}
 		form.Set("max_tokens", "51")
-		b.post(w.mine("/playground"), form).want(t, 200, "Refused", "Not a call. (invalid_request)").lacks(t, "Receipt")
+		b.Post(w.mine("/playground"), form).Want(t, 200, "Refused", "Not a call. (invalid_request)").Lacks(t, "Receipt")
 		form.Set("max_tokens", "5000")
-		b.post(w.mine("/playground"), form).want(t, 422, "from 1 to 4000")
+		b.Post(w.mine("/playground"), form).Want(t, 422, "from 1 to 4000")
 		form.Set("account", w.person.ID)
-		b.post(w.mine("/playground"), form).want(t, 404)
+		b.Post(w.mine("/playground"), form).Want(t, 404)
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.get(w.mine("/playground")).want(t, 200, "test accounts cannot use it").lacks(t, "Make the call")
+		b.Get(w.mine("/playground")).Want(t, 200, "test accounts cannot use it").Lacks(t, "Make the call")
 		form.Set("account", w.tester.ID)
-		b.post(w.mine("/playground"), form).want(t, 404)
+		b.Post(w.mine("/playground"), form).Want(t, 404)
 	})
 }
 
@@ -258,42 +259,42 @@ func (w *world) every(method, appID string, parts ...string) (list []string) {
 	return list
 }
 
-// Another developer's app is answered like one that does not exist, on every page,
+// Another developer's app is apitest.Pageed like one that does not exist, on every page,
 // to the byte, whatever is posted.
 func TestForeignApps(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.post(w.mine("/features"), url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."}}).want(t, 303)
-		hook := b.post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).found(t, `webhooks/(whk_[0-9a-z]+)"`)
-		b.post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).want(t, 303)
-		delivery := b.get(w.mine("/webhooks/"+hook)).found(t, `deliveries/(whd_[0-9a-z]+)"`)
+		b.Post(w.mine("/features"), url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."}}).Want(t, 303)
+		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t, `webhooks/(whk_[0-9a-z]+)"`)
+		b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(t, 303)
+		delivery := b.Get(w.mine("/webhooks/"+hook)).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
 		call := id.Swap(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
 		parts := []string{"{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
-			b.get(path).want(t, 200) // they are there
+			b.Get(path).Want(t, 200) // they are there
 		}
 		form := url.Values{"name": {"Stolen"}, "to": {"off"}, "url": {"https://evil.example.com/"}, "type": {"request.settled"}, "slug": {"evil"}, "display_name": {"E"}, "description": {"E"}, "account": {w.tester.ID}, "amount": {"1"}, "prompt": {"x"}, "max_tokens": {"50"}}
 		before := w.everything()
 		other, requestIDs := w.signedIn("other"), regexp.MustCompile(`req_[0-9a-z]{26}`)
-		same := func(path string, foreign, none answer) {
+		same := func(path string, foreign, none apitest.Page) {
 			t.Helper()
-			if foreign.status != 404 || requestIDs.ReplaceAllString(foreign.page, "") != requestIDs.ReplaceAllString(none.page, "") {
-				t.Errorf("%s: %d differs from %d\n%s\n%s", path, foreign.status, none.status, foreign.page, none.page)
+			if foreign.Status != 404 || requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+				t.Errorf("%s: %d differs from %d\n%s\n%s", path, foreign.Status, none.Status, foreign.Body, none.Body)
 			}
 		}
 		const none = "app_00000000000000000000000000"
 		n := 0
 		for i, path := range w.every("GET", w.app.ID, parts...) {
 			if strings.Contains(path, w.app.ID) {
-				same(path, other.get(path), other.get(w.every("GET", none, parts...)[i]))
+				same(path, other.Get(path), other.Get(w.every("GET", none, parts...)[i]))
 				n++
 			}
 		}
 		for i, path := range w.every("POST", w.app.ID, parts...) {
 			if strings.Contains(path, w.app.ID) {
-				same(path, other.post(path, form), other.post(w.every("POST", none, parts...)[i], form))
+				same(path, other.Post(path, form), other.Post(w.every("POST", none, parts...)[i], form))
 				n++
 			}
 		}
@@ -302,10 +303,10 @@ func TestForeignApps(t *testing.T) {
 		}
 		// Nor through an app of one's own.
 		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat"} {
-			other.get("/developer/apps/"+w.foreign.ID+rest).want(t, 404)
+			other.Get("/developer/apps/"+w.foreign.ID+rest).Want(t, 404)
 		}
-		other.post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).want(t, 404)
-		other.post("/developer/apps/"+w.foreign.ID+"/playground", form).want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/playground", form).Want(t, 404)
 		if after := w.everything(); after != before {
 			t.Errorf("strangers changed %s to %s", before, after)
 		}
@@ -322,31 +323,31 @@ func TestWhoMayEnter(t *testing.T) {
 		before := w.everything()
 		for _, path := range w.every("POST", w.app.ID) {
 			for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}} {
-				b.post(path, url.Values{"to": {"off"}, "name": {"x"}}, forged...).want(t, 403)
+				b.Post(path, url.Values{"to": {"off"}, "name": {"x"}}, forged...).Want(t, 403)
 			}
-			nobody.post(path, nil).want(t, 303).lacks(t, "<")
+			nobody.Post(path, nil).Want(t, 303).Lacks(t, "<")
 			if path != "/developer/enable" {
-				person.post(path, nil).leads(t, "/developer")
-				tester.post(path, nil).leads(t, "/developer")
+				person.Post(path, nil).Leads(t, "/developer")
+				tester.Post(path, nil).Leads(t, "/developer")
 			}
 		}
 		for _, path := range w.every("GET", w.app.ID) {
-			if a := nobody.get(path); a.status != 303 || !strings.HasPrefix(a.to, "/sign-in?next=") {
-				t.Errorf("%s shows nobody %d to %q", path, a.status, a.to)
+			if a := nobody.Get(path); a.Status != 303 || !strings.HasPrefix(a.To, "/sign-in?next=") {
+				t.Errorf("%s shows nobody %d to %q", path, a.Status, a.To)
 			}
 			if path != "/developer" {
-				person.get(path).leads(t, "/developer")
+				person.Get(path).Leads(t, "/developer")
 			}
-			b.get(path + "?to=off&name=x")
+			b.Get(path + "?to=off&name=x")
 		}
-		tester.get("/developer").want(t, 200, "This is a test account").lacks(t, "<form id", "Switch on")
-		tester.post("/developer/enable", nil).want(t, 400)
+		tester.Get("/developer").Want(t, 200, "This is a test account").Lacks(t, "<form id", "Switch on")
+		tester.Post("/developer/enable", nil).Want(t, 400)
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}
-		person.get("/developer").want(t, 200, "Switch on the developer console")
-		person.post("/developer/enable", nil).leads(t, "/developer")
-		person.get("/developer").want(t, 200, "Create your first app")
-		person.get(w.mine("")).want(t, 404)
+		person.Get("/developer").Want(t, 200, "Switch on the developer console")
+		person.Post("/developer/enable", nil).Leads(t, "/developer")
+		person.Get("/developer").Want(t, 200, "Create your first app")
+		person.Get(w.mine("")).Want(t, 404)
 	})
 }

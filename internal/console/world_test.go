@@ -5,15 +5,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
-	"net/url"
-	"regexp"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/alexedwards/argon2id"
 
 	"purser/internal/accounts"
 	"purser/internal/apitest"
@@ -34,14 +28,6 @@ import (
 	"purser/internal/web"
 	"purser/internal/webhooks"
 )
-
-const password = "correct horse battery"
-
-// passwordHash is of password, by a weak setting: these tests are not about how
-// long a sign-in takes.
-var passwordHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
-})
 
 // A world is the pages, served, with a developer and another one, who both have an
 // app, and a person.
@@ -143,11 +129,7 @@ func (w *world) fill() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	hash, err := passwordHash()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
+	w.exec(`UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t))
 	w.do(ledger.TopUp{AccountID: w.person.ID, AmountMC: 100 * money.Dollar})
 	w.do(ledger.TopUp{AccountID: w.tester.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
 }
@@ -221,113 +203,10 @@ func (w *world) everything() (sum string) {
 	return sum
 }
 
-// A browser keeps cookies and stops at redirects.
-type browser struct {
-	w *world
-	c *http.Client
-}
-
-func (w *world) browser() *browser {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &browser{w, &http.Client{
-		Jar: jar, Transport: apitest.Transport(w.t, nil),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
+func (w *world) browser() *apitest.Browser { return apitest.NewBrowser(w.t, w.URL) }
 
 // signedIn is a browser in which somebody signed in.
-func (w *world) signedIn(name string) *browser {
+func (w *world) signedIn(name string) *apitest.Browser {
 	w.t.Helper()
-	b := w.browser()
-	if a := b.post("/sign-in", url.Values{"email": {name + "@example.com"}, "password": {password}}); a.status != http.StatusSeeOther {
-		w.t.Fatalf("sign in as %s: %d %s", name, a.status, a.page)
-	}
-	return b
-}
-
-// An answer is a page, or where it leads.
-type answer struct {
-	status   int
-	page, to string
-}
-
-func (b *browser) do(req *http.Request, err error) answer {
-	b.w.t.Helper()
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	resp, err := b.c.Do(req.WithContext(b.w.t.Context()))
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	return answer{resp.StatusCode, string(body), resp.Header.Get("Location")}
-}
-
-func (b *browser) get(path string) answer {
-	b.w.t.Helper()
-	return b.do(http.NewRequest("GET", b.w.URL+path, nil))
-}
-
-func (b *browser) post(path string, form url.Values, headers ...string) answer {
-	b.w.t.Helper()
-	req, err := http.NewRequest("POST", b.w.URL+path, strings.NewReader(form.Encode()))
-	if err == nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for i := 0; i+1 < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-	}
-	return b.do(req, err)
-}
-
-// want checks the status, and that the page says all of these.
-func (a answer) want(t *testing.T, status int, says ...string) answer {
-	t.Helper()
-	if a.status != status {
-		t.Errorf("got %d to %q, want %d\n%s", a.status, a.to, status, a.page)
-	}
-	for _, s := range says {
-		if !strings.Contains(a.page, s) {
-			t.Errorf("the page lacks %q:\n%s", s, a.page)
-		}
-	}
-	return a
-}
-
-// lacks checks that the page says none of these.
-func (a answer) lacks(t *testing.T, says ...string) answer {
-	t.Helper()
-	for _, s := range says {
-		if strings.Contains(a.page, s) {
-			t.Errorf("the page says %q:\n%s", s, a.page)
-		}
-	}
-	return a
-}
-
-// leads checks where a redirect goes.
-func (a answer) leads(t *testing.T, to string) answer {
-	t.Helper()
-	if a.status != http.StatusSeeOther || a.to != to {
-		t.Errorf("got %d to %q, want 303 to %q\n%s", a.status, a.to, to, a.page)
-	}
-	return a
-}
-
-// found returns what the page shows at a pattern with one group.
-func (a answer) found(t *testing.T, pattern string) string {
-	t.Helper()
-	m := regexp.MustCompile(pattern).FindStringSubmatch(a.page)
-	if m == nil {
-		t.Fatalf("the page lacks %s:\n%s", pattern, a.page)
-	}
-	return m[1]
+	return w.browser().SignIn(name + "@example.com")
 }

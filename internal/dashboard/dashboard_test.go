@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"purser/internal/apitest"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/ledger"
@@ -21,18 +22,18 @@ func TestApprove(t *testing.T) {
 		w.hold(w.conn, 2*money.Dollar)
 		path := w.ask(w.conn, 12*money.Dollar, "Your report has 40 more <pages>.")
 		b := w.signedIn("person")
-		page := b.get(path).want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.", "person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
+		page := b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.", "person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
 			`value="approve">Approve</button>`, `value="deny">Deny</button>`, `action="`+path+`"`, "/connections/"+w.conn.ID+"/increase")
-		page.lacks(t, "<script", "style=", "missing", "Sandbox")
-		b.post(path, decision("approve")).leads(t, path)
+		page.Lacks(t, "<script", "style=", "missing", "Sandbox")
+		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.is(w.conn); c.AllocationMC != 12*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
-		b.get(path).want(t, 200, "You approved this", "The spend cap is now $12.00").lacks(t, "<button type", "has changed")
-		// A second answer says so, and changes nothing.
+		b.Get(path).Want(t, 200, "You approved this", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
+		// A second apitest.Page says so, and changes nothing.
 		before := w.everything()
-		b.post(path, decision("deny")).want(t, 200, "nothing has changed", "You approved this")
-		b.post(path, decision("approve")).want(t, 200, "nothing has changed")
+		b.Post(path, decision("deny")).Want(t, 200, "nothing has changed", "You approved this")
+		b.Post(path, decision("approve")).Want(t, 200, "nothing has changed")
 		if after := w.everything(); after != before {
 			t.Errorf("answered again: %s, before %s", after, before)
 		}
@@ -45,11 +46,11 @@ func TestDeny(t *testing.T) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 12*money.Dollar, "")
 		b := w.signedIn("person")
-		b.get(path).want(t, 200, "The app gave no reason")
-		b.post(path, decision("maybe")).want(t, 400)
-		b.post(path, url.Values{}).want(t, 400)
-		b.post(path, decision("deny")).leads(t, path)
-		b.get(path).want(t, 200, "You denied this", "The spend cap is now $5.00")
+		b.Get(path).Want(t, 200, "The app gave no reason")
+		b.Post(path, decision("maybe")).Want(t, 400)
+		b.Post(path, url.Values{}).Want(t, 400)
+		b.Post(path, decision("deny")).Leads(t, path)
+		b.Get(path).Want(t, 200, "You denied this", "The spend cap is now $5.00")
 		if c := w.is(w.conn); c.AllocationMC != 5*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
@@ -64,19 +65,19 @@ func TestTooLittleAvailable(t *testing.T) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 20*money.Dollar+1, "more")
 		b := w.signedIn("person")
-		page := b.get(path).want(t, 200, "Too little is available", "$0.01 is missing", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
-		page.lacks(t, "Approve</button>")
-		b.post(path, decision("approve")).want(t, 422, `role="alert"`, "$0.00000001 is missing", `id="decision"`)
+		page := b.Get(path).Want(t, 200, "Too little is available", "$0.01 is missing", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
+		page.Lacks(t, "Approve</button>")
+		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "$0.00000001 is missing", `id="decision"`)
 		w.do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
-		b.get(path).want(t, 200, "Approve</button>").lacks(t, "Too little")
-		b.post(path, decision("approve")).leads(t, path)
+		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Too little")
+		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
 	})
 }
 
-// What the tier allows is that of the moment of the answer.
+// What the tier allows is that of the moment of the apitest.Page.
 func TestTierMayForbidApproval(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -84,11 +85,11 @@ func TestTierMayForbidApproval(t *testing.T) {
 		w.do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
 		path := w.ask(w.conn, 25*money.Dollar+1, "more")
 		b := w.signedIn("person")
-		b.post(path, decision("approve")).want(t, 422, "at most $25.00")
+		b.Post(path, decision("approve")).Want(t, 422, "at most $25.00")
 		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET tier = 'full-live' WHERE id = $1`, w.app.ID); err != nil {
 			t.Fatal(err)
 		}
-		b.post(path, decision("approve")).leads(t, path)
+		b.Post(path, decision("approve")).Leads(t, path)
 	})
 }
 
@@ -99,13 +100,13 @@ func TestSupersededLeadsOn(t *testing.T) {
 		w := newWorld(t, d)
 		first, second, third := w.ask(w.conn, 6*money.Dollar, ""), w.ask(w.conn, 7*money.Dollar, ""), w.ask(w.conn, 8*money.Dollar, "")
 		b := w.signedIn("person")
-		b.get(first).leads(t, second)
-		b.get(second).leads(t, third)
-		b.post(first, decision("approve")).leads(t, second)
+		b.Get(first).Leads(t, second)
+		b.Get(second).Leads(t, third)
+		b.Post(first, decision("approve")).Leads(t, second)
 		if c := w.is(w.conn); c.AllocationMC != 5*money.Dollar {
 			t.Errorf("approving what was superseded made the cap %s", c.AllocationMC.Display())
 		}
-		b.get(third).want(t, 200, "$8.00")
+		b.Get(third).Want(t, 200, "$8.00")
 	})
 }
 
@@ -116,9 +117,9 @@ func TestRequestOfARevokedConnection(t *testing.T) {
 		path := w.ask(w.conn, 6*money.Dollar, "more")
 		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
 		b := w.signedIn("person")
-		b.get(path).want(t, 200, "You ended this connection").lacks(t, "<button type=\"submit\" name")
-		b.post(path, decision("approve")).want(t, 422, "revoked")
-		b.get("/connections").want(t, 200, "Ended").lacks(t, "Asks for more")
+		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<button type=\"submit\" name")
+		b.Post(path, decision("approve")).Want(t, 422, "revoked")
+		b.Get("/connections").Want(t, 200, "Ended").Lacks(t, "Asks for more")
 	})
 }
 
@@ -130,10 +131,10 @@ func TestIncrease(t *testing.T) {
 		w.hold(w.conn, 2*money.Dollar)
 		path := "/connections/" + w.conn.ID + "/increase"
 		b := w.signedIn("person")
-		b.get(path).want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
-			"stops at what is used and held, $3.00", "At most $25.00", "$15.00").lacks(t, "asks for a cap", "Paused", "Saved")
+		b.Get(path).Want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
+			"stops at what is used and held, $3.00", "At most $25.00", "$15.00").Lacks(t, "asks for a cap", "Paused", "Saved")
 		request := w.ask(w.conn, 12*money.Dollar, "more")
-		b.get(path).want(t, 200, "asks for a cap of $12.00", `href="`+request+`"`)
+		b.Get(path).Want(t, 200, "asks for a cap of $12.00", `href="`+request+`"`)
 		for _, c := range []struct {
 			cap, daily string
 			says       string // "" = it works
@@ -145,18 +146,18 @@ func TestIncrease(t *testing.T) {
 			{"10", "", "", 10 * money.Dollar, 0},
 			{"25.00000001", "1", "at most $25.00", 10 * money.Dollar, 0},
 			{"a lot", "-1", "must be an amount", 10 * money.Dollar, 0},
-			{"", "", "must be an amount", 10 * money.Dollar, 0},
+			{"", "", "Enter a spend cap", 10 * money.Dollar, 0},
 			{"8", "0", "more than zero", 10 * money.Dollar, 0},
 			{"3", "1", "", 3 * money.Dollar, money.Dollar},
 			{"7", "1", "", 7 * money.Dollar, money.Dollar},
 			{"0", "", "", 3 * money.Dollar, 0}, // never below consumed and held
 		} {
 			form := url.Values{"spend_cap": {c.cap}, "daily_limit": {c.daily}}
-			if a := b.post(path, form); c.says == "" {
-				a.leads(t, path+"?saved=1")
-				b.get(a.to).want(t, 200, "Saved.")
+			if a := b.Post(path, form); c.says == "" {
+				a.Leads(t, path+"?saved=1")
+				b.Get(a.To).Want(t, 200, "Saved.")
 			} else {
-				a.want(t, 422, `role="alert"`, c.says, `value="`+c.cap+`"`, `value="`+c.daily+`"`)
+				a.Want(t, 422, `role="alert"`, c.says, `value="`+c.cap+`"`, `value="`+c.daily+`"`)
 			}
 			got := w.is(w.conn)
 			var velocity money.MC
@@ -168,10 +169,10 @@ func TestIncrease(t *testing.T) {
 			}
 		}
 		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
-		b.get(path).want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
+		b.Get(path).Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
-		b.get(path).want(t, 200, "You ended this connection").lacks(t, "<input id")
-		b.post(path, url.Values{"spend_cap": {"5"}}).want(t, 422)
+		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<input id")
+		b.Post(path, url.Values{"spend_cap": {"5"}}).Want(t, 422)
 	})
 }
 
@@ -181,28 +182,28 @@ func TestReview(t *testing.T) {
 		w := newWorld(t, d)
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
-		b.get(path).want(t, 200, "not paused", "No call was billed yet", "Revoke</button>").lacks(t, "Resume</button>")
+		b.Get(path).Want(t, 200, "not paused", "No call was billed yet", "Revoke</button>").Lacks(t, "Resume</button>")
 		row := w.spend(w.conn, money.Dollar)
 		w.spend(w.conn, 2*money.Dollar)
 		w.do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
 		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
-		b.get(path).want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", ledger.Timestamp(row.CreatedUS), `<th scope="col">`,
+		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", ledger.Timestamp(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
-		b.get(path+"?done=resume").lacks(t, "Resumed.")
-		b.post(path, decision("both")).want(t, 400)
-		b.post(path, url.Values{"decision": {"resume"}, "speed": {"4"}}).want(t, 400)
-		b.post(path, url.Values{"decision": {"resume"}, "speed": {"0"}}).want(t, 400)
-		b.post(path, url.Values{"decision": {"resume"}, "speed": {"2"}}).leads(t, path+"?done=resume")
+		b.Get(path+"?done=resume").Lacks(t, "Resumed.")
+		b.Post(path, decision("both")).Want(t, 400)
+		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"4"}}).Want(t, 400)
+		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"0"}}).Want(t, 400)
+		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"2"}}).Leads(t, path+"?done=resume")
 		if c := w.is(w.conn); c.Status != ledger.Active || c.Faster != 2 {
 			t.Errorf("resumed, and it is %s, %d times as fast", c.Status, c.Faster)
 		}
-		b.get(path+"?done=resume").want(t, 200, "Resumed.", "not paused").lacks(t, "Resume</button>")
-		b.post(path, decision("revoke")).leads(t, path+"?done=revoke")
+		b.Get(path+"?done=resume").Want(t, 200, "Resumed.", "not paused").Lacks(t, "Resume</button>")
+		b.Post(path, decision("revoke")).Leads(t, path+"?done=revoke")
 		if c := w.is(w.conn); c.Status != ledger.Revoked {
 			t.Errorf("revoked, and it is %s", c.Status)
 		}
-		b.get(path).want(t, 200, "is disconnected").lacks(t, "Revoke</button>", "Resume</button>")
-		b.post(path, decision("resume")).want(t, 303) // to the page that says that it is over
+		b.Get(path).Want(t, 200, "is disconnected").Lacks(t, "Revoke</button>", "Resume</button>")
+		b.Post(path, decision("resume")).Want(t, 303) // to the page that says that it is over
 		if c := w.is(w.conn); c.Status != ledger.Revoked {
 			t.Errorf("it came back as %s", c.Status)
 		}
@@ -213,13 +214,13 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.signedIn("stranger").get("/connections").want(t, 200, "You have not connected an app yet").lacks(t, w.conn.ID)
+		w.signedIn("stranger").Get("/connections").Want(t, 200, "You have not connected an app yet").Lacks(t, w.conn.ID)
 		b := w.signedIn("person")
 		w.spend(w.conn, money.Dollar)
 		request := w.ask(w.conn, 6*money.Dollar, "")
-		b.get("/connections").want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active", `href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).lacks(t, w.test.ID, "held for calls")
+		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active", `href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
 		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
-		b.get("/connections").want(t, 200, "Paused")
+		b.Get("/connections").Want(t, 200, "Paused")
 	})
 }
 
@@ -235,7 +236,7 @@ var posts = []url.Values{
 
 var requestIDs = regexp.MustCompile(`req_[0-9a-z]{26}`)
 
-// Somebody else's links are answered like those of nothing, to the byte, and do
+// Somebody else's links are apitest.Pageed like those of nothing, to the byte, and do
 // nothing.
 func TestForeignLinks(t *testing.T) {
 	t.Parallel()
@@ -246,23 +247,23 @@ func TestForeignLinks(t *testing.T) {
 		absent := regexp.MustCompile(`(conn|acr)_[0-9a-z]{26}`)
 		before := w.everything()
 		stranger := w.signedIn("stranger")
-		same := func(path, method string, foreign, none answer) {
+		same := func(path, method string, foreign, none apitest.Page) {
 			t.Helper()
-			if foreign.status != 404 || requestIDs.ReplaceAllString(foreign.page, "") != requestIDs.ReplaceAllString(none.page, "") {
-				t.Errorf("%s %s: %d differs from %d\n%s\n%s", method, path, foreign.status, none.status, foreign.page, none.page)
+			if foreign.Status != 404 || requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+				t.Errorf("%s %s: %d differs from %d\n%s\n%s", method, path, foreign.Status, none.Status, foreign.Body, none.Body)
 			}
 		}
 		for _, path := range paths {
 			none := absent.ReplaceAllString(path, "${1}_00000000000000000000000000")
-			same(path, "GET", stranger.get(path), stranger.get(none))
+			same(path, "GET", stranger.Get(path), stranger.Get(none))
 			for _, form := range posts {
-				same(path, "POST", stranger.post(path, form), stranger.post(none, form))
+				same(path, "POST", stranger.Post(path, form), stranger.Post(none, form))
 			}
 		}
 		// Test accounts see their own only, also among each other's developers.
 		for _, path := range paths[:3] {
-			w.signedIn("tester").get(path).want(t, 404)
-			w.signedIn("developer").get(path).want(t, 404) // the app's developer is not its user
+			w.signedIn("tester").Get(path).Want(t, 404)
+			w.signedIn("developer").Get(path).Want(t, 404) // the app's developer is not its user
 		}
 		if after := w.everything(); after != before {
 			t.Errorf("strangers changed %s to %s", before, after)
@@ -275,12 +276,12 @@ func TestDeveloperDecidesForTestAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	for _, name := range []string{"tester", "developer"} {
-		w.signedIn(name).get(w.ask(w.test, 6*money.Dollar, "more")).want(t, 200, "Sandbox", "$6.00")
+		w.signedIn(name).Get(w.ask(w.test, 6*money.Dollar, "more")).Want(t, 200, "Sandbox", "$6.00")
 	}
 	path := w.ask(w.test, 7*money.Dollar, "more")
 	b := w.signedIn("developer")
-	b.get(path).want(t, 200, "for your test account", "tester@example.com")
-	b.post(path, decision("approve")).leads(t, path)
+	b.Get(path).Want(t, 200, "for your test account", "tester@example.com")
+	b.Post(path, decision("approve")).Leads(t, path)
 	if c := w.is(w.test); c.AllocationMC != 7*money.Dollar {
 		t.Errorf("the cap is %s", c.AllocationMC.Display())
 	}
@@ -298,22 +299,22 @@ func TestNothingHappensByItself(t *testing.T) {
 		b, nobody := w.signedIn("person"), w.browser()
 		for _, path := range paths {
 			for _, form := range posts {
-				b.get(path+"?"+form.Encode()).want(t, 200)
+				b.Get(path+"?"+form.Encode()).Want(t, 200)
 				for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
-					b.post(path, form, forged...).want(t, 403)
+					b.Post(path, form, forged...).Want(t, 403)
 				}
-				nobody.post(path, form).leads(t, "/sign-in?next="+url.QueryEscape(path))
+				nobody.Post(path, form).Leads(t, "/sign-in?next="+url.QueryEscape(path))
 			}
-			nobody.get(path).leads(t, "/sign-in?next="+url.QueryEscape(path))
-			a := b.get(path)
-			policy := a.header.Get("Content-Security-Policy")
-			if !strings.Contains(policy, "frame-ancestors 'none'") || !strings.HasSuffix(policy, "form-action 'self'") || a.header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: headers %v", path, a.header)
+			nobody.Get(path).Leads(t, "/sign-in?next="+url.QueryEscape(path))
+			a := b.Get(path)
+			policy := a.Header.Get("Content-Security-Policy")
+			if !strings.Contains(policy, "frame-ancestors 'none'") || !strings.HasSuffix(policy, "form-action 'self'") || a.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: headers %v", path, a.Header)
 			}
-			b.post(path, decision("approve"), "Content-Type", "application/json").want(t, http.StatusBadRequest)
-			b.do(http.NewRequest("POST", w.URL+path+"?decision=deny&decision=revoke", nil)).want(t, http.StatusBadRequest)
+			b.Post(path, decision("approve"), "Content-Type", "application/json").Want(t, http.StatusBadRequest)
+			b.Do(http.NewRequest("POST", w.URL+path+"?decision=deny&decision=revoke", nil)).Want(t, http.StatusBadRequest)
 		}
-		nobody.get("/connections").leads(t, "/sign-in?next=%2Fconnections")
+		nobody.Get("/connections").Leads(t, "/sign-in?next=%2Fconnections")
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}

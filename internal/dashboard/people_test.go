@@ -17,18 +17,18 @@ func TestOverview(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.signedIn("stranger").get("/dashboard").want(t, 200, "Three steps", `href="/top-up"`).lacks(t, "<svg class=\"chart\"", "Needs your attention")
+		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Three steps", `href="/top-up"`).Lacks(t, "<svg class=\"chart\"", "Needs your attention")
 		w.spend(w.conn, money.Dollar)
 		w.spend(w.conn, 25*money.Cent)
 		b := w.signedIn("person")
-		b.get("/dashboard").want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25", "Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
-			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").lacks(t, "Needs your attention", w.test.ID, "Three steps")
+		b.Get("/dashboard").Want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25", "Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
+			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Three steps")
 		request := w.ask(w.conn, 12*money.Dollar, "")
-		b.get("/dashboard").want(t, 200, "Needs your attention", "Asks for a cap of $12.00", `href="`+request+`"`)
+		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Asks for a cap of $12.00", `href="`+request+`"`)
 		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
-		b.get("/dashboard").want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
+		b.Get("/dashboard").Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
-		b.get("/dashboard").want(t, 200, "Set aside for no app").lacks(t, "Needs your attention")
+		b.Get("/dashboard").Want(t, 200, "Set aside for no app").Lacks(t, "Needs your attention")
 	})
 }
 
@@ -50,7 +50,7 @@ func TestActivity(t *testing.T) {
 			t.Helper()
 			var ids []string
 			for path != "" {
-				page := b.get(path).want(t, 200).page
+				page := b.Get(path).Want(t, 200).Body
 				for _, m := range receiptLinks.FindAllStringSubmatch(page, -1) {
 					ids = append(ids, m[1])
 				}
@@ -77,10 +77,10 @@ func TestActivity(t *testing.T) {
 			if len(got) != want {
 				t.Errorf("%q: %d rows, want %d", query, len(got), want)
 			}
-			a := b.get("/activity.csv"+query).want(t, 200)
-			records, err := csv.NewReader(strings.NewReader(a.page)).ReadAll()
-			if err != nil || len(records) != want+1 || !strings.Contains(a.header.Get("Content-Disposition"), "attachment") {
-				t.Errorf("%q: exported %d rows and the heads, want %d: %v %v", query, len(records)-1, want, err, a.header)
+			a := b.Get("/activity.csv"+query).Want(t, 200)
+			records, err := csv.NewReader(strings.NewReader(a.Body)).ReadAll()
+			if err != nil || len(records) != want+1 || !strings.Contains(a.Header.Get("Content-Disposition"), "attachment") {
+				t.Errorf("%q: exported %d rows and the heads, want %d: %v %v", query, len(records)-1, want, err, a.Header)
 			}
 			for i := range got {
 				if i+1 < len(records) && "/activity/"+records[i+1][0] != got[i] {
@@ -88,11 +88,11 @@ func TestActivity(t *testing.T) {
 				}
 			}
 		}
-		b.get("/activity?from=today").want(t, 422, `role="alert"`, "A date must be like", `value="today"`)
-		b.get("/activity.csv?from=today").want(t, 400)
-		b.get("/activity?before=-1").want(t, 400)
-		b.get("/activity?model=%3Cscript%3E").want(t, 200, "Nothing fits", "&lt;script&gt;").lacks(t, "<script>")
-		w.signedIn("stranger").get("/activity").want(t, 200, "Nothing yet").lacks(t, "led_")
+		b.Get("/activity?from=today").Want(t, 422, `role="alert"`, "A date must be like", `value="today"`)
+		b.Get("/activity.csv?from=today").Want(t, 400)
+		b.Get("/activity?before=-1").Want(t, 400)
+		b.Get("/activity?model=%3Cscript%3E").Want(t, 200, "Nothing fits", "&lt;script&gt;").Lacks(t, "<script>")
+		w.signedIn("stranger").Get("/activity").Want(t, 200, "Nothing yet").Lacks(t, "led_")
 	})
 }
 
@@ -104,7 +104,7 @@ func TestExportIsHarmless(t *testing.T) {
 		if _, err := w.d.ExecContext(t.Context(), `UPDATE apps SET name = $1 WHERE id = $2`, name, w.app.ID); err != nil {
 			t.Fatal(err)
 		}
-		records, err := csv.NewReader(strings.NewReader(w.signedIn("person").get("/activity.csv?type=connect").page)).ReadAll()
+		records, err := csv.NewReader(strings.NewReader(w.signedIn("person").Get("/activity.csv?type=connect").Body)).ReadAll()
 		if err != nil || len(records) != 2 || records[1][7] != "'"+name {
 			t.Errorf("%q: %q, %v", name, records, err)
 		}
@@ -121,25 +121,25 @@ func TestReceipts(t *testing.T) {
 			Charge: ledger.Amounts{ProviderCostMC: 550_000, SvcFeeMC: 30_000, DevMarginMC: 20_000, UserChargeMC: 600_000}}).Entry
 		b := w.signedIn("person")
 		for _, path := range []string{"/activity/" + row.ID, "/requests/" + row.RequestID()} {
-			b.get(path).want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00", "300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most", "2026-11-20.1")
+			b.Get(path).Want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00", "300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most", "2026-11-20.1")
 		}
 		back := w.do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
-		b.get("/activity/"+back.ID).want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "set aside for the app again")
+		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "set aside for the app again")
 		refused := ledger.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
 		w.do(ledger.Refuse{Refusal: refused})
-		b.get("/requests/"+refused.RequestID).want(t, 200, "Refused, nothing charged", "the cap is &lt;used&gt; up", "402 allocation_exhausted")
+		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "the cap is &lt;used&gt; up", "402 allocation_exhausted")
 		running := w.hold(w.conn, 10*money.Cent)
 		if d.Engine == db.Postgres { // on SQLite a hold of this moment is not in the file
-			b.get("/requests/"+running.RequestID).want(t, 200, "In progress", "$0.10")
+			b.Get("/requests/"+running.RequestID).Want(t, 200, "In progress", "$0.10")
 		}
-		for _, m := range receiptLinks.FindAllStringSubmatch(b.get("/activity").page, -1) {
-			b.get(m[1]).want(t, 200, "<h2>Details</h2>")
+		for _, m := range receiptLinks.FindAllStringSubmatch(b.Get("/activity").Body, -1) {
+			b.Get(m[1]).Want(t, 200, "<h2>Details</h2>")
 		}
 		stranger := w.signedIn("stranger")
-		none := stranger.get("/requests/req_00000000000000000000000000").want(t, 404)
+		none := stranger.Get("/requests/req_00000000000000000000000000").Want(t, 404)
 		for _, path := range []string{"/activity/" + row.ID, "/activity/" + back.ID, "/activity/led_none", "/requests/" + row.RequestID(), "/requests/" + refused.RequestID, "/requests/led_x"} {
-			if a := stranger.get(path).want(t, 404); requestIDs.ReplaceAllString(a.page, "") != requestIDs.ReplaceAllString(none.page, "") {
-				t.Errorf("%s tells more than nothing:\n%s", path, a.page)
+			if a := stranger.Get(path).Want(t, 404); requestIDs.ReplaceAllString(a.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+				t.Errorf("%s tells more than nothing:\n%s", path, a.Body)
 			}
 		}
 	})
@@ -153,35 +153,35 @@ func TestConnectionPage(t *testing.T) {
 		w.hold(w.conn, 2*money.Dollar)
 		path := "/connections/" + w.conn.ID
 		b := w.signedIn("person")
-		b.get("/connections").want(t, 200, `href="`+path+`"`)
-		b.get(path).want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", "Pause now", `value="20"`, "calls in progress", path+"/increase", path+"/revoke")
+		b.Get("/connections").Want(t, 200, `href="`+path+`"`)
+		b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", "Pause now", `value="20"`, "calls in progress", path+"/increase", path+"/revoke")
 		// Nothing happens by opening an address, to a stranger, or by another site's form.
 		stranger, before := w.signedIn("stranger"), w.everything()
 		for _, action := range []string{"/freeze", "/revoke"} {
-			stranger.post(path+action, url.Values{}).want(t, 404)
-			b.post(path+action, url.Values{}, "Sec-Fetch-Site", "cross-site").want(t, 403)
-			w.browser().post(path+action, url.Values{}).want(t, 303)
+			stranger.Post(path+action, url.Values{}).Want(t, 404)
+			b.Post(path+action, url.Values{}, "Sec-Fetch-Site", "cross-site").Want(t, 403)
+			w.browser().Post(path+action, url.Values{}).Want(t, 303)
 		}
-		stranger.get(path).want(t, 404)
-		stranger.get(path+"/revoke").want(t, 404)
-		b.get(path+"/freeze").want(t, 405)
-		b.get(path+"/revoke").want(t, 200, "End the connection", "$2.00", "Keep it")
+		stranger.Get(path).Want(t, 404)
+		stranger.Get(path+"/revoke").Want(t, 404)
+		b.Get(path+"/freeze").Want(t, 405)
+		b.Get(path+"/revoke").Want(t, 200, "End the connection", "$2.00", "Keep it")
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}
-		b.post(path+"/freeze", url.Values{}).leads(t, path+"?done=freeze")
-		b.get(path+"?done=freeze").want(t, 200, "Every new call is refused", "Review and resume").lacks(t, "Pause now")
+		b.Post(path+"/freeze", url.Values{}).Leads(t, path+"?done=freeze")
+		b.Get(path+"?done=freeze").Want(t, 200, "Every new call is refused", "Review and resume").Lacks(t, "Pause now")
 		var mails int
 		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`, string(ledger.FrozenNotice)).Scan(&mails); err != nil || mails != 0 {
 			t.Errorf("%d mails about what the person did: %v", mails, err)
 		}
-		b.post(path+"/revoke", url.Values{}).leads(t, path)
-		b.get(path).want(t, 200, "Ended").lacks(t, "Revoke…", "Change cap", "Pause now")
-		b.get(path+"/revoke").leads(t, path)
-		b.post(path+"/freeze", url.Values{}).want(t, 303)
+		b.Post(path+"/revoke", url.Values{}).Leads(t, path)
+		b.Get(path).Want(t, 200, "Ended").Lacks(t, "Revoke…", "Change cap", "Pause now")
+		b.Get(path+"/revoke").Leads(t, path)
+		b.Post(path+"/freeze", url.Values{}).Want(t, 303)
 		if c := w.is(w.conn); c.Status != ledger.Revoked || c.AllocationMC != 3*money.Dollar {
 			t.Errorf("revoked, and it is %s with %s", c.Status, c.AllocationMC.Display())
 		}
-		w.signedIn("developer").get("/connections/"+w.test.ID).want(t, 200, "for your test account", "sandbox")
+		w.signedIn("developer").Get("/connections/"+w.test.ID).Want(t, 200, "for your test account", "sandbox")
 	})
 }

@@ -20,7 +20,7 @@ func TestRefreshHistories(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		conn := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
 		rapid.Check(t, func(rt *rapid.T) {
 			h := w.newHistory(rt, conn)
 			for range rapid.IntRange(1, 10).Draw(rt, "steps") {
@@ -96,7 +96,7 @@ func TestFamilyEndsWhole(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		conn := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
 		present := func(token string) answer {
 			a, err := w.store.run(t.Context(), w.live.App, TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"purser/internal/accounts"
+	"purser/internal/apitest"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/ledger"
@@ -29,18 +30,19 @@ func TestConsentPage(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.browser()
 	path := authorizePath(w.live, "requested_allocation_mc=1234000000", "features=summaries,unknown,chat")
-	resp, _ := b.get(path)
-	next, err := url.Parse(resp.Header.Get("Location"))
-	if err != nil || resp.StatusCode != 303 || next.Path != "/sign-in" || next.Query().Get("next") != path {
-		t.Fatalf("before signing in: %d to %v, want the sign-in page and back to %s", resp.StatusCode, next, path)
+	resp := b.Get(path)
+	next, err := url.Parse(resp.To)
+	if err != nil || resp.Status != 303 || next.Path != "/sign-in" || next.Query().Get("next") != path {
+		t.Fatalf("before signing in: %d to %v, want the sign-in page and back to %s", resp.Status, next, path)
 	}
-	_, page := b.get(next.String())
+	page := b.Get(next.String()).Body
 	has(t, page, `<label for="email">Email</label>`, `<label for="password">Password</label>`, `>Sign in</button>`, `href="#main"`)
-	resp, _ = b.post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {password}, "next": {path}})
-	if resp.Header.Get("Location") != path {
-		t.Errorf("after signing in: %q", resp.Header.Get("Location"))
+	resp = b.Post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {apitest.Password}, "next": {path}})
+	if resp.To != path {
+		t.Errorf("after signing in: %q", resp.To)
 	}
-	resp, page = b.get(path)
+	resp = b.Get(path)
+	page = resp.Body
 	has(t, page, "Live &lt;b&gt;App&lt;/b&gt;", "person@example.com", "Summaries, Chat window", "$20.00", `value="12.34"`,
 		`<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`,
 		"Every offered model", "OpenAI, Anthropic, Google", "service fee of 5%", "15% for Live", "dashboard.example.com", "app.example.com",
@@ -61,15 +63,11 @@ func TestConsentPageProposesACap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("person@example.com")
-	_, page := b.get(authorizePath(w.live))
+	page := b.Get(authorizePath(w.live)).Body
 	has(t, page, `value="10.00"`, "At most $25.00")
-	_, page = b.get(authorizePath(w.live, "requested_allocation_mc=999999999999"))
+	page = b.Get(authorizePath(w.live, "requested_allocation_mc=999999999999")).Body
 	has(t, page, `value="25.00"`)
-	resp, page := b.post(authorizePath(w.live), approval("25.01"))
-	if resp.StatusCode != http.StatusUnprocessableEntity {
-		t.Errorf("more than the tier allows: %d", resp.StatusCode)
-	}
-	has(t, page, "at most $25.00")
+	b.Post(authorizePath(w.live), approval("25.01")).Want(t, http.StatusUnprocessableEntity, "at most $25.00")
 }
 
 // A form that is wrong comes back with what was typed, and says what is wrong
@@ -77,9 +75,10 @@ func TestConsentPageProposesACap(t *testing.T) {
 func TestConsentFormComesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
-	resp, page := w.signedIn("person@example.com").post(authorizePath(w.live), approval(`te"n`, "daily_limit", "-4"))
-	if resp.StatusCode != http.StatusUnprocessableEntity {
-		t.Errorf("status %d", resp.StatusCode)
+	resp := w.signedIn("person@example.com").Post(authorizePath(w.live), approval(`te"n`, "daily_limit", "-4"))
+	page := resp.Body
+	if resp.Status != http.StatusUnprocessableEntity {
+		t.Errorf("status %d", resp.Status)
 	}
 	has(t, page, `role="alert"`, `value="te&#34;n"`, `value="-4"`, `href="#spend_cap"`, `href="#daily_limit"`,
 		`aria-describedby="spend_cap-hint spend_cap-error" aria-invalid="true"`, `<p class="error" id="daily_limit-error">The daily limit must be`)
@@ -106,13 +105,13 @@ func TestAnswersToTheApp(t *testing.T) {
 		{authorizePath(w.live, "-state"), nil, map[string]string{"error": "invalid_request", "error_description": "?", "iss": issuer}},
 		{authorizePath(w.live, "-code_challenge"), approval("5"), map[string]string{"error": "invalid_request", "error_description": "?", "state": "st", "iss": issuer}},
 	} {
-		resp, page := b.get(c.path)
+		resp := b.Get(c.path)
 		if c.form != nil {
-			resp, page = b.post(c.path, c.form)
+			resp = b.Post(c.path, c.form)
 		}
-		to, err := url.Parse(resp.Header.Get("Location"))
-		if err != nil || resp.StatusCode != http.StatusFound || !strings.HasPrefix(to.String(), callback+"?") {
-			t.Errorf("%s: %d to %v, want 302 to the app\n%s", c.path, resp.StatusCode, to, page)
+		to, err := url.Parse(resp.To)
+		if err != nil || resp.Status != http.StatusFound || !strings.HasPrefix(to.String(), callback+"?") {
+			t.Errorf("%s: %d to %v, want 302 to the app\n%s", c.path, resp.Status, to, resp.Body)
 			continue
 		}
 		q := to.Query()
@@ -125,9 +124,9 @@ func TestAnswersToTheApp(t *testing.T) {
 			t.Errorf("%s: answered %v, want %v", c.path, q, c.want)
 		}
 	}
-	resp, _ := b.post(authorizePath(w.live), url.Values{"decision": {"perhaps"}})
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("no decision: %d", resp.StatusCode)
+	resp := b.Post(authorizePath(w.live), url.Values{"decision": {"perhaps"}})
+	if resp.Status != http.StatusBadRequest {
+		t.Errorf("no decision: %d", resp.Status)
 	}
 }
 
@@ -136,7 +135,7 @@ func TestAnswersToTheApp(t *testing.T) {
 func TestNoOpenRedirect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
-	for _, b := range []*browser{w.browser(), w.signedIn("person@example.com")} {
+	for _, b := range []*apitest.Browser{w.browser(), w.signedIn("person@example.com")} {
 		for _, path := range []string{
 			"/oauth/authorize",
 			"/oauth/authorize?%zz",
@@ -152,12 +151,12 @@ func TestNoOpenRedirect(t *testing.T) {
 			authorizePath(w.live, "redirect_uri="+callback+"/", "-state"),
 			authorizePath(w.live, "redirect_uri="+callback+"\n"),
 		} {
-			get, page := b.get(path)
-			post, _ := b.post(path, url.Values{"decision": {"deny"}})
-			if get.StatusCode != 400 || post.StatusCode != 400 || get.Header.Get("Location")+post.Header.Get("Location") != "" {
-				t.Errorf("%s: %d and %d, to %q, want a page", path, get.StatusCode, post.StatusCode, get.Header.Get("Location"))
+			get := b.Get(path)
+			post := b.Post(path, url.Values{"decision": {"deny"}})
+			if get.Status != 400 || post.Status != 400 || get.To+post.To != "" {
+				t.Errorf("%s: %d and %d, to %q, want a page", path, get.Status, post.Status, get.To)
 			}
-			if strings.Contains(page, "elsewhere") {
+			if strings.Contains(get.Body, "elsewhere") {
 				t.Errorf("%s: the page repeats the address", path)
 			}
 		}
@@ -171,18 +170,18 @@ func TestForeignConsentIsRefused(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("person@example.com")
 	for _, foreign := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://elsewhere.example.com"}, {"Origin", "null"}} {
-		if resp, _ := b.post(authorizePath(w.live), approval("5"), foreign...); resp.StatusCode != http.StatusForbidden {
-			t.Errorf("%v: %d, want 403", foreign, resp.StatusCode)
+		if resp := b.Post(authorizePath(w.live), approval("5"), foreign...); resp.Status != http.StatusForbidden {
+			t.Errorf("%v: %d, want 403", foreign, resp.Status)
 		}
 	}
-	if resp, _ := w.browser().post(authorizePath(w.live), approval("5")); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("without a session: %d, want the sign-in page", resp.StatusCode)
+	if resp := w.browser().Post(authorizePath(w.live), approval("5")); resp.Status != http.StatusSeeOther {
+		t.Errorf("without a session: %d, want the sign-in page", resp.Status)
 	}
 	if n := w.count(`SELECT COUNT(*) FROM oauth_codes`); n != 0 {
 		t.Errorf("%d codes", n)
 	}
-	if resp, _ := b.post(authorizePath(w.live), approval("5"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL); resp.StatusCode != http.StatusFound {
-		t.Errorf("the page's own form: %d", resp.StatusCode)
+	if resp := b.Post(authorizePath(w.live), approval("5"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL); resp.Status != http.StatusFound {
+		t.Errorf("the page's own form: %d", resp.Status)
 	}
 }
 
@@ -203,14 +202,15 @@ func TestSandboxPages(t *testing.T) {
 		{"person@example.com", w.live, 200, "Available in your balance"},
 	} {
 		b := w.signedIn(c.who)
-		resp, page := b.get(authorizePath(c.app))
-		if resp.StatusCode != c.status {
-			t.Errorf("%s on %s: %d, want %d", c.who, c.app.Name, resp.StatusCode, c.status)
+		resp := b.Get(authorizePath(c.app))
+		page := resp.Body
+		if resp.Status != c.status {
+			t.Errorf("%s on %s: %d, want %d", c.who, c.app.Name, resp.Status, c.status)
 		}
 		has(t, page, c.says, "Use another account")
 		if c.status == 403 {
-			if resp, _ := b.post(authorizePath(c.app), approval("5")); resp.StatusCode != 403 {
-				t.Errorf("%s on %s: approving is answered %d", c.who, c.app.Name, resp.StatusCode)
+			if resp := b.Post(authorizePath(c.app), approval("5")); resp.Status != 403 {
+				t.Errorf("%s on %s: approving is answered %d", c.who, c.app.Name, resp.Status)
 			}
 		}
 	}
@@ -226,17 +226,17 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer@example.com")
-		_, page := b.get(authorizePath(w.sandbox))
+		page := b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "tester@example.com", "$1,000.00 available", `value="`+w.tester.ID+`" checked`, "A new test account")
 
-		o := w.token(w.sandbox, codeForm(b.approve(w.sandbox, "5", "test_account", w.tester.ID))).want(t, "as the tester", 200, "")
+		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", w.tester.ID))).want(t, "as the tester", 200, "")
 		if w.accountOf(o.ConnectionID) != w.tester.ID {
 			t.Error("connected as somebody else")
 		}
-		_, page = b.get(authorizePath(w.sandbox))
+		page = b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "connected, $0.00 of $5.00 used")
 
-		o = w.token(w.sandbox, codeForm(b.approve(w.sandbox, "7", "test_account", "new"))).want(t, "as a new one", 200, "")
+		o = w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "7", "test_account", "new"))).want(t, "as a new one", 200, "")
 		made, err := w.people.Get(t.Context(), w.accountOf(o.ConnectionID))
 		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || !strings.HasSuffix(made.Email, "@test.invalid") {
 			t.Errorf("new test account: %+v, %v", made, err)
@@ -245,21 +245,22 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 			t.Errorf("its balance: %+v, %v", balance, err)
 		}
 		for _, wrong := range []string{"", "wac_unknown", w.sandbox.OwnerID} {
-			resp, page := b.post(authorizePath(w.sandbox), approval("5", "test_account", wrong))
-			if resp.StatusCode != http.StatusUnprocessableEntity {
-				t.Errorf("as %q: %d", wrong, resp.StatusCode)
+			resp := b.Post(authorizePath(w.sandbox), approval("5", "test_account", wrong))
+			page := resp.Body
+			if resp.Status != http.StatusUnprocessableEntity {
+				t.Errorf("as %q: %d", wrong, resp.Status)
 			}
 			has(t, page, "Choose the test account")
 		}
 		for w.count(`SELECT COUNT(*) FROM accounts WHERE owner_id IS NOT NULL`) < accounts.MaxTestAccounts {
-			b.approve(w.sandbox, "1", "test_account", "new")
+			w.approve(b, w.sandbox, "1", "test_account", "new")
 		}
-		_, page = b.get(authorizePath(w.sandbox))
+		page = b.Get(authorizePath(w.sandbox)).Body
 		if strings.Contains(page, "A new test account") {
 			t.Error("the page offers a 26th test account")
 		}
-		if resp, _ := b.post(authorizePath(w.sandbox), approval("1", "test_account", "new")); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("a 26th test account: %d", resp.StatusCode)
+		if resp := b.Post(authorizePath(w.sandbox), approval("1", "test_account", "new")); resp.Status != http.StatusBadRequest {
+			t.Errorf("a 26th test account: %d", resp.Status)
 		}
 	})
 }
@@ -273,52 +274,53 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_second', 'second@example.com', password_hash, 1 FROM accounts WHERE email = 'person@example.com'`)
 		w.exec(`UPDATE apps SET test_allowlist = '["person@example.com","second@example.com"]' WHERE id = $1`, w.sandbox.ID)
 		b := w.signedIn("person@example.com")
-		_, page := b.get(authorizePath(w.sandbox))
+		page := b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "Connect as", "A new test account", "their money is not real")
 		lacks(t, page, "tester@example.com", w.tester.ID)
 		for _, wrong := range []string{"", w.tester.ID, w.sandbox.OwnerID} {
-			if resp, _ := b.post(authorizePath(w.sandbox), approval("5", "test_account", wrong)); resp.StatusCode != http.StatusUnprocessableEntity {
-				t.Errorf("as %q: %d", wrong, resp.StatusCode)
+			if resp := b.Post(authorizePath(w.sandbox), approval("5", "test_account", wrong)); resp.Status != http.StatusUnprocessableEntity {
+				t.Errorf("as %q: %d", wrong, resp.Status)
 			}
 		}
-		o := w.token(w.sandbox, codeForm(b.approve(w.sandbox, "5", "test_account", "new"))).want(t, "as a new one", 200, "")
+		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", "new"))).want(t, "as a new one", 200, "")
 		made, err := w.people.Get(t.Context(), w.accountOf(o.ConnectionID))
 		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || made.TesterID == "" || made.TesterID == "wac_second" {
 			t.Errorf("new test account: %+v, %v", made, err)
 		}
-		_, page = b.get(authorizePath(w.sandbox))
+		page = b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "connected, $0.00 of $5.00 used")
 		lacks(t, page, "A new test account", "tester@example.com")
-		if resp, _ := b.post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("a second one: %d", resp.StatusCode)
+		if resp := b.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != http.StatusBadRequest {
+			t.Errorf("a second one: %d", resp.Status)
 		}
-		again := w.token(w.sandbox, codeForm(b.approve(w.sandbox, "9", "test_account", made.ID))).want(t, "again", 200, "")
+		again := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "9", "test_account", made.ID))).want(t, "again", 200, "")
 		if again.ConnectionID != o.ConnectionID || *again.AllocationMC != 9*money.Dollar {
 			t.Errorf("again: %+v", again.Tokens)
 		}
 		second := w.signedIn("second@example.com")
-		_, page = second.get(authorizePath(w.sandbox))
+		page = second.Get(authorizePath(w.sandbox)).Body
 		lacks(t, page, made.Email)
-		if resp, _ := second.post(authorizePath(w.sandbox), approval("5", "test_account", made.ID)); resp.StatusCode != http.StatusUnprocessableEntity {
-			t.Errorf("as another tester's: %d", resp.StatusCode)
+		if resp := second.Post(authorizePath(w.sandbox), approval("5", "test_account", made.ID)); resp.Status != http.StatusUnprocessableEntity {
+			t.Errorf("as another tester's: %d", resp.Status)
 		}
-		_, page = w.signedIn("developer@example.com").get(authorizePath(w.sandbox))
+		page = w.signedIn("developer@example.com").Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "tester@example.com")
 		if b, err := ledger.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar || b.Seq != 1 {
 			t.Errorf("the tester's real balance: %+v, %v", b, err)
 		}
 		for w.count(`SELECT COUNT(*) FROM accounts WHERE owner_id IS NOT NULL`) < accounts.MaxTestAccounts {
-			w.signedIn("developer@example.com").approve(w.sandbox, "1", "test_account", "new")
+			w.approve(w.signedIn("developer@example.com"), w.sandbox, "1", "test_account", "new")
 		}
-		resp, page := second.get(authorizePath(w.sandbox))
+		resp := second.Get(authorizePath(w.sandbox))
+		page = resp.Body
 		has(t, page, "no test account left")
-		if post, _ := second.post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.StatusCode != 403 || post.StatusCode != 403 {
-			t.Errorf("no room: %d and %d", resp.StatusCode, post.StatusCode)
+		if post := second.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != 403 || post.Status != 403 {
+			t.Errorf("no room: %d and %d", resp.Status, post.Status)
 		}
-		b.approve(w.sandbox, "2", "test_account", made.ID) // who has one keeps it
+		w.approve(b, w.sandbox, "2", "test_account", made.ID) // who has one keeps it
 		w.exec(`UPDATE apps SET test_allowlist = '[]' WHERE id = $1`, w.sandbox.ID)
-		if resp, page := b.get(authorizePath(w.sandbox)); resp.StatusCode != 403 || !strings.Contains(page, "is in testing") {
-			t.Errorf("off the list: %d", resp.StatusCode)
+		if resp := b.Get(authorizePath(w.sandbox)); resp.Status != 403 || !strings.Contains(resp.Body, "is in testing") {
+			t.Errorf("off the list: %d", resp.Status)
 		}
 	})
 }
@@ -338,10 +340,10 @@ func TestConsentingAgain(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("person@example.com")
-		first := w.token(w.live, codeForm(b.approve(w.live, "12", "daily_limit", "3"))).want(t, "exchange", 200, "")
-		_, page := b.get(authorizePath(w.live))
+		first := w.token(w.live, codeForm(w.approve(b, w.live, "12", "daily_limit", "3"))).want(t, "exchange", 200, "")
+		page := b.Get(authorizePath(w.live)).Body
 		has(t, page, "Already connected", "$12.00", `value="12.00"`, `value="3.00"`)
-		both := []string{b.approve(w.live, "4"), b.approve(w.live, "15")}
+		both := []string{w.approve(b, w.live, "4"), w.approve(b, w.live, "15")}
 		second := w.token(w.live, codeForm(both[0])).want(t, "lowering", 200, "")
 		third := w.token(w.live, codeForm(both[1])).want(t, "raising", 200, "")
 		if second.ConnectionID != first.ConnectionID || third.ConnectionID != first.ConnectionID || *second.AllocationMC != 4*money.Dollar || *third.AllocationMC != 15*money.Dollar {
@@ -365,9 +367,9 @@ func TestNoBalanceYet(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	w.exec(`DELETE FROM balances WHERE sandbox = 0`)
 	person := w.signedIn("person@example.com")
-	_, page := person.get(authorizePath(w.live))
+	page := person.Get(authorizePath(w.live)).Body
 	has(t, page, "Your balance is empty")
-	if resp, page := person.post(authorizePath(w.live), approval("5")); resp.StatusCode != http.StatusFound {
-		t.Errorf("status %d: %s", resp.StatusCode, page)
+	if resp := person.Post(authorizePath(w.live), approval("5")); resp.Status != http.StatusFound {
+		t.Errorf("status %d: %s", resp.Status, resp.Body)
 	}
 }

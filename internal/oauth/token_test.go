@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"purser/internal/apitest"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/ledger"
@@ -21,7 +22,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		code := w.signedIn("person@example.com").approve(w.live, "12.50", "daily_limit", "5")
+		code := w.approve(w.signedIn("person@example.com"), w.live, "12.50", "daily_limit", "5")
 		if n := w.count(`SELECT COUNT(*) FROM connections`); n != 0 {
 			t.Errorf("consent alone made %d connections", n)
 		}
@@ -70,7 +71,7 @@ func TestExchangeLendsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "25"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "25"))).want(t, "exchange", 200, "")
 		if o.AllocationMC == nil || *o.AllocationMC != 20*money.Dollar {
 			t.Errorf("lent %v of $25 with $20 available", o.AllocationDisplay)
 		}
@@ -82,7 +83,7 @@ func TestReplayedCode(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		code := w.signedIn("person@example.com").approve(w.live, "5")
+		code := w.approve(w.signedIn("person@example.com"), w.live, "5")
 		o := w.token(w.live, codeForm(code)).want(t, "exchange", 200, "")
 		r := w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh", 200, "")
 		w.clock.pass(time.Second)
@@ -116,7 +117,7 @@ func TestWrongTriesAreCounted(t *testing.T) {
 			func(f url.Values) client { f.Set("code_verifier", challenge); return w.live },
 		}
 		for n := 4; n <= 5; n++ {
-			code := b.approve(w.live, "1")
+			code := w.approve(b, w.live, "1")
 			for _, spoil := range wrong[:n] {
 				f := codeForm(code)
 				w.token(spoil(f), f).want(t, "wrong try", 400, "invalid_grant")
@@ -128,7 +129,7 @@ func TestWrongTriesAreCounted(t *testing.T) {
 			}
 		}
 		for wait, want := range map[time.Duration]int{59 * time.Second: 200, 60 * time.Second: 400} {
-			code := b.approve(w.live, "1")
+			code := w.approve(b, w.live, "1")
 			w.clock.pass(wait)
 			if o := w.token(w.live, codeForm(code)); o.Status != want {
 				t.Errorf("a code after %s: %d, want %d", wait, o.Status, want)
@@ -147,7 +148,7 @@ func TestParallelExchanges(t *testing.T) {
 		b := w.signedIn("person@example.com")
 		var winner outcome
 		for round := range 5 {
-			code := b.approve(w.live, "5")
+			code := w.approve(b, w.live, "5")
 			winner = w.race(t, 16, func() outcome { return w.token(w.live, codeForm(code)) })
 			if !w.alive(winner.AccessToken) {
 				t.Error("the winner's tokens do not live")
@@ -172,7 +173,7 @@ func TestParallelRefreshes(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
 		for range 5 {
 			before := o.RefreshToken
 			o = w.race(t, 16, func() outcome { return w.token(w.live, refreshForm(before)) })
@@ -229,7 +230,7 @@ func TestRotation(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		first := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "")
+		first := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
 		second := w.token(w.live, refreshForm(first.RefreshToken)).want(t, "refresh", 200, "")
 		w.clock.pass(time.Second)
 		w.token(w.live, refreshForm(first.RefreshToken)).want(t, "the old token", 400, "invalid_grant")
@@ -247,7 +248,7 @@ func TestRotation(t *testing.T) {
 		}
 		w.token(w.live, refreshForm(third.RefreshToken)).want(t, "the newest token", 400, "invalid_grant")
 
-		again := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "6"))).want(t, "reconnecting", 200, "")
+		again := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "6"))).want(t, "reconnecting", 200, "")
 		if again.ConnectionID != first.ConnectionID || *again.AllocationMC != 6*money.Dollar {
 			t.Errorf("reconnecting: %+v, want the same connection with $6", again.Tokens)
 		}
@@ -264,7 +265,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("person@example.com")
-		o := w.token(w.live, codeForm(b.approve(w.live, "5"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "exchange", 200, "")
 		command := func(c ledger.Command) {
 			w.tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := w.store.Ledger.DoTx(ctx, tx, c)
@@ -274,13 +275,13 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 		command(ledger.Freeze{ConnectionID: o.ConnectionID})
 		o = w.token(w.live, refreshForm(o.RefreshToken)).want(t, "frozen", 200, "")
 
-		code := b.approve(w.live, "5")
+		code := w.approve(b, w.live, "5")
 		w.exec(`UPDATE apps SET suspended = 1 WHERE id = $1`, w.live.ID)
 		w.token(w.live, refreshForm(o.RefreshToken)).want(t, "suspended, refresh", 403, "app_suspended")
 		w.token(w.live, codeForm(code)).want(t, "suspended, exchange", 403, "app_suspended")
-		resp, _ := b.get(authorizePath(w.live))
-		if to := resp.Header.Get("Location"); resp.StatusCode != 302 || !strings.Contains(to, "error=unauthorized_client") {
-			t.Errorf("suspended, authorize: %d to %q", resp.StatusCode, to)
+		resp := b.Get(authorizePath(w.live))
+		if to := resp.To; resp.Status != 302 || !strings.Contains(to, "error=unauthorized_client") {
+			t.Errorf("suspended, authorize: %d to %q", resp.Status, to)
 		}
 		w.exec(`UPDATE apps SET suspended = 0 WHERE id = $1`, w.live.ID)
 		w.token(w.live, codeForm(code)).want(t, "lifted, exchange", 200, "")
@@ -291,7 +292,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 		if !w.alive(o.AccessToken) {
 			t.Error("the access token of a revoked connection must still say whose it was: calls answer 403, not 401")
 		}
-		fresh := w.token(w.live, codeForm(b.approve(w.live, "5"))).want(t, "after revoke", 200, "")
+		fresh := w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "after revoke", 200, "")
 		if fresh.ConnectionID == o.ConnectionID {
 			t.Error("a revoked connection came back")
 		}
@@ -304,7 +305,7 @@ func TestSandboxWallHoldsAtTheExchange(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		code := w.signedIn("tester@example.com").approve(w.sandbox, "5")
+		code := w.approve(w.signedIn("tester@example.com"), w.sandbox, "5")
 		w.exec(`UPDATE apps SET tier = 'limited-live' WHERE id = $1`, w.sandbox.ID)
 		w.token(w.sandbox, codeForm(code)).want(t, "exchange", 400, "invalid_grant")
 		if n := w.count(`SELECT COUNT(*) FROM connections`); n != 0 {
@@ -322,7 +323,7 @@ func TestDeletedTestAccountsDoNotConnect(t *testing.T) {
 		box := sandbox.NewStore(d, w.people, w.store.Ledger, w.clock.now)
 		b := w.signedIn("developer@example.com")
 		for i := range 12 {
-			code := b.approve(w.sandbox, "5", "test_account", "new")
+			code := w.approve(b, w.sandbox, "5", "test_account", "new")
 			var testID string
 			if err := d.QueryRowContext(t.Context(), `SELECT account_id FROM oauth_codes WHERE used_us IS NULL ORDER BY account_id DESC`).Scan(&testID); err != nil {
 				t.Fatal(err)
@@ -354,7 +355,7 @@ func TestDeletedTestAccountsDoNotConnect(t *testing.T) {
 		if n := w.count(`SELECT SUM(reserved_mc) FROM balances`); n != 0 {
 			t.Errorf("%d micro-cents are still reserved", n)
 		}
-		_, page := b.get(authorizePath(w.sandbox))
+		page := b.Get(authorizePath(w.sandbox)).Body
 		lacks(t, page, "@test.invalid")
 	})
 }
@@ -367,11 +368,11 @@ func TestDeletedTestAccountsAreSignedOut(t *testing.T) {
 	if err := sandbox.NewStore(w.d, w.people, w.store.Ledger, w.clock.now).Delete(t.Context(), w.sandbox.OwnerID, w.tester.ID); err != nil {
 		t.Fatal(err)
 	}
-	if resp, _ := b.get(authorizePath(w.sandbox)); resp.StatusCode != 303 || !strings.HasPrefix(resp.Header.Get("Location"), "/sign-in") {
-		t.Errorf("%d to %q", resp.StatusCode, resp.Header.Get("Location"))
+	if resp := b.Get(authorizePath(w.sandbox)); resp.Status != 303 || !strings.HasPrefix(resp.To, "/sign-in") {
+		t.Errorf("%d to %q", resp.Status, resp.To)
 	}
-	if resp, _ := b.post("/sign-in", url.Values{"email": {"tester@example.com"}, "password": {password}}); resp.StatusCode != 401 {
-		t.Errorf("signing in again: %d", resp.StatusCode)
+	if resp := b.Post("/sign-in", url.Values{"email": {"tester@example.com"}, "password": {apitest.Password}}); resp.Status != 401 {
+		t.Errorf("signing in again: %d", resp.Status)
 	}
 }
 
@@ -385,7 +386,7 @@ func TestLostAnswersAreReplayed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		code := w.signedIn("person@example.com").approve(w.live, "5")
+		code := w.approve(w.signedIn("person@example.com"), w.live, "5")
 		first := w.token(w.live, codeForm(code), "Idempotency-Key", key1).want(t, "exchange", 200, "")
 		w.clock.pass(time.Second)
 		again := w.token(w.live, codeForm(code), "Idempotency-Key", strings.ToUpper(key1)).want(t, "again", 200, "")
@@ -418,7 +419,7 @@ func TestParallelRetriesShareTheAnswer(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		code := w.signedIn("person@example.com").approve(w.live, "5")
+		code := w.approve(w.signedIn("person@example.com"), w.live, "5")
 		outcomes := make([]outcome, 16)
 		var wg sync.WaitGroup
 		for i := range outcomes {
@@ -470,7 +471,7 @@ func TestRevocationEndpoint(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
 		r := w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh", 200, "")
 		revoke := func(app client, token string) {
 			t.Helper()
@@ -479,8 +480,8 @@ func TestRevocationEndpoint(t *testing.T) {
 				req.SetBasicAuth(app.ClientID, app.secret)
 				req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			}
-			if resp, body := w.browser().do(req, err); resp.StatusCode != 200 || body != "{}\n" {
-				t.Errorf("revoke: %d %s", resp.StatusCode, body)
+			if resp := w.browser().Do(req, err); resp.Status != 200 || resp.Body != "{}\n" {
+				t.Errorf("revoke: %d %s", resp.Status, resp.Body)
 			}
 		}
 		revoke(w.live, "unknown")
@@ -524,25 +525,26 @@ func TestTokenEndpointRefuses(t *testing.T) {
 		req.SetBasicAuth(w.live.ClientID, w.live.secret)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	if resp, body := w.browser().do(req, err); resp.StatusCode != 400 || !strings.Contains(body, "grant_type: required, in the body") {
-		t.Errorf("parameters in the query: %d %s", resp.StatusCode, body)
+	if resp := w.browser().Do(req, err); resp.Status != 400 || !strings.Contains(resp.Body, "grant_type: required, in the body") {
+		t.Errorf("parameters in the query: %d %s", resp.Status, resp.Body)
 	}
-	if resp, _ := w.browser().get("/oauth/token"); resp.StatusCode != 405 {
-		t.Errorf("GET /oauth/token: %d", resp.StatusCode)
+	if resp := w.browser().Get("/oauth/token"); resp.Status != 405 {
+		t.Errorf("GET /oauth/token: %d", resp.Status)
 	}
 }
 
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
-	resp, body := w.browser().get("/.well-known/oauth-authorization-server")
+	resp := w.browser().Get("/.well-known/oauth-authorization-server")
+	body := resp.Body
 	for _, want := range []string{
 		`"issuer":"https://auth.example.com"`, `"authorization_endpoint":"https://auth.example.com/oauth/authorize"`,
 		`"token_endpoint":"https://api.example.com/oauth/token"`, `"revocation_endpoint":"https://api.example.com/oauth/revoke"`,
 		`"code_challenge_methods_supported":["S256"]`, `"authorization_response_iss_parameter_supported":true`,
 	} {
-		if resp.StatusCode != 200 || !strings.Contains(body, want) {
-			t.Errorf("discovery: %d, lacks %s", resp.StatusCode, want)
+		if resp.Status != 200 || !strings.Contains(body, want) {
+			t.Errorf("discovery: %d, lacks %s", resp.Status, want)
 		}
 	}
 }
@@ -552,7 +554,7 @@ func TestPurge(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.signedIn("person@example.com").approve(w.live, "5")), "Idempotency-Key", key1).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5")), "Idempotency-Key", key1).want(t, "exchange", 200, "")
 		left := func() [3]int {
 			if err := w.store.Purge(t.Context()); err != nil {
 				t.Fatal(err)

@@ -3,18 +3,14 @@ package oauth
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/alexedwards/argon2id"
 
 	"purser/internal/accounts"
 	"purser/internal/apitest"
@@ -30,8 +26,7 @@ import (
 )
 
 const (
-	password = "correct horse battery"
-	issuer   = "https://auth.example.com"
+	issuer = "https://auth.example.com"
 )
 
 // clock is a time that tests move.
@@ -70,12 +65,6 @@ type client struct {
 	apps.App
 	secret string
 }
-
-// passwordHash is of password, by a weak setting: these tests are not about how
-// long a sign-in takes.
-var passwordHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
-})
 
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
@@ -117,11 +106,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		})
 		return err
 	})
-	hash, err := passwordHash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
+	w.exec(`UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t))
 	for slug, name := range map[string]string{"chat": "Chat window", "summaries": "Summaries"} {
 		set := func(v string) web.Field[string] { return web.Field[string]{Set: true, Value: v} }
 		if _, err := labels.Create(t.Context(), w.live.ID, features.Change{Slug: set(slug), DisplayName: set(name), Description: set("For testing.")}); err != nil {
@@ -163,66 +148,12 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// A browser keeps cookies and stops at redirects. Every answer is held to the
-// contract.
-type browser struct {
-	w *world
-	c *http.Client
-}
-
-func (w *world) browser() *browser {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &browser{w, &http.Client{
-		Jar: jar, Transport: apitest.Transport(w.t, nil),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
+func (w *world) browser() *apitest.Browser { return apitest.NewBrowser(w.t, w.URL) }
 
 // signedIn is a browser in which somebody signed in.
-func (w *world) signedIn(email string) *browser {
+func (w *world) signedIn(email string) *apitest.Browser {
 	w.t.Helper()
-	b := w.browser()
-	if resp, page := b.post("/sign-in", url.Values{"email": {email}, "password": {password}}); resp.StatusCode != http.StatusSeeOther {
-		w.t.Fatalf("sign in as %s: %d %s", email, resp.StatusCode, page)
-	}
-	return b
-}
-
-func (b *browser) do(req *http.Request, err error) (*http.Response, string) {
-	b.w.t.Helper()
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	resp, err := b.c.Do(req.WithContext(b.w.t.Context()))
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	return resp, string(body)
-}
-
-func (b *browser) get(path string) (*http.Response, string) {
-	b.w.t.Helper()
-	return b.do(http.NewRequest("GET", b.w.URL+path, nil))
-}
-
-func (b *browser) post(path string, form url.Values, headers ...string) (*http.Response, string) {
-	b.w.t.Helper()
-	req, err := http.NewRequest("POST", b.w.URL+path, strings.NewReader(form.Encode()))
-	if err == nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for i := 0; i+1 < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-	}
-	return b.do(req, err)
+	return w.browser().SignIn(email)
 }
 
 // authorizePath is where app sends a browser, with changes as request has them.
@@ -239,12 +170,12 @@ func approval(amount string, more ...string) url.Values {
 }
 
 // approve consents in the browser and returns the code.
-func (b *browser) approve(app client, amount string, more ...string) string {
-	b.w.t.Helper()
-	resp, page := b.post(authorizePath(app), approval(amount, more...))
-	to, err := url.Parse(resp.Header.Get("Location"))
-	if err != nil || resp.StatusCode != http.StatusFound || to.Query().Get("code") == "" {
-		b.w.t.Fatalf("approve: %d to %v\n%s", resp.StatusCode, to, page)
+func (w *world) approve(b *apitest.Browser, app client, amount string, more ...string) string {
+	w.t.Helper()
+	p := b.Post(authorizePath(app), approval(amount, more...))
+	to, err := url.Parse(p.To)
+	if err != nil || p.Status != http.StatusFound || to.Query().Get("code") == "" {
+		w.t.Fatalf("approve: %d to %v\n%s", p.Status, to, p.Body)
 	}
 	return to.Query().Get("code")
 }

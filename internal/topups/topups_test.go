@@ -27,28 +27,18 @@ func TestPay(t *testing.T) {
 		session := p.begin("25")
 		p.wants(0, ledger.PaymentPending)
 		receipt := "/top-ups/" + p.payment().ID
-		if _, page, _ := p.get(receipt + "?back=paid"); !strings.Contains(page, "Thank you") {
-			t.Error("coming back is no payment", page)
-		}
+		p.Get(receipt+"?back=paid").Want(t, http.StatusOK, "Thank you") // coming back is no payment
 		p.wants(0, ledger.PaymentPending)
 		w.do(session, "pay")
 		w.deliver(w.fresh(), http.StatusOK)
 		p.wants(25*dollars, ledger.PaymentSettled)
-		if _, page, _ := p.get(receipt); !strings.Contains(page, "Credited") || !strings.Contains(page, "pi_") {
-			t.Error(page)
-		}
-		if _, page, _ := p.get("/top-ups"); !strings.Contains(page, "$25.00") {
-			t.Error(page)
-		}
-		if status, page, _ := w.person(accounts.New{}).get(receipt); status != http.StatusNotFound || strings.Contains(page, "25.00") {
-			t.Error("a stranger sees it:", status)
-		}
+		p.Get(receipt).Want(t, http.StatusOK, "Credited", "pi_")
+		p.Get("/top-ups").Want(t, http.StatusOK, "$25.00")
+		w.person(accounts.New{}).Get(receipt).Want(t, http.StatusNotFound).Lacks(t, "25.00")
 		developer := w.person(accounts.New{Developer: true})
 		tester := w.person(accounts.New{Sandbox: true, OwnerID: developer.ID})
 		for _, path := range []string{"/top-up", "/top-ups", receipt} {
-			if status, _, _ := tester.get(path); status != http.StatusNotFound {
-				t.Errorf("a test account sees %s: %d", path, status)
-			}
+			tester.Get(path).Want(t, http.StatusNotFound)
 		}
 	})
 }
@@ -59,11 +49,10 @@ func TestAmounts(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		p := w.person(accounts.New{})
-		_, page, _ := p.get("/top-up")
-		token := tokenField.FindStringSubmatch(page)[1]
+		token := p.Get("/top-up").Found(t, tokenField)
 		send := func(amount string) (int, string) {
-			status, _, to := p.post("/top-up", url.Values{"token": {token}, "amount": {amount}})
-			return status, to
+			a := p.Post("/top-up", url.Values{"token": {token}, "amount": {amount}})
+			return a.Status, a.To
 		}
 		for _, amount := range []string{"", "4.99", "1000.01", "12.345", "-5", "1e3", "abc"} {
 			if status, to := send(amount); status != http.StatusUnprocessableEntity {
@@ -217,13 +206,10 @@ func TestCrashes(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		p := w.person(accounts.New{})
-		_, page, _ := p.get("/top-up")
-		form := url.Values{"token": {tokenField.FindStringSubmatch(page)[1]}, "amount": {"50"}}
+		form := url.Values{"token": {p.Get("/top-up").Found(t, tokenField)}, "amount": {"50"}}
 		w.do("", "lose", "lose", "3") // Stripe has opened the session; we never learn of it
-		if status, _, _ := p.post("/top-up", form); status != http.StatusBadGateway {
-			t.Fatal(status)
-		}
-		_, _, to := p.post("/top-up", form)
+		p.Post("/top-up", form).Want(t, http.StatusBadGateway)
+		to := p.Post("/top-up", form).To
 		session := to[strings.LastIndexByte(to, '/')+1:]
 		w.do(session, "pay")
 		e := w.fresh()
@@ -295,9 +281,7 @@ func TestClearance(t *testing.T) {
 		for _, who := range []*person{p, q, r} {
 			who.wants(0, ledger.PaymentPending)
 		}
-		if _, page, _ := p.get("/top-ups/" + p.payment().ID); !strings.Contains(page, "waiting to clear") {
-			t.Error(page)
-		}
+		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, "waiting to clear")
 		w.do(back, "refund")
 		w.deliver(w.fresh(), http.StatusOK)
 		q.wants(0, ledger.PaymentFailed)
@@ -359,9 +343,7 @@ func TestTakenBack(t *testing.T) {
 		if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: lent}); err == nil {
 			t.Error("resumed below zero")
 		}
-		if _, page, _ := p.get("/top-up"); !strings.Contains(page, "Below zero") || !strings.Contains(page, "-$40.00") {
-			t.Error(page)
-		}
+		p.Get("/top-up").Want(t, http.StatusOK, "Below zero", "-$40.00")
 		if c := p.lend(5 * dollars); w.status(c) != ledger.Active { // it gets nothing, and takes nothing
 			t.Error("connect below zero")
 		}

@@ -3,22 +3,18 @@ package topups_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/alexedwards/argon2id"
-
 	"purser/emulator"
 	"purser/internal/accounts"
+	"purser/internal/apitest"
 	"purser/internal/audit"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -31,15 +27,8 @@ import (
 )
 
 const (
-	password = "correct horse battery"
-	secret   = "whsec_0123456789abcdef"
+	secret = "whsec_0123456789abcdef"
 )
-
-// passwordHash is of password, by a weak setting: these tests are not about how
-// long a sign-in takes.
-var passwordHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
-})
 
 // A world is the pages and the way for events, served, with a Stripe beside them.
 type world struct {
@@ -123,7 +112,7 @@ func (w *world) later(d time.Duration) {
 type person struct {
 	*world
 	accounts.Account
-	browser *http.Client
+	*apitest.Browser
 }
 
 func (w *world) person(n accounts.New) *person {
@@ -132,79 +121,30 @@ func (w *world) person(n accounts.New) *person {
 	if n.Email == "" {
 		n.Email = strings.ToLower(strings.TrimLeft(id.Secret()[:12], "-_")) + "@example.com"
 	}
-	hash, err := passwordHash()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	err = w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		if p.Account, err = w.people.Create(ctx, tx, n); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE accounts SET password_hash = $1 WHERE id = $2`, hash, p.ID)
+		_, err = tx.ExecContext(ctx, `UPDATE accounts SET password_hash = $1 WHERE id = $2`, apitest.PasswordHash(w.t), p.ID)
 		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.browser = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if status, _, _ := p.post("/sign-in", url.Values{"email": {p.Email}, "password": {password}}); status != http.StatusSeeOther {
-		w.t.Fatalf("sign in: %d", status)
-	}
+	p.Browser = apitest.NewBrowser(w.t, w.URL).SignIn(p.Email)
 	return p
 }
 
-func (p *person) get(path string) (status int, page, to string) {
-	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.URL+path, nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return p.send(req)
-}
-
-func (p *person) post(path string, form url.Values) (status int, page, to string) {
-	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.URL+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return p.send(req)
-}
-
-func (p *person) send(req *http.Request) (status int, page, to string) {
-	p.t.Helper()
-	a, err := p.browser.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer func() { _ = a.Body.Close() }()
-	body, err := io.ReadAll(a.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return a.StatusCode, string(body), a.Header.Get("Location")
-}
-
-var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
+const tokenField = `name="token" value="([^"]+)"`
 
 // begin sends the form and returns Stripe's session.
 func (p *person) begin(amount string) (session string) {
 	p.t.Helper()
-	_, page, _ := p.get("/top-up")
-	m := tokenField.FindStringSubmatch(page)
-	if m == nil {
-		p.t.Fatalf("no form: %s", page)
+	a := p.Post("/top-up", url.Values{"token": {p.Get("/top-up").Found(p.t, tokenField)}, "amount": {amount}})
+	if a.Status != http.StatusSeeOther || !strings.Contains(a.To, "/pay/cs_test_") {
+		p.t.Fatalf("%d to %q\n%s", a.Status, a.To, a.Body)
 	}
-	status, page, to := p.post("/top-up", url.Values{"token": {m[1]}, "amount": {amount}})
-	if status != http.StatusSeeOther || !strings.Contains(to, "/pay/cs_test_") {
-		p.t.Fatalf("%d to %q\n%s", status, to, page)
-	}
-	return to[strings.LastIndexByte(to, '/')+1:]
+	return a.To[strings.LastIndexByte(a.To, '/')+1:]
 }
 
 // payment is the newest of the person.

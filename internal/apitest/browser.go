@@ -1,0 +1,150 @@
+package apitest
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alexedwards/argon2id"
+)
+
+// Password is the password of everybody in tests whose world is made of rows.
+const Password = "correct horse battery"
+
+// PasswordHash returns the hash of Password by a weak setting: those tests are not
+// about how long a sign-in takes.
+func PasswordHash(t testing.TB) string {
+	t.Helper()
+	hash, err := passwordHash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
+var passwordHash = sync.OnceValues(func() (string, error) {
+	return argon2id.CreateHash(Password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
+})
+
+// A Browser reads pages: it keeps cookies, stops at redirects, and holds every
+// answer to the contract.
+type Browser struct {
+	t      testing.TB
+	base   string
+	client http.Client
+}
+
+// NewBrowser returns a browser in which nobody is signed in, for the pages at base.
+func NewBrowser(t testing.TB, base string) *Browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Browser{t, base, http.Client{
+		Jar: jar, Transport: Transport(t, nil),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// SignIn signs somebody in with Password, and returns the browser.
+func (b *Browser) SignIn(email string) *Browser {
+	b.t.Helper()
+	if p := b.Post("/sign-in", url.Values{"email": {email}, "password": {Password}}); p.Status != http.StatusSeeOther {
+		b.t.Fatalf("sign in as %s: %d %s", email, p.Status, p.Body)
+	}
+	return b
+}
+
+// Get asks for a page.
+func (b *Browser) Get(path string) Page {
+	b.t.Helper()
+	return b.Do(http.NewRequest("GET", b.base+path, nil))
+}
+
+// Post sends a form. Headers are pairs of a name and a value.
+func (b *Browser) Post(path string, form url.Values, headers ...string) Page {
+	b.t.Helper()
+	req, err := http.NewRequest("POST", b.base+path, strings.NewReader(form.Encode()))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	return b.Do(req, err)
+}
+
+// Do sends what http.NewRequest has returned.
+func (b *Browser) Do(req *http.Request, err error) Page {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	resp, err := b.client.Do(req.WithContext(b.t.Context()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return Page{resp.StatusCode, string(body), resp.Header.Get("Location"), resp.Header}
+}
+
+// A Page is what a browser was answered: a page, or where it leads.
+type Page struct {
+	Status   int
+	Body, To string
+	Header   http.Header
+}
+
+// Want checks the status, and that the page says all of these.
+func (p Page) Want(t testing.TB, status int, says ...string) Page {
+	t.Helper()
+	if p.Status != status {
+		t.Errorf("got %d to %q, want %d\n%s", p.Status, p.To, status, p.Body)
+	}
+	for _, s := range says {
+		if !strings.Contains(p.Body, s) {
+			t.Errorf("the page lacks %q:\n%s", s, p.Body)
+		}
+	}
+	return p
+}
+
+// Lacks checks that the page says none of these.
+func (p Page) Lacks(t testing.TB, says ...string) Page {
+	t.Helper()
+	for _, s := range says {
+		if strings.Contains(p.Body, s) {
+			t.Errorf("the page says %q:\n%s", s, p.Body)
+		}
+	}
+	return p
+}
+
+// Leads checks where a redirect goes.
+func (p Page) Leads(t testing.TB, to string) Page {
+	t.Helper()
+	if p.Status != http.StatusSeeOther || p.To != to {
+		t.Errorf("got %d to %q, want 303 to %q\n%s", p.Status, p.To, to, p.Body)
+	}
+	return p
+}
+
+// Found returns what the page shows at a pattern with one group.
+func (p Page) Found(t testing.TB, pattern string) string {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(p.Body)
+	if m == nil {
+		t.Fatalf("the page lacks %s:\n%s", pattern, p.Body)
+	}
+	return m[1]
+}
