@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"purser/internal/accounts"
 	"purser/internal/apps"
@@ -36,22 +35,13 @@ type Terms struct {
 // Terms reads the amounts, and names every field that is wrong. A cap of zero is
 // one: it takes back whatever is not used.
 func (f Form) Terms() (t Terms, problems []ui.Problem) {
-	wrong := func(field, text string) { problems = append(problems, ui.Problem{Field: field, Text: text}) }
-	var err error
-	if t.CapMC, err = money.Parse(f.Cap); err != nil {
-		wrong(fieldCap, "The spend cap must be an amount in dollars, such as 25 or 12.50.")
+	var problem string
+	if t.CapMC, problem = ui.ReadCap(f.Cap); problem != "" {
+		problems = append(problems, ui.Problem{Field: fieldCap, Text: problem})
 	}
-	if strings.TrimSpace(f.Daily) == "" {
-		return t, problems
+	if t.VelocityMC, problem = ui.ReadDailyLimit(f.Daily); problem != "" {
+		problems = append(problems, ui.Problem{Field: fieldDaily, Text: problem})
 	}
-	daily, err := money.Parse(f.Daily)
-	switch {
-	case err != nil:
-		wrong(fieldDaily, "The daily limit must be an amount in dollars, such as 5, or stay empty.")
-	case daily == 0:
-		wrong(fieldDaily, "The daily limit must be more than zero, or stay empty.")
-	}
-	t.VelocityMC = &daily
 	return t, problems
 }
 

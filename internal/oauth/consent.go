@@ -2,7 +2,6 @@ package oauth
 
 import (
 	"net/url"
-	"strings"
 
 	"purser/internal/accounts"
 	"purser/internal/apps"
@@ -75,26 +74,17 @@ func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
 	var t Terms
 	var problems []ui.Problem
 	wrong := func(field, text string) { problems = append(problems, ui.Problem{Field: field, Text: text}) }
-	var err error
-	switch t.CapMC, err = money.Parse(f.Cap); {
-	case strings.TrimSpace(f.Cap) == "":
-		wrong(fieldCap, "Enter a spend cap in dollars, such as 25 or 12.50.")
-	case err != nil:
-		wrong(fieldCap, "The spend cap must be an amount in dollars, such as 25 or 12.50.")
+	var problem string
+	switch t.CapMC, problem = ui.ReadCap(f.Cap); {
+	case problem != "":
+		wrong(fieldCap, problem)
 	case t.CapMC == 0:
 		wrong(fieldCap, "The spend cap must be more than zero. To lend nothing, choose Deny.")
 	case t.CapMC > maxMC:
 		wrong(fieldCap, "The spend cap can be at most "+dollars(maxMC)+" for this app.")
 	}
-	if strings.TrimSpace(f.Daily) != "" {
-		daily, err := money.Parse(f.Daily)
-		switch {
-		case err != nil:
-			wrong(fieldDaily, "The daily limit must be an amount in dollars, such as 5, or stay empty.")
-		case daily == 0:
-			wrong(fieldDaily, "The daily limit must be more than zero, or stay empty.")
-		}
-		t.VelocityMC = &daily
+	if t.VelocityMC, problem = ui.ReadDailyLimit(f.Daily); problem != "" {
+		wrong(fieldDaily, problem)
 	}
 	return t, problems
 }

@@ -25,6 +25,34 @@ func Dollars(mc money.MC) string {
 // Typed writes an amount the way a person types it into a field, exactly.
 func Typed(mc money.MC) string { return strings.TrimPrefix(mc.Display(), "$") }
 
+// ReadCap reads a spend cap as typed, and says what is wrong with it.
+func ReadCap(text string) (mc money.MC, problem string) {
+	mc, err := money.Parse(text)
+	switch {
+	case strings.TrimSpace(text) == "":
+		problem = "Enter a spend cap in dollars, such as 25 or 12.50."
+	case err != nil:
+		problem = "The spend cap must be an amount in dollars, such as 25 or 12.50."
+	}
+	return mc, problem
+}
+
+// ReadDailyLimit reads a limit of spend per 24 hours as typed, where nothing is no
+// limit, and says what is wrong with it.
+func ReadDailyLimit(text string) (limit *money.MC, problem string) {
+	if strings.TrimSpace(text) == "" {
+		return nil, ""
+	}
+	mc, err := money.Parse(text)
+	switch {
+	case err != nil:
+		problem = "The daily limit must be an amount in dollars, such as 5, or stay empty."
+	case mc == 0:
+		problem = "The daily limit must be more than zero, or stay empty."
+	}
+	return &mc, problem
+}
+
 // An Amount is money as people read it, with the exact micro-cents at hand.
 type Amount struct{ Text, Exact string }
 
