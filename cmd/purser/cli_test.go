@@ -53,6 +53,8 @@ func TestCommandLine(t *testing.T) {
 		{args: "operator --help", out: "PURSER_OPERATOR_TOKEN"},
 		{args: "operator suspend --help", out: "purser operator suspend app_"},
 		{args: "operator suspend app_x", code: 2, err: "--reason"},
+		{args: "operator grant --help", out: "purser operator grant person@example.com operator"},
+		{args: "operator grant person@example.com admin", code: 2, err: `must be one of "operator","viewer","none"`},
 		{args: "operator requests", code: 2, err: "set PURSER_OPERATOR_TOKEN"},
 		{args: "operator --token x requests", code: 2, err: "unknown flag"}, // no secrets on a command line
 		{args: "", code: 2, err: `expected one of "dev"`},

@@ -29,6 +29,7 @@ type operatorCmd struct {
 	Reverse   reverseCmd   `cmd:"" help:"Refund a charge by a new ledger row."`
 	Freeze    freezeCmd    `cmd:"" help:"Pause a connection."`
 	Resume    resumeCmd    `cmd:"" help:"Resume a connection."`
+	Grant     grantCmd     `cmd:"" help:"Let a person use the operator's pages, or take that away."`
 	Log       logCmd       `cmd:"" help:"List what the operator did, newest first."`
 }
 
@@ -253,6 +254,21 @@ func (resumeCmd) Help() string { return example("resume conn_06f2k8m3q5t7w9y1b3d
 // Run resumes the connection.
 func (a *resumeCmd) Run(p *program, c *cli) error {
 	return c.Operator.do(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
+}
+
+type grantCmd struct {
+	Email string `arg:"" help:"The address of the person's account."`
+	Role  string `arg:"" enum:"operator,viewer,none" help:"operator (acts), viewer (only looks) or none."`
+}
+
+// Help is shown by purser operator grant --help.
+func (grantCmd) Help() string {
+	return "The person needs an account whose address is confirmed, and two-step sign-in to be let in.\n\n" + example("grant person@example.com operator")
+}
+
+// Run grants the role.
+func (g *grantCmd) Run(p *program, c *cli) error {
+	return c.Operator.do(p, "POST", "roles", map[string]string{"email": g.Email, "role": g.Role})
 }
 
 type logCmd struct{}

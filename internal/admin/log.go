@@ -15,7 +15,7 @@ import (
 )
 
 // actions are what operators can do, in the words of the log.
-var actions = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume"}
+var actions = []string{"approve", "refuse", "suspend", "lift", "reverse", "freeze", "resume", "grant"}
 
 // log is GET /operator/log: what operators did, newest first.
 func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
@@ -73,7 +73,7 @@ func actor(by string, who map[string]string) ui.Cell {
 
 // subject links to what an action was about.
 func subject(of string) ui.Cell {
-	for prefix, path := range map[string]string{id.App: "/operator/apps/", id.Connection: "/operator/connections/", id.Ledger: "/operator/ledger/", "glr_": "/operator/reviews/"} {
+	for prefix, path := range map[string]string{id.App: "/operator/apps/", id.Connection: "/operator/connections/", id.Ledger: "/operator/ledger/", id.Account: "/operator/accounts/", "glr_": "/operator/reviews/"} {
 		if strings.HasPrefix(of, prefix) {
 			return link(path, of)
 		}

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -28,6 +29,8 @@ import (
 	"purser/internal/ui"
 	"purser/internal/web"
 )
+
+const token = "0123456789abcdefghijklmnopqrstuvwxyz" // of the operator's API
 
 // A world is the pages, served, with people: a person with $20 who lent $5 to a
 // live app, its developer, who asks to go live with another, an operator and a viewer.
@@ -92,9 +95,15 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	w.admin = &admin.Handler{
 		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
-		Desk: &operator.Desk{DB: w.d, Apps: clients, GoLive: reviews, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes.Add(1) }},
+		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes.Add(1) }},
 	}
 	w.admin.Mount(rt)
+	(&operator.Handler{Desk: w.admin.Desk, Token: token}).Mount(rt)
+	// What the pages of two-step sign-in do in the end.
+	rt.HandlePage("POST /second-step", sessions.With(func(rw http.ResponseWriter, r *http.Request) error {
+		a, _ := accounts.Current(r.Context())
+		return sessions.Start(rw, r, a, accounts.Two)
+	}))
 	w.Server = httptest.NewServer(rt)
 	w.t.Cleanup(w.Close)
 }
@@ -110,7 +119,7 @@ func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 			}
 			w.ids[strings.TrimSuffix(n.Email, "@example.com")] = a.ID
 		}
-		if err := w.accounts.SetRole(ctx, tx, w.ids["viewer"], accounts.Viewer); err != nil {
+		if _, err := w.accounts.SetRole(ctx, tx, w.ids["viewer"], accounts.Viewer); err != nil {
 			return err
 		}
 		uris := []string{"https://app.example.com/cb"}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"purser/internal/accounts"
 	"purser/internal/apierr"
 	"purser/internal/apps"
 	"purser/internal/db"
@@ -22,12 +23,13 @@ import (
 // log are one transaction. Who does it (by) is the address that sent the
 // operator's token, or the account that is signed in.
 type Desk struct {
-	DB      *db.DB
-	Apps    *apps.Store
-	GoLive  *golive.Store
-	Ledger  *ledger.Writer
-	Now     func() time.Time
-	Changed func() // called after an action, so that calls see it at once; may be nil
+	DB       *db.DB
+	Accounts *accounts.Store
+	Apps     *apps.Store
+	GoLive   *golive.Store
+	Ledger   *ledger.Writer
+	Now      func() time.Time
+	Changed  func() // called after an action, so that calls see it at once; may be nil
 }
 
 // An action is what is written into the log.

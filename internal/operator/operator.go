@@ -1,6 +1,6 @@
 // Package operator is what the operator of the service may do, over an API of its
 // own and over a Desk that the operator's pages use: review go-live requests, suspend apps and lift that, reverse charges, pause
-// connections (spec §2, 7; §3, App tier). Every action and its entry in the
+// connections (spec §2, 7; §3, App tier), and say who may use those pages. Every action and its entry in the
 // operator's log are one transaction. Nothing of it is for apps.
 package operator
 
@@ -40,6 +40,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.only(h.reverse))
 	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.only(h.freeze))
 	rt.Handle("POST /v1/operator/connections/{id}/resume", h.only(h.resume))
+	rt.Handle("POST /v1/operator/roles", h.only(h.grant))
 	rt.Handle("GET /v1/operator/log", h.only(h.log))
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"purser/internal/accounts"
 	"purser/internal/apitest"
 	"purser/internal/apps"
 	"purser/internal/db"
@@ -41,7 +42,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	money := ledger.New(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&operator.Handler{Token: token, Desk: &operator.Desk{
-		DB: d, Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
+		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
 		Changed: func() { b.changes.Add(1) },
 	}}).Mount(rt)
 	server := httptest.NewServer(rt)

@@ -208,7 +208,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
 	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}
-	s.desk = &operator.Desk{DB: s.db, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now, Changed: s.inference.Callers.Forget}
+	s.desk = &operator.Desk{DB: s.db, Accounts: s.accounts, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now, Changed: s.inference.Callers.Forget}
 	return nil
 }
 
