@@ -40,17 +40,6 @@ func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// enable is POST /developer/enable.
-func (h *Handler) enable(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	if a.Sandbox {
-		return apierr.InvalidRequest.Errorf("Test accounts cannot own apps.")
-	}
-	if err := h.Accounts.SetDeveloper(r.Context(), a.ID, true); err != nil {
-		return err
-	}
-	return seeOther(w, "/developer")
-}
-
 func newAppFields() []ui.Field {
 	return []ui.Field{
 		{ID: "name", Label: "Name", Hint: "What people read when they are asked to lend it money."},

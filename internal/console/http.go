@@ -47,7 +47,6 @@ type Handler struct {
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /developer", h.signedIn(h.front))
-	rt.HandlePage("POST /developer/enable", h.signedIn(h.enable))
 
 	rt.HandlePage("GET /developer/apps/new", h.developer(h.newApp))
 	rt.HandlePage("POST /developer/apps", h.developer(h.createApp))

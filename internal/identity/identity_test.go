@@ -437,7 +437,7 @@ func TestSettings(t *testing.T) {
 		}
 		s.post(link, "").want(t, 404, "")
 
-		s.post("/settings/developer", changed).want(t, 303, "/settings?done=developer")
+		s.post("/settings/developer", changed).want(t, 303, "/developer")
 		if page := s.get("/settings", changed).page; !strings.Contains(page, `href="/developer"`) {
 			t.Error("the developer's pages are not there")
 		}

@@ -21,7 +21,7 @@ const maxEvents = 50
 // address is shown.
 var done = map[string]string{
 	"password": "Your password is changed, and your other sessions have ended.", "session": "That session has ended.",
-	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.", "developer": "You can build apps now.",
+	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.",
 }
 
 func (h *Handler) settings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -39,7 +39,7 @@ func (h *Handler) developer(w http.ResponseWriter, r *http.Request, a accounts.A
 			return err
 		}
 	}
-	return saved(w, "/settings", "developer")
+	return seeOther(w, "/developer")
 }
 
 func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Account) error {

@@ -30,7 +30,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off", "POST /settings/two-step/off",
 	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "POST /stripe/events", // the last is for Stripe
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
-	"GET /developer", "POST /developer/enable", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
+	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
 	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
 	"POST /developer/apps/{id}/secret", "POST /developer/apps/{id}/switch", "GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features", "GET /developer/apps/{id}/features/{slug}",
 	"POST /developer/apps/{id}/features/{slug}", "GET /developer/apps/{id}/webhooks", "POST /developer/apps/{id}/webhooks", "GET /developer/apps/{id}/webhooks/{hook}", "POST /developer/apps/{id}/webhooks/{hook}",
