@@ -245,7 +245,7 @@ func TestDashboardLooks(t *testing.T) {
 	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
-	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link Top up your balance", "link See recent calls or end this connection")...)
+	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link See recent calls or end this connection")...)
 	b.fill("Spend cap (USD)", "2000")
 	b.press("button", "Save")
 	b.look("increase-slip")
