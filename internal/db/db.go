@@ -43,6 +43,11 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// Execer is what a single write needs: a *DB, or a *Tx.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // Tx is a transaction of InTx or Snapshot, which also end it.
 type Tx struct {
 	*sql.Tx

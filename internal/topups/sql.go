@@ -48,12 +48,7 @@ func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) 
 	return err
 }
 
-// execer is a transaction, or the whole database.
-type execer interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-}
-
-func setNext(ctx context.Context, q execer, topupID string, nextUS int64) error {
+func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) error {
 	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2 WHERE id = $1`, topupID, sql.NullInt64{Int64: nextUS, Valid: nextUS != 0})
 	return err
 }
@@ -79,7 +74,7 @@ func seen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err erro
 	return yes, err
 }
 
-func markSeen(ctx context.Context, q execer, eventID, kind string, nowUS int64) error {
+func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int64) error {
 	_, err := q.ExecContext(ctx, `INSERT INTO stripe_events (id, type, created_us) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`, eventID, kind, nowUS)
 	return err
 }
