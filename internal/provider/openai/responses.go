@@ -206,15 +206,19 @@ func (y *reply) arguments(itemID, piece string) error {
 	if n < 0 {
 		return upstream.Failed(http.StatusOK, errors.New("arguments of no call"))
 	}
-	if piece == "" {
-		return nil
+	if piece != "" {
+		y.argument(n, piece)
 	}
+	return nil
+}
+
+// argument adds to the arguments of the nth call.
+func (y *reply) argument(n int, piece string) {
 	y.tools[n].Arguments += piece
 	y.chunk(func(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
 		return append(provider.AppendQuote(append(b, `,"function":{"arguments":`...), piece), "}}]"...)
 	}, "")
-	return nil
 }
 
 // finish writes the reason for the end; a reason that we do not know is an ordinary one.
@@ -222,7 +226,7 @@ func (y *reply) finish() {
 	y.begin()
 	for n := range y.tools {
 		if y.tools[n].Arguments == "" { // none are needed, but clients parse them
-			_ = y.arguments(y.calls[n], "{}")
+			y.argument(n, "{}")
 		}
 	}
 	switch {
