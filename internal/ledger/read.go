@@ -30,6 +30,19 @@ func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c Co
 	return c, err
 }
 
+// LockConnection is GetConnection that keeps other transactions from changing the
+// connection, and its account's money, until this one ends: the balance first, as
+// the ledger's batches do.
+func LockConnection(ctx context.Context, tx *db.Tx, connectionID string) (c Connection, err error) {
+	if c, err = GetConnection(ctx, tx, connectionID); err != nil {
+		return c, err
+	}
+	if err := lock(ctx, tx, &wants{accounts: map[string]bool{c.AccountID: true}}); err != nil {
+		return c, err
+	}
+	return scanConnection(tx.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`+tx.Engine.ForUpdate(), connectionID))
+}
+
 // whole reads connections with everything that they hold: on SQLite young holds
 // are not in the file yet.
 func whole(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {

@@ -181,7 +181,7 @@ func (d *Desk) Resume(ctx context.Context, by, connectionID, reason string) (led
 // turn pauses a connection or lifts that.
 func (d *Desk) turn(ctx context.Context, a *action, c ledger.Command, to ledger.Status) (after ledger.Connection, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
-		before, err := ledger.GetConnection(ctx, tx, a.subject)
+		before, err := ledger.LockConnection(ctx, tx, a.subject)
 		if err != nil {
 			return missing(err, "connection")
 		}

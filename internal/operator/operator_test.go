@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,5 +153,48 @@ func TestActionsAreLogged(t *testing.T) {
 			t.Errorf("without a log: %v", got)
 		}
 		want(t, "still on", b.api.Do(t, "GET", path, ""), 200, `"suspended":false`)
+	})
+}
+
+// Of operators who pause a connection at once, one does it, and the log has what
+// was before just once.
+func TestOneOfManyPauses(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, token)
+		money := ledger.New(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
+		for _, c := range []ledger.Command{
+			ledger.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, ledger.Connect{ConnectionID: "conn_1", AppID: b.app.ID, AccountID: "wac_person", RequestedMC: 500_000_000},
+		} {
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				_, err := money.DoTx(ctx, tx, c)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, verb := range []string{"freeze", "resume", "freeze", "resume"} {
+			var done atomic.Int64
+			var all sync.WaitGroup
+			for range 6 {
+				all.Go(func() {
+					body := ""
+					if verb == "freeze" {
+						body = `{"reason":"x"}`
+					}
+					if a := b.api.Do(t, "POST", "/v1/operator/connections/conn_1/"+verb, body); a.Status == 200 {
+						done.Add(1)
+					} else if a.Status != 400 || !strings.Contains(a.Message, "already") {
+						t.Errorf("%s: %v", verb, a)
+					}
+				})
+			}
+			if all.Wait(); done.Load() != 1 {
+				t.Errorf("%s was done %d times", verb, done.Load())
+			}
+		}
+		if log := b.api.Do(t, "GET", "/v1/operator/log", ""); strings.Count(log.Body, `"id":"opl_`) != 4 {
+			t.Errorf("the log: %v", log)
+		}
 	})
 }
