@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -231,6 +232,38 @@ func TestEventsAreReadInOrder(t *testing.T) {
 			t.Errorf("another app reads %v", a)
 		}
 		want(t, b.other.Do(t, "GET", "/v1/apps/"+b.otherID+"/events?after="+all[0].ID, ""), 400, "invalid_request")
+	})
+}
+
+// What apps were told can be read for 90 days.
+func TestOldEventsAreForgotten(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, loopback)
+		at := "/v1/apps/" + b.mineID + "/events?after="
+		told := func() (ids []string) {
+			if err := b.store.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range read[[]struct{ ID string }](t, b.mine.Do(t, "GET", at+"0", "")) {
+				ids = append(ids, e.ID)
+			}
+			return ids
+		}
+		b.connect(t)
+		b.work(t)
+		b.clock.move(webhooks.LogKept)
+		first := told()
+		b.pause(t)
+		b.work(t)
+		if all := told(); len(all) != 3 || len(first) != 1 {
+			t.Errorf("within 90 days: %v, then %v", first, all)
+		}
+		b.clock.move(time.Millisecond)
+		if rest := told(); len(rest) != 2 || slices.Contains(rest, first[0]) {
+			t.Errorf("after 90 days: %v", rest)
+		}
+		want(t, b.mine.Do(t, "GET", at+first[0], ""), 400, "invalid_request")
 	})
 }
 

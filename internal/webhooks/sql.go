@@ -136,6 +136,14 @@ func purge(ctx context.Context, d *db.DB, before string) error {
 	return err
 }
 
+// purgeLog forgets that apps were told of the events before an identifier: they
+// rise with time. An event is not sent again when its deliveries are forgotten, so
+// that no entry goes that is much younger than its event.
+func purgeLog(ctx context.Context, d *db.DB, before string) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM event_log WHERE event_id < $1`, before)
+	return err
+}
+
 // An event tells of a connection of a test account, or of an app in the sandbox.
 const eventValues = `e.id, e.type, e.app_id, COALESCE(e.connection_id, ''), e.seq, e.data, e.created_us, e.test <> 0,
 	CASE WHEN b.account_id IS NOT NULL THEN b.sandbox = 1 ELSE a.tier = 'sandbox' END`

@@ -39,6 +39,9 @@ type Delivery struct {
 	lease                              string
 }
 
+// LogKept is how long an app can read what it was told.
+const LogKept = 90 * 24 * time.Hour
+
 const (
 	latest    = 50                  // deliveries that are listed (spec §8)
 	keepFor   = 30 * 24 * time.Hour // how long finished deliveries are kept
@@ -312,7 +315,8 @@ func (s *Store) placeOf(ctx context.Context, appID, after string) (int64, error)
 	return at, err
 }
 
-// Purge forgets old deliveries.
+// Purge forgets old deliveries, and what apps were told long ago.
 func (s *Store) Purge(ctx context.Context) error {
-	return purge(ctx, s.db, id.Floor(id.Delivery, s.now().Add(-keepFor)))
+	now := s.now()
+	return errors.Join(purge(ctx, s.db, id.Floor(id.Delivery, now.Add(-keepFor))), purgeLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
 }
