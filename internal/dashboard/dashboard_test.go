@@ -329,17 +329,17 @@ func TestPlayMoneyIsNotToppedUp(t *testing.T) {
 	path, lacking := "/connections/"+w.test.ID+"/increase", w.ask(w.test, 2000*money.Dollar, "")
 	tester, developer := w.signedIn("tester"), w.signedIn("developer")
 	for _, page := range []string{path, lacking} {
-		tester.get(page).want(t, 200, "Its developer puts more in", "under “Test accounts”").lacks(t, "/top-up", "/developer")
-		developer.get(page).want(t, 200, "Its developer puts more in", where).lacks(t, "Top up your balance")
+		tester.Get(page).Want(t, 200, "Its developer puts more in", "under “Test accounts”").Lacks(t, "/top-up", "/developer")
+		developer.Get(page).Want(t, 200, "Its developer puts more in", where).Lacks(t, "Top up your balance")
 	}
 	for _, page := range []string{"/dashboard", "/activity?model=none"} {
-		tester.get(page).want(t, 200).lacks(t, "/top-up")
+		tester.Get(page).Want(t, 200).Lacks(t, "/top-up")
 	}
 	if _, err := w.d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) SELECT 'wac_new', 'new@example.com', password_hash, 1, owner_id, 1 FROM accounts WHERE sandbox = 1`); err != nil {
 		t.Fatal(err)
 	}
 	b := w.signedIn("new")
-	b.get("/dashboard").want(t, 200, "its developer gives it play money").lacks(t, "/top-up")
-	b.get("/activity").want(t, 200, "Nothing yet").lacks(t, "/top-up")
-	w.signedIn("person").get("/connections/"+w.conn.ID+"/increase").want(t, 200, `<a href="/top-up">Top up your balance</a>`)
+	b.Get("/dashboard").Want(t, 200, "its developer gives it play money").Lacks(t, "/top-up")
+	b.Get("/activity").Want(t, 200, "Nothing yet").Lacks(t, "/top-up")
+	w.signedIn("person").Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, `<a href="/top-up">Top up your balance</a>`)
 }
