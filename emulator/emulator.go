@@ -15,6 +15,7 @@ import (
 type Options struct {
 	Models   []Model // nil = Models()
 	TokenPPM int     // tokens reported for a million that we count of texts; 0 = a million
+	NoMedia  bool    // realtime calls have events only, and answer every offer with the same words
 }
 
 // An Emulator serves the three APIs on one address: their paths do not collide.
@@ -22,6 +23,9 @@ type Emulator struct {
 	mux    *http.ServeMux
 	models []Model
 	ppm    int
+
+	noMedia     bool
+	switchboard switchboard
 
 	mu       sync.Mutex
 	requests []*record      // the latest, oldest first
@@ -32,7 +36,7 @@ type Emulator struct {
 
 // New makes an emulator.
 func New(o Options) *Emulator {
-	e := &Emulator{mux: http.NewServeMux(), models: o.Models, ppm: o.TokenPPM, tries: map[string]int{}}
+	e := &Emulator{mux: http.NewServeMux(), models: o.Models, ppm: o.TokenPPM, noMedia: o.NoMedia, tries: map[string]int{}}
 	if e.models == nil {
 		e.models = Models()
 	}
@@ -50,6 +54,7 @@ func New(o Options) *Emulator {
 	e.mux.HandleFunc("GET /v1/chat/completions", e.listStored)
 	e.mux.HandleFunc("GET /v1beta/models", e.listGoogle)
 	e.mux.HandleFunc("GET /v1/models", e.listModels)
+	e.handleRealtime(e.mux)
 	e.mux.HandleFunc("GET /emulator/requests", e.listRequests)
 	e.mux.HandleFunc("DELETE /emulator/requests", e.forgetRequests)
 	return e

@@ -1,0 +1,228 @@
+package emulator
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// A voiceCall is one call. All below the lock is guarded by it.
+type voiceCall struct {
+	emulator *Emulator
+	id, key  string
+	number   int
+	model    voiceModel
+	script   voiceScript // of the instructions at creation
+	created  time.Time
+
+	mu           sync.Mutex
+	end          string // "" while it lives
+	endedAt      time.Time
+	session      voiceSession
+	conversation string
+	sockets      map[*socket]bool
+	peer         *peer // nil without media
+	left         bool  // the browser has gone
+	spoken       bool  // there was audio out: the voice is fixed
+	timers       []*alarm
+
+	items     []*voiceItem
+	reply     *voiceReply   // the active one
+	replies   int           // so many were begun
+	former    voiceTokens   // what the last reply had read and said: the part that is cached
+	queue     []*playback   // what is played now, and what comes after it
+	played    time.Duration // what was played before, as it is heard
+	talk      talk          // what the user says now
+	heard     time.Duration // what the user said before
+	buffer    time.Duration // what the user said and nobody committed
+	turnsMade int           // by the script
+
+	dials, refusedDials, drops, hangups int
+	attached                            bool // it has been
+	unwatchedSince                      time.Time
+	unwatched                           []gap
+	seen                                map[string]int // events by type
+	log                                 []logged
+}
+
+// A logged event is one that was sent or that came.
+type logged struct {
+	Time time.Time `json:"time"`
+	From string    `json:"from"` // provider, sideband or browser
+	Type string    `json:"type"`
+}
+
+// keptEvents is how many events of a call are remembered by their types.
+const keptEvents = 200
+
+// open answers the offer, and starts what happens by itself.
+func (c *voiceCall) open(ctx context.Context, offer string) (answer string, f *refusal) {
+	if !pause(ctx, c.script.slow) {
+		return "", badParam("", "", "The client has gone.")
+	}
+	if c.script.noMedia {
+		answer = cannedAnswer
+	} else if answer, f = c.connect(offer); f != nil {
+		return "", f
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	life := maxVoiceSession
+	if c.script.expire > 0 {
+		life = c.script.expire
+		c.session.ExpiresAt = c.created.Add(life).Unix()
+	}
+	c.after(life, c.expire)
+	return answer, nil
+}
+
+// An alarm is something that will happen with the lock of the call.
+type alarm struct {
+	timer *time.Timer
+	off   bool
+}
+
+// after does f later, unless the call has ended or the alarm was stopped.
+func (c *voiceCall) after(d time.Duration, f func()) *alarm {
+	a := &alarm{}
+	a.timer = time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if a.off || c.end != "" {
+			return
+		}
+		a.off = true
+		f()
+	})
+	kept := c.timers[:0]
+	for _, t := range c.timers {
+		if !t.off {
+			kept = append(kept, t)
+		}
+	}
+	c.timers = append(kept, a)
+	return a
+}
+
+// stop is of no effect on an alarm that has rung.
+func (a *alarm) stop() {
+	if a != nil {
+		a.off = true
+		a.timer.Stop()
+	}
+}
+
+// event makes an event.
+func event(kind string, members object) object {
+	ev := object{"type": kind, "event_id": "event_" + random(21)}
+	maps.Copy(ev, members)
+	return ev
+}
+
+// emit sends an event to the browser and to every sideband.
+func (c *voiceCall) emit(kind string, members object) {
+	c.send(kind, encode(event(kind, members)), true)
+}
+
+// send sends what may be no event at all.
+func (c *voiceCall) send(kind string, text []byte, sideband bool) {
+	c.note("provider", kind)
+	c.toBrowser(text)
+	if sideband {
+		for s := range c.sockets {
+			c.toSocket(s, kind, text)
+		}
+	}
+	c.seen[kind]++
+	for _, b := range c.script.browser {
+		if b.at == kind && b.nth == c.seen[kind] {
+			c.after(0, func() { c.receive([]byte(b.event), nil) })
+		}
+	}
+}
+
+func (c *voiceCall) note(from, kind string) {
+	c.log = append(c.log, logged{time.Now(), from, kind})
+	if len(c.log) > keptEvents {
+		c.log = append(c.log[:0], c.log[1:]...)
+	}
+}
+
+// toBrowser sends on the data channel, if there is one.
+func (c *voiceCall) toBrowser(text []byte) {
+	if c.peer != nil && !c.left {
+		c.peer.send(text)
+	}
+}
+
+// over tells whether the call has ended.
+func (c *voiceCall) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end != ""
+}
+
+// finish ends the call: hangup, expired, browser, closed. The sidebands are closed
+// with a code.
+func (c *voiceCall) finish(why string, code int) {
+	if c.end != "" {
+		return
+	}
+	c.bank(time.Now())
+	if len(c.sockets) == 0 && !c.unwatchedSince.IsZero() {
+		c.closeGap(time.Now())
+	}
+	c.end, c.endedAt = why, time.Now()
+	for s := range c.sockets {
+		s.close(code, why)
+	}
+	clear(c.sockets)
+	for _, t := range c.timers {
+		t.stop()
+	}
+	c.timers, c.reply = nil, nil
+	if c.peer != nil {
+		go c.peer.close() // it waits for its own callbacks, which may wait for our lock
+	}
+}
+
+// expire ends a session that has lasted too long.
+func (c *voiceCall) expire() {
+	c.emit("error", object{"error": voiceError{Type: "invalid_request_error", Code: "session_expired", Message: "Your session hit the maximum duration of 60 minutes."}})
+	c.finish("expired", 1000)
+}
+
+// leave is the browser's end. What the provider does then is not known for sure:
+// unless the script says otherwise nobody is told, and the call is there.
+func (c *voiceCall) leave() {
+	if c.left || c.end != "" {
+		return
+	}
+	c.bank(time.Now())
+	c.left = true
+	if c.script.closes {
+		c.finish("browser", 1000)
+	}
+}
+
+// A voiceError is the member error of an event.
+type voiceError struct {
+	Type    string  `json:"type"`
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Param   *string `json:"param"`
+	EventID *string `json:"event_id"`
+}
+
+// voiceRefusal is an error event about an event of a client.
+func voiceRefusal(f *refusal, eventID string) []byte {
+	e := voiceError{Type: "invalid_request_error", Code: f.code, Message: f.message}
+	if f.param != "" {
+		e.Param = &f.param
+	}
+	if eventID != "" {
+		e.EventID = &eventID
+	}
+	return encode(event("error", object{"error": e}))
+}

@@ -1,0 +1,229 @@
+package emulator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// A socket is one sideband. It has a queue, so that a client that does not read
+// holds nobody up.
+type socket struct {
+	conn  *websocket.Conn
+	queue chan []byte
+	sent  int // events
+	gone  context.CancelCauseFunc
+	code  int // how to close; guarded by the call's lock
+	why   string
+}
+
+// queuedEvents is how many events wait for a slow client before it is dropped.
+const queuedEvents = 1024
+
+// sideband takes a WebSocket that listens to a call.
+func (e *Emulator) sideband(w http.ResponseWriter, r *http.Request) {
+	rec := e.record(r, nil)
+	if f := openAIKey(r); f != nil {
+		e.refuseCall(w, rec, f)
+		return
+	}
+	id := r.URL.Query().Get("call_id")
+	if id == "" {
+		e.refuseCall(w, rec, badParam("missing_required_parameter", "call_id", "The emulator knows only sidebands of calls: give a call_id."))
+		return
+	}
+	c := e.switchboard.find(id)
+	if c == nil || c.key != bearer(r) {
+		e.refuseCall(w, rec, callNotFound())
+		return
+	}
+	if f := c.dialled(time.Now()); f != nil {
+		e.refuseCall(w, rec, f)
+		return
+	}
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // a browser has no business here, but no harm comes of it
+	e.ended(rec, http.StatusSwitchingProtocols, err)
+	if err != nil {
+		return
+	}
+	conn.SetReadLimit(1 << 20)
+	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer gone(nil)
+	s := &socket{conn: conn, queue: make(chan []byte, queuedEvents), gone: gone, code: 1000}
+	if !c.attach(s) {
+		_ = conn.Close(websocket.StatusNormalClosure, "the call has ended") // it is over either way
+		return
+	}
+	go s.write(ctx)
+	c.listen(ctx, s)
+}
+
+// dialled decides whether a sideband is let in.
+func (c *voiceCall) dialled(now time.Time) *refusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dials++
+	var f *refusal
+	switch {
+	case c.end != "", c.script.gone && c.left, c.dials <= c.script.notFound, now.Sub(c.created) < c.script.fresh:
+		f = callNotFound()
+	case c.drops > 0 && now.Sub(c.unwatchedSince) < c.script.down:
+		f = &refusal{status: http.StatusServiceUnavailable, message: "The emulator was asked for this error."}
+	}
+	if f != nil {
+		c.refusedDials++
+	}
+	return f
+}
+
+// attach adds a sideband to the call.
+func (c *voiceCall) attach(s *socket) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end != "" {
+		return false
+	}
+	if len(c.sockets) == 0 {
+		c.closeGap(time.Now())
+	}
+	c.sockets[s] = true
+	if !c.attached {
+		c.attached = true
+		for _, b := range c.script.browser {
+			if b.at == "" {
+				c.after(0, func() { c.receive([]byte(b.event), nil) })
+			}
+		}
+		if c.script.turns > 0 {
+			c.after(c.script.silent, c.nextTurn)
+		}
+	}
+	return true
+}
+
+// listen reads events until the socket is gone.
+func (c *voiceCall) listen(ctx context.Context, s *socket) {
+	for {
+		kind, text, err := s.conn.Read(ctx)
+		if err != nil {
+			break
+		}
+		c.mu.Lock()
+		if c.end == "" && c.sockets[s] && kind == websocket.MessageText {
+			c.receive(text, s)
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	c.detach(s)
+	c.mu.Unlock()
+	s.gone(io.EOF)
+	_ = s.conn.CloseNow() // it may be closed already
+}
+
+// detach takes a sideband out of the call.
+func (c *voiceCall) detach(s *socket) {
+	if !c.sockets[s] {
+		return
+	}
+	delete(c.sockets, s)
+	if len(c.sockets) == 0 && c.end == "" {
+		c.openGap(time.Now())
+	}
+}
+
+// toSocket queues an event, and drops the socket where the script says so.
+func (c *voiceCall) toSocket(s *socket, kind string, text []byte) {
+	if s.sent >= c.script.mute {
+		return
+	}
+	s.sent++
+	select {
+	case s.queue <- text:
+	default: // it does not read
+		s.gone(errors.New("it does not read"))
+		c.detach(s)
+		return
+	}
+	if c.drops < c.script.drops && (s.sent >= c.script.dropAfter || kind == c.script.dropAt) {
+		c.drop(s, c.script.dropCode)
+	}
+}
+
+// drop closes a sideband of a call that goes on.
+func (c *voiceCall) drop(s *socket, code int) {
+	c.drops++
+	s.close(code, "the emulator drops the sideband")
+	c.detach(s)
+}
+
+// close lets the queue run out, and then closes the socket.
+func (s *socket) close(code int, why string) {
+	s.code, s.why = code, why
+	close(s.queue)
+}
+
+// write sends what is queued. A code of 1006 is a connection that breaks.
+func (s *socket) write(ctx context.Context) {
+	for {
+		select {
+		case text, ok := <-s.queue:
+			if !ok {
+				s.end()
+				return
+			}
+			if err := s.conn.Write(ctx, websocket.MessageText, text); err != nil {
+				_ = s.conn.CloseNow() // listen sees it
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// end closes the socket as the script wants it.
+func (s *socket) end() {
+	if s.code == 1006 {
+		_ = s.conn.CloseNow() // that it is rude is the point
+		return
+	}
+	_ = s.conn.Close(websocket.StatusCode(s.code), s.why) // a client that is gone needs no farewell
+}
+
+// A gap is a time in which no sideband listened to a living call.
+type gap struct {
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to"` // when there was one again, or the call ended
+	MS         int64     `json:"ms"`
+	AudioOutMS int64     `json:"audio_out_ms"` // what the user heard meanwhile
+	AudioInMS  int64     `json:"audio_in_ms"`  // what the user said
+
+	out, in time.Duration // of the whole call when it began
+}
+
+func (c *voiceCall) openGap(now time.Time) {
+	c.unwatchedSince = now
+	c.unwatched = append(c.unwatched, gap{From: now, out: c.playedUntil(now), in: c.heardUntil(now)})
+	if len(c.unwatched) > 100 {
+		c.unwatched = c.unwatched[1:]
+	}
+}
+
+func (c *voiceCall) closeGap(now time.Time) {
+	if len(c.unwatched) == 0 { // from the beginning
+		c.unwatched = []gap{{From: c.created}}
+	}
+	last := &c.unwatched[len(c.unwatched)-1]
+	*last = last.until(now, c.playedUntil(now), c.heardUntil(now))
+	last.To, c.unwatchedSince = now, time.Time{}
+}
+
+func (g gap) until(now time.Time, out, in time.Duration) gap {
+	g.MS, g.AudioOutMS, g.AudioInMS = now.Sub(g.From).Milliseconds(), (out - g.out).Milliseconds(), (in - g.in).Milliseconds()
+	return g
+}

@@ -1,0 +1,118 @@
+package emulator
+
+import (
+	"time"
+)
+
+// A talk is what the user is saying.
+type talk struct {
+	since time.Time // zero = nothing
+	item  string
+	text  string // what an emulated user says, with its steering
+	fast  int    // times as fast as it is counted
+}
+
+func (t talk) length(now time.Time) time.Duration {
+	if t.since.IsZero() {
+		return 0
+	}
+	return now.Sub(t.since) * time.Duration(t.fast)
+}
+
+// heardUntil is how much the user has said in the whole call.
+func (c *voiceCall) heardUntil(now time.Time) time.Duration { return c.heard + c.talk.length(now) }
+
+// startTalking is the begin of speech. It interrupts the model, unless the session
+// says that it may not.
+func (c *voiceCall) startTalking(text string, fast int) {
+	if c.left || !c.talk.since.IsZero() {
+		return
+	}
+	now := time.Now()
+	c.talk = talk{since: now, item: "item_" + random(21), text: text, fast: fast}
+	t := c.turns()
+	if t == nil {
+		return
+	}
+	c.emit("input_audio_buffer.speech_started", object{"audio_start_ms": now.Sub(c.created).Milliseconds(), "item_id": c.talk.item})
+	if *t.Interrupt {
+		if c.reply != nil && !c.reply.script.deaf {
+			c.cut("turn_detected")
+		}
+		c.clearPlayback(now)
+	}
+}
+
+// stopTalking is the end of speech: the turn is the model's.
+func (c *voiceCall) stopTalking() {
+	if c.talk.since.IsZero() {
+		return
+	}
+	now, said := time.Now(), c.talk
+	length := said.length(now)
+	c.heard += length
+	c.talk = talk{}
+	t := c.turns()
+	if t == nil {
+		c.buffer += length
+		return
+	}
+	c.emit("input_audio_buffer.speech_stopped", object{"audio_end_ms": now.Sub(c.created).Milliseconds(), "item_id": said.item})
+	c.heardItem(said.item, said.text, length)
+	if *t.Create && c.end == "" && c.reply == nil {
+		c.begin(c.session.voiceSettings, c.items, false, nil)
+	}
+}
+
+// heardItem adds what the user has said to the conversation.
+func (c *voiceCall) heardItem(id, text string, length time.Duration) {
+	item := &voiceItem{ID: id, Object: "realtime.item", Type: "message", Status: "completed", Role: "user", audioMS: int(length.Milliseconds())}
+	item.Content = []voicePart{{Type: "input_audio", spoken: text}}
+	added := c.add(item, "")
+	c.emit("input_audio_buffer.committed", object{"previous_item_id": added["previous_item_id"], "item_id": id})
+	c.emit("conversation.item.added", added)
+	c.emit("conversation.item.done", added)
+	if c.session.Audio.Input.Transcription.Kind() == '{' {
+		said := item.said()
+		usage := object{"type": "duration", "seconds": (length + time.Second - 1) / time.Second}
+		c.emit("conversation.item.input_audio_transcription.completed", object{"item_id": id, "content_index": 0, "transcript": said, "usage": usage})
+	}
+}
+
+// commit is input_audio_buffer.commit, where turns are not found by themselves.
+func (c *voiceCall) commit() *refusal {
+	length := c.buffer + c.talk.length(time.Now())
+	if length < 100*time.Millisecond {
+		return badParam("input_audio_buffer_commit_empty", "", "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio, but buffer only has %dms of audio.", length.Milliseconds())
+	}
+	c.heard, c.talk, c.buffer = c.heardUntil(time.Now()), talk{}, 0
+	c.heardItem("item_"+random(21), "", length)
+	return nil
+}
+
+// speak says something of a length; the clock runs fast times as fast.
+func (c *voiceCall) speak(text string, length time.Duration, fast int) {
+	c.startTalking(text, fast)
+	c.after(length/time.Duration(fast), c.stopTalking)
+}
+
+// nextTurn lets the emulated user say something.
+func (c *voiceCall) nextTurn() {
+	if c.left || c.reply != nil || c.playing() != nil || c.turnsMade >= c.script.turns {
+		return
+	}
+	c.turnsMade++
+	c.speak("", c.script.speech, c.script.fast)
+}
+
+// quiet is called when the model may have come to an end; the emulated user says
+// the next thing then, if nothing waits for a tool.
+func (c *voiceCall) quiet() {
+	if c.script.turns == 0 || len(c.items) == 0 || c.end != "" || c.reply != nil || c.playing() != nil {
+		return
+	}
+	if last := c.items[len(c.items)-1]; last.Type == "function_call" || last.Type == "function_call_output" {
+		return
+	}
+	c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+}
