@@ -1,15 +1,21 @@
 package emulator
 
 import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pion/ice/v4"
 	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
+	"github.com/pion/webrtc/v4/pkg/media/oggreader"
 )
 
 // cannedAnswer answers the offers of calls without media. It has the form of a
@@ -82,6 +88,7 @@ var webrtcAPI = sync.OnceValues(func() (*webrtc.API, error) {
 	settings := webrtc.SettingEngine{}
 	settings.SetLite(true)
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // the browser's names are of no use to us: it finds us
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetICETimeouts(10*time.Second, 30*time.Second, 2*time.Second)
 	return webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(interceptors), webrtc.WithSettingEngine(settings)), nil
@@ -98,7 +105,6 @@ func (c *voiceCall) connect(offer string) (answer string, f *refusal) {
 		return "", badParam("invalid_offer", "sdp", "The SDP offer was not understood: %v", err)
 	}
 	c.peer = p
-	go p.voice()
 	return answer, nil
 }
 
@@ -133,6 +139,11 @@ func (p *peer) answer(c *voiceCall, offer string) (string, error) {
 		return "", err
 	}
 	<-gathered
+	tune, err := voicePackets()
+	if err != nil {
+		return "", err
+	}
+	go p.voice(tune)
 	return p.pc.LocalDescription().SDP, nil
 }
 
@@ -207,10 +218,10 @@ func (p *peer) close() {
 }
 
 // voice sends a packet every 20 ms: the voice while the model speaks, and silence.
-func (p *peer) voice() {
+func (p *peer) voice(tune [][]byte) {
 	tick := time.NewTicker(frame)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	for n := 0; ; {
 		select {
 		case <-p.closed:
 			return
@@ -218,7 +229,8 @@ func (p *peer) voice() {
 		}
 		packet := silence
 		if p.speaking.Load() {
-			packet = tone(n)
+			packet = tune[n%len(tune)]
+			n++
 		}
 		if err := p.track.WriteSample(media.Sample{Data: packet, Duration: frame}); err == nil && p.connected.Load() {
 			p.packetsOut.Add(1)
@@ -229,7 +241,24 @@ func (p *peer) voice() {
 // silence is 20 ms of nothing in Opus.
 var silence = []byte{0xf8, 0xff, 0xfe}
 
-func tone(int) []byte { return silence }
+// voiceFile is what the model sounds like: four seconds of a tune, a packet a page.
+//
+//go:embed voice.ogg
+var voiceFile []byte
+
+var voicePackets = sync.OnceValues(func() (packets [][]byte, err error) {
+	r, err := oggreader.NewWithOptions(bytes.NewReader(voiceFile))
+	for err == nil {
+		var packet []byte
+		if packet, _, err = r.ParseNextPage(); err == nil && !bytes.HasPrefix(packet, []byte("Opus")) {
+			packets = append(packets, packet)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return packets, nil
+})
 
 // levelID is the number of the header that says how loud a packet is; 0 = none.
 func levelID(receiver *webrtc.RTPReceiver) uint8 {
