@@ -227,18 +227,16 @@ func (c *voiceCall) askedToHangUp() (f *refusal, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hangups++
-	if c.end != "" || c.script.gone && c.left {
-		return callNotFound(), false
-	}
-	if c.hangups <= c.script.hangupFails {
+	n, over := c.hangups-c.script.hangupFails, c.end != ""
+	if n <= 0 && !over {
 		return &refusal{status: c.script.hangupStatus, message: "The emulator was asked for this error."}, false
 	}
 	c.finish("hangup", 1000)
 	switch {
-	case c.script.hangupGone && c.script.hangupFails > 0:
-		return callNotFound(), false
-	case c.hangups <= c.script.hangupFails+c.script.hangupLost:
+	case n > 0 && n <= c.script.hangupLost:
 		return nil, true
+	case over, c.script.hangupGone:
+		return callNotFound(), false
 	}
 	return nil, false
 }

@@ -43,6 +43,7 @@ type voiceCall struct {
 	unwatchedSince                      time.Time
 	unwatched                           []gap
 	seen                                map[string]int // events by type
+	idle                                *alarm         // the model speaks by itself
 	log                                 []logged
 }
 
@@ -164,7 +165,7 @@ func (c *voiceCall) over() bool {
 }
 
 // finish ends the call: hangup, expired, browser, closed. The sidebands are closed
-// with a code.
+// with a code; 0 lets them stand, without a word ever after.
 func (c *voiceCall) finish(why string, code int) {
 	if c.end != "" {
 		return
@@ -175,7 +176,9 @@ func (c *voiceCall) finish(why string, code int) {
 	}
 	c.end, c.endedAt = why, time.Now()
 	for s := range c.sockets {
-		s.close(code, why)
+		if code != 0 {
+			s.close(code, why)
+		}
 	}
 	clear(c.sockets)
 	for _, t := range c.timers {
@@ -201,8 +204,11 @@ func (c *voiceCall) leave() {
 	}
 	c.bank(time.Now())
 	c.left = true
-	if c.script.closes {
+	switch {
+	case c.script.closes:
 		c.finish("browser", 1000)
+	case c.script.gone:
+		c.finish("browser", 0)
 	}
 }
 

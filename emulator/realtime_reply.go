@@ -46,6 +46,7 @@ const wordMS = 300
 
 // begin makes a reply to what is in context.
 func (c *voiceCall) begin(conf voiceSettings, context []*voiceItem, outOfBand bool, metadata raw) {
+	c.idle.stop()
 	c.replies++
 	r := &voiceReply{id: "resp_" + random(21), number: c.replies, outOfBand: outOfBand, conf: conf, metadata: metadata, status: "completed"}
 	if len(metadata) == 0 {
@@ -83,6 +84,7 @@ func (c *voiceCall) compose(r *voiceReply, context []*voiceItem) {
 	if err != nil || f != nil {
 		panic("settings that were checked") // they were when they were set
 	}
+	p.parallel = r.conf.Parallel == nil || *r.conf.Parallel
 	said := p.follow(context, &s, &steps)
 	r.script = s.replyScript
 	r.script.spares(r.number)

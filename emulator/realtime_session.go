@@ -168,6 +168,10 @@ func (s *voiceSettings) check(m voiceModel) *refusal {
 	case s.Audio.Output.Speed < 0.25 || s.Audio.Output.Speed > 1.5:
 		return badParam("invalid_value", "session.audio.output.speed", "Invalid 'session.audio.output.speed': must be between 0.25 and 1.5.")
 	}
+	steered := newVoiceScript()
+	if _, _, err := steered.read(s.Instructions); err != nil {
+		return badParam("", "session.instructions", "%s", err.Error())
+	}
 	if f := m.limit(s.MaxOutputTokens, "session."); f != nil {
 		return f
 	}
@@ -234,8 +238,8 @@ func voicePrompt(tools []voiceTool, choice raw, where string) (*prompt, *refusal
 			return nil, badParam("invalid_type", where+"tool_choice", "Invalid type for '%stool_choice'.", where)
 		}
 	}
-	if len(tools) == 0 && choice.Kind() == '"' { // a session may have a choice and no tools
-		p.choice = "auto"
+	if word := string(choice); len(tools) == 0 && (word == `"auto"` || word == `"none"` || word == `"required"`) {
+		p.choice = "auto" // a session may have a choice and no tools
 		return p, nil
 	}
 	return p, openAIChoice(choice, named.Name, p)

@@ -45,15 +45,19 @@ func (e *Emulator) sideband(w http.ResponseWriter, r *http.Request) {
 		e.refuseCall(w, rec, f)
 		return
 	}
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // a browser has no business here, but no harm comes of it
+	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer gone(nil)
+	s := &socket{queue: make(chan []byte, queuedEvents), gone: gone}
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // a browser has no business here, but no harm comes of it
+		OnPingReceived:     func(context.Context, []byte) bool { return !c.muted(s) },
+	})
 	e.ended(rec, http.StatusSwitchingProtocols, err)
 	if err != nil {
 		return
 	}
 	conn.SetReadLimit(1 << 20)
-	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer gone(nil)
-	s := &socket{conn: conn, queue: make(chan []byte, queuedEvents), gone: gone, code: 1000}
+	s.conn = conn
 	if !c.attach(s) {
 		_ = conn.Close(websocket.StatusNormalClosure, "the call has ended") // it is over either way
 		return
@@ -69,7 +73,7 @@ func (c *voiceCall) dialled(now time.Time) *refusal {
 	c.dials++
 	var f *refusal
 	switch {
-	case c.end != "", c.script.gone && c.left, c.dials <= c.script.notFound, now.Sub(c.created) < c.script.fresh:
+	case c.end != "", c.dials <= c.script.notFound, now.Sub(c.created) < c.script.fresh:
 		f = callNotFound()
 	case c.drops > 0 && now.Sub(c.unwatchedSince) < c.script.down:
 		f = &refusal{status: http.StatusServiceUnavailable, message: "The emulator was asked for this error."}
@@ -93,16 +97,35 @@ func (c *voiceCall) attach(s *socket) bool {
 	c.sockets[s] = true
 	if !c.attached {
 		c.attached = true
-		for _, b := range c.script.browser {
-			if b.at == "" {
-				c.after(0, func() { c.receive([]byte(b.event), nil) })
-			}
-		}
-		if c.script.turns > 0 {
-			c.after(c.script.silent, c.nextTurn)
-		}
+		c.started()
+	}
+	if c.drops < c.script.drops && c.script.dropAfter == 0 {
+		c.drop(s, c.script.dropCode)
 	}
 	return true
+}
+
+// started is called when the first sideband is there: what is to happen by itself
+// waits for it.
+func (c *voiceCall) started() {
+	for _, b := range c.script.browser {
+		if b.at == "" {
+			c.after(0, func() { c.receive([]byte(b.event), nil) })
+		}
+	}
+	if c.script.turns > 0 {
+		c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+	}
+	if c.script.vanish == 0 {
+		c.leave()
+	}
+}
+
+// muted tells whether a sideband is dead, though its connection is not.
+func (c *voiceCall) muted(s *socket) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.sent >= c.script.mute
 }
 
 // listen reads events until the socket is gone.
@@ -113,7 +136,7 @@ func (c *voiceCall) listen(ctx context.Context, s *socket) {
 			break
 		}
 		c.mu.Lock()
-		if c.end == "" && c.sockets[s] && kind == websocket.MessageText {
+		if c.end == "" && c.sockets[s] && s.sent < c.script.mute && kind == websocket.MessageText {
 			c.receive(text, s)
 		}
 		c.mu.Unlock()

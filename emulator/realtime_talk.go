@@ -29,6 +29,7 @@ func (c *voiceCall) startTalking(text string, fast int) {
 		return
 	}
 	now := time.Now()
+	c.idle.stop()
 	c.talk = talk{since: now, item: "item_" + random(21), text: text, fast: fast}
 	t := c.turns()
 	if t == nil {
@@ -98,7 +99,7 @@ func (c *voiceCall) speak(text string, length time.Duration, fast int) {
 
 // nextTurn lets the emulated user say something.
 func (c *voiceCall) nextTurn() {
-	if c.left || c.reply != nil || c.playing() != nil || c.turnsMade >= c.script.turns {
+	if c.left || c.reply != nil || c.playing() != nil || !c.talk.since.IsZero() || c.turnsMade >= c.script.turns {
 		return
 	}
 	c.turnsMade++
@@ -108,11 +109,30 @@ func (c *voiceCall) nextTurn() {
 // quiet is called when the model may have come to an end; the emulated user says
 // the next thing then, if nothing waits for a tool.
 func (c *voiceCall) quiet() {
-	if c.script.turns == 0 || len(c.items) == 0 || c.end != "" || c.reply != nil || c.playing() != nil {
+	if c.end != "" || c.left || c.reply != nil || c.playing() != nil || !c.talk.since.IsZero() {
+		return
+	}
+	if t := c.turns(); t != nil && t.IdleMS != nil {
+		c.idle.stop()
+		c.idle = c.after(time.Duration(*t.IdleMS)*time.Millisecond, c.idled)
+	}
+	if c.script.turns == 0 || len(c.items) == 0 {
 		return
 	}
 	if last := c.items[len(c.items)-1]; last.Type == "function_call" || last.Type == "function_call_output" {
 		return
 	}
 	c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+}
+
+// idled is called when nobody has said anything for idle_timeout_ms: the model
+// does, which costs a reply.
+func (c *voiceCall) idled() {
+	if c.reply != nil || !c.talk.since.IsZero() {
+		return
+	}
+	id, at := "item_"+random(21), time.Since(c.created).Milliseconds()
+	c.emit("input_audio_buffer.timeout_triggered", object{"audio_start_ms": at, "audio_end_ms": at, "item_id": id})
+	c.heardItem(id, "nothing", 0)
+	c.begin(c.session.voiceSettings, c.items, false, nil)
 }

@@ -137,8 +137,8 @@ type anyEvent struct {
 		ConversationID *string `json:"conversation_id"`
 		MaxOutput      raw     `json:"max_output_tokens"`
 		Details        struct {
-			Reason string                `json:"reason"`
-			Error  struct{ Code string } `json:"error"`
+			Reason string     `json:"reason"`
+			Error  voiceError `json:"error"`
 		} `json:"status_details"`
 		Usage *voiceUsage `json:"usage"`
 	} `json:"response"`
