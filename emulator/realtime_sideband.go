@@ -41,33 +41,32 @@ func (e *Emulator) sideband(w http.ResponseWriter, r *http.Request) {
 		e.refuseCall(w, rec, callNotFound())
 		return
 	}
-	if f := c.dialled(time.Now()); f != nil {
-		e.refuseCall(w, rec, f)
-		return
-	}
 	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer gone(nil)
 	s := &socket{queue: make(chan []byte, queuedEvents), gone: gone}
+	if f := c.attach(s, time.Now()); f != nil { // before it is accepted, so that it misses nothing from then on
+		e.refuseCall(w, rec, f)
+		return
+	}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // a browser has no business here, but no harm comes of it
 		OnPingReceived:     func(context.Context, []byte) bool { return !c.muted(s) },
 	})
 	e.ended(rec, http.StatusSwitchingProtocols, err)
 	if err != nil {
+		c.mu.Lock()
+		c.detach(s)
+		c.mu.Unlock()
 		return
 	}
 	conn.SetReadLimit(1 << 20)
 	s.conn = conn
-	if !c.attach(s) {
-		_ = conn.Close(websocket.StatusNormalClosure, "the call has ended") // it is over either way
-		return
-	}
 	go s.write(ctx)
 	c.listen(ctx, s)
 }
 
-// dialled decides whether a sideband is let in.
-func (c *voiceCall) dialled(now time.Time) *refusal {
+// attach adds a sideband to the call, or says why it is not let in.
+func (c *voiceCall) attach(s *socket, now time.Time) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dials++
@@ -80,19 +79,10 @@ func (c *voiceCall) dialled(now time.Time) *refusal {
 	}
 	if f != nil {
 		c.refusedDials++
-	}
-	return f
-}
-
-// attach adds a sideband to the call.
-func (c *voiceCall) attach(s *socket) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.end != "" {
-		return false
+		return f
 	}
 	if len(c.sockets) == 0 {
-		c.closeGap(time.Now())
+		c.closeGap(now)
 	}
 	c.sockets[s] = true
 	if !c.attached {
@@ -102,7 +92,7 @@ func (c *voiceCall) attach(s *socket) bool {
 	if c.drops < c.script.drops && c.script.dropAfter == 0 {
 		c.drop(s, c.script.dropCode)
 	}
-	return true
+	return nil
 }
 
 // started is called when the first sideband is there: what is to happen by itself
