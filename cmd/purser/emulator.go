@@ -20,7 +20,7 @@ type emulatorCmd struct {
 
 // Help is shown by purser emulator --help.
 func (emulatorCmd) Help() string {
-	return `It serves the text APIs of OpenAI, Anthropic and Google with their checks, and answers with canned prose. Any key works, save bad-key, no-quota and no-permission.
+	return `It serves the text APIs of OpenAI, Anthropic and Google and the realtime API of OpenAI with their checks, and answers with canned prose, in calls by voice. Any key works, save bad-key, no-quota and no-permission.
 
 Lines in the last user text steer it:
 
@@ -31,6 +31,16 @@ Lines in the last user text steer it:
   !emu refusal | safety | thinking | calls=2 | empty_args    other answers
   !emu usage=1000,200,100,50 | no_usage    what it says it used
   !emu split | huge | delay=1s    how it says it
+
+Lines in the instructions of a realtime session steer the call:
+
+  !emu no_media turns=3 fast=10    events only: the user speaks by itself
+  !emu drop=response.created down=2s | not_found=2 | mute=5    a lost sideband
+  !emu vanish=1 leave_gone | expire=5s | hangup_fails=2    other ends
+  !emu pace=500ms no_usage | duplicate | hang=3 | fail=x    its replies
+  !browser {"type":"response.create"}    what the browser sends
+
+GET /emulator/realtime tells of the calls; a POST to one makes happen what you want.
 
 The package comment of purser/emulator has the whole list. GET /emulator/requests shows what was sent, DELETE forgets it.
 
