@@ -3,6 +3,7 @@ package emulator
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -485,4 +486,77 @@ func TestAMuteSidebandDoesNotAnswerPings(t *testing.T) {
 	if err := <-ponged; err == nil {
 		t.Error("it answered")
 	}
+}
+
+// TestTurnsAsTheSessionWants: found but not answered, or not found at all; and
+// written down, which is an account of its own.
+func TestTurnsAsTheSessionWants(t *testing.T) {
+	t.Parallel()
+	turns := func(value, more string) string {
+		return `{"type":"session.update","session":{"type":"realtime","audio":{"input":{"turn_detection":` + value + more + `}}}}`
+	}
+	v, w, id := live(t, "", "")
+	w.send(turns(`{"type":"semantic_vad","create_response":false}`, `,"transcription":{"model":"gpt-realtime-whisper"}`))
+	w.until("session.updated")
+	v.steer(id, `{"do":"speak","text":"Hello","ms":1500,"fast":100}`)
+	if written, kinds := w.until("conversation.item.input_audio_transcription.completed"); written.Transcript != "Hello" || written.Usage.Type != "duration" || written.Usage.Seconds < 2 || slices.Contains(kinds, "response.created") {
+		t.Errorf("%s %+v", kinds, written)
+	}
+	w.send(turns("null", ""))
+	w.until("session.updated")
+	v.steer(id, `{"do":"browser","event":{"type":"input_audio_buffer.commit"}}`) // there is nothing: it is told so, not the sideband
+	v.steer(id, `{"do":"speak","ms":1500,"fast":100}`)
+	for v.report(id).AudioInMS < 3000 {
+	}
+	v.steer(id, `{"do":"browser","event":{"type":"input_audio_buffer.commit"}}`)
+	if _, kinds := w.until("input_audio_buffer.committed"); len(kinds) != 1 {
+		t.Errorf("%s", kinds)
+	}
+	w.send(`{"type":"input_audio_buffer.commit"}`)
+	if got, _ := w.until("error"); got.Error.Code != "invalid_event" {
+		t.Errorf("%+v", got.Error)
+	}
+}
+
+// FuzzVoiceEvents looks for events that bring a call down.
+func FuzzVoiceEvents(f *testing.F) {
+	for _, e := range []string{
+		hello, respond, `{"type":"response.cancel"}`, `{"type":"output_audio_buffer.clear"}`, `{"type":"input_audio_buffer.commit"}`, `{"type":"input_audio_buffer.clear"}`,
+		`{"type":"session.update","session":{"type":"realtime","instructions":"!emu usage=1,2,3,4,5,6 calls=2","tools":[{"type":"function","name":"f"}],"tool_choice":"required","output_modalities":["text"]}}`,
+		`{"type":"session.update","session":{"type":"realtime","max_output_tokens":1,"audio":{"input":{"transcription":{},"turn_detection":{"type":"server_vad","idle_timeout_ms":5000}}}}}`,
+		`{"type":"response.create","response":{"input":[{"type":"item_reference","id":"a"},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}],"conversation":"none","tools":[],"tool_choice":{"type":"function","name":"f"}}}`,
+		`{"type":"conversation.item.create","previous_item_id":"root","item":{"id":"a","type":"message","role":"assistant","content":[{"type":"output_audio","audio":"AAAA","transcript":"x"}]}}`,
+		`{"type":"conversation.item.truncate","item_id":"a","content_index":0,"audio_end_ms":0}`, `{"type":"conversation.item.retrieve","item_id":"a"}`, `{"type":"conversation.item.delete","item_id":"a"}`,
+	} {
+		f.Add(e, e)
+		f.Add(hello, e)
+		f.Add(e, respond)
+	}
+	e := New(Options{NoMedia: true})
+	r := httptest.NewRequestWithContext(f.Context(), "POST", "/v1/realtime/calls", nil)
+	f.Fuzz(func(t *testing.T, one, two string) {
+		c, refused := e.newCall(r, cannedOffer, []byte(config("", "")))
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, text := range []string{one, two} {
+			c.receive([]byte(text), nil)
+			for c.reply != nil && len(c.reply.steps) > 0 { // at once, and not by its timers
+				c.reply.steps[0]()
+				c.reply.steps = c.reply.steps[1:]
+			}
+			c.startTalking(text, 1)
+			if c.reply != nil {
+				c.done(c.reply)
+			}
+			c.stopTalking()
+			if c.reply != nil {
+				c.cut("client_cancelled")
+			}
+		}
+		c.idled()
+		c.finish("closed", 1000)
+	})
 }

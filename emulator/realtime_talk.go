@@ -75,7 +75,7 @@ func (c *voiceCall) heardItem(id, text string, length time.Duration) {
 	c.emit("conversation.item.done", added)
 	if c.session.Audio.Input.Transcription.Kind() == '{' {
 		said := item.said()
-		usage := object{"type": "duration", "seconds": (length + time.Second - 1) / time.Second}
+		usage := object{"type": "duration", "seconds": int64((length + time.Second - 1) / time.Second)}
 		c.emit("conversation.item.input_audio_transcription.completed", object{"item_id": id, "content_index": 0, "transcript": said, "usage": usage})
 	}
 }

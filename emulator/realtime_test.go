@@ -149,7 +149,12 @@ type anyEvent struct {
 		Status string `json:"status"`
 		CallID string `json:"call_id"`
 	} `json:"item"`
-	ItemID     string       `json:"item_id"`
+	ItemID     string `json:"item_id"`
+	Transcript string `json:"transcript"`
+	Usage      struct {
+		Type    string `json:"type"`
+		Seconds int    `json:"seconds"`
+	} `json:"usage"`
 	AudioEndMS int          `json:"audio_end_ms"`
 	Session    voiceSession `json:"session"`
 	Error      voiceError   `json:"error"`
