@@ -35,7 +35,7 @@ var order = []string{
 	// pages and nouns
 	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "console",
 	// services
-	"inference", "dashboard", "audit", "watch", "operator", "admin",
+	"inference", "dashboard", "privacy", "audit", "watch", "operator", "admin",
 	// whole
 	"api", "config", "emulator", "server", "cmd/purser",
 }

@@ -23,7 +23,7 @@ type Account struct {
 	Operator    bool   // may see the operator's pages
 	OwnerID     string // the developer of a test account, else ""
 	TesterID    string // the allow-listed person whose test account it is; "" = the developer's own
-	Deactivated bool   // a test account that is no longer used: nobody signs in or connects as it
+	Deactivated bool   // a test account that is no longer used, or a person's that was closed: nobody signs in or connects as it
 	Notices     bool   // wants mail about what apps use up
 	Unconfirmed bool   // never proved its address: nobody signs in or spends as it
 	TwoStep     bool   // a password alone does not sign in

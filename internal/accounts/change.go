@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"purser/internal/apierr"
 	"purser/internal/db"
@@ -38,6 +39,28 @@ func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string
 // account, in the caller's transaction: none goes on that passed one step only.
 func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
 	return s.change(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, flag(on))
+}
+
+// Close makes a tombstone of a person's account, in the caller's transaction: the
+// address, the password, what it was allowed, its sessions and what is known of
+// them go, and its id stays, because the ledger names it. The address can be used
+// anew. The error wraps sql.ErrNoRows for a test account, and one that is closed.
+func (s *Store) Close(ctx context.Context, tx *db.Tx, accountID string) error {
+	res, err := tx.ExecContext(ctx, `UPDATE accounts SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, two_step = 0, unconfirmed = 0,
+		epoch = epoch + 1, closed_us = $3 WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`, accountID, strings.ToLower(accountID)+"@closed.invalid", s.now().UnixMicro())
+	if err == nil {
+		var n int64
+		if n, err = res.RowsAffected(); n == 0 {
+			err = errors.Join(err, sql.ErrNoRows)
+		}
+	}
+	if err == nil {
+		err = errors.Join(deleteSessionsOf(ctx, tx, accountID), deleteEventsOf(ctx, tx, accountID))
+	}
+	if err != nil {
+		return fmt.Errorf("accounts: close: %w", err)
+	}
+	return s.Record(ctx, tx, accountID, AccountClosed, Client{})
 }
 
 // change updates an account and deletes its sessions. That the epoch rises ends

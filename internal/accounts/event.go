@@ -35,6 +35,8 @@ const (
 	ProviderLinked  Kind = "provider-linked"
 	SessionEnded    Kind = "session-ended"
 	DeveloperOn     Kind = "developer-on"
+	DataExported    Kind = "data-exported"
+	AccountClosed   Kind = "account-closed"
 )
 
 // An Event is one thing that happened to the security of an account.
@@ -149,6 +151,11 @@ func eventsOf(ctx context.Context, q db.Queryer, accountID string, limit int) ([
 	return db.List(ctx, q, db.Fields(func(e *Event) []any {
 		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
 	}), `SELECT id, account_id, kind, address, agent, created_us FROM security_events WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
+}
+
+func deleteEventsOf(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM security_events WHERE account_id = $1`, accountID)
+	return err
 }
 
 func deleteEvents(ctx context.Context, d *db.DB, beforeUS int64) error {

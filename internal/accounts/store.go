@@ -161,7 +161,12 @@ func (s *Store) SetDeveloper(ctx context.Context, accountID string, on bool) err
 // TestAccounts returns the test accounts of a developer that are in use, oldest
 // first.
 func (s *Store) TestAccounts(ctx context.Context, developerID string) ([]Account, error) {
-	list, err := ownedBy(ctx, s.db, developerID)
+	return OwnedBy(ctx, s.db, developerID)
+}
+
+// OwnedBy is TestAccounts inside or outside of a transaction.
+func OwnedBy(ctx context.Context, q db.Queryer, developerID string) ([]Account, error) {
+	list, err := ownedBy(ctx, q, developerID)
 	if err != nil {
 		return nil, fmt.Errorf("accounts: test accounts: %w", err)
 	}

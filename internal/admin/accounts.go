@@ -54,6 +54,9 @@ func kind(a accounts.Account) string {
 	if a.Sandbox {
 		words = []string{"Test account"}
 	}
+	if a.Deactivated && !a.Sandbox {
+		words = []string{"Closed"}
+	}
 	if a.Developer {
 		words = append(words, "developer")
 	}

@@ -58,6 +58,13 @@ func movedLetter() letter {
 	}, "", ""}
 }
 
+func closedLetter() letter {
+	return letter{"Your account is closed", []string{
+		"Your Purser account was just closed, as you asked, and what we knew of you is erased. The record of what was paid stays, without your name. This is the last mail.",
+		"If it was not you, write to whoever runs this service at once.",
+	}, "", ""}
+}
+
 func twoStepLetter(on bool, dashboard string) letter {
 	l := letter{"Two-step sign-in was turned off", []string{"Your password alone signs in to your Purser account again.", "If it was not you, set another password at once."}, dashboard + "/forgot", "Set a new password"}
 	if on {

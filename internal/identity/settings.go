@@ -77,6 +77,7 @@ var words = map[accounts.Kind]string{
 	accounts.TwoStepOn: "Two-step sign-in turned on", accounts.TwoStepOff: "Two-step sign-in turned off",
 	accounts.RecoveryUsed: "Recovery code used", accounts.RecoveryMade: "New recovery codes",
 	accounts.SessionEnded: "Session ended", accounts.DeveloperOn: "Building apps turned on",
+	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
 }
 
 func shown(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04 UTC") }

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"purser/internal/accounts"
@@ -67,6 +68,12 @@ func accountByEmail(ctx context.Context, tx *db.Tx, email string) (accounts.Acco
 		return accounts.Account{}, err
 	}
 	return accounts.GetAccount(ctx, tx, accountID)
+}
+
+// erase deletes all that proves who somebody is.
+func erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM identity_links WHERE account_id = $1`, accountID)
+	return errors.Join(err, deleteSeed(ctx, tx, accountID), deleteCodes(ctx, tx, accountID))
 }
 
 // A seed makes one-time codes.

@@ -303,6 +303,18 @@ func (s *Store) BecomeDeveloper(ctx context.Context, from accounts.Client, accou
 	})
 }
 
+// Erase forgets how somebody proved who they are, and the mail that they were
+// sent, and writes them a last one, in the transaction that closes the account.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+	if err := erase(ctx, tx, a.ID); err != nil {
+		return fmt.Errorf("identity: erase: %w", err)
+	}
+	if err := s.mails.Erase(ctx, tx, a.ID); err != nil {
+		return err
+	}
+	return s.send(ctx, tx, a.ID, a.Email, closedLetter())
+}
+
 // Purge deletes links that are too old to work.
 func (s *Store) Purge(ctx context.Context) error {
 	if err := deleteLinks(ctx, s.db, s.now().UnixMicro()); err != nil {

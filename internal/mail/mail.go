@@ -58,22 +58,31 @@ type Store struct {
 	Now func() time.Time
 }
 
-// Queue adds a mail in the caller's transaction. One to a test account is
-// dropped without a word. A message that could break out of its header is an
+// Queue adds a mail in the caller's transaction. One to a test account, or to one
+// that was closed, is dropped without a word. A message that could break out of its header is an
 // error, as is an account that does not exist.
 func (s *Store) Queue(ctx context.Context, tx *db.Tx, m Message) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	test, err := isTestAccount(ctx, tx, m.AccountID)
+	nobody, err := isNobody(ctx, tx, m.AccountID)
 	if err != nil {
 		return fmt.Errorf("mail: account %s: %w", m.AccountID, err)
-	} else if test {
+	} else if nobody {
 		return nil
 	}
 	now := s.Now()
 	if err := insert(ctx, tx, id.New(prefix, now), m, now.UnixMicro()); err != nil {
 		return fmt.Errorf("mail: queue: %w", err)
+	}
+	return nil
+}
+
+// Erase forgets all mail of an account, in the caller's transaction, what was not
+// sent yet included.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := erase(ctx, tx, accountID); err != nil {
+		return fmt.Errorf("mail: erase: %w", err)
 	}
 	return nil
 }

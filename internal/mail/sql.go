@@ -13,9 +13,15 @@ func (m *Mail) fields() []any {
 	return []any{&m.ID, &m.AccountID, &m.To, &m.Subject, &m.Text, &m.HTML, &m.Unsubscribe, &m.CreatedUS, &m.Status, &m.Attempts, &m.NextUS, &m.lease, &m.LastError, &m.DoneUS}
 }
 
-func isTestAccount(ctx context.Context, q db.Queryer, accountID string) (test bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT sandbox <> 0 FROM accounts WHERE id = $1`, accountID).Scan(&test)
-	return test, err
+// isNobody reports whether nobody reads the mail of an account.
+func isNobody(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT sandbox <> 0 OR closed_us IS NOT NULL FROM accounts WHERE id = $1`, accountID).Scan(&yes)
+	return yes, err
+}
+
+func erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM mails WHERE account_id = $1`, accountID)
+	return err
 }
 
 func insert(ctx context.Context, tx *db.Tx, mailID string, m Message, nowUS int64) error {

@@ -208,7 +208,7 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 	if err != nil {
 		return answer{}, err
 	}
-	if RoleOf(app, account) != Self { // the app went live, or the test account was deleted, between consent and exchange
+	if RoleOf(app, account) != Self || account.Deactivated { // the app went live, or the account was closed, between consent and exchange
 		return answer{refused: errInvalidGrant}, nil
 	}
 	res, err := s.Ledger.DoTx(ctx, tx, ledger.Connect{

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 
 	"purser/internal/accounts"
@@ -36,6 +37,9 @@ func (d *Desk) Grant(ctx context.Context, by, email string, role accounts.Role) 
 	person, err := d.Accounts.ByEmail(ctx, email)
 	if err != nil {
 		return person, missing(err, "account")
+	}
+	if person.Deactivated {
+		return person, missing(sql.ErrNoRows, "account")
 	}
 	if person.Unconfirmed {
 		return person, apierr.InvalidRequest.Errorf("email: nobody has confirmed this address yet")

@@ -37,6 +37,11 @@ func ofAccount(ctx context.Context, q db.Queryer, accountID string) ([]Key, erro
 }
 
 // remove returns sql.ErrNoRows when there is nothing to delete.
+func erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1`, accountID)
+	return err
+}
+
 func remove(ctx context.Context, d *db.DB, accountID, provider string) error {
 	res, err := d.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1 AND provider = $2`, accountID, provider)
 	if err != nil {

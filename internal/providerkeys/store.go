@@ -64,6 +64,14 @@ func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret)
 	return stored, nil
 }
 
+// Erase deletes all keys of a developer, in the transaction that closes the account.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := erase(ctx, tx, accountID); err != nil {
+		return fmt.Errorf("providerkeys: erase: %w", err)
+	}
+	return nil
+}
+
 // Get returns a developer's key in clear, for use within this process; the error
 // wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, error) {

@@ -155,23 +155,22 @@ func (s *Store) Fund(ctx context.Context, developerID, accountID string, amountM
 // would, and nobody signs in as it again. What it spent stays in the books. The
 // error wraps sql.ErrNoRows when the developer has no such test account in use.
 func (s *Store) Delete(ctx context.Context, developerID, accountID string) error {
-	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.people.Deactivate(ctx, tx, developerID, accountID); err != nil {
-			return err
-		}
-		list, err := liveConnections(ctx, tx, accountID)
-		if err != nil {
-			return err
-		}
-		for _, connectionID := range list {
-			if _, err := s.ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.DeleteTx(ctx, tx, developerID, accountID) })
+}
+
+// DeleteTx is Delete in the caller's transaction.
+func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID string) error {
+	if err := s.people.Deactivate(ctx, tx, developerID, accountID); err != nil {
+		return fmt.Errorf("sandbox: delete: %w", err)
+	}
+	list, err := liveConnections(ctx, tx, accountID)
 	if err != nil {
 		return fmt.Errorf("sandbox: delete: %w", err)
+	}
+	for _, connectionID := range list {
+		if _, err := s.ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
+			return fmt.Errorf("sandbox: delete: %w", err)
+		}
 	}
 	return nil
 }

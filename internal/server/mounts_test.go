@@ -23,7 +23,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
 	"GET /sign-up", "POST /sign-up", "GET /sign-up/confirm/{token}", "POST /sign-up/confirm/{token}",
 	"GET /forgot", "POST /forgot", "GET /reset/{token}", "POST /reset/{token}",
-	"GET /sign-in/code", "POST /sign-in/code", "GET /settings", "POST /settings/developer",
+	"GET /sign-in/code", "POST /sign-in/code", "GET /settings", "POST /settings/developer", "GET /settings/data", "POST /settings/data/export", "GET /settings/data/close", "POST /settings/data/close",
 	"GET /settings/security", "POST /settings/security/sessions", "GET /settings/password", "POST /settings/password",
 	"GET /settings/email", "POST /settings/email", "GET /settings/email/confirm/{token}", "POST /settings/email/confirm/{token}",
 	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup", "POST /settings/two-step/setup",

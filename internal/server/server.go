@@ -42,6 +42,7 @@ import (
 	"purser/internal/notices"
 	"purser/internal/oauth"
 	"purser/internal/operator"
+	"purser/internal/privacy"
 	"purser/internal/provider"
 	"purser/internal/provider/anthropic"
 	"purser/internal/provider/google"
@@ -241,6 +242,9 @@ func (s *Server) mount(home ui.Home) {
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
 	(&identity.Handler{Store: s.identity, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
+	(&privacy.Handler{Store: &privacy.Store{
+		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Ledger: s.ledger, Now: s.db.Now, Changed: s.inference.Callers.Forget,
+	}}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.router)
 	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)

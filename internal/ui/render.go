@@ -20,7 +20,7 @@ var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox",
 	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-ups", "top-up-receipt",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
 	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground",
-	"form", "settings", "security", "two-step-setup", "recovery-codes", "operator")
+	"form", "settings", "security", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
