@@ -28,7 +28,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /settings/email", "POST /settings/email", "GET /settings/email/confirm/{token}", "POST /settings/email/confirm/{token}",
 	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup", "POST /settings/two-step/setup",
 	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off", "POST /settings/two-step/off",
-	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "POST /stripe/events", // the last is for Stripe
+	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto", "POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events", // the last is for Stripe
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
 	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
 	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",

@@ -195,7 +195,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	s.notices = &notices.Store{DB: s.db, Apps: s.apps, Mails: s.mails, Links: web.Links{Dashboard: s.config.DashboardURL}, Stops: stops, Log: s.log}
-	s.topups = &topups.Store{DB: s.db, Ledger: s.ledger, Config: c.Stripe, DashboardURL: c.DashboardURL, Metrics: s.metrics, Log: s.log, Now: now}
+	s.topups = &topups.Store{DB: s.db, Ledger: s.ledger, Config: c.Stripe, DashboardURL: c.DashboardURL, Mails: s.mails, Metrics: s.metrics, Log: s.log, Now: now}
 	if err := s.topups.Open(); err != nil {
 		return err
 	}

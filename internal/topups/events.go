@@ -75,6 +75,12 @@ func (s *Store) about(ctx context.Context, e stripe.Event) (checkout, error) {
 			return checkout{}, s.refuse("", "event "+e.ID+" is not about a session")
 		}
 		return s.ofSession(ctx, &session)
+	case strings.HasPrefix(kind, "payment_intent."): // of an automatic top-up
+		var intent stripe.PaymentIntent
+		if err := json.Unmarshal(e.Data.Raw, &intent); err != nil {
+			return checkout{}, s.refuse("", "event "+e.ID+" is not about a payment")
+		}
+		return s.ofAttempt(ctx, &intent)
 	case strings.HasPrefix(kind, "charge."): // refunds and disputes
 		var of struct {
 			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"`
@@ -108,6 +114,23 @@ func (s *Store) ofSession(ctx context.Context, session *stripe.CheckoutSession) 
 	return c, nil
 }
 
+// ofAttempt finds the automatic checkout of a payment, which must fit. One whose
+// answer was lost is found by the name that we gave it. That of a session is told by
+// events of the session.
+func (s *Store) ofAttempt(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
+	c, err := get(ctx, s.DB, intent.Metadata["topup_id"])
+	if err != nil {
+		return c, err
+	} else if !c.automatic() {
+		return checkout{}, sql.ErrNoRows
+	}
+	if wrong := intentDiffers(intent, c, s.Config.live()); wrong != "" {
+		return c, s.refuse(c.ID, wrong)
+	}
+	c.IntentID = intent.ID
+	return c, nil
+}
+
 // ofIntent finds the checkout of a payment, even if we have not heard yet that it
 // was paid (F-63).
 func (s *Store) ofIntent(ctx context.Context, intent string) (checkout, error) {
@@ -116,6 +139,9 @@ func (s *Store) ofIntent(ctx context.Context, intent string) (checkout, error) {
 		return get(ctx, s.DB, p.ID)
 	} else if !errors.Is(err, sql.ErrNoRows) {
 		return checkout{}, err
+	}
+	if c, err := byIntent(ctx, s.DB, intent); !errors.Is(err, sql.ErrNoRows) {
+		return c, err
 	}
 	sessionID, err := s.sessionOf(ctx, intent)
 	if err != nil {

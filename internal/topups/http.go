@@ -26,6 +26,11 @@ type Handler struct {
 func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /top-up", h.signedIn(h.form))
 	rt.HandlePage("POST /top-up", h.signedIn(h.pay))
+	rt.HandlePage("GET "+autoPath, h.signedIn(h.auto))
+	rt.HandlePage("POST "+autoPath, h.signedIn(h.saveAuto))
+	rt.HandlePage("POST "+autoPath+"/off", h.signedIn(h.autoOff))
+	rt.HandlePage("POST "+autoPath+"/card", h.signedIn(h.saveCard))
+	rt.HandlePage("POST "+autoPath+"/card/remove", h.signedIn(h.removeCard))
 	rt.HandlePage("GET /top-ups", h.signedIn(h.list))
 	rt.HandlePage("GET /top-ups/{id}", h.signedIn(h.receipt))
 	rt.Handle("POST /stripe/events", h.event)
@@ -81,6 +86,9 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		Amounts: []string{"10", "25", "50", "100"}, Amount: typed, Least: ui.Dollars(MinCents * money.Cent), Most: ui.Dollars(MaxCents * money.Cent), Errors: problems,
 		List: lines(list),
 	}
+	if page.Auto, err = s.autoSummary(r.Context(), a.ID); err != nil {
+		return err
+	}
 	if s.Config.Clearance > 0 {
 		page.WaitsForClear = s.Config.Clearance.String()
 	}
@@ -119,13 +127,23 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 	if problem != "" {
 		return h.render(w, r, a, http.StatusUnprocessableEntity, typed, []ui.Problem{{Field: "amount", Text: problem}})
 	}
-	c, err := s.start(r.Context(), a.ID, token, cents)
+	c, err := s.start(r.Context(), a.ID, "", token, cents)
 	if err != nil {
-		s.Log.Error("Checkout was not opened", "topup_id", c.ID, "error", err)
-		s.Metrics.Alarm("checkout_failed", "stripe")
-		return h.render(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: "Stripe cannot be reached at the moment. Nothing was charged. Please try again in a minute."}})
+		return h.render(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: s.unreachable(err, c.ID)}})
 	}
-	p, err := ledger.GetPayment(r.Context(), s.DB, c.ID)
+	return h.toStripe(w, r, c)
+}
+
+// unreachable tells the operator why Checkout was not opened, and the person that.
+func (s *Store) unreachable(err error, topupID string) string {
+	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
+	s.Metrics.Alarm("checkout_failed", "stripe")
+	return "Stripe cannot be reached at the moment. Nothing was charged. Please try again in a minute."
+}
+
+// toStripe leads to where a checkout is paid, or to its receipt when it is over.
+func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
+	p, err := ledger.GetPayment(r.Context(), h.Store.DB, c.ID)
 	if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}
@@ -136,13 +154,15 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 }
 
 // Cents reads an amount as typed, or says what is wrong with it.
-func Cents(typed string) (int64, string) {
+func Cents(typed string) (int64, string) { return centsWithin(typed, MinCents, MaxCents) }
+
+func centsWithin(typed string, least, most money.MC) (int64, string) {
 	mc, err := money.Parse(typed)
 	switch {
 	case err != nil || mc%money.Cent != 0:
 		return 0, "The amount must be in dollars and cents, such as 25 or 12.50."
-	case mc < MinCents*money.Cent || mc > MaxCents*money.Cent:
-		return 0, "The amount must be from " + ui.Dollars(MinCents*money.Cent) + " to " + ui.Dollars(MaxCents*money.Cent) + "."
+	case mc < least*money.Cent || mc > most*money.Cent:
+		return 0, "The amount must be from " + ui.Dollars(least*money.Cent) + " to " + ui.Dollars(most*money.Cent) + "."
 	}
 	return int64(mc / money.Cent), ""
 }
@@ -186,14 +206,13 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: date(rec.CreatedUS), What: entry(rec), Amount: ui.Dollars(amount)})
 		}
 	}
-	if page.State == "open" {
-		c, err := get(r.Context(), h.Store.DB, p.ID)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("topups: checkout: %w", err)
-		}
-		if page.Back != "paid" {
-			page.Pay = c.URL
-		}
+	c, err := get(r.Context(), h.Store.DB, p.ID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("topups: checkout: %w", err)
+	}
+	page.Automatic, page.SavesCard = c.automatic(), c.SaveCard
+	if page.State == "open" && page.Back != "paid" {
+		page.Pay = c.URL
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -216,10 +235,15 @@ func entry(r ledger.PaymentRecord) string {
 
 // reasons say why a payment came to nothing.
 var reasons = map[string]string{
-	"expired":        "The payment was not finished in time.",
-	"payment_failed": "Your bank refused the payment.",
-	"refunded":       "The payment was refunded before it was credited.",
-	"dispute_lost":   "Your bank took the payment back before it was credited.",
+	"expired":              "The payment was not finished in time.",
+	"payment_failed":       "Your bank refused the payment.",
+	"card_declined":        "Your bank refused the card.",
+	"card_expired":         "The card has expired.",
+	"insufficient_funds":   "Your bank says that the card has too little money.",
+	"needs_authentication": "Your bank wants you to confirm payments with this card yourself.",
+	"stopped":              "Automatic top-ups were stopped before the card was charged.",
+	"refunded":             "The payment was refunded before it was credited.",
+	"dispute_lost":         "Your bank took the payment back before it was credited.",
 }
 
 func lines(list []*ledger.Payment) (out []ui.Payment) {

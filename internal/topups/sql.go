@@ -13,18 +13,34 @@ type checkout struct {
 	SessionID, URL string // "" = Stripe has not answered yet
 	NextUS         int64  // 0 = it is over
 	CreatedUS      int64
+	SaveCard       bool   // the user agreed that the card is kept
+	Customer       string // who keeps it, or has; "" = nobody
+	attempt
 }
 
-const columns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us`
+// An attempt is what only an automatic checkout has.
+type attempt struct {
+	N             int64 // of the account's; 0 = by hand
+	MonthUS       int64 // when the month began that it counts for
+	MostCents     int64 // the month's maximum then
+	PaymentMethod string
+	IntentID      string // "" = Stripe has not answered yet
+}
+
+func (a attempt) automatic() bool { return a.N > 0 }
+
+const columns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us, save_card, COALESCE(customer, ''),
+	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id, '')`
 
 func (c *checkout) fields() []any {
-	return []any{&c.ID, &c.AccountID, &c.Cents, &c.SessionID, &c.URL, &c.NextUS, &c.CreatedUS}
+	return []any{&c.ID, &c.AccountID, &c.Cents, &c.SessionID, &c.URL, &c.NextUS, &c.CreatedUS, &c.SaveCard, &c.Customer,
+		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID}
 }
 
 // insert adds c unless its form was sent before, and returns what is there.
 func insert(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
-	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account_id, token) DO NOTHING`,
-		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS)
+	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card, customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
+		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, flag(c.SaveCard), orNull(c.Customer))
 	if err != nil {
 		return is, err
 	}
@@ -47,6 +63,15 @@ func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) 
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3 WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
 	return err
 }
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func orNull(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
 func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) error {
 	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2 WHERE id = $1`, topupID, sql.NullInt64{Int64: nextUS, Valid: nextUS != 0})

@@ -16,6 +16,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/id"
 	"purser/internal/ledger"
+	"purser/internal/mail"
 	"purser/internal/metrics"
 	"purser/internal/money"
 )
@@ -40,6 +41,7 @@ type Store struct {
 	Ledger       *ledger.Writer
 	Config       Config
 	DashboardURL string // where people come back to
+	Mails        *mail.Store
 	Metrics      *metrics.Metrics
 	Log          *slog.Logger
 	Now          func() time.Time
@@ -71,11 +73,13 @@ func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/to
 // start opens a checkout, or finds the one that the same form opened: it is one
 // attempt however often it is sent. The row is there before Stripe is asked, so that
 // a crash in between leaves an attempt that can be repeated, and nothing else.
-func (s *Store) start(ctx context.Context, accountID, token string, cents int64) (c checkout, err error) {
+//
+// customer is Stripe's, who keeps the card; "" = nobody does.
+func (s *Store) start(ctx context.Context, accountID, customer, token string, cents int64) (c checkout, err error) {
 	now := s.Now()
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		c, err = insert(ctx, tx, checkout{
-			order: order{id.New(id.Payment, now), accountID, cents}, NextUS: now.Add(askAfter).UnixMicro(), CreatedUS: now.UnixMicro(),
+			order: order{id.New(id.Payment, now), accountID, cents}, NextUS: now.Add(askAfter).UnixMicro(), CreatedUS: now.UnixMicro(), SaveCard: customer != "", Customer: customer,
 		}, token+":"+strconv.FormatInt(cents, 10))
 		return err
 	})
@@ -85,7 +89,7 @@ func (s *Store) start(ctx context.Context, accountID, token string, cents int64)
 	if c.SessionID != "" {
 		return c, nil
 	}
-	session, err := s.session(ctx, c.order)
+	session, err := s.session(ctx, c)
 	if err != nil {
 		return c, fmt.Errorf("topups: open: %w", err)
 	}
@@ -95,10 +99,16 @@ func (s *Store) start(ctx context.Context, accountID, token string, cents int64)
 
 // open writes the pending row of a checkout (decisions, Money), once.
 func (s *Store) open(ctx context.Context, tx *db.Tx, c checkout) error {
-	if err := setSession(ctx, tx, c.ID, c.SessionID, c.URL); err != nil {
+	var err error
+	if c.automatic() {
+		err = setIntent(ctx, tx, c.ID, c.IntentID)
+	} else {
+		err = setSession(ctx, tx, c.ID, c.SessionID, c.URL)
+	}
+	if err != nil {
 		return err
 	}
-	_, err := s.Ledger.DoTx(ctx, tx, ledger.OpenPayment{PaymentID: c.ID, AccountID: c.AccountID, AmountMC: money.MC(c.Cents) * money.Cent})
+	_, err = s.Ledger.DoTx(ctx, tx, ledger.OpenPayment{PaymentID: c.ID, AccountID: c.AccountID, AmountMC: money.MC(c.Cents) * money.Cent})
 	return err
 }
 
@@ -117,29 +127,35 @@ func (s *Store) refuse(topupID, text string) error {
 // follow asks Stripe how a checkout stands, and has the ledger follow. also runs in
 // the transaction.
 func (s *Store) follow(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
-	f, err := s.ask(ctx, c.SessionID)
+	f, err := s.ask(ctx, c)
 	if err != nil {
 		return err
 	}
-	if wrong := differs(f.session, c.order, s.Config.live()); wrong != "" {
+	if wrong := f.differs(c, s.Config.live()); wrong != "" {
 		return s.refuse(c.ID, wrong)
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		plan, err := lockPlan(ctx, tx, c.AccountID) // before the balance, as begin does
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
 		if err := s.open(ctx, tx, c); err != nil {
 			return err
 		}
-		p := ledger.Payment{}
+		p, fresh := ledger.Payment{}, []ledger.Command{}
 		for _, command := range f.commands(c.order, s.Now(), s.Config.Clearance) {
 			r, err := s.Ledger.DoTx(ctx, tx, command)
 			if err != nil {
 				return err
+			} else if r.Outcome == ledger.Applied {
+				fresh = append(fresh, command)
 			}
 			p = r.Payment
 		}
 		if err := setNext(ctx, tx, c.ID, next(p, s.Now())); err != nil {
 			return err
 		}
-		return also(ctx, tx)
+		return errors.Join(s.learn(ctx, tx, plan, c, f, fresh), also(ctx, tx))
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok { // a rule of the money
 		return s.refuse(c.ID, e.Message)
@@ -156,7 +172,7 @@ func (f facts) commands(o order, now time.Time, clearance time.Duration) (list [
 	} else if !f.paid() {
 		return list
 	}
-	list = append(list, ledger.PayPayment{PaymentID: o.ID, Intent: f.session.PaymentIntent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
+	list = append(list, ledger.PayPayment{PaymentID: o.ID, Intent: f.intent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
 	amount := money.MC(o.Cents) * money.Cent
 	refunded := f.refundedMC()
 	lost := min(f.lostMC(), amount-refunded)
@@ -187,12 +203,16 @@ func next(p ledger.Payment, now time.Time) int64 {
 	return now.Add(askAfter).UnixMicro()
 }
 
-// Once settles what has been cleared, and asks for what nobody told us. Any node may
-// do it: a checkout is claimed first.
+// Once settles what has been cleared, asks for what nobody told us, and tops up
+// balances that run low. Any node may do it: whatever it does is claimed first.
 func (s *Store) Once(ctx context.Context) error {
 	if !s.Usable() {
 		return nil
 	}
+	return errors.Join(s.settleDue(ctx), s.topUpLow(ctx), s.forgetCards(ctx))
+}
+
+func (s *Store) settleDue(ctx context.Context) error {
 	for {
 		now := s.Now()
 		c, err := due(ctx, s.DB, now.UnixMicro())
@@ -216,16 +236,22 @@ func (s *Store) Once(ctx context.Context) error {
 	}
 }
 
-func (s *Store) settle(ctx context.Context, c checkout) error {
-	if c.SessionID == "" { // Stripe's answer never came, so nobody was sent there
+func (s *Store) settle(ctx context.Context, c checkout) (err error) {
+	switch {
+	case c.automatic():
+		err = s.charge(ctx, c)
+	case c.SessionID == "": // Stripe's answer never came, so nobody was sent there
 		return setNext(ctx, s.DB, c.ID, 0)
+	default:
+		err = s.follow(ctx, c, nothing)
 	}
-	err := s.follow(ctx, c, func(context.Context, *db.Tx) error { return nil })
 	if unknown(err) {
 		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(giveUp).UnixMicro()))
 	}
 	return err
 }
+
+func nothing(context.Context, *db.Tx) error { return nil }
 
 // Purge forgets events that Stripe no longer sends again.
 func (s *Store) Purge(ctx context.Context) error {

@@ -46,37 +46,61 @@ const currency = stripe.CurrencyUSD
 
 // session opens Checkout, or returns the session that the same order opened before:
 // its id is the idempotency key.
-func (s *Store) session(ctx context.Context, o order) (*stripe.CheckoutSession, error) {
+func (s *Store) session(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
 	text := stripe.String[string]
 	p := &stripe.CheckoutSessionCreateParams{
-		Mode: text("payment"), ClientReferenceID: &o.ID, SuccessURL: text(s.receiptURL(o.ID) + "?back=paid"), CancelURL: text(s.receiptURL(o.ID) + "?back=cancelled"),
+		Mode: text("payment"), ClientReferenceID: &c.ID, SuccessURL: text(s.receiptURL(c.ID) + "?back=paid"), CancelURL: text(s.receiptURL(c.ID) + "?back=cancelled"),
 		AdaptivePricing: &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{Quantity: stripe.Int64(1), PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
-			Currency: text(string(currency)), UnitAmount: &o.Cents, ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: text("Top-up of your Purser balance")},
+			Currency: text(string(currency)), UnitAmount: &c.Cents, ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: text("Top-up of your Purser balance")},
 		}}},
-		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: map[string]string{"topup_id": o.ID, "account_id": o.AccountID}},
-		Metadata:          map[string]string{"topup_id": o.ID, "account_id": o.AccountID},
+		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: c.metadata()},
+		Metadata:          c.metadata(),
 	}
-	p.SetIdempotencyKey(o.ID)
+	if c.SaveCard { // a card, and Stripe shows what keeping it means
+		p.Customer, p.PaymentMethodTypes, p.PaymentIntentData.SetupFutureUsage = &c.Customer, []*string{text("card")}, text("off_session")
+		p.ConsentCollection = &stripe.CheckoutSessionCreateConsentCollectionParams{
+			PaymentMethodReuseAgreement: &stripe.CheckoutSessionCreateConsentCollectionPaymentMethodReuseAgreementParams{Position: text("auto")},
+		}
+	}
+	p.SetIdempotencyKey(c.ID)
 	return s.client.V1CheckoutSessions.Create(ctx, p)
 }
 
-// facts are what Stripe says of a session, as of now.
+// metadata names the order in whatever Stripe makes of it.
+func (o order) metadata() map[string]string {
+	return map[string]string{"topup_id": o.ID, "account_id": o.AccountID}
+}
+
+// facts are what Stripe says of a checkout, as of now.
 type facts struct {
-	session  *stripe.CheckoutSession
+	session  *stripe.CheckoutSession // nil: the payment is automatic
+	intent   *stripe.PaymentIntent   // nil: nobody has paid yet
 	disputes []*stripe.Dispute
 }
 
-// ask returns what Stripe says of a session.
-func (s *Store) ask(ctx context.Context, sessionID string) (f facts, err error) {
-	p := &stripe.CheckoutSessionRetrieveParams{}
-	p.AddExpand("payment_intent")
-	p.AddExpand("payment_intent.latest_charge")
-	if f.session, err = s.client.V1CheckoutSessions.Retrieve(ctx, sessionID, p); err != nil {
-		return f, fmt.Errorf("topups: session: %w", err)
+// ask returns what Stripe says of a checkout.
+func (s *Store) ask(ctx context.Context, c checkout) (f facts, err error) {
+	if c.automatic() {
+		p := &stripe.PaymentIntentRetrieveParams{}
+		p.AddExpand("latest_charge")
+		if f.intent, err = s.client.V1PaymentIntents.Retrieve(ctx, c.IntentID, p); err != nil {
+			return f, fmt.Errorf("topups: payment: %w", err)
+		}
+	} else {
+		p := &stripe.CheckoutSessionRetrieveParams{}
+		p.AddExpand("payment_intent")
+		p.AddExpand("payment_intent.latest_charge")
+		if c.SaveCard {
+			p.AddExpand("payment_intent.payment_method")
+		}
+		if f.session, err = s.client.V1CheckoutSessions.Retrieve(ctx, c.SessionID, p); err != nil {
+			return f, fmt.Errorf("topups: session: %w", err)
+		}
+		f.intent = f.session.PaymentIntent
 	}
 	if charge := f.charge(); charge != nil && charge.Disputed {
-		for d, err := range s.client.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &f.session.PaymentIntent.ID}).All(ctx) {
+		for d, err := range s.client.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
 			if err != nil {
 				return f, fmt.Errorf("topups: disputes: %w", err)
 			}
@@ -104,26 +128,33 @@ func unknown(err error) bool {
 }
 
 func (f facts) charge() *stripe.Charge {
-	if f.session.PaymentIntent == nil {
+	if f.intent == nil {
 		return nil
 	}
-	return f.session.PaymentIntent.LatestCharge
+	return f.intent.LatestCharge
 }
 
 func (f facts) paid() bool {
-	return f.session.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && f.session.PaymentIntent != nil
+	if f.session == nil {
+		return f.intent.Status == stripe.PaymentIntentStatusSucceeded
+	}
+	return f.session.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && f.intent != nil
 }
 
 // failed says why nobody will pay, or "".
 func (f facts) failed() string {
-	switch i := f.session.PaymentIntent; {
+	switch {
 	case f.paid():
+		return ""
+	case f.session == nil && f.intent.Status == stripe.PaymentIntentStatusCanceled:
+		return f.declined()
+	case f.session == nil:
 		return ""
 	case f.session.Status == stripe.CheckoutSessionStatusExpired:
 		return "expired"
-	case f.session.Status != stripe.CheckoutSessionStatusComplete || i == nil:
+	case f.session.Status != stripe.CheckoutSessionStatusComplete || f.intent == nil:
 		return ""
-	case i.Status == stripe.PaymentIntentStatusRequiresPaymentMethod || i.Status == stripe.PaymentIntentStatusCanceled:
+	case f.intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod || f.intent.Status == stripe.PaymentIntentStatusCanceled:
 		return "payment_failed" // an asynchronous method that came to nothing
 	}
 	return ""
@@ -164,6 +195,14 @@ func (f facts) open() bool {
 		}
 	}
 	return false
+}
+
+// differs says in what the facts are not what was ordered, or "" (F-65).
+func (f facts) differs(c checkout, live bool) string {
+	if f.session != nil {
+		return differs(f.session, c.order, live)
+	}
+	return intentDiffers(f.intent, c, live)
 }
 
 // differs says in what a session is not what was ordered, or "" (F-65).

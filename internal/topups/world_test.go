@@ -20,6 +20,7 @@ import (
 	"purser/internal/db/dbtest"
 	"purser/internal/id"
 	"purser/internal/ledger"
+	"purser/internal/mail"
 	"purser/internal/money"
 	"purser/internal/topups"
 	"purser/internal/ui"
@@ -79,7 +80,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	t.Cleanup(api.Close)
 	w.people = accounts.NewStore(d, w.now)
 	w.store = &topups.Store{
-		DB: d, Ledger: w.ledger, Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: "https://purser.example.com",
+		DB: d, Ledger: w.ledger, Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: "https://purser.example.com", Mails: &mail.Store{DB: d, Now: w.now},
 		Config: topups.Config{Key: "sk_test_key", WebhookSecret: secret, BaseURL: api.URL},
 	}
 	if err := w.store.Open(); err != nil {
@@ -93,6 +94,23 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w
+}
+
+// another is a second node on the same PostgreSQL.
+func (w *world) another() *topups.Store {
+	w.t.Helper()
+	d, err := db.Open(w.t.Context(), w.at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = d.Close() })
+	s := &topups.Store{
+		DB: d, Ledger: ledger.New(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
+	}
+	if err := s.Open(); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
 }
 
 func (w *world) now() time.Time {

@@ -17,7 +17,7 @@ var templates embed.FS
 
 // pages maps the name of a page to its template in the layout.
 var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
-	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-ups", "top-up-receipt",
+	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-up-auto", "top-ups", "top-up-receipt",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
 	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground",
 	"form", "settings", "security", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")

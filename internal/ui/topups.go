@@ -14,6 +14,7 @@ type TopUpForm struct {
 	Least, Most   string
 	List          []Payment // the newest few
 	Errors        []Problem
+	Auto          string // what is topped up automatically; "" = nothing is set up
 	WaitsForClear string // how long a payment waits before it can be used; "" = not at all
 }
 
@@ -51,6 +52,8 @@ type TopUpReceipt struct {
 	Reason    string // why it failed
 	Returned  string // what went back
 	Disputed  bool
+	Automatic bool   // nobody was there: the saved card was charged
+	SavesCard bool   // it was paid to save a card
 	Reference string // stripe_payment_intent
 	Entries   []LedgerLine
 }

@@ -1,0 +1,138 @@
+package topups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/stripe/stripe-go/v85"
+)
+
+// newCustomer makes what Stripe keeps cards for.
+func (s *Store) newCustomer(ctx context.Context, accountID string) (string, error) {
+	p := &stripe.CustomerCreateParams{Metadata: map[string]string{"account_id": accountID}}
+	p.SetIdempotencyKey("customer:" + accountID)
+	c, err := s.client.V1Customers.Create(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	return c.ID, nil
+}
+
+// pay charges the saved card while nobody is there to ask (off session).
+func (s *Store) pay(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
+	text, yes := stripe.String[string], stripe.Bool(true)
+	p := &stripe.PaymentIntentCreateParams{
+		Amount: &c.Cents, Currency: text(string(currency)), Customer: &c.Customer, PaymentMethod: &c.PaymentMethod, PaymentMethodTypes: []*string{text("card")},
+		Confirm: yes, OffSession: yes, Description: text("Automatic top-up of your Purser balance"), Metadata: c.metadata(),
+	}
+	p.SetIdempotencyKey(c.ID)
+	return s.client.V1PaymentIntents.Create(ctx, p)
+}
+
+// final says whether the same request would be refused again.
+func final(e *stripe.Error) bool {
+	switch e.HTTPStatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests: // our key, or too many at once
+		return false
+	}
+	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.Type != stripe.ErrorTypeIdempotency
+}
+
+// intentOf finds the payment of an attempt whose answer was lost; nil if there is none.
+func (s *Store) intentOf(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
+	from := &stripe.RangeQueryParams{GreaterThanOrEqual: c.CreatedUS/1e6 - 3600} // clocks differ
+	for i, err := range s.client.V1PaymentIntents.List(ctx, &stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}).All(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("topups: payments of a customer: %w", err)
+		} else if i.Metadata["topup_id"] == c.ID {
+			return i, nil
+		}
+	}
+	return nil, nil
+}
+
+// cancel ends a payment that was not made. That it has ended, in whichever way, is
+// no error: who follows it asks how.
+func (s *Store) cancel(ctx context.Context, intentID string) error {
+	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, nil)
+	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Code == stripe.ErrorCodePaymentIntentUnexpectedState {
+		return nil
+	}
+	return err
+}
+
+// detach has Stripe forget a card. One that it does not know is forgotten.
+func (s *Store) detach(ctx context.Context, paymentMethod string) error {
+	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
+	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Type == stripe.ErrorTypeInvalidRequest {
+		return nil
+	}
+	return err
+}
+
+// stuck says whether an automatic payment waits for somebody who is not there.
+func (f facts) stuck() bool {
+	switch f.intent.Status {
+	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction, stripe.PaymentIntentStatusRequiresConfirmation:
+		return true
+	}
+	return false
+}
+
+// declined says why an automatic payment was not made. The charge remembers it also
+// after the payment is cancelled.
+func (f facts) declined() string {
+	code, reason := "", ""
+	if c := f.charge(); c != nil {
+		code = c.FailureCode
+		if c.Outcome != nil {
+			reason = c.Outcome.Reason
+		}
+	}
+	if e := f.intent.LastPaymentError; e != nil && code == "" {
+		code, reason = string(e.Code), string(e.DeclineCode)
+	}
+	switch {
+	case code == string(stripe.ErrorCodeAuthenticationRequired) || reason == string(stripe.ErrorCodeAuthenticationRequired):
+		return "needs_authentication"
+	case code == string(stripe.ErrorCodeExpiredCard):
+		return "card_expired"
+	case reason == "insufficient_funds":
+		return "insufficient_funds"
+	case code == string(stripe.ErrorCodeCardDeclined):
+		return "card_declined"
+	}
+	return "payment_failed"
+}
+
+// intentDiffers says in what an automatic payment is not what was ordered, or "".
+func intentDiffers(i *stripe.PaymentIntent, c checkout, live bool) string {
+	switch {
+	case i.Amount != c.Cents:
+		return fmt.Sprintf("the payment is of %d cents, ordered were %d", i.Amount, c.Cents)
+	case i.Currency != currency:
+		return fmt.Sprintf("currency is %q", i.Currency)
+	case i.Metadata["topup_id"] != c.ID:
+		return "it is for another top-up"
+	case i.Metadata["account_id"] != c.AccountID:
+		return "it is for another account"
+	case i.Customer == nil || i.Customer.ID != c.Customer:
+		return "another customer pays"
+	case i.Livemode != live:
+		return fmt.Sprintf("livemode is %t", i.Livemode)
+	case c.IntentID != "" && c.IntentID != i.ID:
+		return "another payment is known for it"
+	}
+	return ""
+}
+
+// brand writes Stripe's name of a card's brand as people do.
+func brand(name string) string {
+	names := map[string]string{"visa": "Visa", "mastercard": "Mastercard", "amex": "American Express", "discover": "Discover", "diners": "Diners Club", "jcb": "JCB", "unionpay": "UnionPay"}
+	if s, ok := names[name]; ok {
+		return s
+	}
+	return "Card"
+}
