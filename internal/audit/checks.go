@@ -318,6 +318,24 @@ var checks = []check{
 			WHERE p.kind = 'opened' AND (c.id IS NULL OR c.account_id <> p.account_id OR c.cents * 1000000 <> p.amount_mc)`,
 	},
 	{
+		// The maximum is that of the moment: a person may change it later. What failed
+		// unpaid took nothing, and counted for less at most when others were made.
+		id: "I23", title: "automatic top-ups: those of a month are at most what the person said",
+		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
+		find: `WITH made AS (SELECT id, account_id, n, month_us, cents, most_cents FROM checkouts c WHERE n IS NOT NULL
+				AND (NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'failed') OR EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid')))
+			SELECT c.id AS payment, c.account_id AS account, c.n, c.most_cents, SUM(o.cents) AS month_cents FROM made c JOIN made o ON o.account_id = c.account_id AND o.month_us = c.month_us AND o.n <= c.n
+			GROUP BY c.id, c.account_id, c.n, c.most_cents HAVING SUM(o.cents) > c.most_cents`,
+	},
+	{
+		id: "I23", title: "automatic top-ups: each is a payment of a real account, in its month, by its own intent",
+		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
+		find: `SELECT c.id AS payment, c.account_id AS account, a.sandbox, c.n, c.month_us, c.created_us, c.intent_id, p.payment_intent FROM checkouts c
+			LEFT JOIN accounts a ON a.id = c.account_id LEFT JOIN payment_records o ON o.payment_id = c.id AND o.kind = 'opened' LEFT JOIN payment_records p ON p.payment_id = c.id AND p.kind = 'paid'
+			WHERE c.n IS NOT NULL AND (a.id IS NULL OR a.sandbox = 1 OR o.payment_id IS NULL OR c.most_cents IS NULL OR c.month_us IS NULL OR c.created_us < c.month_us
+				OR c.created_us >= c.month_us + 31 * 86400000000 OR p.payment_id IS NOT NULL AND p.payment_intent <> COALESCE(c.intent_id, ''))`,
+	},
+	{
 		id: "I25", title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
 		count: `SELECT COUNT(*) FROM connections WHERE spent <> ''`,
 		find: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (

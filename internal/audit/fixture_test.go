@@ -442,7 +442,7 @@ func fixture(w *writer) {
 }
 
 func fixtureTokens(w *writer) {
-	for _, a := range []string{"wac_a", "wac_b", "wac_dev"} {
+	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
 	w.insert("accounts", map[string]any{"id": "wac_test", "email": "wac_test@test.invalid", "password_hash": "", "sandbox": 1, "owner_id": "wac_dev", "created_us": 1})
@@ -496,7 +496,11 @@ func fixturePayments(w *writer) {
 			w.balances[account].disputed = 1
 		}
 		if kind == "opened" {
-			w.insert("checkouts", map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": 1})
+			given := map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": noon.UnixMicro()}
+			if account == "wac_p" { // automatic, and the one that failed does not count
+				given["n"], given["month_us"], given["most_cents"], given["intent_id"] = int(payment[4]-'0'), noon.AddDate(0, 0, 1-noon.Day()).Truncate(24*time.Hour).UnixMicro(), 85, "pi_"+payment[4:]
+			}
+			w.insert("checkouts", given)
 		}
 	}
 	row("led_p1", "pending", 0, map[string]any{"amount_mc": 50_000_000})
