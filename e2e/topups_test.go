@@ -49,3 +49,83 @@ func TestTopUp(t *testing.T) {
 	b.press("link", "All top-ups")
 	b.look("top-ups")
 }
+
+// TestAutoTopUp saves a card at the emulator's Checkout, has it charged when the
+// balance is low, and removes it; and does the same with one that is declined.
+func TestAutoTopUp(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
+	b := newTab(t, p.BaseURL)
+	b.withoutScripts()
+	b.open(p.BaseURL + "/top-up")
+	b.signIn(p.Developer.Email, p.Developer.Password)
+	b.says("Save a card once")
+	b.press("link", "Set it up")
+	b.look("auto-empty")
+	b.expect("422")
+	if status := b.press("button", "Continue to payment"); status != http.StatusUnprocessableEntity {
+		t.Errorf("without consent: %d", status)
+	}
+	b.says("Tick the box to have your card saved.")
+	b.look("auto-slip")
+	b.saveCard("Visa ending in 4242")
+	b.look("auto-card")
+	b.fill("When it is below (USD)", "30")
+	b.expect("422")
+	b.press("button", "Switch on")
+	b.says("Add at least $30.00")
+	b.fill("Add this much (USD)", "50")
+	b.press("button", "Switch on")
+	b.says("Saved. Automatic top-up is on.", "When less than $30.00 is available, $50.00 is added with your Visa ending in 4242.")
+	b.waitFor("/top-up/auto", "Credited")
+	b.says("$50.00 of at most $100.00, $50.00 is left")
+	b.look("auto-on")
+	b.open(p.BaseURL + "/top-up")
+	b.says("$75.00", "On. When less than $30.00 is available")
+	b.open(p.BaseURL + "/dev/mail")
+	b.says("$50.00 was added to your balance")
+	b.open(p.BaseURL + "/top-up/auto")
+	b.press("button", "Switch off")
+	b.says("Automatic top-up is off. Your card stays saved.")
+	b.press("button", "Remove the card")
+	b.says("Your card is removed", "First, save a card")
+
+	b.saveCard("Visa ending in 0341")
+	b.fill("When it is below (USD)", "200")
+	b.fill("Add this much (USD)", "200")
+	b.fill("At most in a calendar month (USD)", "400")
+	b.press("button", "Switch on")
+	b.waitFor("/top-up/auto", "Not charged")
+	b.says("Your bank refused the card.", "It is tried again after")
+	b.look("auto-declined")
+	b.press("link", "$200.00")
+	b.says("Not paid. Your bank refused the card. Nothing was credited.", "Top up by hand")
+	b.look("receipt-auto-declined")
+	p.Verify()
+}
+
+// saveCard goes from the page of automatic top-ups to Checkout, and back to it.
+func (b *tab) saveCard(card string) {
+	b.t.Helper()
+	b.tick("Save my card, so that automatic top-ups which I switch on can be charged to it while I am away. I can remove it at any time.")
+	b.expect("/pay/cs_test_")
+	b.press("button", "Continue to payment")
+	b.says("Emulated checkout", "Card to save")
+	b.choose(card)
+	b.shoot("checkout-save-card")
+	b.press("button", "Pay $25.00")
+	for strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), "Look again") { // the event is on its way
+		b.press("link", "Look again")
+	}
+	b.press("link", "Automatic top-up")
+	b.says(card, "Switch it on")
+}
+
+// waitFor opens a page until it says something: a job of the node is at it.
+func (b *tab) waitFor(path, text string) {
+	b.t.Helper()
+	address := "http://" + b.at().Host + path
+	for b.open(address); !strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), text); {
+		b.open(address)
+	}
+}
