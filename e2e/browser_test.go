@@ -74,6 +74,8 @@ type tab struct {
 	t     *testing.T
 	ctx   context.Context
 	hosts []string // it may talk to
+	// scriptless: its pages run no JavaScript.
+	scriptless bool
 
 	mu       sync.Mutex
 	trouble  []string
@@ -95,7 +97,7 @@ func newTab(t *testing.T, origins ...string) *tab {
 		cancel()
 		t.Fatal(err)
 	}
-	limited, stop := context.WithTimeout(ctx, time.Minute)
+	limited, stop := context.WithTimeout(ctx, 4*time.Minute) // the machine may be busy
 	t.Cleanup(func() {
 		stop()
 		cancel()
@@ -172,6 +174,7 @@ func run[T any](b *tab, a chromedp.Action[T]) T {
 // withoutScripts turns JavaScript off.
 func (b *tab) withoutScripts() {
 	b.t.Helper()
+	b.scriptless = true
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 

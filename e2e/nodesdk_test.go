@@ -12,9 +12,11 @@ import (
 	"purser/internal/server/servertest"
 )
 
-// installed puts the SDK for Node into node/node_modules, once.
+// installed puts the SDK for Node, and axe, into node/node_modules, once.
 var installed = sync.OnceValue(func() error {
-	if _, err := os.Stat("node/node_modules/openai"); err == nil {
+	_, sdk := os.Stat("node/node_modules/openai")
+	_, axe := os.Stat("node/node_modules/axe-core")
+	if sdk == nil && axe == nil {
 		return nil
 	}
 	install := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")

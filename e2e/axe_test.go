@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// axe is the source of axe-core, from the npm registry.
+var axe = sync.OnceValues(func() (string, error) {
+	if err := installed(); err != nil {
+		return "", fmt.Errorf("npm ci: %w", err)
+	}
+	source, err := os.ReadFile("node/node_modules/axe-core/axe.min.js")
+	return string(source), err
+})
+
+// A finding is what axe has to say against a page.
+type finding struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		Target         []any
+		FailureSummary string
+	}
+}
+
+// accessible fails the test for what axe finds serious or critical in the page as
+// it is shown now.
+func (b *tab) accessible(name string) {
+	b.t.Helper()
+	for _, f := range b.axe() {
+		for _, n := range f.Nodes {
+			b.t.Errorf("%s: %s (%s): %s\n\t%v: %s", name, f.ID, f.Impact, f.Help, n.Target, strings.ReplaceAll(n.FailureSummary, "\n", " "))
+		}
+	}
+}
+
+// axe returns what axe finds serious or critical. It runs beside the page's own
+// scripts, of which there may be none, and out of reach of the content policy.
+func (b *tab) axe() (found []finding) {
+	b.t.Helper()
+	source, err := axe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if b.scriptless {
+		call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+		defer b.withoutScripts()
+	}
+	if !run(b, chromedp.Evaluate[bool](`"axe" in window`)) {
+		run(b, chromedp.Evaluate[bool](source+"\n;true"))
+	}
+	const check = `axe.run({resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.filter((v) => ["serious", "critical"].includes(v.impact))))`
+	text := run(b, chromedp.Evaluate[string](check, func(p *runtime.EvaluateParams) { wait := true; p.AwaitPromise = &wait }))
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		b.t.Fatal(err)
+	}
+	return found
+}
+
+// TestAxe makes sure that the check finds what is wrong, also where a page's own
+// scripts do not run, and in the colours that are shown.
+func TestAxe(t *testing.T) {
+	t.Parallel()
+	for _, scripts := range []bool{true, false} {
+		b := newTab(t)
+		if !scripts {
+			b.withoutScripts()
+		}
+		for scheme, want := range map[string][]string{"light": {"label"}, "dark": {"color-contrast", "label"}} {
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			b.open(`data:text/html,<!doctype html><html lang="en"><title>A page</title><style>@media (prefers-color-scheme: dark) { p { color: %23bbb } }</style><main><h1>A page</h1><p>Hello</p><input></main>`)
+			var got []string
+			for _, f := range b.axe() {
+				got = append(got, f.ID)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%s, scripts=%t: %q, want %q", scheme, scripts, got, want)
+			}
+		}
+	}
+}
