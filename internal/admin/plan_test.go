@@ -11,7 +11,7 @@ import (
 	"purser/internal/db/dbtest"
 )
 
-// An explainer asks SQLite how it would apitest.Page before it lets a query through.
+// An explainer asks SQLite how it would answer before it lets a query through.
 type explainer struct {
 	*db.DB
 	t *testing.T

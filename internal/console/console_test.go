@@ -259,7 +259,7 @@ func (w *world) every(method, appID string, parts ...string) (list []string) {
 	return list
 }
 
-// Another developer's app is apitest.Pageed like one that does not exist, on every page,
+// Another developer's app is answered like one that does not exist, on every page,
 // to the byte, whatever is posted.
 func TestForeignApps(t *testing.T) {
 	t.Parallel()

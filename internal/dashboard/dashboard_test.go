@@ -30,7 +30,7 @@ func TestApprove(t *testing.T) {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
 		b.Get(path).Want(t, 200, "You approved this", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
-		// A second apitest.Page says so, and changes nothing.
+		// A second answer says so, and changes nothing.
 		before := w.everything()
 		b.Post(path, decision("deny")).Want(t, 200, "nothing has changed", "You approved this")
 		b.Post(path, decision("approve")).Want(t, 200, "nothing has changed")
@@ -77,7 +77,7 @@ func TestTooLittleAvailable(t *testing.T) {
 	})
 }
 
-// What the tier allows is that of the moment of the apitest.Page.
+// What the tier allows is that of the moment of the answer.
 func TestTierMayForbidApproval(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -236,7 +236,7 @@ var posts = []url.Values{
 
 var requestIDs = regexp.MustCompile(`req_[0-9a-z]{26}`)
 
-// Somebody else's links are apitest.Pageed like those of nothing, to the byte, and do
+// Somebody else's links are answered like those of nothing, to the byte, and do
 // nothing.
 func TestForeignLinks(t *testing.T) {
 	t.Parallel()
