@@ -148,3 +148,31 @@ func (p Page) Found(t testing.TB, pattern string) string {
 	}
 	return m[1]
 }
+
+// Guarded checks that the page may not be framed or kept, and runs no script.
+func (p Page) Guarded(t testing.TB) Page {
+	t.Helper()
+	policy := p.Header.Get("Content-Security-Policy")
+	for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+		if !strings.Contains(policy, rule) {
+			t.Errorf("the policy lacks %s: %s", rule, policy)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || p.Header.Get("X-Frame-Options") != "DENY" || p.Header.Get("X-Content-Type-Options") != "nosniff" || p.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("headers %v", p.Header)
+	}
+	return p
+}
+
+// StaysHere checks that the answer leads nowhere outside.
+func (p Page) StaysHere(t testing.TB) Page {
+	t.Helper()
+	to, err := url.Parse(p.To)
+	if err != nil || to.Host != "" || to.Scheme != "" || strings.HasPrefix(p.To, "//") || strings.ContainsRune(p.To, '\\') {
+		t.Errorf("%d leads to %q", p.Status, p.To)
+	}
+	if next, err := url.Parse(to.Query().Get("next")); err != nil || next.Host != "" || strings.HasPrefix(next.Path, "//") {
+		t.Errorf("%d leads to %q, and from there away", p.Status, p.To)
+	}
+	return p
+}
