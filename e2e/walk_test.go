@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/openai/openai-go/v3"
+
+	"purser/internal/db"
+	"purser/internal/ledger"
+	"purser/internal/server/servertest"
+	"purser/internal/ui"
+)
+
+// newcomer is somebody who was never here before.
+const newcomer, newcomersPassword = "newcomer@example.org", "a long enough password"
+
+// join makes the newcomer's account, from the sign-up page on: it is confirmed by
+// the mail that was sent, and signs in.
+func (b *tab) join(p *servertest.Process) {
+	b.t.Helper()
+	b.open(p.BaseURL + "/sign-up")
+	b.fill("Email", newcomer)
+	b.fill("Password", newcomersPassword)
+	b.press("button", "Create an account")
+	b.says("Look at your mail")
+	b.open(p.BaseURL + "/dev/mail")
+	b.press("link", "Confirm your address")
+	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/sign-up/confirm/"]').href`)))
+	b.fill("Password", newcomersPassword)
+	if status := b.press("button", "Confirm"); status != http.StatusOK {
+		b.t.Fatalf("confirmed, and got %d at %s", status, b.at())
+	}
+}
+
+// topUp pays $25 at the emulator's Checkout, and comes back.
+func (b *tab) topUp(p *servertest.Process) {
+	b.t.Helper()
+	b.open(p.BaseURL + "/top-up")
+	b.expect("/pay/cs_test_") // the one foreign page that a person goes to
+	b.press("button", "$25")
+	b.accessible("the emulator's checkout")
+	b.press("button", "Pay $25.00")
+	for strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), "Look again") { // the event is on its way
+		b.press("link", "Look again")
+	}
+	b.says("$25.00 is in your balance")
+}
+
+// TestPersonFromNothing walks a person's whole way, without JavaScript: sign up,
+// put money in, lend some of it to an app, see what a call cost, raise the cap,
+// pause, resume, revoke, and have the rest back.
+func TestPersonFromNothing(t *testing.T) {
+	t.Parallel()
+	eachNode(t, func(t *testing.T, p *servertest.Process) {
+		goLive(t, p)
+		app := newSampleApp(t, p)
+		b := newTab(t, p.BaseURL, app.URL)
+		b.withoutScripts()
+		b.join(p)
+		b.topUp(p)
+
+		b.open(app.URL)
+		b.press("link", "Connect")
+		b.says("Sample app", "$25.00")
+		b.press("button", "Approve")
+		b.says("Connected", "The model said: ")
+		connection := app.token.Extra("connection_id").(string)
+
+		b.open(p.DashboardURL + "/activity?type=spend")
+		b.press("link", b.named("link", "Call of "))
+		b.says("How it adds up", "Settled", "Sample app", model, "Charged")
+
+		var asked raise
+		manage(t, p, "POST", "/v1/connections/"+connection+"/allocation-requests", `{"target_allocation_mc":2000000000,"reason":"More pages."}`, &asked)
+		b.open(asked.ApprovalURL)
+		b.says("Sample app asks for a higher spend cap", "More pages.")
+		b.press("button", "Approve")
+		b.says("You approved this", "The spend cap is now $20.00")
+
+		b.open(p.DashboardURL + "/connections/" + connection)
+		b.press("button", "Pause now")
+		b.says("Paused.", "Every new call is refused")
+		var refusal *openai.Error
+		if _, err := app.ask(t.Context(), "Hello?"); !errors.As(err, &refusal) || refusal.Code != "connection_frozen" {
+			t.Errorf("paused: %v", err)
+		}
+		b.open(p.DashboardURL + "/connections/" + connection + "/review")
+		b.press("button", "Resume")
+		b.says("Resumed.")
+		if _, err := app.ask(t.Context(), "Hello again"); err != nil {
+			t.Errorf("resumed: %v", err)
+		}
+		b.open(p.DashboardURL + "/connections/" + connection)
+		b.press("link", "Revoke…")
+		b.press("button", "Revoke")
+		b.says("Ended")
+		if _, err := app.ask(t.Context(), "Hello?"); err == nil {
+			t.Error("revoked, and answered")
+		}
+		rest := moneyBack(t, p, connection)
+		b.open(p.DashboardURL + "/dashboard")
+		b.says(rest)
+	}, "--providers=emulator")
+}
+
+// named is the whole name of the first thing of a role whose name begins so.
+func (b *tab) named(role, begin string) string {
+	b.t.Helper()
+	for _, x := range b.things() {
+		if x.role == role && strings.HasPrefix(x.name, begin) {
+			return x.name
+		}
+	}
+	b.t.Fatalf("there is no %s %q", role, begin)
+	return ""
+}
+
+// moneyBack wants all that was not spent of $25 to be available to the owner of an
+// ended connection, and returns it as pages write it.
+func moneyBack(t *testing.T, p *servertest.Process, connectionID string) string {
+	t.Helper()
+	d, err := db.OpenReadOnly(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := ledger.GetConnection(t.Context(), d, connectionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balance, err := ledger.GetBalance(t.Context(), d, c.AccountID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 25_00_000_000 - int64(c.ConsumedMC)
+	if balance.ReservedMC != 0 || int64(balance.AvailableMC) != left || len(spends(t, p, connectionID)) != 2 {
+		t.Errorf("%+v of %+v, after %d calls", balance, c, len(spends(t, p, connectionID)))
+	}
+	return ui.Dollars(balance.AvailableMC)
+}
