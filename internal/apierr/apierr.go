@@ -24,6 +24,7 @@ var (
 	FeatureModelNotConfigured = Code{Name: "feature_model_not_configured", Status: 400, Type: "invalid_request", Final: true}
 	InvalidGrant              = Code{Name: "invalid_grant", Status: 400, Type: "invalid_request", Final: true}
 	UnsupportedGrantType      = Code{Name: "unsupported_grant_type", Status: 400, Type: "invalid_request", Final: true}
+	InvalidTicket             = Code{Name: "invalid_ticket", Status: 401, Type: "authentication", Final: true}
 	Unauthorized              = Code{Name: "unauthorized", Status: 401, Type: "authentication"}
 	AllocationExhausted       = Code{Name: "allocation_exhausted", Status: 402, Type: "insufficient_funds", Increase: true}
 	FeatureCostExceeded       = Code{Name: "feature_cost_exceeded", Status: 402, Type: "insufficient_funds", Final: true}
@@ -36,6 +37,7 @@ var (
 	RiskThrottled             = Code{Name: "risk_throttled", Status: 429, Type: "rate_limit"}
 	DailyLimitReached         = Code{Name: "daily_limit_reached", Status: 429, Type: "rate_limit"}
 	AppSpendLimited           = Code{Name: "app_spend_limited", Status: 429, Type: "rate_limit"}
+	TooManySessions           = Code{Name: "too_many_sessions", Status: 429, Type: "rate_limit"}
 	SandboxLiveCostLimited    = Code{Name: "sandbox_live_cost_limited", Status: 429, Type: "rate_limit"}
 	ProviderError             = Code{Name: "provider_error", Status: 502, Type: "provider_error"}
 
@@ -100,8 +102,8 @@ func ByName(name string) (Code, bool) {
 
 // All lists every code, in the order of spec §7.
 var All = []Code{
-	InvalidRequest, FeatureModelNotConfigured, InvalidGrant, UnsupportedGrantType, Unauthorized,
+	InvalidRequest, FeatureModelNotConfigured, InvalidGrant, UnsupportedGrantType, InvalidTicket, Unauthorized,
 	AllocationExhausted, FeatureCostExceeded, ConnectionRevoked, ConnectionFrozen, AppSuspended, ModelNotAllowed,
-	IdempotencyKeyReused, RateLimited, RiskThrottled, DailyLimitReached, AppSpendLimited, SandboxLiveCostLimited,
+	IdempotencyKeyReused, RateLimited, RiskThrottled, DailyLimitReached, AppSpendLimited, TooManySessions, SandboxLiveCostLimited,
 	ProviderError, NotFound, MethodNotAllowed, Internal, Unavailable,
 }

@@ -10,9 +10,9 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	want := map[string]int{
 		"invalid_request": 400, "feature_model_not_configured": 400, "invalid_grant": 400, "unsupported_grant_type": 400,
-		"unauthorized": 401, "allocation_exhausted": 402, "feature_cost_exceeded": 402,
+		"invalid_ticket": 401, "unauthorized": 401, "allocation_exhausted": 402, "feature_cost_exceeded": 402,
 		"connection_revoked": 403, "connection_frozen": 403, "app_suspended": 403, "model_not_allowed": 403, "idempotency_key_reused": 409,
-		"rate_limited": 429, "risk_throttled": 429, "daily_limit_reached": 429, "app_spend_limited": 429, "sandbox_live_cost_limited": 429,
+		"rate_limited": 429, "risk_throttled": 429, "daily_limit_reached": 429, "app_spend_limited": 429, "too_many_sessions": 429, "sandbox_live_cost_limited": 429,
 		"provider_error": 502, "not_found": 404, "method_not_allowed": 405, "internal_error": 500, "unavailable": 503,
 	}
 	if len(All) != len(want) {

@@ -45,6 +45,7 @@ type modelFile struct {
 	ForcedToolChoice *bool      `yaml:"forced_tool_choice"`
 	Temperature      string     `yaml:"temperature"`
 	Reasoning        *bool      `yaml:"reasoning"`
+	Realtime         bool       `yaml:"realtime"`
 	Efforts          []string   `yaml:"efforts"`
 	ToolsEffort      string     `yaml:"tools_effort"`
 	API              string     `yaml:"api"`
@@ -64,6 +65,12 @@ type rateFile struct {
 	Cached     string `yaml:"cached"`
 	CacheWrite string `yaml:"cache_write"`
 	Output     string `yaml:"output"`
+
+	AudioInput  string `yaml:"audio_input"`
+	AudioCached string `yaml:"audio_cached"`
+	AudioOutput string `yaml:"audio_output"`
+	ImageInput  string `yaml:"image_input"`
+	ImageCached string `yaml:"image_cached"`
 }
 
 // With returns this catalogue changed by a file of the same form: each of its
@@ -198,7 +205,7 @@ func (b *book) model(at string, f modelFile) Model {
 		ContextTokens: f.ContextTokens, MaxOutputTokens: f.MaxOutputTokens,
 		Vision: b.fact(at+".vision", f.Vision), Tools: b.fact(at+".tools", f.Tools),
 		ForcedToolChoice: b.fact(at+".forced_tool_choice", f.ForcedToolChoice),
-		Temperature:      f.Temperature == "free", Reasoning: b.fact(at+".reasoning", f.Reasoning),
+		Temperature:      f.Temperature == "free", Reasoning: b.fact(at+".reasoning", f.Reasoning), Realtime: f.Realtime,
 		Efforts: f.Efforts, ToolsEffort: f.ToolsEffort, Responses: f.API == "responses", Thinking: f.Thinking,
 		DeprecatedAt: b.day(at+".deprecated_at", f.DeprecatedAt), RetiresAt: b.day(at+".retires_at", f.RetiresAt),
 		Replacement: f.Replacement,
@@ -220,6 +227,7 @@ func (b *book) model(at string, f modelFile) Model {
 		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning || f.Thinking == "" && !m.Reasoning, "thinking", "must say how this provider's model thinks: always, on or off at anthropic, level or budget at google"},
 		{m.Reasoning || len(f.Efforts) == 0, "efforts", "must be empty on a model that does not reason"},
 		{m.DeprecatedAt == nil || m.RetiresAt == nil || m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
+		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
 		{f.Source != "", "source", "must say where the prices were read, and when"},
 	}
 	for _, r := range rules {
@@ -270,6 +278,10 @@ func (b *book) periods(at string, m modelFile) []period {
 		for ; i < len(m.Prices) && m.Prices[i].From == first.From && m.Prices[i].To == first.To; i++ {
 			steps = append(steps, b.step(fmt.Sprintf("%s[%d]", at, i), m.Prices[i], m.ContextTokens))
 		}
+		var voice *Voice
+		if m.Realtime {
+			voice = b.voice(row, first)
+		}
 		p := b.dates(row, first)
 		for _, other := range periods {
 			if p.overlaps(other) {
@@ -278,7 +290,7 @@ func (b *book) periods(at string, m modelFile) []period {
 		}
 		if len(b.faults) == before {
 			var err error
-			if p.rates, err = newRates(b.version, steps); err != nil {
+			if p.rates, err = newRates(b.version, steps, voice); err != nil {
 				b.fault(row, "%v", err)
 			}
 		}
@@ -320,6 +332,17 @@ func (b *book) step(at string, f rateFile, contextTokens int64) Step {
 		s.CacheWrite = b.price(at+".cache_write", f.CacheWrite)
 	}
 	return s
+}
+
+// voice reads what only a realtime model has.
+func (b *book) voice(at string, f rateFile) *Voice {
+	return &Voice{
+		AudioInput:  b.price(at+".audio_input", f.AudioInput),
+		AudioCached: b.price(at+".audio_cached", f.AudioCached),
+		AudioOutput: b.price(at+".audio_output", f.AudioOutput),
+		ImageInput:  b.price(at+".image_input", f.ImageInput),
+		ImageCached: b.price(at+".image_cached", f.ImageCached),
+	}
 }
 
 var decimal = regexp.MustCompile(`^[0-9]{1,6}\.[0-9]{2,3}$`)

@@ -20,6 +20,7 @@ type Model struct {
 	ForcedToolChoice bool   // tool_choice may be required or name a tool
 	Temperature      bool   // temperature is free; otherwise only the default is accepted
 	Reasoning        bool
+	Realtime         bool       // speaks in voice sessions, and only there
 	Efforts          []string   // the levels of reasoning_effort it takes; none: the member is refused
 	ToolsEffort      string     // the level that a request with tools must have; "" = any
 	Responses        bool       // OpenAI takes its tools only through the Responses API

@@ -148,7 +148,7 @@ func TestFacts(t *testing.T) {
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	r, err := newRates("2026-11-21-0123abcd", []Step{{0, 10_000_000, 1_000_000, 12_500_000, 50_000_000}, {272_000, 20_000_000, 2_000_000, 25_000_000, 75_000_000}})
+	r, err := newRates("2026-11-21-0123abcd", []Step{{0, 10_000_000, 1_000_000, 12_500_000, 50_000_000}, {272_000, 20_000_000, 2_000_000, 25_000_000, 75_000_000}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +315,8 @@ func TestModels(t *testing.T) {
 	}
 	costs := map[string]any{"input_cost_per_1k_usd": "0.001000", "output_cost_per_1k_usd": "0.002000", "cached_input_cost_per_1k_usd": "0.000100", "cache_write_cost_per_1k_usd": "0.001000"}
 	one := map[string]any{
-		"id": "one", "provider": "openai", "long_context": []any{}, "context_window": 1000.0, "max_output_tokens": 100.0,
-		"capabilities":  map[string]any{"vision": true, "tools": true, "forced_tool_choice": true, "temperature": false, "reasoning": true, "reasoning_efforts": []any{"none", "low"}},
+		"id": "one", "provider": "openai", "voice": nil, "long_context": []any{}, "context_window": 1000.0, "max_output_tokens": 100.0,
+		"capabilities":  map[string]any{"vision": true, "tools": true, "forced_tool_choice": true, "temperature": false, "reasoning": true, "realtime": false, "reasoning_efforts": []any{"none", "low"}},
 		"deprecated_at": "2026-12-01T00:00:00Z", "retires_at": "2027-01-01T00:00:00Z", "replacement": "two",
 	}
 	for k, v := range costs {

@@ -14,6 +14,7 @@ type Listing struct {
 	ID       string `json:"id"`
 	Provider string `json:"provider"`
 	Costs
+	Voice           *VoiceCosts   `json:"voice"`
 	LongContext     []LongContext `json:"long_context"`
 	ContextWindow   int64         `json:"context_window"`
 	MaxOutputTokens int64         `json:"max_output_tokens"`
@@ -31,6 +32,15 @@ type Costs struct {
 	CacheWrite string `json:"cache_write_cost_per_1k_usd"`
 }
 
+// VoiceCosts are those of a realtime model beside text.
+type VoiceCosts struct {
+	AudioInput  string `json:"audio_input_cost_per_1k_usd"`
+	AudioCached string `json:"cached_audio_input_cost_per_1k_usd"`
+	AudioOutput string `json:"audio_output_cost_per_1k_usd"`
+	ImageInput  string `json:"image_input_cost_per_1k_usd"`
+	ImageCached string `json:"cached_image_input_cost_per_1k_usd"`
+}
+
 // LongContext holds the costs of a whole request with more input tokens than
 // AboveInputTokens.
 type LongContext struct {
@@ -45,6 +55,7 @@ type Capabilities struct {
 	ForcedToolChoice bool     `json:"forced_tool_choice"`
 	Temperature      bool     `json:"temperature"`
 	Reasoning        bool     `json:"reasoning"`
+	Realtime         bool     `json:"realtime"`
 	ReasoningEfforts []string `json:"reasoning_efforts"`
 }
 
@@ -54,8 +65,11 @@ func listing(m Model, r Rates) Listing {
 		Costs:         costs(r.Steps[0]),
 		LongContext:   []LongContext{},
 		ContextWindow: m.ContextTokens, MaxOutputTokens: m.MaxOutputTokens,
-		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, append([]string{}, m.Efforts...)},
+		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, m.Realtime, append([]string{}, m.Efforts...)},
 		DeprecatedAt: m.DeprecatedAt, RetiresAt: m.RetiresAt,
+	}
+	if v := r.Voice; v != nil {
+		l.Voice = &VoiceCosts{perThousand(v.AudioInput), perThousand(v.AudioCached), perThousand(v.AudioOutput), perThousand(v.ImageInput), perThousand(v.ImageCached)}
 	}
 	for _, s := range r.Steps[1:] {
 		l.LongContext = append(l.LongContext, LongContext{s.AboveInput, costs(s)})

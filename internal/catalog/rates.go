@@ -17,7 +17,18 @@ const PerMillion = 1_000_000
 type Rates struct {
 	Book     string // version of the book they come from
 	Steps    []Step // rising; the first has AboveInput 0. Not to be changed
+	Voice    *Voice // of a realtime model, which has one step; else nil. Not to be changed
 	snapshot string
+}
+
+// Voice holds the prices of what a realtime model hears, says and sees beside
+// text, in micro-cents per million tokens.
+type Voice struct {
+	AudioInput  money.MC
+	AudioCached money.MC
+	AudioOutput money.MC
+	ImageInput  money.MC
+	ImageCached money.MC
 }
 
 // A Step holds the prices of requests with more than AboveInput input tokens,
@@ -43,18 +54,23 @@ func (r Rates) At(inputTokens int64) Step {
 }
 
 // snapshot is the text form: the book, and a row of numbers for each step,
-// [above_input, input, cached, cache_write, output].
+// [above_input, input, cached, cache_write, output]; of a realtime model also
+// [audio_input, audio_cached, audio_output, image_input, image_cached].
 type snapshot struct {
 	Book  string     `json:"book"`
 	Steps [][5]int64 `json:"mc_per_million"`
+	Voice *[5]int64  `json:"voice_mc_per_million,omitempty"`
 }
 
 // newRates checks the steps and prepares the snapshot.
-func newRates(book string, steps []Step) (Rates, error) {
-	if err := checkSteps(steps); err != nil {
+func newRates(book string, steps []Step, voice *Voice) (Rates, error) {
+	if err := errors.Join(checkSteps(steps), voice.check(len(steps))); err != nil {
 		return Rates{}, err
 	}
 	s := snapshot{Book: book}
+	if voice != nil {
+		s.Voice = &[5]int64{int64(voice.AudioInput), int64(voice.AudioCached), int64(voice.AudioOutput), int64(voice.ImageInput), int64(voice.ImageCached)}
+	}
 	for _, step := range steps {
 		s.Steps = append(s.Steps, [5]int64{step.AboveInput, int64(step.Input), int64(step.Cached), int64(step.CacheWrite), int64(step.Output)})
 	}
@@ -62,7 +78,7 @@ func newRates(book string, steps []Step) (Rates, error) {
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: %w", err)
 	}
-	return Rates{Book: book, Steps: steps, snapshot: string(text)}, nil
+	return Rates{Book: book, Steps: steps, Voice: voice, snapshot: string(text)}, nil
 }
 
 // Snapshot returns the rates as a short JSON text, always the same for the same
@@ -81,7 +97,11 @@ func ParseSnapshot(text string) (Rates, error) {
 	for _, n := range s.Steps {
 		steps = append(steps, Step{n[0], money.MC(n[1]), money.MC(n[2]), money.MC(n[3]), money.MC(n[4])})
 	}
-	r, err := newRates(s.Book, steps)
+	var voice *Voice
+	if v := s.Voice; v != nil {
+		voice = &Voice{money.MC(v[0]), money.MC(v[1]), money.MC(v[2]), money.MC(v[3]), money.MC(v[4])}
+	}
+	r, err := newRates(s.Book, steps, voice)
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: rates %q: %w", text, err)
 	}
@@ -94,6 +114,25 @@ func ParseSnapshot(text string) (Rates, error) {
 // maxPrice is far above any price: $100,000 per million tokens. It keeps the
 // cost of any possible call within 64 bits.
 const maxPrice = 100_000 * money.Dollar
+
+// check refuses voice prices that pricing could not rely on.
+func (v *Voice) check(steps int) error {
+	if v == nil {
+		return nil
+	}
+	for _, price := range []money.MC{v.AudioInput, v.AudioCached, v.AudioOutput, v.ImageInput, v.ImageCached} {
+		if price <= 0 || price > maxPrice {
+			return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(), maxPrice.Display())
+		}
+	}
+	if v.AudioCached > v.AudioInput || v.ImageCached > v.ImageInput {
+		return errors.New("cached input must not cost more than input")
+	}
+	if steps != 1 {
+		return errors.New("a realtime model has one price for requests of all lengths")
+	}
+	return nil
+}
 
 // checkSteps refuses steps that pricing could not rely on.
 func checkSteps(steps []Step) error {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The prefixes of spec §2, and ours: Request is one inference call.
+// The prefixes of spec §2, and ours: Request is one inference call. Voice tickets, rtt_, are secrets.
 const (
 	Account      = "wac_"
 	App          = "app_"
@@ -29,6 +29,7 @@ const (
 	Webhook      = "whk_"
 	Delivery     = "whd_"
 	Payment      = "top_"
+	Voice        = "rts_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

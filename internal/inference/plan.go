@@ -103,6 +103,9 @@ func (q *plan) setModel(app *apps.App, book *catalog.Catalog, now time.Time) err
 	if q.model, q.rates, ok = book.Find(want, now); !ok {
 		return invalid("model: %q is not offered; GET /v1/models lists what is", want)
 	}
+	if q.model.Realtime {
+		return invalid("model: %q speaks in voice sessions only; POST /v1/realtime/sessions begins one", want)
+	}
 	if len(app.AllowedModels) > 0 && !slices.Contains(app.AllowedModels, want) {
 		return apierr.ModelNotAllowed.Errorf("model %q is not among the app's allowed models", want)
 	}

@@ -29,6 +29,16 @@ type caller struct {
 	expires      time.Time
 }
 
+// A Caller is whom a token stands for, for services beside this one.
+type Caller = caller
+
+// Find returns the caller of a request, or 401. One that may not call is returned
+// too: Allowed says why not.
+func (s *Callers) Find(r *http.Request) (*Caller, error) { return s.find(r) }
+
+// Allowed says whether the caller may make calls at all (403).
+func (c *caller) Allowed() error { return c.allowed() }
+
 // known is how long a caller is remembered. The money's own state is never
 // taken from here: the hold reads it in its transaction.
 const known = 2 * time.Second

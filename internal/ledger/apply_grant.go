@@ -241,6 +241,18 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	return Result{Entry: e, Connection: *conn}, nil
 }
 
+func (c Tell) wants(w *wants) { w.connections[c.ConnectionID] = "" }
+
+func (c Tell) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	conn.EventSeq++
+	s.publish(c.Kind, conn, c.Data, nowUS)
+	return Result{Connection: *conn}, nil
+}
+
 func (c Refuse) wants(*wants) {}
 
 func (c Refuse) apply(s *State, nowUS int64) (Result, error) {

@@ -156,3 +156,11 @@ type Reverse struct {
 
 // Refuse keeps a refusal for its receipt. It moves no money.
 type Refuse struct{ Refusal }
+
+// Tell announces to an app what happened to something of a connection that is not
+// money itself: the end of a voice session (spec §6). Data is a JSON object.
+type Tell struct {
+	ConnectionID string
+	Kind         string
+	Data         string
+}

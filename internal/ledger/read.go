@@ -222,10 +222,11 @@ func Chunks(ctx context.Context, q db.Queryer, requestID string, attempt, n int6
 	return body, next, rows.Err()
 }
 
-// Orphans returns open holds whose owner's lease has ended, oldest first.
+// Orphans returns open holds whose owner's lease has ended, oldest first; those
+// of voice sessions, whose keys are not UUIDs, end with their session.
 func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]HoldRow, error) {
 	return db.List(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
-		WHERE state = 'open' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
+		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
 }
 
 // GetDeferred returns where the charge of a pending request will come from, or

@@ -141,7 +141,7 @@ func costOf(round money.Rounding, products ...product) (money.MC, error) {
 		h, l := bits.Mul64(uint64(p.tokens), uint64(p.price))
 		var carry uint64
 		lo, carry = bits.Add64(lo, l, 0)
-		hi += h + carry // four products below 2^126 stay below 2^128
+		hi += h + carry // no price is above 2^50, so eight products stay far below 2^128
 	}
 	if hi >= catalog.PerMillion {
 		return 0, money.ErrOverflow
