@@ -41,6 +41,7 @@ type Config struct {
 	Lease         time.Duration    // how long holds outlive their node
 	Prices        string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
+	VoiceIdle     time.Duration    // how long a voice session may be silent
 	LogLevel      string           // debug, info, warn, error
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
@@ -135,6 +136,12 @@ var keys = []Key{
 				return errors.New("must be networks such as 10.1.0.0/16, separated by commas")
 			}
 			c.WebhookAllow = append(c.WebhookAllow, p.Masked())
+		}
+		return nil
+	}},
+	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false, func(c *Config, v string) (err error) {
+		if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second || c.VoiceIdle > time.Hour {
+			return errors.New("must be a duration between 1s and 1h, such as 2m")
 		}
 		return nil
 	}},

@@ -45,7 +45,7 @@ smtp: {from: "Purser <no-reply@example.com>", tls: off}
 	want := Config{
 		Database: "sqlite:x.db", Listen: ":80", MetricsListen: "127.0.0.1:9090",
 		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
-		FeeRate: money.One / 10, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, LogLevel: "warn", LogFormat: "auto",
+		FeeRate: money.One / 10, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, VoiceIdle: 2 * time.Minute, LogLevel: "warn", LogFormat: "auto",
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},

@@ -44,7 +44,7 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 // Read reads the text of a YAML file (none if it is empty; file is its name),
 // then the environment given as NAME=value, then flags given as key=value.
 func Read(file string, text []byte, environ, flags []string) (Config, error) {
-	c := Config{Listen: "127.0.0.1:8080", FeeRate: money.One / 20, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, Lease: 5 * time.Minute, LogLevel: "info", LogFormat: "auto", Providers: map[string]Provider{}}
+	c := Config{Listen: "127.0.0.1:8080", FeeRate: money.One / 20, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, Lease: 5 * time.Minute, VoiceIdle: 2 * time.Minute, LogLevel: "info", LogFormat: "auto", Providers: map[string]Provider{}}
 	if err := c.fromFile(file, text); err != nil {
 		return Config{}, err
 	}

@@ -65,6 +65,15 @@ func (o *ownKeys) provider(ctx context.Context, accountID, name string) (provide
 	return made.at, true
 }
 
+// ownVoice returns a developer's own key for voice sessions.
+func (s *Server) ownVoice(ctx context.Context, accountID string) (string, bool) {
+	key, found, err := s.keys.Recent(ctx, accountID, "openai")
+	if err != nil {
+		s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", "openai", "error", err)
+	}
+	return key.Reveal(), err == nil && found
+}
+
 // ownProvider returns a provider that uses a developer's key. What is wrong with
 // the key or its account is told to the developer, and is no alarm of ours.
 func (s *Server) ownProvider(name string, key providerkeys.Secret) provider.Provider {

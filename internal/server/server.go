@@ -53,6 +53,7 @@ import (
 	"purser/internal/tokens"
 	"purser/internal/topups"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/watch"
 	"purser/internal/web"
 	"purser/internal/webhooks"
@@ -87,6 +88,7 @@ type Server struct {
 	topups    *topups.Store
 	monitored net.Listener // of the metrics; nil = they are not served
 	inference *inference.Handler
+	voice     *voice.Handler
 	router    *web.Router
 }
 
@@ -208,6 +210,10 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		Dialects: map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
+	s.voice = &voice.Handler{
+		DB: s.db, Ledger: s.ledger, Node: s.node.ID, Callers: s.inference.Callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
+		Idle: c.VoiceIdle, PublicURL: c.BaseURL, BaseURL: s.address("openai"), Key: c.Providers["openai"].Key, Own: s.ownVoice, Client: &http.Client{}, Now: now, Log: s.log,
+	}
 	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}
 	s.desk = &operator.Desk{DB: s.db, Accounts: s.accounts, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now, Changed: s.inference.Callers.Forget}
 	return nil
@@ -254,6 +260,7 @@ func (s *Server) mount(home ui.Home) {
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
+	s.voice.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)
 	(&apps.Handler{Store: s.apps, Offered: s.offered, Changed: s.inference.Callers.Forget}).Mount(s.router)
 	(&golive.Handler{Store: s.golive, Apps: s.apps}).Mount(s.router)
@@ -342,6 +349,13 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 			return server.Shutdown(last)
 		})
 	}
+	serving.Go(func() error { // its sockets are not the HTTP server's any longer (F-93)
+		<-serveCtx.Done()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		s.voice.Stop(last)
+		return nil
+	})
 	err := serving.Wait()
 	stopJobs()
 	err = errors.Join(err, jobs.Wait())
@@ -362,6 +376,7 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.inference.Sweep(ctx)
 			return err
 		}),
+		s.every(time.Second, "watch voice sessions", s.voice.Watch),
 		s.every(5*time.Second, "settle pending calls", func(ctx context.Context) error {
 			_, err := s.inference.Resolve(ctx)
 			return err

@@ -1,0 +1,190 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"purser/internal/web"
+)
+
+// channel is an app's control channel. What the app does not read in time closes
+// it.
+type channel struct {
+	ws   *websocket.Conn
+	out  chan []byte
+	done chan struct{}
+	once sync.Once
+	code websocket.StatusCode
+	why  string
+}
+
+func newChannel(ws *websocket.Conn) *channel {
+	return &channel{ws: ws, out: make(chan []byte, 256), done: make(chan struct{})}
+}
+
+func (c *channel) send(event []byte) {
+	select {
+	case c.out <- event:
+	default:
+		c.close(websocket.StatusPolicyViolation, "the events are not read")
+	}
+}
+
+// end closes the channel after what is still to be sent; ended says that the
+// session has ended, and is not another node's now.
+func (c *channel) end(ended bool) {
+	if ended {
+		c.close(websocket.StatusNormalClosure, "the session has ended")
+	} else {
+		c.close(websocket.StatusServiceRestart, "connect again")
+	}
+}
+
+func (c *channel) close(code websocket.StatusCode, why string) {
+	c.once.Do(func() {
+		c.code, c.why = code, why
+		close(c.done)
+	})
+}
+
+// write sends what is to be sent, and closes the socket at the end.
+func (c *channel) write() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	one := func(event []byte) bool {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return c.ws.Write(ctx, websocket.MessageText, event) == nil
+	}
+	for {
+		select {
+		case event := <-c.out:
+			if !one(event) {
+				_ = c.ws.CloseNow()
+				return
+			}
+			continue
+		default:
+		}
+		select {
+		case event := <-c.out:
+			if !one(event) {
+				_ = c.ws.CloseNow()
+				return
+			}
+		case <-c.done:
+			for len(c.out) > 0 && one(<-c.out) {
+			}
+			_ = c.ws.Close(c.code, c.why) // it goes either way
+			return
+		}
+	}
+}
+
+// control serves the app's channel of a session (spec §4.4). It may come before the
+// browser does. Of two, the last wins.
+func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.caller(r)
+	if err != nil {
+		return err
+	}
+	if !upgrade(r) {
+		return invalid("this address is a WebSocket")
+	}
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return web.Begun(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	ws.SetReadLimit(maxControlBytes + 1)
+	rw, err := getRow(r.Context(), h.DB, r.PathValue("id"))
+	switch {
+	case errors.Is(err, sql.ErrNoRows) || err == nil && rw.ConnectionID != who.ConnectionID:
+		return closing(ws, 4004, "session not found")
+	case err != nil:
+		return closing(ws, websocket.StatusTryAgainLater, "try again")
+	case rw.Status == Ended:
+		return closing(ws, 4009, "session not live")
+	}
+	c := newChannel(ws)
+	go c.write()
+	h.listen(rw.ID, c)
+	return nil
+}
+
+// attachControl makes c the channel of a session, here or when it comes to this node.
+func (h *Handler) attachControl(sessionID string, c *channel) *running {
+	h.mu.Lock()
+	s := h.sessions[sessionID]
+	if s == nil {
+		if old := h.waiting[sessionID]; old != nil {
+			old.close(websocket.StatusGoingAway, "another control channel was opened")
+		}
+		h.waiting[sessionID] = c
+	}
+	h.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if old := s.control; old != nil {
+		old.close(websocket.StatusGoingAway, "another control channel was opened")
+	}
+	s.control = c
+	s.mu.Unlock()
+	s.post(ControlUp{})
+	return s
+}
+
+// listen reads a control channel to its end.
+func (h *Handler) listen(sessionID string, c *channel) {
+	h.attachControl(sessionID, c)
+	for {
+		kind, data, err := c.ws.Read(context.Background())
+		if err != nil {
+			break
+		}
+		event := FromApp{parseControl(data)}
+		if kind != websocket.MessageText {
+			event.wrong = "an event is a text message"
+		}
+		h.mu.Lock()
+		s := h.sessions[sessionID]
+		h.mu.Unlock()
+		if s == nil {
+			next, todo := Step(State{Status: Pending, TicketUS: 1 << 62, N: 1, Hold: Held}, event, h.Now()) // it says so
+			_ = next
+			for _, a := range todo {
+				if e, ok := a.(Control); ok {
+					c.send(mustJSON(e.Event))
+				}
+			}
+			continue
+		}
+		s.post(event)
+	}
+	c.close(websocket.StatusNormalClosure, "")
+	h.mu.Lock()
+	if h.waiting[sessionID] == c {
+		delete(h.waiting, sessionID)
+	}
+	s := h.sessions[sessionID]
+	h.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	mine := s.control == c
+	if mine {
+		s.control = nil
+	}
+	s.mu.Unlock()
+	if mine {
+		s.post(ControlDown{})
+	}
+}

@@ -1,0 +1,414 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"purser/internal/apierr"
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/ledger"
+)
+
+// Times of a node's work on its sessions. Another node takes a session over when
+// its lease has ended: unwatched audio ends within 15 s (F-86).
+const (
+	lease    = 8 * time.Second
+	tick     = 250 * time.Millisecond
+	patience = 5 * time.Second // how long a hold waits for a database that is away
+)
+
+// saved is a session in its row.
+type saved struct {
+	State State
+	Book  book
+	First *ledger.Call `json:",omitempty"` // as it is held, until the browser comes
+}
+
+// running is a session that this node runs. Its state belongs to its goroutine.
+type running struct {
+	h      *Handler
+	book   book
+	state  State
+	events chan Event
+	money  chan Action   // for the ledger, in order
+	over   chan struct{} // closed when the session has ended, or is another node's
+	calls  map[int64]ledger.Call
+
+	mu      sync.Mutex
+	line    *line    // to the provider: the sideband, or the mock
+	control *channel // to the app
+	hungUp  bool     // the call is known to be gone
+}
+
+// line is a way to the provider.
+type line struct {
+	send  func(event []byte) error
+	close func()
+}
+
+// start runs a session whose row this node has.
+func (h *Handler) start(s saved) *running {
+	r := &running{h: h, book: s.Book, state: s.State, events: make(chan Event, 64), money: make(chan Action, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	if s.First != nil {
+		r.calls[1] = *s.First
+	}
+	h.mu.Lock()
+	h.sessions[s.State.ID] = r
+	r.control = h.waiting[s.State.ID]
+	delete(h.waiting, s.State.ID)
+	h.mu.Unlock()
+	h.work.Go(r.run)
+	h.work.Go(r.pay)
+	if r.control != nil {
+		go r.post(ControlUp{})
+	}
+	return r
+}
+
+// post gives the session an event, and says whether it is still there.
+func (r *running) post(e Event) bool {
+	select {
+	case r.events <- e:
+		return true
+	case <-r.over:
+		return false
+	}
+}
+
+func (r *running) run() {
+	ctx := context.Background()
+	clock := time.NewTicker(tick)
+	defer clock.Stop()
+	defer r.leave()
+	for r.state.Status != Ended {
+		var e Event = Tick{}
+		select {
+		case e = <-r.events:
+		case <-clock.C:
+		case <-r.over:
+			return
+		}
+		next, todo := Step(r.state, e, r.h.Now())
+		r.state = next
+		for _, a := range todo {
+			r.do(ctx, a)
+		}
+	}
+}
+
+// leave forgets the session.
+func (r *running) leave() {
+	r.h.mu.Lock()
+	if r.h.sessions[r.state.ID] == r {
+		delete(r.h.sessions, r.state.ID)
+	}
+	r.h.mu.Unlock()
+	r.drop()
+	close(r.money)
+	r.mu.Lock()
+	line, control := r.line, r.control
+	r.line, r.control = nil, nil
+	r.mu.Unlock()
+	if line != nil {
+		line.close()
+	}
+	if control != nil {
+		control.end(r.state.Status == Ended)
+	}
+}
+
+// drop stops the session here: it has ended, or is another node's.
+func (r *running) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.over:
+	default:
+		close(r.over)
+	}
+}
+
+func (r *running) do(ctx context.Context, a Action) {
+	switch a := a.(type) {
+	case Persist:
+		r.persist(ctx)
+	case Hold, Settle, Release:
+		r.money <- a
+	case Upstream:
+		r.upstream(a.Event)
+	case Control:
+		r.tell(a.Event)
+	case Dial:
+		r.h.work.Go(func() { r.dial(a.Again) })
+	case HangUp:
+		r.hangUp(ctx)
+	case Finish:
+		r.finish(ctx, a.Reason)
+	}
+}
+
+// persist keeps the state. A session whose row is no longer this node's stops here,
+// and leaves the call alone: its new node has it.
+func (r *running) persist(ctx context.Context) {
+	mine, err := r.h.keep(ctx, &r.state, string(mustJSON(saved{State: r.state, Book: r.book})))
+	if err != nil {
+		r.h.Log.ErrorContext(ctx, "a voice session could not be saved; it goes on", "session_id", r.state.ID, "error", err)
+	} else if !mine {
+		r.h.Log.WarnContext(ctx, "a voice session is another node's now", "session_id", r.state.ID)
+		r.drop()
+	}
+}
+
+func (r *running) upstream(event any) {
+	r.mu.Lock()
+	line := r.line
+	r.mu.Unlock()
+	if line == nil {
+		return
+	}
+	if err := line.send(mustJSON(event)); err != nil {
+		line.close() // its reader tells the session
+	}
+}
+
+// tell sends an event to the app, if it listens.
+func (r *running) tell(event any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.control != nil {
+		r.control.send(mustJSON(event))
+	}
+}
+
+// hangUp ends the call at the provider. What does not work at once is repeated by
+// whichever node comes to it first (F-85).
+func (r *running) hangUp(ctx context.Context) {
+	r.mu.Lock()
+	line := r.line
+	r.mu.Unlock()
+	if r.state.Mock {
+		if line != nil {
+			line.close()
+		}
+		return
+	}
+	if r.state.CallID == "" {
+		return
+	}
+	call, book := r.state.CallID, r.book
+	r.h.work.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := r.h.hangUp(ctx, &book, call); err != nil {
+			r.h.Log.WarnContext(ctx, "a call could not be hung up; it is tried again", "session_id", r.state.ID, "error", err)
+			return
+		}
+		if err := r.h.hungUp(ctx, r.state.ID); err != nil {
+			r.h.Log.ErrorContext(ctx, "that a call is gone was not saved", "error", err)
+		}
+	})
+}
+
+// finish writes the end, as often as it takes.
+func (r *running) finish(ctx context.Context, reason string) {
+	kept := saved{State: r.state, Book: r.book}
+	kept.State.Config.Instructions, kept.State.Config.Tools, kept.State.Wanted = "", nil, nil // the app's words are needed no longer
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		s, err := r.h.finish(ctx, r.state.ID, reason, string(mustJSON(kept)), r.state.Mock)
+		switch {
+		case err == nil:
+			r.tell(endedEvent{"svc.session.ended", s.ID, reason, s.ChargedMC, s.ChargedDisplay, s.ResponseCount})
+			r.h.Log.InfoContext(ctx, "voice session ended", "session_id", s.ID, "reason", reason, "replies", s.ResponseCount, "charged_mc", s.ChargedMC)
+			return
+		case errors.Is(err, errEnded):
+			return
+		}
+		r.h.Log.ErrorContext(ctx, "the end of a voice session could not be saved; it is tried again", "session_id", r.state.ID, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-r.h.giveUp.Done():
+			return // another node ends it
+		}
+	}
+}
+
+// pay gives the ledger what the session owes, in order.
+func (r *running) pay() {
+	for a := range r.money {
+		ctx := context.Background()
+		switch a := a.(type) {
+		case Hold:
+			r.post(r.hold(ctx, a))
+		case Settle:
+			r.post(r.settle(ctx, a))
+		case Release:
+			r.release(ctx, a)
+			r.post(Released(a))
+		}
+	}
+}
+
+// again repeats f while the database is away.
+func again[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		v, err := f(ctx)
+		if err == nil || !db.IsUnavailable(err) {
+			return v, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return v, err
+		}
+	}
+}
+
+// hold asks for the hold of a reply. Whatever refuses it ends the session.
+func (r *running) hold(ctx context.Context, a Hold) Event {
+	res, err := again(ctx, patience, func(ctx context.Context) (ledger.Result, error) {
+		app, err := r.h.app(ctx, &r.book)
+		if err != nil {
+			return ledger.Result{}, err
+		}
+		if app.Suspended {
+			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is switched off")
+		}
+		c, err := r.name(ctx, a.N, a.Text, a.Audio)
+		if err != nil {
+			return ledger.Result{}, err
+		}
+		d, err := r.h.demand(&r.book, &app, c, a.Text, a.Audio, r.h.Now())
+		if err != nil {
+			return ledger.Result{}, err
+		}
+		return r.h.Ledger.Do(ctx, d)
+	})
+	if err != nil {
+		return HoldRefused{a.N, r.h.codeOf(ctx, r.state.ID, err)}
+	}
+	r.calls[a.N] = res.Call
+	return HoldMade{a.N, res.Call.HoldMC}
+}
+
+// codeOf is a refusal as an end reason.
+func (h *Handler) codeOf(ctx context.Context, sessionID string, err error) string {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e.Code.Name
+	}
+	h.Log.ErrorContext(ctx, "a hold failed", "session_id", sessionID, "error", err)
+	return apierr.Unavailable.Name
+}
+
+// name makes the ledger's call of a reply, with the name that it has since it was
+// first held.
+func (r *running) name(ctx context.Context, n, text, audio int64) (ledger.Call, error) {
+	requestID, err := addReply(ctx, r.h.DB, r.state.ID, n, id.New(id.Request, r.h.Now()))
+	if err != nil {
+		return ledger.Call{}, err
+	}
+	return r.book.call(r.state.ID, n, requestID, text, audio)
+}
+
+// called returns the ledger's call of a reply: as it was held here, or by the node
+// before, or, without a hold, as it would have been.
+func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
+	if c, ok := r.calls[a.N]; ok {
+		delete(r.calls, a.N)
+		return c, nil
+	}
+	k := ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.state.ID, a.N)}
+	row, err := ledger.GetHold(ctx, r.h.DB, k)
+	if err == nil && row.State == ledger.Open {
+		return row.Call, nil
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return ledger.Call{}, err
+	}
+	return r.name(ctx, a.N, a.Usage.TextInput+a.Usage.TextCached+a.Usage.ImageInput+a.Usage.ImageCached, a.Usage.AudioInput+a.Usage.AudioCached)
+}
+
+// settle charges a reply, and does not give up while the database is away: the
+// provider has been paid for it.
+func (r *running) settle(ctx context.Context, a Settle) Event {
+	app, err := r.h.app(ctx, &r.book)
+	out := Settled{N: a.N, Reply: a.Reply, Usage: a.Usage}
+	res, err2 := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
+		c, err := r.called(ctx, a)
+		if err != nil {
+			return ledger.Result{}, err
+		}
+		command, err := r.book.charge(&c, a)
+		if err != nil {
+			return ledger.Result{}, err
+		}
+		if err == nil && r.h.risky(&app) {
+			command.Risk = &r.h.Risk
+		}
+		return r.h.Ledger.Do(ctx, command)
+	})
+	if err = errors.Join(err, err2); err2 != nil {
+		r.h.Metrics.Alarm("a voice reply could not be billed", r.book.Model)
+		r.h.Log.ErrorContext(ctx, "a voice reply could not be billed", "session_id", r.state.ID, "n", a.N, "error", err)
+		return out
+	}
+	if res.Outcome == ledger.Fenced {
+		return out
+	}
+	entry := res.Entry
+	if res.Outcome == ledger.Done {
+		if entry, err = ledger.GetEntry(ctx, r.h.DB, res.Entry.ID); err != nil {
+			r.h.Log.ErrorContext(ctx, "a billed voice reply could not be read", "session_id", r.state.ID, "error", err)
+			return out
+		}
+	}
+	out.Entry = &entry
+	out.Warn = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
+	return out
+}
+
+// release gives a hold back. What cannot be given back now, the sweep will.
+func (r *running) release(ctx context.Context, a Release) {
+	_, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
+		c, ok := r.calls[a.N]
+		if !ok {
+			row, err := ledger.GetHold(ctx, r.h.DB, ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.state.ID, a.N)})
+			if errors.Is(err, sql.ErrNoRows) {
+				return ledger.Result{}, nil
+			} else if err != nil {
+				return ledger.Result{}, err
+			}
+			c = row.Call
+		}
+		return r.h.Ledger.Do(ctx, ledger.Release{Call: c, Attempt: 1})
+	})
+	delete(r.calls, a.N)
+	if err != nil {
+		r.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "session_id", r.state.ID, "n", a.N, "error", err)
+	}
+}
+
+// hear gives the session what a provider's socket says, until it ends.
+func (r *running) hear(data []byte) bool {
+	e := FromProvider{Raw: json.RawMessage(data)}
+	if json.Unmarshal(data, &e.providerEvent) != nil {
+		return true // of what is no event nothing is to be known
+	}
+	return r.post(e)
+}
+
+// connect makes l the session's way to the provider.
+func (r *running) connect(l *line) {
+	r.mu.Lock()
+	old := r.line
+	r.line = l
+	r.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+}

@@ -1,0 +1,192 @@
+package voice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// maxEvent is far above any event of the provider.
+const maxEvent = 4 << 20
+
+// provider is where calls are made, and by which key.
+type provider struct{ base, key string }
+
+// errNoProvider says that nobody has a key for the provider.
+var errNoProvider = errors.New("voice: the provider is not configured")
+
+func (h *Handler) provider(ctx context.Context, b *book) (provider, error) {
+	p := provider{h.BaseURL, h.Key}
+	if b.OwnKey {
+		key, ok := h.Own(ctx, b.OwnerID)
+		if !ok {
+			return p, errNoProvider
+		}
+		p.key = key
+	}
+	if p.key == "" {
+		return p, errNoProvider
+	}
+	return p, nil
+}
+
+// call makes a call of the browser's offer (wire, D.1): the provider's answer, and
+// its name of the call.
+func (h *Handler) call(ctx context.Context, b *book, offer []byte, c Config) (answer []byte, callID string, err error) {
+	p, err := h.provider(ctx, b)
+	if err != nil {
+		return nil, "", err
+	}
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for _, part := range []struct {
+		name, kind string
+		data       []byte
+	}{{"sdp", "application/sdp", offer}, {"session", "application/json", mustJSON(c.session(true))}} {
+		w, err := form.CreatePart(textproto.MIMEHeader{"Content-Disposition": {fmt.Sprintf(`form-data; name=%q`, part.name)}, "Content-Type": {part.kind}})
+		if err != nil {
+			return nil, "", err
+		}
+		if _, err := w.Write(part.data); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := form.Close(); err != nil {
+		return nil, "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", p.base+"/realtime/calls", &body)
+	if err != nil {
+		return nil, "", err
+	}
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("Authorization", "Bearer "+p.key)
+	resp, err := h.Client.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxOffer))
+	if err != nil {
+		return nil, "", err
+	}
+	location := resp.Header.Get("Location")
+	callID = location[strings.LastIndexByte(location, '/')+1:]
+	if resp.StatusCode != http.StatusCreated || callID == "" {
+		return nil, "", fmt.Errorf("voice: the provider answered a call with %d, location %q: %.300s", resp.StatusCode, location, answer)
+	}
+	return answer, callID, nil
+}
+
+// attach opens the sideband of a call. Gone says that the provider does not know it.
+func (h *Handler) attach(ctx context.Context, b *book, callID string) (ws *websocket.Conn, gone bool, err error) {
+	p, err := h.provider(ctx, b)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ws, resp, err := websocket.Dial(ctx, p.base+"/realtime?call_id="+url.QueryEscape(callID), &websocket.DialOptions{
+		HTTPClient: h.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + p.key}},
+	})
+	if err != nil {
+		return nil, resp != nil && resp.StatusCode == http.StatusNotFound, err
+	}
+	ws.SetReadLimit(maxEvent)
+	return ws, false, nil
+}
+
+// hangUp ends a call. One that the provider does not know is gone.
+func (h *Handler) hangUp(ctx context.Context, b *book, callID string) error {
+	p, err := h.provider(ctx, b)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", p.base+"/realtime/calls/"+url.PathEscape(callID)+"/hangup", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+p.key)
+	resp, err := h.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 && resp.StatusCode != http.StatusNotFound {
+		return fmt.Errorf("voice: the provider answered a hang-up with %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// dial attaches the session's sideband: a call may be too young to be found, and a
+// sideband that was lost is dialled again. It reads until that ends.
+func (r *running) dial(againNow bool) {
+	window, missing := attachIn, 0
+	if againNow {
+		window = redialIn
+	}
+	ctx, cancel := context.WithCancel(r.h.giveUp)
+	defer cancel()
+	go func() {
+		select {
+		case <-r.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	deadline := time.Now().Add(window)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		ws, gone, err := r.h.attach(ctx, &r.book, r.state.CallID)
+		if err == nil {
+			r.listen(ctx, ws)
+			return
+		}
+		if gone {
+			missing++
+		}
+		if over := againNow && missing >= 2; over || time.Now().Add(pause).After(deadline) {
+			r.h.Log.WarnContext(ctx, "the sideband could not be attached", "session_id", r.state.ID, "error", err)
+			r.post(DialFailed{Gone: gone})
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen reads a sideband to its end.
+func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
+	r.connect(&line{
+		send: func(event []byte) error {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return ws.Write(ctx, websocket.MessageText, event)
+		},
+		close: func() { _ = ws.CloseNow() },
+	})
+	r.post(SidebandUp{})
+	for {
+		_, data, err := ws.Read(ctx)
+		if err != nil {
+			_ = ws.CloseNow()
+			r.post(SidebandDown{})
+			return
+		}
+		if !r.hear(data) {
+			_ = ws.CloseNow()
+			return
+		}
+	}
+}
