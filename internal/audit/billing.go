@@ -15,11 +15,14 @@ type terms struct {
 	Rates struct {
 		Book  string     `json:"book"`
 		Steps [][5]int64 `json:"mc_per_million"` // above_input, input, cached, cache_write, output
+		// Voice are the prices of a realtime model: audio input, cached, output, image input, cached.
+		Voice *[5]int64 `json:"voice_mc_per_million"`
 	} `json:"rates"`
 	Margin int64 `json:"margin_ppm"`
 	Fee    int64 `json:"fee_ppm"`
 	Input  int64 `json:"input_tokens"`
 	Max    int64 `json:"max_tokens"`
+	Audio  int64 `json:"audio_tokens"` // of the input of a voice reply, beside text
 	// Counted is what an estimate may be charged for, where more was held.
 	Counted *int64 `json:"counted_tokens"`
 	// Pool is the counter of free credit that pays, "" if the wallet does.
@@ -33,6 +36,12 @@ type usage struct {
 	CacheWrite int64 `json:"cache_write"`
 	Output     int64 `json:"output"`
 	Reasoning  int64 `json:"reasoning"`
+	// Of a voice reply:
+	AudioInput  int64 `json:"audio_input"`
+	AudioCached int64 `json:"audio_cached"`
+	AudioOutput int64 `json:"audio_output"`
+	ImageInput  int64 `json:"image_input"`
+	ImageCached int64 `json:"image_cached"`
 }
 
 // billing is what the charge of one call is computed from.
@@ -50,7 +59,7 @@ func readBilling(termsText, usageText string) (*billing, error) {
 	if err := strictly(usageText, &b.usage); err != nil {
 		return nil, fmt.Errorf("usage %q: %w", usageText, err)
 	}
-	if min(b.usage.Input, b.Cached, b.CacheWrite, b.Output, b.Reasoning) < 0 || b.Reasoning > b.Output {
+	if min(b.usage.Input, b.Cached, b.CacheWrite, b.Output, b.Reasoning, b.AudioInput, b.AudioCached, b.AudioOutput, b.ImageInput, b.ImageCached) < 0 || b.Reasoning > b.Output {
 		return nil, fmt.Errorf("usage %q cannot be", usageText)
 	}
 	return &b, nil
@@ -60,7 +69,7 @@ func readTerms(text string, t *terms) error {
 	if err := strictly(text, t); err != nil {
 		return fmt.Errorf("terms %q: %w", text, err)
 	}
-	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max) < 0 {
+	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 || t.Audio > 0 && t.Rates.Voice == nil {
 		return fmt.Errorf("terms %q cannot be", text)
 	}
 	return nil
@@ -117,6 +126,9 @@ func (t *terms) hold() *big.Int {
 		}
 	}
 	cost := priced(up, t.Input, input, t.Max, output)
+	if v := t.Rates.Voice; v != nil { // of a reply, any token may be spoken
+		cost = priced(up, t.Input, t.Rates.Steps[0][1], t.Audio, v[0], t.Max, max(output, v[2]))
+	}
 	dearest := new(big.Int).Add(cost, share(cost, t.Margin, halfUp))
 	dearest.Add(dearest, share(cost, t.Fee, up))
 	return share(dearest, 1_050_000, up)
@@ -132,7 +144,12 @@ func (b *billing) cost(round rounding) *big.Int {
 			step = s
 		}
 	}
-	return priced(round, b.usage.Input, step[1], b.Cached, step[2], b.CacheWrite, step[3], b.Output, step[4])
+	voice := [5]int64{}
+	if b.Rates.Voice != nil {
+		voice = *b.Rates.Voice
+	}
+	return priced(round, b.usage.Input, step[1], b.Cached, step[2], b.CacheWrite, step[3], b.Output, step[4],
+		b.AudioInput, voice[0], b.AudioCached, voice[1], b.AudioOutput, voice[2], b.ImageInput, voice[3], b.ImageCached, voice[4])
 }
 
 func differs(name string, got int64, want *big.Int) string {

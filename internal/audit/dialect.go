@@ -19,8 +19,8 @@ var (
 	dialect = map[db.Engine]*strings.Replacer{
 		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{
 			"{day}", `date(created_us / 1000000, 'unixepoch')`,
-			"{input}", `COALESCE(json_extract(usage, '$.input') + json_extract(usage, '$.cached') + json_extract(usage, '$.cache_write'), 0)`,
-			"{output}", `COALESCE(json_extract(usage, '$.output'), 0)`,
+			"{input}", `COALESCE(json_extract(usage, '$.input'), 0) + COALESCE(json_extract(usage, '$.cached'), 0) + COALESCE(json_extract(usage, '$.cache_write'), 0) + COALESCE(json_extract(usage, '$.audio_input'), 0) + COALESCE(json_extract(usage, '$.audio_cached'), 0) + COALESCE(json_extract(usage, '$.image_input'), 0) + COALESCE(json_extract(usage, '$.image_cached'), 0)`,
+			"{output}", `COALESCE(json_extract(usage, '$.output'), 0) + COALESCE(json_extract(usage, '$.audio_output'), 0)`,
 			"{pool}", `json_extract(terms, '$.pool')`,
 			"{buckets of c.spent}", `json_each('["' || replace(c.spent, ' ', '","') || '"]') AS e`,
 			"{buckets of c.buckets}", `json_each('["' || replace(c.buckets, ' ', '","') || '"]') AS e`,
@@ -28,8 +28,8 @@ var (
 			"{amount}", `CAST(substr(e.value, instr(e.value, ':') + 1) AS INTEGER)`})...),
 		db.Postgres: strings.NewReplacer(slices.Concat(common, []string{
 			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
-			"{input}", `COALESCE((usage::json->>'input')::bigint + (usage::json->>'cached')::bigint + (usage::json->>'cache_write')::bigint, 0)`,
-			"{output}", `COALESCE((usage::json->>'output')::bigint, 0)`,
+			"{input}", `COALESCE((usage::json->>'input')::bigint, 0) + COALESCE((usage::json->>'cached')::bigint, 0) + COALESCE((usage::json->>'cache_write')::bigint, 0) + COALESCE((usage::json->>'audio_input')::bigint, 0) + COALESCE((usage::json->>'audio_cached')::bigint, 0) + COALESCE((usage::json->>'image_input')::bigint, 0) + COALESCE((usage::json->>'image_cached')::bigint, 0)`,
+			"{output}", `COALESCE((usage::json->>'output')::bigint, 0) + COALESCE((usage::json->>'audio_output')::bigint, 0)`,
 			"{pool}", `terms::json->>'pool'`,
 			"{buckets of c.spent}", `LATERAL unnest(string_to_array(c.spent, ' ')) AS e(value)`,
 			"{buckets of c.buckets}", `LATERAL unnest(string_to_array(c.buckets, ' ')) AS e(value)`,

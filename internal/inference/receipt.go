@@ -197,12 +197,18 @@ func lines(e *ledger.Entry, rates catalog.Rates) ([]Line, error) {
 		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
 	}
 	p := rates.At(u.Input + u.Cached + u.CacheWrite)
+	voice := rates.Voice
+	if voice == nil {
+		voice = &catalog.Voice{}
+	}
 	out := []Line{}
 	for _, c := range []struct {
 		class string
 		n     int64
 		price money.MC
-	}{{"input", u.Input, p.Input}, {"cached", u.Cached, p.Cached}, {"cache_write", u.CacheWrite, p.CacheWrite}, {"output", u.Output, p.Output}} {
+	}{{"input", u.Input, p.Input}, {"cached", u.Cached, p.Cached}, {"cache_write", u.CacheWrite, p.CacheWrite}, {"output", u.Output, p.Output},
+		{"audio_input", u.AudioInput, voice.AudioInput}, {"audio_cached", u.AudioCached, voice.AudioCached}, {"audio_output", u.AudioOutput, voice.AudioOutput},
+		{"image_input", u.ImageInput, voice.ImageInput}, {"image_cached", u.ImageCached, voice.ImageCached}} {
 		if c.n > 0 {
 			out = append(out, Line{c.class, c.n, strings.TrimPrefix(c.price.Display(), "$"), exactMC(c.n, int64(c.price))})
 		}

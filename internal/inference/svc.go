@@ -61,6 +61,12 @@ type storedUsage struct {
 	CacheWrite int64 `json:"cache_write"`
 	Output     int64 `json:"output"`
 	Reasoning  int64 `json:"reasoning"`
+
+	AudioInput  int64 `json:"audio_input"` // these: of a voice reply
+	AudioCached int64 `json:"audio_cached"`
+	AudioOutput int64 `json:"audio_output"`
+	ImageInput  int64 `json:"image_input"`
+	ImageCached int64 `json:"image_cached"`
 }
 
 // appendUsage writes a row's token counts in OpenAI's shape.

@@ -8,15 +8,16 @@ import (
 )
 
 // VoiceUsage is what one reply of a realtime model used, in disjoint classes: what
-// came from the provider's cache is in no other count.
+// came from the provider's cache is in no other count. Its JSON is kept in
+// the ledger; text is named as in the usage of other calls.
 type VoiceUsage struct {
-	TextInput   int64 `json:"text_input"`
-	TextCached  int64 `json:"text_cached"`
+	TextInput   int64 `json:"input"`
+	TextCached  int64 `json:"cached"`
 	AudioInput  int64 `json:"audio_input"`
 	AudioCached int64 `json:"audio_cached"`
 	ImageInput  int64 `json:"image_input"`
 	ImageCached int64 `json:"image_cached"`
-	TextOutput  int64 `json:"text_output"`
+	TextOutput  int64 `json:"output"`
 	AudioOutput int64 `json:"audio_output"`
 }
 

@@ -166,7 +166,9 @@ func (h *Handler) open(ctx context.Context, s *State, b *book) (ticket string, e
 		return "", err
 	}
 	if !ok {
-		return "", apierr.TooManySessions.On(b.ConnectionID, "this connection has 2 pending or live voice sessions; end one first")
+		e := apierr.TooManySessions.On(b.ConnectionID, "this connection has 2 pending or live voice sessions; end one first")
+		e.RetryAfter = 10 * time.Second // a ticket may run out
+		return "", e
 	}
 	for _, a := range todo {
 		if hold, ok := a.(Hold); ok {
@@ -306,7 +308,9 @@ func preflight(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func invalidTicket() error {
-	return apierr.InvalidTicket.Errorf("the ticket is wrong, expired or used; create a new session")
+	e := apierr.InvalidTicket.Errorf("the ticket is wrong, expired or used; create a new session")
+	e.Challenge = `Bearer realm="purser", error="invalid_token"`
+	return e
 }
 
 // offer exchanges the browser's SDP offer for the provider's answer, and begins to

@@ -78,7 +78,7 @@ func (m *machine) on(e Event) {
 	case ControlUp:
 		m.controlUp()
 	case ControlDown:
-		m.Controlled, m.ControlUS = false, m.now
+		m.Controlled, m.ControlUS, m.keep = false, m.now, true
 	case FromApp:
 		m.fromApp(e.control)
 	case FromProvider:
@@ -208,7 +208,7 @@ func (m *machine) cut() {
 }
 
 func (m *machine) controlUp() {
-	m.Controlled, m.ControlUS = true, 0
+	m.Controlled, m.ControlUS, m.keep = true, 0, true
 	if m.Status == Live {
 		m.do(Control{started{Type: "svc.session.started", ID: m.ID, Model: m.Config.Model, Mock: m.Mock, StartedAt: ledger.Timestamp(m.StartedUS)}})
 	}
