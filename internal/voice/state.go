@@ -117,9 +117,10 @@ type State struct {
 	Used      bool  // the ticket
 	StartedUS int64
 
-	N         int64 // of the newest hold
+	N         int64 // of the newest reply in the ledger, held for or charged
+	HoldN     int64 // of the hold
 	Hold      HoldPhase
-	Settling  int64 // replies whose charge is on its way into the ledger
+	Owed      []Settle // replies whose charge is on its way into the ledger
 	Replies   []Reply
 	Playing   *Playing
 	Billed    []string // the newest replies that were given to the ledger
@@ -154,7 +155,7 @@ type State struct {
 
 // clone lets a step change its copy.
 func (s State) clone() State {
-	s.Replies, s.Billed, s.Outputs = slices.Clone(s.Replies), slices.Clone(s.Billed), slices.Clone(s.Outputs)
+	s.Replies, s.Owed, s.Billed, s.Outputs = slices.Clone(s.Replies), slices.Clone(s.Owed), slices.Clone(s.Billed), slices.Clone(s.Outputs)
 	if s.Playing != nil {
 		p := *s.Playing
 		s.Playing = &p

@@ -84,7 +84,7 @@ func (m *machine) on(e Event) {
 	case FromProvider:
 		m.fromProvider(e.providerEvent, e.Raw)
 	case HoldMade:
-		if e.N == m.N && m.Hold == Asking {
+		if e.N == m.HoldN && m.Hold == Asking {
 			m.Hold = Held
 		}
 	case HoldRefused:
@@ -92,7 +92,7 @@ func (m *machine) on(e Event) {
 	case Settled:
 		m.settled(e)
 	case Released:
-		if e.N == m.N && m.Hold == Releasing {
+		if e.N == m.HoldN && m.Hold == Releasing {
 			m.Hold = NoHold
 		}
 	case Halt:
@@ -110,6 +110,11 @@ func (m *machine) answered(callID string) {
 	if m.Status != Pending {
 		return
 	}
+	if m.Ending != nil && m.Ending.Closing { // it was ended while the provider answered
+		m.CallID, m.keep = callID, true
+		m.do(HangUp{})
+		return
+	}
 	m.Status, m.CallID, m.StartedUS, m.ActUS, m.keep = Live, callID, m.now, m.now, true
 	m.LostUS = m.now
 	if !m.Mock {
@@ -122,8 +127,11 @@ func (m *machine) answered(callID string) {
 // as far as that node had kept it. Its hold belongs to the dead node, so it ends.
 func (m *machine) adopted() {
 	m.Watched, m.Controlled, m.keep = false, false, true
-	if m.Settling > 0 || m.Hold == Releasing {
-		m.Settling = 0
+	for _, a := range m.Owed { // what became of these, the ledger knows: it charges a reply once
+		m.do(a)
+	}
+	if m.Hold != NoHold {
+		m.Hold = Held // and of this
 	}
 	for i := range m.Replies {
 		m.Replies[i].CutUS = m.now
@@ -131,9 +139,9 @@ func (m *machine) adopted() {
 	for len(m.Replies) > 0 {
 		m.bill(0, nil, "")
 	}
-	if m.Hold != NoHold {
+	if m.Hold == Held {
 		m.Hold = Releasing
-		m.do(Release{m.N})
+		m.do(Release{m.HoldN})
 	}
 	switch {
 	case m.Status == Pending && m.Used:
@@ -229,6 +237,8 @@ func (m *machine) deadlines() {
 	if m.Status == Pending {
 		if m.now >= m.TicketUS && !m.Used {
 			m.end(TicketExpired, true)
+		} else if m.now >= m.TicketUS+answerIn.Microseconds() { // whoever used it would know by now
+			m.end(ProviderError, true)
 		}
 		return
 	}
@@ -303,9 +313,9 @@ func (m *machine) advance() {
 	}
 	if m.Barred && m.Hold == Held && len(m.Replies) == 0 {
 		m.Hold = Releasing
-		m.do(Release{m.N})
+		m.do(Release{m.HoldN})
 	}
-	if m.Hold == NoHold && m.Settling == 0 && !m.Barred && !slices.ContainsFunc(m.Replies, func(r Reply) bool { return r.Held }) {
+	if m.Hold == NoHold && len(m.Owed) == 0 && !m.Barred && !slices.ContainsFunc(m.Replies, func(r Reply) bool { return r.Held }) {
 		m.hold()
 	}
 	if m.Wanted != nil && m.Hold == Held && len(m.Replies) == 0 && m.Watched {
@@ -318,7 +328,7 @@ func (m *machine) advance() {
 // read and said, all of it read anew, and what came since (wire, D.9).
 func (m *machine) hold() {
 	m.N++
-	m.Hold, m.keep = Asking, true
+	m.Hold, m.HoldN, m.keep = Asking, m.N, true
 	text, audio := m.bound()
 	m.do(Hold{m.N, text, audio})
 }
@@ -359,9 +369,9 @@ func (m *machine) conclude() {
 	m.cut() // what begins now, nobody asked for
 	if m.Hold == Held {
 		m.Hold = Releasing
-		m.do(Release{m.N})
+		m.do(Release{m.HoldN})
 	}
-	if m.Hold == NoHold && m.Settling == 0 {
+	if m.Hold == NoHold && len(m.Owed) == 0 {
 		m.Status, m.Reason = Ended, e.Reason
 		m.do(Finish{e.Reason})
 		m.keep = false // Finish keeps it
@@ -371,7 +381,7 @@ func (m *machine) conclude() {
 // holdRefused ends the session before its next reply (F-87): a hold's error code
 // is an end reason of its own.
 func (m *machine) holdRefused(e HoldRefused) {
-	if e.N == m.N && m.Hold == Asking {
+	if e.N == m.HoldN && m.Hold == Asking {
 		m.Hold = NoHold
 	}
 	for i := range m.Replies {
@@ -385,10 +395,6 @@ func (m *machine) holdRefused(e HoldRefused) {
 func (m *machine) bill(i int, usage *pricing.VoiceUsage, status string) {
 	r := m.Replies[i]
 	m.Replies = slices.Delete(m.Replies, i, i+1)
-	m.Billed = append(m.Billed, r.ID)
-	if len(m.Billed) > 16 {
-		m.Billed = slices.Delete(m.Billed, 0, 1)
-	}
 	m.keep = true
 	a := Settle{Reply: r.ID}
 	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
@@ -404,7 +410,7 @@ func (m *machine) bill(i int, usage *pricing.VoiceUsage, status string) {
 	}
 	switch {
 	case r.Held && (m.Hold == Held || m.Hold == Asking):
-		a.N, m.Hold = m.N, NoHold
+		a.N, m.Hold = m.HoldN, NoHold
 	case a.Estimated:
 		return // without a hold there is nothing that it may be at most
 	default:
@@ -412,7 +418,9 @@ func (m *machine) bill(i int, usage *pricing.VoiceUsage, status string) {
 		m.N++
 		a.N = m.N
 	}
-	m.Settling++
+	m.Billed = append(m.Billed, r.ID)
+	m.Billed = m.Billed[max(len(m.Billed)-16, 0):]
+	m.Owed = append(m.Owed, a)
 	m.do(a)
 }
 
@@ -420,7 +428,7 @@ func (m *machine) bill(i int, usage *pricing.VoiceUsage, status string) {
 func (m *machine) unbilled(r *Reply) {
 	if r.Held && m.Hold == Held {
 		m.Hold = Releasing
-		m.do(Release{m.N})
+		m.do(Release{m.HoldN})
 	}
 }
 
@@ -446,11 +454,16 @@ func (m *machine) estimate(r *Reply) pricing.VoiceUsage {
 
 // settled counts a charge, and looks at what it leads to.
 func (m *machine) settled(e Settled) {
-	m.Settling--
-	m.keep = true
-	if e.Entry == nil {
+	before := len(m.Owed)
+	m.Owed = slices.DeleteFunc(m.Owed, func(a Settle) bool { return a.N == e.N })
+	if m.keep = true; e.Entry == nil || len(m.Owed) == before {
 		return
 	}
+	m.charged(e)
+}
+
+// charged counts what a reply cost.
+func (m *machine) charged(e Settled) {
 	before := m.ChargedMC
 	m.ChargedMC += e.Entry.UserChargeMC
 	m.Count++
