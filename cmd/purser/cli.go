@@ -153,7 +153,7 @@ func (c *devCmd) Run(p *program) error {
 	ctx, stop := interruptible()
 	defer stop()
 	o := server.DevOptions{
-		Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, Configured: given.Providers, JSON: c.JSON, Lease: c.Lease, Out: p.out,
+		Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, Configured: given.Providers, OIDC: given.OIDC, JSON: c.JSON, Lease: c.Lease, Out: p.out,
 	}
 	return server.Dev(ctx, o, p.logger(c.LogLevel, c.LogFormat))
 }

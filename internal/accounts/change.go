@@ -63,6 +63,20 @@ func (s *Store) Close(ctx context.Context, tx *db.Tx, accountID string) error {
 	return s.Record(ctx, tx, accountID, AccountClosed, Client{})
 }
 
+// EndSessions ends all sessions of the account, and all links that were mailed, in
+// the caller's transaction.
+func (s *Store) EndSessions(ctx context.Context, tx *db.Tx, accountID string) error {
+	return s.change(ctx, tx, accountID, `epoch = epoch + $2`, 1)
+}
+
+// HasPassword reports whether an account can sign in with one.
+func (s *Store) HasPassword(ctx context.Context, accountID string) (has bool, err error) {
+	if err := s.db.QueryRowContext(ctx, `SELECT password_hash <> '' FROM accounts WHERE id = $1`, accountID).Scan(&has); err != nil {
+		return false, fmt.Errorf("accounts: password: %w", err)
+	}
+	return has, nil
+}
+
 // change updates an account and deletes its sessions. That the epoch rises ends
 // those, too, that begin beside this transaction.
 func (s *Store) change(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {

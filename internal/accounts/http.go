@@ -18,6 +18,7 @@ type Handler struct {
 	Store    *Store
 	Sessions *Sessions
 	Home     ui.Home // what the front page says; the handler adds who is signed in
+	Provider string  // of OpenID Connect, by its name; "" = none
 }
 
 // Mount adds the routes.
@@ -42,7 +43,7 @@ func (h *Handler) form(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := Current(r.Context()); ok {
 		return seeOther(w, next)
 	}
-	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next})
+	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider})
 }
 
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
@@ -57,7 +58,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.RetryAfter.Seconds()))))
 		}
 		return ui.Render(w, refused.Code.Status, ui.SignIn{
-			Next: next, Email: form.Get("email"),
+			Next: next, Email: form.Get("email"), Provider: h.Provider,
 			Errors: []ui.Problem{{Field: "email", Text: refused.Message}},
 		})
 	} else if err != nil {

@@ -15,7 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
+	"purser/internal/identity"
 	"purser/internal/limits"
 	"purser/internal/mail"
 	"purser/internal/money"
@@ -46,7 +48,8 @@ type Config struct {
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
 	Stripe        topups.Config
-	SMTP          mail.Server // takes our mail; the zero one = mail waits
+	OIDC          identity.OpenID // who else tells who people are; the zero one = nobody
+	SMTP          mail.Server     // takes our mail; the zero one = mail waits
 }
 
 // String names the configuration and keeps its secrets out of whatever prints it.
@@ -168,6 +171,26 @@ var keys = []Key{
 		}
 		return nil
 	}},
+	{"oidc.name", "name of the OpenID Connect provider that people may sign in by, as on the button \"Continue with NAME\"", false, func(c *Config, v string) error {
+		if v == "" || len(v) > 40 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return errors.New("must be 1 to 40 printable bytes")
+		}
+		c.OIDC.Name = v
+		return nil
+	}},
+	{"oidc.issuer", "its issuer URL, exactly as it spells it, such as https://accounts.google.com", false, func(c *Config, v string) error {
+		if err := location(func(*Config) *string { return new(string) })(c, v); err != nil {
+			return err
+		}
+		u, err := url.Parse(v)
+		if ip := net.ParseIP(u.Hostname()); err != nil || u.Scheme != "https" && u.Hostname() != "localhost" && !ip.IsLoopback() {
+			return errors.New("must be an https URL")
+		}
+		c.OIDC.Issuer = v
+		return nil
+	}},
+	{"oidc.client_id", "our client id there", false, text(func(c *Config) *string { return &c.OIDC.ClientID })},
+	{"oidc.client_secret", "our client secret there", true, text(func(c *Config) *string { return &c.OIDC.ClientSecret })},
 	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits", true, func(c *Config, v string) error { return c.SMTP.SetURL(v) }},
 	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error { return c.SMTP.SetFrom(v) }},
 	{"smtp.tls", "required, or off for a relay on the same machine or network", false, func(c *Config, v string) error {

@@ -26,6 +26,7 @@ type Handler struct {
 	Store    *Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
+	Provider *RelyingParty // by which people may sign in; nil = none
 }
 
 // Mount adds the routes.
@@ -45,20 +46,21 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /settings/developer", h.signedIn(h.developer))
 	rt.HandlePage("GET /settings/security", h.signedIn(h.security))
 	rt.HandlePage("POST /settings/security/sessions", h.signedIn(h.endSession))
-	rt.HandlePage("GET /settings/password", h.signedIn(h.passwordForm))
+	rt.HandlePage("GET /settings/password", h.knowsPassword(h.passwordForm))
 	rt.HandlePage("POST /settings/password", h.signedIn(h.password))
-	rt.HandlePage("GET /settings/email", h.signedIn(h.emailForm))
+	rt.HandlePage("GET /settings/email", h.knowsPassword(h.emailForm))
 	rt.HandlePage("POST /settings/email", h.signedIn(h.email))
 	rt.HandlePage("GET "+emailPath+"{token}", h.newEmailForm)
 	rt.HandlePage("POST "+emailPath+"{token}", h.newEmail)
-	rt.HandlePage("GET /settings/two-step", h.signedIn(h.twoStepForm))
+	rt.HandlePage("GET /settings/two-step", h.knowsPassword(h.twoStepForm))
 	rt.HandlePage("POST /settings/two-step", h.signedIn(h.twoStep))
 	rt.HandlePage("GET /settings/two-step/setup", h.signedIn(h.setupForm))
 	rt.HandlePage("POST /settings/two-step/setup", h.signedIn(h.setup))
-	rt.HandlePage("GET /settings/two-step/codes", h.signedIn(h.codesForm))
+	rt.HandlePage("GET /settings/two-step/codes", h.knowsPassword(h.codesForm))
 	rt.HandlePage("POST /settings/two-step/codes", h.signedIn(h.codes))
-	rt.HandlePage("GET /settings/two-step/off", h.signedIn(h.offForm))
+	rt.HandlePage("GET /settings/two-step/off", h.knowsPassword(h.offForm))
 	rt.HandlePage("POST /settings/two-step/off", h.signedIn(h.off))
+	h.mountOpenID(rt)
 }
 
 // signedIn asks whoever is not signed in to do so, and to come back to the page.
@@ -122,16 +124,17 @@ func presentField(label string) ui.Input {
 	return ui.Input{Name: "present", Label: label, Type: "password", Complete: "current-password"}
 }
 
-func signUpPage(next, email string) ui.Form {
+func (h *Handler) signUpPage(next, email string) ui.Form {
 	return ui.Form{
-		Heading: "Create an account", Lead: "Your money stays yours: apps only spend what you let them.",
+		Provider: h.Provider.name(),
+		Heading:  "Create an account", Lead: "Your money stays yours: apps only spend what you let them.",
 		Action: "/sign-up", Next: next, Fields: []ui.Input{emailField(email), newPasswordField("Password")}, Button: "Create an account",
 		Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "I have an account"}},
 	}
 }
 
 func (h *Handler) signUpForm(w http.ResponseWriter, r *http.Request) error {
-	return ui.Render(w, http.StatusOK, signUpPage(accounts.LocalPath(r.URL.Query().Get("next")), ""))
+	return ui.Render(w, http.StatusOK, h.signUpPage(accounts.LocalPath(r.URL.Query().Get("next")), ""))
 }
 
 func (h *Handler) signUp(w http.ResponseWriter, r *http.Request) error {
@@ -141,7 +144,7 @@ func (h *Handler) signUp(w http.ResponseWriter, r *http.Request) error {
 	}
 	next := accounts.LocalPath(form.Get("next"))
 	if err := h.Store.SignUp(r.Context(), accounts.ClientOf(r), form.Get("email"), form.Get("password"), next); err != nil {
-		return again(w, err, signUpPage(next, form.Get("email")), "email")
+		return again(w, err, h.signUpPage(next, form.Get("email")), "email")
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "Look at your mail",

@@ -18,6 +18,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/identity"
+	"purser/internal/identity/oidctest"
 	"purser/internal/mail"
 	"purser/internal/seal"
 	"purser/internal/ui"
@@ -36,6 +37,7 @@ type site struct {
 	t     *testing.T
 	d     *db.DB
 	mails *mail.Store
+	login *oidctest.Provider // nil = none
 
 	mu sync.Mutex
 	at time.Time
@@ -53,7 +55,8 @@ func (s *site) pass(d time.Duration) {
 	s.at = s.at.Add(d)
 }
 
-func serve(t *testing.T, d *db.DB) *site {
+// serve starts the pages, with a provider if there are people who can sign in there.
+func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	t.Helper()
 	s := &site{t: t, d: d, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	people := accounts.NewStore(d, s.now)
@@ -65,15 +68,25 @@ func serve(t *testing.T, d *db.DB) *site {
 	sessions := accounts.NewSessions(people, false)
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
-	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-	(&identity.Handler{Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example"), Accounts: people, Sessions: sessions}).Mount(rt)
+	s.Server = httptest.NewUnstartedServer(rt)
+	here, openID := "http://"+s.Listener.Addr().String(), identity.OpenID{}
+	if len(known) > 0 {
+		s.login = oidctest.Start(t, s.now, known...)
+		s.login.Allow(here + "/sign-in/provider/callback")
+		openID = identity.OpenID{Name: "Acme", Issuer: s.login.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret}
+	}
+	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name}).Mount(rt)
+	(&identity.Handler{
+		Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example"), Accounts: people, Sessions: sessions,
+		Provider: identity.NewRelyingParty(openID, s.now, here, "http://purser.example"),
+	}).Mount(rt)
 	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		if !accounts.MFA(r) {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		return nil
 	}))
-	s.Server = httptest.NewServer(rt)
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }

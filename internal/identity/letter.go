@@ -73,6 +73,27 @@ func twoStepLetter(on bool, dashboard string) letter {
 	return l
 }
 
+func newcomerLetter(name, dashboard string) letter {
+	return letter{"You have a Purser account", []string{
+		"Somebody, we think you, continued to Purser with " + name + ", which knows that this address is theirs. So there is an account with it now.",
+		"It has no password yet. If it was not you, look after your login at " + name + ", and set a password here: that ends what is going on.",
+	}, dashboard + "/forgot", "Set a password"}
+}
+
+func linkedLetter(name, dashboard string) letter {
+	return letter{name + " signs in to your account now", []string{
+		"A login at " + name + " was linked with your Purser account: it signs in, beside your password.",
+		"If it was not you, set another password at once and unlink it under Security.",
+	}, dashboard + "/settings/security", "Security"}
+}
+
+func unlinkedLetter(name, dashboard string) letter {
+	return letter{name + " no longer signs in to your account", []string{
+		"The login at " + name + " was unlinked from your Purser account, and all other sessions ended.",
+		"If it was not you, set another password at once.",
+	}, dashboard + "/forgot", "Set a new password"}
+}
+
 var rich = html.Must(html.New("html").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>
 <body style="font: 16px/1.5 sans-serif; max-width: 36em; margin: 1.5em auto; padding: 0 1em">

@@ -21,7 +21,8 @@ const maxEvents = 50
 // address is shown.
 var done = map[string]string{
 	"password": "Your password is changed, and your other sessions have ended.", "session": "That session has ended.",
-	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.",
+	"two-step-off":    "Two-step sign-in is off, and your other sessions have ended.",
+	"provider-linked": "Your login is linked: it signs in to this account now.", "provider-unlinked": "Your login is unlinked, and your other sessions have ended.",
 }
 
 func (h *Handler) settings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -44,6 +45,9 @@ func (h *Handler) developer(w http.ResponseWriter, r *http.Request, a accounts.A
 
 func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	page := ui.Security{Shell: a.Shell(ui.Settings), TwoStep: a.TwoStep, Saved: done[r.URL.Query().Get("done")]}
+	if err := h.waysIn(r, a, &page); err != nil {
+		return err
+	}
 	sessions, err := h.Sessions.SessionsOf(r.Context(), a.ID)
 	if err != nil {
 		return err
@@ -60,7 +64,7 @@ func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	for _, e := range events {
 		page.Events = append(page.Events, ui.SecurityEvent{
 			Text: words[e.Kind], When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04"), Address: e.Address, Device: browser(e.Agent),
-			Bad: e.Kind == accounts.SignInFailed || e.Kind == accounts.CodeFailed,
+			Bad: e.Kind == accounts.SignInFailed || e.Kind == accounts.CodeFailed || e.Kind == accounts.ProviderRefused,
 		})
 	}
 	if page.Codes, err = h.Store.CodesLeft(r.Context(), a.ID); err != nil {
@@ -76,6 +80,7 @@ var words = map[accounts.Kind]string{
 	accounts.EmailAsked: "Another address asked for", accounts.EmailChanged: "Address changed",
 	accounts.TwoStepOn: "Two-step sign-in turned on", accounts.TwoStepOff: "Two-step sign-in turned off",
 	accounts.RecoveryUsed: "Recovery code used", accounts.RecoveryMade: "New recovery codes",
+	accounts.ProviderLinked: "Login at the provider linked", accounts.ProviderUnlinked: "Login at the provider unlinked", accounts.ProviderRefused: "Sign-in by the provider refused: not linked",
 	accounts.SessionEnded: "Session ended", accounts.DeveloperOn: "Building apps turned on",
 	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
 }

@@ -72,7 +72,11 @@ func accountByEmail(ctx context.Context, tx *db.Tx, email string) (accounts.Acco
 
 // erase deletes all that proves who somebody is.
 func erase(ctx context.Context, tx *db.Tx, accountID string) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM identity_links WHERE account_id = $1`, accountID)
+	var err error
+	for _, table := range []string{"identity_links", "openid_attempts", "openid_logins"} {
+		_, failed := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE account_id = $1`, accountID)
+		err = errors.Join(err, failed)
+	}
 	return errors.Join(err, deleteSeed(ctx, tx, accountID), deleteCodes(ctx, tx, accountID))
 }
 

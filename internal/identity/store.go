@@ -315,9 +315,10 @@ func (s *Store) Erase(ctx context.Context, tx *db.Tx, a accounts.Account) error 
 	return s.send(ctx, tx, a.ID, a.Email, closedLetter())
 }
 
-// Purge deletes links that are too old to work.
+// Purge deletes links, and ways to the provider, that are too old to work.
 func (s *Store) Purge(ctx context.Context) error {
-	if err := deleteLinks(ctx, s.db, s.now().UnixMicro()); err != nil {
+	nowUS := s.now().UnixMicro()
+	if err := errors.Join(deleteLinks(ctx, s.db, nowUS), deleteAttempts(ctx, s.db, nowUS)); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 	"purser/internal/db"
 	"purser/internal/features"
 	"purser/internal/id"
+	"purser/internal/identity"
 	"purser/internal/ledger"
 	"purser/internal/limits"
 	"purser/internal/mail"
@@ -41,7 +42,8 @@ type DevOptions struct {
 	// Who serves the sample app's calls: mock, or live ones: emulator, or live for those of Configured.
 	Providers  string
 	Configured map[string]config.Provider
-	JSON       bool // print one line of JSON instead of the welcome
+	OIDC       identity.OpenID // who else tells who people are
+	JSON       bool            // print one line of JSON instead of the welcome
 	Lease      time.Duration
 	Out        io.Writer
 }
@@ -140,7 +142,7 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	}
 	c := config.Config{
 		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease, VoiceIdle: 2 * time.Minute, OperatorToken: token,
-		Providers: o.Configured, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC,
+		Providers: o.Configured, OIDC: o.OIDC, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC,
 	}
 	if o.Providers == "emulator" { // nobody is paid
 		c.SandboxDayMC = money.Max

@@ -27,6 +27,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /settings/security", "POST /settings/security/sessions", "GET /settings/password", "POST /settings/password",
 	"GET /settings/email", "POST /settings/email", "GET /settings/email/confirm/{token}", "POST /settings/email/confirm/{token}",
 	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup", "POST /settings/two-step/setup",
+	"POST /sign-in/provider", "GET /sign-in/provider/callback", "GET /settings/provider", "POST /settings/provider", "POST /settings/provider/unlink",
 	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off", "POST /settings/two-step/off",
 	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto", "POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events", // the last is for Stripe
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",

@@ -242,12 +242,14 @@ func (s *Server) mount(home ui.Home) {
 	sessions := accounts.NewSessions(s.accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.router)
-	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home}).Mount(s.router)
+	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home, Provider: c.OIDC.Name}).Mount(s.router)
 	(&oauth.Handler{
 		Store: s.tokens, Accounts: s.accounts, Sandbox: s.sandbox, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
 	}).Mount(s.router)
-	(&identity.Handler{Store: s.identity, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
+	(&identity.Handler{
+		Store: s.identity, Accounts: s.accounts, Sessions: sessions, Provider: identity.NewRelyingParty(c.OIDC, s.db.Now, c.AuthURL, c.DashboardURL),
+	}).Mount(s.router)
 	(&privacy.Handler{Store: &privacy.Store{
 		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Ledger: s.ledger, Now: s.db.Now, Changed: s.inference.Callers.Forget,
 	}}).Mount(s.router)

@@ -15,6 +15,7 @@ type Form struct {
 	Danger        bool // the button takes something away
 	Links         []Link
 	Errors        []Problem
+	Provider      string // "Continue with", in place of the form; "" = there is none
 }
 
 // Input is a labelled field of a Form.
@@ -56,10 +57,19 @@ func (SettingsIndex) formAction() string { return "" }
 type Security struct {
 	Shell
 	Saved    string // what was just done; "" = nothing
+	Password bool   // there is one
+	Provider string // that may sign in as well; "" = none
+	Linked   *Login // at the provider; nil = none
 	TwoStep  bool
 	Codes    int // recovery codes that are left
 	Sessions []Device
 	Events   []SecurityEvent
+}
+
+// Login is who somebody is at a provider.
+type Login struct {
+	Email string // "" = not known
+	Since string
 }
 
 // Device is a browser in which somebody is signed in.

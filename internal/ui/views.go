@@ -13,9 +13,10 @@ type Problem struct {
 
 // SignIn asks who the person is.
 type SignIn struct {
-	Next   string // where to go afterwards, a path of ours
-	Email  string
-	Errors []Problem
+	Next     string // where to go afterwards, a path of ours
+	Email    string
+	Errors   []Problem
+	Provider string // "Continue with", in place of the password; "" = there is none
 }
 
 func (SignIn) name() string       { return "sign-in" }

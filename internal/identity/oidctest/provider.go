@@ -1,0 +1,302 @@
+// Package oidctest is an OpenID Connect provider for tests: discovery, keys, a page
+// on which one chooses who to be, codes with PKCE, and userinfo, over real HTTP.
+// It checks what a provider checks, and can be made to answer wrongly.
+package oidctest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The client that the provider knows.
+const (
+	ClientID     = "purser-at-home"
+	ClientSecret = "a secret of the client + more/" // holds what must be encoded in Basic
+)
+
+// A Person can sign in at the provider.
+type Person struct {
+	Subject, Email string
+	Verified       bool
+}
+
+// A Provider is running until the test ends.
+type Provider struct {
+	*httptest.Server
+	key *ecdsa.PrivateKey
+	now func() time.Time
+
+	mu     sync.Mutex
+	wrong  Wrong
+	people []Person
+	backTo []string
+	grants map[string]grant  // by code
+	access map[string]Person // by access token
+	asked  int               // for discovery
+}
+
+// Wrong is what the provider does otherwise than it should.
+type Wrong struct {
+	Down    bool                 // answers 503 to everything
+	Claims  func(map[string]any) // changes those of ID tokens
+	Header  map[string]string    // in place of that of ID tokens
+	Unkeyed bool                 // signs with a key that it does not publish
+	Iss     string               // says it is somebody else when it sends people back
+	Thin    bool                 // the ID token has no address: only userinfo tells it
+	Info    func(map[string]any) // changes what userinfo says
+	InForm  bool                 // takes the client's secret in the form only
+	Issuer  string               // of the discovery document
+}
+
+// A grant is what a code stands for.
+type grant struct {
+	person                     Person
+	redirect, challenge, nonce string
+	until                      time.Time
+}
+
+// Start starts a provider that knows some people and the addresses that they may
+// be sent back to.
+func Start(t testing.TB, now func() time.Time, people ...Person) *Provider {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Provider{key: key, now: now, people: people, grants: map[string]grant{}, access: map[string]Person{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
+	mux.HandleFunc("GET /keys", p.keys)
+	mux.HandleFunc("GET /authorize", p.ask)
+	mux.HandleFunc("POST /authorize", p.authorize)
+	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("GET /userinfo", p.userinfo)
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.state().Down {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Allow registers an address that people may be sent back to.
+func (p *Provider) Allow(redirectURI string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backTo = append(p.backTo, redirectURI)
+}
+
+// Do makes the provider answer wrongly from now on; the zero Wrong ends it.
+func (p *Provider) Do(w Wrong) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrong = w
+}
+
+// Asked returns how often discovery was asked for.
+func (p *Provider) Asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+func (p *Provider) state() Wrong {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrong
+}
+
+func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
+	p.mu.Lock()
+	p.asked++
+	p.mu.Unlock()
+	methods, issuer := []string{"client_secret_basic", "client_secret_post"}, p.URL
+	if p.state().InForm {
+		methods = methods[1:]
+	}
+	if other := p.state().Issuer; other != "" {
+		issuer = other
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"issuer": issuer, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys", "userinfo_endpoint": p.URL + "/userinfo",
+		"id_token_signing_alg_values_supported": []string{"none", "HS256", "ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
+		"token_endpoint_auth_methods_supported": methods, "authorization_response_iss_parameter_supported": true,
+	})
+}
+
+func answer(w http.ResponseWriter, status int, body map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func (p *Provider) keys(w http.ResponseWriter, _ *http.Request) {
+	point, err := p.key.PublicKey.Bytes() // 4, x, y
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "1", "x": encode(point[1:33]), "y": encode(point[33:])}}})
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title><link rel="icon" href="data:,"></head>
+<body><main><h1>Who are you?</h1><form method="post">{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
+
+// check is what a provider checks before it shows anything.
+func (p *Provider) check(w http.ResponseWriter, q url.Values) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	scopes := strings.Fields(q.Get("scope"))
+	if q.Get("client_id") == ClientID && slices.Contains(p.backTo, q.Get("redirect_uri")) && q.Get("response_type") == "code" && slices.Contains(scopes, "openid") && slices.Contains(scopes, "email") &&
+		q.Get("code_challenge_method") == "S256" && len(q.Get("code_challenge")) == 43 && q.Get("state") != "" && q.Get("nonce") != "" {
+		return true
+	}
+	http.Error(w, "not a request that I know", http.StatusBadRequest)
+	return false
+}
+
+func (p *Provider) ask(w http.ResponseWriter, r *http.Request) {
+	if !p.check(w, r.URL.Query()) {
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = page.Execute(w, p.people)
+}
+
+func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if !p.check(w, q) {
+		return
+	}
+	back := url.Values{"state": {q.Get("state")}, "iss": {p.URL}}
+	if other := p.state().Iss; other != "" {
+		back.Set("iss", other)
+	}
+	i := slices.IndexFunc(p.people, func(one Person) bool { return one.Subject == r.PostFormValue("sub") })
+	if i < 0 {
+		back.Set("error", "access_denied")
+		back.Set("error_description", "<b>Call 555-0100 at once</b>")
+	} else {
+		code := rand.Text()
+		back.Set("code", code)
+		p.mu.Lock()
+		p.grants[code] = grant{p.people[i], q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"), p.now().Add(time.Minute)}
+		p.mu.Unlock()
+	}
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
+}
+
+// client reports whether a request of the token endpoint is of our client.
+func (p *Provider) client(r *http.Request) bool {
+	if p.state().InForm {
+		return r.PostFormValue("client_id") == ClientID && r.PostFormValue("client_secret") == ClientSecret
+	}
+	user, secret, _ := r.BasicAuth()
+	user, _ = url.QueryUnescape(user)
+	secret, _ = url.QueryUnescape(secret)
+	return user == ClientID && secret == ClientSecret
+}
+
+func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
+	if !p.client(r) {
+		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
+		return
+	}
+	code := r.PostFormValue("code")
+	p.mu.Lock()
+	g, ok := p.grants[code]
+	delete(p.grants, code)
+	p.mu.Unlock()
+	challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+	if !ok || r.PostFormValue("grant_type") != "authorization_code" || r.PostFormValue("redirect_uri") != g.redirect || encode(challenge[:]) != g.challenge || p.now().After(g.until) {
+		answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
+		return
+	}
+	access := rand.Text()
+	p.mu.Lock()
+	p.access[access] = g.person
+	p.mu.Unlock()
+	claims := map[string]any{
+		"iss": p.URL, "aud": ClientID, "sub": g.person.Subject, "iat": p.now().Unix(), "exp": p.now().Add(5 * time.Minute).Unix(), "nonce": g.nonce,
+	}
+	wrong := p.state()
+	if !wrong.Thin {
+		maps.Copy(claims, about(g.person))
+	}
+	if wrong.Claims != nil {
+		wrong.Claims(claims)
+	}
+	answer(w, http.StatusOK, map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 300, "id_token": p.sign(claims, wrong)})
+}
+
+func about(one Person) map[string]any {
+	return map[string]any{"sub": one.Subject, "email": one.Email, "email_verified": one.Verified}
+}
+
+func (p *Provider) userinfo(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	one, ok := p.access[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	p.mu.Unlock()
+	if !ok {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	said := about(one)
+	if f := p.state().Info; f != nil {
+		f(said)
+	}
+	answer(w, http.StatusOK, said)
+}
+
+// sign makes a token (RFC 7515): of alg none it has no signature, of HS256 one by
+// the key that everybody can read.
+func (p *Provider) sign(claims map[string]any, wrong Wrong) string {
+	header := map[string]string{"alg": "ES256", "typ": "JWT", "kid": "1"}
+	if wrong.Header != nil {
+		header = wrong.Header
+	}
+	text := encode(marshal(header)) + "." + encode(marshal(claims))
+	key := p.key
+	if wrong.Unkeyed {
+		key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
+	sum := sha256.Sum256([]byte(text))
+	if header["alg"] == "none" {
+		return text + "."
+	}
+	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	if err != nil {
+		panic(err)
+	}
+	var signature [64]byte
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return text + "." + encode(signature[:])
+}
+
+func marshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
