@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"purser/internal/identity"
 	"purser/internal/limits"
 	"purser/internal/mail"
 	"purser/internal/money"
@@ -36,8 +37,9 @@ providers:
   google:
     key: 0123456789012345678901234567890
 smtp: {from: "Purser <no-reply@example.com>", tls: off}
+oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here it does
 `
-	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_LOG_LEVEL=warn", "PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
+	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_OIDC_CLIENT_SECRET=sesame", "PURSER_LOG_LEVEL=warn", "PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
 	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +53,7 @@ smtp: {from: "Purser <no-reply@example.com>", tls: off}
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
 			"google":    {Key: "0123456789012345678901234567890"}, // not a number
 		},
+		OIDC: identity.OpenID{Name: "Acme", Issuer: "https://login.example.com/", ClientID: "us", ClientSecret: "sesame"},
 		SMTP: mail.Server{Host: "mail.example.com", Port: 587, User: "u", Password: "sesame", Unencrypted: true, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}},
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{})); d != "" {
@@ -112,13 +115,21 @@ func TestRefused(t *testing.T) {
 		{file: minimal, env: "PURSER_FEE=1", want: "environment: PURSER_FEE is not a setting"},
 		{file: minimal, env: "PURSER_PROVIDERS_GOOGLE_KEY=se cret", want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space"},
 		{file: minimal, env: "PURSER_LISTEN=", want: "environment: PURSER_LISTEN: must be HOST:PORT"},
+		{file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us, client_secret: ''}\n", want: "p.yaml:4: oidc.client_secret: must not be empty"},
+		{file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us}\n", want: "oidc.client_secret: required"},
+		{file: minimal + "oidc: {issuer: 'https://x.example', client_id: us, client_secret: secret}\n", want: "oidc.name: required"},
+		{file: minimal + "oidc: {name: Acme, client_id: us, client_secret: secret}\n", want: "oidc.issuer: required"},
+		{file: minimal + "oidc: {issuer: 'http://x.example'}\n", want: "p.yaml:4: oidc.issuer: must be an https URL"},
+		{file: minimal + "oidc: {issuer: 'https://u:secret@x.example'}\n", want: "oidc.issuer: must be an http"},
+		{file: minimal + "oidc: {name: \"A\\u202Ecme\"}\n", want: "oidc.name: must be 1 to 40"},
+		{file: minimal + "oidc: {scopes: x}\n", want: "oidc.scopes is not a setting"},
 		{file: minimal, flag: "nothing=1", want: "nothing is not a setting"},
 		{file: minimal, flag: "log_level=loud", want: "--log-level: must be one of debug"},
 	} {
 		_, err := Load("p.yaml", []byte(c.file), []string{c.env}, strings.Fields(c.flag))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q %q: got %v, want %q", c.file, c.env, c.flag, err, c.want)
-		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") || strings.Contains(err.Error(), envelope) {
+		} else if strings.Contains(strings.ReplaceAll(err.Error(), "client_secret", ""), "secret") || strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") || strings.Contains(err.Error(), envelope) {
 			t.Errorf("a secret stands in %q", err)
 		}
 	}
@@ -126,7 +137,7 @@ func TestRefused(t *testing.T) {
 
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
-	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\n"), nil, nil)
+	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\noidc: {name: A, issuer: 'https://a', client_id: a, client_secret: sk-hidden}\n"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
