@@ -6,4 +6,8 @@
 // hash, write, answer; what differs stands in a mail. Links in mails work once,
 // only while the credentials are those that they were sent under, and change
 // nothing before a button is pressed: programs that check mail open all of them.
+//
+// People may also sign in by one OpenID Connect provider. It vouches for its own
+// logins and for the address of a new account, and for nothing that is here
+// already: an account that exists is opened only by a login that its owner linked.
 package identity

@@ -64,7 +64,7 @@ type RelyingParty struct {
 	origins []string // where our pages are reached; the last one is taken for what is none of them
 	now     func() time.Time
 	client  *http.Client
-	starts  *web.Limiter // ways to the provider, by client
+	starts  *web.Limiter // ways to the provider, by client; an office may share an address
 
 	turn  sync.Mutex // held by whoever asks the provider about itself
 	mu    sync.Mutex // guards those below, never for long
@@ -88,7 +88,7 @@ func NewRelyingParty(o OpenID, now func() time.Time, origins ...string) *Relying
 		return nil
 	}
 	return &RelyingParty{
-		OpenID: o, origins: origins, now: now, starts: web.NewLimiter(time.Minute/10, 10, now),
+		OpenID: o, origins: origins, now: now, starts: web.NewLimiter(2*time.Second, 30, now),
 		client: &http.Client{
 			Timeout: openIDTimeout, Transport: bounded{http.DefaultTransport},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -219,12 +219,8 @@ func (p *RelyingParty) config(d *discovered, origin string) *oauth2.Config {
 }
 
 // wayOut is the address at the provider that asks people who they are.
-func (p *RelyingParty) wayOut(ctx context.Context, origin string, t trip) (string, error) {
-	d, err := p.discover(ctx)
-	if err != nil {
-		return "", err
-	}
-	return p.config(d, origin).AuthCodeURL(t.state, oidc.Nonce(t.nonce()), oauth2.S256ChallengeOption(t.verifier())), nil
+func (p *RelyingParty) wayOut(d *discovered, origin string, t trip) string {
+	return p.config(d, origin).AuthCodeURL(t.state, oidc.Nonce(t.nonce()), oauth2.S256ChallengeOption(t.verifier()))
 }
 
 // A login is who the provider says that somebody is.

@@ -54,11 +54,12 @@ func (h *Handler) knowsPassword(next func(http.ResponseWriter, *http.Request, ac
 	})
 }
 
-// The cookie that binds a trip to the browser.
-func browserCookie(origin, value string, lasts int) *http.Cookie {
-	c := &http.Cookie{Name: cookieName(origin), Value: value, Path: "/", MaxAge: lasts, HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	c.Secure = strings.HasPrefix(origin, "https://")
-	return c
+// browserCookie binds trips to the browser. It outlives them: people may start
+// in two windows.
+func browserCookie(origin, value string) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName(origin), Value: value, Path: "/", MaxAge: int(tripLasts.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(origin, "https://"),
+	}
 }
 
 // cookieName binds the cookie to exactly this host wherever that is possible.
@@ -102,18 +103,16 @@ func (h *Handler) sendOut(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if browser == "" {
 		browser = id.Secret()
 	}
-	if _, err := p.discover(r.Context()); err != nil { // before anything is kept
+	d, err := p.discover(r.Context())
+	if err != nil {
 		return h.failed(w, r, err, next)
 	}
 	t, err := h.Store.begin(r.Context(), browser, a, next)
 	if err != nil {
 		return err
 	}
-	to, err := p.wayOut(r.Context(), origin, t)
-	if err != nil {
-		return h.failed(w, r, err, next)
-	}
-	http.SetCookie(w, browserCookie(origin, browser, int(tripLasts.Seconds())))
+	to := p.wayOut(d, origin, t)
+	http.SetCookie(w, browserCookie(origin, browser))
 	w.Header().Set("Refresh", "0; url="+to)
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "On to " + p.Name, Text: "You go on to " + p.Name + " to show who you are. If nothing happens, use the button.", Link: &ui.Link{Href: to, Text: "Go on"},
@@ -129,7 +128,6 @@ func (h *Handler) arrive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return h.failed(w, r, err, "/")
 	}
-	http.SetCookie(w, browserCookie(origin, "", -1))
 	if answer.Has("error") {
 		return h.declined(w, r, answer.Get("error"), kept)
 	}
@@ -173,7 +171,7 @@ func (h *Handler) linkTo(w http.ResponseWriter, r *http.Request, kept attempt, l
 // declined answers a provider that sent somebody back without saying who it is.
 // Its words are not shown: whoever makes up an answer could choose them.
 func (h *Handler) declined(w http.ResponseWriter, r *http.Request, reason string, kept attempt) error {
-	web.Log(r.Context(), slog.String("provider_error", reason[:min(len(reason), 100)]))
+	web.Log(r.Context(), slog.String("provider_error", short(reason)))
 	m := ui.Message{
 		Heading: "You are not signed in", Text: h.Provider.Name + " did not say who you are, perhaps because you chose not to go on.", Link: &ui.Link{Href: accounts.SignInPath(kept.next), Text: "Sign in"},
 	}
@@ -183,11 +181,14 @@ func (h *Handler) declined(w http.ResponseWriter, r *http.Request, reason string
 	return ui.Render(w, http.StatusForbidden, m)
 }
 
+// short is what the log gets of a text that strangers chose.
+func short(text string) string { return strings.ToValidUTF8(text[:min(len(text), 300)], "") }
+
 // failed says in words what went wrong with the provider, and in the log why.
 // What is no fault of it is returned.
 func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next string) error {
 	name := h.Provider.Name
-	status, m := http.StatusBadRequest, ui.Message{Link: &ui.Link{Href: accounts.SignInPath(next), Text: "Sign in"}}
+	status, m := http.StatusBadRequest, ui.Message{Link: &ui.Link{Href: accounts.SignInPath(next), Text: "Start again"}}
 	switch {
 	case errors.Is(err, errAway):
 		status, m.Heading = http.StatusServiceUnavailable, name+" does not answer"
@@ -202,6 +203,7 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next
 	case errors.Is(err, errTaken):
 		status, m.Heading = http.StatusForbidden, "You have an account already"
 		m.Text = "There is an account with your address, and this login at " + name + " is not linked with it. Sign in with your password first, then link it under Security: so we know that both are yours."
+		m.Link.Text = "Sign in"
 		if next == "/" {
 			m.Link.Href = accounts.SignInPath(loginPath)
 		}
@@ -216,12 +218,12 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next
 	case errors.Is(err, errClosed):
 		status, m.Heading, m.Text = http.StatusForbidden, "This account is not in use", "Nobody can sign in to it any more."
 	case errors.Is(err, errAnswer):
-		m.Heading = "You are not signed in"
+		m.Heading = "That did not work"
 		m.Text = "What " + name + " answered is not what we may trust. Nothing was changed. Start again; if it happens again, tell whoever runs this service."
 	default:
 		return err
 	}
-	web.Log(r.Context(), slog.String("provider_error", err.Error()))
+	web.Log(r.Context(), slog.String("provider_error", short(err.Error())))
 	return ui.Render(w, status, m)
 }
 

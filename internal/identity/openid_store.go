@@ -159,7 +159,7 @@ func (s *Store) takeOver(ctx context.Context, tx *db.Tx, a *accounts.Account) er
 	return err
 }
 
-// link lets a login sign in to an account, whose owner is signed in and gave the
+// linkLogin lets a login sign in to an account, whose owner is signed in and gave the
 // password when the trip began.
 func (s *Store) linkLogin(ctx context.Context, from accounts.Client, a accounts.Account, l login, name string) error {
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
