@@ -97,7 +97,7 @@ func newTab(t *testing.T, origins ...string) *tab {
 		cancel()
 		t.Fatal(err)
 	}
-	limited, stop := context.WithTimeout(ctx, 4*time.Minute) // the machine may be busy
+	limited, stop := context.WithTimeout(ctx, 8*time.Minute) // the machine may be busy
 	t.Cleanup(func() {
 		stop()
 		cancel()

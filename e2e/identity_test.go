@@ -73,8 +73,22 @@ func TestJoining(t *testing.T) {
 	b.press("link", "I have kept them")
 	b.says("10 recovery codes are left", "This browser", "Two-step sign-in turned on")
 	b.look("security")
+	for _, page := range []string{"password", "email", "two-step", "two-step/codes", "two-step/off"} {
+		b.open(p.BaseURL + "/settings/" + page)
+		b.look("security-" + strings.ReplaceAll(page, "/", "-"))
+	}
 
 	b.press("button", "Sign out")
+	b.look("signed-out")
+	b.open(p.BaseURL + "/forgot")
+	b.look("forgot")
+	b.fill("Email", email)
+	b.press("button", "Send the link")
+	b.look("forgot-sent")
+	b.open(p.BaseURL + "/dev/mail")
+	b.press("link", "Set a new password")
+	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/reset/"]').href`)))
+	b.look("reset")
 	b.open(p.BaseURL + "/settings")
 	b.signIn(email, password)
 	b.says("One more step")
