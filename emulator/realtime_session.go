@@ -11,11 +11,10 @@ import (
 
 // A voiceModel is a realtime model.
 type voiceModel struct {
-	id, voice      string
-	output         int // tokens of a reply
-	reasons        bool
-	silenceMS      int
-	maxOutputAsked int
+	id, voice string
+	output    int // tokens of a reply
+	reasons   bool
+	silenceMS int
 }
 
 // voiceModels are the realtime models that are served.
@@ -29,7 +28,6 @@ func voiceModels() []voiceModel {
 		{id: "gpt-realtime-mini", voice: "alloy", output: 4096},
 	}
 	for i := range list {
-		list[i].maxOutputAsked = 4096
 		if list[i].silenceMS == 0 {
 			list[i].silenceMS = 500
 		}
@@ -172,7 +170,7 @@ func (s *voiceSettings) check(m voiceModel) *refusal {
 	if _, _, err := steered.read(s.Instructions); err != nil {
 		return badParam("", "session.instructions", "%s", err.Error())
 	}
-	if f := m.limit(s.MaxOutputTokens, "session."); f != nil {
+	if f := voiceLimit(s.MaxOutputTokens, "session."); f != nil {
 		return f
 	}
 	if f := knownVoice(s.Audio.Output.Voice, "session."); f != nil {
@@ -188,13 +186,16 @@ func (s *voiceSettings) check(m voiceModel) *refusal {
 	return f
 }
 
-// limit checks max_output_tokens.
-func (m voiceModel) limit(value raw, where string) *refusal {
+// maxVoiceOutput is the most that max_output_tokens takes as a number.
+const maxVoiceOutput = 4096
+
+// voiceLimit checks max_output_tokens.
+func voiceLimit(value raw, where string) *refusal {
 	n := 0
-	if string(value) == `"inf"` || json.Unmarshal(value, &n) == nil && n >= 1 && n <= m.maxOutputAsked {
+	if string(value) == `"inf"` || json.Unmarshal(value, &n) == nil && n >= 1 && n <= maxVoiceOutput {
 		return nil
 	}
-	return badParam("invalid_value", where+"max_output_tokens", "Invalid '%smax_output_tokens': expected an integer between 1 and %d, or 'inf'.", where, m.maxOutputAsked)
+	return badParam("invalid_value", where+"max_output_tokens", "Invalid '%smax_output_tokens': expected an integer between 1 and %d, or 'inf'.", where, maxVoiceOutput)
 }
 
 // tokens is how many tokens a reply may have.
@@ -245,7 +246,7 @@ func voicePrompt(tools []voiceTool, choice raw, where string) (*prompt, *refusal
 	return p, openAIChoice(choice, named.Name, p)
 }
 
-// Turns say how the turns of the user are found; nil = they are not.
+// voiceTurns say how the turns of the user are found; nil = they are not.
 type voiceTurns struct {
 	Type            string   `json:"type"`
 	Threshold       *float64 `json:"threshold,omitzero"`
