@@ -32,6 +32,10 @@ const (
 	RecoveryMade     Kind = "recovery-made"
 	PasskeyAdded     Kind = "passkey-added"
 	PasskeyRemoved   Kind = "passkey-removed"
+	PasskeyFailed    Kind = "passkey-failed"
+	PasskeyCopied    Kind = "passkey-copied" // its counter went backwards
+	AppAdded         Kind = "app-added"      // an authenticator app
+	AppRemoved       Kind = "app-removed"
 	ProviderLinked   Kind = "provider-linked"
 	ProviderUnlinked Kind = "provider-unlinked"
 	ProviderRefused  Kind = "provider-refused" // somebody proved the address at the provider, with a login that is not linked

@@ -19,6 +19,7 @@ type Handler struct {
 	Sessions *Sessions
 	Home     ui.Home // what the front page says; the handler adds who is signed in
 	Provider string  // of OpenID Connect, by its name; "" = none
+	Passkeys ui.Passkeys
 }
 
 // Mount adds the routes.
@@ -43,7 +44,7 @@ func (h *Handler) form(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := Current(r.Context()); ok {
 		return seeOther(w, next)
 	}
-	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider})
+	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider, Passkeys: h.Passkeys})
 }
 
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
@@ -58,7 +59,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.RetryAfter.Seconds()))))
 		}
 		return ui.Render(w, refused.Code.Status, ui.SignIn{
-			Next: next, Email: form.Get("email"), Provider: h.Provider,
+			Next: next, Email: form.Get("email"), Provider: h.Provider, Passkeys: h.Passkeys,
 			Errors: []ui.Problem{{Field: "email", Text: refused.Message}},
 		})
 	} else if err != nil {

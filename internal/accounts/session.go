@@ -167,6 +167,34 @@ func ThisSession(ctx context.Context) string {
 	return c.tokenHash
 }
 
+// Browser names the browser of r inside of With, for what is asked of it alone: by
+// its session, or by a cookie of its own while it has none. "" = neither.
+func (s *Sessions) Browser(r *http.Request) string {
+	if session := ThisSession(r.Context()); session != "" {
+		return session
+	}
+	c, err := r.Cookie(s.visitor())
+	if err != nil || c.Value == "" {
+		return ""
+	}
+	return id.Hash(c.Value)
+}
+
+// Visit is Browser that gives a browser without a session a new cookie, which
+// lasts for as long as the question does.
+func (s *Sessions) Visit(w http.ResponseWriter, r *http.Request, lasts time.Duration) string {
+	if session := ThisSession(r.Context()); session != "" {
+		return session
+	}
+	token := id.Secret()
+	http.SetCookie(w, &http.Cookie{
+		Name: s.visitor(), Value: token, Path: "/", MaxAge: int(lasts.Seconds()), HttpOnly: true, Secure: s.scs.Cookie.Secure, SameSite: http.SameSiteLaxMode,
+	})
+	return id.Hash(token)
+}
+
+func (s *Sessions) visitor() string { return s.scs.Cookie.Name + "-visit" }
+
 // Start signs a in, inside of With, as far as proof goes. The token is always a
 // new one, so that a token which somebody planted in the browser before is worth
 // nothing.

@@ -42,6 +42,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /sign-in/code", h.Sessions.With(h.codeForm))
 	rt.HandlePage("POST /sign-in/code", h.Sessions.With(h.code))
 
+	h.mountPasskeys(rt)
+
 	rt.HandlePage("GET /settings", h.signedIn(h.settings))
 	rt.HandlePage("POST /settings/developer", h.signedIn(h.developer))
 	rt.HandlePage("GET /settings/security", h.signedIn(h.security))
@@ -240,20 +242,37 @@ func (h *Handler) reset(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func codePage(next string) ui.Form {
-	return ui.Form{
+// codePage asks for a second step that the account has.
+func (h *Handler) codePage(r *http.Request, half accounts.Account, next string) (ui.Form, error) {
+	f, err := h.Store.Factors(r.Context(), half.ID)
+	if err != nil {
+		return ui.Form{}, err
+	}
+	page := ui.Form{
 		Heading: "One more step", Lead: "Type the six digits that your authenticator app shows, or a recovery code.",
 		Action: "/sign-in/code", Next: next, Button: "Sign in", Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "Start again"}},
 		Fields: []ui.Input{{Name: "code", Label: "Code", Type: "text", Complete: "one-time-code", Code: true}},
 	}
+	if len(f.Passkeys) > 0 {
+		page.Passkeys = h.Store.party.Offer()
+		if !f.App {
+			page.Lead, page.Fields[0].Label = "Use your passkey. If it is not there, type a recovery code.", "Recovery code"
+		}
+	}
+	return page, nil
 }
 
 func (h *Handler) codeForm(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(r.URL.Query().Get("next"))
-	if _, ok := accounts.Half(r.Context()); !ok {
+	half, ok := accounts.Half(r.Context())
+	if !ok {
 		return seeOther(w, accounts.SignInPath(next))
 	}
-	return ui.Render(w, http.StatusOK, codePage(next))
+	page, err := h.codePage(r, half, next)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
 }
 
 func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
@@ -267,13 +286,19 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
 		return seeOther(w, accounts.SignInPath(next))
 	}
 	if err := h.Store.SecondStep(r.Context(), accounts.ClientOf(r), a, form.Get("code")); err != nil {
-		return again(w, err, codePage(next), "code")
+		page, lost := h.codePage(r, a, next)
+		if lost != nil {
+			return lost
+		}
+		return again(w, err, page, "code")
 	}
 	if err := h.Sessions.Start(w, r, a, accounts.Two); err != nil {
 		return err
 	}
 	return seeOther(w, next)
 }
+
+func usePath(next string) string { return passkeyPath + "?" + url.Values{"next": {next}}.Encode() }
 
 func newEmailPage(token, email string) ui.Form {
 	return ui.Form{Heading: "Use this address", Lead: "Your account will have the address " + email + ".", Action: emailPath + token, Button: "Use this address"}

@@ -65,6 +65,10 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	party, err := identity.NewParty("http://purser.example", "http://purser.example")
+	if err != nil {
+		t.Fatal(err)
+	}
 	sessions := accounts.NewSessions(people, false)
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
@@ -75,9 +79,9 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 		s.login.Allow(here + "/sign-in/provider/callback")
 		openID = identity.OpenID{Name: "Acme", Issuer: s.login.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret}
 	}
-	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name}).Mount(rt)
+	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.Offer()}).Mount(rt)
 	(&identity.Handler{
-		Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example"), Accounts: people, Sessions: sessions,
+		Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party), Accounts: people, Sessions: sessions,
 		Provider: identity.NewRelyingParty(openID, s.now, here, "http://purser.example"),
 	}).Mount(rt)
 	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {

@@ -65,11 +65,18 @@ func closedLetter() letter {
 	}, "", ""}
 }
 
-func twoStepLetter(on bool, dashboard string) letter {
-	l := letter{"Two-step sign-in was turned off", []string{"Your password alone signs in to your Purser account again.", "If it was not you, set another password at once."}, dashboard + "/forgot", "Set a new password"}
-	if on {
-		l.Subject, l.Lines[0] = "Two-step sign-in was turned on", "Signing in to your Purser account now takes a code from your authenticator app as well."
+// factorLetter tells of a second factor that came or went; turned says that
+// two-step sign-in was turned on or off by it.
+func factorLetter(what string, added, turned bool, dashboard string) letter {
+	did, so := "was removed", "Your password alone signs in again."
+	if added {
+		did, so = "was added", "Your password alone no longer signs in."
 	}
+	l := letter{what + " " + did, []string{what + " " + did + ", as a way to sign in to your Purser account."}, dashboard + "/settings/security", "Look at your security settings"}
+	if turned {
+		l.Lines = append(l.Lines, so)
+	}
+	l.Lines = append(l.Lines, "If it was not you, set another password at once, then look at your security settings.")
 	return l
 }
 

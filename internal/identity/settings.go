@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,8 @@ const maxEvents = 50
 // address is shown.
 var done = map[string]string{
 	"password": "Your password is changed, and your other sessions have ended.", "session": "That session has ended.",
-	"two-step-off":    "Two-step sign-in is off, and your other sessions have ended.",
+	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.", "app": "Your authenticator app is set up.", "app-off": "Your authenticator app is removed.",
+	"passkey": "Your passkey is added.", "passkey-off": "Your passkey is removed.",
 	"provider-linked": "Your login is linked: it signs in to this account now.", "provider-unlinked": "Your login is unlinked, and your other sessions have ended.",
 }
 
@@ -64,8 +66,20 @@ func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	for _, e := range events {
 		page.Events = append(page.Events, ui.SecurityEvent{
 			Text: words[e.Kind], When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04"), Address: e.Address, Device: browser(e.Agent),
-			Bad: e.Kind == accounts.SignInFailed || e.Kind == accounts.CodeFailed || e.Kind == accounts.ProviderRefused,
+			Bad: slices.Contains([]accounts.Kind{accounts.SignInFailed, accounts.CodeFailed, accounts.PasskeyFailed, accounts.ProviderRefused, accounts.PasskeyCopied}, e.Kind),
 		})
+	}
+	factors, err := h.Store.Factors(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	page.Passkeys, page.App = h.Store.party.Offer(), factors.App
+	for _, k := range factors.Passkeys {
+		key := ui.Key{ID: k.ID, Name: k.Name, Added: shown(k.CreatedUS)}
+		if k.UsedUS > 0 {
+			key.Used = shown(k.UsedUS)
+		}
+		page.Keys = append(page.Keys, key)
 	}
 	if page.Codes, err = h.Store.CodesLeft(r.Context(), a.ID); err != nil {
 		return err
@@ -80,6 +94,9 @@ var words = map[accounts.Kind]string{
 	accounts.EmailAsked: "Another address asked for", accounts.EmailChanged: "Address changed",
 	accounts.TwoStepOn: "Two-step sign-in turned on", accounts.TwoStepOff: "Two-step sign-in turned off",
 	accounts.RecoveryUsed: "Recovery code used", accounts.RecoveryMade: "New recovery codes",
+	accounts.PasskeyAdded: "Passkey added", accounts.PasskeyRemoved: "Passkey removed", accounts.PasskeyFailed: "Passkey refused",
+	accounts.PasskeyCopied: "Passkey refused: somebody may have a copy of it. Remove it, and add another",
+	accounts.AppAdded:      "Authenticator app added", accounts.AppRemoved: "Authenticator app removed",
 	accounts.ProviderLinked: "Login at the provider linked", accounts.ProviderUnlinked: "Login at the provider unlinked", accounts.ProviderRefused: "Sign-in by the provider refused: not linked",
 	accounts.SessionEnded: "Session ended", accounts.DeveloperOn: "Building apps turned on",
 	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
@@ -183,14 +200,20 @@ func (h *Handler) email(w http.ResponseWriter, r *http.Request, a accounts.Accou
 }
 
 func twoStepPage(a accounts.Account) ui.Form {
+	lead := "You need an authenticator app on your phone."
+	if !a.TwoStep {
+		lead += " Your other sessions end when it is set up."
+	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Two-step sign-in", Lead: "You need an authenticator app on your phone. Your other sessions end when it is on.",
+		Shell: a.Shell(ui.Settings), Heading: "Set up an authenticator app", Lead: lead,
 		Action: "/settings/two-step", Button: "Go on", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
 	}
 }
 
-func (h *Handler) twoStepForm(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
-	if a.TwoStep {
+func (h *Handler) twoStepForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if f, err := h.Store.Factors(r.Context(), a.ID); err != nil {
+		return err
+	} else if f.App {
 		return seeOther(w, "/settings/security")
 	}
 	return ui.Render(w, http.StatusOK, twoStepPage(a))
@@ -201,7 +224,9 @@ func (h *Handler) twoStep(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if err != nil {
 		return err
 	}
-	if a.TwoStep {
+	if f, err := h.Store.Factors(r.Context(), a.ID); err != nil {
+		return err
+	} else if f.App {
 		return seeOther(w, "/settings/security")
 	}
 	if err := h.Store.BeginTwoStep(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
@@ -239,6 +264,9 @@ func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return h.showSetup(w, r, a, e.Code.Status, []ui.Problem{p})
 	} else if err != nil {
 		return err
+	}
+	if codes == nil {
+		return saved(w, "/settings/security", "app")
 	}
 	if err := h.Sessions.Start(w, r, changed, accounts.Two); err != nil {
 		return err
@@ -284,10 +312,14 @@ func (h *Handler) codes(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: a.Shell(ui.Settings), Codes: codes})
 }
 
-func offPage(a accounts.Account) ui.Form {
+func offPage(a accounts.Account, f Factors) ui.Form {
+	lead := "It is your last second step: your password alone will sign in again, your recovery codes go, and your other sessions end."
+	if len(f.Passkeys) > 0 {
+		lead = "Your passkeys and recovery codes stay: your password alone still signs nobody in."
+	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Turn two-step sign-in off", Lead: "Your password alone will sign in again.", Danger: true,
-		Action: "/settings/two-step/off", Button: "Turn it off", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Leave it on"}},
+		Shell: a.Shell(ui.Settings), Heading: "Remove the authenticator app", Lead: lead, Danger: true,
+		Action: "/settings/two-step/off", Button: "Remove it", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}
 }
 
@@ -295,7 +327,14 @@ func (h *Handler) offForm(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if err := bothSteps(r); err != nil {
 		return err
 	}
-	return ui.Render(w, http.StatusOK, offPage(a))
+	f, err := h.Store.Factors(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	if !f.App {
+		return seeOther(w, "/settings/security")
+	}
+	return ui.Render(w, http.StatusOK, offPage(a, f))
 }
 
 func (h *Handler) off(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -306,12 +345,16 @@ func (h *Handler) off(w http.ResponseWriter, r *http.Request, a accounts.Account
 	if err != nil {
 		return err
 	}
-	changed, err := h.Store.TurnOff(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	f, err := h.Store.Factors(r.Context(), a.ID)
 	if err != nil {
-		return again(w, err, offPage(a), "present")
-	}
-	if err := h.Sessions.Start(w, r, changed, accounts.One); err != nil {
 		return err
 	}
-	return saved(w, "/settings/security", "two-step-off")
+	if !f.App {
+		return seeOther(w, "/settings/security")
+	}
+	changed, err := h.Store.TurnOff(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	if err != nil {
+		return again(w, err, offPage(a, f), "present")
+	}
+	return h.lessened(w, r, changed, "app-off")
 }

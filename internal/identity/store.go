@@ -28,17 +28,21 @@ type Store struct {
 	asked     *web.Limiter // mails that somebody asks for, by client
 	written   *web.Limiter // mails that an address is sent, known or not
 	codes     *web.Limiter // wrong codes, by account
+	party     *Party       // who asks browsers for passkeys
+	begun     *web.Limiter // sign-ins by passkey that somebody begins, by client
 }
 
-// NewStore returns a Store on d. Per minute one client asks for 10 mails at most,
-// per hour one address gets 5, and an account has 5 tries of a code and one more
-// every five minutes.
-func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, box *seal.Box, now func() time.Time, dashboard string) *Store {
+// NewStore returns a Store on d. Per minute one client asks for 10 mails at most
+// and begins 30 sign-ins by passkey, per hour one address gets 5 mails, and an
+// account has 5 tries of a code and one more every five minutes.
+func NewStore(d *db.DB, people *accounts.Store, mails *mail.Store, box *seal.Box, now func() time.Time, dashboard string, party *Party) *Store {
 	return &Store{
 		db: d, people: people, mails: mails, box: box, now: now, dashboard: dashboard,
 		asked:   web.NewLimiter(time.Minute/10, 10, now),
 		written: web.NewLimiter(time.Hour/5, 5, now),
 		codes:   web.NewLimiter(5*time.Minute, 5, now),
+		party:   party,
+		begun:   web.NewLimiter(2*time.Second, 30, now),
 	}
 }
 
@@ -315,10 +319,13 @@ func (s *Store) Erase(ctx context.Context, tx *db.Tx, a accounts.Account) error 
 	return s.send(ctx, tx, a.ID, a.Email, closedLetter())
 }
 
-// Purge deletes links, and ways to the provider, that are too old to work.
+// Purge deletes links, challenges, and ways to the provider, that are too old to work.
 func (s *Store) Purge(ctx context.Context) error {
 	nowUS := s.now().UnixMicro()
 	if err := errors.Join(deleteLinks(ctx, s.db, nowUS), deleteAttempts(ctx, s.db, nowUS)); err != nil {
+		return fmt.Errorf("identity: purge: %w", err)
+	}
+	if err := deleteChallenges(ctx, s.db, s.now().UnixMicro()); err != nil {
 		return fmt.Errorf("identity: purge: %w", err)
 	}
 	return nil

@@ -70,8 +70,9 @@ func (s *Store) secret(ctx context.Context, q db.Queryer, accountID string) (str
 	return alphabet.EncodeToString(plain), stored, nil
 }
 
-// EndTwoStep turns the second step on, by a first code, and returns the recovery
-// codes. All sessions end; the caller starts another one of the account returned.
+// EndTwoStep adds the authenticator app, by a first code. With the first second
+// factor of an account all sessions end, and the recovery codes are returned; the
+// caller starts another session of the account returned.
 func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts.Account, code string) (accounts.Account, []string, error) {
 	var codes []string
 	changed := a
@@ -90,16 +91,13 @@ func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts
 		if err := activateSeed(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if codes, err = s.makeCodes(ctx, tx, a.ID); err != nil {
+		if err := s.people.Record(ctx, tx, a.ID, accounts.AppAdded, from); err != nil {
 			return err
 		}
-		if err := s.people.SetTwoStep(ctx, tx, a.ID, true); err != nil {
+		if codes, err = s.arm(ctx, tx, a, from); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.TwoStepOn, from); err != nil {
-			return err
-		}
-		if err := s.send(ctx, tx, a.ID, a.Email, twoStepLetter(true, s.dashboard)); err != nil {
+		if err := s.send(ctx, tx, a.ID, a.Email, factorLetter("An authenticator app", true, !a.TwoStep, s.dashboard)); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -197,8 +195,9 @@ func (s *Store) makeCodes(ctx context.Context, tx *db.Tx, accountID string) (cod
 	return codes, nil
 }
 
-// TurnOff ends the second step, for whoever knows the password and is signed in
-// by two steps. All sessions end; the caller starts another one of the account
+// TurnOff takes the authenticator app away, for whoever knows the password and is
+// signed in by two steps. With the last second factor of an account two-step
+// sign-in ends, and all sessions; the caller starts another one of the account
 // returned.
 func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Account, password string) (accounts.Account, error) {
 	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
@@ -208,16 +207,17 @@ func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Ac
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		err := s.unchanged(ctx, tx, a)
 		if err == nil {
-			err = errors.Join(deleteSeed(ctx, tx, a.ID), deleteCodes(ctx, tx, a.ID))
+			err = deleteSeed(ctx, tx, a.ID)
 		}
 		if err == nil {
-			err = s.people.SetTwoStep(ctx, tx, a.ID, false)
+			err = s.people.Record(ctx, tx, a.ID, accounts.AppRemoved, from)
+		}
+		off := false
+		if err == nil {
+			off, err = s.disarm(ctx, tx, a.ID, from)
 		}
 		if err == nil {
-			err = s.people.Record(ctx, tx, a.ID, accounts.TwoStepOff, from)
-		}
-		if err == nil {
-			err = s.send(ctx, tx, a.ID, a.Email, twoStepLetter(false, s.dashboard))
+			err = s.send(ctx, tx, a.ID, a.Email, factorLetter("An authenticator app", false, off, s.dashboard))
 		}
 		if err == nil {
 			changed, err = accounts.GetAccount(ctx, tx, a.ID)

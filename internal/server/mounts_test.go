@@ -29,6 +29,8 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup", "POST /settings/two-step/setup",
 	"POST /sign-in/provider", "GET /sign-in/provider/callback", "GET /settings/provider", "POST /settings/provider", "POST /settings/provider/unlink",
 	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off", "POST /settings/two-step/off",
+	"POST /sign-in/passkey", "GET /sign-in/passkey", "POST /sign-in/passkey/answer", "GET /settings/passkeys/new", "POST /settings/passkeys/new",
+	"GET /settings/passkeys/make", "POST /settings/passkeys/make", "GET /settings/passkeys/{id}", "POST /settings/passkeys/{id}",
 	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto", "POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events", // the last is for Stripe
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
 	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",

@@ -69,6 +69,7 @@ type Server struct {
 
 	accounts  *accounts.Store
 	identity  *identity.Store
+	party     *identity.Party
 	apps      *apps.Store
 	features  *features.Store
 	sandbox   *sandbox.Store
@@ -188,7 +189,10 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 	}
 	s.metrics = metrics.New(s.catalog, s.estimates)
 	s.mails = &mail.Store{DB: s.db, Now: now}
-	s.identity = identity.NewStore(s.db, s.accounts, s.mails, box, now, c.DashboardURL)
+	if s.party, err = identity.NewParty(c.AuthURL, c.DashboardURL); err != nil {
+		return err
+	}
+	s.identity = identity.NewStore(s.db, s.accounts, s.mails, box, now, c.DashboardURL, s.party)
 	if !dev {
 		s.sender = &mail.Sender{Store: s.mails, Server: s.config.SMTP, Metrics: s.metrics, Log: s.log}
 	}
@@ -242,7 +246,7 @@ func (s *Server) mount(home ui.Home) {
 	sessions := accounts.NewSessions(s.accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.router)
-	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home, Provider: c.OIDC.Name}).Mount(s.router)
+	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home, Provider: c.OIDC.Name, Passkeys: s.party.Offer()}).Mount(s.router)
 	(&oauth.Handler{
 		Store: s.tokens, Accounts: s.accounts, Sandbox: s.sandbox, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
 		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,

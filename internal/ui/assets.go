@@ -3,6 +3,7 @@ package ui
 import (
 	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/hex"
 	"net/http"
 
@@ -15,26 +16,32 @@ var css []byte
 //go:embed assets/icon.svg
 var svg []byte
 
+//go:embed assets/passkeys.js
+var passkeysJS []byte
+
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may keep it for good.
 type asset struct {
 	path, kind string
+	integrity  string // for the element that names it
 	body       []byte
 }
 
 var (
 	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", css)
 	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
+	// script is the only one there is: browsers use passkeys for scripts alone.
+	script = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
 )
 
 func newAsset(name, suffix, kind string, body []byte) asset {
 	sum := sha256.Sum256(body)
-	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, body: body}
+	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]), body: body}
 }
 
-// Mount serves the style sheet and the icon.
+// Mount serves the style sheet, the icon and the script of passkeys.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon} {
+	for _, a := range []asset{sheet, icon, script} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 }

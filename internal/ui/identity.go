@@ -6,6 +6,7 @@ import "slices"
 // password and prove who they are.
 type Form struct {
 	Shell
+	Passkeys      // offered beside the form, in place of it
 	Heading, Lead string
 	Note          string // set off from the rest; "" = none
 	Action        string // where it posts to
@@ -56,12 +57,15 @@ func (SettingsIndex) formAction() string { return "" }
 // Security is the page on which people see who can act for them.
 type Security struct {
 	Shell
+	Passkeys
 	Saved    string // what was just done; "" = nothing
 	Password bool   // there is one
 	Provider string // that may sign in as well; "" = none
 	Linked   *Login // at the provider; nil = none
 	TwoStep  bool
-	Codes    int // recovery codes that are left
+	App      bool // an authenticator app is set up
+	Codes    int  // recovery codes that are left
+	Keys     []Key
 	Sessions []Device
 	Events   []SecurityEvent
 }
@@ -71,6 +75,38 @@ type Login struct {
 	Email string // "" = not known
 	Since string
 }
+
+// Passkeys is what a page that offers them knows. Embed it in the page's struct,
+// and the page gets the script; what it offers stands in elements that the script
+// shows, <… data-passkeys="here" hidden>: here, elsewhere (the page is at an
+// address that they are not for) or never (the browser knows none).
+type Passkeys struct {
+	Party string // host name that they are for; "" = none can be made for these pages
+	Home  string // origin at which they work
+}
+
+// passkeys tells Render that a page offers them.
+func (p Passkeys) passkeys() Passkeys { return p }
+
+// Key is a passkey.
+type Key struct{ ID, Name, Added, Used string }
+
+// Passkey is the page on which a browser is asked to make or use one. The script
+// asks it, fills in the form and sends it.
+type Passkey struct {
+	Shell
+	Passkeys
+	Heading, Lead  string
+	Action, Next   string
+	Options        string // for the browser, in JSON
+	Create         bool   // make one; false = use one, which begins by itself
+	Button, Cancel string
+	Back           string // where Cancel leads
+}
+
+func (Passkey) name() string       { return "passkey" }
+func (p Passkey) title() string    { return p.Heading }
+func (Passkey) formAction() string { return "" }
 
 // Device is a browser in which somebody is signed in.
 type Device struct {
@@ -105,6 +141,7 @@ func (TwoStepSetup) formAction() string { return "" }
 type RecoveryCodes struct {
 	Shell
 	Codes []string
+	Key   bool // for when a passkey is not there; false = for when the phone is not
 }
 
 func (RecoveryCodes) name() string       { return "recovery-codes" }

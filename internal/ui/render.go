@@ -20,7 +20,7 @@ var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox",
 	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-up-auto", "top-ups", "top-up-receipt",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
 	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground",
-	"form", "settings", "security", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")
+	"form", "settings", "security", "passkey", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
@@ -37,7 +37,10 @@ type Page interface {
 func parse(names ...string) map[string]*template.Template {
 	parsed := make(map[string]*template.Template, len(names))
 	for _, n := range names {
-		t := template.New("layout.html").Funcs(template.FuncMap{"css": func() string { return sheet.path }, "icon": func() string { return icon.path }})
+		t := template.New("layout.html").Funcs(template.FuncMap{
+			"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
+			"script": func() string { return script.path }, "integrity": func() string { return script.integrity },
+		})
 		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
 	}
 	return parsed
@@ -50,11 +53,15 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	data := struct {
 		Title string
 		Page  Page
+		Party string // whom passkeys are for; "" = the page has no script
 		Shell *Shell // nil = nobody is signed in, or the page is to be looked at by itself
 	}{Title: p.title(), Page: p}
 	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
 		shell := s.shell()
 		data.Shell = &shell
+	}
+	if k, ok := p.(interface{ passkeys() Passkeys }); ok {
+		data.Party = k.passkeys().Party
 	}
 	if err := pages[p.name()].Execute(&b, data); err != nil {
 		return fmt.Errorf("ui: page %s: %w", p.name(), err)
@@ -64,6 +71,9 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
+	if data.Party != "" {
+		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
+	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,7 @@ func hostilePages() []Page {
 	problems := []Problem{{"spend_cap", hostile}, {"email", hostile}, {"test_account", hostile}}
 	return []Page{
 		SignIn{Next: "/" + hostile, Email: hostile},
+		SignIn{Next: "/" + hostile, Passkeys: Passkeys{hostile, hostile}},
 		SignIn{Next: "/", Email: hostile, Errors: problems},
 		Consent{
 			Email: hostile, App: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
@@ -66,6 +68,8 @@ func hostilePages() []Page {
 			Fields: []Input{{Name: "email", Label: hostile, Type: "text", Complete: "off", Value: hostile, Hint: hostile, Code: true}}, Links: []Link{{"javascript:alert(1)", hostile}}},
 		SettingsIndex{Shell: Shell{Email: hostile, Developer: true}, Saved: hostile, TwoStep: true},
 		Security{Shell: Shell{Email: hostile}, Saved: hostile, TwoStep: true, Sessions: []Device{{ID: hostile, Name: hostile, Started: hostile, Seen: hostile}}, Events: []SecurityEvent{{hostile, hostile, hostile, hostile, hostile, true}}},
+		Security{Shell: Shell{Email: hostile}, Passkeys: Passkeys{hostile, "javascript:alert(1)//"}, Keys: []Key{{hostile, hostile, hostile, hostile}}},
+		Passkey{Passkeys: Passkeys{hostile, "javascript:alert(1)//"}, Heading: hostile, Lead: hostile, Action: "/a", Next: hostile, Options: hostile, Button: hostile, Cancel: hostile, Back: "javascript:alert(1)"},
 		TwoStepSetup{Shell: Shell{Email: hostile}, Secret: hostile, Size: 33, Path: hostile, Errors: problems},
 		YourData{Shell: Shell{Email: hostile}, Errors: problems},
 		CloseAccount{Shell: Shell{Email: hostile}, Obstacles: []Obstacle{{hostile, &Link{"javascript:alert(1)", hostile}}}},
@@ -77,6 +81,7 @@ func hostilePages() []Page {
 }
 
 var (
+	ours   = regexp.MustCompile(`<script src="/assets/passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*" defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)
@@ -91,12 +96,16 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 		if err := Render(w, http.StatusTeapot, p); err != nil {
 			t.Fatal(err)
 		}
-		page, what := w.Body.String(), fmt.Sprintf("%T", p)
+		page, what := ours.ReplaceAllString(w.Body.String(), ""), fmt.Sprintf("%T", p)
 		if w.Code != http.StatusTeapot || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%s: %d %v", what, w.Code, w.Header())
 		}
 		if found := active.FindString(page); found != "" {
 			t.Errorf("%s: holds %q", what, found)
+		}
+		policy := w.Header().Get("Content-Security-Policy")
+		if scripted := strings.Contains(w.Body.String(), "<script src="); scripted != strings.Contains(policy, "script-src 'self';") {
+			t.Errorf("%s: scripts %t, policy %q", what, scripted, policy)
 		}
 		for element, want := range map[string]int{"<h1>": 1, "<main id=\"main\"": 1, "<a class=\"skip\" href=\"#main\">": 1, "\n  <title>": 1, "<html lang=\"en\">": 1} {
 			if got := strings.Count(page, element); got != want {
@@ -140,6 +149,9 @@ func TestAssets(t *testing.T) {
 	rt.SetPageError(RenderError)
 	Mount(rt)
 	rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error { return Render(w, 200, Home{}) })
+	rt.HandlePage("GET /sign-in", func(w http.ResponseWriter, _ *http.Request) error {
+		return Render(w, 200, SignIn{Passkeys: Passkeys{Party: "purser.example"}})
+	})
 	rt.HandlePage("GET /broken", func(http.ResponseWriter, *http.Request) error { return errors.New("a secret cause") })
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -155,6 +167,14 @@ func TestAssets(t *testing.T) {
 		if w.Code != 200 || w.Header().Get("Content-Type") != kind || w.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || w.Body.Len() == 0 {
 			t.Errorf("%s: %d %v", links[i][1], w.Code, w.Header())
 		}
+	}
+	tag := regexp.MustCompile(`<script src="([^"]+)" integrity="([^"]+)"`).FindStringSubmatch(html.UnescapeString(get("/sign-in").Body.String()))
+	if tag == nil {
+		t.Fatal("the page that offers passkeys names no script")
+	}
+	js := get(tag[1])
+	if sum := sha256.Sum256(js.Body.Bytes()); js.Code != 200 || tag[2] != "sha256-"+base64.StdEncoding.EncodeToString(sum[:]) || js.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
+		t.Errorf("%s: %d %v, not %s", tag[1], js.Code, js.Header(), tag[2])
 	}
 	w := get("/broken")
 	if page := w.Body.String(); w.Code != 500 || strings.Contains(page, "secret cause") || !strings.Contains(page, "Request req_") || !strings.Contains(page, "<h1>") {

@@ -13,6 +13,7 @@ type Problem struct {
 
 // SignIn asks who the person is.
 type SignIn struct {
+	Passkeys
 	Next     string // where to go afterwards, a path of ours
 	Email    string
 	Errors   []Problem
