@@ -7,6 +7,11 @@
 // only while the credentials are those that they were sent under, and change
 // nothing before a button is pressed: programs that check mail open all of them.
 //
+// A second step is a code of an authenticator app, a passkey or a recovery code; it
+// is on while an account has one of the first two (Store.arm, Store.disarm). A
+// passkey alone signs in, too: it is something that people have, and asks for
+// something that they are or know.
+//
 // People may also sign in by one OpenID Connect provider. It vouches for its own
 // logins and for the address of a new account, and for nothing that is here
 // already: an account that exists is opened only by a login that its owner linked.

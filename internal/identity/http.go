@@ -256,6 +256,7 @@ func (h *Handler) codePage(r *http.Request, half accounts.Account, next string) 
 	if len(f.Passkeys) > 0 {
 		page.Passkeys = h.Store.party.Offer()
 		if !f.App {
+			page.First = true
 			page.Lead, page.Fields[0].Label = "Use your passkey. If it is not there, type a recovery code.", "Recovery code"
 		}
 	}

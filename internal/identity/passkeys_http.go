@@ -81,7 +81,7 @@ func (h *Handler) passkeyAnswer(w http.ResponseWriter, r *http.Request) error {
 
 // passkeyRefused shows the page from which the sign-in began, with what is wrong.
 func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next string, err error) error {
-	p, e := problem(err, "email")
+	p, e := problem(err, "passkey")
 	if e == nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next st
 		if lost != nil {
 			return lost
 		}
-		return again(w, err, page, "code")
+		return again(w, err, page, "passkey")
 	}
 	retryAfter(w, e)
 	return ui.Render(w, e.Code.Status, ui.SignIn{Passkeys: h.Store.party.Offer(), Next: next, Errors: []ui.Problem{p}})
@@ -143,7 +143,7 @@ func (h *Handler) madePasskey(w http.ResponseWriter, r *http.Request, a accounts
 	}
 	changed, codes, err := h.Store.EndPasskey(r.Context(), accounts.ClientOf(r), a, h.Sessions.Browser(r), form.Get("answer"))
 	if err != nil {
-		return again(w, err, h.newPasskeyPage(a, browser(r.UserAgent())), "present")
+		return again(w, err, h.newPasskeyPage(a, browser(r.UserAgent())), "name")
 	}
 	if codes == nil {
 		return saved(w, "/settings/security", "passkey")

@@ -141,7 +141,7 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 	}
 }
 
-var anyID = regexp.MustCompile(`\b(req|conn|acr|whk|whd|wac|app|led|glr|opl)_[0-9a-z]{10,}`)
+var anyID = regexp.MustCompile(`\b(req|conn|acr|whk|whd|wac|app|led|glr|opl|pky)_[0-9a-z]{10,}`)
 
 // neutral is an answer without the ids that were asked for.
 func neutral(body string) string { return anyID.ReplaceAllString(body, "ID") }
@@ -205,6 +205,10 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		}
 		tokens, err := (&oauth.Store{DB: d, Ledger: w, Now: d.Now}).Issue(ctx, tx, r.Connection.ID, app.ID, "")
 		token = tokens.AccessToken
+		s.params["passkeys"] = id.New("pky_", d.Now())
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`, s.params["passkeys"], tester.ID, []byte("theirs"))
+		}
 		s.User, s.Secret = app.ClientID, secret
 		s.params["apps"], s.params["connections"], s.params["wac_id"] = app.ID, r.Connection.ID, tester.ID
 		return err

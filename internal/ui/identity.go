@@ -83,6 +83,7 @@ type Login struct {
 type Passkeys struct {
 	Party string // host name that they are for; "" = none can be made for these pages
 	Home  string // origin at which they work
+	First bool   // it is the first thing to try
 }
 
 // passkeys tells Render that a page offers them.

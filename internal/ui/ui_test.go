@@ -29,7 +29,7 @@ func hostilePages() []Page {
 	problems := []Problem{{"spend_cap", hostile}, {"email", hostile}, {"test_account", hostile}}
 	return []Page{
 		SignIn{Next: "/" + hostile, Email: hostile},
-		SignIn{Next: "/" + hostile, Passkeys: Passkeys{hostile, hostile}},
+		SignIn{Next: "/" + hostile, Passkeys: Passkeys{hostile, hostile, true}},
 		SignIn{Next: "/", Email: hostile, Errors: problems},
 		Consent{
 			Email: hostile, App: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
@@ -68,8 +68,8 @@ func hostilePages() []Page {
 			Fields: []Input{{Name: "email", Label: hostile, Type: "text", Complete: "off", Value: hostile, Hint: hostile, Code: true}}, Links: []Link{{"javascript:alert(1)", hostile}}},
 		SettingsIndex{Shell: Shell{Email: hostile, Developer: true}, Saved: hostile, TwoStep: true},
 		Security{Shell: Shell{Email: hostile}, Saved: hostile, TwoStep: true, Sessions: []Device{{ID: hostile, Name: hostile, Started: hostile, Seen: hostile}}, Events: []SecurityEvent{{hostile, hostile, hostile, hostile, hostile, true}}},
-		Security{Shell: Shell{Email: hostile}, Passkeys: Passkeys{hostile, "javascript:alert(1)//"}, Keys: []Key{{hostile, hostile, hostile, hostile}}},
-		Passkey{Passkeys: Passkeys{hostile, "javascript:alert(1)//"}, Heading: hostile, Lead: hostile, Action: "/a", Next: hostile, Options: hostile, Button: hostile, Cancel: hostile, Back: "javascript:alert(1)"},
+		Security{Shell: Shell{Email: hostile}, Passkeys: Passkeys{hostile, "javascript:alert(1)//", false}, Keys: []Key{{hostile, hostile, hostile, hostile}}},
+		Passkey{Passkeys: Passkeys{hostile, "javascript:alert(1)//", false}, Heading: hostile, Lead: hostile, Action: "/a", Next: hostile, Options: hostile, Button: hostile, Cancel: hostile, Back: "javascript:alert(1)"},
 		TwoStepSetup{Shell: Shell{Email: hostile}, Secret: hostile, Size: 33, Path: hostile, Errors: problems},
 		YourData{Shell: Shell{Email: hostile}, Errors: problems},
 		CloseAccount{Shell: Shell{Email: hostile}, Obstacles: []Obstacle{{hostile, &Link{"javascript:alert(1)", hostile}}}},

@@ -20,6 +20,9 @@ type SignIn struct {
 	Provider string // "Continue with", in place of the password; "" = there is none
 }
 
+// ErrorOf returns what is wrong with a field, or "".
+func (s SignIn) ErrorOf(field string) string { return errorOf(s.Errors, field) }
+
 func (SignIn) name() string       { return "sign-in" }
 func (SignIn) title() string      { return "Sign in" }
 func (SignIn) formAction() string { return "" }
