@@ -60,7 +60,7 @@ func TestJoining(t *testing.T) {
 	}
 	b.look("settings")
 	b.press("link", "Security")
-	b.press("link", "Set it up")
+	b.press("link", "Set up an authenticator app")
 	b.fill("Password", password)
 	b.press("button", "Go on")
 	b.look("two-step-setup")

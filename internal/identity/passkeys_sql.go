@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strings"
 
 	"github.com/go-webauthn/webauthn/protocol"
@@ -21,29 +20,20 @@ type Passkey struct {
 	record    webauthn.Credential
 }
 
-const passkeyColumns = `id, name, credential_id, public_key, transports, backup_eligible <> 0, counter, created_us, used_us`
+func passkeysOf(ctx context.Context, q db.Queryer, accountID string) ([]Passkey, error) {
+	return db.List(ctx, q, scanPasskey, `SELECT id, name, credential_id, public_key, transports, backup_eligible <> 0, counter, created_us, used_us FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
+}
 
-func passkeysOf(ctx context.Context, q db.Queryer, accountID string) (list []Passkey, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT `+passkeyColumns+` FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var k Passkey
-		var transports string
-		r := &k.record
-		if err := rows.Scan(&k.ID, &k.Name, &r.ID, &r.PublicKey, &transports, &r.Flags.BackupEligible, &r.Authenticator.SignCount, &k.CreatedUS, &k.UsedUS); err != nil {
-			return nil, err
+func scanPasskey(row db.Row) (k Passkey, err error) {
+	transports := ""
+	r := &k.record
+	err = row.Scan(&k.ID, &k.Name, &r.ID, &r.PublicKey, &transports, &r.Flags.BackupEligible, &r.Authenticator.SignCount, &k.CreatedUS, &k.UsedUS)
+	for t := range strings.SplitSeq(transports, ",") {
+		if t != "" {
+			r.Transport = append(r.Transport, protocol.AuthenticatorTransport(t))
 		}
-		for t := range strings.SplitSeq(transports, ",") {
-			if t != "" {
-				r.Transport = append(r.Transport, protocol.AuthenticatorTransport(t))
-			}
-		}
-		list = append(list, k)
 	}
-	return list, rows.Err()
+	return k, err
 }
 
 func insertPasskey(ctx context.Context, tx *db.Tx, accountID string, k Passkey) error {
