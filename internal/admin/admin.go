@@ -132,7 +132,7 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 		if h.MFA != nil && !h.MFA(r) {
 			return ui.Render(w, http.StatusForbidden, ui.Message{
 				Heading: "A second step is needed",
-				Text:    "These pages can move other people’s money, so a password alone does not open them. Turn on two-step sign-in, or sign in again with it.",
+				Text:    "These pages can move other people’s money, so a password alone does not open them. Add a passkey or an authenticator app, or sign in again with it.",
 				Link:    &ui.Link{Href: "/settings/security", Text: "Security settings"},
 			})
 		}

@@ -101,6 +101,13 @@ func unlinkedLetter(name, dashboard string) letter {
 	}, dashboard + "/forgot", "Set a new password"}
 }
 
+func copiedLetter(dashboard string) letter {
+	return letter{"A passkey was refused", []string{
+		"Somebody tried to sign in to your Purser account with a passkey whose counter went backwards, which says that there may be a copy of it. Nobody was signed in.",
+		"Remove that passkey and add another, whether or not it was you.",
+	}, dashboard + "/settings/security", "Look at your security settings"}
+}
+
 var rich = html.Must(html.New("html").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>
 <body style="font: 16px/1.5 sans-serif; max-width: 36em; margin: 1.5em auto; padding: 0 1em">

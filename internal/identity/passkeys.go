@@ -386,7 +386,7 @@ func (s *Store) verify(ctx context.Context, from accounts.Client, half accounts.
 		}
 		if used.Authenticator.CloneWarning {
 			copied = true
-			return s.people.Record(ctx, tx, a.ID, accounts.PasskeyCopied, from)
+			return s.warn(ctx, tx, a, from)
 		}
 		for _, k := range o.keys {
 			if string(k.record.ID) == string(used.ID) {
@@ -402,6 +402,18 @@ func (s *Store) verify(ctx context.Context, from accounts.Client, half accounts.
 		return accounts.Account{}, err
 	}
 	return a, nil
+}
+
+// warn tells the owner of a key that it may have been copied: by an event each
+// time, by mail as often as an address is written to at all.
+func (s *Store) warn(ctx context.Context, tx *db.Tx, a accounts.Account, from accounts.Client) error {
+	if err := s.people.Record(ctx, tx, a.ID, accounts.PasskeyCopied, from); err != nil {
+		return err
+	}
+	if _, ok := s.written.Allow(id.Hash(a.Email)); !ok {
+		return nil
+	}
+	return s.send(ctx, tx, a.ID, a.Email, copiedLetter(s.dashboard))
 }
 
 func (s *Store) validate(o owner, second bool, session webauthn.SessionData, parsed *protocol.ParsedCredentialAssertionData) (*webauthn.Credential, error) {

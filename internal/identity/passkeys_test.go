@@ -360,6 +360,7 @@ func TestCopiedPasskey(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
 		key, a := s.addKey(s.join(person), "Key")
+		s.pass(time.Second)
 		theft := *key
 		s.withKey(key).want(t, 303, "/settings")
 		s.withKey(key).want(t, 303, "/settings")
@@ -369,6 +370,9 @@ func TestCopiedPasskey(t *testing.T) {
 			t.Error("the owner is not told")
 		}
 		s.withKey(key).want(t, 303, "/settings")
+		if subject, to, _ := s.mail(); subject != "A passkey was refused" || to != person {
+			t.Errorf("the owner reads %q at %s", subject, to)
+		}
 	})
 }
 
