@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 
 	"github.com/go-webauthn/webauthn/protocol"
@@ -58,6 +59,13 @@ func deletePasskey(ctx context.Context, tx *db.Tx, accountID, passkeyID string) 
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// deletePasskeys deletes all keys of an account, and what its browsers were asked.
+func deletePasskeys(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, keys := tx.ExecContext(ctx, `DELETE FROM passkeys WHERE account_id = $1`, accountID)
+	_, asked := tx.ExecContext(ctx, `DELETE FROM passkey_challenges WHERE account_id = $1`, accountID)
+	return errors.Join(keys, asked)
 }
 
 // countFactors counts what an account's second step may be, recovery codes apart.

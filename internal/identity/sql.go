@@ -77,7 +77,7 @@ func erase(ctx context.Context, tx *db.Tx, accountID string) error {
 		_, failed := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE account_id = $1`, accountID)
 		err = errors.Join(err, failed)
 	}
-	return errors.Join(err, deleteSeed(ctx, tx, accountID), deleteCodes(ctx, tx, accountID))
+	return errors.Join(err, deleteSeed(ctx, tx, accountID), deleteCodes(ctx, tx, accountID), deletePasskeys(ctx, tx, accountID))
 }
 
 // A seed makes one-time codes.

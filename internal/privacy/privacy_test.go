@@ -228,6 +228,8 @@ func TestClosedIsGone(t *testing.T) {
 		b.post("/forgot", url.Values{"email": {"person@example.com"}}).want(t, 200)
 		w.exec(`INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ($1, $2, 0, 0)`, person, []byte("x"))
 		w.exec(`INSERT INTO recovery_codes (account_id, code_hash) VALUES ($1, 'x')`, person)
+		w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ('pky_x', $1, $2, $2, 'x', '', 0, 0, 1, 0)`, person, []byte("x"))
+		w.exec(`INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ('x', 'add', $1, 0, '', '', '', 1)`, person)
 		rows, found := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person), w.found()
 		page := b.post(closing, farewell(" Person@Example.com ")).want(t, 200, "Your account is closed")
 		if !strings.Contains(page.header.Get("Set-Cookie"), "purser=;") || w.changes != 1 {

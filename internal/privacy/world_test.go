@@ -107,7 +107,7 @@ func newWorld(t *testing.T, target string) *world {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
-	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.now}, w.box, w.now, "http://purser.example")
+	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.now}, w.box, w.now, "http://purser.example", &identity.Party{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	(&privacy.Handler{Store: &privacy.Store{
