@@ -230,6 +230,7 @@ func TestClosedIsGone(t *testing.T) {
 		w.exec(`INSERT INTO recovery_codes (account_id, code_hash) VALUES ($1, 'x')`, person)
 		w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ('pky_x', $1, $2, $2, 'x', '', 0, 0, 1, 0)`, person, []byte("x"))
 		w.exec(`INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ('x', 'add', $1, 0, '', '', '', 1)`, person)
+		w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, last4, enabled, below_cents, add_cents, most_cents) VALUES ($1, 'cus_1', 'pm_1', '4242', 1, 500, 500, 5000)`, person)
 		rows, found := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person), w.found()
 		page := b.post(closing, farewell(" Person@Example.com ")).want(t, 200, "Your account is closed")
 		if !strings.Contains(page.header.Get("Set-Cookie"), "purser=;") || w.changes != 1 {
@@ -264,6 +265,9 @@ func TestClosedIsGone(t *testing.T) {
 			t.Errorf("the books, before:\n%safter:\n%s", found, after)
 		}
 
+		if n := w.count(`SELECT COUNT(*) FROM card_removals WHERE payment_method = 'pm_1'`); n != 1 {
+			t.Errorf("Stripe is told %d times to forget the card", n)
+		}
 		unknown := w.browser().post("/sign-in", url.Values{"email": {"nobody@example.com"}, "password": {password}}).want(t, 401)
 		same := w.browser().post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 401)
 		if strings.ReplaceAll(same.page, "person@", "nobody@") != unknown.page {

@@ -14,6 +14,7 @@ import (
 	"purser/internal/ledger"
 	"purser/internal/providerkeys"
 	"purser/internal/sandbox"
+	"purser/internal/topups"
 	"purser/internal/ui"
 )
 
@@ -26,6 +27,7 @@ type Store struct {
 	Apps     *apps.Store
 	Sandbox  *sandbox.Store
 	Keys     *providerkeys.Store
+	Topups   *topups.Store
 	Ledger   *ledger.Writer
 	Now      func() time.Time
 	Changed  func() // called after an account was closed, so that calls see it at once; may be nil
@@ -62,6 +64,9 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 			return err
 		}
 		if err := s.Keys.Erase(ctx, tx, a.ID); err != nil {
+			return err
+		}
+		if err := s.Topups.Erase(ctx, tx, a.ID); err != nil {
 			return err
 		}
 		if err := s.Identity.Erase(ctx, tx, a); err != nil {

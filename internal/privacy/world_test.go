@@ -30,6 +30,7 @@ import (
 	"purser/internal/providerkeys"
 	"purser/internal/sandbox"
 	"purser/internal/seal"
+	"purser/internal/topups"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -112,7 +113,7 @@ func newWorld(t *testing.T, target string) *world {
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	(&privacy.Handler{Store: &privacy.Store{
 		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.ledger, w.now),
-		Keys: w.keys, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes++ },
+		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.ledger, Now: w.now}, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes++ },
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)

@@ -338,6 +338,21 @@ func (s *Store) removeCard(ctx context.Context, accountID string) error {
 	})
 }
 
+// Erase forgets how an account tops up automatically, in the transaction that
+// closes it; Stripe is told to forget the card soon after.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	p, err := lockPlan(ctx, tx, accountID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err == nil {
+		err = errors.Join(setCard(ctx, tx, p, "", "", "", ""), deletePlan(ctx, tx, accountID))
+	}
+	if err != nil {
+		return fmt.Errorf("topups: erase: %w", err)
+	}
+	return nil
+}
+
 // forgetCards has Stripe forget the cards that people removed.
 func (s *Store) forgetCards(ctx context.Context) error {
 	for ctx.Err() == nil {

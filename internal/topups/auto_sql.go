@@ -156,6 +156,11 @@ func dueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod str
 	return paymentMethod, err
 }
 
+func deletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM auto_topups WHERE account_id = $1`, accountID)
+	return err
+}
+
 func removed(ctx context.Context, d *db.DB, paymentMethod string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM card_removals WHERE payment_method = $1`, paymentMethod)
 	return err
