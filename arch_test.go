@@ -35,13 +35,13 @@ var order = []string{
 	// pages and nouns
 	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "console",
 	// services
-	"inference", "dashboard", "privacy", "audit", "watch", "operator", "admin",
+	"inference", "voice", "dashboard", "privacy", "audit", "watch", "operator", "admin",
 	// whole
 	"api", "config", "emulator", "server", "cmd/purser",
 }
 
 // helpers are for tests and benchmarks: no package of the list may import them.
-var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "server/servertest", "bench"}
+var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "identity/oidctest", "server/servertest", "bench"}
 
 // pure are the files of rules and values. They know the time only as an argument.
 var pure = []string{

@@ -230,6 +230,8 @@ func TestClosedIsGone(t *testing.T) {
 		w.exec(`INSERT INTO recovery_codes (account_id, code_hash) VALUES ($1, 'x')`, person)
 		w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ('pky_x', $1, $2, $2, 'x', '', 0, 0, 1, 0)`, person, []byte("x"))
 		w.exec(`INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ('x', 'add', $1, 0, '', '', '', 1)`, person)
+		w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://id.example.com', '1', $1, '', 1)`, person)
+		w.exec(`INSERT INTO openid_attempts (state_hash, browser_hash, account_id, epoch, next, expires_us) VALUES ('s', 'b', $1, 0, '/', 1)`, person)
 		w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, last4, enabled, below_cents, add_cents, most_cents) VALUES ($1, 'cus_1', 'pm_1', '4242', 1, 500, 500, 5000)`, person)
 		rows, found := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person), w.found()
 		page := b.post(closing, farewell(" Person@Example.com ")).want(t, 200, "Your account is closed")
