@@ -3,11 +3,13 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
+	"purser/internal/id"
 	"purser/internal/server/servertest"
 )
 
@@ -149,8 +151,10 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 // TestConsoleLooks keeps pictures of the console's pages.
 func TestConsoleLooks(t *testing.T) {
 	t.Parallel()
-	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	target := dbtest.URL(t, db.Postgres)
+	p := servertest.Start(t, target)
 	refused(t, p) // which is billed, so that there is something to see
+	busy(t, p, target)
 	b := newTab(t, p.BaseURL)
 	b.open(p.DashboardURL + "/developer")
 	b.signIn(p.Developer.Email, p.Developer.Password)
@@ -161,4 +165,41 @@ func TestConsoleLooks(t *testing.T) {
 	}
 	b.open(p.DashboardURL + "/developer/test-accounts")
 	b.look("console-testers")
+}
+
+// busy makes the sample app one that was used for weeks: by its totals only, which
+// is what analytics read.
+func busy(t *testing.T, p *servertest.Process, target string) {
+	t.Helper()
+	d, err := db.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if _, err := d.ExecContext(t.Context(), text, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses := []struct {
+		feature, model string
+		spent          int64
+	}{{"night-summaries", model, 310}, {"chat", "claude-sonnet-5", 170}, {"other", model, 45}, {"", "gemini-3-flash", 20}, {"a-feature-with-a-very-long-name-of-forty", "gpt-5.6-sol", 90}}
+	for day := range 45 {
+		for i, u := range uses {
+			if (day*7+i*3)%5 == 0 {
+				continue // quiet days
+			}
+			calls := int64((day*13+i*29)%17 + 1)
+			cost := calls * u.spent * 100_000
+			exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+				SELECT $1, id, $2, $3, app_id, account_id, $4, $5, $6, $7, $8, $9, $10 FROM connections WHERE id = $11`,
+				d.Now().UTC().AddDate(0, 0, -1-day).Format(time.DateOnly), u.feature, u.model, calls, calls*1200, calls*340, cost, cost/10, cost/4, cost+cost/10+cost/4, p.Connection.ID)
+		}
+	}
+	for i, code := range []string{"allocation_exhausted", "rate_limited", "rate_limited", "provider_error", "allocation_exhausted", "model_not_allowed", "allocation_exhausted"} {
+		exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, created_us) VALUES ($1, $2, $3, 402, $4, 'no', '{}', $5)`,
+			id.New(id.Request, d.Now()), p.Connection.ID, p.App.ID, code, d.Now().UnixMicro()-int64(i)*86_400_000_000)
+	}
 }

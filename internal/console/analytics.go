@@ -1,8 +1,11 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"purser/internal/ui"
@@ -17,7 +20,7 @@ var ranges = []struct {
 // analytics is GET /developer/apps/{id}/analytics.
 func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) error {
 	page := ui.Analytics{Console: v.page(r, "Analytics", "/analytics")}
-	days, asked := 30, r.URL.Query().Get("days")
+	days, asked := month, r.URL.Query().Get("days")
 	for _, x := range ranges {
 		if x.name == asked {
 			days = x.days
@@ -26,32 +29,74 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 	for _, x := range ranges {
 		page.Ranges = append(page.Ranges, ui.Tab{Href: v.path("/analytics?days=" + x.name), Text: x.text, Current: x.days == days})
 	}
-	since := h.Now().Add(-time.Duration(days) * 24 * time.Hour)
-	for _, t := range []struct{ column, caption, of string }{
-		{"day", "By day, newest first", "Day"}, {"feature", "By feature", "Feature"}, {"model", "By model", "Model"},
-	} {
-		list, err := by(r.Context(), h.DB, v.app, t.column, since)
+	since := h.since(days)
+	list, err := by(r.Context(), h.DB, v.app, "day", since)
+	if err != nil {
+		return err
+	}
+	page.Total, page.ByDay = total(list).shown(), h.daily(list, days)
+	for _, g := range []struct{ column, heading, of string }{{"feature", "By feature", "Feature"}, {"model", "By model", "Model"}} {
+		list, err := by(r.Context(), h.DB, v.app, g.column, since)
 		if err != nil {
 			return err
 		}
-		if t.column == "day" {
-			page.Total = total(list).shown()
-			slices.Reverse(list)
-		} else {
-			slices.SortStableFunc(list, func(a, b sum) int { return int(min(1, max(-1, b.Revenue-a.Revenue))) })
-		}
 		if len(list) > 0 {
-			page.Tables = append(page.Tables, named(shownSums(t.caption, t.of, list), t.column))
+			page.Groups = append(page.Groups, group(list, g.column, g.heading, g.of))
 		}
 	}
 	counts, err := refusedBy(r.Context(), h.DB, v.app.ID, since)
 	if err != nil {
 		return err
 	}
+	page.Refused = ui.Ranks{ID: "by-code", Title: "Errors and refusals by code", Desc: sameNumbers}
 	for _, c := range counts {
+		page.Refused.List = append(page.Refused.List, ui.Rank{Name: c.code, Shown: count(c.n), Value: c.n})
 		page.Refusals = append(page.Refusals, ui.RefusalSum{Code: c.code, Count: count(c.n), Last: short(c.lastUS), Means: meanings[c.code]})
 	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// sameNumbers is said of every drawing to those who cannot see it.
+const sameNumbers = "The table has the same numbers."
+
+// parts are what the bars of money are made of.
+var parts = [2]string{"Provider’s cost and fee", "Your margin"}
+
+// since is the first of so many days, today included.
+func (h *Handler) since(days int) time.Time { return h.Now().UTC().AddDate(0, 0, 1-days) }
+
+// daily draws days, those without a call too, and lists the others newest first.
+func (h *Handler) daily(list []sum, days int) ui.Daily {
+	all, on := total(list), map[string]sum{}
+	for _, s := range list {
+		on[s.Name] = s
+	}
+	d := ui.Daily{Chart: ui.Chart{ID: "by-day", Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days), Desc: fmt.Sprintf("%s in all, of which your margin is %s. %s", ui.Dollars(all.Revenue), ui.Dollars(all.Margin), sameNumbers)}}
+	if all.Margin > 0 {
+		d.Parts = parts
+	}
+	for first, i := h.since(days), 0; i < days; i++ {
+		at := first.AddDate(0, 0, i)
+		s := on[day(at)]
+		d.Bars = append(d.Bars, ui.Bar{Label: at.Format("2 Jan"), Amount: s.Revenue, Part: s.Margin})
+	}
+	newest := slices.Clone(list)
+	slices.Reverse(newest)
+	d.Table = shownSums("By day, newest first", "Day", newest)
+	return d
+}
+
+// group draws and lists what calls came to by a column, the largest first.
+func group(list []sum, column, heading, of string) ui.Group {
+	slices.SortStableFunc(list, func(a, b sum) int { return cmp.Compare(b.Revenue, a.Revenue) })
+	g := ui.Group{Heading: heading, Ranks: ui.Ranks{ID: "by-" + column, Title: "Spent by users, " + strings.ToLower(heading), Desc: sameNumbers}, Table: named(shownSums(heading+", the largest first", of, list), column)}
+	if total(list).Margin > 0 {
+		g.Ranks.Parts = parts
+	}
+	for i, s := range list {
+		g.Ranks.List = append(g.Ranks.List, ui.Rank{Name: g.Table.List[i].Name, Shown: ui.Dollars(s.Revenue), Value: int64(s.Revenue), Part: int64(s.Margin)})
+	}
+	return g
 }
 
 // named says what the two names mean that no feature has (spec §2, Feature).

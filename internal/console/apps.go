@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/apierr"
@@ -17,8 +16,8 @@ import (
 // maxApps is how many apps a developer may create here.
 const maxApps = 100
 
-// month is the time that overviews look back on.
-const month = 30 * 24 * time.Hour
+// month is how many days overviews look back on.
+const month = 30
 
 // front is GET /developer.
 func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -29,7 +28,7 @@ func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if err != nil {
 		return err
 	}
-	figures, err := byApp(r.Context(), h.DB, a.ID, h.Now().Add(-month))
+	figures, err := byApp(r.Context(), h.DB, a.ID, h.since(month))
 	if err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 
 // overview is GET /developer/apps/{id}.
 func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) error {
-	days, err := by(r.Context(), h.DB, v.app, "day", h.Now().Add(-month))
+	days, err := by(r.Context(), h.DB, v.app, "day", h.since(month))
 	if err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 	for i := range page.Call {
 		page.Call[i].Language = "3 · Call, with " + page.Call[i].Language
 	}
-	page.Days = shownSums("By day, newest first", "Day", newest(days, 7))
+	page.ByDay = h.daily(days, month)
 	return ui.Render(w, http.StatusOK, page)
 }
 
@@ -151,14 +150,6 @@ func (h *Handler) firstModel(a apps.App) string {
 		return offered[0].ID
 	}
 	return "MODEL"
-}
-
-// newest returns at most n of a list of days, the last one first.
-func newest(days []sum, n int) (list []sum) {
-	for i := len(days) - 1; i >= 0 && len(list) < n; i-- {
-		list = append(list, days[i])
-	}
-	return list
 }
 
 func total(list []sum) (t sum) {

@@ -179,7 +179,8 @@ func TestFigures(t *testing.T) {
 		w.do(ledger.Refuse{Refusal: ledger.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
-		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap")
+		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap",
+			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in all, of which your margin is $0.25", "Provider’s cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.Swap(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
@@ -198,7 +199,7 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time")
 		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)
 		b.Get("/developer").Want(t, 200, "$4.00", "$1.00").Lacks(t, "$2.25")
-		b.Get(w.mine("/analytics")).Want(t, 200, "$4.00").Lacks(t, "$2.25", "other")
+		b.Get(w.mine("/analytics")).Want(t, 200, "$4.00").Lacks(t, "$2.25", ">other")
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 type Bar struct {
 	Label  string // as people read it: "21 Nov"
 	Amount money.MC
-	Note   string // beside the amount in the table, such as "12 calls"; "" = nothing
+	Note   string   // beside the amount in the table, such as "12 calls"; "" = nothing
+	Part   money.MC // of the amount, what is drawn apart, on top, if the chart has Parts
 }
 
 // Money writes the amount.
@@ -26,6 +27,7 @@ type Chart struct {
 	Desc  string // what a person should take from it, in a sentence
 	Heads [3]string
 	Bars  []Bar
+	Parts [2]string // what is below in a bar, and what its Part is; "" = bars are of one piece
 }
 
 // Measures of the drawing, in units of its view box.
@@ -48,12 +50,12 @@ func (c Chart) most() (most money.MC) {
 var drawing = template.Must(template.New("chart").Parse(`<svg class="chart" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
 	`<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>` +
 	`{{range .Lines}}<line class="grid" x1="{{$.Left}}" x2="{{$.Width}}" y1="{{.Y}}" y2="{{.Y}}"/><text x="{{$.Beside}}" y="{{.Y}}" dy="4" text-anchor="end">{{.Text}}</text>{{end}}` +
-	`{{range .Marks}}{{if .H}}<rect class="bar-mark" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{.Tip}}</title></rect>{{end}}{{end}}` +
+	`{{range .Marks}}{{if .H}}<rect class="{{.Class}}" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{.Tip}}</title></rect>{{end}}{{end}}` +
 	`{{range .Labels}}<text{{if .Some}} class="some"{{end}} x="{{.X}}" y="{{$.Base}}" text-anchor="middle">{{.Text}}</text>{{end}}</svg>`))
 
 type mark struct {
 	X, Y, W, H string
-	Tip        string
+	Class, Tip string
 }
 
 type label struct {
@@ -86,11 +88,15 @@ func (c Chart) SVG() (template.HTML, error) {
 	step := float64(chartWidth-chartLeft) / float64(max(len(c.Bars), 1))
 	for i, b := range c.Bars {
 		x, h := chartLeft+float64(i)*step, height(b.Amount)
-		m := mark{X: coordinate(x + step*0.15), Y: coordinate(base - h), W: coordinate(step * 0.7), Tip: b.Label + ": " + b.Amount.Display()}
+		m := mark{X: coordinate(x + step*0.15), Y: coordinate(base - h), W: coordinate(step * 0.7), Class: "bar-mark", Tip: b.Label + ": " + b.Amount.Display()}
 		if h > 0 {
 			m.H = coordinate(h)
 		}
-		d.Marks = append(d.Marks, m)
+		if c.Parts[1] == "" {
+			d.Marks = append(d.Marks, m)
+		} else {
+			d.Marks = append(d.Marks, c.divided(m, b, h, base)...)
+		}
 		if every := (len(c.Bars) + 5) / 6; (len(c.Bars)-1-i)%every == 0 && x+step/2 > chartLeft+34 {
 			d.Labels = append(d.Labels, label{X: coordinate(min(x+step/2, chartWidth-38)), Text: b.Label, Some: (len(c.Bars)-1-i)/every%2 == 1})
 		}
@@ -100,6 +106,20 @@ func (c Chart) SVG() (template.HTML, error) {
 		return "", err
 	}
 	return template.HTML(out.String()), nil // every text in it was escaped by the template
+}
+
+// divided draws a bar in two: the whole of it, and its part on top.
+func (c Chart) divided(m mark, b Bar, height, base float64) []mark {
+	part := min(max(b.Part, 0), b.Amount)
+	m.Class = "bar-rest"
+	m.Tip += "; " + c.Parts[1] + ": " + b.Part.Display()
+	if height == 0 || part <= 0 {
+		return []mark{m}
+	}
+	top := m
+	top.Class, top.H = "bar-mark", coordinate(float64(part)/float64(b.Amount)*height)
+	top.Y = coordinate(base - height)
+	return []mark{m, top}
 }
 
 // roundUp returns 1, 2, 4 or 5 times a power of ten that is not below mc, so that

@@ -123,7 +123,7 @@ type AppOverview struct {
 	Console
 	Facts          []Fact
 	Month          Sum
-	Days           Sums
+	ByDay          Daily
 	Connect        string // an authorize address to adapt
 	Exchange, Call []Code
 }
@@ -231,8 +231,23 @@ type Analytics struct {
 	Console
 	Ranges   []Tab
 	Total    Sum
-	Tables   []Sums
+	ByDay    Daily
+	Groups   []Group
+	Refused  Ranks
 	Refusals []RefusalSum
+}
+
+// Daily is what calls came to day by day.
+type Daily struct {
+	Chart
+	Table Sums
+}
+
+// Group is what calls came to by something else than days.
+type Group struct {
+	Heading string
+	Ranks   Ranks
+	Table   Sums
 }
 
 // RefusalSum counts the refusals of one code.

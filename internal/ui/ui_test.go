@@ -48,7 +48,7 @@ func hostilePages() []Page {
 		Review{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"}, Funds: Funds{App: hostile, Status: "frozen", Sandbox: true}, Today: hostile, Calls: []Spent{{hostile, hostile, hostile, hostile, hostile, true, true}}, Speeds: []Choice{{hostile, hostile, hostile, true}}, Errors: problems},
 		Review{Funds: Funds{App: hostile, Status: "active"}, ConnectionID: hostile, Done: "resume"},
 		Review{Funds: Funds{App: hostile, Status: "revoked"}},
-		Dashboard{Shell: Shell{Email: hostile}, Available: Amount{hostile, hostile}, Open: 2, Chart: Chart{ID: hostile, Title: hostile, Desc: hostile, Bars: []Bar{{hostile, 5, hostile}}}, Sandbox: true,
+		Dashboard{Shell: Shell{Email: hostile}, Available: Amount{hostile, hostile}, Open: 2, Chart: Chart{ID: hostile, Title: hostile, Desc: hostile, Bars: []Bar{{hostile, 5, hostile, 1}}, Parts: [2]string{hostile, hostile}}, Sandbox: true,
 			Shares: []Shares{{hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5}}, 3}}, Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}}, Recent: []Row{hostileRow}},
 		Dashboard{Shell: Shell{Email: hostile}, NewHere: true},
 		Activity{Shell: Shell{Email: hostile}, Apps: []Option{{hostile, hostile, hostile, true}}, Connections: []Option{{hostile, hostile, hostile, true}}, Types: []Option{{hostile, hostile, hostile, true}}, Model: hostile, From: hostile, To: hostile,
