@@ -50,6 +50,7 @@ type App struct {
 	Suspension       *Suspension // by the service; nil = none
 	LiftedUS         int64       // when the operator last lifted one; 0 = never
 	CreatedUS        int64
+	LogoHash         string // "" = it has none; see LogoPath
 }
 
 // A Suspension is how the service switched an app off (spec §3, App tier). Only

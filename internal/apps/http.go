@@ -11,7 +11,8 @@ import (
 	"purser/internal/web"
 )
 
-// A Handler serves GET and PATCH /v1/apps/{id}, for the app's own server.
+// A Handler serves GET and PATCH /v1/apps/{id}, for the app's own server, and logos
+// for pages.
 type Handler struct {
 	Store   *Store
 	Offered func(model string) bool // whether a model can be called now
@@ -22,6 +23,7 @@ type Handler struct {
 func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("GET /v1/apps/{id}", h.get)
 	rt.Handle("PATCH /v1/apps/{id}", h.patch)
+	rt.Handle("GET /assets/logos/{file}", h.serveLogo)
 }
 
 // Resource is an app as the API shows it (spec §2, App).

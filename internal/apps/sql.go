@@ -12,14 +12,15 @@ import (
 )
 
 const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm,
-	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us, secret_hash`
+	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us,
+	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash`
 
 func scan(row db.Row) (a App, secretHash string, err error) {
 	var uris, models, testers string
 	var by, reason *string
 	var sinceUS *int64
 	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin,
-		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &secretHash)
+		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash, &secretHash)
 	if err != nil {
 		return App{}, "", err
 	}

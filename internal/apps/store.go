@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"purser/internal/apierr"
@@ -24,6 +25,7 @@ type Store struct {
 	management *web.Limiter // by client_id
 	token      *web.Limiter // by client_id, at the token endpoint
 	failures   *web.Limiter // wrong credentials, by client_id and address
+	drawing    sync.Mutex   // one logo at a time
 }
 
 // NewStore returns a Store on d. With dev, apps may register loopback http

@@ -1,6 +1,12 @@
 package console_test
 
 import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -79,6 +85,77 @@ func TestSettings(t *testing.T) {
 		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only its operator lifts that")
 	})
 }
+
+// picture is a PNG of one colour.
+func picture(t *testing.T, shade uint8) []byte {
+	t.Helper()
+	m := image.NewGray(image.Rect(0, 0, 40, 30))
+	draw.Draw(m, m.Bounds(), image.NewUniform(color.Gray{Y: shade}), image.Point{}, draw.Src)
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A logo is drawn by us, has an address of its own for each picture, and goes with
+// its removal. Nobody else sets or removes it.
+func TestLogo(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b, other := w.signedIn("developer"), w.signedIn("other")
+		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
+		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove it")
+		for says, file := range map[string][]byte{
+			"Logo: choose a file.": nil, "SVG is not taken": []byte(`<svg onload="alert(1)">`), "Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
+			"Logo: must be at most 1024 kB.": make([]byte, 1<<20+1), "must be at most 2,048 pixels": hugePNG,
+		} {
+			w.upload(b, w.mine("/logo"), "logo", file).Want(t, 422, says, `aria-invalid="true"`, `href="#logo"`).Lacks(t, "<img", "alert(1)")
+		}
+		w.upload(b, w.mine("/logo"), "other", picture(t, 1)).Want(t, 422, "must be a form with the file logo")
+		w.upload(other, w.mine("/logo"), "logo", picture(t, 1)).Want(t, 404)
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 1), "Sec-Fetch-Site", "cross-site").Want(t, 403)
+		if a := w.is(); a.LogoHash != "" || a.LogoPath() != "" {
+			t.Fatalf("a refused file has become the logo %s", a.LogoHash)
+		}
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 1)).Leads(t, w.mine("/settings?done=logo"))
+		first := b.Get(w.mine("/settings?done=logo")).Want(t, 200, "The logo was saved", "Remove it").Found(t, address)
+		b.Get("/developer").Want(t, 200, first)
+		resp, err := http.Get(w.URL + first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		served, err := png.Decode(resp.Body)
+		if err != nil || served.Bounds().Dx() != 256 {
+			t.Errorf("served: %v %v", err, served)
+		}
+		for name, want := range map[string]string{"Content-Type": "image/png", "X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=31536000, immutable", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"} {
+			if got := resp.Header.Get(name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 200)).Leads(t, w.mine("/settings?done=logo"))
+		second := b.Get(w.mine("/settings")).Found(t, address)
+		if second == first {
+			t.Error("another picture has the same address")
+		}
+		b.Get(first).Want(t, 404)
+		w.upload(other, "/developer/apps/"+w.foreign.ID+"/logo", "logo", picture(t, 200)).Want(t, 303)
+		other.Post(w.mine("/logo/delete"), nil).Want(t, 404)
+		b.Get(second).Want(t, 200)
+		b.Post(w.mine("/logo/delete"), nil).Leads(t, w.mine("/settings?done=no-logo"))
+		b.Get(w.mine("/settings")).Want(t, 200).Lacks(t, "<img")
+		b.Get(second).Want(t, 200) // the other app has the same
+		for _, none := range []string{"/assets/logos/x.png", "/assets/logos/" + strings.Repeat("0", 32), "/assets/logos/%27%20OR%201.png"} {
+			b.Get(none).Want(t, 404)
+		}
+	})
+}
+
+// hugePNG says that it has 60,000 × 1,000 pixels.
+var hugePNG = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\xea\x60\x00\x00\x03\xe8\x08\x00\x00\x00\x00\xc1\x62\x5f\xef")
 
 func TestFeatures(t *testing.T) {
 	t.Parallel()

@@ -62,6 +62,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET "+app, h.app(h.overview))
 	rt.HandlePage("GET "+app+"/settings", h.app(h.settings))
 	rt.HandlePage("POST "+app+"/settings", h.app(h.saveSettings))
+	rt.HandlePage("POST "+app+"/logo", h.app(h.setLogo))
+	rt.HandlePage("POST "+app+"/logo/delete", h.app(h.removeLogo))
 	rt.HandlePage("POST "+app+"/secret", h.app(h.replaceSecret))
 	rt.HandlePage("POST "+app+"/switch", h.app(h.switchApp))
 	rt.HandlePage("GET "+app+"/features", h.app(h.features))
@@ -177,7 +179,7 @@ func own(r *http.Request, a accounts.Account, heading, at string) ui.Console {
 // dones are what the address after a redirect may say was done: a link from
 // elsewhere can choose among these words, and put none of its own on the page.
 var dones = map[string]string{
-	"saved": "Saved.", "on": "The app is on again.", "off": "The app is off: its calls are refused.", "feature": "The feature was added.",
+	"saved": "Saved.", "logo": "The logo was saved. People see it from now on.", "no-logo": "The logo was removed.", "on": "The app is on again.", "off": "The app is off: its calls are refused.", "feature": "The feature was added.",
 	"funded": "The money was added.", "deleted": "Deleted.", "key": "The provider took the key; it is stored.",
 	"sent": "A test event is on its way. Reload the page to see how it fared.", "again": "It is on its way again. Reload the page to see how it fared.", "asked": "Your request was filed.",
 }
@@ -185,7 +187,7 @@ var dones = map[string]string{
 func done(r *http.Request) string { return dones[r.URL.Query().Get("done")] }
 
 func head(a apps.App) *ui.ConsoleApp {
-	c := &ui.ConsoleApp{ID: a.ID, Name: a.Name, Tier: a.Tier, Mode: a.ProviderMode}
+	c := &ui.ConsoleApp{ID: a.ID, Name: a.Name, Logo: a.LogoPath(), Tier: a.Tier, Mode: a.ProviderMode}
 	switch {
 	case a.Suspension != nil:
 		c.Off = "The service suspended this app: " + sentence(a.Suspension.Reason)

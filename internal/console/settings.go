@@ -9,6 +9,7 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/apps"
+	"purser/internal/images"
 	"purser/internal/ui"
 	"purser/internal/web"
 )
@@ -104,6 +105,31 @@ func (h *Handler) changed() {
 	if h.Changed != nil {
 		h.Changed()
 	}
+}
+
+// setLogo is POST /developer/apps/{id}/logo.
+func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+	file, err := web.ReadFile(r, "logo", images.MaxLogoBytes)
+	if err == nil {
+		err = h.Apps.SetLogo(r.Context(), v.app.ID, file)
+	}
+	if err == nil {
+		return seeOther(w, v.path("/settings?done=logo"))
+	}
+	page := h.settingsPage(r, v)
+	if page.Errors = problems(err, []ui.Field{{ID: "logo", Label: "Logo"}}); page.Errors == nil {
+		return err
+	}
+	page.LogoError = page.Errors[0].Text
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// removeLogo is POST /developer/apps/{id}/logo/delete.
+func (h *Handler) removeLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+	if err := h.Apps.RemoveLogo(r.Context(), v.app.ID); err != nil {
+		return err
+	}
+	return seeOther(w, v.path("/settings?done=no-logo"))
 }
 
 // replaceSecret is POST /developer/apps/{id}/secret. The old one stops at once.

@@ -1,9 +1,12 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,6 +88,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.people, false)
 	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
+	(&apps.Handler{Store: w.apps}).Mount(rt)
 	offered := func(model string) bool { _, _, ok := prices.Current().Find(model, d.Now()); return ok }
 	(&console.Handler{
 		DB: d, Ledger: w.ledger, Accounts: w.people, Sessions: sessions, Apps: w.apps, Features: features.NewStore(d, d.Now, offered),
@@ -194,7 +198,7 @@ func (w *world) authenticates(secret string) bool {
 // everything is what strangers and page views must leave as it was.
 func (w *world) everything() (sum string) {
 	w.t.Helper()
-	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM apps) || ' ' || (SELECT MAX(secret_hash || name || suspended) FROM apps) || ' ' || (SELECT COUNT(*) FROM features) || ' ' || (SELECT COUNT(*) FROM accounts) || ' ' ||
+	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM apps) || ' ' || (SELECT MAX(secret_hash || name || suspended) FROM apps) || ' ' || (SELECT COUNT(*) FROM features) || ' ' || (SELECT COUNT(*) FROM app_logos) || ' ' || (SELECT COUNT(*) FROM accounts) || ' ' ||
 		(SELECT COUNT(*) FROM webhooks) || ' ' || (SELECT COUNT(*) FROM deliveries) || ' ' || (SELECT COUNT(*) FROM golive_requests) || ' ' || (SELECT COUNT(*) FROM connections) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' ||
 		(SELECT COUNT(*) FROM provider_keys) || ' ' || (SELECT COUNT(*) FROM oauth_tokens) || ' ' || (SELECT COUNT(*) FROM accounts WHERE developer = 1)`).Scan(&sum)
 	if err != nil {
@@ -209,4 +213,26 @@ func (w *world) browser() *apitest.Browser { return apitest.NewBrowser(w.t, w.UR
 func (w *world) signedIn(name string) *apitest.Browser {
 	w.t.Helper()
 	return w.browser().SignIn(name + "@example.com")
+}
+
+// upload sends a file as a browser's form does.
+func (w *world) upload(b *apitest.Browser, path, field string, file []byte, headers ...string) apitest.Page {
+	w.t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile(field, "picture.png")
+	if err == nil {
+		_, err = part.Write(file)
+	}
+	if err := errors.Join(err, form.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+	req, err := http.NewRequest("POST", w.URL+path, &body)
+	if err == nil {
+		req.Header.Set("Content-Type", form.FormDataContentType())
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	return b.Do(req, err)
 }

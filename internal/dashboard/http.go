@@ -111,7 +111,7 @@ func (v visit) terms() tiers.Terms { return tiers.Of(v.app.Tier) }
 
 func funds(c ledger.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{
-		App: app.Name, Sandbox: app.Tier == apps.Sandbox, Status: c.Shown(),
+		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.Shown(),
 		Cap: ui.Dollars(c.AllocationMC), Used: ui.Dollars(c.ConsumedMC), Remaining: ui.Dollars(c.RemainingMC()),
 	}
 	if c.HeldMC > 0 {

@@ -18,7 +18,7 @@ import (
 // page gathers what the consent page says. form is what was typed, nil at first.
 func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, error) {
 	p := ui.Consent{
-		Email: v.account.Email, App: v.app.Name, Sandbox: v.app.Tier == apps.Sandbox, Action: v.action,
+		Email: v.account.Email, App: v.app.Name, Logo: v.app.LogoPath(), Sandbox: v.app.Tier == apps.Sandbox, Action: v.action,
 		CapHint:   "You can change or end it at any time.",
 		DailyHint: "The most it may spend in any 24 hours.",
 		Models:    v.app.AllowedModels, Providers: h.providers(v.app),

@@ -35,7 +35,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
 	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
 	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
-	"POST /developer/apps/{id}/secret", "POST /developer/apps/{id}/switch", "GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features", "GET /developer/apps/{id}/features/{slug}",
+	"POST /developer/apps/{id}/logo", "POST /developer/apps/{id}/logo/delete", "POST /developer/apps/{id}/secret", "POST /developer/apps/{id}/switch", "GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features", "GET /developer/apps/{id}/features/{slug}",
 	"POST /developer/apps/{id}/features/{slug}", "GET /developer/apps/{id}/webhooks", "POST /developer/apps/{id}/webhooks", "GET /developer/apps/{id}/webhooks/{hook}", "POST /developer/apps/{id}/webhooks/{hook}",
 	"POST /developer/apps/{id}/webhooks/{hook}/rotate", "POST /developer/apps/{id}/webhooks/{hook}/delete", "POST /developer/apps/{id}/webhooks/{hook}/test", "GET /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}", "POST /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}",
 	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/requests", "GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live", "POST /developer/apps/{id}/go-live",

@@ -16,6 +16,7 @@ type Console struct {
 // A ConsoleApp heads the pages of one app.
 type ConsoleApp struct {
 	ID, Name string
+	Logo     string // its address; "" = none
 	Tier     string
 	Mode     string
 	Off      string // why its calls are refused; "" = they are not
@@ -135,6 +136,7 @@ type AppSettings struct {
 	Console
 	Fields     []Field
 	Models     []ModelGroup
+	LogoError  string // why a file did not become the logo
 	ClientID   string
 	Created    string
 	Off        bool   // by the developer

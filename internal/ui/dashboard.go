@@ -17,6 +17,7 @@ type Funds struct {
 	Cap, Used string
 	Held      string // "" = nothing
 	Remaining string
+	Logo      string // address of the app's logo; "" = it has none
 }
 
 // Connections lists what a person lent to apps.

@@ -20,7 +20,7 @@ import (
 
 const hostile = `"><script>alert(1)</script><i>'`
 
-var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile}
+var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile}
 
 var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile, Amount{hostile, hostile}, false}
 
@@ -32,7 +32,7 @@ func hostilePages() []Page {
 		SignIn{Next: "/" + hostile, Passkeys: Passkeys{hostile, hostile, true}},
 		SignIn{Next: "/", Email: hostile, Errors: problems},
 		Consent{
-			Email: hostile, App: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
+			Email: hostile, App: hostile, Logo: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
 			Available: hostile, SpendCap: hostile, CapHint: hostile, DailyLimit: hostile, DailyHint: hostile, Models: []string{hostile, hostile},
 			Providers: hostile, Price: hostile, Dashboard: hostile, ReturnHost: hostile, ReturnTo: "https://a.example.com/", Action: "/oauth/authorize?" + url.QueryEscape(hostile), Errors: problems,
 		},

@@ -32,6 +32,7 @@ func (SignIn) formAction() string { return "" }
 type Consent struct {
 	Email      string // of whoever is signed in
 	App        string
+	Logo       string // address of the app's logo; "" = it has none
 	Sandbox    bool
 	Purpose    string   // display names of the features asked for; "" = none named
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer

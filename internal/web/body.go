@@ -1,9 +1,11 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"os"
@@ -104,6 +106,43 @@ func ReadForm(r *http.Request) (url.Values, error) {
 		return nil, err
 	}
 	return parseParams(string(data), "body")
+}
+
+// ReadFile reads a multipart/form-data body whose field is a file of at most maxBytes.
+// Nothing of it reaches the disk. Errors are 400 invalid_request.
+func ReadFile(r *http.Request, field string, maxBytes int64) ([]byte, error) {
+	const around = 8 << 10 // boundaries and headers of parts
+	tooLarge := apierr.InvalidRequest.Errorf("%s: must be at most %d kB", field, maxBytes>>10)
+	if r.ContentLength > maxBytes+around {
+		_, err := io.CopyN(io.Discard, r.Body, min(r.ContentLength, 32<<20)) // browsers show an answer only once they have sent all
+		return nil, tooLarge.Because(err)
+	}
+	body, err := ReadBody(r, "multipart/form-data", maxBytes+around)
+	if err != nil {
+		return nil, err
+	}
+	malformed := apierr.InvalidRequest.Errorf("body: must be a form with the file %s", field)
+	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || params["boundary"] == "" {
+		return nil, malformed
+	}
+	for parts := multipart.NewReader(bytes.NewReader(body), params["boundary"]); ; {
+		part, err := parts.NextRawPart()
+		if err != nil {
+			return nil, malformed.Because(err)
+		}
+		if part.FormName() != field {
+			continue
+		}
+		file, err := io.ReadAll(part) // no more than the body
+		if err != nil {
+			return nil, malformed.Because(err)
+		}
+		if int64(len(file)) > maxBytes {
+			return nil, tooLarge
+		}
+		return file, nil
+	}
 }
 
 // ReadQuery reads the parameters of the query by the same rules.

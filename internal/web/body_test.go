@@ -222,3 +222,39 @@ func TestReadBodyReadsWhatWasSent(t *testing.T) {
 		}
 	}
 }
+
+// A file is taken out of a form by its name, up to its size, and nothing else is.
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	form := func(parts ...string) string { // pairs of headers and content
+		s := ""
+		for i := 0; i+1 < len(parts); i += 2 {
+			s += "--b\r\nContent-Disposition: form-data; " + parts[i] + "\r\n\r\n" + parts[i+1] + "\r\n"
+		}
+		return s + "--b--\r\n"
+	}
+	const kind = "multipart/form-data; boundary=b"
+	logo := `name="logo"; filename="../../a.png"`
+	for _, c := range []struct {
+		name, kind, body string
+		want, refused    string
+	}{
+		{"a file", kind, form(logo, "\x89PNG\x00\r\n"), "\x89PNG\x00\r\n", ""},
+		{"behind another", kind, form(`name="other"`, "x", logo, "here"), "here", ""},
+		{"none chosen", kind, form(`name="logo"; filename=""`, ""), "", ""},
+		{"as large as it may be", kind, form(logo, strings.Repeat("x", 100)), strings.Repeat("x", 100), ""},
+		{"one byte too many", kind, form(logo, strings.Repeat("x", 101)), "", "logo: must be at most 0 kB"},
+		{"far too many", kind, form(logo, strings.Repeat("x", 1<<20)), "", "logo: must be at most 0 kB"},
+		{"another name", kind, form(`name="other"`, "x"), "", "body: must be a form with the file logo"},
+		{"cut", kind, form(logo, "x")[:60], "", "body: must be a form with the file logo"},
+		{"no boundary", "multipart/form-data", form(logo, "x"), "", "body: must be a form with the file logo"},
+		{"another kind", "application/x-www-form-urlencoded", "logo=x", "", "Content-Type: must be multipart/form-data"},
+	} {
+		got, err := web.ReadFile(post(c.kind, c.body), "logo", 100)
+		if c.refused != "" {
+			wantRefusal(t, err, c.refused)
+		} else if err != nil || string(got) != c.want {
+			t.Errorf("%s: %q, %v", c.name, got, err)
+		}
+	}
+}
