@@ -261,9 +261,13 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.Swap(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
-		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", "1,200", fake.ID).Lacks(t, w.tester.ID, "tester@")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Number">1,200<`, `data-label="Number">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
+		call := ledger.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
+		w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: "c"})
+		w.do(ledger.Defer{Call: call, Attempt: 1, Provider: "openai"})
+		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t, "The user was charged")
 		for range 51 {
 			w.spend(fake, "", "", money.Cent, 0)
 		}

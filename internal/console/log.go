@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"purser/internal/id"
+	"purser/internal/inference"
 	"purser/internal/ledger"
 	"purser/internal/ui"
 )
@@ -88,77 +90,107 @@ func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []
 // request is GET /developer/apps/{id}/requests/{request}: one call in words and
 // numbers. Who paid it is not told: an app knows connections, not people.
 func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error {
-	requestID := r.PathValue("request")
+	requestID, page := r.PathValue("request"), v.page(r, "Receipt", "/requests")
 	if !strings.HasPrefix(requestID, id.Request) {
 		return missing()
 	}
 	e, err := ledger.GetEntry(r.Context(), h.DB, id.Swap(requestID, id.Request, id.Ledger))
-	if err == nil && e.AppID == v.app.ID && e.Type == ledger.Spend {
-		return ui.Render(w, http.StatusOK, billed(v.page(r, "Receipt", "/requests"), requestID, e))
+	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
+		return ui.Render(w, http.StatusOK, refund(page, requestID, &e))
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("console: refund: %w", err)
+	}
+	found, appID, err := inference.FindReceipt(r.Context(), h.DB, requestID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && appID != v.app.ID {
+		return missing()
+	} else if err != nil {
 		return fmt.Errorf("console: receipt: %w", err)
 	}
-	f, err := ledger.GetRefusal(r.Context(), h.DB, requestID)
-	if err == nil && f.AppID != v.app.ID {
-		err = sql.ErrNoRows
+	switch {
+	case found.Charge != nil:
+		return ui.Render(w, http.StatusOK, billed(page, found, &e))
+	case found.Error != nil:
+		return ui.Render(w, http.StatusOK, refusal(page, found))
 	}
-	if err != nil {
-		return gone(err)
-	}
-	return ui.Render(w, http.StatusOK, refusal(v.page(r, "Receipt", "/requests"), f))
+	return ui.Render(w, http.StatusOK, ui.CallPage{Console: page, ID: requestID, Says: found.Explanation, Facts: about(found)})
 }
 
-// billed explains a charge or its refund.
-func billed(c ui.Console, requestID string, e ledger.Entry) ui.CallPage {
-	p := ui.CallPage{Console: c, ID: requestID}
-	how := "from the usage that the provider reported"
+// billed explains a charge, token class by token class at its unit price.
+func billed(c ui.Console, found *inference.Receipt, e *ledger.Entry) ui.CallPage {
+	p := ui.CallPage{Console: c, ID: found.ID}
+	how := "from the usage that the provider reported, at the prices that held when it began"
 	if e.Settlement == ledger.Estimated {
 		how = "from our own count, rounded down, because the provider reported none"
 	}
 	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
-	if e.ReversalOf != "" {
-		p.Says = "This is the refund of an earlier call, and what it takes back from your margin."
+	if e.PaidBy == ledger.FreeCredit {
+		p.Says += " Free credit paid it."
 	}
-	p.Money = []ui.Fact{
-		{Name: "Provider’s cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
-		{Name: "The user’s charge", Value: e.UserChargeMC.Display()},
+	for _, l := range found.Lines {
+		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
-	p.Facts = []ui.Fact{
-		{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(e))},
-		{Name: "Connection", Value: e.ConnectionID}, {Name: "Idempotency key", Value: orNone(e.Key)}, {Name: "Held before it ran", Value: e.HoldMC.Display()},
-		{Name: "Left of the cap after it", Value: e.RemainingMC.Display()},
-	}
-	if e.ReversalOf != "" {
-		p.Facts = append(p.Facts, ui.Fact{Name: "Refund of", Value: id.Swap(e.ReversalOf, id.Ledger, id.Request)}, ui.Fact{Name: "Reason", Value: orNone(e.Reason)})
+	p.Money = amounts(e)
+	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)}, ui.Fact{Name: "Held before it ran", Value: e.HoldMC.Display()},
+		ui.Fact{Name: "Left of the cap after it", Value: e.RemainingMC.Display()})
+	if found.PriceVersion != nil {
+		p.Facts = append(p.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
 	}
 	var usage struct {
-		Input, Cached, Output, Reasoning int64
-		CacheWrite                       int64 `json:"cache_write"`
+		Details struct {
+			Reasoning int64 `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
 	}
-	if err := json.Unmarshal([]byte(e.Usage), &usage); err == nil {
-		for _, u := range []struct {
-			name string
-			n    int64
-		}{{"Input", usage.Input}, {"Cached input", usage.Cached}, {"Written to the cache", usage.CacheWrite}, {"Output", usage.Output}, {"Of the output, reasoning", usage.Reasoning}} {
-			if u.n > 0 {
-				p.Usage = append(p.Usage, ui.Fact{Name: u.name, Value: count(u.n)})
-			}
-		}
+	if err := json.Unmarshal(found.Usage, &usage); err == nil && usage.Details.Reasoning > 0 {
+		p.Facts = append(p.Facts, ui.Fact{Name: "Of the output, reasoning", Value: count(usage.Details.Reasoning) + " tokens"})
 	}
 	return p
 }
 
-// refusal explains why a call was refused.
-func refusal(c ui.Console, f ledger.Refusal) ui.CallPage {
-	p := ui.CallPage{Console: c, ID: f.RequestID, Says: "The call was refused, and nothing was billed: " + ended(f.Message)}
-	p.Facts = []ui.Fact{
-		{Name: "Code", Value: fmt.Sprintf("%d %s", f.Status, f.Code)}, {Name: "Request", Value: f.RequestID}, {Name: "When", Value: date(f.CreatedUS)}, {Name: "Model", Value: orNone(f.Model)},
-		{Name: "Feature", Value: orNone(f.Feature)}, {Name: "Connection", Value: orNone(f.ConnectionID)},
+// amounts are what a charge, or what comes back of it, is made of.
+func amounts(e *ledger.Entry) []ui.Fact {
+	return []ui.Fact{
+		{Name: "Provider’s cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
+		{Name: "The user’s charge", Value: e.UserChargeMC.Display()},
 	}
-	if f.Details != "" && f.Details != "{}" {
-		p.JSON = indented([]byte(f.Details))
+}
+
+// refund explains a row that takes a charge back.
+func refund(c ui.Console, requestID string, e *ledger.Entry) ui.CallPage {
+	return ui.CallPage{
+		Console: c, ID: requestID, Says: "This is the refund of an earlier call, and what it takes back from your margin.", Money: amounts(e),
+		Facts: []ui.Fact{
+			{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
+			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.Swap(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
+		},
+	}
+}
+
+// refusal explains why a call was refused.
+func refusal(c ui.Console, found *inference.Receipt) ui.CallPage {
+	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused, and nothing was billed: " + ended(found.Error.Message)}
+	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}}, about(found)...)
+	if details := string(found.Error.Details); details != "" && details != "{}" {
+		p.JSON = indented(found.Error.Details)
 	}
 	return p
+}
+
+// about is what is known of every call, however it ended.
+func about(found *inference.Receipt) []ui.Fact {
+	given := func(s *string) string {
+		if s == nil {
+			return "none"
+		}
+		return orNone(*s)
+	}
+	when := found.CreatedAt
+	if at, err := time.Parse(time.RFC3339, when); err == nil {
+		when = date(at.UnixMicro())
+	}
+	return []ui.Fact{
+		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)}, {Name: "Feature", Value: given(found.Feature)},
+		{Name: "Connection", Value: orNone(found.ConnectionID)},
+	}
 }
 
 func orNone(s string) string {

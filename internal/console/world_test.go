@@ -42,6 +42,7 @@ type world struct {
 	apps              *apps.Store
 	people            *accounts.Store
 	routes            []string
+	prices            *catalog.Catalog
 	developer, person accounts.Account
 	app, foreign      apps.App
 	tester            accounts.Account // the developer's
@@ -78,6 +79,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.prices = prices.Current()
 	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { // takes one key
 		if r.Header.Get("Authorization") != "Bearer sk-good-0123456789-abcd" {
 			rw.WriteHeader(http.StatusUnauthorized)
@@ -165,9 +167,13 @@ func (w *world) connect(accountID string, fake bool) ledger.Connection {
 // spend bills a call.
 func (w *world) spend(c ledger.Connection, feature, bucket string, cost, margin money.MC) ledger.Entry {
 	w.t.Helper()
+	_, rates, ok := w.prices.Find("gpt-5.6-terra", w.d.Now())
+	if !ok {
+		w.t.Fatal("the model is not offered")
+	}
 	call := ledger.Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.d.Now()),
-		Fingerprint: "f", Feature: feature, Bucket: bucket, Model: "gpt-5.6-terra", Terms: "{}", HoldMC: cost + margin,
+		Fingerprint: "f", Feature: feature, Bucket: bucket, Model: "gpt-5.6-terra", Terms: `{"rates":` + rates.Snapshot() + `}`, HoldMC: cost + margin,
 	}
 	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return w.do(ledger.Settle{

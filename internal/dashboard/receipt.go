@@ -163,9 +163,6 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// classes are what people call the kinds of tokens.
-var classes = map[string]string{"input": "Input", "cached": "Input from the provider’s cache", "cache_write": "Input written to its cache", "output": "Output"}
-
 // charged adds the words and the sums of a billed call.
 func charged(page *ui.Receipt, found *inference.Receipt) {
 	c := found.Charge
@@ -181,7 +178,7 @@ func charged(page *ui.Receipt, found *inference.Receipt) {
 		page.Explanation = append(page.Explanation, "Settled: the amounts follow from the usage that the provider reported, at the prices that held when the call began.")
 	}
 	for _, l := range found.Lines {
-		page.Lines = append(page.Lines, ui.ReceiptLine{Class: cmp.Or(classes[l.Class], l.Class), Tokens: ui.Count(l.Tokens), Price: "$" + l.UnitPriceUSDPer1M, Cost: l.CostMC + " µ¢"})
+		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
 	cost := "The lines above in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
 	page.Sum = []ui.Step{

@@ -280,8 +280,8 @@ type CallPage struct {
 	ID    string
 	Says  string
 	Facts []Fact
+	Lines []ReceiptLine
 	Money []Fact
-	Usage []Fact
 	JSON  string // what a refusal says besides
 }
 
