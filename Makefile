@@ -1,8 +1,9 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test bench clean
+.PHONY: help setup build check test bench htmx clean
 
+HTMX := 4.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Runs a command with a PostgreSQL of its own, which ends with it.
 WITH_POSTGRES := go run ./internal/db/dbtest/pg --
@@ -28,6 +29,10 @@ test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS
 
 bench: setup ## load against a proxy without billing, in one run
 	go run ./bench
+
+htmx: ## fetch the script of the live pages anew, from the npm registry
+	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \
+	cp $$dir/package/dist/htmx.min.js internal/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/ui/assets/htmx.min.js
 
 clean: ## what the targets above left behind
 	rm -rf purser bench/out

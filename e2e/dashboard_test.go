@@ -330,3 +330,30 @@ func TestPeopleLooks(t *testing.T) {
 	}
 	p.Verify()
 }
+
+// TestLiveSpend watches a connection's page while a call is billed: its figures
+// change by themselves, without a new page, and without JavaScript on the next one.
+func TestLiveSpend(t *testing.T) {
+	t.Parallel()
+	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
+	b := newTab(t, p.BaseURL)
+	b.open(p.AuthURL + "/connections/" + p.Connection.ID)
+	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	const used = `document.querySelector("#live dd").innerText`
+	before := run(b, chromedp.Evaluate[string](used))
+	run(b, chromedp.Evaluate[bool](`window.stays = true`))
+	if code, _ := refused(t, p); code != "" {
+		t.Fatalf("a call: %s", code)
+	}
+	for run(b, chromedp.Evaluate[string](used)) == before { // the tab's own limit ends it
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !run(b, chromedp.Evaluate[bool](`window.stays === true`)) {
+		t.Error("the whole page was loaded again")
+	}
+	after := run(b, chromedp.Evaluate[string](used))
+	b.withoutScripts()
+	b.open(p.AuthURL + "/connections/" + p.Connection.ID)
+	b.says(strings.TrimSpace(strings.Split(after, "\n")[0]))
+	p.Verify()
+}

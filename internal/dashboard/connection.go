@@ -22,19 +22,7 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 	if err != nil {
 		return err
 	}
-	c := v.conn
-	page := ui.Connection{
-		Person: v.Person, Funds: funds(c, v.app), ConnectionID: c.ID, Percent: percent(c.ConsumedMC, c.AllocationMC),
-		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC), ui.Money(c.RemainingMC())},
-		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))), Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
-		Calls: "No call is running",
-	}
-	if c.HeldMC > 0 {
-		page.Calls = "For calls in progress; what they do not use returns"
-	}
-	if c.VelocityLimitMC != nil {
-		page.Daily = ui.Dollars(*c.VelocityLimitMC)
-	}
+	c, page := v.conn, h.funded(v)
 	waiting, err := ledger.PendingRaises(ctx, h.DB, c.AccountID)
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
@@ -58,6 +46,33 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 		page.Done = "freeze"
 	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// funded is a page with the money of its connection, as it is now.
+func (h *Handler) funded(v visit) ui.Connection {
+	c := v.conn
+	page := ui.Connection{
+		Person: v.Person, Funds: funds(c, v.app), ConnectionID: c.ID, Percent: percent(c.ConsumedMC, c.AllocationMC),
+		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC), ui.Money(c.RemainingMC())},
+		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))), Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
+		Calls: "No call is running",
+	}
+	if c.HeldMC > 0 {
+		page.Calls = "For calls in progress; what they do not use returns"
+	}
+	if c.VelocityLimitMC != nil {
+		page.Daily = ui.Dollars(*c.VelocityLimitMC)
+	}
+	return page
+}
+
+// live is GET /connections/{id}/live: the money again, while calls run.
+func (h *Handler) live(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	return ui.RenderPart(w, h.funded(v), "live")
 }
 
 // freeze is POST /connections/{id}/freeze: the user pauses it at once (spec §3).

@@ -36,6 +36,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("GET /requests/{id}", h.signedIn(h.requestReceipt))
 	rt.HandlePage("GET /connections", h.signedIn(h.list))
 	rt.HandlePage("GET /connections/{id}", h.signedIn(h.connection))
+	rt.HandlePage("GET /connections/{id}/live", h.signedIn(h.live))
 	rt.HandlePage("POST /connections/{id}/freeze", h.signedIn(h.freeze))
 	rt.HandlePage("GET /connections/{id}/revoke", h.signedIn(h.revokePage))
 	rt.HandlePage("POST /connections/{id}/revoke", h.signedIn(h.revoke))
@@ -51,6 +52,9 @@ func (h *Handler) Mount(rt *web.Router) {
 func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.Current(r.Context())
+		if !ok && ui.Reload(w, r) {
+			return nil
+		}
 		if !ok {
 			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}

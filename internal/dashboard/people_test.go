@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"encoding/csv"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -184,4 +185,36 @@ func TestConnectionPage(t *testing.T) {
 		}
 		w.signedIn("developer").Get("/connections/"+w.test.ID).Want(t, 200, "for your test account", "sandbox")
 	})
+}
+
+// While a call runs, its hold is seen by the part of the page that fetches itself
+// anew; that part ends with the connection, and leads whoever is signed out away.
+func TestLiveSpend(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("person")
+		path := "/connections/" + w.conn.ID
+		b.get(path).want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No call is running")
+		w.do(ledger.Defer{Call: w.hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
+		part := b.get(path+"/live").want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
+		part.lacks(t, "<html", "<script", "<h1")
+		if got := b.do(withHeader(t, w.URL+path+"/live")); got.status != 200 || got.page != part.page {
+			t.Errorf("asked by a script: %d %s", got.status, got.page)
+		}
+		if gone := w.browser().do(withHeader(t, w.URL+path+"/live")); gone.status != 200 || gone.page != "" {
+			t.Errorf("signed out: %d %q, want a reload and nothing else", gone.status, gone.page)
+		}
+		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
+		b.get(path).want(t, 200, "Ended").lacks(t, "hx-get", "<script")
+	})
+}
+
+func withHeader(t *testing.T, address string) (*http.Request, error) {
+	t.Helper()
+	req, err := http.NewRequest("GET", address, nil)
+	if err == nil {
+		req.Header.Set("HX-Request", "true")
+	}
+	return req, err
 }

@@ -18,7 +18,7 @@ import (
 // pages are for browsers, and no part of the contract.
 var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out",
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /requests/{id}",
-	"GET /connections/{id}", "POST /connections/{id}/freeze", "GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
+	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze", "GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
 	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase", "GET /connections/{id}/review", "POST /connections/{id}/review",
 	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
 	"GET /sign-up", "POST /sign-up", "GET /sign-up/confirm/{token}", "POST /sign-up/confirm/{token}",

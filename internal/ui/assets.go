@@ -19,6 +19,11 @@ var svg []byte
 //go:embed assets/passkeys.js
 var passkeysJS []byte
 
+// htmx is fetched as it is by make htmx; its licence (0BSD) asks for nothing.
+//
+//go:embed assets/htmx.min.js
+var htmxJS []byte
+
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may keep it for good.
 type asset struct {
@@ -30,8 +35,10 @@ type asset struct {
 var (
 	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", css)
 	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
-	// script is the only one there is: browsers use passkeys for scripts alone.
-	script = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
+	// passkeys is needed for them: browsers use them for scripts alone.
+	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
+	// htmx makes parts of a page fetch themselves anew; every page works without.
+	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
 )
 
 func newAsset(name, suffix, kind string, body []byte) asset {
@@ -39,9 +46,9 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]), body: body}
 }
 
-// Mount serves the style sheet, the icon and the script of passkeys.
+// Mount serves the style sheet, the icon and the scripts.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon, script} {
+	for _, a := range []asset{sheet, icon, passkeys, htmx} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 }

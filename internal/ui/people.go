@@ -128,6 +128,7 @@ type Connection struct {
 func (Connection) name() string       { return "connection" }
 func (c Connection) title() string    { return c.App }
 func (Connection) formAction() string { return "" }
+func (c Connection) live() bool       { return c.Status != "revoked" }
 
 // Revoke asks whether a connection shall end.
 type Revoke struct {

@@ -39,7 +39,8 @@ func parse(names ...string) map[string]*template.Template {
 	for _, n := range names {
 		t := template.New("layout.html").Funcs(template.FuncMap{
 			"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
-			"script": func() string { return script.path }, "integrity": func() string { return script.integrity },
+			"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
+			"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
 		})
 		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
 	}
@@ -55,7 +56,11 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 		Page  Page
 		Party string // whom passkeys are for; "" = the page has no script
 		Shell *Shell // nil = nobody is signed in, or the page is to be looked at by itself
+		Live  bool   // parts of it fetch themselves anew
 	}{Title: p.title(), Page: p}
+	if l, ok := p.(interface{ live() bool }); ok {
+		data.Live = l.live()
+	}
 	if s, ok := p.(interface{ shell() Shell }); ok && s.shell().Email != "" {
 		shell := s.shell()
 		data.Shell = &shell
@@ -74,12 +79,38 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	if data.Party != "" {
 		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
+	if data.Live { // these pages run a script, and only ours
+		h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self'; "+h.Get("Content-Security-Policy"))
+	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
 	}
 	w.WriteHeader(status)
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// RenderPart writes what a live part of a page fetches: the template of that name
+// and nothing around it.
+func RenderPart(w http.ResponseWriter, p Page, part string) error {
+	var b bytes.Buffer
+	if err := pages[p.name()].ExecuteTemplate(&b, part, p); err != nil {
+		return fmt.Errorf("ui: part %s of page %s: %w", part, p.name(), err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Reload answers a live part that asks for what is only to be had by a new page, as
+// when nobody is signed in any more. It reports whether a live part has asked.
+func Reload(w http.ResponseWriter, r *http.Request) bool {
+	if r.Header.Get("HX-Request") == "" {
+		return false
+	}
+	w.Header().Set("HX-Refresh", "true")
+	w.WriteHeader(http.StatusOK)
+	return true
 }
 
 // RenderError is the renderer of error pages to give to web.Router.SetPageError.

@@ -81,7 +81,7 @@ func hostilePages() []Page {
 }
 
 var (
-	ours   = regexp.MustCompile(`<script src="/assets/passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*" defer></script>`)
+	ours   = regexp.MustCompile(`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|htmx\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)
@@ -138,6 +138,32 @@ func TestConsentFormMayReachTheApp(t *testing.T) {
 		rt.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if got := w.Header().Get("Content-Security-Policy"); !strings.HasSuffix(got, "; "+want) {
 			t.Errorf("%s: policy %q, want %q at its end", to, got, want)
+		}
+	}
+}
+
+// Only a page with a live part runs a script, and only from us.
+func TestLivePages(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{"active": "script-src 'self'; connect-src 'self'; default-src 'none'; style-src 'self';", "revoked": "default-src 'none'; style-src 'self';"} {
+		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+		Mount(rt)
+		rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error {
+			return Render(w, 200, Connection{Funds: Funds{Status: status}})
+		})
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		policy, src := w.Header().Get("Content-Security-Policy"), regexp.MustCompile(`<script src="([^"]+)" integrity="sha256-[^"]+" defer></script>`).FindStringSubmatch(w.Body.String())
+		if !strings.HasPrefix(policy, want) || strings.Contains(policy, "unsafe") || (src != nil) != (status == "active") {
+			t.Errorf("%s: script %v under %q", status, src, policy)
+		}
+		if src == nil {
+			continue
+		}
+		w = httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest("GET", src[1], nil))
+		if w.Code != 200 || w.Header().Get("Content-Type") != "text/javascript; charset=utf-8" || w.Body.Len() < 10_000 {
+			t.Errorf("%s: %d %v", src[1], w.Code, w.Header())
 		}
 	}
 }
