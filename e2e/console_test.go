@@ -1,12 +1,17 @@
 package e2e
 
 import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
+	"purser/internal/apps"
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/id"
@@ -165,6 +170,27 @@ func TestConsoleLooks(t *testing.T) {
 	}
 	b.open(p.DashboardURL + "/developer/test-accounts")
 	b.look("console-testers")
+	b.open(p.DashboardURL + "/developer/apps/" + p.App.ID + "/requests")
+	for _, x := range b.things() {
+		if x.role == "link" && strings.Contains(x.name, " Nov, ") || x.role == "link" && strings.Count(x.name, ":") == 2 {
+			b.press("link", x.name)
+			break
+		}
+	}
+	b.says("How it adds up", "Per million")
+	b.look("console-receipt")
+	user := newTab(t, p.BaseURL)
+	address, _ := link(p, "s")
+	user.open(address)
+	user.signIn(p.TestAccount.Email, p.TestAccount.Password)
+	user.look("consent-logo")
+	user.open(p.AuthURL + "/connections")
+	user.look("connections-logo")
+	user.open(p.AuthURL + "/connections/" + p.Connection.ID)
+	user.look("connection-logo")
+	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
+	user.open(asked.ApprovalURL)
+	user.look("approval-logo")
 }
 
 // busy makes the sample app one that was used for weeks: by its totals only, which
@@ -176,6 +202,19 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
+	var picture bytes.Buffer
+	m := image.NewNRGBA(image.Rect(0, 0, 200, 200))
+	for y := range 200 {
+		for x := range 200 {
+			m.Set(x, y, color.NRGBA{uint8(40 + x), uint8(90 + y/2), 180, 255})
+		}
+	}
+	if err := png.Encode(&picture, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := apps.NewStore(d, d.Now, true).SetLogo(t.Context(), p.App.ID, picture.Bytes()); err != nil {
+		t.Fatal(err)
+	}
 	exec := func(text string, args ...any) {
 		t.Helper()
 		if _, err := d.ExecContext(t.Context(), text, args...); err != nil {

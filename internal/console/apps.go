@@ -124,7 +124,33 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 		page.Call[i].Language = "3 · Call, with " + page.Call[i].Language
 	}
 	page.ByDay = h.daily(days, month)
+	if page.Now, err = h.now(r.Context(), v.app); err != nil {
+		return err
+	}
 	return ui.Render(w, http.StatusOK, page)
+}
+
+// now is what an app's users spend at this moment.
+func (h *Handler) now(ctx context.Context, app apps.App) (n ui.Now, err error) {
+	connections, held, err := heldNow(ctx, h.DB, app.ID)
+	if err != nil {
+		return ui.Now{}, err
+	}
+	today, err := by(ctx, h.DB, app, "day", h.since(1))
+	if err != nil {
+		return ui.Now{}, err
+	}
+	t := total(today)
+	return ui.Now{Held: ui.Money(held), Connections: connections, Today: ui.Money(t.Revenue), Calls: count(t.Calls)}, nil
+}
+
+// live is GET /developer/apps/{id}/live: the same again, while calls run.
+func (h *Handler) live(w http.ResponseWriter, r *http.Request, v visit) error {
+	now, err := h.now(r.Context(), v.app)
+	if err != nil {
+		return err
+	}
+	return ui.RenderPart(w, ui.AppOverview{Console: ui.Console{App: head(v.app)}, Now: now}, "live")
 }
 
 func source(a apps.App) string {

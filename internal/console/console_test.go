@@ -268,6 +268,8 @@ func TestFigures(t *testing.T) {
 		w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: "c"})
 		w.do(ledger.Defer{Call: call, Attempt: 1, Provider: "openai"})
 		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t, "The user was charged")
+		b.Get(w.mine("")).Want(t, 200, `hx-get="`+w.mine("/live")+`"`, `<script src="/assets/htmx.`)
+		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls", "$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
 		for range 51 {
 			w.spend(fake, "", "", money.Cent, 0)
 		}

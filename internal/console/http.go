@@ -60,6 +60,7 @@ func (h *Handler) Mount(rt *web.Router) {
 
 	const app = "/developer/apps/{id}"
 	rt.HandlePage("GET "+app, h.app(h.overview))
+	rt.HandlePage("GET "+app+"/live", h.app(h.live))
 	rt.HandlePage("GET "+app+"/settings", h.app(h.settings))
 	rt.HandlePage("POST "+app+"/settings", h.app(h.saveSettings))
 	rt.HandlePage("POST "+app+"/logo", h.app(h.setLogo))
@@ -94,6 +95,9 @@ type personal func(http.ResponseWriter, *http.Request, accounts.Account) error
 func (h *Handler) signedIn(next personal) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.Current(r.Context())
+		if !ok && ui.Reload(w, r) {
+			return nil
+		}
 		if !ok {
 			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}

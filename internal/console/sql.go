@@ -87,3 +87,13 @@ func refusedBy(ctx context.Context, q db.Queryer, appID string, since time.Time)
 	}
 	return list, nil
 }
+
+// heldNow sums what is held for calls in flight of an app, and on how many
+// connections.
+func heldNow(ctx context.Context, q db.Queryer, appID string) (connections int64, held money.MC, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(held_mc), 0) AS BIGINT) FROM connections WHERE app_id = $1 AND held_mc > 0`, appID).Scan(&connections, &held)
+	if err != nil {
+		return 0, 0, fmt.Errorf("console: held now: %w", err)
+	}
+	return connections, held, nil
+}

@@ -195,18 +195,18 @@ func TestLiveSpend(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("person")
 		path := "/connections/" + w.conn.ID
-		b.get(path).want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No call is running")
+		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No call is running")
 		w.do(ledger.Defer{Call: w.hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
-		part := b.get(path+"/live").want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
-		part.lacks(t, "<html", "<script", "<h1")
-		if got := b.do(withHeader(t, w.URL+path+"/live")); got.status != 200 || got.page != part.page {
-			t.Errorf("asked by a script: %d %s", got.status, got.page)
+		part := b.Get(path+"/live").Want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
+		part.Lacks(t, "<html", "<script", "<h1")
+		if got := b.Do(withHeader(t, w.URL+path+"/live")); got.Status != 200 || got.Body != part.Body {
+			t.Errorf("asked by a script: %d %s", got.Status, got.Body)
 		}
-		if gone := w.browser().do(withHeader(t, w.URL+path+"/live")); gone.status != 200 || gone.page != "" {
-			t.Errorf("signed out: %d %q, want a reload and nothing else", gone.status, gone.page)
+		if gone := w.browser().Do(withHeader(t, w.URL+path+"/live")); gone.Status != 200 || gone.Body != "" {
+			t.Errorf("signed out: %d %q, want a reload and nothing else", gone.Status, gone.Body)
 		}
 		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
-		b.get(path).want(t, 200, "Ended").lacks(t, "hx-get", "<script")
+		b.Get(path).Want(t, 200, "Ended").Lacks(t, "hx-get", "<script")
 	})
 }
 

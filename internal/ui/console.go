@@ -125,11 +125,21 @@ type AppOverview struct {
 	Facts          []Fact
 	Month          Sum
 	ByDay          Daily
+	Now            Now
 	Connect        string // an authorize address to adapt
 	Exchange, Call []Code
 }
 
+// Now is what an app's users spend at this moment.
+type Now struct {
+	Held        Amount // for calls in flight
+	Connections int64  // that have some
+	Today       Amount // UTC
+	Calls       string // billed today
+}
+
 func (AppOverview) name() string { return "developer-app" }
+func (AppOverview) live() bool   { return true }
 
 // AppSettings is the page of what a developer may change of an app.
 type AppSettings struct {
