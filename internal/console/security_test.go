@@ -88,7 +88,10 @@ func TestNamesAreText(t *testing.T) {
 			if strings.Contains(path, "{") {
 				continue // of something that is not there
 			}
-			p := b.Get(path).Want(t, 200).Lacks(t, "<script", "<img", "<h1>x", "' autofocus onfocus='", `href="javascript:`)
+			p := b.Get(path).Want(t, 200).Lacks(t, "<script>", "<img", "<h1>x", "' autofocus onfocus='", `href="javascript:`)
+			if strings.HasSuffix(path, "/live") {
+				continue // figures only
+			}
 			if strings.Contains(path, w.app.ID) && !strings.Contains(strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#34;", `"`, "&#39;", "'").Replace(p.Body), text) {
 				t.Errorf("%s does not show %s", path, text)
 			}

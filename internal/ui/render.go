@@ -72,10 +72,7 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 		return fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
 	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
+	guard(h)
 	if data.Party != "" {
 		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
@@ -90,6 +87,14 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	return err
 }
 
+// guard sets what every page and part of one says besides what the router does.
+func guard(h http.Header) {
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
+}
+
 // RenderPart writes what a live part of a page fetches: the template of that name
 // and nothing around it.
 func RenderPart(w http.ResponseWriter, p Page, part string) error {
@@ -97,7 +102,7 @@ func RenderPart(w http.ResponseWriter, p Page, part string) error {
 	if err := pages[p.name()].ExecuteTemplate(&b, part, p); err != nil {
 		return fmt.Errorf("ui: part %s of page %s: %w", part, p.name(), err)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	guard(w.Header())
 	_, err := w.Write(b.Bytes())
 	return err
 }
