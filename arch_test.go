@@ -33,9 +33,9 @@ var order = []string{
 	// money
 	"ledger",
 	// pages and nouns
-	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "console",
+	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks",
 	// services
-	"inference", "voice", "dashboard", "privacy", "audit", "watch", "operator", "admin",
+	"inference", "voice", "console", "dashboard", "privacy", "audit", "watch", "operator", "admin",
 	// whole
 	"api", "config", "emulator", "server", "cmd/purser",
 }
