@@ -43,6 +43,7 @@ type Config struct {
 	Lease         time.Duration    // how long holds outlive their node
 	Prices        string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
+	NodeURL       string           // how other nodes reach this one; "" = they cannot
 	VoiceIdle     time.Duration    // how long a voice session may be silent
 	LogLevel      string           // debug, info, warn, error
 	LogFormat     string           // auto, text, json; auto is text on a terminal
@@ -142,6 +143,7 @@ var keys = []Key{
 		}
 		return nil
 	}},
+	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs", false, location(func(c *Config) *string { return &c.NodeURL })},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false, func(c *Config, v string) (err error) {
 		if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second || c.VoiceIdle > time.Hour {
 			return errors.New("must be a duration between 1s and 1h, such as 2m")

@@ -141,7 +141,7 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 		return config.Config{}, err
 	}
 	c := config.Config{
-		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease, VoiceIdle: 2 * time.Minute, OperatorToken: token,
+		Database: o.Database, BaseURL: here, AuthURL: here, DashboardURL: here, FeeRate: money.One / 20, EnvelopeKey: key, Lease: o.Lease, VoiceIdle: 2 * time.Minute, NodeURL: here, OperatorToken: token,
 		Providers: o.Configured, OIDC: o.OIDC, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC,
 	}
 	if o.Providers == "emulator" { // nobody is paid

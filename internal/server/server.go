@@ -215,7 +215,7 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
 	s.voice = &voice.Handler{
-		DB: s.db, Ledger: s.ledger, Node: s.node.ID, Callers: s.inference.Callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
+		DB: s.db, Ledger: s.ledger, Node: s.node.ID, NodeURL: c.NodeURL, Callers: s.inference.Callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
 		Idle: c.VoiceIdle, PublicURL: c.BaseURL, BaseURL: s.address("openai"), Key: c.Providers["openai"].Key, Own: s.ownVoice, Client: &http.Client{}, Now: now, Log: s.log,
 	}
 	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}

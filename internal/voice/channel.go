@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"sync"
 
 	"github.com/coder/websocket"
@@ -96,13 +98,16 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
 	if !upgrade(r) {
 		return invalid("this address is a WebSocket")
 	}
-	ws, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return web.Begun(err)
+	rw, err := getRow(r.Context(), h.DB, r.PathValue("id"))
+	if err == nil && rw.ConnectionID == who.ConnectionID && h.elsewhere(&rw, r) {
+		return forward(w, r, rw.NodeURL)
+	}
+	ws, acceptErr := websocket.Accept(w, r, nil)
+	if acceptErr != nil {
+		return web.Begun(acceptErr)
 	}
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(maxControlBytes + 1)
-	rw, err := getRow(r.Context(), h.DB, r.PathValue("id"))
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && rw.ConnectionID != who.ConnectionID:
 		return closing(ws, 4004, "session not found")
@@ -110,10 +115,62 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
 		return closing(ws, websocket.StatusTryAgainLater, "try again")
 	case rw.Status == Ended:
 		return closing(ws, 4009, "session not live")
+	case rw.NodeID != "" && rw.NodeID != h.Node:
+		return closing(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
 	}
 	c := newChannel(ws)
 	go c.write()
 	h.listen(rw.ID, c)
+	return nil
+}
+
+// forwarded marks what another node has passed on, so that nothing goes round.
+const forwarded = "Purser-Forwarded"
+
+// elsewhere says whether a session is run by another node that can be reached.
+func (h *Handler) elsewhere(rw *row, r *http.Request) bool {
+	return rw.Status != Ended && rw.NodeID != "" && rw.NodeID != h.Node && rw.NodeURL != "" && r.Header.Get(forwarded) == ""
+}
+
+// forward passes a request on to the node that runs its session, socket and all.
+func forward(w http.ResponseWriter, r *http.Request, nodeURL string) error {
+	to, err := url.Parse(nodeURL)
+	if err != nil {
+		return err
+	}
+	r.Header.Set(forwarded, "1")
+	for name := range w.Header() { // the other node says these
+		w.Header().Del(name)
+	}
+	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }}).ServeHTTP(w, r)
+	return nil
+}
+
+// moved tells channels that wait here for a session which another node runs now to
+// connect again: they will be passed on to it.
+func (h *Handler) moved(ctx context.Context) error {
+	h.mu.Lock()
+	var ids []string
+	for id := range h.waiting {
+		ids = append(ids, id)
+	}
+	h.mu.Unlock()
+	for _, id := range ids {
+		rw, err := getRow(ctx, h.DB, id)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if err == nil && rw.Status != Ended && (rw.NodeID == "" || rw.NodeID == h.Node) {
+			continue
+		}
+		h.mu.Lock()
+		c := h.waiting[id]
+		delete(h.waiting, id)
+		h.mu.Unlock()
+		if c != nil {
+			c.end(err != nil || rw.Status == Ended)
+		}
+	}
 	return nil
 }
 

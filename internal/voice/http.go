@@ -32,6 +32,7 @@ type Handler struct {
 	DB           *db.DB
 	Ledger       *ledger.Writer
 	Node         string // this process
+	NodeURL      string // where other nodes reach it; "" = they cannot
 	Callers      *inference.Callers
 	Apps         *apps.Store
 	Catalog      *catalog.Source
@@ -140,7 +141,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	stopping := h.stopping
 	h.mu.Unlock()
 	if stopping {
-		return apierr.Unavailable.Errorf("this server is stopping; try again")
+		return stopsNow()
 	}
 	ticket, err := h.open(r.Context(), &state, &b)
 	if err != nil {
@@ -292,6 +293,12 @@ func (h *Handler) ask(ctx context.Context, sessionID, when string) error {
 	return err
 }
 
+func stopsNow() error {
+	e := apierr.Unavailable.Errorf("this server is stopping; try again")
+	e.RetryAfter = time.Second
+	return e
+}
+
 // cors opens the offer, and nothing else, to any origin, without credentials.
 func cors(w http.ResponseWriter) {
 	h := w.Header()
@@ -380,7 +387,7 @@ func (h *Handler) take(ctx context.Context, sessionID, ticket string) (*running,
 	stopping := h.stopping
 	h.mu.Unlock()
 	if stopping {
-		return nil, apierr.Unavailable.Errorf("this server is stopping; try again")
+		return nil, stopsNow()
 	}
 	ok, err := h.useTicket(ctx, sessionID, id.Hash(ticket))
 	if err != nil {

@@ -58,6 +58,9 @@ func (h *Handler) start(s saved) *running {
 		r.calls[1] = *s.First
 	}
 	h.mu.Lock()
+	if old := h.sessions[s.State.ID]; old != nil { // this node slept, and the session went round
+		old.drop()
+	}
 	h.sessions[s.State.ID] = r
 	r.control = h.waiting[s.State.ID]
 	delete(h.waiting, s.State.ID)

@@ -18,7 +18,7 @@ type row struct {
 	Mock                                               bool
 	Status                                             Status
 	TicketUntilUS                                      int64
-	NodeID                                             string
+	NodeID, NodeURL                                    string
 	LeaseUS                                            int64
 	CallID                                             string
 	OwnKey                                             bool
@@ -31,14 +31,14 @@ type row struct {
 	StartedUS, EndedUS                                 *int64
 }
 
-const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us, COALESCE(node_id, ''), lease_us, COALESCE(call_id, ''),
+const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us, COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''),
 	own_key, COALESCE(end_asked, ''), state, max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us`
 
 type scanner interface{ Scan(...any) error }
 
 func scanRow(s scanner) (r row, err error) {
 	var mock, own int64
-	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketUntilUS, &r.NodeID, &r.LeaseUS, &r.CallID,
+	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketUntilUS, &r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID,
 		&own, &r.EndAsked, &r.State, &r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS)
 	r.Mock, r.OwnKey = mock == 1, own == 1
 	return r, err
@@ -89,17 +89,17 @@ func forget(ctx context.Context, d *db.DB, id string) error {
 // that try at once succeeds (F-91).
 func (h *Handler) useTicket(ctx context.Context, id, hash string) (bool, error) {
 	now := h.Now().UnixMicro()
-	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3
+	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
 		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1 AND node_id IS NULL AND end_asked IS NULL`,
-		now, h.Node, now+lease.Microseconds(), id, hash)
+		now, h.Node, now+lease.Microseconds(), id, hash, h.NodeURL)
 	return err == nil && changed(res), err
 }
 
 // claim makes this node run a session that nobody runs.
 func (h *Handler) claim(ctx context.Context, id string) (bool, error) {
 	now := h.Now().UnixMicro()
-	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2 WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4)`,
-		h.Node, now+lease.Microseconds(), id, now)
+	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2, node_url = $5 WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4)`,
+		h.Node, now+lease.Microseconds(), id, now, h.NodeURL)
 	return err == nil && changed(res), err
 }
 

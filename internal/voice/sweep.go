@@ -53,7 +53,7 @@ func (h *Handler) adopt(ctx context.Context, sessionID string) (*running, error)
 // Watch keeps this node's sessions, passes on what happened to them elsewhere, and
 // takes over what nobody runs. It is called once a second.
 func (h *Handler) Watch(ctx context.Context) error {
-	return errors.Join(h.renew(ctx), h.look(ctx), h.takeOver(ctx), h.hangUps(ctx))
+	return errors.Join(h.renew(ctx), h.look(ctx), h.takeOver(ctx), h.hangUps(ctx), h.moved(ctx))
 }
 
 // look tells sessions what their rows, connections and apps say.

@@ -15,6 +15,7 @@ CREATE TABLE realtime_sessions (
   ticket_until_us BIGINT NOT NULL,
   ticket_used_us  BIGINT,
   node_id         TEXT,                            -- who runs it; NULL = nobody yet
+  node_url        TEXT NOT NULL DEFAULT '',        -- where other nodes reach that one; '' = they cannot
   lease_us        BIGINT NOT NULL,                 -- until when
   call_id         TEXT,                            -- the provider's name of the call
   own_key         BIGINT NOT NULL CHECK (own_key IN (0, 1)), -- the developer's own key serves it

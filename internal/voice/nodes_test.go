@@ -1,0 +1,109 @@
+package voice
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"purser/internal/db"
+)
+
+// TestTwoNodes: every node answers for a session of any of them, its end is asked
+// anywhere, and the control channel is passed on.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.Postgres, "live", "full-live")
+	b := w.node()
+	for _, n := range w.nodes {
+		n.NodeURL = n.url
+	}
+	o := w.open(mini)
+	path := "/v1/realtime/sessions/" + o.ID
+	waiting := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token) // comes too early, and to the wrong one
+	side := w.connect(o)
+	if c := waiting.closed(); c != 1012 {
+		t.Errorf("a channel at another node closed with %d", c)
+	}
+	control := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
+	control.wait("svc.session.started")
+	side.send(createdEvent("resp_1"))
+	side.send(doneEvent("resp_1", "completed", usage10))
+	control.wait("svc.response.settled")
+	if status, answer := w.call(b, "GET", path, "", w.token); status != 200 || answer["response_count"] != 1.0 || answer["live"].(map[string]any)["control_attached"] != true {
+		t.Errorf("at the other node: %d %v", status, answer)
+	}
+	if status, _ := w.call(b, "POST", path+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+		t.Errorf("end: %d", status)
+	}
+	control.wait("svc.session.ended")
+	w.ended(o.ID, AppEnded)
+	w.until("the call is hung up", w.up.gone)
+}
+
+// kill stops a node as a crash does: nothing of it is carried out any longer.
+func (w *world) kill(n *node, id string) {
+	w.t.Helper()
+	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = 0 WHERE id = $1`, id) // as if it had been another process
+}
+
+// TestDeadNode: another node takes a dead one's session over, attaches its own
+// sideband, and bills the reply that was cut as an estimate (F-86).
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		o := w.open(mini)
+		side := w.connect(o)
+		side.send(createdEvent("resp_1"))
+		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing on this day?"}`)
+		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
+		w.until("the reply is known", func() bool {
+			return !strings.Contains(w.state(o.ID), `"AudioUS":0`) && strings.Contains(w.state(o.ID), "resp_1")
+		})
+		w.kill(w.nodes[0], o.ID)
+		again := w.sideband()
+		side.closed() // the dead node's
+		again.send(createdEvent("resp_2"))
+		again.send(doneEvent("resp_2", "completed", usage10))
+		w.until("both are billed", func() bool { return w.get(o.ID).ResponseCount == 2 })
+		if s := w.get(o.ID); s.Receipts[0].UsageSource != "estimated" || s.Receipts[1].UsageSource != "provider" {
+			t.Errorf("receipts: %s", mustJSON(s.Receipts))
+		}
+		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 {
+			t.Errorf("end: %d", status)
+		}
+		w.ended(o.ID, AppEnded)
+		w.until("the call is hung up", w.up.gone)
+		w.free()
+	})
+}
+
+// TestShutdown: a node that stops ends its sessions, each after the user has heard
+// what is being said (F-93).
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	side.send(createdEvent("resp_1"))
+	control.wait("response.created")
+	stopped := make(chan struct{})
+	go func() {
+		w.nodes[0].Stop(context.Background())
+		close(stopped)
+	}()
+	control.wait("svc.session.ending")
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 503 {
+		t.Errorf("a new session while it stops: %d %v", status, answer)
+	}
+	side.send(doneEvent("resp_1", "completed", usage10))
+	<-stopped
+	if s := w.ended(o.ID, ServerShutdown); s.ResponseCount != 1 {
+		t.Errorf("%d receipts", s.ResponseCount)
+	}
+	control.wait("svc.session.ended")
+	w.until("the call is hung up", w.up.gone)
+	w.free()
+}
