@@ -336,6 +336,49 @@ var checks = []check{
 				OR c.created_us >= c.month_us + 31 * 86400000000 OR p.payment_id IS NOT NULL AND p.payment_intent <> COALESCE(c.intent_id, ''))`,
 	},
 	{
+		id: "I24", title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
+		count: `SELECT COUNT(*) FROM realtime_sessions`,
+		find: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
+				LEFT JOIN realtime_replies r ON r.session_id = s.id LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+			WHERE s.status = 'ended' GROUP BY s.id, s.charged_mc, s.response_count
+			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0) OR s.response_count <> COUNT(l.id)`,
+	},
+	{
+		id: "I24", title: "voice: each reply's row is of its session, and of its connection, account, app and model",
+		count: `SELECT COUNT(*) FROM ledger WHERE key LIKE 'rts%'`,
+		find: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM ledger l
+				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
+			WHERE l.key LIKE 'rts%' AND (s.id IS NULL OR l.key <> r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
+				OR s.app_id <> l.app_id OR s.model <> l.model)`,
+	},
+	{
+		id: "I24", title: "voice: nothing is held for a session that has ended",
+		count: `SELECT COUNT(*) FROM holds WHERE key LIKE 'rts%'`,
+		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, s.id AS session FROM holds h JOIN realtime_replies r ON r.request_id = h.request_id
+				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
+	},
+	{
+		// The reply that reaches the bound is billed whole, and one may have begun beside it.
+		id: "I24", title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE max_cost_mc IS NOT NULL`,
+		find: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
+				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+			WHERE s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
+	},
+	{
+		id: "I9", title: "voice: at most two sessions of a connection have not ended",
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status <> 'ended'`,
+		find:  `SELECT connection_id AS connection, COUNT(*) AS sessions FROM realtime_sessions WHERE status <> 'ended' GROUP BY connection_id HAVING COUNT(*) > 2`,
+	},
+	{
+		id: "I28", title: "events: the end of each voice session is told once",
+		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended'`,
+		find: `SELECT connection_id AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
+				SELECT connection_id, 1 AS ended, 0 AS told FROM realtime_sessions WHERE status = 'ended'
+				UNION ALL SELECT connection_id, 0, 1 FROM events WHERE type = 'realtime_session.ended' AND test = 0) AS sides
+			GROUP BY connection_id HAVING SUM(ended) <> SUM(told)`,
+	},
+	{
 		id: "I25", title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
 		count: `SELECT COUNT(*) FROM connections WHERE spent <> ''`,
 		find: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (

@@ -63,6 +63,12 @@ var (
 		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 2000), settlement: "settled", input: 1000, output: 2000,
 		hold: 1_323_000, cost: 1_800_000, fee: -70_000, margin: 270_000, charge: 2_000_000,
 	}
+	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
+		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
+			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024}`,
+		usage:      `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,"output":3,"audio_output":7}`,
+		settlement: "settled", input: 20, output: 10, hold: 9_557_856, cost: 77_800, fee: 3_890, margin: 11_670, charge: 93_360,
+	}
 	gift = call{
 		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
 		hold: 1_102_500, cost: 600_000, charge: 600_000,
@@ -399,6 +405,14 @@ func fixture(w *writer) {
 	w.hold("conn_1", "k5", "failed", plain)
 	w.hold("conn_1", "k8", "pending", plain)
 	w.event("conn_1", "request.settled")
+	w.insert("realtime_sessions", map[string]any{
+		"id": "rts_1", "connection_id": "conn_1", "account_id": "wac_a", "app_id": "app_1", "model": "model-1", "mock": 0, "status": "ended", "ticket_hash": "", "ticket_until_us": 1, "lease_us": 0,
+		"own_key": 0, "hang_up": 0, "state": "{}", "max_duration_s": 900, "max_cost_mc": 100, "charged_mc": spoken.charge, "response_count": 1, "end_reason": "max_cost", "created_us": 1, "started_us": 1, "ended_us": 1,
+	})
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/1", "session_id": "rts_1", "n": 1})
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2}) // which said nothing
+	w.spend("conn_1", "rts_1/1", "chat", spoken)
+	w.event("conn_1", "realtime_session.ended")
 
 	w.connect("conn_2", "app_2", "wac_a", 10_000_000) // revoked with two calls in flight
 	w.spend("conn_2", "k1b", "", plain)
