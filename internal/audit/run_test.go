@@ -121,7 +121,7 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, out := run(t, "sqlite:"+copied); n != 0 || !strings.Contains(words(out), "journal: seq is dense in each account 33 checked") {
+		if n, out := run(t, "sqlite:"+copied); n != 0 || !strings.Contains(words(out), "journal: seq is dense in each account 34 checked") {
 			t.Errorf("copy of %q: %d findings\n%s", suffixes, n, out)
 		}
 	}
