@@ -259,7 +259,7 @@ func TestPasskeyAttacks(t *testing.T) {
 		refused("rubbish", s.answer(cookie, "rubbish"))
 		refused("a second try with one challenge", s.answer(cookie, mine.sign(t, party, asked)))
 
-		cookie, asked = s.beginPasskey("")
+		cookie, _ = s.beginPasskey("")
 		_, newer := s.beginPasskey(cookie) // without a session each question has a browser of its own
 		refused("the answer to another question", s.answer(cookie, mine.sign(t, party, newer)))
 
@@ -295,7 +295,7 @@ func TestPasskeyAttacks(t *testing.T) {
 		_, asked = s.beginPasskey(half)
 		refused("their key as my second step", s.answer(half, theirs.sign(t, party, asked)))
 		s.get("/settings", half).want(t, 303, "/sign-in?next=%2Fsettings")
-		cookie, asked = s.beginPasskey("")
+		_, asked = s.beginPasskey("")
 		refused("a sign-in's answer as a second step", s.answer(half, mine.sign(t, party, asked)))
 		_, asked = s.beginPasskey(half)
 		s.pass(time.Second)

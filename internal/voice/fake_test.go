@@ -101,7 +101,7 @@ func (f *fakeProvider) attach(w http.ResponseWriter, r *http.Request) {
 	f.mu.Unlock()
 	switch {
 	case noDial:
-		http.Error(w, "", 503)
+		http.Error(w, "", http.StatusServiceUnavailable)
 		return
 	case missing:
 		http.Error(w, `{"error":{"code":"call_id_not_found"}}`, 404)

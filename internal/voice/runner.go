@@ -42,7 +42,6 @@ type running struct {
 	mu      sync.Mutex
 	line    *line    // to the provider: the sideband, or the mock
 	control *channel // to the app
-	hungUp  bool     // the call is known to be gone
 }
 
 // line is a way to the provider.

@@ -140,7 +140,7 @@ func (p *play) carryOut(a Action, refuse bool) Event {
 			p.t.Fatalf("release of %d, which is not held: %v", a.N, p.holds)
 		}
 		delete(p.holds, a.N)
-		return Released{a.N}
+		return Released(a)
 	}
 	return nil
 }
