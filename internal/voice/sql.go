@@ -174,8 +174,18 @@ func billed(ctx context.Context, q db.Queryer, sessionID string) (list []Receipt
 
 // Get returns a session of a connection, or 404.
 func (h *Handler) Get(ctx context.Context, connectionID, id string) (Session, error) {
+	return h.whole(ctx, id, func(r *row) bool { return r.ConnectionID == connectionID })
+}
+
+// OfApp returns a session of an app, or 404.
+func (h *Handler) OfApp(ctx context.Context, appID, id string) (Session, error) {
+	return h.whole(ctx, id, func(r *row) bool { return r.AppID == appID })
+}
+
+// whole returns a session with its receipts if it is what it must be, or 404.
+func (h *Handler) whole(ctx context.Context, id string, is func(*row) bool) (Session, error) {
 	r, err := getRow(ctx, h.DB, id)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && r.ConnectionID != connectionID {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !is(&r) {
 		return Session{}, apierr.NotFound.Errorf("no such session")
 	} else if err != nil {
 		return Session{}, err
@@ -194,38 +204,59 @@ type Filter struct {
 	Limit                          int
 }
 
+// counted is a row with what the session came to, once it has ended.
+type counted struct {
+	row
+	charged *money.MC
+	replies *int64
+}
+
+// behind scans columns that stand behind those of a row.
+type behind struct {
+	scanner
+	more []any
+}
+
+func (b behind) Scan(to ...any) error { return b.scanner.Scan(append(to, b.more...)...) }
+
 // List returns sessions, newest first, without receipts: of those that have not
 // ended, charge and count are what is billed so far.
 func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error) {
 	if f.Before == "" {
 		f.Before = "~" // behind every id
 	}
-	rows, err := h.DB.QueryContext(ctx, `SELECT `+rowColumns+` FROM realtime_sessions
+	rows, err := h.DB.QueryContext(ctx, `SELECT `+rowColumns+`, charged_mc, response_count FROM realtime_sessions
 		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4 ORDER BY id DESC LIMIT $5`,
 		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
 	if err != nil {
 		return nil, err
 	}
-	var found []row
+	var found []counted
 	for rows.Next() {
-		r, err := scanRow(rows)
-		if err != nil {
+		var c counted
+		if c.row, err = scanRow(behind{rows, []any{&c.charged, &c.replies}}); err != nil {
 			return nil, errors.Join(err, rows.Close())
 		}
-		found = append(found, r)
+		found = append(found, c)
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return nil, err
 	}
 	for _, r := range found {
-		receipts, err := billed(ctx, h.DB, r.ID)
-		if err != nil {
-			return nil, err
+		var receipts []Receipt
+		if r.charged == nil {
+			if receipts, err = billed(ctx, h.DB, r.ID); err != nil {
+				return nil, err
+			}
 		}
 		s, err := r.resource(receipts)
 		if err != nil {
 			return nil, err
 		}
+		if r.charged != nil {
+			s.ChargedMC, s.ChargedDisplay, s.ResponseCount = *r.charged, r.charged.Display(), *r.replies
+		}
+		s.Receipts = nil
 		list = append(list, s)
 	}
 	return list, nil
