@@ -57,8 +57,9 @@ func startChromium() (context.Context, error) {
 		return nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.UserDataDir(profile))
-	for _, off := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "no-proxy-server", "disable-site-isolation-trials"} {
-		options = append(options, chromedp.Flag(off, true))
+	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "no-proxy-server", "disable-site-isolation-trials",
+		"use-fake-device-for-media-stream", "use-fake-ui-for-media-stream"} { // a microphone, and nobody who must allow it
+		options = append(options, chromedp.Flag(name, true))
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	stopChromium = func() error { cancel(); return os.RemoveAll(profile) }

@@ -10,6 +10,7 @@ import (
 	"purser/internal/apps"
 	"purser/internal/db"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/web"
 )
 
@@ -125,6 +126,9 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 	}
 	page.ByDay = h.daily(days, month)
 	if page.Now, err = h.now(r.Context(), v.app); err != nil {
+		return err
+	}
+	if page.Sessions, err = h.Voice.Shown(r.Context(), voice.Filter{AppID: v.app.ID}); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, page)

@@ -355,7 +355,10 @@ func TestForeignApps(t *testing.T) {
 		b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(t, 303)
 		delivery := b.Get(w.mine("/webhooks/"+hook)).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
 		call := id.Swap(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
-		parts := []string{"{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
+		const talk = "rts_00000000000000000000000001"
+		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
+			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk, w.tester.ID, w.app.ID)
+		parts := []string{"{session}", talk, "{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
 			b.Get(path).Want(t, 200) // they are there
 		}
@@ -386,11 +389,13 @@ func TestForeignApps(t *testing.T) {
 			t.Errorf("only %d pages were tried", n)
 		}
 		// Nor through an app of one's own.
-		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat"} {
+		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat", "/voice/" + talk} {
 			other.Get("/developer/apps/"+w.foreign.ID+rest).Want(t, 404)
 		}
 		other.Post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).Want(t, 404)
 		other.Post("/developer/apps/"+w.foreign.ID+"/playground", form).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/playground/voice", form).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/voice/"+talk+"/end", nil).Want(t, 404)
 		if after := w.everything(); after != before {
 			t.Errorf("strangers changed %s to %s", before, after)
 		}

@@ -19,6 +19,7 @@ import (
 	"purser/internal/providerkeys"
 	"purser/internal/sandbox"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/web"
 	"purser/internal/webhooks"
 )
@@ -37,6 +38,7 @@ type Handler struct {
 	GoLive   *golive.Store
 	Tokens   *oauth.Store
 	Catalog  *catalog.Source
+	Voice    *voice.Handler
 	Now      func() time.Time
 	API      http.Handler // this node, for the calls of the playground
 	Changed  func()       // called after an app or feature has changed, so that calls see it at once
@@ -87,6 +89,10 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST "+app+"/go-live", h.app(h.askGoLive))
 	rt.HandlePage("GET "+app+"/playground", h.app(h.playground))
 	rt.HandlePage("POST "+app+"/playground", h.app(h.play))
+	rt.HandlePage("GET "+app+"/playground/voice", h.app(h.talk))
+	rt.HandlePage("POST "+app+"/playground/voice", h.app(h.beginTalk))
+	rt.HandlePage("GET "+app+"/voice/{session}", h.app(h.session))
+	rt.HandlePage("POST "+app+"/voice/{session}/end", h.app(h.endTalk))
 }
 
 type personal func(http.ResponseWriter, *http.Request, accounts.Account) error

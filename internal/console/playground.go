@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -33,23 +34,43 @@ const maxPrompt = 20_000
 
 // playgroundPage is the form, and the test accounts that can be chosen in it.
 func (h *Handler) playgroundPage(r *http.Request, v visit) (ui.Playground, []sandbox.TestAccount, error) {
-	page := ui.Playground{Console: v.page(r, "Playground", "/playground")}
-	if v.app.Tier != apps.Sandbox {
-		page.Why = "This app is live, and test accounts cannot use it. Make another app to play with."
-		return page, nil, nil
+	page := ui.Playground{Console: v.page(r, "Playground", "/playground"), Plays: v.plays("")}
+	fields, people, why, err := h.players(r.Context(), v, false)
+	if page.Why = why; err != nil || why != "" {
+		return page, nil, err
 	}
-	people, err := h.Sandbox.List(r.Context(), v.ID)
+	page.Fields = append(fields,
+		ui.Field{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "200"},
+		ui.Field{ID: "prompt", Label: "Prompt", Kind: "area", Value: "Say hello in three languages."},
+	)
+	return page, people, nil
+}
+
+// plays are the playgrounds; at is the one that is shown.
+func (v visit) plays(at string) (list []ui.Tab) {
+	for _, t := range []struct{ rest, text string }{{"", "Text"}, {"/voice", "Voice"}} {
+		list = append(list, ui.Tab{Href: v.path("/playground" + t.rest), Text: t.text, Current: t.rest == at})
+	}
+	return list
+}
+
+// players are the fields that choose who calls what, of the models that speak or of
+// the others, and the test accounts to choose from; why says that nobody can call.
+func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields []ui.Field, people []sandbox.TestAccount, why string, err error) {
+	if v.app.Tier != apps.Sandbox {
+		return nil, nil, "This app is live, and test accounts cannot use it. Make another app to play with.", nil
+	}
+	people, err = h.Sandbox.List(ctx, v.ID)
 	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" }) // it belongs to somebody
 	if err != nil {
-		return page, nil, err
+		return nil, nil, "", err
 	}
 	if len(people) == 0 {
-		page.Why = "The playground calls as a test account, and you have none yet: create one under Test accounts."
-		return page, nil, nil
+		return nil, nil, "The playground calls as a test account, and you have none yet: create one under Test accounts.", nil
 	}
-	list, err := h.Features.OfApp(r.Context(), v.app.ID)
+	list, err := h.Features.OfApp(ctx, v.app.ID)
 	if err != nil {
-		return page, nil, err
+		return nil, nil, "", err
 	}
 	who := ui.Field{ID: "account", Label: "As", Kind: "select", Hint: "It is connected to the app with a cap of " + ui.Dollars(playCap) + ", if it is not yet."}
 	for _, t := range people {
@@ -60,16 +81,15 @@ func (h *Handler) playgroundPage(r *http.Request, v visit) (ui.Playground, []san
 		feature.Options = append(feature.Options, ui.Option{ID: f.Slug, Text: f.DisplayName + " (" + f.Slug + ")"})
 	}
 	model := ui.Field{ID: "model", Label: "Model", Kind: "select"}
-	for _, o := range h.modelOptions("", "") {
-		if len(v.app.AllowedModels) == 0 || slices.Contains(v.app.AllowedModels, o.ID) {
-			model.Options = append(model.Options, o)
+	for _, m := range h.Catalog.Current().Offered(h.Now()) {
+		if m.Capabilities.Realtime == realtime && (len(v.app.AllowedModels) == 0 || slices.Contains(v.app.AllowedModels, m.ID)) {
+			model.Options = append(model.Options, ui.Option{ID: m.ID, Text: m.ID})
 		}
 	}
-	page.Fields = []ui.Field{who, feature, model,
-		{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "200"},
-		{ID: "prompt", Label: "Prompt", Kind: "area", Value: "Say hello in three languages."},
+	if len(model.Options) == 0 {
+		return nil, nil, "No model of this kind is among the app’s allowed models: its settings have them.", nil
 	}
-	return page, people, nil
+	return []ui.Field{who, feature, model}, people, "", nil
 }
 
 // playground is GET /developer/apps/{id}/playground.
@@ -198,17 +218,23 @@ func (a *recorder) Write(p []byte) (int, error) {
 
 // send makes the call as an app's server would, but for the wire.
 func (h *Handler) send(ctx context.Context, c call, token string) *recorder {
+	more := http.Header{"Idempotency-Key": {id.UUID()}}
+	if c.Feature != "" {
+		more.Set(web.FeatureHeader, c.Feature)
+	}
+	return h.ask(ctx, "/v1/chat/completions", c.body(), token, more)
+}
+
+// ask posts JSON to this node's own API.
+func (h *Handler) ask(ctx context.Context, path, body, token string, more http.Header) *recorder {
 	a := &recorder{header: http.Header{}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(c.body()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
 	if err != nil {
 		panic("console: the path is one: " + err.Error())
 	}
+	maps.Copy(req.Header, more)
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", id.UUID())
-	if c.Feature != "" {
-		req.Header.Set(web.FeatureHeader, c.Feature)
-	}
 	req.RequestURI, req.RemoteAddr = req.URL.Path, "127.0.0.1:0"
 	h.API.ServeHTTP(a, req)
 	return a

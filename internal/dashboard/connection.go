@@ -10,6 +10,7 @@ import (
 	"purser/internal/money"
 	"purser/internal/tiers"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/web"
 )
 
@@ -40,6 +41,9 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
 	if page.Rows, err = lines(ctx, h.names(), rows); err != nil {
+		return err
+	}
+	if page.Voices, err = h.Voice.Shown(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
 		return err
 	}
 	if r.URL.Query().Get("done") == "freeze" && c.Status == ledger.Frozen {

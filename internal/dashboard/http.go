@@ -15,6 +15,7 @@ import (
 	"purser/internal/ledger"
 	"purser/internal/tiers"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/web"
 )
 
@@ -25,6 +26,7 @@ type Handler struct {
 	Apps     *apps.Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
+	Voice    *voice.Handler
 }
 
 // Mount adds the routes.

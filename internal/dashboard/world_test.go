@@ -18,6 +18,7 @@ import (
 	"purser/internal/ledger"
 	"purser/internal/money"
 	"purser/internal/ui"
+	"purser/internal/voice"
 	"purser/internal/web"
 )
 
@@ -60,7 +61,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(people, false)
 	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-	(&dashboard.Handler{DB: d, Ledger: w.ledger, Apps: clients, Accounts: people, Sessions: sessions}).Mount(rt)
+	(&dashboard.Handler{DB: d, Ledger: w.ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Handler{DB: d, Now: d.Now}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w

@@ -39,7 +39,7 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 	"POST /developer/apps/{id}/features/{slug}", "GET /developer/apps/{id}/webhooks", "POST /developer/apps/{id}/webhooks", "GET /developer/apps/{id}/webhooks/{hook}", "POST /developer/apps/{id}/webhooks/{hook}",
 	"POST /developer/apps/{id}/webhooks/{hook}/rotate", "POST /developer/apps/{id}/webhooks/{hook}/delete", "POST /developer/apps/{id}/webhooks/{hook}/test", "GET /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}", "POST /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}",
 	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/requests", "GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live", "POST /developer/apps/{id}/go-live",
-	"GET /developer/apps/{id}/playground", "POST /developer/apps/{id}/playground",
+	"GET /developer/apps/{id}/playground", "POST /developer/apps/{id}/playground", "GET /developer/apps/{id}/playground/voice", "POST /developer/apps/{id}/playground/voice", "GET /developer/apps/{id}/voice/{session}", "POST /developer/apps/{id}/voice/{session}/end",
 	"GET /operator", "GET /operator/verify", "POST /operator/verify", "GET /operator/reviews", "GET /operator/reviews/{id}", "POST /operator/reviews/{id}",
 	"GET /operator/apps", "GET /operator/apps/{id}", "POST /operator/apps/{id}", "GET /operator/accounts", "GET /operator/accounts/{id}",
 	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}", "GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",

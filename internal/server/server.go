@@ -259,10 +259,10 @@ func (s *Server) mount(home ui.Home) {
 	}}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.router)
-	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions}).Mount(s.router)
+	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions, Voice: s.voice}).Mount(s.router)
 	(&console.Handler{
 		DB: s.db, Ledger: s.ledger, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Sandbox: s.sandbox, Keys: s.keys, Webhooks: s.webhooks,
-		GoLive: s.golive, Tokens: s.tokens, Catalog: s.catalog, Now: s.db.Now, API: s.router, Changed: s.inference.Callers.Forget, BaseURL: c.BaseURL, AuthURL: c.AuthURL,
+		GoLive: s.golive, Tokens: s.tokens, Catalog: s.catalog, Voice: s.voice, Now: s.db.Now, API: s.router, Changed: s.inference.Callers.Forget, BaseURL: c.BaseURL, AuthURL: c.AuthURL,
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)

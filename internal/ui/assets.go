@@ -24,6 +24,9 @@ var passkeysJS []byte
 //go:embed assets/htmx.min.js
 var htmxJS []byte
 
+//go:embed assets/voice.js
+var voiceJS []byte
+
 // An asset is served under a path that holds the hash of its bytes, so that
 // browsers may keep it for good.
 type asset struct {
@@ -38,7 +41,8 @@ var (
 	// passkeys is needed for them: browsers use them for scripts alone.
 	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
 	// htmx makes parts of a page fetch themselves anew; every page works without.
-	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
+	htmx  = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
+	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS) // the page that needs it cannot do without
 )
 
 func newAsset(name, suffix, kind string, body []byte) asset {
@@ -48,7 +52,7 @@ func newAsset(name, suffix, kind string, body []byte) asset {
 
 // Mount serves the style sheet, the icon and the scripts.
 func Mount(rt *web.Router) {
-	for _, a := range []asset{sheet, icon, passkeys, htmx} {
+	for _, a := range []asset{sheet, icon, passkeys, htmx, voice} {
 		rt.Handle("GET "+a.path, a.serve)
 	}
 }

@@ -126,6 +126,7 @@ type AppOverview struct {
 	Month          Sum
 	ByDay          Daily
 	Now            Now
+	Sessions       []VoiceSession
 	Connect        string // an authorize address to adapt
 	Exchange, Call []Code
 }
@@ -323,6 +324,7 @@ func (GoLive) name() string { return "developer-golive" }
 // Playground makes a call as a test account.
 type Playground struct {
 	Console
+	Plays  []Tab  // what there is to play with
 	Why    string // why it cannot be used; "" = it can
 	Fields []Field
 	Result *Played

@@ -122,6 +122,7 @@ type Connection struct {
 	RequestTarget string
 	Chart         Chart
 	Rows          []Row
+	Voices        []VoiceSession
 	Done          string
 }
 

@@ -19,7 +19,7 @@ var templates embed.FS
 var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
 	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-up-auto", "top-ups", "top-up-receipt",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
-	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground",
+	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground", "developer-voice",
 	"form", "settings", "security", "passkey", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
@@ -40,7 +40,8 @@ func parse(names ...string) map[string]*template.Template {
 		t := template.New("layout.html").Funcs(template.FuncMap{
 			"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
 			"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
-			"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
+			"voicejs": func() string { return voice.path },
+			"htmx":    func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
 		})
 		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
 	}
@@ -78,6 +79,9 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	}
 	if data.Live { // these pages run a script, and only ours
 		h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self'; "+h.Get("Content-Security-Policy"))
+	}
+	if _, ok := p.(Voice); ok {
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(self), payment=()")
 	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it

@@ -51,6 +51,22 @@ func AllowFormAction(w http.ResponseWriter, redirectURI string) error {
 	return nil
 }
 
+// AllowScript lets the page being answered run our own script, and that speak with
+// the API at baseURL, also through WebSockets. It is for a page that cannot do without.
+func AllowScript(w http.ResponseWriter, baseURL string) error {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return fmt.Errorf("script: %w", err)
+	}
+	source, err := policySource(u)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self' "+source+" ws"+strings.TrimPrefix(source, "http")+"; "+h.Get("Content-Security-Policy"))
+	return nil
+}
+
 // policySource spells the origin of u in the grammar of content security
 // policies, which has no IPv6 addresses: for one of them only the scheme is said.
 func policySource(u *url.URL) (string, error) {
