@@ -132,11 +132,11 @@ function page(source, form) {
       play(e)
       talk(e)
     }
-    const worklet = new AudioWorkletNode(audio, 'microphone', {numberOfOutputs: 0})
+    const worklet = new AudioWorkletNode(audio, 'microphone')
     worklet.port.onmessage = m => {
       if (ws.readyState === WebSocket.OPEN) ws.send(JSON.stringify({type: 'input_audio_buffer.append', audio: btoa(String.fromCharCode(...new Uint8Array(m.data.buffer)))}))
     }
-    audio.createMediaStreamSource(mic).connect(worklet)
+    audio.createMediaStreamSource(mic).connect(worklet).connect(audio.destination) // silence: what leads nowhere is not run
   }
 
   // watch shows what the server knows of the session, every second until its end.
