@@ -45,6 +45,7 @@ function page(source, form) {
     return said
   }
 
+  start.disabled = false // without this script it can do nothing
   form.addEventListener('submit', async e => {
     e.preventDefault()
     if (call) return
