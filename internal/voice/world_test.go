@@ -70,7 +70,8 @@ type world struct {
 	token string
 	other string // the token of another connection
 	nodes []*node
-	up    *fakeProvider
+	base  string        // of the provider
+	up    *fakeProvider // nil with the emulator
 }
 
 // node is one process.
@@ -82,7 +83,16 @@ type node struct {
 // newWorld makes a world of an app whose provider mode is mode, in a tier.
 func newWorld(t *testing.T, e db.Engine, mode, tier string) *world {
 	t.Helper()
-	w := &world{clock: &clock{}, t: t, url: dbtest.URL(t, e), up: newFakeProvider(t)}
+	up := newFakeProvider(t)
+	w := newWorldAt(t, e, mode, tier, up.url)
+	w.up = up
+	return w
+}
+
+// newWorldAt makes one whose provider is at base.
+func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
+	t.Helper()
+	w := &world{clock: &clock{}, t: t, url: dbtest.URL(t, e), base: base}
 	d, err := db.Open(t.Context(), w.url)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +163,7 @@ func (w *world) node() *node {
 	n := &node{Handler: &Handler{
 		DB: w.db, Ledger: w.book, Node: member.ID, Callers: inference.NewCallers(w.db, tokens, store, features.NewStore(w.db, w.now, offered), w.now), Apps: store, Catalog: prices,
 		Metrics: metrics.New(prices, nil), Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar, Idle: 2 * time.Minute,
-		BaseURL: w.up.url, Key: "sk-test", Client: http.DefaultClient, Now: w.now, Log: log,
+		BaseURL: w.base, Key: "sk-test", Client: http.DefaultClient, Now: w.now, Log: log,
 	}}
 	router := web.NewRouter(log, web.Links{Dashboard: "https://dash.example"})
 	n.Mount(router)
