@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"purser/internal/db"
 )
@@ -76,6 +77,29 @@ func TestDeadNode(t *testing.T) {
 		w.until("the call is hung up", w.up.gone)
 		w.free()
 	})
+}
+
+// TestSlept: a node whose lease has run out goes on with its own session, as long as
+// nobody has taken it: the reply in progress is charged by its usage.
+func TestSlept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	side.send(createdEvent("resp_1"))
+	w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
+	w.pass(lease + time.Second)
+	w.exec(`UPDATE realtime_sessions SET lease_us = 0`)
+	if err := w.nodes[0].takeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	side.send(doneEvent("resp_1", "completed", usage10))
+	w.until("it is billed", func() bool { return w.get(o.ID).ResponseCount == 1 })
+	if s := w.get(o.ID); s.Receipts[0].UsageSource != "provider" {
+		t.Errorf("receipts: %s", mustJSON(s.Receipts))
+	}
+	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token)
+	w.ended(o.ID, AppEnded)
 }
 
 // TestShutdown: a node that stops ends its sessions, each after the user has heard

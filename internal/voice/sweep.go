@@ -108,11 +108,27 @@ func (h *Handler) takeOver(ctx context.Context) error {
 		return err
 	}
 	for _, sessionID := range ids {
-		if _, adoptErr := h.adopt(ctx, sessionID); adoptErr != nil {
-			err = errors.Join(err, adoptErr)
+		here, runsErr := h.runs(ctx, sessionID)
+		if !here && runsErr == nil {
+			_, runsErr = h.adopt(ctx, sessionID)
 		}
+		err = errors.Join(err, runsErr)
 	}
 	return err
+}
+
+// runs says whether this node runs a session after all, though its lease was not
+// renewed in time (the machine slept, or the database was away): nobody else has
+// claimed it, and what it knows of its replies is better than what its row does.
+func (h *Handler) runs(ctx context.Context, sessionID string) (bool, error) {
+	h.mu.Lock()
+	here := h.sessions[sessionID] != nil
+	h.mu.Unlock()
+	if !here {
+		return false, nil
+	}
+	rw, err := getRow(ctx, h.DB, sessionID)
+	return err == nil && rw.NodeID == h.Node, err
 }
 
 func (h *Handler) ids(ctx context.Context, query string, args ...any) (ids []string, err error) {
