@@ -142,7 +142,7 @@ type State struct {
 	Updates    int64 // of ours that the provider has not yet confirmed
 	Resets     int64
 	Outputs    []string        // call ids that the app has answered
-	Wanted     json.RawMessage // a response.create of the app that waits for its hold
+	Wanted     json.RawMessage `json:",omitempty"` // a response.create of the app that waits for its hold; no null of JSON
 
 	Blocks  int64 // how many of budget_block_mc are spent
 	BlockUS int64 // until when the app must approve; 0 = nothing to approve
