@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,6 +276,11 @@ func TestFaults(t *testing.T) {
 			f.watched(2)
 			f.end(Immediate)
 		}, AppEnded, receipts{cancelled: 1}},
+		{"dead, though it is open", "!emu hang=0 mute=7", "", func(f *faulty) {
+			f.turn() // the last that this sideband tells
+			f.watched(2)
+			f.end(Immediate)
+		}, AppEnded, receipts{raced: 1}}, // a cancel that is answered too late leaves a reply of which nobody heard
 		{"lost for ever", "!emu hang=3 down=forever", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"drop"}`)
@@ -285,6 +291,9 @@ func TestFaults(t *testing.T) {
 		}, SidebandLost, receipts{estimated: 1}},
 		{"not found at first", "!emu not_found=2", "", func(f *faulty) {
 			f.replies(1)
+			if got := f.control.kinds(); slices.Contains(got, "error") {
+				f.t.Errorf("the provider refused an event of ours: %v", got)
+			}
 			f.end(AfterHeard)
 		}, AppEnded, receipts{settled: 1}},
 		{"hang-ups refused", "!emu hangup_fails=3", "", func(f *faulty) {

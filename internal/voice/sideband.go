@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -18,6 +19,13 @@ import (
 
 // maxEvent is far above any event of the provider.
 const maxEvent = 4 << 20
+
+// A sideband is asked whether it lives, so that a dead one is lost 8 s after it died
+// and the call is hung up within the 15 s of F-85 even if none can be had again.
+const (
+	pingEvery = 4 * time.Second
+	pongIn    = 4 * time.Second
+)
 
 // provider is where calls are made, and by which key.
 type provider struct{ base, key string }
@@ -177,6 +185,10 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 		close: func() { _ = ws.CloseNow() },
 	})
 	r.post(SidebandUp{})
+	var heard atomic.Int64 // twice the events, and one more while one is taken in
+	over := make(chan struct{})
+	defer close(over)
+	go watchLine(ctx, ws, &heard, over)
 	for {
 		_, data, err := ws.Read(ctx)
 		if err != nil {
@@ -184,8 +196,33 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 			r.post(SidebandDown{})
 			return
 		}
-		if !r.hear(data) {
+		heard.Add(1)
+		there := r.hear(data)
+		if heard.Add(1); !there {
 			_ = ws.CloseNow()
+			return
+		}
+	}
+}
+
+// watchLine pings a sideband, and closes one that is open and dead: what is said in
+// its call would go unmetered for as long as nobody noticed (F-85). A reader that
+// is busy is not the provider's fault.
+func watchLine(ctx context.Context, ws *websocket.Conn, heard *atomic.Int64, over <-chan struct{}) {
+	clock := time.NewTicker(pingEvery)
+	defer clock.Stop()
+	for {
+		select {
+		case <-clock.C:
+		case <-over:
+			return
+		}
+		before := heard.Load()
+		ping, cancel := context.WithTimeout(ctx, pongIn)
+		err := ws.Ping(ping)
+		cancel()
+		if err != nil && before%2 == 0 && heard.Load() == before {
+			_ = ws.CloseNow() // its reader tells the session
 			return
 		}
 	}
