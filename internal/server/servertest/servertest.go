@@ -69,8 +69,9 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start starts `purser dev` on a database URL ("" = a file in a fresh folder) and
-// returns when it is ready. The process is killed when the test ends; its log is
+// Start starts `purser dev` on a database URL ("" = a file in a fresh folder), with
+// flags (--name=value) and of the environment (NAME=value), and returns when it is
+// ready. The process is killed when the test ends; its log is
 // shown if the test failed, and a data race in it fails the test.
 func Start(t testing.TB, database string, args ...string) *Process {
 	t.Helper()
@@ -98,9 +99,17 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	} else if database != "" {
 		line = append(line, "--database", database)
 	}
-	p := &Process{t: t, cmd: exec.Command(Binary(t), append(line, args...)...), log: &syncBuffer{}, done: make(chan struct{})}
+	env := append(os.Environ(), "GORACE=halt_on_error=1")
+	for _, arg := range args {
+		if strings.Contains(arg, "=") && !strings.HasPrefix(arg, "-") {
+			env = append(env, arg)
+		} else {
+			line = append(line, arg)
+		}
+	}
+	p := &Process{t: t, cmd: exec.Command(Binary(t), line...), log: &syncBuffer{}, done: make(chan struct{})}
 	p.cmd.Stderr = p.log
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	p.cmd.Env = env
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
