@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"purser/internal/db"
+	"purser/internal/ledger"
 )
 
 // TestTwoNodes: every node answers for a session of any of them, its end is asked
@@ -100,6 +101,30 @@ func TestSlept(t *testing.T) {
 	}
 	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token)
 	w.ended(o.ID, AppEnded)
+}
+
+// TestLateHold: a hold that is made when the session is another node's already is
+// given back by the node that made it.
+func TestLateHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	s, err := w.nodes[0].load(t.Context(), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := ledger.GetConnection(t.Context(), w.db, w.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slept := &running{h: w.nodes[0].Handler, book: s.Book, state: s.State, events: make(chan Event, 1), money: make(chan Action, 1), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	slept.drop()
+	slept.money <- Hold{N: 2, Text: 100, Audio: 100}
+	close(slept.money)
+	slept.pay()
+	if c, err := ledger.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
+		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
+	}
 }
 
 // TestShutdown: a node that stops ends its sessions, each after the user has heard

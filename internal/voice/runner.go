@@ -246,6 +246,11 @@ func (r *running) pay() {
 		switch a := a.(type) {
 		case Hold:
 			r.post(r.hold(ctx, a))
+			select {
+			case <-r.over: // taken over meanwhile: its new node may have looked for this hold too early
+				r.release(ctx, Release{a.N})
+			default:
+			}
 		case Settle:
 			r.post(r.settle(ctx, a))
 		case Release:
