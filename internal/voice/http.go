@@ -353,7 +353,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerIn)
 	defer cancel()
-	answer, callID, err := h.call(ctx, &s.book, sdp, s.state.Config)
+	answer, callID, err := h.call(ctx, &s.book, sdp, s.config)
 	if err == nil {
 		err = h.called(ctx, rw.ID, callID)
 		if err != nil {
@@ -480,7 +480,7 @@ func (h *Handler) serveMock(ws *websocket.Conn, s *running) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	in := make(chan []byte, 256)
-	k := &mock{ws: ws, ctx: ctx, watch: s.hear, config: s.state.Config}
+	k := &mock{ws: ws, ctx: ctx, watch: s.hear, config: s.config}
 	s.post(Answered{}) // live as soon as the socket is accepted
 	s.connect(&line{
 		send: func(event []byte) error {

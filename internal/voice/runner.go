@@ -32,6 +32,8 @@ type saved struct {
 // running is a session that this node runs. Its state belongs to its goroutine.
 type running struct {
 	h      *Handler
+	id     string
+	config Config // as the session was created
 	book   book
 	state  State
 	events chan Event
@@ -52,7 +54,7 @@ type line struct {
 
 // start runs a session whose row this node has.
 func (h *Handler) start(s saved) *running {
-	r := &running{h: h, book: s.Book, state: s.State, events: make(chan Event, 64), money: make(chan Action, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), money: make(chan Action, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
 	if s.First != nil {
 		r.calls[1] = *s.First
 	}
@@ -106,8 +108,8 @@ func (r *running) run() {
 // leave forgets the session.
 func (r *running) leave() {
 	r.h.mu.Lock()
-	if r.h.sessions[r.state.ID] == r {
-		delete(r.h.sessions, r.state.ID)
+	if r.h.sessions[r.id] == r {
+		delete(r.h.sessions, r.id)
 	}
 	r.h.mu.Unlock()
 	r.drop()
@@ -146,7 +148,8 @@ func (r *running) do(ctx context.Context, a Action) {
 	case Control:
 		r.tell(a.Event)
 	case Dial:
-		r.h.work.Go(func() { r.dial(a.Again) })
+		call := r.state.CallID // the state is read here only
+		r.h.work.Go(func() { r.dial(call, a.Again) })
 	case HangUp:
 		r.hangUp(ctx)
 	case Finish:
@@ -159,9 +162,9 @@ func (r *running) do(ctx context.Context, a Action) {
 func (r *running) persist(ctx context.Context) {
 	mine, err := r.h.keep(ctx, &r.state, string(mustJSON(saved{State: r.state, Book: r.book})))
 	if err != nil {
-		r.h.Log.ErrorContext(ctx, "a voice session could not be saved; it goes on", "session_id", r.state.ID, "error", err)
+		r.h.Log.ErrorContext(ctx, "a voice session could not be saved; it goes on", "session_id", r.id, "error", err)
 	} else if !mine {
-		r.h.Log.WarnContext(ctx, "a voice session is another node's now", "session_id", r.state.ID)
+		r.h.Log.WarnContext(ctx, "a voice session is another node's now", "session_id", r.id)
 		r.drop()
 	}
 }
@@ -207,10 +210,10 @@ func (r *running) hangUp(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := r.h.hangUp(ctx, &book, call); err != nil {
-			r.h.Log.WarnContext(ctx, "a call could not be hung up; it is tried again", "session_id", r.state.ID, "error", err)
+			r.h.Log.WarnContext(ctx, "a call could not be hung up; it is tried again", "session_id", r.id, "error", err)
 			return
 		}
-		if err := r.h.hungUp(ctx, r.state.ID); err != nil {
+		if err := r.h.hungUp(ctx, r.id); err != nil {
 			r.h.Log.ErrorContext(ctx, "that a call is gone was not saved", "error", err)
 		}
 	})
@@ -221,7 +224,7 @@ func (r *running) finish(ctx context.Context, reason string) {
 	kept := saved{State: r.state, Book: r.book}
 	kept.State.Config.Instructions, kept.State.Config.Tools, kept.State.Wanted = "", nil, nil // the app's words are needed no longer
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		s, err := r.h.finish(ctx, r.state.ID, reason, string(mustJSON(kept)), r.state.Mock)
+		s, err := r.h.finish(ctx, r.id, reason, string(mustJSON(kept)), r.state.Mock)
 		switch {
 		case err == nil:
 			r.tell(endedEvent{"svc.session.ended", s.ID, reason, s.ChargedMC, s.ChargedDisplay, s.ResponseCount})
@@ -230,7 +233,7 @@ func (r *running) finish(ctx context.Context, reason string) {
 		case errors.Is(err, errEnded):
 			return
 		}
-		r.h.Log.ErrorContext(ctx, "the end of a voice session could not be saved; it is tried again", "session_id", r.state.ID, "error", err)
+		r.h.Log.ErrorContext(ctx, "the end of a voice session could not be saved; it is tried again", "session_id", r.id, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-r.h.giveUp.Done():
@@ -298,7 +301,7 @@ func (r *running) hold(ctx context.Context, a Hold) Event {
 		return r.h.Ledger.Do(ctx, d)
 	})
 	if err != nil {
-		return HoldRefused{a.N, r.h.codeOf(ctx, r.state.ID, err)}
+		return HoldRefused{a.N, r.h.codeOf(ctx, r.id, err)}
 	}
 	r.calls[a.N] = res.Call
 	return HoldMade{a.N, res.Call.HoldMC}
@@ -316,11 +319,11 @@ func (h *Handler) codeOf(ctx context.Context, sessionID string, err error) strin
 // name makes the ledger's call of a reply, with the name that it has since it was
 // first held.
 func (r *running) name(ctx context.Context, n, text, audio int64) (ledger.Call, error) {
-	requestID, err := addReply(ctx, r.h.DB, r.state.ID, n, id.New(id.Request, r.h.Now()))
+	requestID, err := addReply(ctx, r.h.DB, r.id, n, id.New(id.Request, r.h.Now()))
 	if err != nil {
 		return ledger.Call{}, err
 	}
-	return r.book.call(r.state.ID, n, requestID, text, audio)
+	return r.book.call(r.id, n, requestID, text, audio)
 }
 
 // called returns the ledger's call of a reply: as it was held here, or by the node
@@ -330,7 +333,7 @@ func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
 		delete(r.calls, a.N)
 		return c, nil
 	}
-	k := ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.state.ID, a.N)}
+	k := ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)}
 	row, err := ledger.GetHold(ctx, r.h.DB, k)
 	if err == nil && row.State == ledger.Open {
 		return row.Call, nil
@@ -361,7 +364,7 @@ func (r *running) settle(ctx context.Context, a Settle) Event {
 	})
 	if err = errors.Join(err, err2); err2 != nil {
 		r.h.Metrics.Alarm("a voice reply could not be billed", r.book.Model)
-		r.h.Log.ErrorContext(ctx, "a voice reply could not be billed", "session_id", r.state.ID, "n", a.N, "error", err)
+		r.h.Log.ErrorContext(ctx, "a voice reply could not be billed", "session_id", r.id, "n", a.N, "error", err)
 		return out
 	}
 	if res.Outcome == ledger.Fenced {
@@ -370,7 +373,7 @@ func (r *running) settle(ctx context.Context, a Settle) Event {
 	entry := res.Entry
 	if res.Outcome == ledger.Done {
 		if entry, err = ledger.GetEntry(ctx, r.h.DB, res.Entry.ID); err != nil {
-			r.h.Log.ErrorContext(ctx, "a billed voice reply could not be read", "session_id", r.state.ID, "error", err)
+			r.h.Log.ErrorContext(ctx, "a billed voice reply could not be read", "session_id", r.id, "error", err)
 			return out
 		}
 	}
@@ -384,7 +387,7 @@ func (r *running) release(ctx context.Context, a Release) {
 	_, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
 		c, ok := r.calls[a.N]
 		if !ok {
-			row, err := ledger.GetHold(ctx, r.h.DB, ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.state.ID, a.N)})
+			row, err := ledger.GetHold(ctx, r.h.DB, ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)})
 			if errors.Is(err, sql.ErrNoRows) {
 				return ledger.Result{}, nil
 			} else if err != nil {
@@ -396,7 +399,7 @@ func (r *running) release(ctx context.Context, a Release) {
 	})
 	delete(r.calls, a.N)
 	if err != nil {
-		r.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "session_id", r.state.ID, "n", a.N, "error", err)
+		r.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "session_id", r.id, "n", a.N, "error", err)
 	}
 }
 

@@ -137,7 +137,7 @@ func (h *Handler) hangUp(ctx context.Context, b *book, callID string) error {
 
 // dial attaches the session's sideband: a call may be too young to be found, and a
 // sideband that was lost is dialled again. It reads until that ends.
-func (r *running) dial(againNow bool) {
+func (r *running) dial(callID string, againNow bool) {
 	window, missing := attachIn, 0
 	if againNow {
 		window = redialIn
@@ -153,7 +153,7 @@ func (r *running) dial(againNow bool) {
 	}()
 	deadline := time.Now().Add(window)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		ws, gone, err := r.h.attach(ctx, &r.book, r.state.CallID)
+		ws, gone, err := r.h.attach(ctx, &r.book, callID)
 		if err == nil {
 			r.listen(ctx, ws)
 			return
@@ -162,7 +162,7 @@ func (r *running) dial(againNow bool) {
 			missing++
 		}
 		if over := againNow && missing >= 2; over || time.Now().Add(pause).After(deadline) {
-			r.h.Log.WarnContext(ctx, "the sideband could not be attached", "session_id", r.state.ID, "error", err)
+			r.h.Log.WarnContext(ctx, "the sideband could not be attached", "session_id", r.id, "error", err)
 			r.post(DialFailed{Gone: gone})
 			return
 		}
