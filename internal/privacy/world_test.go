@@ -81,6 +81,13 @@ func (w *world) now() time.Time {
 	return w.at
 }
 
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = w.at.Add(d)
+}
+
 func newWorld(t *testing.T, target string) *world {
 	t.Helper()
 	d, err := db.Open(t.Context(), target)
