@@ -80,7 +80,7 @@ func TestRunBesideAServer(t *testing.T) {
 // TestFindingsAreCapped reads more than a page of rows, each of them wrong.
 func TestFindingsAreCapped(t *testing.T) {
 	t.Parallel()
-	const n = 2*page + 1
+	const n = page + 1
 	eachURL(t, func(t *testing.T, d *db.DB, url string) {
 		write(t, d, func(w *writer) {
 			for i := range n {
