@@ -24,7 +24,7 @@ check: ## format, vet, staticcheck, go.mod
 	go mod tidy -diff
 
 test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS='-run Ledger -v'
-	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 15m $(ARGS) ./internal/server ./internal/ledger ./... # the longest first
+	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 20m $(ARGS) ./internal/server ./internal/ledger ./... # the longest first
 	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 10m $(ARGS) ./...; fi
 
 bench: setup ## load against a proxy without billing, in one run
