@@ -214,8 +214,7 @@ func (h *Handler) listen(sessionID string, c *channel) {
 		s := h.sessions[sessionID]
 		h.mu.Unlock()
 		if s == nil {
-			next, todo := Step(State{Status: Pending, TicketUS: 1 << 62, N: 1, HoldN: 1, Hold: Held}, event, h.Now()) // it says so
-			_ = next
+			_, todo := Step(State{Status: Pending, TicketUS: 1 << 62, N: 1, HoldN: 1, Hold: Held}, event, h.Now()) // it says so
 			for _, a := range todo {
 				if e, ok := a.(Control); ok {
 					c.send(mustJSON(e.Event))

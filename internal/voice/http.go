@@ -174,6 +174,9 @@ func (h *Handler) open(ctx context.Context, s *State, b *book) (ticket string, e
 	for _, a := range todo {
 		if hold, ok := a.(Hold); ok {
 			if err := h.first(context.WithoutCancel(ctx), s, b, hold); err != nil {
+				if _, refused := errors.AsType[*apierr.Error](err); !refused {
+					return "", err // whether it is held is not known: the session ends with its ticket, and gives back what is
+				}
 				if gone := forget(context.WithoutCancel(ctx), h.DB, s.ID); gone != nil {
 					h.Log.ErrorContext(ctx, "a refused voice session was not removed; it ends with its ticket", "session_id", s.ID, "error", gone)
 				}
@@ -212,7 +215,11 @@ func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
 	held, _ := Step(*s, HoldMade{a.N, res.Call.HoldMC}, h.Now())
 	*s, b.OwnKey = held, res.OwnKey
 	_, err = h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET state = $1, own_key = $2 WHERE id = $3`, string(mustJSON(saved{*s, *b, &res.Call})), bit(b.OwnKey), s.ID)
-	return err
+	if err != nil { // the row does not know what is held: given back now, or else when the session ends
+		_, gone := h.Ledger.Do(ctx, ledger.Release{Call: res.Call, Attempt: 1})
+		return errors.Join(err, gone)
+	}
+	return nil
 }
 
 func (h *Handler) created(s *State, ticket string) created {
@@ -356,8 +363,8 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	answer, callID, err := h.call(ctx, &s.book, sdp, s.config)
 	if err == nil {
 		err = h.called(ctx, rw.ID, callID)
-		if err != nil {
-			_ = h.hangUp(ctx, &s.book, callID) // nobody would ever know of it
+		if err != nil { // nobody else would ever know of the call
+			h.work.Go(func() { h.hangUpUnknown(&s.book, rw.ID, callID) })
 		}
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package voice
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -155,4 +156,35 @@ func TestShutdown(t *testing.T) {
 	control.wait("svc.session.ended")
 	w.until("the call is hung up", w.up.gone)
 	w.free()
+}
+
+// TestDeadCreator: a node that dies, or loses its database, while it makes the first
+// reply's hold leaves a session that does not know of it. It ends with its ticket all
+// the same, and gives back what is held (F-92).
+func TestDeadCreator(t *testing.T) {
+	t.Parallel()
+	for _, held := range []bool{true, false} {
+		for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+			if held && e == db.SQLite {
+				continue // a hold of a moment is in memory alone there, and died with its node
+			}
+			t.Run(fmt.Sprintf("%s/held=%t", e, held), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, e, "live", "full-live")
+				o := w.open(mini)
+				s, err := w.nodes[0].load(t.Context(), o.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !held {
+					w.do(ledger.Release{Call: *s.First, Attempt: 1})
+				}
+				s.State.Hold, s.First = Asking, nil // as the row was before
+				w.exec(`UPDATE realtime_sessions SET state = $1 WHERE id = $2`, string(mustJSON(s)), o.ID)
+				w.pass(ticketLife + time.Second)
+				w.ended(o.ID, TicketExpired)
+				w.free()
+			})
+		}
+	}
 }

@@ -251,14 +251,15 @@ func (r *running) pay() {
 			r.post(r.hold(ctx, a))
 			select {
 			case <-r.over: // taken over meanwhile: its new node may have looked for this hold too early
-				r.release(ctx, Release{a.N})
+				r.release(Release{a.N})
 			default:
 			}
 		case Settle:
 			r.post(r.settle(ctx, a))
 		case Release:
-			r.release(ctx, a)
-			r.post(Released(a))
+			if r.release(a) { // or this node stops, and the next one does it
+				r.post(Released(a))
+			}
 		}
 	}
 }
@@ -382,24 +383,42 @@ func (r *running) settle(ctx context.Context, a Settle) Event {
 	return out
 }
 
-// release gives a hold back. What cannot be given back now, the sweep will.
-func (r *running) release(ctx context.Context, a Release) {
-	_, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
+// release gives a hold back, as often as it takes: nobody else looks for a hold of a
+// session that has ended. It is false when this node stops first; the next one does it.
+func (r *running) release(a Release) bool {
+	err := until(r.h.giveUp, func(ctx context.Context) error {
 		c, ok := r.calls[a.N]
 		if !ok {
 			row, err := ledger.GetHold(ctx, r.h.DB, ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)})
 			if errors.Is(err, sql.ErrNoRows) {
-				return ledger.Result{}, nil
+				return nil
 			} else if err != nil {
-				return ledger.Result{}, err
+				return err
 			}
 			c = row.Call
 		}
-		return r.h.Ledger.Do(ctx, ledger.Release{Call: c, Attempt: 1})
+		_, err := r.h.Ledger.Do(ctx, ledger.Release{Call: c, Attempt: 1})
+		if err != nil {
+			r.h.Log.ErrorContext(ctx, "a hold could not be released; it is tried again", "session_id", r.id, "n", a.N, "error", err)
+		}
+		return err
 	})
 	delete(r.calls, a.N)
-	if err != nil {
-		r.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "session_id", r.id, "n", a.N, "error", err)
+	return err == nil
+}
+
+// until repeats f until it succeeds, or ctx ends.
+func until(ctx context.Context, f func(context.Context) error) error {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
 	}
 }
 

@@ -135,6 +135,19 @@ func (h *Handler) hangUp(ctx context.Context, b *book, callID string) error {
 	return nil
 }
 
+// hangUpUnknown ends a call that no row knows of, as often as it takes.
+func (h *Handler) hangUpUnknown(b *book, sessionID, callID string) {
+	_ = until(h.giveUp, func(ctx context.Context) error { // each failure is in the log
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		err := h.hangUp(ctx, b, callID)
+		if err != nil {
+			h.Log.ErrorContext(ctx, "a call that is in no row could not be hung up; it is tried again", "session_id", sessionID, "call_id", callID, "error", err)
+		}
+		return err
+	})
+}
+
 // dial attaches the session's sideband: a call may be too young to be found, and a
 // sideband that was lost is dialled again. It reads until that ends.
 func (r *running) dial(callID string, againNow bool) {

@@ -34,9 +34,7 @@ type row struct {
 const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us, COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''),
 	own_key, COALESCE(end_asked, ''), state, max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us`
 
-type scanner interface{ Scan(...any) error }
-
-func scanRow(s scanner) (r row, err error) {
+func scanRow(s db.Row) (r row, err error) {
 	var mock, own int64
 	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketUntilUS, &r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID,
 		&own, &r.EndAsked, &r.State, &r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS)
@@ -213,11 +211,11 @@ type counted struct {
 
 // behind scans columns that stand behind those of a row.
 type behind struct {
-	scanner
+	db.Row
 	more []any
 }
 
-func (b behind) Scan(to ...any) error { return b.scanner.Scan(append(to, b.more...)...) }
+func (b behind) Scan(to ...any) error { return b.Row.Scan(append(to, b.more...)...) }
 
 // List returns sessions, newest first, without receipts: of those that have not
 // ended, charge and count are what is billed so far.

@@ -39,9 +39,12 @@ func (h *Handler) adopt(ctx context.Context, sessionID string) (*running, error)
 	if rw, err := getRow(ctx, h.DB, sessionID); err == nil && rw.CallID != "" && s.State.CallID == "" {
 		s.State.CallID = rw.CallID // the node before died between the provider's answer and this
 	}
+	asking := s.State.Hold == Asking
 	r := h.start(s)
 	if before.NodeID != "" {
 		h.Log.WarnContext(ctx, "took over a dead node's voice session", "session_id", sessionID, "node_id", before.NodeID)
+	}
+	if before.NodeID != "" || asking { // whoever created it died before it knew of its hold, or after
 		r.post(Adopted{})
 	}
 	if before.EndAsked != "" {
