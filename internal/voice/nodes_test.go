@@ -61,7 +61,8 @@ func TestDeadNode(t *testing.T) {
 		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing on this day?"}`)
 		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
 		w.until("the reply is known", func() bool {
-			return !strings.Contains(w.state(o.ID), `"AudioUS":0`) && strings.Contains(w.state(o.ID), "resp_1")
+			state := w.state(o.ID)
+			return !strings.Contains(state, `"AudioUS":0`) && strings.Contains(state, "resp_1")
 		})
 		w.kill(w.nodes[0], o.ID)
 		again := w.sideband()
