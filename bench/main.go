@@ -85,7 +85,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&engines, "engines", "sqlite,postgres", "what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
 	f.StringVar(&cells, "cells", "plain,stream,anthropic,google", "whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
-	f.StringVar(&o.parts, "parts", "http,ledger", "what is measured: http, ledger")
+	f.StringVar(&o.parts, "parts", "http,ledger", "what is measured: http, ledger, pages (with as many rows as --rows says)")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
@@ -124,8 +124,8 @@ func (o options) check() error {
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {
-		if p != "http" && p != "ledger" {
-			return fmt.Errorf("--parts: %q is neither http nor ledger", p)
+		if p != "http" && p != "ledger" && p != "pages" {
+			return fmt.Errorf("--parts: %q is none of http, ledger, pages", p)
 		}
 	}
 	return nil

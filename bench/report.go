@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,6 +54,7 @@ type report struct {
 	Samples []sample       `json:"samples"`
 	Audits  []audit        `json:"audits"`
 	Ledger  []ledgerSample `json:"ledger"`
+	Pages   []pageSample   `json:"pages"`
 }
 
 func (r *report) write(file string) error {
@@ -82,6 +84,11 @@ func (r *report) verdict() error {
 	}
 	for _, a := range r.Audits {
 		if a.Error != "" || a.SpendRows != a.Answered || a.OpenHolds != 0 {
+			faults++
+		}
+	}
+	for _, p := range r.Pages {
+		if p.Fault != "" {
 			faults++
 		}
 	}
@@ -143,6 +150,20 @@ func printRow(w io.Writer, name string, list []sample) {
 		fmt.Fprintf(w, "  INVALID: %d failed, %d truncated, %d wrong\n%16s%s", failed, truncated, wrong, "", fault)
 	}
 	fmt.Fprintln(w)
+}
+
+// printPages prints the pages of an engine, the slowest first.
+func (r *report) printPages(w io.Writer, engine string) {
+	list := slices.DeleteFunc(slices.Clone(r.Pages), func(p pageSample) bool { return p.Engine != engine })
+	slices.SortFunc(list, func(a, b pageSample) int { return cmp.Compare(b.MedianUS, a.MedianUS) })
+	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", title(engine, list[0].Rows), pageTries, "median ms", "first ms", "most ms", "KB")
+	for _, p := range list {
+		fmt.Fprintf(w, "%10.1f%10.1f%10.1f%9.1f  %s", float64(p.MedianUS)/1000, float64(p.FirstUS)/1000, float64(p.MostUS)/1000, float64(p.Bytes)/1000, p.Path)
+		if p.Fault != "" {
+			fmt.Fprintf(w, "  INVALID: %s", p.Fault)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // median is that of f over list: of an even number, the upper one.

@@ -28,9 +28,13 @@ const (
 
 // pastTerms and pastUsage are as long as those of a real row.
 const (
-	pastTerms = `{"input_mc_per_mtok":40000000,"cached_mc_per_mtok":10000000,"output_mc_per_mtok":160000000,"fee_ppm":50000,"margin_ppm":100000,"input_tokens":124,"max_tokens":200}`
+	pastTerms = `{"rates":{"book":"2026-11-21-541a21b0","mc_per_million":[[0,75000000,7500000,75000000,450000000]]},"margin_ppm":100000,"fee_ppm":50000,"input_tokens":124,"max_tokens":200}`
 	pastUsage = `{"input":118,"cached":0,"cache_write":0,"output":61,"reasoning":0}`
 )
+
+// pastDays is how long ago the past begins; it ends a day ago, so that nothing that
+// looks at the last 24 hours finds it.
+const pastDays = 60
 
 // generator is what differs between the engines.
 type generator struct {
@@ -39,6 +43,7 @@ type generator struct {
 	key            string // a random key, as an expression
 	random         string // a random positive number
 	number         string // a format of i in n digits: %[1]d, %[2]s
+	day            string // the day of created_us
 	indexes        string // name and definition of the ledger's own indexes
 }
 
@@ -51,16 +56,18 @@ func generatorOf(target string) generator {
 			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
 			random:  `(random() & 9223372036854775807)`,
 			number:  `printf('%%0%[1]dd', %[2]s)`,
+			day:     `date(created_us / 1000000, 'unixepoch')`,
 			indexes: `SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
 		}
 	}
 	return generator{
 		driver: "pgx", source: target,
 		before:  []string{"SET synchronous_commit = off", "SET maintenance_work_mem = '512MB'"},
-		after:   []string{"VACUUM (ANALYZE) ledger", "CHECKPOINT"},
+		after:   []string{"VACUUM (ANALYZE)", "CHECKPOINT"},
 		key:     `gen_random_uuid()::text`,
 		random:  `(random() * 9223372036854775807)::bigint`,
 		number:  `lpad((%[2]s)::text, %[1]d, '0')`,
+		day:     `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
 		indexes: `SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'ledger' AND indexname <> 'ledger_pkey'`,
 	}
 }
@@ -98,15 +105,18 @@ func fill(ctx context.Context, target string, grants []grant, count *int64) (err
 	return execAll(ctx, conn, append([]string{
 		fmt.Sprintf(`UPDATE balances SET seq = seq + %d, reserved_mc = reserved_mc - %d`, each, each*pastChargeMC),
 		fmt.Sprintf(`UPDATE connections SET consumed_mc = consumed_mc + %d`, each*pastChargeMC),
+		g.totals(),
 	}, g.after...))
 }
 
 // insert writes the rows in steps, with progress on standard error.
 func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, count int64) error {
-	text := g.statement(grants)
 	const step = 250_000
 	start := time.Now()
+	begin := start.AddDate(0, 0, -pastDays)
+	apart := (pastDays - 1) * 24 * time.Hour / time.Duration(count)
 	for from := int64(0); from < count; from += step {
+		text := g.statement(grants, begin, apart, begin.Add(apart*time.Duration(from)))
 		if _, err := conn.ExecContext(ctx, text, from, min(from+step, count)); err != nil {
 			return err
 		}
@@ -116,16 +126,16 @@ func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, c
 	return nil
 }
 
-// statement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n; ids rise
-// with i and lie a month back, before everything that the run will write.
-func (g generator) statement(grants []grant) string {
+// statement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n, and was
+// made i times apart after begin. Ids rise with i, and have the time at which the
+// step begins.
+func (g generator) statement(grants []grant, begin time.Time, apart time.Duration, step time.Time) string {
 	n := len(grants)
 	var list []string
 	for i, a := range grants {
 		list = append(list, fmt.Sprintf("(%d, '%s', '%s', '%s')", i, a.Account, a.App, a.Connection))
 	}
-	past := time.Now().AddDate(0, -1, 0)
-	prefix := ledgerPrefix(past)
+	prefix := ledgerPrefix(step)
 	digits := func(width int, value string) string { return fmt.Sprintf(g.number, width, value) }
 	return fmt.Sprintf(`WITH RECURSIVE
 	who(k, account_id, app_id, connection_id) AS (VALUES %s),
@@ -135,12 +145,19 @@ INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, fe
 	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash)
 SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s', %s, %s, 'wallet', 'settled', '%s', '%s',
 	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
-	0, %d, 0, %d, %d + i * 1000, %s, %s
+	0, %d, 0, %d, %d + i * %d, %s, %s
 FROM n JOIN who ON k = i %% %d`,
 		strings.Join(list, ","),
-		prefix, digits(len(id.New(id.Ledger, past))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key, digits(43, "i"), pastTerms, pastUsage,
+		prefix, digits(len(id.New(id.Ledger, step))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key, digits(43, "i"), pastTerms, pastUsage,
 		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, int64(allocationMC), pastChargeMC, n,
-		-pastChargeMC, pastChargeMC, past.UnixMicro(), digits(43, "i"), g.random, n)
+		-pastChargeMC, pastChargeMC, begin.UnixMicro(), apart.Microseconds(), digits(43, "i"), g.random, n)
+}
+
+// totals adds the days up, as settlements would have done.
+func (g generator) totals() string {
+	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		SELECT ` + g.day + ` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*), 61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
+		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, bucket, model, app_id, account_id`
 }
 
 // rowsOfGrant is how many rows an account has before it spends: top-up, connect.

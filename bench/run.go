@@ -56,6 +56,11 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if strings.Contains(o.parts, "pages") {
+		if err := b.look(ctx); err != nil {
+			return err
+		}
+	}
 	if o.jsonFile != "" {
 		if err := b.report.write(o.jsonFile); err != nil {
 			return err

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"purser/internal/accounts"
+	"purser/internal/db"
+	"purser/internal/id"
+)
+
+// The pages are those of people who look at a ledger with a long past: a user who
+// has a share of it, the developer whose app made all of it, and the operator.
+// What needs more than a ledger to be there (a webhook, a review) is left out.
+var pages = map[string][]string{
+	"user": {
+		"/", "/dashboard", "/activity", "/activity?before={middle}", "/activity?type=topup", "/activity?model=none-of-them", "/activity?from={day}&to={day}", "/activity?connection={connection}&type=refund",
+		"/activity/{entry}", "/requests/{request}", "/connections", "/connections/{connection}", "/connections/{connection}/live", "/connections/{connection}/increase",
+		"/connections/{connection}/revoke", "/settings", "/settings/security", "/settings/notices", "/settings/data", "/settings/password", "/settings/email", "/settings/two-step",
+	},
+	"developer": {
+		"/developer", "/developer/apps/new", "/developer/test-accounts", "/developer/keys", "/developer/apps/{app}", "/developer/apps/{app}/live", "/developer/apps/{app}/settings",
+		"/developer/apps/{app}/features", "/developer/apps/{app}/features/{feature}", "/developer/apps/{app}/webhooks", "/developer/apps/{app}/analytics", "/developer/apps/{app}/analytics?days=7",
+		"/developer/apps/{app}/analytics?days=90", "/developer/apps/{app}/requests", "/developer/apps/{app}/requests?before={request}", "/developer/apps/{app}/requests?show=refused",
+		"/developer/apps/{app}/requests/{request}", "/developer/apps/{app}/go-live", "/developer/apps/{app}/playground", "/developer/apps/{app}/playground/voice",
+	},
+	"operator": {
+		"/operator", "/operator/verify", "/operator/reviews", "/operator/apps", "/operator/apps?q=bench", "/operator/apps/{app}", "/operator/accounts", "/operator/accounts?q=user1", "/operator/accounts/{account}",
+		"/operator/accounts/{account}?before={middle}", "/operator/connections/{connection}", "/operator/ledger/{entry}", "/operator/ledger/{entry}/reverse", "/operator/risk", "/operator/providers", "/operator/log",
+	},
+}
+
+// pageTries is how often each page is asked for; the first time finds no cache.
+const pageTries = 10
+
+// A pageSample is one page, asked for again and again.
+type pageSample struct {
+	Engine   string  `json:"engine"`
+	Rows     float64 `json:"million_rows"`
+	Path     string  `json:"path"` // with {…} for ids
+	Bytes    int     `json:"bytes"`
+	FirstUS  int64   `json:"first_us"`
+	MedianUS int64   `json:"median_us"`
+	MostUS   int64   `json:"most_us"` // of all, the first included
+	Fault    string  `json:"fault,omitempty"`
+}
+
+// look times every page of each engine's largest ledger.
+func (b *bench) look(ctx context.Context) (err error) {
+	n := len(b.closers)
+	defer func() { err = errors.Join(err, b.close(n)) }()
+	up, err := b.role("upstream")
+	if err != nil {
+		return err
+	}
+	for _, e := range b.engines {
+		d, err := b.store(ctx, e, b.rows)
+		if err != nil {
+			return err
+		}
+		v, err := d.visit(ctx)
+		if err != nil {
+			return fmt.Errorf("who looks at the pages: %w", err)
+		}
+		t, err := b.startPurser(ctx, e, b.rows, up.url)
+		if err != nil {
+			return err
+		}
+		for _, who := range []string{"user", "developer", "operator"} {
+			for _, path := range pages[who] {
+				s := v.page(ctx, t.url, who, path)
+				s.Engine, s.Rows = e, b.rows
+				b.report.Pages = append(b.report.Pages, s)
+			}
+		}
+		b.report.printPages(os.Stdout, e)
+	}
+	return nil
+}
+
+// A visit is who looks, and at what.
+type visit struct {
+	cookies map[string]*http.Cookie // by user, developer, operator
+	names   *strings.Replacer       // of what stands in paths
+}
+
+// visit signs everybody in, and finds something of each kind to look at: in the
+// middle of the past, where no cache has it.
+func (d *database) visit(ctx context.Context) (v visit, err error) {
+	store, err := db.Open(ctx, d.url)
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	g := d.grants[0]
+	var developer string
+	if err := store.QueryRowContext(ctx, `SELECT owner_id FROM apps WHERE id = $1`, g.App).Scan(&developer); err != nil {
+		return v, err
+	}
+	people := accounts.NewStore(store, store.Now)
+	var operator accounts.Account
+	err = store.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		operator, err = people.Create(ctx, tx, accounts.New{Email: "operator@example.com", Operator: true})
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	v.cookies = map[string]*http.Cookie{}
+	for name, account := range map[string]string{"user": g.Account, "developer": developer, "operator": operator.ID} {
+		if v.cookies[name], err = signIn(ctx, people, account); err != nil {
+			return v, err
+		}
+	}
+	var entry string
+	var middle, madeUS int64
+	err = store.QueryRowContext(ctx, `SELECT id, seq, created_us FROM ledger WHERE account_id = $1 AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`, g.Account).Scan(&entry, &middle, &madeUS)
+	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}", feature, "{entry}", entry, "{request}", id.Swap(entry, id.Ledger, id.Request),
+		"{middle}", strconv.FormatInt(middle, 10), "{day}", time.UnixMicro(madeUS).UTC().Format(time.DateOnly))
+	return v, err
+}
+
+// signIn returns the cookie of a browser in which an account has just signed in, with
+// a second step.
+func signIn(ctx context.Context, people *accounts.Store, account string) (*http.Cookie, error) {
+	a, err := people.Get(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	sessions, answer := accounts.NewSessions(people, false), httptest.NewRecorder()
+	err = sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		return sessions.Start(w, r, a, accounts.Two)
+	})(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Result().Cookies()[0], nil
+}
+
+// page asks for one page again and again.
+func (v visit) page(ctx context.Context, base, who, path string) pageSample {
+	s := pageSample{Path: path}
+	var took []int64
+	for range pageTries {
+		start := time.Now()
+		size, err := v.get(ctx, base+v.names.Replace(path), who)
+		if err != nil {
+			s.Fault = err.Error()
+			return s
+		}
+		s.Bytes = size
+		took = append(took, time.Since(start).Microseconds())
+	}
+	s.FirstUS, s.MostUS = took[0], slices.Max(took)
+	slices.Sort(took)
+	s.MedianUS = took[len(took)/2]
+	return s
+}
+
+func (v visit) get(ctx context.Context, address, who string) (size int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	req.AddCookie(v.cookies[who])
+	resp, err := http.DefaultTransport.RoundTrip(req) // whoever is sent elsewhere is not signed in
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d, location %q", resp.StatusCode, resp.Header.Get("Location"))
+	}
+	return len(body), err
+}
