@@ -3,7 +3,6 @@ package accounts
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"purser/internal/db"
 	"purser/internal/id"
+	"purser/internal/web"
 )
 
 // A Kind says what happened to the security of an account.
@@ -69,10 +69,7 @@ func ClientOf(r *http.Request) Client {
 	if len(agent) > maxAgent {
 		agent = strings.ToValidUTF8(agent[:maxAgent], "")
 	}
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return Client{host, agent}
-	}
-	return Client{r.RemoteAddr, agent}
+	return Client{web.Address(r), agent}
 }
 
 const (

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -241,7 +240,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if err != nil {
 		return App{}, err
 	}
-	attempts := id.Hash(clientID + " " + address(r)) // of one length, whatever strangers send
+	attempts := id.Hash(clientID + " " + web.Address(r)) // of one length, whatever strangers send
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, limited(wait, "too many wrong credentials for this client_id from this address")
 	}
@@ -266,14 +265,6 @@ func limited(wait time.Duration, message string) error {
 	e := apierr.RateLimited.Errorf("%s; see the header Retry-After", message)
 	e.RetryAfter = wait
 	return e
-}
-
-// address is the client's, without its port.
-func address(r *http.Request) string {
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return host
-	}
-	return r.RemoteAddr
 }
 
 // Search returns apps, newest first, from the one behind after on: those whose id

@@ -40,6 +40,7 @@ type Config struct {
 	Risk          limits.Risk      // which spend is unusual
 	EnvelopeKey   []byte           // 32 bytes; encrypts secrets at rest (package seal); the same on every node
 	OperatorToken string           // bearer token of the operator's API; "" = there is no such API
+	Proxies       []netip.Prefix   // whose X-Forwarded-For is believed
 	Lease         time.Duration    // how long holds outlive their node
 	Prices        string           // file of prices that go before the built-in ones; "" = none
 	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
@@ -132,17 +133,8 @@ var keys = []Key{
 		return nil
 	}},
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false, text(func(c *Config) *string { return &c.Prices })},
-	{"webhook_allow", "networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false, func(c *Config, v string) error {
-		c.WebhookAllow = nil
-		for text := range strings.SplitSeq(v, ",") {
-			p, err := netip.ParsePrefix(strings.TrimSpace(text))
-			if err != nil {
-				return errors.New("must be networks such as 10.1.0.0/16, separated by commas")
-			}
-			c.WebhookAllow = append(c.WebhookAllow, p.Masked())
-		}
-		return nil
-	}},
+	{"webhook_allow", "networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false, networks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
+	{"trusted_proxies", "networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, networks(func(c *Config) *[]netip.Prefix { return &c.Proxies })},
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs", false, location(func(c *Config) *string { return &c.NodeURL })},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false, func(c *Config, v string) (err error) {
 		if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second || c.VoiceIdle > time.Hour {
@@ -230,6 +222,20 @@ func text(at func(*Config) *string) func(*Config, string) error {
 			return errors.New("must not be empty")
 		}
 		*at(c) = v
+		return nil
+	}
+}
+
+func networks(at func(*Config) *[]netip.Prefix) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		*at(c) = nil
+		for text := range strings.SplitSeq(v, ",") {
+			p, err := netip.ParsePrefix(strings.TrimSpace(text))
+			if err != nil {
+				return errors.New("must be networks such as 10.1.0.0/16, separated by commas")
+			}
+			*at(c) = append(*at(c), p.Masked())
+		}
 		return nil
 	}
 }

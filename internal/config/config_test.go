@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	netmail "net/mail"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ func TestLoad(t *testing.T) {
 auth_url: "https://connect.example.com/"   # a slash at the end does not matter
 fee_rate: 0.10
 lease: 1m
+trusted_proxies: 10.1.2.3/16, 2001:db8::/32
 providers:
   anthropic: {key: 'sk-flow-style'}
   openai:
@@ -48,6 +50,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		Database: "sqlite:x.db", Listen: ":80", MetricsListen: "127.0.0.1:9090",
 		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
 		FeeRate: money.One / 10, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, VoiceIdle: 2 * time.Minute, LogLevel: "warn", LogFormat: "auto",
+		Proxies: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
@@ -56,7 +59,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		OIDC: identity.OpenID{Name: "Acme", Issuer: "https://login.example.com/", ClientID: "us", ClientSecret: "sesame"},
 		SMTP: mail.Server{Host: "mail.example.com", Port: 587, User: "u", Password: "sesame", Unencrypted: true, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}},
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{})); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Error(d)
 	}
 }

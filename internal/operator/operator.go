@@ -6,7 +6,6 @@ package operator
 
 import (
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"time"
 
@@ -50,7 +49,7 @@ func (h *Handler) only(f web.Handler) web.Handler {
 	want := []byte(id.Hash(h.Token)) // of one length, so that the comparison tells nothing
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
-		from := address(r)
+		from := web.Address(r)
 		if wait, ok := h.failures.Peek(from); !ok {
 			e := apierr.RateLimited.Errorf("too many wrong tokens from this address; see the header Retry-After")
 			e.RetryAfter = wait
@@ -65,13 +64,6 @@ func (h *Handler) only(f web.Handler) web.Handler {
 		}
 		return f(w, r)
 	}
-}
-
-func address(r *http.Request) string {
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return host
-	}
-	return r.RemoteAddr
 }
 
 // reasonBody is the body of actions that somebody must be able to understand later.

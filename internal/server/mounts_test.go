@@ -3,6 +3,9 @@ package server
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -97,5 +100,39 @@ func TestMounts(t *testing.T) {
 	}
 	if len(mounted) != len(documented)+len(pages) || len(documented) < 20 {
 		t.Errorf("%d mounted, %d documented, %d pages", len(mounted), len(documented), len(pages))
+	}
+}
+
+// Failed attempts are counted by the client's address: behind a proxy of ours by
+// what it says, and else by where they really come from.
+func TestBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for proxies, guesserLocksOut := range map[string]bool{"192.0.2.0/24": false, "10.0.0.0/8": true} { // requests of httptest come from 192.0.2.1
+		t.Run(proxies, func(t *testing.T) {
+			t.Parallel()
+			s, err := build(t.Context(), config.Config{
+				Database: dbtest.URL(t, db.SQLite), Lease: time.Minute, EnvelopeKey: make([]byte, 32), OperatorToken: strings.Repeat("x", 32), Proxies: []netip.Prefix{netip.MustParsePrefix(proxies)},
+			}, slog.New(slog.DiscardHandler), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.db.Close()
+			s.mount(ui.Home{})
+			guess := func(from string) int {
+				r, w := httptest.NewRequest("POST", "/v1/operator/roles", nil), httptest.NewRecorder()
+				r.Header.Set("Authorization", "Bearer wrong")
+				r.Header.Set("X-Forwarded-For", "198.51.100.1, "+from)
+				s.handler().ServeHTTP(w, r)
+				return w.Code
+			}
+			for i := 0; guess("203.0.113.9") != http.StatusTooManyRequests; i++ {
+				if i == 100 {
+					t.Fatal("a hundred guesses, and none is refused")
+				}
+			}
+			if got := guess("203.0.113.10") == http.StatusTooManyRequests; got != guesserLocksOut {
+				t.Errorf("others are locked out: %t", got)
+			}
+		})
 	}
 }

@@ -113,6 +113,9 @@ func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return s.run(ctx, listeners)
 }
 
+// handler is everything that is served, for clients behind the operator's proxies.
+func (s *Server) handler() http.Handler { return web.Behind(s.config.Proxies, s.router) }
+
 // listen opens the sockets: one for everything, or a second for the pages.
 func listen(c config.Config) ([]net.Listener, error) {
 	var list []net.Listener
@@ -341,7 +344,7 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 
 	serving, serveCtx := errgroup.WithContext(ctx)
 	for _, l := range listeners {
-		server := web.NewServer(s.router, s.log)
+		server := web.NewServer(s.handler(), s.log)
 		serving.Go(func() error {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err
