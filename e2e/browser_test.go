@@ -179,6 +179,13 @@ func (b *tab) withoutScripts() {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
+// withScripts turns JavaScript on again.
+func (b *tab) withScripts() {
+	b.t.Helper()
+	b.scriptless = false
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+}
+
 // open goes to an address and returns the status of the page at its end.
 func (b *tab) open(address string) int {
 	b.t.Helper()

@@ -36,6 +36,32 @@ func (b *tab) join(p *servertest.Process) {
 	}
 }
 
+// byPasskey makes a passkey under Settings, signs out, and signs in with it alone.
+// It is the one step that needs scripts.
+func (b *tab) byPasskey(p *servertest.Process) {
+	b.t.Helper()
+	b.withScripts()
+	defer b.withoutScripts()
+	b.device()
+	run(b, chromedp.EmulateViewport(1440, 844)) // narrower, the way out is behind a button
+	b.open(p.DashboardURL + "/settings/security")
+	b.press("link", "Add a passkey")
+	b.fill("Name", "My phone")
+	b.fill("Password", newcomersPassword)
+	b.press("button", "Go on")
+	b.press("button", "Make the passkey")
+	b.says("Recovery codes")
+	b.press("link", "I have kept them")
+	b.says("My phone", "Not used yet")
+	b.press("button", "Sign out")
+	b.open(p.DashboardURL + "/dashboard")
+	if b.at().Path != "/sign-in" {
+		b.t.Fatalf("signed out, and at %s", b.at())
+	}
+	b.press("button", "Use a passkey")
+	b.arrives("/dashboard")
+}
+
 // topUp pays $25 at the emulator's Checkout, and comes back.
 func (b *tab) topUp(p *servertest.Process) {
 	b.t.Helper()
@@ -50,9 +76,9 @@ func (b *tab) topUp(p *servertest.Process) {
 	b.says("$25.00 is in your balance")
 }
 
-// TestPersonFromNothing walks a person's whole way, without JavaScript: sign up,
-// put money in, lend some of it to an app, see what a call cost, raise the cap,
-// pause, resume, revoke, and have the rest back.
+// TestPersonFromNothing walks a person's whole way, without JavaScript but for the
+// passkey: sign up, sign in with a passkey, put money in, lend some of it to an app,
+// see what a call cost, raise the cap, pause, resume, revoke, and have the rest back.
 func TestPersonFromNothing(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
@@ -61,6 +87,7 @@ func TestPersonFromNothing(t *testing.T) {
 		b := newTab(t, p.BaseURL, app.URL)
 		b.withoutScripts()
 		b.join(p)
+		b.byPasskey(p)
 		b.topUp(p)
 
 		b.open(app.URL)
@@ -104,7 +131,7 @@ func TestPersonFromNothing(t *testing.T) {
 		rest := moneyBack(t, p, connection)
 		b.open(p.DashboardURL + "/dashboard")
 		b.says(rest)
-	}, "--providers=emulator")
+	}, "--providers=emulator", "--listen=localhost:0")
 }
 
 // named is the whole name of the first thing of a role whose name begins so.

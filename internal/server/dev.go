@@ -135,6 +135,8 @@ func devConfig(o DevOptions, at net.Addr) (config.Config, error) {
 	here := "http://" + at.String()
 	if a, ok := at.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		here = fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+	} else if host, _, err := net.SplitHostPort(o.Listen); ok && err == nil && host == "localhost" {
+		here = fmt.Sprintf("http://localhost:%d", a.Port) // as it was asked for: browsers make passkeys for a name only
 	}
 	token, err := devToken(operatorFile(o))
 	if err != nil {
