@@ -27,6 +27,7 @@ type Account struct {
 	Notices     bool   // wants mail about what apps use up
 	Unconfirmed bool   // never proved its address: nobody signs in or spends as it
 	TwoStep     bool   // a password alone does not sign in
+	HasPassword bool   // else it signs in at a provider only
 	Epoch       int64  // rises when all its sessions and links are to end
 	CreatedUS   int64
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"purser/internal/apierr"
 	"purser/internal/db"
@@ -69,14 +70,6 @@ func (s *Store) EndSessions(ctx context.Context, tx *db.Tx, accountID string) er
 	return s.change(ctx, tx, accountID, `epoch = epoch + $2`, 1)
 }
 
-// HasPassword reports whether an account can sign in with one.
-func (s *Store) HasPassword(ctx context.Context, accountID string) (has bool, err error) {
-	if err := s.db.QueryRowContext(ctx, `SELECT password_hash <> '' FROM accounts WHERE id = $1`, accountID).Scan(&has); err != nil {
-		return false, fmt.Errorf("accounts: password: %w", err)
-	}
-	return has, nil
-}
-
 // change updates an account and deletes its sessions. That the epoch rises ends
 // those, too, that begin beside this transaction.
 func (s *Store) change(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {
@@ -104,6 +97,33 @@ func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, passw
 		return apierr.Unauthorized.Errorf("That is not your password.")
 	}
 	return err
+}
+
+// freshFor is how long ago a sign-in may be that stands in for a password.
+const freshFor = 10 * time.Minute
+
+// Reauthenticate asks whoever is signed in to show once more who they are, before
+// what decides who may sign in from then on: by their password, or, if they have
+// none because they sign in at a provider, by having signed in just now in this
+// browser. It is asked inside of With. A failure is 401 unauthorized.
+func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, password string) error {
+	if a.HasPassword {
+		return s.CheckPassword(ctx, from, a, password)
+	}
+	if s.MustSignInAgain(ctx, a) {
+		return apierr.Unauthorized.Errorf("You signed in too long ago for this. Sign in again.")
+	}
+	return nil
+}
+
+// MustSignInAgain reports whether Reauthenticate has nothing to ask a for but to
+// sign in again. That the browser was used since then counts for nothing.
+func (s *Store) MustSignInAgain(ctx context.Context, a Account) bool {
+	if a.HasPassword {
+		return false
+	}
+	c, ok := ctx.Value(currentKey{}).(current)
+	return !ok || c.ID != a.ID || c.proof == OneOfTwo || s.now().Sub(time.UnixMicro(c.startedUS)) >= freshFor
 }
 
 // MatchPassword compares a password with what HashPassword made, in the same time

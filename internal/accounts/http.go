@@ -101,6 +101,15 @@ func signedOut(w http.ResponseWriter, _ *http.Request) error {
 	})
 }
 
+// SignInAgain shows whoever must sign in again how to do that, and to come back to
+// this page.
+func SignInAgain(w http.ResponseWriter, r *http.Request, a Account) error {
+	return ui.Render(w, http.StatusUnauthorized, ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Sign in again", Lead: "Others are asked for their password here. You have none, so we ask that you signed in within the last ten minutes. You come back to this page.",
+		Action: "/sign-out", Next: r.URL.EscapedPath(), Button: "Sign in again", Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
+	})
+}
+
 // SignInPath is the address of the sign-in page that leads on to next, a path of
 // ours.
 func SignInPath(next string) string {

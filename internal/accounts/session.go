@@ -51,10 +51,11 @@ type Session struct {
 
 // beginning is what is stored of a session when it begins.
 type beginning struct {
-	accountID            string
-	proof                Proof
-	agent                string
-	startedUS, expiresUS int64
+	accountID         string
+	proof             Proof
+	agent             string
+	startedUS, seenUS int64
+	expiresUS         int64
 }
 
 type beginningKey struct{}
@@ -128,15 +129,21 @@ func (s *Sessions) resume(ctx context.Context, accountID string) (context.Contex
 		return context.WithValue(ctx, currentKey{}, c), nil
 	}
 	now := s.store.now()
-	end := now.Add(sessionIdle)
-	if last := time.UnixMicro(c.startedUS).Add(sessionLimit); last.Before(end) {
-		end = last
-	}
+	end := endOf(time.UnixMicro(c.startedUS), now)
 	err = extendSession(ctx, s.store.db, c.tokenHash, now.UnixMicro(), end.UnixMicro(), sessionSlack.Microseconds())
 	if err != nil {
 		return nil, fmt.Errorf("accounts: session: %w", err)
 	}
 	return context.WithValue(ctx, currentKey{}, c), nil
+}
+
+// endOf is when a session that began then, and is used now, ends.
+func endOf(started, now time.Time) time.Time {
+	end, last := now.Add(sessionIdle), started.Add(sessionLimit)
+	if last.Before(end) {
+		return last
+	}
+	return end
 }
 
 // Current returns who is signed in in the browser, inside of With. Whoever still
@@ -199,6 +206,21 @@ func (s *Sessions) visitor() string { return s.scs.Cookie.Name + "-visit" }
 // new one, so that a token which somebody planted in the browser before is worth
 // nothing.
 func (s *Sessions) Start(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
+	return s.start(w, r, a, proof, s.store.now())
+}
+
+// Continue is Start for whoever is signed in and has just ended all sessions of
+// the account by a change of it. The new one is as old as theirs was: nobody has
+// shown again who they are.
+func (s *Sessions) Continue(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
+	c, ok := r.Context().Value(currentKey{}).(current)
+	if !ok || c.ID != a.ID {
+		return errors.New("accounts: there is no session to continue")
+	}
+	return s.start(w, r, a, proof, time.UnixMicro(c.startedUS))
+}
+
+func (s *Sessions) start(w http.ResponseWriter, r *http.Request, a Account, proof Proof, started time.Time) error {
 	ctx := r.Context()
 	if err := s.scs.Clear(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
@@ -208,14 +230,14 @@ func (s *Sessions) Start(w http.ResponseWriter, r *http.Request, a Account, proo
 	}
 	now := s.store.now()
 	s.scs.Put(ctx, accountKey, a.ID)
-	s.scs.Put(ctx, startedKey, now.UnixMicro())
+	s.scs.Put(ctx, startedKey, started.UnixMicro())
 	s.scs.Put(ctx, epochKey, a.Epoch)
 	s.scs.Put(ctx, proofKey, string(proof))
-	end := now.Add(sessionIdle)
+	end := endOf(started, now)
 	if proof == OneOfTwo {
 		end = now.Add(halfLimit)
 	}
-	ctx = context.WithValue(ctx, beginningKey{}, beginning{a.ID, proof, ClientOf(r).Agent, now.UnixMicro(), end.UnixMicro()})
+	ctx = context.WithValue(ctx, beginningKey{}, beginning{a.ID, proof, ClientOf(r).Agent, started.UnixMicro(), now.UnixMicro(), end.UnixMicro()})
 	token, cookieEnd, err := s.scs.Commit(ctx)
 	if err != nil {
 		return fmt.Errorf("accounts: session: %w", err)

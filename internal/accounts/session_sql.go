@@ -12,8 +12,8 @@ func findSession(ctx context.Context, q db.Queryer, tokenHash string, nowUS int6
 }
 
 func insertSession(ctx context.Context, d *db.DB, tokenHash string, data []byte, b beginning) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, account_id, pending, agent, started_us, seen_us, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $6, $7)`,
-		tokenHash, data, b.accountID, flag(b.proof == OneOfTwo), b.agent, b.startedUS, b.expiresUS)
+	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, account_id, pending, agent, started_us, seen_us, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		tokenHash, data, b.accountID, flag(b.proof == OneOfTwo), b.agent, b.startedUS, b.seenUS, b.expiresUS)
 	return err
 }
 

@@ -9,10 +9,10 @@ import (
 	"purser/internal/db"
 )
 
-const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL, notices <> 0, unconfirmed <> 0, two_step <> 0, epoch, created_us`
+const columns = `id, email, sandbox <> 0, developer <> 0, operator <> 0, COALESCE(owner_id, ''), COALESCE(tester_id, ''), deactivated_us IS NOT NULL OR closed_us IS NOT NULL, notices <> 0, unconfirmed <> 0, two_step <> 0, password_hash <> '', epoch, created_us`
 
 func (a *Account) fields() []any {
-	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated, &a.Notices, &a.Unconfirmed, &a.TwoStep, &a.Epoch, &a.CreatedUS}
+	return []any{&a.ID, &a.Email, &a.Sandbox, &a.Developer, &a.Operator, &a.OwnerID, &a.TesterID, &a.Deactivated, &a.Notices, &a.Unconfirmed, &a.TwoStep, &a.HasPassword, &a.Epoch, &a.CreatedUS}
 }
 
 // GetAccount reads an account inside or outside of a transaction; the error wraps

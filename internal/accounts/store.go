@@ -65,7 +65,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (Account, error) {
 	now := s.now()
 	a := Account{
 		ID: id.New(id.Account, now), Email: email, Sandbox: n.Sandbox, Developer: n.Developer,
-		Operator: n.Operator, OwnerID: n.OwnerID, TesterID: n.TesterID, Notices: true, Unconfirmed: n.Unconfirmed, CreatedUS: now.UnixMicro(),
+		Operator: n.Operator, OwnerID: n.OwnerID, TesterID: n.TesterID, Notices: true, Unconfirmed: n.Unconfirmed, HasPassword: n.Hashed != "", CreatedUS: now.UnixMicro(),
 	}
 	err = insert(ctx, tx, a, n.Hashed)
 	if db.IsDuplicate(err) {

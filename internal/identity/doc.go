@@ -15,4 +15,8 @@
 // People may also sign in by one OpenID Connect provider. It vouches for its own
 // logins and for the address of a new account, and for nothing that is here
 // already: an account that exists is opened only by a login that its owner linked.
+//
+// Who changes how an account is signed in to shows once more who they are: by the
+// password, or, where there is none, by a sign-in of the last ten minutes in this
+// browser (accounts.Store.Reauthenticate).
 package identity

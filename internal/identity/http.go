@@ -50,18 +50,18 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST /settings/security/sessions", h.signedIn(h.endSession))
 	rt.HandlePage("GET /settings/password", h.knowsPassword(h.passwordForm))
 	rt.HandlePage("POST /settings/password", h.signedIn(h.password))
-	rt.HandlePage("GET /settings/email", h.knowsPassword(h.emailForm))
-	rt.HandlePage("POST /settings/email", h.signedIn(h.email))
+	rt.HandlePage("GET /settings/email", h.confirms(h.emailForm))
+	rt.HandlePage("POST /settings/email", h.confirms(h.email))
 	rt.HandlePage("GET "+emailPath+"{token}", h.newEmailForm)
 	rt.HandlePage("POST "+emailPath+"{token}", h.newEmail)
-	rt.HandlePage("GET /settings/two-step", h.knowsPassword(h.twoStepForm))
-	rt.HandlePage("POST /settings/two-step", h.signedIn(h.twoStep))
+	rt.HandlePage("GET /settings/two-step", h.confirms(h.twoStepForm))
+	rt.HandlePage("POST /settings/two-step", h.confirms(h.twoStep))
 	rt.HandlePage("GET /settings/two-step/setup", h.signedIn(h.setupForm))
 	rt.HandlePage("POST /settings/two-step/setup", h.signedIn(h.setup))
-	rt.HandlePage("GET /settings/two-step/codes", h.knowsPassword(h.codesForm))
-	rt.HandlePage("POST /settings/two-step/codes", h.signedIn(h.codes))
-	rt.HandlePage("GET /settings/two-step/off", h.knowsPassword(h.offForm))
-	rt.HandlePage("POST /settings/two-step/off", h.signedIn(h.off))
+	rt.HandlePage("GET /settings/two-step/codes", h.confirms(h.codesForm))
+	rt.HandlePage("POST /settings/two-step/codes", h.confirms(h.codes))
+	rt.HandlePage("GET /settings/two-step/off", h.confirms(h.offForm))
+	rt.HandlePage("POST /settings/two-step/off", h.confirms(h.off))
 	h.mountOpenID(rt)
 }
 
@@ -124,6 +124,23 @@ func newPasswordField(label string) ui.Input {
 
 func presentField(label string) ui.Input {
 	return ui.Input{Name: "present", Label: label, Type: "password", Complete: "current-password"}
+}
+
+// confirming is a page's fields and, behind them, the password of an account that
+// has one; confirms has seen to it that others signed in just now.
+func confirming(a accounts.Account, fields ...ui.Input) []ui.Input {
+	if !a.HasPassword {
+		return fields
+	}
+	return append(fields, presentField("Password"))
+}
+
+// alone is the one step by which an account would sign in without a second one.
+func (h *Handler) alone(a accounts.Account) string {
+	if a.HasPassword || h.Provider == nil {
+		return "your password alone"
+	}
+	return "your login at " + h.Provider.Name + " alone"
 }
 
 func (h *Handler) signUpPage(next, email string) ui.Form {

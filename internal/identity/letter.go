@@ -68,9 +68,9 @@ func closedLetter() letter {
 // factorLetter tells of a second factor that came or went; turned says that
 // two-step sign-in was turned on or off by it.
 func factorLetter(what string, added, turned bool, dashboard string) letter {
-	did, so := "was removed", "Your password alone signs in again."
+	did, so := "was removed", "One step alone signs in again."
 	if added {
-		did, so = "was added", "Your password alone no longer signs in."
+		did, so = "was added", "One step alone no longer signs in."
 	}
 	l := letter{what + " " + did, []string{what + " " + did + ", as a way to sign in to your Purser account."}, dashboard + "/settings/security", "Look at your security settings"}
 	if turned {

@@ -36,15 +36,22 @@ func (h *Handler) withProvider(next web.Handler) web.Handler {
 	}
 }
 
-// knowsPassword asks whoever has no password to set one first, on pages that ask
-// for it.
+// confirms asks whoever has no password to have signed in just now, on pages that
+// ask others for theirs.
+func (h *Handler) confirms(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+		if h.Accounts.MustSignInAgain(r.Context(), a) {
+			return accounts.SignInAgain(w, r, a)
+		}
+		return next(w, r, a)
+	})
+}
+
+// knowsPassword asks whoever has no password to set one first, on pages about the
+// ways in, of which it must be one.
 func (h *Handler) knowsPassword(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-		has, err := h.Accounts.HasPassword(r.Context(), a.ID)
-		if err != nil {
-			return err
-		}
-		if has {
+		if a.HasPassword {
 			return next(w, r, a)
 		}
 		return ui.Render(w, http.StatusOK, ui.Form{
@@ -229,8 +236,9 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next
 
 // waysIn tells the page of security how an account signs in.
 func (h *Handler) waysIn(r *http.Request, a accounts.Account, page *ui.Security) (err error) {
-	if page.Password, err = h.Accounts.HasPassword(r.Context(), a.ID); err != nil || h.Provider == nil || a.Sandbox {
-		return err
+	page.Password = a.HasPassword
+	if h.Provider == nil || a.Sandbox {
+		return nil
 	}
 	page.Provider = h.Provider.Name
 	l, ok, err := h.Store.loginOf(r.Context(), a.ID, h.Provider.Issuer)

@@ -7,10 +7,13 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pquerna/otp/totp"
 
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
@@ -156,8 +159,8 @@ func TestNewcomerByProvider(t *testing.T) {
 		if n := s.count("accounts"); n != 1 {
 			t.Errorf("%d accounts, want 1", n)
 		}
-		// It is the only way in: pages that need the password have one set first.
-		for _, path := range []string{"/settings/provider", "/settings/password", "/settings/email", "/settings/two-step"} {
+		// It is the only way in: on pages about the ways in, a password is set first.
+		for _, path := range []string{"/settings/provider", "/settings/password"} {
 			if a := b.get(path); !strings.Contains(a.page, "Set a password first") {
 				t.Errorf("%s: %d\n%s", path, a.status, a.page)
 			}
@@ -173,6 +176,91 @@ func TestNewcomerByProvider(t *testing.T) {
 			t.Errorf("an unlinked login: %d", a.status)
 		}
 	})
+}
+
+// Whoever has no password confirms what others confirm with theirs by a sign-in of
+// the last ten minutes: in this browser, and no matter how it was used since then.
+func TestConfirmingWithoutPassword(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d, proved)
+		b := s.browser()
+		again := func(what string, b *browser) {
+			t.Helper()
+			for _, path := range []string{"/settings/email", "/settings/two-step", "/settings/two-step/codes", "/settings/two-step/off", "/settings/passkeys/new", "/settings/passkeys/psk_x"} {
+				for _, method := range []string{"GET", "POST"} {
+					a, _ := b.ask(method, path, "email", "thief@example.com", "present", "", "name", "Mine")
+					if a.status != 401 || !strings.Contains(a.page, "Sign in again") || !strings.Contains(a.page, `name="next" value="`+path+`"`) {
+						t.Errorf("%s: %s %s: %d to %q", what, method, path, a.status, a.to)
+					}
+				}
+			}
+			if n := s.count("totp_seeds") + s.count("passkey_challenges"); n != 0 {
+				t.Errorf("%s: %d factors were begun", what, n)
+			}
+		}
+		b.enter(proved).want(t, 303, "/settings")
+		for _, path := range []string{"/settings/email", "/settings/two-step", "/settings/passkeys/new"} {
+			if a := b.get(path); a.status != 200 || strings.Contains(a.page, `type="password"`) {
+				t.Errorf("just signed in, and %s: %d\n%s", path, a.status, a.page)
+			}
+		}
+		for range 3 { // it is used all the time
+			s.pass(3*time.Minute + 20*time.Second)
+			b.get("/settings")
+		}
+		again("ten minutes later", b)
+		newer := s.browser()
+		newer.enter(proved).want(t, 303, "/settings")
+		again("after another browser's sign-in", b)
+		b.post("/sign-out", "next", "/settings/two-step").want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step")
+		b.get(b.choose(b.leave("/sign-in/provider", "next", "/settings/two-step"), proved)).want(t, 303, "/settings/two-step")
+		s.pass(10*time.Minute - time.Second)
+		b.post("/settings/two-step").want(t, 303, "/settings/two-step/setup")
+
+		// What it ends all sessions for begins another, which is as old as this one was.
+		setup := b.get("/settings/two-step/setup").page
+		secret := strings.ReplaceAll(regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(setup)[1], "-", "")
+		code, err := totp.GenerateCode(secret, s.now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.post("/settings/two-step/setup", "code", code).want(t, 200, "")
+		b.get("/settings/two-step/off").want(t, 200, "")
+		s.pass(time.Second)
+		if a := b.get("/settings/two-step/off"); a.status != 401 || !b.signedIn() || newer.signedIn() {
+			t.Errorf("a second later: %d; here %t, elsewhere %t", a.status, b.signedIn(), newer.signedIn())
+		}
+
+		// The provider and no second step is no sign-in at all.
+		half := s.browser()
+		half.enter(proved).want(t, 303, "/sign-in/code?next=%2Fsettings")
+		half.post("/settings/two-step/off").want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step%2Foff")
+	})
+}
+
+// A session that somebody planted in a browser is not the one that is signed in,
+// and so nobody else's sign-in makes it a new one.
+func TestPlantedSessionConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t, dbtest.Open(t, db.SQLite), proved)
+	thief, victim := s.browser(), s.browser()
+	thief.enter(proved).want(t, 303, "/settings") // the same account: the thief has its session
+	s.pass(10 * time.Minute)
+	here, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := thief.Jar.Cookies(here)
+	victim.Jar.SetCookies(here, planted)
+	victim.enter(proved).want(t, 303, "/settings")
+	victim.get("/settings/email").want(t, 200, "")
+	thief.get("/settings/email").want(t, 303, "/sign-in?next=%2Fsettings%2Femail") // it ended by that
+	for _, c := range victim.Jar.Cookies(here) {
+		if c.Name == "purser" && slices.ContainsFunc(planted, func(p *http.Cookie) bool { return p.Value == c.Value }) {
+			t.Error("the planted cookie is signed in")
+		}
+	}
 }
 
 func (s *site) count(table string) (n int) {

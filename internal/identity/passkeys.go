@@ -130,7 +130,7 @@ func (s *Store) BeginPasskey(ctx context.Context, from accounts.Client, a accoun
 	if err != nil {
 		return err
 	}
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
 	o, err := s.owner(ctx, s.db, a)
@@ -275,7 +275,7 @@ func (s *Store) credential(a accounts.Account, session webauthn.SessionData, ans
 // second factor of an account two-step sign-in ends, and all sessions; the caller
 // starts another one of the account returned.
 func (s *Store) RemovePasskey(ctx context.Context, from accounts.Client, a accounts.Account, password, passkeyID string) (changed accounts.Account, err error) {
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return a, err
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {

@@ -17,12 +17,12 @@ func (h *Handler) mountPasskeys(rt *web.Router) {
 	rt.HandlePage("POST "+passkeyPath, h.Sessions.With(h.askPasskey))
 	rt.HandlePage("GET "+passkeyPath, h.Sessions.With(h.usePasskey))
 	rt.HandlePage("POST "+passkeyPath+"/answer", h.Sessions.With(h.passkeyAnswer))
-	rt.HandlePage("GET /settings/passkeys/new", h.signedIn(h.newPasskeyForm))
-	rt.HandlePage("POST /settings/passkeys/new", h.signedIn(h.newPasskey))
+	rt.HandlePage("GET /settings/passkeys/new", h.confirms(h.newPasskeyForm))
+	rt.HandlePage("POST /settings/passkeys/new", h.confirms(h.newPasskey))
 	rt.HandlePage("GET /settings/passkeys/make", h.signedIn(h.makePasskey))
 	rt.HandlePage("POST /settings/passkeys/make", h.signedIn(h.madePasskey))
-	rt.HandlePage("GET /settings/passkeys/{id}", h.signedIn(h.passkeyForm))
-	rt.HandlePage("POST /settings/passkeys/{id}", h.signedIn(h.removePasskey))
+	rt.HandlePage("GET /settings/passkeys/{id}", h.confirms(h.passkeyForm))
+	rt.HandlePage("POST /settings/passkeys/{id}", h.confirms(h.removePasskey))
 }
 
 // askPasskey begins a sign-in by passkey: the second step of whoever typed the
@@ -97,13 +97,16 @@ func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next st
 }
 
 func (h *Handler) newPasskeyPage(a accounts.Account, name string) ui.Form {
-	lead := "You confirm it with your password now, and never again when you sign in with it."
+	lead := "You sign in with it, and nothing else."
+	if a.HasPassword {
+		lead = "You confirm it with your password now, and never again when you sign in with it."
+	}
 	if !a.TwoStep {
-		lead += " From then on your password alone no longer signs in, and your other sessions end. You get recovery codes for when the passkey is not there."
+		lead += " From then on " + h.alone(a) + " no longer signs in, and your other sessions end. You get recovery codes for when the passkey is not there."
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Add a passkey", Lead: lead, Action: "/settings/passkeys/new", Button: "Go on", Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
-		Fields: []ui.Input{{Name: "name", Label: "Name", Type: "text", Complete: "off", Value: name, Hint: "By which you know it again, such as the device that it is on."}, presentField("Password")},
+		Fields: confirming(a, ui.Input{Name: "name", Label: "Name", Type: "text", Complete: "off", Value: name, Hint: "By which you know it again, such as the device that it is on."}),
 	}
 }
 
@@ -148,7 +151,7 @@ func (h *Handler) madePasskey(w http.ResponseWriter, r *http.Request, a accounts
 	if codes == nil {
 		return saved(w, "/settings/security", "passkey")
 	}
-	if err := h.Sessions.Start(w, r, changed, accounts.Two); err != nil {
+	if err := h.Sessions.Continue(w, r, changed, accounts.Two); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes, Key: true})
@@ -168,11 +171,11 @@ func (h *Handler) removePage(r *http.Request, a accounts.Account) (ui.Form, erro
 	k := f.Passkeys[i]
 	lead := "“" + k.Name + "” will no longer sign you in. Delete it on your device, too."
 	if len(f.Passkeys) == 1 && !f.App {
-		lead += " It is your last second step: your password alone will sign in again, your recovery codes go, and your other sessions end."
+		lead += " It is your last second step: " + h.alone(a) + " will sign in again, your recovery codes go, and your other sessions end."
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Remove a passkey", Lead: lead, Danger: true,
-		Action: "/settings/passkeys/" + k.ID, Button: "Remove it", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+		Action: "/settings/passkeys/" + k.ID, Button: "Remove it", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}, nil
 }
 
@@ -204,7 +207,7 @@ func (h *Handler) removePasskey(w http.ResponseWriter, r *http.Request, a accoun
 // no second step if it was the last one.
 func (h *Handler) lessened(w http.ResponseWriter, r *http.Request, a accounts.Account, what string) error {
 	if !a.TwoStep {
-		if err := h.Sessions.Start(w, r, a, accounts.One); err != nil {
+		if err := h.Sessions.Continue(w, r, a, accounts.One); err != nil {
 			return err
 		}
 		what = "two-step-off"

@@ -174,7 +174,7 @@ func (h *Handler) password(w http.ResponseWriter, r *http.Request, a accounts.Ac
 func emailPage(a accounts.Account, email string) ui.Form {
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Change your address", Lead: "It is " + a.Email + " now. We send a link to the new one, and the change counts when you open it.",
-		Action: "/settings/email", Button: "Send the link", Fields: []ui.Input{{Name: "email", Label: "New address", Type: "email", Complete: "email", Value: email}, presentField("Password")},
+		Action: "/settings/email", Button: "Send the link", Fields: confirming(a, ui.Input{Name: "email", Label: "New address", Type: "email", Complete: "email", Value: email}),
 		Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
 	}
 }
@@ -206,7 +206,7 @@ func twoStepPage(a accounts.Account) ui.Form {
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Set up an authenticator app", Lead: lead,
-		Action: "/settings/two-step", Button: "Go on", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+		Action: "/settings/two-step", Button: "Go on", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
 	}
 }
 
@@ -268,7 +268,7 @@ func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if codes == nil {
 		return saved(w, "/settings/security", "app")
 	}
-	if err := h.Sessions.Start(w, r, changed, accounts.Two); err != nil {
+	if err := h.Sessions.Continue(w, r, changed, accounts.Two); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes})
@@ -286,7 +286,7 @@ func bothSteps(r *http.Request) error {
 func codesPage(a accounts.Account) ui.Form {
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "New recovery codes", Lead: "The codes that you have now will no longer work.",
-		Action: "/settings/two-step/codes", Button: "Make new codes", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Keep them"}},
+		Action: "/settings/two-step/codes", Button: "Make new codes", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep them"}},
 	}
 }
 
@@ -312,14 +312,14 @@ func (h *Handler) codes(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: a.Shell(ui.Settings), Codes: codes})
 }
 
-func offPage(a accounts.Account, f Factors) ui.Form {
-	lead := "It is your last second step: your password alone will sign in again, your recovery codes go, and your other sessions end."
+func (h *Handler) offPage(a accounts.Account, f Factors) ui.Form {
+	lead := "It is your last second step: " + h.alone(a) + " will sign in again, your recovery codes go, and your other sessions end."
 	if len(f.Passkeys) > 0 {
-		lead = "Your passkeys and recovery codes stay: your password alone still signs nobody in."
+		lead = "Your passkeys and recovery codes stay: " + h.alone(a) + " still signs nobody in."
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Remove the authenticator app", Lead: lead, Danger: true,
-		Action: "/settings/two-step/off", Button: "Remove it", Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+		Action: "/settings/two-step/off", Button: "Remove it", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}
 }
 
@@ -334,7 +334,7 @@ func (h *Handler) offForm(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if !f.App {
 		return seeOther(w, "/settings/security")
 	}
-	return ui.Render(w, http.StatusOK, offPage(a, f))
+	return ui.Render(w, http.StatusOK, h.offPage(a, f))
 }
 
 func (h *Handler) off(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -354,7 +354,7 @@ func (h *Handler) off(w http.ResponseWriter, r *http.Request, a accounts.Account
 	}
 	changed, err := h.Store.TurnOff(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
 	if err != nil {
-		return again(w, err, offPage(a, f), "present")
+		return again(w, err, h.offPage(a, f), "present")
 	}
 	return h.lessened(w, r, changed, "app-off")
 }

@@ -245,7 +245,7 @@ func (s *Store) AskEmail(ctx context.Context, from accounts.Client, a accounts.A
 	if err != nil {
 		return err
 	}
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
 	if err := s.throttle(from, email); err != nil {

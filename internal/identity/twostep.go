@@ -33,7 +33,7 @@ func place(accountID string) seal.Place { return seal.Place{"totp_seeds", "seale
 
 // BeginTwoStep makes a seed that counts for nothing until EndTwoStep.
 func (s *Store) BeginTwoStep(ctx context.Context, from accounts.Client, a accounts.Account, password string) error {
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
 	plain := make([]byte, 20)
@@ -164,7 +164,7 @@ func (s *Store) takeTOTP(ctx context.Context, tx *db.Tx, accountID, code string,
 // NewCodes replaces the recovery codes, for whoever knows the password and is
 // signed in by two steps.
 func (s *Store) NewCodes(ctx context.Context, from accounts.Client, a accounts.Account, password string) (codes []string, err error) {
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return nil, err
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -200,7 +200,7 @@ func (s *Store) makeCodes(ctx context.Context, tx *db.Tx, accountID string) (cod
 // sign-in ends, and all sessions; the caller starts another one of the account
 // returned.
 func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Account, password string) (accounts.Account, error) {
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
 		return a, err
 	}
 	changed := a

@@ -80,6 +80,9 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if a.Sandbox {
 		return apierr.NotFound.Errorf("A test account is deleted by its developer, in the developer console.")
 	}
+	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
+		return accounts.SignInAgain(w, r, a)
+	}
 	return ui.Render(w, http.StatusOK, st.page(a))
 }
 
@@ -89,6 +92,9 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
+	}
+	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
+		return accounts.SignInAgain(w, r, a)
 	}
 	typed := form.Get("confirm")
 	again := func(status int, problems ...ui.Problem) error {
@@ -103,7 +109,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if email, err := accounts.NormalEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
 		return again(http.StatusUnprocessableEntity, ui.Problem{Field: "confirm", Text: "This is not the address of your account."})
 	}
-	err = h.Store.Accounts.CheckPassword(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code.Status < 500 {
 		if e.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))

@@ -130,7 +130,7 @@ func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error 
 
 // page is what the account's owner reads before it is closed.
 func (st standing) page(a accounts.Account) ui.CloseAccount {
-	p := ui.CloseAccount{Shell: a.Shell(ui.Settings), Obstacles: st.obstacles(), Connections: st.live, Apps: len(st.apps), TestAccounts: len(st.testAccounts)}
+	p := ui.CloseAccount{Shell: a.Shell(ui.Settings), Obstacles: st.obstacles(), Connections: st.live, Apps: len(st.apps), TestAccounts: len(st.testAccounts), Password: a.HasPassword}
 	if rest := st.balance.AvailableMC + st.balance.ReservedMC; rest > 0 {
 		p.Rest = rest.Display()
 	}
