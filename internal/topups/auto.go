@@ -99,6 +99,9 @@ func (s *Store) begin(ctx context.Context, accountID string) (c checkout, err er
 			return err
 		case o.why == offClosed:
 			return switchOff(ctx, tx, accountID, offClosed)
+		case o.why == "month":
+			err = s.full(ctx, tx, p, used, now)
+			return errors.Join(err, setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro()))
 		case o.why != "":
 			return setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro())
 		}
@@ -152,6 +155,17 @@ func (s *Store) obstacle(ctx context.Context, q db.Queryer, p plan, available mo
 		return obstacle{"month", end}, nil
 	}
 	return obstacle{}, nil
+}
+
+// full tells the person that the month's maximum is used up, once in a month: also
+// if they raise it, and use up that.
+func (s *Store) full(ctx context.Context, tx *db.Tx, p plan, usedCents int64, now time.Time) error {
+	month, next := monthOf(now)
+	first, err := markFull(ctx, tx, p.AccountID, month.UnixMicro())
+	if err != nil || !first {
+		return err
+	}
+	return s.tell(ctx, tx, p.AccountID, s.fullLetter(p, usedCents, next))
 }
 
 // charge has Stripe charge the card of an attempt, or finds out that it did, and

@@ -71,6 +71,16 @@ func setFailures(ctx context.Context, tx *db.Tx, accountID string, failures, nex
 	return err
 }
 
+// markFull is true for the first one in a month that finds its maximum full.
+func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (bool, error) {
+	r, err := tx.ExecContext(ctx, `UPDATE auto_topups SET told_month_us = $2 WHERE account_id = $1 AND told_month_us <> $2`, accountID, monthUS)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
 // setCard keeps a card, or none, in place of the one that p has. Stripe is to
 // forget that.
 func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4, expires string) error {

@@ -105,6 +105,16 @@ func TestAuto(t *testing.T) {
 		p.wants(19*dollars, ledger.PaymentSettled)
 		p.charged(10000, 2)
 		p.auto("$100.00", "$0.00", "no room for another one", "Credited")
+		w.once()
+		p.charged(10000, 2)
+		const full = "Automatic top-up has stopped for this month"
+		p.told(3, full, "below $30.00", "$100.00 of at most $100.00", "before 1 "+w.now().UTC().AddDate(0, 1, 1-w.now().UTC().Day()).Format("January 2006"), "https://purser.example.com/top-up\n")
+		w.later(time.Hour)
+		w.once()
+		p.wishes("30", "50", "120") // which is not enough for another one
+		w.once()
+		p.charged(10000, 2)
+		p.told(3, full)
 		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, ", automatically", `href="/top-up/auto"`)
 		p.Get("/top-up").Want(t, http.StatusOK, "On. When less than $30.00 is available, $50.00 is added")
 		now := w.now().UTC()
@@ -112,7 +122,13 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.wants(69*dollars, ledger.PaymentSettled)
 		p.charged(15000, 3)
-		p.told(3, "$50.00 was added")
+		p.told(4, "$50.00 was added")
+		p.lend(60 * dollars)
+		w.once()
+		p.lend(30 * dollars)
+		w.once()
+		p.told(6, full) // of another month
+		p.charged(20000, 4)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"html/template"
 	"strings"
+	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/db"
@@ -51,6 +52,18 @@ func (s *Store) offLetter(p plan, why string) letter {
 			"You can switch automatic top-ups on again whenever you like."}
 	}
 	return l
+}
+
+func (s *Store) fullLetter(p plan, usedCents int64, next time.Time) letter {
+	return letter{
+		Subject: "Automatic top-up has stopped for this month",
+		Lines: []string{
+			"Your balance is below " + dollarsOf(p.Below) + ". This month " + dollarsOf(usedCents) + " of at most " + dollarsOf(p.Most) + " was charged automatically, and " + dollarsOf(p.Add) + " more would pass that maximum. " +
+				"So nothing more is charged automatically before " + day(next.UnixMicro()) + ", and apps can spend only what is left.",
+			"You can top up by hand, or change the maximum.",
+		},
+		Link: s.DashboardURL + "/top-up", Does: "Top up by hand", Settings: s.DashboardURL + autoPath,
+	}
 }
 
 func times(n int64) string {
