@@ -29,6 +29,8 @@ allocation-requests.jsonl  higher caps that apps asked you for
 notices.jsonl              what we told you by mail about your connections
 security-events.jsonl      what happened to your account's security in the last year
 sessions.jsonl             browsers in which you are signed in
+passkeys.jsonl             passkeys that sign you in, by the names you gave them
+auto-top-up.jsonl          how your balance is topped up automatically
 apps.jsonl                 apps that you registered
 test-accounts.jsonl        test accounts that you made
 
@@ -54,7 +56,8 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 		rows func(context.Context, accounts.Account, put) error
 	}{
 		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger}, {"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
-		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
+		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
+		{"passkeys", s.putPasskeys}, {"auto-top-up", s.putAuto}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
 	} {
 		file, err := s.create(z, f.name+".jsonl")
 		if err != nil {
@@ -255,6 +258,37 @@ func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) er
 		}
 	}
 	return nil
+}
+
+// putPasskeys leaves out the keys.
+func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) error {
+	f, err := s.Identity.Factors(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, k := range f.Passkeys {
+		used := ""
+		if k.UsedUS > 0 {
+			used = ledger.Timestamp(k.UsedUS)
+		}
+		if err := row(struct {
+			Name      string `json:"name"`
+			CreatedAt string `json:"created_at"`
+			UsedAt    string `json:"last_used_at,omitempty"`
+		}{k.Name, ledger.Timestamp(k.CreatedUS), used}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putAuto writes nothing for somebody who never saved a card.
+func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error {
+	auto, ok, err := s.Topups.Auto(ctx, a.ID)
+	if err != nil || !ok {
+		return err
+	}
+	return row(auto)
 }
 
 // putApps leaves out who may test them: those are other people's addresses.

@@ -3,6 +3,7 @@ package privacy_test
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,6 +68,11 @@ func TestExport(t *testing.T) {
 		w.do(ledger.AskRaise{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
 		w.do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
+		for _, name := range []string{"person", "stranger"} {
+			key := []byte("key of " + name)
+			w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'My laptop', '', 0, 0, $4, 0)`, "pky_"+name, w.ids[name], key, w.now().UnixMicro())
+			w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, brand, last4, expires, enabled, below_cents, add_cents, most_cents) VALUES ($1, $2, $3, 'Visa', '4242', '04/2030', 1, 500, 600, 5000)`, w.ids[name], "cus_"+name, "pm_"+name)
+		}
 		b := w.signedIn("person")
 		b.get("/settings").want(t, 200, `href="/settings/data"`)
 		b.get("/settings/data").want(t, 200, `action="/settings/data/export"`, closing)
@@ -85,12 +91,18 @@ func TestExport(t *testing.T) {
 				t.Errorf("%s lacks %q: %s", name, says, got[name])
 			}
 		}
+		if !strings.Contains(got["passkeys.jsonl"], `{"name":"My laptop","created_at":"2026-`) || strings.Contains(got["passkeys.jsonl"], "last_used") || strings.Count(got["passkeys.jsonl"], "\n") != 1 {
+			t.Errorf("passkeys: %s", got["passkeys.jsonl"])
+		}
+		if !strings.Contains(got["auto-top-up.jsonl"], `{"on":true,"below_mc":500000000,"add_mc":600000000,"most_in_a_month_mc":5000000000,"card":"Visa ending in 4242"`) {
+			t.Errorf("automatic top-ups: %s", got["auto-top-up.jsonl"])
+		}
 		hash, err := passwordHash()
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole := fmt.Sprint(got)
-		for _, secret := range []string{hash, "developer@", "stranger@", "tester@", "friend@", w.ids["developer"], `"hash"`, "secret"} {
+		for _, secret := range []string{hash, "developer@", "stranger", "pm_", "key of", base64.StdEncoding.EncodeToString([]byte("key of person")), "tester@", "friend@", w.ids["developer"], `"hash"`, "secret"} {
 			if strings.Contains(whole, secret) {
 				t.Errorf("the export says %q", secret)
 			}

@@ -352,6 +352,37 @@ func (s *Store) removeCard(ctx context.Context, accountID string) error {
 	})
 }
 
+// Auto is what a person said about topping up automatically, as their export has it.
+type Auto struct {
+	On        bool     `json:"on"`
+	AgreedAt  string   `json:"agreed_at,omitempty"`
+	OffReason string   `json:"switched_off_because,omitempty"`
+	BelowMC   money.MC `json:"below_mc"`
+	AddMC     money.MC `json:"add_mc"`
+	MostMC    money.MC `json:"most_in_a_month_mc"`
+	Card      string   `json:"card,omitempty"`
+	Expires   string   `json:"card_expires,omitempty"`
+	Customer  string   `json:"stripe_customer,omitempty"`
+}
+
+// Auto returns what the account set, if it ever did.
+func (s *Store) Auto(ctx context.Context, accountID string) (Auto, bool, error) {
+	p, err := getPlan(ctx, s.DB, accountID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Auto{}, false, nil
+	} else if err != nil {
+		return Auto{}, false, fmt.Errorf("topups: plan: %w", err)
+	}
+	a := Auto{On: p.On, OffReason: p.OffReason, BelowMC: money.MC(p.Below) * money.Cent, AddMC: money.MC(p.Add) * money.Cent, MostMC: money.MC(p.Most) * money.Cent, Expires: p.Expires, Customer: p.Customer}
+	if p.Since > 0 {
+		a.AgreedAt = ledger.Timestamp(p.Since)
+	}
+	if p.PaymentMethod != "" {
+		a.Card = p.card()
+	}
+	return a, true, nil
+}
+
 // Erase forgets how an account tops up automatically, in the transaction that
 // closes it; Stripe is told to forget the card soon after.
 func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
