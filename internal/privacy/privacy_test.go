@@ -313,6 +313,8 @@ func TestDeveloperCloses(t *testing.T) {
 		found := w.found()
 		w.exec(`INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us) VALUES ($1, 'openai', $2, 'abcd', 1, 1)`, w.ids["developer"], []byte("x"))
 		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
+		other := w.hook(w.newApp("person").ID)
+		w.hook(w.app.ID)
 		b.get(closing).want(t, 200, "1 test account, and your provider keys", "1 app of yours: switched off for good", "no app is connected")
 		b.post(closing, developer).want(t, 200)
 		app, err := w.apps.Get(t.Context(), w.app.ID)
@@ -320,11 +322,14 @@ func TestDeveloperCloses(t *testing.T) {
 			t.Errorf("the app: %+v, %v", app, err)
 		}
 		for text, want := range map[string]int{
-			`SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
+			`SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM webhooks`: 1, `SELECT COUNT(*) FROM deliveries`: 1, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
 		} {
 			if n := w.count(text); n != want {
 				t.Errorf("%s: %d, want %d", text, n, want)
 			}
+		}
+		if _, err := w.webhooks.Get(t.Context(), other.AppID, other.ID); err != nil {
+			t.Errorf("somebody else's endpoint: %v", err)
 		}
 		w.signedIn("person").get("/settings").want(t, 200)
 		if after := w.found(); after+found != "" {

@@ -16,6 +16,7 @@ import (
 	"purser/internal/sandbox"
 	"purser/internal/topups"
 	"purser/internal/ui"
+	"purser/internal/webhooks"
 )
 
 // A Store exports and closes accounts.
@@ -28,6 +29,7 @@ type Store struct {
 	Sandbox  *sandbox.Store
 	Keys     *providerkeys.Store
 	Topups   *topups.Store
+	Webhooks *webhooks.Store
 	Ledger   *ledger.Writer
 	Now      func() time.Time
 	Changed  func() // called after an account was closed, so that calls see it at once; may be nil
@@ -118,10 +120,15 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 	return nil
 }
 
-// withdraw switches apps off in a way that only the operator could lift.
+// withdraw switches apps off in a way that only the operator could lift, and
+// forgets where they wanted their events: nothing that people do with them later is
+// told to somebody who has gone.
 func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error {
 	for _, app := range list {
 		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil && !errors.Is(err, apps.ErrUnchanged) {
+			return err
+		}
+		if err := s.Webhooks.Erase(ctx, tx, app.ID); err != nil {
 			return err
 		}
 	}

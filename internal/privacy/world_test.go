@@ -33,6 +33,7 @@ import (
 	"purser/internal/topups"
 	"purser/internal/ui"
 	"purser/internal/web"
+	"purser/internal/webhooks"
 )
 
 const password = "correct horse battery"
@@ -56,6 +57,7 @@ type world struct {
 	accounts *accounts.Store
 	apps     *apps.Store
 	keys     *providerkeys.Store
+	webhooks *webhooks.Store
 	box      *seal.Box
 	ids      map[string]string // of accounts, by the name in their address
 	app      apps.App
@@ -111,6 +113,7 @@ func newWorld(t *testing.T, target string) *world {
 	}
 	w.accounts, w.apps = accounts.NewStore(d, w.now), apps.NewStore(d, w.now, true)
 	w.keys = providerkeys.NewStore(d, w.box, w.now, nil)
+	w.webhooks = webhooks.NewStore(d, w.box, w.now, webhooks.Addresses{}, web.Links{})
 	w.people()
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
@@ -120,7 +123,7 @@ func newWorld(t *testing.T, target string) *world {
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	(&privacy.Handler{Store: &privacy.Store{
 		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.ledger, w.now),
-		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.ledger, Now: w.now}, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes++ },
+		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.ledger, Now: w.now}, Webhooks: w.webhooks, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes++ },
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
@@ -170,6 +173,32 @@ func (w *world) count(text string, args ...any) (n int) {
 		w.t.Fatal(text, err)
 	}
 	return n
+}
+
+// newApp makes another app, of whoever this is.
+func (w *world) newApp(owner string) (app apps.App) {
+	w.t.Helper()
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.ids[owner], Name: "Another", RedirectURIs: []string{"https://another.example.com/cb"}, Tier: apps.Sandbox, ProviderMode: apps.Mock})
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return app
+}
+
+// hook registers an endpoint of an app, with an event that waits to be sent to it.
+func (w *world) hook(appID string) webhooks.Endpoint {
+	w.t.Helper()
+	e, _, err := w.webhooks.Create(w.t.Context(), appID, webhooks.Change{URL: web.Field[string]{Set: true, Value: "https://hooks.example.com/purser"}})
+	if err == nil {
+		_, err = w.webhooks.Test(w.t.Context(), e, webhooks.Types[0])
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
 }
 
 func (w *world) connect(accountID string, amount money.MC) ledger.Connection {

@@ -258,7 +258,7 @@ func (s *Server) mount(home ui.Home) {
 		Store: s.identity, Accounts: s.accounts, Sessions: sessions, Provider: identity.NewRelyingParty(c.OIDC, s.db.Now, c.AuthURL, c.DashboardURL),
 	}).Mount(s.router)
 	(&privacy.Handler{Store: &privacy.Store{
-		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Topups: s.topups, Ledger: s.ledger, Now: s.db.Now, Changed: s.inference.Callers.Forget,
+		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Topups: s.topups, Webhooks: s.webhooks, Ledger: s.ledger, Now: s.db.Now, Changed: s.inference.Callers.Forget,
 	}}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.router)

@@ -73,6 +73,11 @@ func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
 	return err
 }
 
+func deleteEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE app_id = $1`, appID)
+	return err
+}
+
 const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error, response_status, delivered_us, created_us`
 
 func scanDelivery(row db.Row) (d Delivery, err error) {

@@ -184,6 +184,15 @@ func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	})
 }
 
+// Erase forgets all endpoints of an app with what waits for them, in the
+// transaction that closes its owner's account.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, appID string) error {
+	if err := deleteEndpoints(ctx, tx, appID); err != nil {
+		return fmt.Errorf("webhooks: erase: %w", err)
+	}
+	return nil
+}
+
 // Deliveries returns the latest deliveries of an endpoint, newest first.
 func (s *Store) Deliveries(ctx context.Context, endpointID string) ([]Delivery, error) {
 	return latestDeliveries(ctx, s.db, endpointID, latest)
