@@ -40,8 +40,8 @@ func parse(names ...string) map[string]*template.Template {
 		t := template.New("layout.html").Funcs(template.FuncMap{
 			"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
 			"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
-			"voicejs": func() string { return voice.path },
-			"htmx":    func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
+			"voicejs": func() string { return voice.path }, "voiceHash": func() string { return voice.integrity },
+			"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
 		})
 		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
 	}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"html"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -77,11 +79,61 @@ func hostilePages() []Page {
 		RecoveryCodes{Shell: Shell{Email: hostile}, Codes: []string{hostile}},
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
+		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
+		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[AppOverview](), filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
+		filled[ProviderKeys](), filled[Hooks](), filled[HookPage](), filled[HookPayload](), filled[Analytics](), filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
+		filled[Voice](), talkable(filled[Voice]()),
+	}
+}
+
+// talkable is the page with its script.
+func talkable(v Voice) Voice { v.Why = ""; return v }
+
+// filled is a page whose every text, in lists and parts of it, too, is hostile.
+func filled[P Page]() (p P) {
+	fill(reflect.ValueOf(&p).Elem())
+	return p
+}
+
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(hostile)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(5)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	}
+}
+
+// No page is left out.
+func TestEveryPageIsFilled(t *testing.T) {
+	t.Parallel()
+	left := maps.Clone(pages)
+	for _, p := range hostilePages() {
+		delete(left, p.name())
+	}
+	for name := range left {
+		t.Errorf("hostilePages lacks %s", name)
 	}
 }
 
 var (
-	ours   = regexp.MustCompile(`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|htmx\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
+	ours   = regexp.MustCompile(`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)
@@ -104,7 +156,8 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 			t.Errorf("%s: holds %q", what, found)
 		}
 		policy := w.Header().Get("Content-Security-Policy")
-		if scripted := strings.Contains(w.Body.String(), "<script src="); scripted != strings.Contains(policy, "script-src 'self';") {
+		_, talks := p.(Voice) // to which its handler allows the script (web.AllowScript)
+		if scripted := strings.Contains(w.Body.String(), "<script src="); !talks && scripted != strings.Contains(policy, "script-src 'self';") {
 			t.Errorf("%s: scripts %t, policy %q", what, scripted, policy)
 		}
 		for element, want := range map[string]int{"<h1>": 1, "<main id=\"main\"": 1, "<a class=\"skip\" href=\"#main\">": 1, "\n  <title>": 1, "<html lang=\"en\">": 1} {
@@ -113,11 +166,11 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 			}
 		}
 		for _, input := range inputs.FindAllString(page, -1) {
-			if strings.Contains(input, `type="hidden"`) || strings.Contains(input, `type="radio"`) { // radios stand inside of their label
+			if strings.Contains(input, `type="hidden"`) || strings.Contains(input, `type="radio"`) || strings.Contains(input, `type="checkbox"`) { // the last two stand inside of their label
 				continue
 			}
 			id := idOf.FindStringSubmatch(input)
-			if id == nil || !strings.Contains(page, `<label for="`+id[1]+`">`) {
+			if id == nil || !strings.Contains(page, ` for="`+id[1]+`">`) {
 				t.Errorf("%s: no label for %s", what, input)
 			}
 		}
@@ -178,6 +231,9 @@ func TestAssets(t *testing.T) {
 	rt.HandlePage("GET /sign-in", func(w http.ResponseWriter, _ *http.Request) error {
 		return Render(w, 200, SignIn{Passkeys: Passkeys{Party: "purser.example"}})
 	})
+	rt.HandlePage("GET /voice", func(w http.ResponseWriter, _ *http.Request) error {
+		return Render(w, 200, Voice{Console: Console{App: &ConsoleApp{}}})
+	})
 	rt.HandlePage("GET /broken", func(http.ResponseWriter, *http.Request) error { return errors.New("a secret cause") })
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -194,13 +250,15 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s: %d %v", links[i][1], w.Code, w.Header())
 		}
 	}
-	tag := regexp.MustCompile(`<script src="([^"]+)" integrity="([^"]+)"`).FindStringSubmatch(html.UnescapeString(get("/sign-in").Body.String()))
-	if tag == nil {
-		t.Fatal("the page that offers passkeys names no script")
-	}
-	js := get(tag[1])
-	if sum := sha256.Sum256(js.Body.Bytes()); js.Code != 200 || tag[2] != "sha256-"+base64.StdEncoding.EncodeToString(sum[:]) || js.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
-		t.Errorf("%s: %d %v, not %s", tag[1], js.Code, js.Header(), tag[2])
+	for _, page := range []string{"/sign-in", "/voice"} {
+		tag := regexp.MustCompile(`<script src="([^"]+)" integrity="([^"]+)"`).FindStringSubmatch(html.UnescapeString(get(page).Body.String()))
+		if tag == nil {
+			t.Fatalf("%s names no script", page)
+		}
+		js := get(tag[1])
+		if sum := sha256.Sum256(js.Body.Bytes()); js.Code != 200 || tag[2] != "sha256-"+base64.StdEncoding.EncodeToString(sum[:]) || js.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
+			t.Errorf("%s: %d %v, not %s", tag[1], js.Code, js.Header(), tag[2])
+		}
 	}
 	w := get("/broken")
 	if page := w.Body.String(); w.Code != 500 || strings.Contains(page, "secret cause") || !strings.Contains(page, "Request req_") || !strings.Contains(page, "<h1>") {
