@@ -48,6 +48,7 @@ type world struct {
 	sandbox  apps.App
 	request  golive.Request
 	conn     ledger.Connection
+	routes   []string // of the pages
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
@@ -97,7 +98,9 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
 		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes.Add(1) }},
 	}
+	before := len(rt.Routes())
 	w.admin.Mount(rt)
+	w.routes = rt.Routes()[before:]
 	(&operator.Handler{Desk: w.admin.Desk, Token: token}).Mount(rt)
 	// What the pages of two-step sign-in do in the end.
 	rt.HandlePage("POST /second-step", sessions.With(func(rw http.ResponseWriter, r *http.Request) error {
