@@ -37,7 +37,7 @@ func TestWhoMaySeeAndDoWhat(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		e := w.spend(w.conn, money.Dollar)
+		e := w.Spend(w.conn, money.Dollar)
 		before := w.everything()
 		nobody, person, developer, viewer, operator := w.browser(), w.signedIn("person"), w.signedIn("developer"), w.signedIn("viewer"), w.signedIn("operator")
 		for _, path := range w.paths(e) {
@@ -89,7 +89,7 @@ func TestActions(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		e := w.spend(w.conn, money.Dollar)
+		e := w.Spend(w.conn, money.Dollar)
 		b := w.signedIn("operator")
 		review, app, conn, row := "/operator/reviews/"+w.request.ID, "/operator/apps/"+w.app.ID, "/operator/connections/"+w.conn.ID, "/operator/ledger/"+e.ID
 		b.Get(review).Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature", `value="approve"`, `value="refuse"`, "developer@example.com")
@@ -112,7 +112,7 @@ func TestActions(t *testing.T) {
 		b.Post(app, act("suspend", "again")).Want(t, 422, "suspended already")
 		b.Post(app, act("lift", "It has a new one.")).Leads(t, app+"?done=lift")
 		b.Post(conn, act("freeze", "The user asked.")).Leads(t, conn+"?done=freeze")
-		if c := w.is(w.conn); c.Status != ledger.Frozen {
+		if c := w.Is(w.conn); c.Status != ledger.Frozen {
 			t.Errorf("the connection is %s", c.Status)
 		}
 		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID)
@@ -124,7 +124,7 @@ func TestActions(t *testing.T) {
 		b.Get(to).Want(t, 200, "Done.", "Call, reversed", "The apitest.Page was empty.", e.ID)
 		b.Get(row).Want(t, 200, "Refunded").Lacks(t, row+"/reverse")
 		b.Post(row+"/reverse", act("reverse", "again")).Want(t, 422)
-		if c := w.is(w.conn); c.ConsumedMC != 0 || c.AllocationMC != 5*money.Dollar {
+		if c := w.Is(w.conn); c.ConsumedMC != 0 || c.AllocationMC != 5*money.Dollar {
 			t.Errorf("after the refund: %+v", c)
 		}
 		log := b.Get("/operator/log").Want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.", "It has a new one.", "The user asked.", "She is back.", "The apitest.Page was empty.")
@@ -205,7 +205,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 		b := w.signedIn("viewer")
 		var e ledger.Entry
 		for range 55 {
-			e = w.spend(w.conn, money.Cent)
+			e = w.Spend(w.conn, money.Cent)
 		}
 		w.exec(`INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe, created_us, next_us) VALUES ('mail_1', $1, 'p', 'Half is used', 'secret link', '', '', 1, 1)`, w.ids["person"])
 		for _, q := range []string{"Person@example.com", w.ids["person"], w.conn.ID, e.ID, e.RequestID()} {
@@ -235,11 +235,11 @@ func TestFigures(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		counter := &admin.Counter{DB: d, Now: w.now}
+		counter := &admin.Counter{DB: d, Now: w.Now}
 		b := w.signedIn("operator")
 		b.Get("/operator").Want(t, 200, "counted for the first time", "1 to review")
-		w.spend(w.conn, 2*money.Dollar)
-		e := w.spend(w.conn, money.Dollar)
+		w.Spend(w.conn, 2*money.Dollar)
+		e := w.Spend(w.conn, money.Dollar)
 		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
 		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID, w.app.ID, w.ids["person"])
@@ -248,7 +248,7 @@ func TestFigures(t *testing.T) {
 		}
 		b.Get("/operator").Want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").Lacks(t, "first time")
 		b.Get("/operator/apps/"+w.app.ID).Want(t, 200, "$8.00", "$4.00", "at most")
-		w.spend(w.conn, money.Dollar)
+		w.Spend(w.conn, money.Dollar)
 		if err := counter.Once(t.Context()); err != nil { // not due
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestVerify(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = d.Close() })
 			w := newWorld(t, d)
-			v := &admin.Verifier{DB: d, URL: address, Now: w.now}
+			v := &admin.Verifier{DB: d, URL: address, Now: w.Now}
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}

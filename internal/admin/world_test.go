@@ -7,10 +7,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/admin"
@@ -36,10 +34,9 @@ const token = "0123456789abcdefghijklmnopqrstuvwxyz" // of the operator's API
 // live app, its developer, who asks to go live with another, an operator and a viewer.
 type world struct {
 	*httptest.Server
+	*apitest.Books
 	t        *testing.T
 	d        *db.DB
-	ledger   *ledger.Writer
-	now      func() time.Time
 	admin    *admin.Handler
 	accounts *accounts.Store
 	changes  atomic.Int64
@@ -53,27 +50,10 @@ type world struct {
 
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
-	var mu sync.Mutex
-	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	w := &world{t: t, d: d, ids: map[string]string{}, now: func() time.Time { // every look at the clock is a moment later
-		mu.Lock()
-		defer mu.Unlock()
-		at = at.Add(time.Millisecond)
-		return at
-	}}
-	w.ledger = ledger.New(d, w.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.ledger.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	w.accounts = accounts.NewStore(d, w.now)
-	clients := apps.NewStore(d, w.now, true)
-	reviews := &golive.Store{DB: d, Apps: clients, Ledger: w.ledger, Now: w.now}
+	w := &world{Books: apitest.NewBooks(t, d), t: t, d: d, ids: map[string]string{}}
+	w.accounts = accounts.NewStore(d, w.Now)
+	clients := apps.NewStore(d, w.Now, true)
+	reviews := &golive.Store{DB: d, Apps: clients, Ledger: w.Ledger, Now: w.Now}
 	w.people(clients, reviews)
 	w.serve(clients, reviews)
 	return w
@@ -86,7 +66,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	drift, err := estimates.Open(w.t.Context(), w.d, w.now, slog.New(slog.DiscardHandler))
+	drift, err := estimates.Open(w.t.Context(), w.d, w.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,7 +76,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	w.admin = &admin.Handler{
 		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
-		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes.Add(1) }},
+		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now, Changed: func() { w.changes.Add(1) }},
 	}
 	before := len(rt.Routes())
 	w.admin.Mount(rt)
@@ -140,7 +120,7 @@ func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 	if w.request, err = reviews.Ask(w.t.Context(), w.sandbox.ID); err != nil {
 		w.t.Fatal(err)
 	}
-	w.do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 20 * money.Dollar})
+	w.Do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 20 * money.Dollar})
 	w.conn = w.connect(w.app, w.ids["person"])
 }
 
@@ -153,44 +133,7 @@ func (w *world) exec(text string, args ...any) {
 
 func (w *world) connect(app apps.App, accountID string) ledger.Connection {
 	w.t.Helper()
-	return w.do(ledger.Connect{ConnectionID: id.New(id.Connection, w.now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
-}
-
-func (w *world) do(c ledger.Command) ledger.Result {
-	w.t.Helper()
-	r, err := w.ledger.Do(w.t.Context(), c)
-	if err != nil {
-		w.t.Fatalf("%T: %v", c, err)
-	}
-	return r
-}
-
-// spend bills a call.
-func (w *world) spend(c ledger.Connection, amount money.MC) ledger.Entry {
-	w.t.Helper()
-	call := w.hold(c, amount)
-	charge := ledger.Amounts{ProviderCostMC: amount / 2, SvcFeeMC: amount / 4, DevMarginMC: amount - amount/2 - amount/4, UserChargeMC: amount}
-	return w.do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: charge}).Entry
-}
-
-func (w *world) hold(c ledger.Connection, amount money.MC) ledger.Call {
-	w.t.Helper()
-	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.now()),
-		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
-	}
-	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-	return call
-}
-
-// is returns a connection as it is now.
-func (w *world) is(c ledger.Connection) ledger.Connection {
-	w.t.Helper()
-	c, err := ledger.GetConnection(w.t.Context(), w.d, c.ID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return c
+	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
 }
 
 // everything is what a page view must leave as it was.

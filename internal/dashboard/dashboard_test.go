@@ -18,15 +18,15 @@ func TestApprove(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.spend(w.conn, money.Dollar)
-		w.hold(w.conn, 2*money.Dollar)
+		w.Spend(w.conn, money.Dollar)
+		w.Hold(w.conn, 2*money.Dollar)
 		path := w.ask(w.conn, 12*money.Dollar, "Your report has 40 more <pages>.")
 		b := w.signedIn("person")
 		page := b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.", "person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
 			`value="approve">Approve</button>`, `value="deny">Deny</button>`, `action="`+path+`"`, "/connections/"+w.conn.ID+"/increase")
 		page.Lacks(t, "<script", "style=", "missing", "Sandbox")
 		b.Post(path, decision("approve")).Leads(t, path)
-		if c := w.is(w.conn); c.AllocationMC != 12*money.Dollar {
+		if c := w.Is(w.conn); c.AllocationMC != 12*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
 		b.Get(path).Want(t, 200, "You approved this", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
@@ -51,7 +51,7 @@ func TestDeny(t *testing.T) {
 		b.Post(path, url.Values{}).Want(t, 400)
 		b.Post(path, decision("deny")).Leads(t, path)
 		b.Get(path).Want(t, 200, "You denied this", "The spend cap is now $5.00")
-		if c := w.is(w.conn); c.AllocationMC != 5*money.Dollar {
+		if c := w.Is(w.conn); c.AllocationMC != 5*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
 	})
@@ -68,10 +68,10 @@ func TestTooLittleAvailable(t *testing.T) {
 		page := b.Get(path).Want(t, 200, "Too little is available", "$0.01 is missing", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
 		page.Lacks(t, "Approve</button>")
 		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "$0.00000001 is missing", `id="decision"`)
-		w.do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
+		w.Do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
 		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Too little")
 		b.Post(path, decision("approve")).Leads(t, path)
-		if c := w.is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
+		if c := w.Is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
 	})
@@ -82,7 +82,7 @@ func TestTierMayForbidApproval(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
+		w.Do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
 		path := w.ask(w.conn, 25*money.Dollar+1, "more")
 		b := w.signedIn("person")
 		b.Post(path, decision("approve")).Want(t, 422, "at most $25.00")
@@ -103,7 +103,7 @@ func TestSupersededLeadsOn(t *testing.T) {
 		b.Get(first).Leads(t, second)
 		b.Get(second).Leads(t, third)
 		b.Post(first, decision("approve")).Leads(t, second)
-		if c := w.is(w.conn); c.AllocationMC != 5*money.Dollar {
+		if c := w.Is(w.conn); c.AllocationMC != 5*money.Dollar {
 			t.Errorf("approving what was superseded made the cap %s", c.AllocationMC.Display())
 		}
 		b.Get(third).Want(t, 200, "$8.00")
@@ -115,7 +115,7 @@ func TestRequestOfARevokedConnection(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 6*money.Dollar, "more")
-		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
 		b := w.signedIn("person")
 		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<button type=\"submit\" name")
 		b.Post(path, decision("approve")).Want(t, 422, "revoked")
@@ -127,8 +127,8 @@ func TestIncrease(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.spend(w.conn, money.Dollar)
-		w.hold(w.conn, 2*money.Dollar)
+		w.Spend(w.conn, money.Dollar)
+		w.Hold(w.conn, 2*money.Dollar)
 		path := "/connections/" + w.conn.ID + "/increase"
 		b := w.signedIn("person")
 		b.Get(path).Want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
@@ -159,7 +159,7 @@ func TestIncrease(t *testing.T) {
 			} else {
 				a.Want(t, 422, `role="alert"`, c.says, `value="`+c.cap+`"`, `value="`+c.daily+`"`)
 			}
-			got := w.is(w.conn)
+			got := w.Is(w.conn)
 			var velocity money.MC
 			if got.VelocityLimitMC != nil {
 				velocity = *got.VelocityLimitMC
@@ -168,9 +168,9 @@ func TestIncrease(t *testing.T) {
 				t.Errorf("cap %q, daily %q: now %s and %s", c.cap, c.daily, got.AllocationMC.Display(), velocity.Display())
 			}
 		}
-		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
-		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<input id")
 		b.Post(path, url.Values{"spend_cap": {"5"}}).Want(t, 422)
 	})
@@ -183,10 +183,10 @@ func TestReview(t *testing.T) {
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
 		b.Get(path).Want(t, 200, "not paused", "No call was billed yet", "Revoke</button>").Lacks(t, "Resume</button>")
-		row := w.spend(w.conn, money.Dollar)
-		w.spend(w.conn, 2*money.Dollar)
-		w.do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
-		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
+		row := w.Spend(w.conn, money.Dollar)
+		w.Spend(w.conn, 2*money.Dollar)
+		w.Do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
+		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", ledger.Timestamp(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
 		b.Get(path+"?done=resume").Lacks(t, "Resumed.")
@@ -194,17 +194,17 @@ func TestReview(t *testing.T) {
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"4"}}).Want(t, 400)
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"0"}}).Want(t, 400)
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"2"}}).Leads(t, path+"?done=resume")
-		if c := w.is(w.conn); c.Status != ledger.Active || c.Faster != 2 {
+		if c := w.Is(w.conn); c.Status != ledger.Active || c.Faster != 2 {
 			t.Errorf("resumed, and it is %s, %d times as fast", c.Status, c.Faster)
 		}
 		b.Get(path+"?done=resume").Want(t, 200, "Resumed.", "not paused").Lacks(t, "Resume</button>")
 		b.Post(path, decision("revoke")).Leads(t, path+"?done=revoke")
-		if c := w.is(w.conn); c.Status != ledger.Revoked {
+		if c := w.Is(w.conn); c.Status != ledger.Revoked {
 			t.Errorf("revoked, and it is %s", c.Status)
 		}
 		b.Get(path).Want(t, 200, "is disconnected").Lacks(t, "Revoke</button>", "Resume</button>")
 		b.Post(path, decision("resume")).Want(t, 303) // to the page that says that it is over
-		if c := w.is(w.conn); c.Status != ledger.Revoked {
+		if c := w.Is(w.conn); c.Status != ledger.Revoked {
 			t.Errorf("it came back as %s", c.Status)
 		}
 	})
@@ -216,10 +216,10 @@ func TestList(t *testing.T) {
 		w := newWorld(t, d)
 		w.signedIn("stranger").Get("/connections").Want(t, 200, "You have not connected an app yet").Lacks(t, w.conn.ID)
 		b := w.signedIn("person")
-		w.spend(w.conn, money.Dollar)
+		w.Spend(w.conn, money.Dollar)
 		request := w.ask(w.conn, 6*money.Dollar, "")
 		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active", `href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
-		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/connections").Want(t, 200, "Paused")
 	})
 }
@@ -243,7 +243,7 @@ func TestForeignLinks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := append(w.paths(w.conn), w.paths(w.test)...)
-		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
 		absent := regexp.MustCompile(`(conn|acr)_[0-9a-z]{26}`)
 		before := w.everything()
 		stranger := w.signedIn("stranger")
@@ -282,7 +282,7 @@ func TestDeveloperDecidesForTestAccount(t *testing.T) {
 	b := w.signedIn("developer")
 	b.Get(path).Want(t, 200, "for your test account", "tester@example.com")
 	b.Post(path, decision("approve")).Leads(t, path)
-	if c := w.is(w.test); c.AllocationMC != 7*money.Dollar {
+	if c := w.Is(w.test); c.AllocationMC != 7*money.Dollar {
 		t.Errorf("the cap is %s", c.AllocationMC.Display())
 	}
 }
@@ -294,7 +294,7 @@ func TestNothingHappensByItself(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := w.paths(w.conn)
-		w.do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
 		before := w.everything()
 		b, nobody := w.signedIn("person"), w.browser()
 		for _, path := range paths {

@@ -15,9 +15,9 @@ import (
 // every is every page of a person, once with a call, a connection and a request.
 func (w *world) every() []string {
 	w.t.Helper()
-	call := w.hold(w.conn, money.Dollar)
+	call := w.Hold(w.conn, money.Dollar)
 	call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
-	row := w.do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: `{"input":1000,"output":200}`},
+	row := w.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: `{"input":1000,"output":200}`},
 		Charge: ledger.Amounts{ProviderCostMC: 550_000, UserChargeMC: 550_000}}).Entry
 	return append(w.paths(w.conn), "/dashboard", "/activity", "/activity/"+row.ID, "/requests/"+row.RequestID(), "/connections", "/connections/"+w.conn.ID, "/connections/"+w.conn.ID+"/revoke")
 }

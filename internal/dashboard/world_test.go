@@ -5,9 +5,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"net/url"
-	"sync"
 	"testing"
-	"time"
 
 	"purser/internal/accounts"
 	"purser/internal/apitest"
@@ -26,42 +24,24 @@ import (
 // live app, a stranger, and a developer with a test account.
 type world struct {
 	*httptest.Server
-	t      *testing.T
-	d      *db.DB
-	ledger *ledger.Writer
-	now    func() time.Time
-	app    apps.App
-	conn   ledger.Connection
-	test   ledger.Connection // of the test account, to the developer's sandbox app
+	*apitest.Books
+	t    *testing.T
+	d    *db.DB
+	app  apps.App
+	conn ledger.Connection
+	test ledger.Connection // of the test account, to the developer's sandbox app
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
-	var mu sync.Mutex
-	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	w := &world{t: t, d: d, now: func() time.Time { // every look at the clock is a moment later
-		mu.Lock()
-		defer mu.Unlock()
-		at = at.Add(time.Millisecond)
-		return at
-	}}
-	w.ledger = ledger.New(d, w.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.ledger.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	people, clients := accounts.NewStore(d, w.now), apps.NewStore(d, w.now, true)
+	w := &world{Books: apitest.NewBooks(t, d), t: t, d: d}
+	people, clients := accounts.NewStore(d, w.Now), apps.NewStore(d, w.Now, true)
 	w.people(people, clients)
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(people, false)
 	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-	(&dashboard.Handler{DB: d, Ledger: w.ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Handler{DB: d, Now: d.Now}}).Mount(rt)
+	(&dashboard.Handler{DB: d, Ledger: w.Ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Handler{DB: d, Now: d.Now}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w
@@ -98,59 +78,23 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 	if _, err := w.d.ExecContext(w.t.Context(), `UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t)); err != nil {
 		w.t.Fatal(err)
 	}
-	w.do(ledger.TopUp{AccountID: person.ID, AmountMC: 20 * money.Dollar})
-	w.do(ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar})
+	w.Do(ledger.TopUp{AccountID: person.ID, AmountMC: 20 * money.Dollar})
+	w.Do(ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar})
 	w.conn = w.connect(w.app, person.ID)
 	w.test = w.connect(sandbox, tester.ID)
 }
 
 func (w *world) connect(app apps.App, accountID string) ledger.Connection {
 	w.t.Helper()
-	return w.do(ledger.Connect{ConnectionID: id.New(id.Connection, w.now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
-}
-
-func (w *world) do(c ledger.Command) ledger.Result {
-	w.t.Helper()
-	r, err := w.ledger.Do(w.t.Context(), c)
-	if err != nil {
-		w.t.Fatalf("%T: %v", c, err)
-	}
-	return r
+	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
 }
 
 // ask files a request on a connection and returns its page.
 func (w *world) ask(c ledger.Connection, target money.MC, reason string) (path string) {
 	w.t.Helper()
-	requestID := id.New(id.AllocRequest, w.now())
-	w.do(ledger.AskRaise{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
+	requestID := id.New(id.AllocRequest, w.Now())
+	w.Do(ledger.AskRaise{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
 	return "/allocation-requests/" + requestID
-}
-
-// spend bills a call.
-func (w *world) spend(c ledger.Connection, amount money.MC) ledger.Entry {
-	w.t.Helper()
-	call := w.hold(c, amount)
-	return w.do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: ledger.Amounts{ProviderCostMC: amount, UserChargeMC: amount}}).Entry
-}
-
-func (w *world) hold(c ledger.Connection, amount money.MC) ledger.Call {
-	w.t.Helper()
-	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.now()),
-		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
-	}
-	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-	return call
-}
-
-// is returns a connection as it is now.
-func (w *world) is(c ledger.Connection) ledger.Connection {
-	w.t.Helper()
-	c, err := ledger.GetConnection(w.t.Context(), w.d, c.ID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return c
 }
 
 // everything is what a page view must leave as it was.
