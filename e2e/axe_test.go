@@ -32,11 +32,15 @@ type finding struct {
 	}
 }
 
+// colours are the rules that depend on how a page is coloured, beside how it is built.
+var colours = []string{"color-contrast", "link-in-text-block"}
+
 // accessible fails the test for what axe finds serious or critical in the page as
-// it is shown now.
-func (b *tab) accessible(name string) {
+// it is shown now, by these rules, or by all.
+func (b *tab) accessible(name string, rules ...string) {
 	b.t.Helper()
-	for _, f := range b.axe() {
+	b.visit()
+	for _, f := range b.axe(rules...) {
 		for _, n := range f.Nodes {
 			b.t.Errorf("%s: %s (%s): %s\n\t%v: %s", name, f.ID, f.Impact, f.Help, n.Target, strings.ReplaceAll(n.FailureSummary, "\n", " "))
 		}
@@ -45,7 +49,7 @@ func (b *tab) accessible(name string) {
 
 // axe returns what axe finds serious or critical. It runs beside the page's own
 // scripts, of which there may be none, and out of reach of the content policy.
-func (b *tab) axe() (found []finding) {
+func (b *tab) axe(rules ...string) (found []finding) {
 	b.t.Helper()
 	source, err := axe()
 	if err != nil {
@@ -58,7 +62,11 @@ func (b *tab) axe() (found []finding) {
 	if !run(b, chromedp.Evaluate[bool](`"axe" in window`)) {
 		run(b, chromedp.Evaluate[bool](source+"\n;true"))
 	}
-	const check = `axe.run({resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.filter((v) => ["serious", "critical"].includes(v.impact))))`
+	only := ""
+	if len(rules) > 0 {
+		only = fmt.Sprintf(`, runOnly: ["%s"]`, strings.Join(rules, `", "`))
+	}
+	check := `axe.run({resultTypes: ["violations"]` + only + `}).then((r) => JSON.stringify(r.violations.filter((v) => ["serious", "critical"].includes(v.impact))))`
 	text := run(b, chromedp.Evaluate[string](check, func(p *runtime.EvaluateParams) { wait := true; p.AwaitPromise = &wait }))
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		b.t.Fatal(err)

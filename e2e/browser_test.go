@@ -34,6 +34,10 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if err := unvisited(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if err := stopChromium(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop Chromium:", err)
 		code = 1
@@ -229,10 +233,16 @@ func (b *tab) press(role, name string) int {
 	return int(resp.Status)
 }
 
+// text is what the page shows.
+func (b *tab) text() string {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[string](`document.body.innerText`))
+}
+
 // says fails the test unless the page shows every part.
 func (b *tab) says(parts ...string) {
 	b.t.Helper()
-	text := run(b, chromedp.Evaluate[string](`document.body.innerText`))
+	text := b.text()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
 			b.t.Errorf("the page lacks %q:\n%s", part, text)

@@ -57,6 +57,7 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	b.press("button", "Switch on the developer console")
 	look("none")
 	b.press("link", "Create your first app")
+	look("new-app")
 	b.fill("Name", "Night <b>Reader</b>")
 	b.write("Redirect addresses", "http://reader.example.com/callback")
 	b.press("button", "Create the app")

@@ -321,6 +321,10 @@ func TestPeopleLooks(t *testing.T) {
 	if code, _ := refused(t, p); code != "connection_frozen" {
 		t.Errorf("paused: %q", code)
 	}
+	b.open(p.AuthURL + "/requests/" + refusal(t, p))
+	b.says("Refused, nothing charged", "connection_frozen")
+	b.look("receipt-refused")
+	b.open(p.AuthURL + "/connections/" + p.Connection.ID)
 	b.press("link", "Revoke…")
 	b.look("revoke")
 	b.press("button", "Revoke")
@@ -329,6 +333,20 @@ func TestPeopleLooks(t *testing.T) {
 		t.Errorf("revoked: %q", code)
 	}
 	p.Verify()
+}
+
+// refusal is the id of the newest call that was refused.
+func refusal(t *testing.T, p *servertest.Process) (requestID string) {
+	t.Helper()
+	d, err := db.OpenReadOnly(t.Context(), p.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.QueryRowContext(t.Context(), `SELECT request_id FROM refusals ORDER BY created_us DESC LIMIT 1`).Scan(&requestID); err != nil {
+		t.Fatal(err)
+	}
+	return requestID
 }
 
 // TestLiveSpend watches a connection's page while a call is billed: its figures

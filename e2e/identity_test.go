@@ -61,6 +61,7 @@ func TestJoining(t *testing.T) {
 	b.look("settings")
 	b.press("link", "Security")
 	b.press("link", "Set up an authenticator app")
+	b.look("security-two-step")
 	b.fill("Password", password)
 	b.press("button", "Go on")
 	b.look("two-step-setup")
@@ -73,10 +74,21 @@ func TestJoining(t *testing.T) {
 	b.press("link", "I have kept them")
 	b.says("10 recovery codes are left", "This browser", "Two-step sign-in turned on")
 	b.look("security")
-	for _, page := range []string{"password", "email", "two-step", "two-step/codes", "two-step/off"} {
+	for _, page := range []string{"password", "email", "two-step/codes", "two-step/off"} {
 		b.open(p.BaseURL + "/settings/" + page)
 		b.look("security-" + strings.ReplaceAll(page, "/", "-"))
 	}
+
+	b.open(p.BaseURL + "/settings/email")
+	b.fill("New address", "another@example.org")
+	b.fill("Password", password)
+	b.press("button", "Send the link")
+	b.open(p.BaseURL + "/dev/mail")
+	b.press("link", "Confirm your new address")
+	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/settings/email/confirm/"]').href`)))
+	b.says("another@example.org")
+	b.look("email-confirm") // and leave it at that
+	b.open(p.BaseURL + "/settings")
 
 	b.press("button", "Sign out")
 	b.look("signed-out")

@@ -105,8 +105,10 @@ func (b *tab) look(page string) {
 				b.t.Errorf("%s is not %s", name, scheme)
 			}
 			b.shoot(name)
-			if (width == 1440) == (scheme == "light") { // colours do not change with the width, nor the shape with the colours
+			if (width == 1440) == (scheme == "light") {
 				b.accessible(name)
+			} else { // how it is built does not change with the colours, and is checked at both widths
+				b.accessible(name, colours...)
 			}
 		}
 	}

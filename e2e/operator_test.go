@@ -3,6 +3,8 @@ package e2e
 import (
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"purser/internal/server/servertest"
 )
 
@@ -79,6 +81,9 @@ func TestOperator(t *testing.T) {
 		b.press("link", "Log")
 		b.says(p.Operator.Email, "approve", "reverse", "suspend", "lift", "The answer was empty.")
 		look("log")
+		b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href^="/operator/log/"]').href`)))
+		b.says("Its secret has leaked.")
+		look("log-entry")
 		b.open(p.DashboardURL + "/operator/log?action=suspend")
 		look("log-search")
 		verified(b, p)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"purser/internal/db"
 	"purser/internal/db/dbtest"
 	"purser/internal/server/servertest"
@@ -38,7 +36,7 @@ func TestTopUp(t *testing.T) {
 	b.look("receipt-cancelled")
 	b.press("link", "Pay $25.00")
 	b.press("button", "Pay $25.00")
-	for strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), "Look again") { // the event is on its way
+	for strings.Contains(b.text(), "Look again") { // the event is on its way
 		b.press("link", "Look again")
 	}
 	b.says("$25.00 is in your balance", "pi_")
@@ -114,7 +112,7 @@ func (b *tab) saveCard(card string) {
 	b.choose(card)
 	b.shoot("checkout-save-card")
 	b.press("button", "Pay $25.00")
-	for strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), "Look again") { // the event is on its way
+	for strings.Contains(b.text(), "Look again") { // the event is on its way
 		b.press("link", "Look again")
 	}
 	b.press("link", "Automatic top-up")
@@ -125,7 +123,7 @@ func (b *tab) saveCard(card string) {
 func (b *tab) waitFor(path, text string) {
 	b.t.Helper()
 	address := "http://" + b.at().Host + path
-	for b.open(address); !strings.Contains(run(b, chromedp.Text(chromedp.CSS("body"))), text); {
+	for b.open(address); !strings.Contains(b.text(), text); {
 		b.open(address)
 	}
 }
