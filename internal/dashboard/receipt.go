@@ -155,7 +155,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	case found.Charge != nil:
 		charged(&page, found)
 	case found.Error != nil:
-		page.Explanation = []string{"The app’s call was refused before it cost anything. Nothing was held or charged.", strings.TrimSuffix(found.Error.Message, ".") + "."}
+		page.Explanation = []string{"The app’s call was refused before it cost anything. Nothing was held or charged.", "The app was told: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
 		page.Facts = append(page.Facts, ui.Fact{Name: "Told to the app", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
 	default:
 		page.Explanation = []string{found.Explanation}
