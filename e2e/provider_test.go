@@ -48,6 +48,10 @@ func TestProvider(t *testing.T) {
 	b.open(p.BaseURL + "/settings/security")
 	b.says("You sign in with Acme only", "Linked", "Login at the provider linked")
 	b.look("provider-only")
+	b.open(p.BaseURL + "/settings/two-step")
+	b.look("provider-confirmed") // by the sign-in of a moment ago
+	b.press("button", "Go on")
+	b.says("The six digits that the app shows")
 
 	b.press("button", "Sign out")
 	b.open(p.BaseURL + "/settings/provider")
