@@ -194,6 +194,33 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 	})
 }
 
+// Whoever has no password closes by having signed in just now.
+func TestClosingWithoutPassword(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		w.ready()
+		forget := `UPDATE accounts SET password_hash = '' WHERE id = $1`
+		b, confirmed := w.signedIn("person"), url.Values{"confirm": {"person@example.com"}}
+		w.exec(forget, w.ids["person"])
+		b.get(closing).want(t, 200, "Close my account for good").lacks(t, `type="password"`)
+		w.pass(10 * time.Minute)
+		b.get(closing).want(t, 401, "Sign in again", `name="next" value="`+closing+`"`)
+		b.post(closing, confirmed).want(t, 401, "Sign in again")
+		if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 {
+			t.Fatal("closed by an old session")
+		}
+		hash, err := passwordHash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.exec(`UPDATE accounts SET password_hash = $2 WHERE id = $1`, w.ids["person"], hash)
+		b = w.signedIn("person")
+		w.exec(forget, w.ids["person"])
+		b.post(closing, url.Values{"confirm": {"stranger@example.com"}}).want(t, 422)
+		b.post(closing, confirmed).want(t, 200, "Your account is closed")
+	})
+}
+
 // columns of all tables, as text to search in.
 func (w *world) columns() (list [][2]string) {
 	w.t.Helper()
