@@ -428,6 +428,16 @@ func TestAutoStops(t *testing.T) {
 			p.charged(0, 0) // it was switched off for good
 			p.auto("cannot be topped up")
 		},
+		"a test account whose month is full": func(t *testing.T, w *world) {
+			p, _ := ready(w)
+			p.wishes("20", "50", "50")
+			w.once()
+			p.lend(60 * dollars)
+			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.New{}).ID + `' WHERE id = '` + p.ID + `'`)
+			w.once()
+			p.told(1, "$50.00 was added")
+			w.exec(`UPDATE accounts SET sandbox = 0, owner_id = NULL WHERE id = '` + p.ID + `'`)
+		},
 		"a card that Stripe has lost": func(t *testing.T, w *world) {
 			p, _ := ready(w)
 			w.exec(`UPDATE auto_topups SET payment_method = 'pm_gone' WHERE account_id = '` + p.ID + `'`)
