@@ -40,7 +40,7 @@ func (b *bench) ledger(ctx context.Context) error {
 			continue
 		}
 		for _, rows := range b.sizes() {
-			d, err := b.store(ctx, engine, rows)
+			d, err := b.store(ctx, engine, rows, b.connections)
 			if err != nil {
 				return err
 			}

@@ -134,6 +134,46 @@ func TestPromptsAndKeysDiffer(t *testing.T) {
 	}
 }
 
+// A charge that was never told, told twice, or of a reply that nobody ended makes the
+// run invalid.
+func TestChargesOfVoiceAreCounted(t *testing.T) {
+	t.Parallel()
+	from := time.Now()
+	event := func(reply, source string) []byte {
+		return []byte(`{"type":"svc.response.settled","response_id":"` + reply + `","receipt":{"usage_source":"` + source + `","user_charge_mc":5}}`)
+	}
+	for name, tt := range map[string]struct {
+		events [][]byte
+		wrong  int64
+		lost   int64
+	}{
+		"each once": {[][]byte{event("a", "provider"), event("b", "provider")}, 0, 0},
+		"one lost":  {[][]byte{event("a", "provider")}, 0, 1},
+		"twice":     {[][]byte{event("a", "provider"), event("b", "provider"), event("b", "provider")}, 1, 0},
+		"estimated": {[][]byte{event("a", "provider"), event("b", "estimated")}, 1, 0},
+		"unknown":   {[][]byte{event("a", "provider"), event("b", "provider"), event("c", "provider")}, 1, 0},
+	} {
+		p := newRealtime(1)
+		p.said["a"], p.said["b"] = from, from
+		got := tally{when: p.written, settled: map[string]int{}}
+		for i, e := range tt.events {
+			got.add(e, from.Add(time.Duration(i+1)*time.Millisecond))
+		}
+		var s voiceSample
+		got.figures(from, from.Add(time.Second), &s)
+		got.sum(p, &s)
+		if s.Done != 2 || s.Wrong != tt.wrong || s.Missing != tt.lost || s.P50US != 1000 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if valid := (&report{Voice: []voiceSample{s}}).verdict() == nil; valid != (tt.wrong+tt.lost == 0) {
+			t.Errorf("%s: the run is valid: %t", name, valid)
+		}
+	}
+	if kind := kindOf(event("a", "provider")); kind != "svc.response.settled" || kindOf([]byte(`{"x":1}`)) != "" {
+		t.Error(kind)
+	}
+}
+
 func TestTableShowsMedians(t *testing.T) {
 	t.Parallel()
 	var rep report

@@ -35,6 +35,7 @@ type options struct {
 	cells       []string
 	callers     []int
 	connections int
+	sessions    int
 	rows        float64 // millions
 	parts       string
 	dir         string
@@ -85,9 +86,10 @@ func parse(args []string) (options, error) {
 	f.StringVar(&engines, "engines", "sqlite,postgres", "what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
 	f.StringVar(&cells, "cells", "plain,stream,anthropic,google", "whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
-	f.StringVar(&o.parts, "parts", "http,ledger", "what is measured: http, ledger, pages (with as many rows as --rows says)")
+	f.StringVar(&o.parts, "parts", "http,ledger,voice", "what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
+	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
 	f.StringVar(&o.dir, "dir", "", "folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
@@ -100,7 +102,7 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if quick {
-		clients, callers, o.rounds, o.duration = "64", "64", 1, time.Second
+		clients, callers, o.rounds, o.duration, o.sessions = "64", "64", 1, time.Second, 20
 	}
 	o.engines, o.cells = strings.Split(engines, ","), strings.Split(cells, ",")
 	var err1, err2 error
@@ -110,8 +112,8 @@ func parse(args []string) (options, error) {
 }
 
 func (o options) check() error {
-	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.rows < 0 {
-		return errors.New("--rounds, --duration and --connections must be positive")
+	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.sessions < 1 || o.rows < 0 {
+		return errors.New("--rounds, --duration, --connections and --sessions must be positive")
 	}
 	for _, e := range o.engines {
 		if e != "sqlite" && e != "postgres" && e != "null" && e != "floor" {
@@ -124,8 +126,8 @@ func (o options) check() error {
 		}
 	}
 	for p := range strings.SplitSeq(o.parts, ",") {
-		if p != "http" && p != "ledger" && p != "pages" {
-			return fmt.Errorf("--parts: %q is none of http, ledger, pages", p)
+		if p != "http" && p != "ledger" && p != "voice" && p != "pages" {
+			return fmt.Errorf("--parts: %q is none of http, ledger, voice, pages", p)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (b *bench) look(ctx context.Context) (err error) {
 		return err
 	}
 	for _, e := range b.engines {
-		d, err := b.store(ctx, e, b.rows)
+		d, err := b.store(ctx, e, b.rows, b.connections)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (b *bench) look(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("who looks at the pages: %w", err)
 		}
-		t, err := b.startPurser(ctx, e, b.rows, up.url)
+		t, err := b.startPurser(ctx, title(e, b.rows), d, up.url)
 		if err != nil {
 			return err
 		}

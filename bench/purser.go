@@ -16,14 +16,10 @@ import (
 	"time"
 )
 
-// startPurser builds Purser, gives it a database of the engine with a past of
-// rows million rows, and starts it in front of the upstream.
-func (b *bench) startPurser(ctx context.Context, engine string, rows float64, upstream string) (*target, error) {
+// startPurser builds Purser, gives it a database, and starts it in front of the
+// upstream.
+func (b *bench) startPurser(ctx context.Context, title string, d *database, upstream string) (*target, error) {
 	if err := b.build(ctx); err != nil {
-		return nil, err
-	}
-	d, err := b.store(ctx, engine, rows)
-	if err != nil {
 		return nil, err
 	}
 	t := &target{billed: true, database: d}
@@ -34,7 +30,7 @@ func (b *bench) startPurser(ctx context.Context, engine string, rows float64, up
 	if err != nil {
 		return nil, err
 	}
-	name := "purser " + title(engine, rows)
+	name := "purser " + title
 	file := strings.ReplaceAll(name, " ", "-")
 	config, err := b.config(file, listen, d.url, upstream)
 	if err != nil {

@@ -54,6 +54,7 @@ type report struct {
 	Samples []sample       `json:"samples"`
 	Audits  []audit        `json:"audits"`
 	Ledger  []ledgerSample `json:"ledger"`
+	Voice   []voiceSample  `json:"voice"`
 	Pages   []pageSample   `json:"pages"`
 }
 
@@ -80,6 +81,9 @@ func (r *report) answered(gateway string) (n int64) {
 func (r *report) verdict() error {
 	var faults int64
 	for _, s := range r.Samples {
+		faults += s.faults()
+	}
+	for _, s := range r.Voice {
 		faults += s.faults()
 	}
 	for _, a := range r.Audits {

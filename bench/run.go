@@ -56,6 +56,11 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if strings.Contains(o.parts, "voice") {
+		if err := b.voice(ctx); err != nil {
+			return err
+		}
+	}
 	if strings.Contains(o.parts, "pages") {
 		if err := b.look(ctx); err != nil {
 			return err
@@ -166,7 +171,11 @@ func (b *bench) start(ctx context.Context) error {
 			b.targets = append(b.targets, &target{child: c, tokens: tokens})
 		default:
 			for _, rows := range b.sizes() {
-				t, err := b.startPurser(ctx, e, rows, up.url)
+				d, err := b.store(ctx, e, rows, b.connections)
+				if err != nil {
+					return err
+				}
+				t, err := b.startPurser(ctx, title(e, rows), d, up.url)
 				if err != nil {
 					return err
 				}

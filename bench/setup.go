@@ -48,9 +48,9 @@ func title(engine string, rows float64) string {
 }
 
 // store returns the run's database of an engine and size. The first time, it makes
-// it: seeded with the connections, and with a past of rows million rows.
-func (b *bench) store(ctx context.Context, engine string, rows float64) (*database, error) {
-	name := title(engine, rows)
+// it: seeded with so many connections, and with a past of rows million rows.
+func (b *bench) store(ctx context.Context, engine string, rows float64, connections int) (*database, error) {
+	name := fmt.Sprintf("%s, %d connections", title(engine, rows), connections)
 	if d := b.stores[name]; d != nil {
 		return d, nil
 	}
@@ -59,7 +59,7 @@ func (b *bench) store(ctx context.Context, engine string, rows float64) (*databa
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seed(ctx, target, b.connections, b.limits); err != nil {
+	if d.grants, err = seed(ctx, target, connections, b.limits); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// voiceSample is what one measurement of live voice sessions found. Times are from
+// the provider's response.done to svc.response.settled on the control channel, of
+// charges that were told inside the measured time; the counts are of the whole run.
+type voiceSample struct {
+	Engine     string  `json:"engine"`
+	Round      int     `json:"round"`
+	Sessions   int     `json:"sessions"`
+	Replies    int64   `json:"replies"`
+	PerSecond  float64 `json:"replies_per_s"`
+	P50US      int64   `json:"p50_us"`
+	P99US      int64   `json:"p99_us"`
+	MaxUS      int64   `json:"max_us"`
+	CPUUS      float64 `json:"cpu_us_per_reply"` // of the gateway's process
+	BeforeKiB  int64   `json:"rss_before_kib"`
+	LiveKiB    int64   `json:"rss_live_kib"` // at the end of the measured time
+	SessionKiB float64 `json:"kib_per_session"`
+	Done       int64   `json:"done"`    // replies that the provider ended
+	Missing    int64   `json:"missing"` // of these, of which no charge was told
+	Wrong      int64   `json:"wrong"`   // what was told and must not be
+	FirstFault string  `json:"first_fault,omitempty"`
+}
+
+func (s voiceSample) faults() int64 { return s.Missing + s.Wrong }
+
+// voice measures live voice sessions on each engine, each round on a process of
+// Purser that has just started: what it takes is compared with what it took before.
+func (b *bench) voice(ctx context.Context) error {
+	var audits report
+	for _, engine := range b.engines {
+		if engine != "sqlite" && engine != "postgres" {
+			continue
+		}
+		d, err := b.store(ctx, engine, 0, max(b.connections, (b.sessions+1)/2)) // spec §8: two at a time on a connection
+		if err != nil {
+			return err
+		}
+		for round := range b.rounds {
+			s, a, err := b.converse(ctx, engine, d, round)
+			if err != nil {
+				return fmt.Errorf("voice, %s: %w", engine, err)
+			}
+			s.Engine, s.Round = engine, round+1
+			b.report.Voice, audits.Audits = append(b.report.Voice, s), append(audits.Audits, a)
+		}
+	}
+	b.report.Audits = append(b.report.Audits, audits.Audits...)
+	b.report.printVoice(os.Stdout)
+	audits.printAudits(os.Stdout)
+	return nil
+}
+
+// converse measures once.
+func (b *bench) converse(ctx context.Context, engine string, d *database, round int) (s voiceSample, a audit, err error) {
+	n := len(b.closers)
+	defer func() { err = errors.Join(err, b.close(n)) }()
+	d.spends += d.audit(ctx, "", 0).SpendRows // what other parts and rounds have left
+	listen, err := freeAddress()
+	if err != nil {
+		return s, a, err
+	}
+	t, err := b.startPurser(ctx, "voice "+engine, d, "http://"+listen)
+	if err != nil {
+		return s, a, err
+	}
+	wait := t.record(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
+	s, err = measureVoice(ctx, voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: b.sessions, Warmup: b.warmup + replyEvery, Duration: b.duration})
+	if err := errors.Join(err, wait()); err != nil {
+		return s, a, err
+	}
+	return s, d.audit(ctx, "voice "+engine, s.Done), nil
+}
+
+func measureVoice(ctx context.Context, s voiceSpec) (r voiceSample, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	in, err := json.Marshal(s)
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, self, "talk")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("the provider and the apps: %w", err)
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// printVoice prints the medians of the voice sessions.
+func (r *report) printVoice(w io.Writer) {
+	of := map[string][]voiceSample{}
+	var names []string
+	for _, s := range r.Voice {
+		if of[s.Engine] == nil {
+			names = append(names, s.Engine)
+		}
+		of[s.Engine] = append(of[s.Engine], s)
+	}
+	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%9s%14s\n", replyEvery.Round(time.Second),
+		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "RSS MB", "KB a session")
+	for _, name := range names {
+		printVoiceRow(w, name, of[name])
+	}
+}
+
+func printVoiceRow(w io.Writer, name string, list []voiceSample) {
+	pick := func(f func(s voiceSample) float64) float64 { return median(list, f) }
+	fmt.Fprintf(w, "%-26s%9d%11.1f%9.2f%9.2f%9.2f%9.0f%9.0f%14.0f", "purser "+name, list[0].Sessions,
+		pick(func(s voiceSample) float64 { return s.PerSecond }),
+		pick(func(s voiceSample) float64 { return float64(s.P50US) / 1000 }),
+		pick(func(s voiceSample) float64 { return float64(s.P99US) / 1000 }),
+		pick(func(s voiceSample) float64 { return float64(s.MaxUS) / 1000 }),
+		pick(func(s voiceSample) float64 { return s.CPUUS }),
+		pick(func(s voiceSample) float64 { return float64(s.LiveKiB) / 1024 }),
+		pick(func(s voiceSample) float64 { return s.SessionKiB }))
+	var missing, wrong int64
+	fault := ""
+	for _, s := range list {
+		missing, wrong = missing+s.Missing, wrong+s.Wrong
+		if fault == "" {
+			fault = s.FirstFault
+		}
+	}
+	if missing+wrong > 0 {
+		fmt.Fprintf(w, "  INVALID: %d charges missing, %d faults\n%16s%s", missing, wrong, "", fault)
+	}
+	fmt.Fprintln(w)
+}
