@@ -54,6 +54,7 @@ type Handler struct {
 	sessions map[string]*running // of this node
 	waiting  map[string]*channel // control channels of sessions that nobody runs yet
 	stopping bool
+	writes   writes
 	work     sync.WaitGroup
 	giveUp   context.Context // ends when the node does not wait for its sessions any longer
 	abandon  context.CancelFunc
@@ -193,7 +194,7 @@ func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
 	if err != nil {
 		return err
 	}
-	requestID, err := addReply(ctx, h.DB, s.ID, a.N, id.New(id.Request, h.Now()))
+	requestID, err := h.addReply(s.ID, a.N)
 	if err != nil {
 		return err
 	}

@@ -119,10 +119,9 @@ func TestLateHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), money: make(chan Action, 1), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
 	slept.drop()
-	slept.money <- Hold{N: 2, Text: 100, Audio: 100}
-	close(slept.money)
+	slept.money = []Action{Hold{N: 2, Text: 100, Audio: 100}}
 	slept.pay()
 	if c, err := ledger.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)

@@ -10,7 +10,6 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/db"
-	"purser/internal/id"
 	"purser/internal/ledger"
 )
 
@@ -37,11 +36,11 @@ type running struct {
 	book   book
 	state  State
 	events chan Event
-	money  chan Action   // for the ledger, in order
 	over   chan struct{} // closed when the session has ended, or is another node's
 	calls  map[int64]ledger.Call
 
 	mu      sync.Mutex
+	money   []Action // for the ledger, in order
 	line    *line    // to the provider: the sideband, or the mock
 	control *channel // to the app
 }
@@ -54,7 +53,7 @@ type line struct {
 
 // start runs a session whose row this node has.
 func (h *Handler) start(s saved) *running {
-	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), money: make(chan Action, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
 	if s.First != nil {
 		r.calls[1] = *s.First
 	}
@@ -67,7 +66,6 @@ func (h *Handler) start(s saved) *running {
 	delete(h.waiting, s.State.ID)
 	h.mu.Unlock()
 	h.work.Go(r.run)
-	h.work.Go(r.pay)
 	if r.control != nil {
 		go r.post(ControlUp{})
 	}
@@ -113,7 +111,6 @@ func (r *running) leave() {
 	}
 	r.h.mu.Unlock()
 	r.drop()
-	close(r.money)
 	r.mu.Lock()
 	line, control := r.line, r.control
 	r.line, r.control = nil, nil
@@ -142,7 +139,7 @@ func (r *running) do(ctx context.Context, a Action) {
 	case Persist:
 		r.persist(ctx)
 	case Hold, Settle, Release:
-		r.money <- a
+		r.owe(a)
 	case Upstream:
 		r.upstream(a.Event)
 	case Control:
@@ -160,7 +157,7 @@ func (r *running) do(ctx context.Context, a Action) {
 // persist keeps the state. A session whose row is no longer this node's stops here,
 // and leaves the call alone: its new node has it.
 func (r *running) persist(ctx context.Context) {
-	mine, err := r.h.keep(ctx, &r.state, string(mustJSON(saved{State: r.state, Book: r.book})))
+	mine, err := r.h.keep(&r.state, string(mustJSON(saved{State: r.state, Book: r.book})))
 	if err != nil {
 		r.h.Log.ErrorContext(ctx, "a voice session could not be saved; it goes on", "session_id", r.id, "error", err)
 	} else if !mine {
@@ -242,24 +239,45 @@ func (r *running) finish(ctx context.Context, reason string) {
 	}
 }
 
+// owe gives the ledger something to do, after what it has to do for the session
+// already.
+func (r *running) owe(a Action) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.money = append(r.money, a); len(r.money) == 1 {
+		r.h.work.Go(r.pay) // for the moment: a goroutine that waits keeps its stack
+	}
+}
+
 // pay gives the ledger what the session owes, in order.
 func (r *running) pay() {
-	for a := range r.money {
-		ctx := context.Background()
-		switch a := a.(type) {
-		case Hold:
-			r.post(r.hold(ctx, a))
-			select {
-			case <-r.over: // taken over meanwhile: its new node may have looked for this hold too early
-				r.release(Release{a.N})
-			default:
-			}
-		case Settle:
-			r.post(r.settle(ctx, a))
-		case Release:
-			if r.release(a) { // or this node stops, and the next one does it
-				r.post(Released(a))
-			}
+	for more := true; more; {
+		r.mu.Lock()
+		a := r.money[0]
+		r.mu.Unlock()
+		r.payFor(a)
+		r.mu.Lock()
+		r.money = r.money[1:]
+		more = len(r.money) > 0
+		r.mu.Unlock()
+	}
+}
+
+func (r *running) payFor(a Action) {
+	ctx := context.Background()
+	switch a := a.(type) {
+	case Hold:
+		r.post(r.hold(ctx, a))
+		select {
+		case <-r.over: // taken over meanwhile: its new node may have looked for this hold too early
+			r.release(Release{a.N})
+		default:
+		}
+	case Settle:
+		r.post(r.settle(ctx, a))
+	case Release:
+		if r.release(a) { // or this node stops, and the next one does it
+			r.post(Released(a))
 		}
 	}
 }
@@ -291,7 +309,7 @@ func (r *running) hold(ctx context.Context, a Hold) Event {
 		if app.Suspended {
 			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is switched off")
 		}
-		c, err := r.name(ctx, a.N, a.Text, a.Audio)
+		c, err := r.name(a.N, a.Text, a.Audio)
 		if err != nil {
 			return ledger.Result{}, err
 		}
@@ -319,8 +337,8 @@ func (h *Handler) codeOf(ctx context.Context, sessionID string, err error) strin
 
 // name makes the ledger's call of a reply, with the name that it has since it was
 // first held.
-func (r *running) name(ctx context.Context, n, text, audio int64) (ledger.Call, error) {
-	requestID, err := addReply(ctx, r.h.DB, r.id, n, id.New(id.Request, r.h.Now()))
+func (r *running) name(n, text, audio int64) (ledger.Call, error) {
+	requestID, err := r.h.addReply(r.id, n)
 	if err != nil {
 		return ledger.Call{}, err
 	}
@@ -341,7 +359,7 @@ func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return ledger.Call{}, err
 	}
-	return r.name(ctx, a.N, a.Usage.TextInput+a.Usage.TextCached+a.Usage.ImageInput+a.Usage.ImageCached, a.Usage.AudioInput+a.Usage.AudioCached)
+	return r.name(a.N, a.Usage.TextInput+a.Usage.TextCached+a.Usage.ImageInput+a.Usage.ImageCached, a.Usage.AudioInput+a.Usage.AudioCached)
 }
 
 // settle charges a reply, and does not give up while the database is away: the

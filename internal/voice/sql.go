@@ -8,6 +8,7 @@ import (
 
 	"purser/internal/apierr"
 	"purser/internal/db"
+	"purser/internal/id"
 	"purser/internal/ledger"
 	"purser/internal/money"
 )
@@ -103,19 +104,25 @@ func (h *Handler) claim(ctx context.Context, id string) (bool, error) {
 
 // renew keeps this node's sessions.
 func (h *Handler) renew(ctx context.Context) error {
+	h.writes.rows.Lock()
+	defer h.writes.rows.Unlock()
 	_, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`, h.Now().Add(lease).UnixMicro(), h.Node)
 	return err
 }
 
 // keep saves a session that this node runs, and says whether it still does.
-func (h *Handler) keep(ctx context.Context, s *State, state string) (bool, error) {
+func (h *Handler) keep(s *State, state string) (mine bool, err error) {
 	var started *int64
 	if s.StartedUS > 0 {
 		started = &s.StartedUS
 	}
-	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3 WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
-		s.Status, started, state, s.ID, h.Node)
-	return err == nil && changed(res), err
+	err = h.write(func(ctx context.Context, tx *db.Tx) error {
+		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3 WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
+			s.Status, started, state, s.ID, h.Node)
+		mine = err == nil && changed(res)
+		return err
+	})
+	return mine, err
 }
 
 // called notes that there is a call at the provider, before anybody else knows it.
@@ -131,11 +138,14 @@ func (h *Handler) hungUp(ctx context.Context, id string) error {
 }
 
 // addReply names reply n of a session, and returns the name that it has.
-func addReply(ctx context.Context, d *db.DB, sessionID string, n int64, requestID string) (string, error) {
-	if _, err := d.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, requestID, sessionID, n); err != nil {
-		return "", err
-	}
-	err := d.QueryRowContext(ctx, `SELECT request_id FROM realtime_replies WHERE session_id = $1 AND n = $2`, sessionID, n).Scan(&requestID)
+func (h *Handler) addReply(sessionID string, n int64) (requestID string, err error) {
+	fresh := id.New(id.Request, h.Now())
+	err = h.write(func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, fresh, sessionID, n); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `SELECT request_id FROM realtime_replies WHERE session_id = $1 AND n = $2`, sessionID, n).Scan(&requestID)
+	})
 	return requestID, err
 }
 
