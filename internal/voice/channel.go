@@ -17,22 +17,28 @@ import (
 // channel is an app's control channel. What the app does not read in time closes
 // it.
 type channel struct {
-	ws   *websocket.Conn
-	out  chan []byte
-	done chan struct{}
-	once sync.Once
-	code websocket.StatusCode
-	why  string
+	ws *websocket.Conn
+
+	mu      sync.Mutex
+	queue   [][]byte
+	writing bool // somebody sends the queue
+	closed  bool // nothing more is taken
+	code    websocket.StatusCode
+	why     string
 }
 
-func newChannel(ws *websocket.Conn) *channel {
-	return &channel{ws: ws, out: make(chan []byte, 256), done: make(chan struct{})}
-}
+// unread is how many events may wait for an app to read them.
+const unread = 256
 
 func (c *channel) send(event []byte) {
-	select {
-	case c.out <- event:
-	default:
+	c.mu.Lock()
+	full := len(c.queue) >= unread
+	if !full && !c.closed {
+		c.queue = append(c.queue, event)
+		c.write()
+	}
+	c.mu.Unlock()
+	if full {
 		c.close(websocket.StatusPolicyViolation, "the events are not read")
 	}
 }
@@ -48,41 +54,43 @@ func (c *channel) end(ended bool) {
 }
 
 func (c *channel) close(code websocket.StatusCode, why string) {
-	c.once.Do(func() {
-		c.code, c.why = code, why
-		close(c.done)
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed, c.code, c.why = true, code, why
+		c.write()
+	}
 }
 
-// write sends what is to be sent, and closes the socket at the end.
+// write begins to send what there is, unless that is being done; c is locked.
 func (c *channel) write() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	one := func(event []byte) bool {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		return c.ws.Write(ctx, websocket.MessageText, event) == nil
+	if !c.writing {
+		c.writing = true
+		go c.drain()
 	}
+}
+
+// drain sends what is to be sent, and closes the socket at the end.
+func (c *channel) drain() {
 	for {
-		select {
-		case event := <-c.out:
-			if !one(event) {
-				_ = c.ws.CloseNow()
-				return
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			closed := c.closed
+			c.writing, c.queue = closed, nil // after the end nobody writes again
+			c.mu.Unlock()
+			if closed {
+				_ = c.ws.Close(c.code, c.why) // it goes either way
 			}
-			continue
-		default:
+			return
 		}
-		select {
-		case event := <-c.out:
-			if !one(event) {
-				_ = c.ws.CloseNow()
-				return
-			}
-		case <-c.done:
-			for len(c.out) > 0 && one(<-c.out) {
-			}
-			_ = c.ws.Close(c.code, c.why) // it goes either way
+		event := c.queue[0]
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		err := c.ws.Write(ctx, websocket.MessageText, event)
+		cancel()
+		if err != nil {
+			_ = c.ws.CloseNow() // its reader ends; writing stays true: nothing more can be sent
 			return
 		}
 	}
@@ -118,9 +126,7 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
 	case rw.NodeID != "" && rw.NodeID != h.Node:
 		return closing(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
 	}
-	c := newChannel(ws)
-	go c.write()
-	h.listen(rw.ID, c)
+	h.listen(rw.ID, &channel{ws: ws})
 	return nil
 }
 

@@ -119,7 +119,7 @@ func TestLateHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]ledger.Call{}}
 	slept.drop()
 	slept.money = []Action{Hold{N: 2, Text: 100, Audio: 100}}
 	slept.pay()

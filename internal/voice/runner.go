@@ -37,6 +37,8 @@ type running struct {
 	state  State
 	events chan Event
 	over   chan struct{} // closed when the session has ended, or is another node's
+	here   context.Context
+	gone   context.CancelFunc // ends here, as over is closed
 	calls  map[int64]ledger.Call
 
 	mu      sync.Mutex
@@ -54,6 +56,7 @@ type line struct {
 // start runs a session whose row this node has.
 func (h *Handler) start(s saved) *running {
 	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	r.here, r.gone = context.WithCancel(h.giveUp)
 	if s.First != nil {
 		r.calls[1] = *s.First
 	}
@@ -131,6 +134,7 @@ func (r *running) drop() {
 	case <-r.over:
 	default:
 		close(r.over)
+		r.gone()
 	}
 }
 

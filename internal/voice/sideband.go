@@ -155,15 +155,7 @@ func (r *running) dial(callID string, againNow bool) {
 	if againNow {
 		window = redialIn
 	}
-	ctx, cancel := context.WithCancel(r.h.giveUp)
-	defer cancel()
-	go func() {
-		select {
-		case <-r.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx := r.here
 	deadline := time.Now().Add(window)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		ws, gone, err := r.h.attach(ctx, &r.book, callID)
@@ -199,9 +191,9 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 	})
 	r.post(SidebandUp{})
 	var heard atomic.Int64 // twice the events, and one more while one is taken in
-	over := make(chan struct{})
-	defer close(over)
-	go watchLine(ctx, ws, &heard, over)
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	time.AfterFunc(pingEvery, func() { watchLine(watched, ws, &heard) })
 	for {
 		_, data, err := ws.Read(ctx)
 		if err != nil {
@@ -220,23 +212,18 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 
 // watchLine pings a sideband, and closes one that is open and dead: what is said in
 // its call would go unmetered for as long as nobody noticed (F-85). A reader that
-// is busy is not the provider's fault.
-func watchLine(ctx context.Context, ws *websocket.Conn, heard *atomic.Int64, over <-chan struct{}) {
-	clock := time.NewTicker(pingEvery)
-	defer clock.Stop()
-	for {
-		select {
-		case <-clock.C:
-		case <-over:
-			return
-		}
-		before := heard.Load()
-		ping, cancel := context.WithTimeout(ctx, pongIn)
-		err := ws.Ping(ping)
-		cancel()
-		if err != nil && before%2 == 0 && heard.Load() == before {
-			_ = ws.CloseNow() // its reader tells the session
-			return
-		}
+// is busy is not the provider's fault. It looks again until ctx ends.
+func watchLine(ctx context.Context, ws *websocket.Conn, heard *atomic.Int64) {
+	if ctx.Err() != nil {
+		return
 	}
+	before := heard.Load()
+	ping, cancel := context.WithTimeout(ctx, pongIn)
+	err := ws.Ping(ping)
+	cancel()
+	if err != nil && before%2 == 0 && heard.Load() == before {
+		_ = ws.CloseNow() // its reader tells the session
+		return
+	}
+	time.AfterFunc(pingEvery, func() { watchLine(ctx, ws, heard) })
 }
