@@ -120,7 +120,6 @@ func (p *party) speak(purser *child, out *voiceSample) {
 	}
 	p.tally.figures(from, until, out)
 	out.CPUUS = float64(cpu.Microseconds()) / float64(max(out.Replies, 1))
-	out.SessionKiB = float64(out.LiveKiB-out.BeforeKiB) / float64(p.Sessions)
 }
 
 // open makes session i live: its app creates it and listens, its browser makes an

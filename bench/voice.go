@@ -24,20 +24,30 @@ type voiceSample struct {
 	P50US      int64   `json:"p50_us"`
 	P99US      int64   `json:"p99_us"`
 	MaxUS      int64   `json:"max_us"`
-	CPUUS      float64 `json:"cpu_us_per_reply"` // of the gateway's process
-	BeforeKiB  int64   `json:"rss_before_kib"`
-	LiveKiB    int64   `json:"rss_live_kib"` // at the end of the measured time
-	SessionKiB float64 `json:"kib_per_session"`
-	Done       int64   `json:"done"`    // replies that the provider ended
-	Missing    int64   `json:"missing"` // of these, of which no charge was told
-	Wrong      int64   `json:"wrong"`   // what was told and must not be
+	CPUUS      float64 `json:"cpu_us_per_reply"`      // of the gateway's process
+	BeforeKiB  int64   `json:"rss_before_kib"`        // just started
+	FewKiB     int64   `json:"rss_few_kib"`           // with a tenth of the sessions
+	LiveKiB    int64   `json:"rss_live_kib"`          // at the end of the measured time
+	GrownKiB   float64 `json:"grown_kib_per_session"` // since before
+	SessionKiB float64 `json:"kib_per_session"`       // since few, of each session more
+	Done       int64   `json:"done"`                  // replies that the provider ended
+	Missing    int64   `json:"missing"`               // of these, of which no charge was told
+	Wrong      int64   `json:"wrong"`                 // what was told and must not be
 	FirstFault string  `json:"first_fault,omitempty"`
 }
 
 func (s voiceSample) faults() int64 { return s.Missing + s.Wrong }
 
+func (s voiceSample) valid() error {
+	if s.faults() > 0 {
+		return fmt.Errorf("%d charges missing, %d faults: %s", s.Missing, s.Wrong, s.FirstFault)
+	}
+	return nil
+}
+
 // voice measures live voice sessions on each engine, each round on a process of
-// Purser that has just started: what it takes is compared with what it took before.
+// Purser that has just started, first with a tenth of the sessions: how much more memory
+// the others take is what a session takes.
 func (b *bench) voice(ctx context.Context) error {
 	var audits report
 	for _, engine := range b.engines {
@@ -76,11 +86,21 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 	if err != nil {
 		return s, a, err
 	}
+	spec := voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: max(b.sessions/10, 1), Warmup: b.warmup + replyEvery, Duration: b.duration}
+	few, err := measureVoice(ctx, spec) // what any load takes, however many sessions there are
+	if err := errors.Join(err, few.valid()); err != nil {
+		return s, a, err
+	}
+	d.spends += few.Done
+	spec.Sessions = b.sessions
 	wait := t.record(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
-	s, err = measureVoice(ctx, voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: b.sessions, Warmup: b.warmup + replyEvery, Duration: b.duration})
+	s, err = measureVoice(ctx, spec)
 	if err := errors.Join(err, wait()); err != nil {
 		return s, a, err
 	}
+	s.BeforeKiB, s.FewKiB = few.BeforeKiB, few.LiveKiB
+	s.GrownKiB = float64(s.LiveKiB-s.BeforeKiB) / float64(s.Sessions)
+	s.SessionKiB = float64(s.LiveKiB-s.FewKiB) / float64(max(s.Sessions-few.Sessions, 1))
 	return s, d.audit(ctx, "voice "+engine, s.Done), nil
 }
 
@@ -112,8 +132,8 @@ func (r *report) printVoice(w io.Writer) {
 		}
 		of[s.Engine] = append(of[s.Engine], s)
 	}
-	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%9s%14s\n", replyEvery.Round(time.Second),
-		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "RSS MB", "KB a session")
+	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s\n", replyEvery.Round(time.Second),
+		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB", "KB a session")
 	for _, name := range names {
 		printVoiceRow(w, name, of[name])
 	}
@@ -121,13 +141,15 @@ func (r *report) printVoice(w io.Writer) {
 
 func printVoiceRow(w io.Writer, name string, list []voiceSample) {
 	pick := func(f func(s voiceSample) float64) float64 { return median(list, f) }
-	fmt.Fprintf(w, "%-26s%9d%11.1f%9.2f%9.2f%9.2f%9.0f%9.0f%14.0f", "purser "+name, list[0].Sessions,
+	fmt.Fprintf(w, "%-26s%9d%11.1f%9.2f%9.2f%9.2f%9.0f%10.0f%9.0f%10.0f%14.0f", "purser "+name, list[0].Sessions,
 		pick(func(s voiceSample) float64 { return s.PerSecond }),
 		pick(func(s voiceSample) float64 { return float64(s.P50US) / 1000 }),
 		pick(func(s voiceSample) float64 { return float64(s.P99US) / 1000 }),
 		pick(func(s voiceSample) float64 { return float64(s.MaxUS) / 1000 }),
 		pick(func(s voiceSample) float64 { return s.CPUUS }),
+		pick(func(s voiceSample) float64 { return float64(s.BeforeKiB) / 1024 }),
 		pick(func(s voiceSample) float64 { return float64(s.LiveKiB) / 1024 }),
+		pick(func(s voiceSample) float64 { return s.GrownKiB }),
 		pick(func(s voiceSample) float64 { return s.SessionKiB }))
 	var missing, wrong int64
 	fault := ""
