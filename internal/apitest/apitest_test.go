@@ -100,6 +100,27 @@ func TestCheckTellsGoodAnswersFromBad(t *testing.T) {
 	}
 }
 
+func TestEventTellsGoodFromBad(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[string]string{
+		`{"type":"svc.session.ending","session_id":"rts_1","reason":"max_cost"}`:            "",
+		`{"type":"svc.session.ending","session_id":"rts_1"}`:                                "reason",
+		`{"type":"svc.session.ending","session_id":"rts_1","cause":"x","reason":"y"}`:       "cause",
+		`{"type":"svc.session.ending","session_id":"conn_1","reason":"max_cost"}`:           "session_id",
+		`{"type":"svc.session.vanished","session_id":"rts_1"}`:                              "no event",
+		`{"type":"response.created","response":{"id":"resp_1"}}`:                            "",
+		`{"type":"response.done","response":{"id":"resp_1"}}`:                               "no event",
+		`{"type":"error","error":{"code":null,"message":"no such item","param":"item_id"}}`: "",
+		`{"type":"error"}`: "error",
+		`{`:                "JSON",
+	} {
+		err := checkEvent([]byte(event))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: complains %v; want it to mention %q", event, err, want)
+		}
+	}
+}
+
 func written(t *testing.T, answer string) (*http.Request, *http.Response) {
 	t.Helper()
 	words := strings.Fields(answer)

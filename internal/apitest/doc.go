@@ -3,5 +3,5 @@
 //
 // It checks the status, the headers, the content type and the body of an answer,
 // whole streams event by event, every error against the table of package apierr,
-// and sums that no schema can express.
+// and sums that no schema can express; and the events of voice control channels.
 package apitest

@@ -277,7 +277,7 @@ func TestControlEvents(t *testing.T) {
 	for _, relayed := range []string{
 		"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "error",
 	} {
-		side.send(`{"type":"` + relayed + `","extra":{"kept":true}}`)
+		side.send(`{"type":"` + relayed + `","error":{"type":"invalid_request_error","code":null,"message":"No."},"extra":{"kept":true}}`)
 		if e := control.wait(relayed); e["extra"] == nil {
 			t.Errorf("%s lost what it had: %v", relayed, e)
 		}

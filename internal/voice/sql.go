@@ -116,7 +116,7 @@ func (h *Handler) keep(s *State, state string) (mine bool, err error) {
 	if s.StartedUS > 0 {
 		started = &s.StartedUS
 	}
-	err = h.write(func(ctx context.Context, tx *db.Tx) error {
+	err = h.write(func(ctx context.Context, tx statements) error {
 		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3 WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
 			s.Status, started, state, s.ID, h.Node)
 		mine = err == nil && changed(res)
@@ -140,7 +140,7 @@ func (h *Handler) hungUp(ctx context.Context, id string) error {
 // addReply names reply n of a session, and returns the name that it has.
 func (h *Handler) addReply(sessionID string, n int64) (requestID string, err error) {
 	fresh := id.New(id.Request, h.Now())
-	err = h.write(func(ctx context.Context, tx *db.Tx) error {
+	err = h.write(func(ctx context.Context, tx statements) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, fresh, sessionID, n); err != nil {
 			return err
 		}

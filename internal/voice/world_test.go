@@ -347,13 +347,24 @@ func (w *world) dial(url, token string) *socket {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if strings.HasSuffix(url, "/control") {
+		return listenAs(w.t, ws, func(event []byte) { told(w.t, event) })
+	}
 	return listenTo(w.t, ws)
 }
 
 func listenTo(t *testing.T, ws *websocket.Conn) *socket {
+	return listenAs(t, ws, func([]byte) {})
+}
+
+// listenAs is listenTo; look is shown each event.
+func listenAs(t *testing.T, ws *websocket.Conn, look func(event []byte)) *socket {
 	s := &socket{t: t, ws: ws, more: make(chan struct{}, 1), over: make(chan struct{})}
 	ws.SetReadLimit(maxEvent)
-	t.Cleanup(func() { _ = ws.CloseNow() })
+	t.Cleanup(func() {
+		_ = ws.CloseNow()
+		<-s.over
+	})
 	go func() {
 		defer close(s.over)
 		for {
@@ -362,6 +373,7 @@ func listenTo(t *testing.T, ws *websocket.Conn) *socket {
 				s.code = websocket.CloseStatus(err)
 				return
 			}
+			look(data)
 			var e map[string]any
 			if json.Unmarshal(data, &e) != nil {
 				continue

@@ -3,6 +3,7 @@ package voice
 import (
 	"context"
 	"sync"
+	"time"
 
 	"purser/internal/db"
 )
@@ -18,19 +19,28 @@ type writes struct {
 	rows sync.Mutex
 }
 
-// write is one of them.
+// statements are of a transaction, or, when nobody shares it, of the database itself,
+// which spares BEGIN and COMMIT.
+type statements interface {
+	db.Queryer
+	db.Execer
+}
+
+// write is one of them: one statement that changes something, and what reads it then.
 type write struct {
-	do   func(ctx context.Context, tx *db.Tx) error
+	do   func(ctx context.Context, tx statements) error
 	err  error
 	done chan struct{}
 }
 
-// shared is how many at most share a transaction.
-const shared = 64
+const (
+	shared  = 64               // so many at most share a transaction
+	writeIn = 20 * time.Second // how long one may take
+)
 
-// write runs f in a transaction that others share, and returns when it is committed.
+// write runs f in a transaction that others may share, and returns when it is committed.
 // f may run more than once: it must have no effects but on tx, and results that it sets.
-func (h *Handler) write(f func(ctx context.Context, tx *db.Tx) error) error {
+func (h *Handler) write(f func(ctx context.Context, tx statements) error) error {
 	w := &write{do: f, done: make(chan struct{})}
 	q := &h.writes
 	q.mu.Lock()
@@ -76,6 +86,11 @@ func (h *Handler) writeBatch(batch []*write) {
 }
 
 func (h *Handler) together(batch []*write) error {
+	if len(batch) == 1 {
+		ctx, cancel := context.WithTimeout(context.Background(), writeIn)
+		defer cancel()
+		return batch[0].do(ctx, h.DB)
+	}
 	return h.DB.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
 		for _, w := range batch {
 			if err := w.do(ctx, tx); err != nil {
