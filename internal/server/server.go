@@ -385,7 +385,9 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.inference.Sweep(ctx)
 			return err
 		}),
+		s.every(time.Second, "keep voice sessions", s.voice.Renew),
 		s.every(time.Second, "watch voice sessions", s.voice.Watch),
+		s.every(time.Second, "hang up voice calls", s.voice.HangUps),
 		s.every(5*time.Second, "settle pending calls", func(ctx context.Context) error {
 			_, err := s.inference.Resolve(ctx)
 			return err

@@ -426,12 +426,19 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFaulty(t, []db.Engine{db.SQLite, db.Postgres}[i%2], c.script, c.more)
-			if !strings.HasPrefix(c.name, "the ticket") {
-				f.connect()
+			run := func(t *testing.T, e db.Engine) {
+				f := newFaulty(t, e, c.script, c.more)
+				if !strings.HasPrefix(c.name, "the ticket") {
+					f.connect()
+				}
+				c.do(f)
+				f.checks(c.reason, c.want)
 			}
-			c.do(f)
-			f.checks(c.reason, c.want)
+			if c.want.estimated+c.want.cancelled+c.want.raced > 0 { // where our own count may decide what is charged
+				eachEngine(t, run)
+			} else {
+				run(t, []db.Engine{db.SQLite, db.Postgres}[i%2])
+			}
 		})
 	}
 }

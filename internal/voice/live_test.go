@@ -100,6 +100,29 @@ func TestTickets(t *testing.T) {
 	}
 }
 
+// TestCallOfNoRow: a call that could not be written down is hung up all the same, until
+// the provider has done it: nobody else would ever know of it.
+func TestCallOfNoRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.up.stubborn = 2
+	w.exec(`CREATE TRIGGER no_call BEFORE UPDATE OF call_id ON realtime_sessions BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END`)
+	o := w.open(mini)
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+		t.Errorf("offer: %d %v", status, answer)
+	}
+	w.until("the call is hung up", w.up.gone)
+	w.up.mu.Lock()
+	if len(w.up.call) != 1 || w.up.hangUps != 3 {
+		t.Errorf("%d calls, %d hang-ups", len(w.up.call), w.up.hangUps)
+	}
+	w.up.mu.Unlock()
+	if s := w.ended(o.ID, ProviderError); s.ChargedMC != 0 {
+		t.Errorf("charged %s", s.ChargedDisplay)
+	}
+	w.free()
+}
+
 // TestSidebandLost: one that drops is dialled again and the call goes on; one that
 // cannot be is the end, and the reply in progress is estimated (F-85, F-88).
 func TestSidebandLost(t *testing.T) {

@@ -14,9 +14,10 @@ import (
 )
 
 // Times of a node's work on its sessions. Another node takes a session over when
-// its lease has ended: unwatched audio ends within 15 s (F-86).
+// its lease has ended: unwatched audio ends within 15 s (F-86). A node that was only
+// late loses no money by that: what it owes, the ledger charges once.
 const (
-	lease    = 8 * time.Second
+	lease    = 5 * time.Second
 	tick     = 250 * time.Millisecond
 	patience = 5 * time.Second // how long a hold waits for a database that is away
 )

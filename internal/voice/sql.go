@@ -102,8 +102,9 @@ func (h *Handler) claim(ctx context.Context, id string) (bool, error) {
 	return err == nil && changed(res), err
 }
 
-// renew keeps this node's sessions.
-func (h *Handler) renew(ctx context.Context) error {
+// Renew keeps this node's sessions. It is called once a second, and by itself: whatever
+// else takes long, four may be late before another node takes over.
+func (h *Handler) Renew(ctx context.Context) error {
 	h.writes.rows.Lock()
 	defer h.writes.rows.Unlock()
 	_, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`, h.Now().Add(lease).UnixMicro(), h.Node)

@@ -53,10 +53,10 @@ func (h *Handler) adopt(ctx context.Context, sessionID string) (*running, error)
 	return r, nil
 }
 
-// Watch keeps this node's sessions, passes on what happened to them elsewhere, and
-// takes over what nobody runs. It is called once a second.
+// Watch passes on what happened elsewhere to this node's sessions, and takes over
+// what nobody runs. It is called once a second.
 func (h *Handler) Watch(ctx context.Context) error {
-	return errors.Join(h.renew(ctx), h.look(ctx), h.takeOver(ctx), h.hangUps(ctx), h.moved(ctx))
+	return errors.Join(h.look(ctx), h.takeOver(ctx), h.moved(ctx))
 }
 
 // look tells sessions what their rows, connections and apps say.
@@ -150,9 +150,10 @@ func (h *Handler) ids(ctx context.Context, query string, args ...any) (ids []str
 	return ids, rows.Err()
 }
 
-// hangUps repeats what did not work: a call of a session that has ended is hung up
-// until the provider says that it is gone, by any node.
-func (h *Handler) hangUps(ctx context.Context) error {
+// HangUps repeats what did not work: a call of a session that has ended is hung up
+// until the provider says that it is gone, by any node. It is called once a second, and
+// by itself: nothing else waits for a provider that does not answer.
+func (h *Handler) HangUps(ctx context.Context) error {
 	ids, err := h.ids(ctx, `SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
 	if err != nil {
 		return err
@@ -164,7 +165,9 @@ func (h *Handler) hangUps(ctx context.Context) error {
 			continue
 		}
 		if rw.CallID != "" {
-			if hangErr := h.hangUp(ctx, &s.Book, rw.CallID); hangErr != nil {
+			calling, cancel := context.WithTimeout(ctx, patience)
+			hangErr := h.hangUp(calling, &s.Book, rw.CallID)
+			if cancel(); hangErr != nil {
 				err = errors.Join(err, hangErr)
 				continue
 			}

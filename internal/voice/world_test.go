@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -173,7 +174,7 @@ func (w *world) node() *node {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for ctx.Err() == nil {
-			if err := n.Watch(ctx); err != nil && ctx.Err() == nil {
+			if err := errors.Join(n.Renew(ctx), n.Watch(ctx), n.HangUps(ctx)); err != nil && ctx.Err() == nil {
 				w.t.Log("watch:", err)
 			}
 			select {
