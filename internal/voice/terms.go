@@ -67,7 +67,7 @@ func (b *book) call(sessionID string, n int64, requestID string, text, audio int
 }
 
 // demand is the hold of a reply, with every limit that there is for it now (see
-// package inference; the feature's rate_limit counts sessions, not replies).
+// package inference), but the feature's rate_limit: spec §4.4 knows no rate_limited.
 func (h *Handler) demand(b *book, app *apps.App, c ledger.Call, text, audio int64, now time.Time) (ledger.Hold, error) {
 	d := ledger.Hold{Call: c, NodeID: h.Node, Claim: c.Key, MaxCostMC: b.MaxCostMC}
 	live := app.Tier != tiers.Sandbox
