@@ -507,7 +507,7 @@ func TestTurnsAsTheSessionWants(t *testing.T) {
 		return `{"type":"session.update","session":{"type":"realtime","audio":{"input":{"turn_detection":` + value + more + `}}}}`
 	}
 	v, w, id := live(t, "", "")
-	w.send(turns(`{"type":"semantic_vad","create_response":false}`, `,"transcription":{"model":"gpt-realtime-whisper"}`))
+	w.send(turns(`{"type":"semantic_vad","create_response":false,"interrupt_response":true}`, `,"transcription":{"model":"gpt-realtime-whisper"}`))
 	w.until("session.updated")
 	v.steer(id, `{"do":"speak","text":"Hello","ms":1500,"fast":100}`)
 	if written, kinds := w.until("conversation.item.input_audio_transcription.completed"); written.Transcript != "Hello" || written.Usage.Type != "duration" || written.Usage.Seconds < 2 || slices.Contains(kinds, "response.created") {

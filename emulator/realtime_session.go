@@ -264,8 +264,8 @@ func (m voiceModel) turns(value raw) (*voiceTurns, *refusal) {
 	if value.Kind() == 'n' {
 		return nil, nil
 	}
-	threshold, prefix, silence, yes := 0.5, 300, m.silenceMS, true
-	t := voiceTurns{Create: &yes, Interrupt: &yes}
+	threshold, prefix, silence := 0.5, 300, m.silenceMS
+	var t voiceTurns
 	if pointer, unknown, err := strict(value, &t); err != nil {
 		if unknown {
 			return nil, badParam("unknown_parameter", where+"."+dotted(pointer), "Unknown parameter: '%s.%s'.", where, dotted(pointer))
