@@ -379,7 +379,8 @@ func (m *machine) conclude() {
 }
 
 // holdRefused ends the session before its next reply (F-87): a hold's error code
-// is an end reason of its own.
+// is an end reason of its own. What is billed already may be heard to its end; a
+// reply that began before its hold was refused may not.
 func (m *machine) holdRefused(e HoldRefused) {
 	if e.N == m.HoldN && m.Hold == Asking {
 		m.Hold = NoHold
@@ -387,7 +388,7 @@ func (m *machine) holdRefused(e HoldRefused) {
 	for i := range m.Replies {
 		m.Replies[i].Held = false
 	}
-	m.end(e.Code, true)
+	m.end(e.Code, len(m.Replies) > 0)
 }
 
 // bill gives reply i to the ledger: by the provider's usage, or as an estimate of

@@ -314,6 +314,9 @@ func TestSteps(t *testing.T) {
 	lost.Response = &responseObject{ID: "resp_1", Status: "cancelled", Usage: []byte("null")}
 	failed := reply("response.done")
 	failed.Response = &responseObject{ID: "resp_1", Status: "failed"}
+	beside := provided("response.created", "resp_2")
+	beside.Response = &responseObject{ID: "resp_2"}
+	paid := Settled{N: 1, Reply: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}
 	for _, test := range []struct {
 		name   string
 		events []any // Event, or time.Duration
@@ -331,6 +334,10 @@ func TestSteps(t *testing.T) {
 		{"or nobody says so", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{}, reply("response.done"), 6 * time.Second}, "control svc.session.ending, session.update, settle 1, hang up"},
 		{"immediate cancels, and waits two seconds for the usage", []any{reply("response.created"), EndAsked{Immediate: true}, time.Second}, "control svc.session.ending, response.cancel"},
 		{"and no longer", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{Immediate: true}, 2 * time.Second}, "control svc.session.ending, response.cancel, settle 1 estimated 40 audio, hang up"},
+		{"without a next hold the last reply is heard to its end", []any{reply("response.created"), reply("output_audio_buffer.started"), reply("response.done"), paid, HoldRefused{2, "allocation_exhausted"}, time.Second / 10, reply("output_audio_buffer.stopped")},
+			"settle 1, control svc.response.settled, hold 2, control svc.session.ending, session.update, hang up, finish allocation_exhausted"},
+		{"and a reply that was faster than its hold is cut", []any{reply("response.created"), reply("response.done"), paid, beside, HoldRefused{2, "allocation_exhausted"}},
+			"settle 1, control svc.response.settled, hold 2, control svc.session.ending, response.cancel"},
 		{"nobody speaks", []any{2 * time.Minute, Released{1}}, "control svc.session.ending, session.update, hang up, release 1, finish idle_timeout"},
 		{"a lost sideband is dialled again", []any{SidebandDown{}, 2 * time.Second, SidebandUp{}}, "dial again, session.update"},
 		{"and not for ever", []any{SidebandDown{}, 4 * time.Second, Released{1}}, "dial again, control svc.session.ending, hang up, release 1, finish sideband_lost"},
