@@ -166,6 +166,17 @@ func grant(t *testing.T, p *servertest.Process, spendCap, daily string) *oauth2.
 // page for that yet, so it is written where the server will read it.
 func register(t *testing.T, p *servertest.Process, uri string) {
 	t.Helper()
+	text, err := json.Marshal([]string{uri})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p, `UPDATE apps SET redirect_uris = $1 WHERE id = $2`, string(text), p.App.ID)
+	p.App.RedirectURI = uri
+}
+
+// write changes the database of a node behind its back.
+func write(t *testing.T, p *servertest.Process, query string, args ...any) {
+	t.Helper()
 	driver, source := "pgx", p.DB
 	if path, ok := strings.CutPrefix(p.DB, "sqlite:"); ok {
 		driver, source = "sqlite", path+"?_pragma=busy_timeout(5000)"
@@ -175,14 +186,9 @@ func register(t *testing.T, p *servertest.Process, uri string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	text, err := json.Marshal([]string{uri})
-	if err != nil {
+	if _, err := d.ExecContext(t.Context(), query, args...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.ExecContext(t.Context(), `UPDATE apps SET redirect_uris = $1 WHERE id = $2`, string(text), p.App.ID); err != nil {
-		t.Fatal(err)
-	}
-	p.App.RedirectURI = uri
 }
 
 // read decodes JSON.

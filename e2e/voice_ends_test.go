@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"purser/internal/db"
+	"purser/internal/db/dbtest"
 	"purser/internal/server/servertest"
 	"purser/internal/voice"
 )
@@ -73,7 +74,7 @@ const appPage = `window.talk = async client => {
 			buffer.copyToChannel(Float32Array.from(pcm, v => v / 32768), 0)
 			new AudioBufferSourceNode(audio, {buffer}).start()
 		}
-		ws.onclose = over
+		ws.onclose = e => { call.code = e.code; over() }
 		call.send = event => ws.send(JSON.stringify(event))
 		call.leave = () => ws.close()
 		const ears = audio.createScriptProcessor(2048, 1, 1)
@@ -82,7 +83,7 @@ const appPage = `window.talk = async client => {
 			if (ws.readyState === WebSocket.OPEN) call.send({type: 'input_audio_buffer.append', audio: btoa(String.fromCharCode(...new Uint8Array(pcm.buffer)))})
 		}
 		audio.createMediaStreamSource(mic).connect(ears).connect(audio.destination)
-		return await call.until('session.created')
+		return await call.until('session.created').catch(() => String(call.code))
 	}
 }`
 
@@ -320,6 +321,15 @@ func (c *caller) settledUp(ctx context.Context, d *db.DB, reason string) error {
 	return err
 }
 
+// callID is the provider's name of the call.
+func (c *caller) callID() (id string) {
+	c.t.Helper()
+	c.books(func(ctx context.Context, d *db.DB) error {
+		return d.QueryRowContext(ctx, `SELECT call_id FROM realtime_sessions WHERE id = $1`, c.id).Scan(&id)
+	})
+	return id
+}
+
 // emulatedCall is what the emulator tells of a call.
 type emulatedCall struct {
 	State           string
@@ -359,11 +369,12 @@ type end struct {
 	finish   func(c *caller) // after all have begun
 }
 
-// ends are the ends that take no long time but max_duration, budget_not_approved and
-// control_lost, which run while the others do.
+// ends are those of sessions that share a node. What takes long (it has a finish)
+// comes first, and runs while the others do.
 var ends = []end{
-	{reason: voice.MaxDuration, only: "emulator", options: `"max_duration_s":30`, replies: 1, begin: func(c *caller) { c.converses() }, finish: func(*caller) {}},
+	{reason: voice.MaxDuration, only: "emulator", options: `"max_duration_s":45`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
 	{reason: voice.BudgetNotApproved, only: "emulator", options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.listen(c.p)
 		c.converses()
 	}, finish: func(c *caller) {
@@ -376,13 +387,20 @@ var ends = []end{
 		c.told("svc.session.ending")
 	}},
 	{reason: voice.ControlLost, only: "emulator", options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.listen(c.p)
 		c.converses()
 		if err := c.control.Close(websocket.StatusNormalClosure, ""); err != nil {
 			c.t.Fatal(err)
 		}
 	}, finish: func(*caller) {}},
+	{reason: voice.IdleTimeout, only: "emulator", replies: 1, begin: func(c *caller) {
+		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id) // development has no setting for it
+		c.begin()
+		c.converses()
+	}, finish: func(*caller) {}},
 	{reason: voice.AppEnded, replies: 3, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		c.converses()
 		c.answered()
@@ -390,16 +408,19 @@ var ends = []end{
 		c.hears("output_audio_buffer.stopped")
 	}},
 	{reason: voice.AppEnded, how: "immediate", steering: "words=100", replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.answered()
 		c.end(c.p, voice.Immediate)
 	}},
 	{reason: voice.ClientClosed, steering: "leave_close", replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		c.leaves()
 	}},
-	{reason: voice.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.converses() }},
-	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.answered() }},
+	{reason: voice.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
+	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
 	{reason: voice.ConfigTampering, replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		c.listen(c.p)
 		for range 3 {
@@ -407,8 +428,9 @@ var ends = []end{
 			c.told("svc.session.config_reset")
 		}
 	}},
-	{reason: voice.SidebandLost, only: "emulator", steering: "drop=output_audio_buffer.stopped down=forever", replies: 1, begin: func(c *caller) { c.converses() }},
+	{reason: voice.SidebandLost, only: "emulator", steering: "drop=output_audio_buffer.stopped down=forever", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
 	{reason: voice.ProviderError, only: "emulator", steering: "only=2,3,4 fail=server_error", replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		for range 3 {
 			c.word()
@@ -421,11 +443,19 @@ var ends = []end{
 			c.t.Errorf("the browser is told %s", came)
 		}
 	}},
+	{reason: voice.TicketExpired, begin: func(c *caller) {
+		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketUS":' || ticket_until_us, '"TicketUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id) // a minute later
+		if came := c.talk(); came != "401 invalid_ticket" && came != "4001" && came != "4009" {
+			c.t.Errorf("the browser is told %s", came)
+		}
+	}},
 	{reason: voice.ConnectionRevoked, replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		manage(c.t, c.p, "POST", "/v1/connections/"+c.conn+"/revoke", "", nil)
 	}},
 	{reason: voice.ConnectionFrozen, only: "emulator", replies: 1, begin: func(c *caller) {
+		c.begin()
 		c.converses()
 		administer(c.t, c.p, "POST", "/v1/operator/connections/"+c.conn+"/freeze", `{"reason":"It spends fast."}`)
 	}},
@@ -465,9 +495,6 @@ func endAll(t *testing.T, p *servertest.Process, from, emulator string, flags []
 		}
 		began := time.Now()
 		c := newCaller(t, p, emulator, e.spendCap, e.options, "words=3 "+e.steering)
-		if e.how != "refused" {
-			c.begin()
-		}
 		e.begin(c)
 		if e.finish == nil {
 			c.over(e.reason, e.replies)
@@ -482,4 +509,63 @@ func endAll(t *testing.T, p *servertest.Process, from, emulator string, flags []
 	for _, finish := range long {
 		finish()
 	}
+	endWithServer(newCaller(t, p, emulator, "5", "", "words=10"), flags)
+}
+
+// endWithServer stops the node while the model is heard; the next one shows how the
+// session has ended.
+func endWithServer(c *caller, flags []string) {
+	c.t.Helper()
+	c.begin()
+	c.answered()
+	stopped := make(chan int, 1)
+	go func(p *servertest.Process) { stopped <- p.Stop() }(c.p)
+	c.hears("output_audio_buffer.stopped")
+	if code := <-stopped; code != 0 {
+		c.t.Errorf("the node stopped with %d", code)
+	}
+	c.p = servertest.Start(c.t, c.p.DB, flags...)
+	c.over(voice.ServerShutdown, 1)
+}
+
+// TestVoiceNodes: the browser talks by one node and the app by another; then the
+// first is killed, and the other goes on.
+func TestVoiceNodes(t *testing.T) {
+	t.Parallel()
+	emulator, flags := emulatedVoice(t)
+	database := dbtest.URL(t, db.Postgres)
+	b := servertest.Start(t, database, flags...)
+	a := servertest.Start(t, database, flags...) // whose callback the sample app has now
+	c := newCaller(t, a, emulator, "5", "", "words=8")
+	c.begin()
+	c.listen(b)
+	c.converses()
+	c.converses()
+	c.answered()
+	c.p = b
+	c.end(b, voice.AfterHeard)
+	c.hears("output_audio_buffer.stopped")
+	c.told("svc.session.ended")
+	c.over(voice.AppEnded, 3)
+
+	c = newCaller(t, a, emulator, "5", "", "words=8 only=2 hang=3")
+	c.begin()
+	c.converses()
+	c.answered()
+	c.p = b
+	a.Kill()
+	await(t, "the other node watches", func() bool { e := c.call(c.callID()); return e.Sidebands == 1 && e.Dials == 2 })
+	c.answered() // the second reply is cut by it
+	await(t, "three replies are billed", func() bool { _, s := c.session(); return s.ResponseCount == 3 })
+	c.end(b, voice.AfterHeard)
+	c.hears("output_audio_buffer.stopped")
+	c.over(voice.AppEnded, 3)
+	said := c.call(c.callID())
+	if _, s := c.session(); s.ResponseCount != 3 || said.Replies != 3 {
+		t.Errorf("%d receipts of %d replies", s.ResponseCount, said.Replies)
+	}
+	if t.Logf("unwatched: %d ms", said.UnwatchedMS); said.UnwatchedMS > 15_000 {
+		t.Errorf("%d ms were unwatched", said.UnwatchedMS)
+	}
+	b.Verify()
 }
