@@ -170,12 +170,18 @@ func TestBrowserLeaves(t *testing.T) {
 // TestHalts ends live sessions for what happens to their connection or app.
 func TestHalts(t *testing.T) {
 	t.Parallel()
-	for reason, halt := range map[string]func(w *world){
-		ConnectionRevoked: func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) },
-		ConnectionFrozen:  func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) },
-		"app_suspended":   func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) },
+	for _, test := range []struct {
+		by, reason string
+		halt       func(w *world)
+	}{
+		{"the user", ConnectionRevoked, func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) }},
+		{"the risk layer", ConnectionFrozen, func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) }},
+		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
+		{"the operator", "app_suspended", func(w *world) {
+			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.', suspension_us = 1`)
+		}},
 	} {
-		t.Run(reason, func(t *testing.T) {
+		t.Run(test.by, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, db.SQLite, "live", "full-live")
 			o := w.open(mini)
@@ -183,11 +189,11 @@ func TestHalts(t *testing.T) {
 			side := w.connect(o)
 			side.send(createdEvent("resp_1"))
 			w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
-			halt(w)
+			test.halt(w)
 			side.wait("response.cancel")
 			side.send(doneEvent("resp_1", "cancelled", usage10))
-			w.endedRow(o.ID, reason)
-			w.endedRow(pending.ID, reason)
+			w.endedRow(o.ID, test.reason)
+			w.endedRow(pending.ID, test.reason)
 			w.until("the call is hung up", w.up.gone)
 			w.free()
 		})

@@ -59,19 +59,22 @@ func (h *Handler) Watch(ctx context.Context) error {
 	return errors.Join(h.look(ctx), h.takeOver(ctx), h.moved(ctx))
 }
 
+// suspended says of an app, a, that its developer or the service has switched it off.
+const suspended = `(a.suspended = 1 OR a.suspension_by IS NOT NULL)`
+
 // look tells sessions what their rows, connections and apps say.
 func (h *Handler) look(ctx context.Context) (err error) {
-	rows, err := h.DB.QueryContext(ctx, `SELECT s.id, COALESCE(s.end_asked, ''), c.status, a.suspended FROM realtime_sessions s
+	rows, err := h.DB.QueryContext(ctx, `SELECT s.id, COALESCE(s.end_asked, ''), c.status, CASE WHEN `+suspended+` THEN 1 ELSE 0 END FROM realtime_sessions s
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
-		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR a.suspended = 1)`, h.Node)
+		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+suspended+`)`, h.Node)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var sessionID, asked, status string
-		var suspended int64
-		if err := rows.Scan(&sessionID, &asked, &status, &suspended); err != nil {
+		var off int64
+		if err := rows.Scan(&sessionID, &asked, &status, &off); err != nil {
 			return err
 		}
 		h.mu.Lock()
@@ -85,7 +88,7 @@ func (h *Handler) look(ctx context.Context) (err error) {
 			s.post(Halt{ConnectionRevoked})
 		case status == string(ledger.Frozen):
 			s.post(Halt{ConnectionFrozen})
-		case suspended == 1:
+		case off == 1:
 			s.post(Halt{"app_suspended"})
 		default:
 			s.post(EndAsked{asked == Immediate})
@@ -106,7 +109,7 @@ func (h *Handler) takeOver(ctx context.Context) error {
 	now := h.Now().UnixMicro()
 	ids, err := h.ids(ctx, `SELECT s.id FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
 		WHERE s.status <> 'ended' AND (s.node_id IS NOT NULL AND s.lease_us <= $1
-			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active' OR a.suspended = 1)) LIMIT 200`, now)
+			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active' OR `+suspended+`)) LIMIT 200`, now)
 	if err != nil {
 		return err
 	}
