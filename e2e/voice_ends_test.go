@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -366,14 +368,14 @@ type end struct {
 	spendCap string
 	replies  int // that are billed, at least
 	begin    func(c *caller)
-	finish   func(c *caller) // after all have begun
+	finish   func(c *caller) // takes long, while others begin
 }
 
-// ends are those of sessions that share a node. What takes long (it has a finish)
-// comes first, and runs while the others do.
+// ends are those of sessions that share a node. What takes long comes first, and
+// goes on while the others do.
 var ends = []end{
-	{reason: voice.MaxDuration, only: "emulator", options: `"max_duration_s":45`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
-	{reason: voice.BudgetNotApproved, only: "emulator", options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
+	{reason: voice.MaxDuration, options: `"max_duration_s":30`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
+	{reason: voice.BudgetNotApproved, options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.listen(c.p)
 		c.converses()
@@ -386,7 +388,7 @@ var ends = []end{
 		c.word()
 		c.told("svc.session.ending")
 	}},
-	{reason: voice.ControlLost, only: "emulator", options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
+	{reason: voice.ControlLost, options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.listen(c.p)
 		c.converses()
@@ -394,7 +396,7 @@ var ends = []end{
 			c.t.Fatal(err)
 		}
 	}, finish: func(*caller) {}},
-	{reason: voice.IdleTimeout, only: "emulator", replies: 1, begin: func(c *caller) {
+	{reason: voice.IdleTimeout, replies: 1, begin: func(c *caller) {
 		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id) // development has no setting for it
 		c.begin()
 		c.converses()
@@ -454,7 +456,7 @@ var ends = []end{
 		c.converses()
 		manage(c.t, c.p, "POST", "/v1/connections/"+c.conn+"/revoke", "", nil)
 	}},
-	{reason: voice.ConnectionFrozen, only: "emulator", replies: 1, begin: func(c *caller) {
+	{reason: voice.ConnectionFrozen, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		administer(c.t, c.p, "POST", "/v1/operator/connections/"+c.conn+"/freeze", `{"reason":"It spends fast."}`)
@@ -483,33 +485,41 @@ func emulatedVoice(t *testing.T) (address string, flags []string) {
 	return strings.TrimSuffix(base, "/v1"), []string{"--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL=" + base, "PURSER_PROVIDERS_OPENAI_KEY=sk-emulated"}
 }
 
-// endAll ends sessions one after the other, but for those that take long.
+// endAll ends sessions on one node, three at a time, and at last the node.
 func endAll(t *testing.T, p *servertest.Process, from, emulator string, flags []string) {
-	var long []func()
+	var all sync.WaitGroup
+	busy := make(chan struct{}, 3)
 	for _, e := range ends {
 		if e.only != "" && e.only != from {
 			continue
 		}
-		if e.spendCap == "" {
-			e.spendCap = "5"
-		}
-		began := time.Now()
-		c := newCaller(t, p, emulator, e.spendCap, e.options, "words=3 "+e.steering)
-		e.begin(c)
-		if e.finish == nil {
-			c.over(e.reason, e.replies)
-			t.Log(e.reason, e.how, time.Since(began))
-			continue
-		}
-		long = append(long, func() {
-			e.finish(c)
-			c.over(e.reason, e.replies)
+		busy <- struct{}{}
+		all.Go(func() {
+			done := sync.OnceFunc(func() { <-busy })
+			defer done()
+			t.Run(strings.TrimSpace(e.reason+" "+e.how), func(t *testing.T) {
+				c := newCaller(t, p, emulator, cmp.Or(e.spendCap, "5"), e.options, "words=3 "+e.steering)
+				e.begin(c)
+				if e.finish != nil {
+					done()
+					e.finish(c)
+				}
+				c.over(e.reason, e.replies)
+			})
 		})
 	}
-	for _, finish := range long {
-		finish()
-	}
-	endWithServer(newCaller(t, p, emulator, "5", "", "words=10"), flags)
+	all.Wait()
+	t.Run("app_suspended", func(t *testing.T) {
+		c, app := newCaller(t, p, emulator, "5", "", "words=3"), "/v1/operator/apps/"+p.App.ID
+		c.begin()
+		c.converses()
+		administer(t, p, "POST", app+"/suspend", `{"reason":"It is under review."}`)
+		c.over("app_suspended", 1)
+		administer(t, p, "POST", app+"/lift", `{"reason":"It was reviewed."}`)
+	})
+	t.Run(voice.ServerShutdown, func(t *testing.T) {
+		endWithServer(newCaller(t, p, emulator, "5", "", "words=10"), flags)
+	})
 }
 
 // endWithServer stops the node while the model is heard; the next one shows how the
