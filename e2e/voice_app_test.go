@@ -181,6 +181,35 @@ func (c *caller) converses() {
 // answered says something, and returns while the answer is heard.
 func (c *caller) answered() { c.t.Helper(); c.word(); c.hears("output_audio_buffer.started") }
 
+// heardOut waits for the end of the call, which comes when the user has heard all.
+// By WebRTC the browser may be cut off before it is told so; the model knows.
+func (c *caller) heardOut() {
+	c.t.Helper()
+	if c.emulator == "" {
+		c.hears("output_audio_buffer.stopped")
+		return
+	}
+	c.cutOff()
+	said, began, heard := c.call(c.callID()), 0, 0
+	for _, e := range said.Events {
+		switch e.Type {
+		case "output_audio_buffer.started":
+			began++
+		case "output_audio_buffer.stopped", "output_audio_buffer.cleared": // the latter by the user's own speech
+			heard++
+		}
+	}
+	if began == 0 || heard != began {
+		c.t.Errorf("of %d replies %d were heard out", began, heard)
+	}
+}
+
+// cutOff waits until the browser's side is closed.
+func (c *caller) cutOff() {
+	c.t.Helper()
+	inPage[any](c.tab, "Promise.race([call.closed.then(() => null), new Promise((_, late) => setTimeout(() => late(new Error('the browser is not cut off')), 60000))])")
+}
+
 // sends lets the browser send an event.
 func (c *caller) sends(event string) { c.t.Helper(); inPage[any](c.tab, "call.send("+event+")") }
 
@@ -262,7 +291,7 @@ func (c *caller) session() (status int, s voice.Session) {
 // call is gone, the books agree, and the app was told once.
 func (c *caller) over(reason string, replies int) {
 	c.t.Helper()
-	inPage[any](c.tab, "Promise.race([call.closed.then(() => null), new Promise((_, late) => setTimeout(() => late(new Error('the browser is not cut off')), 60000))])")
+	c.cutOff()
 	c.books(func(ctx context.Context, d *db.DB) error {
 		var status, got, call string
 		var charged, count int64
@@ -340,6 +369,7 @@ type emulatedCall struct {
 	AudioInMS   int64 `json:"audio_in_ms"`
 	PacketsIn   int64 `json:"packets_in"`
 	PacketsOut  int64 `json:"packets_out"`
+	Events      []struct{ Type string }
 }
 
 func (c *caller) call(id string) (e emulatedCall) {

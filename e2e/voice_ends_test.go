@@ -65,7 +65,7 @@ var ends = []end{
 		c.converses()
 		c.answered()
 		c.end(c.p, voice.AfterHeard)
-		c.hears("output_audio_buffer.stopped")
+		c.heardOut()
 	}},
 	{reason: voice.AppEnded, how: "immediate", steering: "words=100", replies: 1, begin: func(c *caller) {
 		c.begin()
@@ -77,8 +77,8 @@ var ends = []end{
 		c.converses()
 		c.leaves()
 	}},
-	{reason: voice.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
-	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
+	{reason: voice.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
+	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
 	{reason: voice.ConfigTampering, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
@@ -188,7 +188,7 @@ func endWithServer(c *caller, flags []string) {
 	c.answered()
 	stopped := make(chan int, 1)
 	go func(p *servertest.Process) { stopped <- p.Stop() }(c.p)
-	c.hears("output_audio_buffer.stopped")
+	c.heardOut()
 	if code := <-stopped; code != 0 {
 		c.t.Errorf("the node stopped with %d", code)
 	}
@@ -212,7 +212,7 @@ func TestVoiceNodes(t *testing.T) {
 	c.answered()
 	c.p = b
 	c.end(b, voice.AfterHeard)
-	c.hears("output_audio_buffer.stopped")
+	c.heardOut()
 	c.told("svc.session.ended")
 	c.over(voice.AppEnded, 3)
 
@@ -226,7 +226,7 @@ func TestVoiceNodes(t *testing.T) {
 	c.answered() // the second reply is cut by it
 	await(t, "three replies are billed", func() bool { _, s := c.session(); return s.ResponseCount >= 3 })
 	c.end(b, voice.AfterHeard)
-	c.hears("output_audio_buffer.stopped")
+	c.heardOut()
 	c.over(voice.AppEnded, 3)
 	said := c.call(c.callID())
 	if _, s := c.session(); s.ResponseCount > int64(said.Replies) {
