@@ -66,11 +66,12 @@ func (h *Handler) start(s saved) *running {
 		old.drop()
 	}
 	h.sessions[s.State.ID] = r
-	r.control = h.waiting[s.State.ID]
+	waited := h.waiting[s.State.ID]
+	r.control = waited // from here on another channel may take its place
 	delete(h.waiting, s.State.ID)
 	h.mu.Unlock()
 	h.work.Go(r.run)
-	if r.control != nil {
+	if waited != nil {
 		go r.post(ControlUp{})
 	}
 	return r
