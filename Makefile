@@ -25,7 +25,7 @@ check: ## format, vet, staticcheck, go.mod
 
 test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS='-run Ledger -v'
 	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 20m $(ARGS) ./internal/server ./internal/ledger ./... # the longest first
-	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 10m $(ARGS) ./...; fi
+	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 20m $(ARGS) ./...; fi
 
 bench: setup ## load against a proxy without billing, in one run
 	go run ./bench
