@@ -129,7 +129,7 @@ func updateList(ctx context.Context, d *db.DB, appID, column string, values []st
 	return nil
 }
 
-func updateSecret(ctx context.Context, d *db.DB, appID, secretHash string) error {
+func updateSecret(ctx context.Context, d db.Execer, appID, secretHash string) error {
 	res, err := d.ExecContext(ctx, `UPDATE apps SET secret_hash = $2 WHERE id = $1`, appID, secretHash)
 	if err != nil {
 		return err

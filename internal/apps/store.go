@@ -134,6 +134,15 @@ func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error)
 	return secret, nil
 }
 
+// ForgetSecret makes an app's client secret worthless, in the caller's transaction:
+// nobody is told the new one.
+func (s *Store) ForgetSecret(ctx context.Context, tx *db.Tx, appID string) error {
+	if err := updateSecret(ctx, tx, appID, id.Hash(id.Secret())); err != nil {
+		return fmt.Errorf("apps: forget secret: %w", err)
+	}
+	return nil
+}
+
 // ErrUnchanged says that an app already is what it should become.
 var ErrUnchanged = errors.New("nothing to change")
 

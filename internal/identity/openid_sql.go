@@ -57,6 +57,18 @@ func loginOf(ctx context.Context, q db.Queryer, accountID, issuer string) (l lin
 	return l, err
 }
 
+// A Login is how its owner signs in at a provider.
+type Login struct {
+	Issuer, Email string // Email as the provider gave it when the login was linked
+	CreatedUS     int64
+}
+
+// loginsOf returns all of an account, also at providers that are asked no longer.
+func loginsOf(ctx context.Context, q db.Queryer, accountID string) ([]Login, error) {
+	return db.List(ctx, q, db.Fields(func(l *Login) []any { return []any{&l.Issuer, &l.Email, &l.CreatedUS} }),
+		`SELECT issuer, email, created_us FROM openid_logins WHERE account_id = $1 ORDER BY created_us, issuer`, accountID)
+}
+
 func deleteLogin(ctx context.Context, tx *db.Tx, accountID, issuer string) (int64, error) {
 	res, err := tx.ExecContext(ctx, `DELETE FROM openid_logins WHERE account_id = $1 AND issuer = $2`, accountID, issuer)
 	if err != nil {

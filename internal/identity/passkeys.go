@@ -61,6 +61,15 @@ func (s *Store) Factors(ctx context.Context, accountID string) (f Factors, err e
 	return f, nil
 }
 
+// Logins returns how an account signs in at providers.
+func (s *Store) Logins(ctx context.Context, accountID string) ([]Login, error) {
+	list, err := loginsOf(ctx, s.db, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("identity: logins: %w", err)
+	}
+	return list, nil
+}
+
 // arm turns the second step on when an account gets its first factor: it makes
 // the recovery codes and ends all sessions. With a further one all stays.
 func (s *Store) arm(ctx context.Context, tx *db.Tx, a accounts.Account, from accounts.Client) (codes []string, err error) {

@@ -30,6 +30,7 @@ notices.jsonl              what we told you by mail about your connections
 security-events.jsonl      what happened to your account's security in the last year
 sessions.jsonl             browsers in which you are signed in
 passkeys.jsonl             passkeys that sign you in, by the names you gave them
+logins.jsonl               who else signs you in, and since when
 auto-top-up.jsonl          how your balance is topped up automatically
 apps.jsonl                 apps that you registered
 test-accounts.jsonl        test accounts that you made
@@ -57,7 +58,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 	}{
 		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger}, {"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
 		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
-		{"passkeys", s.putPasskeys}, {"auto-top-up", s.putAuto}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
+		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
 	} {
 		file, err := s.create(z, f.name+".jsonl")
 		if err != nil {
@@ -276,6 +277,23 @@ func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) er
 			CreatedAt string `json:"created_at"`
 			UsedAt    string `json:"last_used_at,omitempty"`
 		}{k.Name, ledger.Timestamp(k.CreatedUS), used}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Identity.Logins(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if err := row(struct {
+			Provider string `json:"provider"`
+			Email    string `json:"email"`
+			LinkedAt string `json:"linked_at"`
+		}{l.Issuer, l.Email, ledger.Timestamp(l.CreatedUS)}); err != nil {
 			return err
 		}
 	}

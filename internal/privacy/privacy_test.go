@@ -71,6 +71,7 @@ func TestExport(t *testing.T) {
 		for _, name := range []string{"person", "stranger"} {
 			key := []byte("key of " + name)
 			w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'My laptop', '', 0, 0, $4, 0)`, "pky_"+name, w.ids[name], key, w.now().UnixMicro())
+			w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://login.example.com', $1, $2, $3, 0)`, name, w.ids[name], name+"@example.com")
 			w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, brand, last4, expires, enabled, below_cents, add_cents, most_cents) VALUES ($1, $2, $3, 'Visa', '4242', '04/2030', 1, 500, 600, 5000)`, w.ids[name], "cus_"+name, "pm_"+name)
 		}
 		b := w.signedIn("person")
@@ -93,6 +94,9 @@ func TestExport(t *testing.T) {
 		}
 		if !strings.Contains(got["passkeys.jsonl"], `{"name":"My laptop","created_at":"2026-`) || strings.Contains(got["passkeys.jsonl"], "last_used") || strings.Count(got["passkeys.jsonl"], "\n") != 1 {
 			t.Errorf("passkeys: %s", got["passkeys.jsonl"])
+		}
+		if got["logins.jsonl"] != `{"provider":"https://login.example.com","email":"person@example.com","linked_at":"1970-01-01T00:00:00.000Z"}`+"\n" {
+			t.Errorf("logins: %s", got["logins.jsonl"])
 		}
 		if !strings.Contains(got["auto-top-up.jsonl"], `{"on":true,"below_mc":500000000,"add_mc":600000000,"most_in_a_month_mc":5000000000,"card":"Visa ending in 4242"`) {
 			t.Errorf("automatic top-ups: %s", got["auto-top-up.jsonl"])
@@ -338,6 +342,8 @@ func TestDeveloperCloses(t *testing.T) {
 		b.post(closing, developer).want(t, 409, "over 1 connection.")
 		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
 		found := w.found()
+		const secrets = `SELECT COUNT(*) FROM apps WHERE secret_hash = 'known'`
+		w.exec(`UPDATE apps SET secret_hash = 'known' WHERE id = $1`, w.app.ID)
 		w.exec(`INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us) VALUES ($1, 'openai', $2, 'abcd', 1, 1)`, w.ids["developer"], []byte("x"))
 		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
 		other := w.hook(w.newApp("person").ID)
@@ -349,7 +355,7 @@ func TestDeveloperCloses(t *testing.T) {
 			t.Errorf("the app: %+v, %v", app, err)
 		}
 		for text, want := range map[string]int{
-			`SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM webhooks`: 1, `SELECT COUNT(*) FROM deliveries`: 1, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
+			secrets: 0, `SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM webhooks`: 1, `SELECT COUNT(*) FROM deliveries`: 1, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
 		} {
 			if n := w.count(text); n != want {
 				t.Errorf("%s: %d, want %d", text, n, want)

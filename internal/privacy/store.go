@@ -121,11 +121,14 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 }
 
 // withdraw switches apps off in a way that only the operator could lift, and
-// forgets where they wanted their events: nothing that people do with them later is
-// told to somebody who has gone.
+// forgets their secrets and where they wanted their events: nothing that people did
+// with them is told to somebody who has gone.
 func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error {
 	for _, app := range list {
 		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil && !errors.Is(err, apps.ErrUnchanged) {
+			return err
+		}
+		if err := s.Apps.ForgetSecret(ctx, tx, app.ID); err != nil {
 			return err
 		}
 		if err := s.Webhooks.Erase(ctx, tx, app.ID); err != nil {
