@@ -11,7 +11,7 @@ import (
 
 // browseSpan is how many rows of an account one page of Browse looks at. Without
 // it, a filter that few rows pass would read the whole chain.
-const browseSpan = 20_000
+const browseSpan = 8_000
 
 // clockSlack is how many rows of a chain the clocks of nodes may have put out of
 // order around a moment.
