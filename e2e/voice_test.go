@@ -149,6 +149,7 @@ func TestVoicePage(t *testing.T) {
 				run(v.tab, chromedp.Click("End", as("button", "End")))
 				v.shows("state", "Ended. The app ended it.")
 				v.ended("app_ended", 3)
+				v.shows("sessions", "The app ended it")
 				if p.DB[:6] == "sqlite" {
 					v.look("voice-" + from)
 				}

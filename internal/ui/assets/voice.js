@@ -65,7 +65,16 @@ function page(source, form) {
     start.textContent = 'Talk again'
     end.disabled = true
     end.textContent = 'End'
+    await list()
   })
+
+  // list shows the sessions as they are now, beside the call that has ended.
+  async function list() {
+    const answer = await fetch(location.href, {redirect: 'error'}).catch(() => null)
+    if (!answer || !answer.ok) return // they are there when the page is loaded again
+    const now = new DOMParser().parseFromString(await answer.text(), 'text/html').getElementById('sessions')
+    if (now) part('sessions').replaceWith(now)
+  }
 
   end.addEventListener('click', async () => {
     end.disabled = true
