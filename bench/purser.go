@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -150,7 +151,52 @@ func (t *target) record(ctx context.Context, folder, file string, warmup, durati
 	return func() error { return <-done }
 }
 
-func download(ctx context.Context, from, file string) (err error) {
+// live says what Purser keeps in KiB, its heap and stacks after a collection, when a
+// time has passed; 0 if no profiles are wanted. The returned function waits for it.
+func (t *target) live(ctx context.Context, after time.Duration) func() (int64, error) {
+	type result struct {
+		kib int64
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		if t.profile == "" {
+			done <- result{}
+			return
+		}
+		time.Sleep(after)
+		var text bytes.Buffer
+		err := fetch(ctx, "http://"+t.profile+"/debug/pprof/heap?gc=1&debug=1", &text)
+		done <- result{kept(text.String()) / 1024, err}
+	}()
+	return func() (int64, error) {
+		r := <-done
+		return r.kib, r.err
+	}
+}
+
+// kept reads the bytes of heap and stacks in a heap profile's text.
+func kept(profile string) (sum int64) {
+	for line := range strings.Lines(profile) {
+		var n int64
+		for _, format := range []string{"# HeapAlloc = %d", "# Stack = %d"} {
+			if _, err := fmt.Sscanf(line, format, &n); err == nil {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+func download(ctx context.Context, from, file string) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fetch(ctx, from, out), out.Close())
+}
+
+func fetch(ctx context.Context, from string, to io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return err
@@ -160,12 +206,8 @@ func download(ctx context.Context, from, file string) (err error) {
 		return err
 	}
 	defer resp.Body.Close()
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, resp.Body)
-	return errors.Join(err, out.Close())
+	_, err = io.Copy(to, resp.Body)
+	return err
 }
 
 // freeAddress is a port that nobody had a moment ago: Purser is told where to

@@ -30,6 +30,8 @@ type voiceSample struct {
 	LiveKiB    int64   `json:"rss_live_kib"`          // at the end of the measured time
 	GrownKiB   float64 `json:"grown_kib_per_session"` // since before
 	SessionKiB float64 `json:"kib_per_session"`       // since few, of each session more
+	KeptKiB    int64   `json:"kept_kib"`              // heap and stacks after a collection; 0 = not asked
+	EachKiB    float64 `json:"kept_kib_per_session"`  // of that each session more
 	Done       int64   `json:"done"`                  // replies that the provider ended
 	Missing    int64   `json:"missing"`               // of these, of which no charge was told
 	Wrong      int64   `json:"wrong"`                 // what was told and must not be
@@ -87,17 +89,23 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 		return s, a, err
 	}
 	spec := voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: max(b.sessions/10, 1), Warmup: b.warmup + replyEvery, Duration: b.duration}
+	late := spec.Warmup + spec.Duration*4/5
+	live := t.live(ctx, late)
 	few, err := measureVoice(ctx, spec) // what any load takes, however many sessions there are
-	if err := errors.Join(err, few.valid()); err != nil {
+	keptByFew, liveErr := live()
+	if err := errors.Join(err, liveErr, few.valid()); err != nil {
 		return s, a, err
 	}
 	d.spends += few.Done
 	spec.Sessions = b.sessions
 	wait := t.record(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
+	live = t.live(ctx, late)
 	s, err = measureVoice(ctx, spec)
-	if err := errors.Join(err, wait()); err != nil {
+	s.KeptKiB, liveErr = live()
+	if err := errors.Join(err, liveErr, wait()); err != nil {
 		return s, a, err
 	}
+	s.EachKiB = float64(s.KeptKiB-keptByFew) / float64(max(s.Sessions-few.Sessions, 1))
 	s.BeforeKiB, s.FewKiB = few.BeforeKiB, few.LiveKiB
 	s.GrownKiB = float64(s.LiveKiB-s.BeforeKiB) / float64(s.Sessions)
 	s.SessionKiB = float64(s.LiveKiB-s.FewKiB) / float64(max(s.Sessions-few.Sessions, 1))
@@ -132,8 +140,8 @@ func (r *report) printVoice(w io.Writer) {
 		}
 		of[s.Engine] = append(of[s.Engine], s)
 	}
-	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s\n", replyEvery.Round(time.Second),
-		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB", "KB a session")
+	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s%9s\n", replyEvery.Round(time.Second),
+		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB", "KB a session", "kept")
 	for _, name := range names {
 		printVoiceRow(w, name, of[name])
 	}
@@ -141,7 +149,7 @@ func (r *report) printVoice(w io.Writer) {
 
 func printVoiceRow(w io.Writer, name string, list []voiceSample) {
 	pick := func(f func(s voiceSample) float64) float64 { return median(list, f) }
-	fmt.Fprintf(w, "%-26s%9d%11.1f%9.2f%9.2f%9.2f%9.0f%10.0f%9.0f%10.0f%14.0f", "purser "+name, list[0].Sessions,
+	fmt.Fprintf(w, "%-26s%9d%11.1f%9.2f%9.2f%9.2f%9.0f%10.0f%9.0f%10.0f%14.0f%9.0f", "purser "+name, list[0].Sessions,
 		pick(func(s voiceSample) float64 { return s.PerSecond }),
 		pick(func(s voiceSample) float64 { return float64(s.P50US) / 1000 }),
 		pick(func(s voiceSample) float64 { return float64(s.P99US) / 1000 }),
@@ -150,7 +158,8 @@ func printVoiceRow(w io.Writer, name string, list []voiceSample) {
 		pick(func(s voiceSample) float64 { return float64(s.BeforeKiB) / 1024 }),
 		pick(func(s voiceSample) float64 { return float64(s.LiveKiB) / 1024 }),
 		pick(func(s voiceSample) float64 { return s.GrownKiB }),
-		pick(func(s voiceSample) float64 { return s.SessionKiB }))
+		pick(func(s voiceSample) float64 { return s.SessionKiB }),
+		pick(func(s voiceSample) float64 { return s.EachKiB }))
 	var missing, wrong int64
 	fault := ""
 	for _, s := range list {
