@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -50,7 +47,7 @@ func (b *bench) ledger(ctx context.Context) error {
 	for round := range b.rounds {
 		for _, callers := range b.callers {
 			for _, s := range stores {
-				r, err := measureAlone(ctx, aloneSpec{URL: s.url, Grants: s.grants, Callers: callers, Warmup: b.warmup, Duration: b.duration})
+				r, err := askRole[ledgerSample](ctx, "ledger", aloneSpec{URL: s.url, Grants: s.grants, Callers: callers, Warmup: b.warmup, Duration: b.duration})
 				if err != nil {
 					return err
 				}
@@ -63,52 +60,27 @@ func (b *bench) ledger(ctx context.Context) error {
 	return nil
 }
 
-func measureAlone(ctx context.Context, s aloneSpec) (ledgerSample, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return ledgerSample{}, err
-	}
-	in, err := json.Marshal(s)
-	if err != nil {
-		return ledgerSample{}, err
-	}
-	cmd := exec.CommandContext(ctx, self, "ledger")
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return ledgerSample{}, fmt.Errorf("the ledger alone: %w", err)
-	}
-	var r ledgerSample
-	return r, json.Unmarshal(out, &r)
-}
+// ledgerAlone is the role that drives a ledger.Writer.
+func ledgerAlone([]string) error { return answerRole(aloneSpec.run) }
 
-// ledgerAlone is the role that drives a ledger.Writer: an aloneSpec on standard
-// input, a ledgerSample on standard output.
-func ledgerAlone([]string) (err error) {
-	var s aloneSpec
-	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
-		return err
-	}
+func (s aloneSpec) run() (r ledgerSample, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	d, err := db.Open(ctx, s.URL)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	node := id.New(id.Node, time.Now())
 	if _, err := ledger.Join(ctx, d, node, 5*time.Minute, d.Now); err != nil {
-		return err
+		return r, err
 	}
 	w := ledger.New(d, d.Now)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
-	r, err := s.drive(ctx, w, node)
+	r, err = s.drive(ctx, w, node)
 	cancel()
-	if err := errors.Join(err, <-stopped); err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return r, errors.Join(err, <-stopped)
 }
 
 // drive lets every caller hold and settle, call after call.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -175,4 +177,37 @@ func (c *child) cpu() time.Duration {
 
 func (c *child) proc(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, file)
+}
+
+// askRole runs this binary as a role that measures once: spec on its standard input,
+// R on its standard output.
+func askRole[R any](ctx context.Context, role string, spec any) (r R, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	in, err := json.Marshal(spec)
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, self, role)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", role, err)
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// answerRole is the role's side of askRole.
+func answerRole[S, R any](run func(S) (R, error)) error {
+	var s S
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
+		return err
+	}
+	r, err := run(s)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -50,38 +48,12 @@ type result struct {
 func (r result) faults() int64 { return r.Failed + r.Truncated + r.Wrong }
 
 // measure runs the load generator in a fresh process.
-func measure(ctx context.Context, s spec) (result, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return result{}, err
-	}
-	in, err := json.Marshal(s)
-	if err != nil {
-		return result{}, err
-	}
-	cmd := exec.CommandContext(ctx, self, "load")
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return result{}, fmt.Errorf("load generator: %w", err)
-	}
-	var r result
-	return r, json.Unmarshal(out, &r)
-}
+func measure(ctx context.Context, s spec) (result, error) { return askRole[result](ctx, "load", s) }
 
-// load is the role of the load generator: a spec on standard input, a result on
-// standard output.
+// load is the role of the load generator.
 func load([]string) error {
 	debug.SetGCPercent(400) // its garbage is not what is measured
-	var s spec
-	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
-		return err
-	}
-	r, err := s.run()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return answerRole(spec.run)
 }
 
 func (s spec) run() (result, error) {

@@ -32,19 +32,10 @@ type voiceSpec struct {
 
 // talk is the role of everybody but Purser: the provider, the browsers that make
 // offers, and the apps that create sessions and listen to their control channels. They
-// are one process, so that one clock says how long a charge takes. A voiceSpec on
-// standard input, a voiceSample on standard output.
+// are one process, so that one clock says how long a charge takes.
 func talk([]string) error {
 	debug.SetGCPercent(400) // its garbage is not what is measured
-	var s voiceSpec
-	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
-		return err
-	}
-	r, err := s.run()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return answerRole(voiceSpec.run)
 }
 
 // party is all that talks with Purser in one measurement.

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"time"
 )
 
@@ -91,7 +88,7 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 	spec := voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: max(b.sessions/10, 1), Warmup: b.warmup + replyEvery, Duration: b.duration}
 	late := spec.Warmup + spec.Duration*4/5
 	live := t.live(ctx, late)
-	few, err := measureVoice(ctx, spec) // what any load takes, however many sessions there are
+	few, err := askRole[voiceSample](ctx, "talk", spec) // what any load takes, however many sessions there are
 	keptByFew, liveErr := live()
 	if err := errors.Join(err, liveErr, few.valid()); err != nil {
 		return s, a, err
@@ -100,7 +97,7 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 	spec.Sessions = b.sessions
 	wait := t.record(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
 	live = t.live(ctx, late)
-	s, err = measureVoice(ctx, spec)
+	s, err = askRole[voiceSample](ctx, "talk", spec)
 	s.KeptKiB, liveErr = live()
 	if err := errors.Join(err, liveErr, wait()); err != nil {
 		return s, a, err
@@ -110,24 +107,6 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 	s.GrownKiB = float64(s.LiveKiB-s.BeforeKiB) / float64(s.Sessions)
 	s.SessionKiB = float64(s.LiveKiB-s.FewKiB) / float64(max(s.Sessions-few.Sessions, 1))
 	return s, d.audit(ctx, "voice "+engine, s.Done), nil
-}
-
-func measureVoice(ctx context.Context, s voiceSpec) (r voiceSample, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	in, err := json.Marshal(s)
-	if err != nil {
-		return r, err
-	}
-	cmd := exec.CommandContext(ctx, self, "talk")
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("the provider and the apps: %w", err)
-	}
-	return r, json.Unmarshal(out, &r)
 }
 
 // printVoice prints the medians of the voice sessions.

@@ -17,20 +17,14 @@ import (
 type Books struct {
 	DB     *db.DB
 	Ledger *ledger.Writer
-	Now    func() time.Time
 	t      testing.TB
+	mu     sync.Mutex
+	at     time.Time
 }
 
 // NewBooks returns the books in d. They are closed when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
-	var mu sync.Mutex
-	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	b := &Books{DB: d, t: t, Now: func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		at = at.Add(time.Millisecond)
-		return at
-	}}
+	b := &Books{DB: d, t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	b.Ledger = ledger.New(d, b.Now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -42,6 +36,21 @@ func NewBooks(t testing.TB, d *db.DB) *Books {
 		}
 	})
 	return b
+}
+
+// Now is the time, a moment later at every look.
+func (b *Books) Now() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = b.at.Add(time.Millisecond)
+	return b.at
+}
+
+// Pass lets time pass.
+func (b *Books) Pass(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = b.at.Add(d)
 }
 
 // Do gives the ledger a command that it must take.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,15 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 	return []ui.Field{who, feature, model}, people, "", nil
 }
 
+// chosen is the test account that a form names, or 404.
+func chosen(people []sandbox.TestAccount, form url.Values) (sandbox.TestAccount, error) {
+	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
+	if i < 0 {
+		return sandbox.TestAccount{}, missing()
+	}
+	return people[i], nil
+}
+
 // playground is GET /developer/apps/{id}/playground.
 func (h *Handler) playground(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, _, err := h.playgroundPage(r, v)
@@ -112,9 +122,9 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
-	if i < 0 {
-		return missing()
+	who, err := chosen(people, form)
+	if err != nil {
+		return err
 	}
 	c, found := playCall(form.Get("model"), form.Get("feature"), form.Get("max_tokens"), form.Get("prompt"))
 	c.BaseURL = h.BaseURL
@@ -122,7 +132,7 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	if page.Errors = found; len(found) > 0 {
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	tokens, err := h.borrow(r.Context(), v.app.ID, people[i].Account)
+	tokens, err := h.borrow(r.Context(), v.app.ID, who.Account)
 	if err != nil {
 		if page.Errors = problems(err, nil); page.Errors == nil {
 			return gone(err)

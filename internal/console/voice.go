@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"purser/internal/apierr"
 	"purser/internal/apps"
@@ -42,7 +41,7 @@ func (h *Handler) talk(w http.ResponseWriter, r *http.Request, v visit) error {
 		return err
 	}
 	if page.Why == "" {
-		if err := web.AllowScript(w, h.BaseURL); err != nil {
+		if err := web.AllowVoice(w, h.BaseURL); err != nil {
 			return err
 		}
 	}
@@ -72,15 +71,15 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
-	if i < 0 {
-		return missing()
+	who, err := chosen(people, form)
+	if err != nil {
+		return err
 	}
 	most, err := money.Parse(form.Get("max_cost"))
 	if err != nil || most == 0 {
 		return refuseTalk(w, http.StatusUnprocessableEntity, "Most that it may cost: must be more than nothing, in dollars, such as 1 or 0.25.")
 	}
-	tokens, err := h.borrow(r.Context(), v.app.ID, people[i].Account)
+	tokens, err := h.borrow(r.Context(), v.app.ID, who.Account)
 	if err != nil {
 		if found := problems(err, page.Fields); found != nil {
 			return refuseTalk(w, http.StatusUnprocessableEntity, found[0].Text)

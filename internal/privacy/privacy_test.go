@@ -63,14 +63,14 @@ func TestExport(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		const export = "/settings/data/export"
 		for range 3 {
-			w.bill(w.hold(w.conn, money.Cent))
+			w.bill(w.Hold(w.conn, money.Cent))
 		}
-		w.do(ledger.AskRaise{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
-		w.do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.Do(ledger.AskRaise{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
+		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
 		for _, name := range []string{"person", "stranger"} {
 			key := []byte("key of " + name)
-			w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'My laptop', '', 0, 0, $4, 0)`, "pky_"+name, w.ids[name], key, w.now().UnixMicro())
+			w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'My laptop', '', 0, 0, $4, 0)`, "pky_"+name, w.ids[name], key, w.Now().UnixMicro())
 			w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://login.example.com', $1, $2, $3, 0)`, name, w.ids[name], name+"@example.com")
 			w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, brand, last4, expires, enabled, below_cents, add_cents, most_cents) VALUES ($1, $2, $3, 'Visa', '4242', '04/2030', 1, 500, 600, 5000)`, w.ids[name], "cus_"+name, "pm_"+name)
 		}
@@ -137,10 +137,10 @@ func TestExport(t *testing.T) {
 // ready takes away what keeps the person from closing: all but half a cent is spent.
 func (w *world) ready() {
 	w.t.Helper()
-	w.bill(w.hold(w.conn, 3*money.Dollar))
-	w.do(ledger.Revoke{ConnectionID: w.conn.ID})
+	w.bill(w.Hold(w.conn, 3*money.Dollar))
+	w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
 	c := w.connect(w.ids["person"], 2*money.Dollar)
-	w.bill(w.hold(c, 2*money.Dollar-money.Cent/2))
+	w.bill(w.Hold(c, 2*money.Dollar-money.Cent/2))
 	w.conn = c
 }
 
@@ -164,15 +164,15 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		open("with money")
 
 		w.ready()
-		call := w.hold(w.conn, money.Cent/4)
+		call := w.Hold(w.conn, money.Cent/4)
 		b.get(closing).want(t, 200, "A call of an app is still in progress")
 		b.post(closing, person).want(t, 409, "A call of an app is still in progress")
 		open("with a call")
 		w.bill(call)
-		w.do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		b.post(closing, person).want(t, 409, "A top-up is on its way")
 		open("with a payment")
-		w.do(ledger.FailPayment{PaymentID: "top_1", Reason: "expired"})
+		w.Do(ledger.FailPayment{PaymentID: "top_1", Reason: "expired"})
 
 		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account for good", "person@example.com", "1 connection", "less than a cent")
 		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not the address of your account")
@@ -207,7 +207,7 @@ func TestClosingWithoutPassword(t *testing.T) {
 		b, confirmed := w.signedIn("person"), url.Values{"confirm": {"person@example.com"}}
 		w.exec(forget, w.ids["person"])
 		b.get(closing).want(t, 200, "Close my account for good").lacks(t, `type="password"`)
-		w.pass(10 * time.Minute)
+		w.Pass(10 * time.Minute)
 		b.get(closing).want(t, 401, "Sign in again", `name="next" value="`+closing+`"`)
 		b.post(closing, confirmed).want(t, 401, "Sign in again")
 		if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 {
@@ -325,7 +325,7 @@ func TestClosedIsGone(t *testing.T) {
 		if n := w.count(`SELECT COUNT(*) FROM mails`); n != 1 {
 			t.Errorf("%d mails: the tombstone gets some", n)
 		}
-		w.pass(time.Hour)
+		w.Pass(time.Hour)
 		w.browser().post("/sign-up", url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 200)
 		if n := w.count(`SELECT COUNT(*) FROM accounts WHERE email = 'person@example.com' AND id <> $1 AND unconfirmed = 1`, person); n != 1 {
 			t.Errorf("%d new accounts have the address", n)
@@ -340,7 +340,7 @@ func TestDeveloperCloses(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		b, developer := w.signedIn("developer"), farewell("developer@example.com")
 		b.post(closing, developer).want(t, 409, "over 1 connection.")
-		w.do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
 		found := w.found()
 		const secrets = `SELECT COUNT(*) FROM apps WHERE secret_hash = 'known'`
 		w.exec(`UPDATE apps SET secret_hash = 'known' WHERE id = $1`, w.app.ID)

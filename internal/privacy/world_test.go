@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/alexedwards/argon2id"
 
@@ -48,12 +47,10 @@ var passwordHash = sync.OnceValues(func() (string, error) {
 // live app, its developer, who has a test account, and a stranger.
 type world struct {
 	*httptest.Server
+	*apitest.Books
 	t        *testing.T
 	d        *db.DB
 	url      string
-	at       time.Time
-	mu       sync.Mutex
-	ledger   *ledger.Writer
 	accounts *accounts.Store
 	apps     *apps.Store
 	keys     *providerkeys.Store
@@ -75,21 +72,6 @@ func each(t *testing.T, f func(t *testing.T, w *world)) {
 	}
 }
 
-// now is a moment later at every look.
-func (w *world) now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = w.at.Add(time.Millisecond)
-	return w.at
-}
-
-// pass lets time pass.
-func (w *world) pass(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = w.at.Add(d)
-}
-
 func newWorld(t *testing.T, target string) *world {
 	t.Helper()
 	d, err := db.Open(t.Context(), target)
@@ -97,33 +79,23 @@ func newWorld(t *testing.T, target string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	w := &world{t: t, d: d, url: target, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), ids: map[string]string{}}
-	w.ledger = ledger.New(d, w.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.ledger.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{Books: apitest.NewBooks(t, d), t: t, d: d, url: target, ids: map[string]string{}}
 	if w.box, err = seal.New(make([]byte, seal.KeySize)); err != nil {
 		t.Fatal(err)
 	}
-	w.accounts, w.apps = accounts.NewStore(d, w.now), apps.NewStore(d, w.now, true)
-	w.keys = providerkeys.NewStore(d, w.box, w.now, nil)
-	w.webhooks = webhooks.NewStore(d, w.box, w.now, webhooks.Addresses{}, web.Links{})
+	w.accounts, w.apps = accounts.NewStore(d, w.Now), apps.NewStore(d, w.Now, true)
+	w.keys = providerkeys.NewStore(d, w.box, w.Now, nil)
+	w.webhooks = webhooks.NewStore(d, w.box, w.Now, webhooks.Addresses{}, web.Links{})
 	w.people()
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
-	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.now}, w.box, w.now, "http://purser.example", &identity.Party{})
+	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example", &identity.Party{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	(&privacy.Handler{Store: &privacy.Store{
-		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.ledger, w.now),
-		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.ledger, Now: w.now}, Webhooks: w.webhooks, Ledger: w.ledger, Now: w.now, Changed: func() { w.changes++ },
+		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.Ledger, w.Now),
+		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now}, Webhooks: w.webhooks, Ledger: w.Ledger, Now: w.Now, Changed: func() { w.changes++ },
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
@@ -155,8 +127,8 @@ func (w *world) people() {
 		w.t.Fatal(err)
 	}
 	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
-	w.do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 5 * money.Dollar})
-	w.do(ledger.TopUp{AccountID: w.ids["tester"], Sandbox: true, AmountMC: 1000 * money.Dollar})
+	w.Do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 5 * money.Dollar})
+	w.Do(ledger.TopUp{AccountID: w.ids["tester"], Sandbox: true, AmountMC: 1000 * money.Dollar})
 	w.conn = w.connect(w.ids["person"], 3*money.Dollar)
 }
 
@@ -203,34 +175,14 @@ func (w *world) hook(appID string) webhooks.Endpoint {
 
 func (w *world) connect(accountID string, amount money.MC) ledger.Connection {
 	w.t.Helper()
-	return w.do(ledger.Connect{ConnectionID: id.New(id.Connection, w.now()), AppID: w.app.ID, AccountID: accountID, RequestedMC: amount}).Connection
+	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: w.app.ID, AccountID: accountID, RequestedMC: amount}).Connection
 }
 
-func (w *world) do(c ledger.Command) ledger.Result {
-	w.t.Helper()
-	r, err := w.ledger.Do(w.t.Context(), c)
-	if err != nil {
-		w.t.Fatalf("%T: %v", c, err)
-	}
-	return r
-}
-
-// hold begins a call.
-func (w *world) hold(c ledger.Connection, amount money.MC) ledger.Call {
-	w.t.Helper()
-	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.now()),
-		Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
-	}
-	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-	return call
-}
-
-// bill ends a call.
+// bill ends a call without fee and margin.
 func (w *world) bill(call ledger.Call) {
 	w.t.Helper()
 	charge := ledger.Amounts{ProviderCostMC: call.HoldMC, UserChargeMC: call.HoldMC}
-	w.do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: charge})
+	w.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: charge})
 }
 
 // found are the findings of an audit: there are some, since these calls have no
@@ -238,7 +190,7 @@ func (w *world) bill(call ledger.Call) {
 func (w *world) found() (list string) {
 	w.t.Helper()
 	var out strings.Builder
-	if _, err := audit.Run(w.t.Context(), w.url, &out, w.now()); err != nil {
+	if _, err := audit.Run(w.t.Context(), w.url, &out, w.Now()); err != nil {
 		w.t.Error(err)
 	}
 	for line := range strings.Lines(out.String()) {

@@ -80,9 +80,6 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	if data.Live { // these pages run a script, and only ours
 		h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
-	if _, ok := p.(Voice); ok {
-		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(self), payment=()")
-	}
 	if extra := p.formAction(); extra != "" {
 		h.Set("Content-Security-Policy", h.Get("Content-Security-Policy")+" "+extra) // form-action stands last in it
 	}
@@ -96,7 +93,6 @@ func guard(h http.Header) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
 }
 
 // RenderPart writes what a live part of a page fetches: the template of that name

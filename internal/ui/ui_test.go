@@ -156,7 +156,7 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 			t.Errorf("%s: holds %q", what, found)
 		}
 		policy := w.Header().Get("Content-Security-Policy")
-		_, talks := p.(Voice) // to which its handler allows the script (web.AllowScript)
+		_, talks := p.(Voice) // to which its handler allows the script (web.AllowVoice)
 		if scripted := strings.Contains(w.Body.String(), "<script src="); !talks && scripted != strings.Contains(policy, "script-src 'self';") {
 			t.Errorf("%s: scripts %t, policy %q", what, scripted, policy)
 		}

@@ -273,19 +273,15 @@ func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
 	if _, err := h.Get(r.Context(), who.ConnectionID, sessionID); err != nil {
 		return err
 	}
-	if err := h.ask(r.Context(), sessionID, body.When); err != nil {
+	if err := h.End(r.Context(), sessionID, body.When); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusAccepted, map[string]any{"id": sessionID, "ending": true})
 }
 
-// End asks a session to end, AfterHeard or Immediate.
+// End leaves word that a session is to end, AfterHeard or Immediate, and does it at
+// once if it can.
 func (h *Handler) End(ctx context.Context, sessionID, when string) error {
-	return h.ask(ctx, sessionID, when)
-}
-
-// ask leaves word that a session is to end, and does it at once if it can.
-func (h *Handler) ask(ctx context.Context, sessionID, when string) error {
 	if _, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET end_asked = $1 WHERE id = $2 AND status <> 'ended' AND (end_asked IS NULL OR $1 = 'immediate')`, when, sessionID); err != nil {
 		return err
 	}

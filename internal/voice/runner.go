@@ -372,8 +372,11 @@ func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
 // provider has been paid for it.
 func (r *running) settle(ctx context.Context, a Settle) Event {
 	app, err := r.h.app(ctx, &r.book)
+	if err != nil { // it is charged all the same
+		r.h.Log.ErrorContext(ctx, "a voice reply is charged without a look at its pace", "session_id", r.id, "n", a.N, "error", err)
+	}
 	out := Settled{N: a.N, Reply: a.Reply, Usage: a.Usage}
-	res, err2 := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
+	res, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
 		c, err := r.called(ctx, a)
 		if err != nil {
 			return ledger.Result{}, err
@@ -382,12 +385,12 @@ func (r *running) settle(ctx context.Context, a Settle) Event {
 		if err != nil {
 			return ledger.Result{}, err
 		}
-		if err == nil && r.h.risky(&app) {
+		if r.h.risky(&app) {
 			command.Risk = &r.h.Risk
 		}
 		return r.h.Ledger.Do(ctx, command)
 	})
-	if err = errors.Join(err, err2); err2 != nil {
+	if err != nil {
 		r.h.Metrics.Alarm("a voice reply could not be billed", r.book.Model)
 		r.h.Log.ErrorContext(ctx, "a voice reply could not be billed", "session_id", r.id, "n", a.N, "error", err)
 		return out

@@ -94,7 +94,8 @@ func receiptOf(e *ledger.Entry) Receipt {
 	}
 }
 
-// resource renders a row with its receipts.
+// resource renders a row with its receipts. Without them, what an ended session came
+// to is what its row says.
 func (r *row) resource(receipts []Receipt) (Session, error) {
 	s := Session{
 		ID: r.ID, Status: r.Status, Model: r.Model, Mock: r.Mock, CreatedAt: ledger.Timestamp(r.CreatedUS), StartedAt: stamp(r.StartedUS), EndedAt: stamp(r.EndedUS),
@@ -106,7 +107,11 @@ func (r *row) resource(receipts []Receipt) (Session, error) {
 	for _, x := range receipts {
 		s.ChargedMC += x.UserChargeMC
 	}
-	s.ResponseCount, s.ChargedDisplay = int64(len(receipts)), s.ChargedMC.Display()
+	s.ResponseCount = int64(len(receipts))
+	if receipts == nil && r.ChargedMC != nil {
+		s.ChargedMC, s.ResponseCount = *r.ChargedMC, *r.Replies
+	}
+	s.ChargedDisplay = s.ChargedMC.Display()
 	if r.Status == Live {
 		var kept saved
 		if err := json.Unmarshal([]byte(r.State), &kept); err != nil {

@@ -30,15 +30,17 @@ type row struct {
 	EndReason                                          *string
 	CreatedUS                                          int64
 	StartedUS, EndedUS                                 *int64
+	ChargedMC                                          *money.MC // with Replies: once it has ended
+	Replies                                            *int64
 }
 
 const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us, COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''),
-	own_key, COALESCE(end_asked, ''), state, max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us`
+	own_key, COALESCE(end_asked, ''), state, max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us, charged_mc, response_count`
 
 func scanRow(s db.Row) (r row, err error) {
 	var mock, own int64
 	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketUntilUS, &r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID,
-		&own, &r.EndAsked, &r.State, &r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS)
+		&own, &r.EndAsked, &r.State, &r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC, &r.Replies)
 	r.Mock, r.OwnKey = mock == 1, own == 1
 	return r, err
 }
@@ -152,19 +154,8 @@ func (h *Handler) addReply(sessionID string, n int64) (requestID string, err err
 
 // billed returns the ledger rows of a session's replies, oldest first.
 func billed(ctx context.Context, q db.Queryer, sessionID string) (list []Receipt, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
+	ids, err := db.List(ctx, q, db.Column[string], `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
 	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, errors.Join(err, rows.Close())
-		}
-		ids = append(ids, id)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return nil, err
 	}
 	list = []Receipt{}
@@ -213,47 +204,21 @@ type Filter struct {
 	Limit                          int
 }
 
-// counted is a row with what the session came to, once it has ended.
-type counted struct {
-	row
-	charged *money.MC
-	replies *int64
-}
-
-// behind scans columns that stand behind those of a row.
-type behind struct {
-	db.Row
-	more []any
-}
-
-func (b behind) Scan(to ...any) error { return b.Row.Scan(append(to, b.more...)...) }
-
 // List returns sessions, newest first, without receipts: of those that have not
 // ended, charge and count are what is billed so far.
 func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error) {
 	if f.Before == "" {
 		f.Before = "~" // behind every id
 	}
-	rows, err := h.DB.QueryContext(ctx, `SELECT `+rowColumns+`, charged_mc, response_count FROM realtime_sessions
+	found, err := db.List(ctx, h.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
 		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4 ORDER BY id DESC LIMIT $5`,
 		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
 	if err != nil {
 		return nil, err
 	}
-	var found []counted
-	for rows.Next() {
-		var c counted
-		if c.row, err = scanRow(behind{rows, []any{&c.charged, &c.replies}}); err != nil {
-			return nil, errors.Join(err, rows.Close())
-		}
-		found = append(found, c)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return nil, err
-	}
 	for _, r := range found {
 		var receipts []Receipt
-		if r.charged == nil {
+		if r.ChargedMC == nil {
 			if receipts, err = billed(ctx, h.DB, r.ID); err != nil {
 				return nil, err
 			}
@@ -261,9 +226,6 @@ func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error
 		s, err := r.resource(receipts)
 		if err != nil {
 			return nil, err
-		}
-		if r.charged != nil {
-			s.ChargedMC, s.ChargedDisplay, s.ResponseCount = *r.charged, r.charged.Display(), *r.replies
 		}
 		s.Receipts = nil
 		list = append(list, s)

@@ -28,7 +28,11 @@ func setPageHeaders(h http.Header) {
 	// Not "no-referrer": browsers would send "Origin: null" with our own forms.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	h.Set("Permissions-Policy", permissions+"microphone=()")
 }
+
+// permissions lets no page use what a browser asks people for.
+const permissions = "camera=(), geolocation=(), payment=(), "
 
 // AllowFormAction lets the forms of the page being answered end at the origin of
 // redirectURI: Chromium holds the redirect that follows a form's POST against
@@ -51,12 +55,13 @@ func AllowFormAction(w http.ResponseWriter, redirectURI string) error {
 	return nil
 }
 
-// AllowScript lets the page being answered run our own script, and that speak with
-// the API at baseURL, also through WebSockets. It is for a page that cannot do without.
-func AllowScript(w http.ResponseWriter, baseURL string) error {
+// AllowVoice lets the page being answered run our own script, and that use the
+// microphone and speak with the API at baseURL, also through WebSockets. It is for the
+// one page that cannot do without.
+func AllowVoice(w http.ResponseWriter, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil {
-		return fmt.Errorf("script: %w", err)
+		return fmt.Errorf("voice: %w", err)
 	}
 	source, err := policySource(u)
 	if err != nil {
@@ -64,6 +69,7 @@ func AllowScript(w http.ResponseWriter, baseURL string) error {
 	}
 	h := w.Header()
 	h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self' "+source+" ws"+strings.TrimPrefix(source, "http")+"; "+h.Get("Content-Security-Policy"))
+	h.Set("Permissions-Policy", permissions+"microphone=(self)")
 	return nil
 }
 

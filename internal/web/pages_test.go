@@ -26,9 +26,35 @@ func TestPagesCarryTheirProtection(t *testing.T) {
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         "same-origin",
 		"Cache-Control":           "no-store",
+		"Permissions-Policy":      "camera=(), geolocation=(), payment=(), microphone=()",
 	} {
 		if got := h.Get(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// The page that speaks runs our script, which hears the user and speaks with us.
+func TestOnePageMaySpeak(t *testing.T) {
+	t.Parallel()
+	for api, speaks := range map[string]string{"https://api.example:8443": "https://api.example:8443 wss://api.example:8443", "http://127.0.0.1:8080": "http://127.0.0.1:8080 ws://127.0.0.1:8080", "javascript:alert(1)": ""} {
+		s := newSite(t)
+		s.HandlePage("GET /page", func(w http.ResponseWriter, r *http.Request) error {
+			if err := web.AllowVoice(w, api); (err == nil) != (speaks != "") {
+				t.Errorf("%s: %v", api, err)
+			}
+			return page(w, r)
+		})
+		h := s.do(t, "GET", "/page", nil).Header
+		policy, permissions := h.Get("Content-Security-Policy"), h.Get("Permissions-Policy")
+		if speaks == "" {
+			if strings.Contains(policy, "script") || !strings.HasSuffix(permissions, "microphone=()") {
+				t.Errorf("%s: %s, %s", api, policy, permissions)
+			}
+			continue
+		}
+		if !strings.HasPrefix(policy, "script-src 'self'; connect-src 'self' "+speaks+"; default-src 'none'; ") || permissions != "camera=(), geolocation=(), payment=(), microphone=(self)" {
+			t.Errorf("%s: %s, %s", api, policy, permissions)
 		}
 	}
 }
