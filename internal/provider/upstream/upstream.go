@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -37,8 +36,8 @@ type Config struct {
 	HeaderWait, Idle time.Duration
 	// Refuse reads the dialect's error body. Nil, or a nil result, leaves it to the status.
 	Refuse func(status int, h http.Header, body []byte) *provider.Error
-	// Transport carries the requests; nil is one that keeps a connection for every
-	// call in flight. It is no client: that would follow redirects with our key.
+	// Transport carries the requests; nil is a Transport of its own. It is no
+	// client: that would follow redirects with our key.
 	Transport http.RoundTripper
 }
 
@@ -68,20 +67,6 @@ func New(c Config) *Client {
 		c.Transport = NewTransport(c.BaseURL)
 	}
 	return &Client{Config: c, url: u, badURL: err}
-}
-
-// NewTransport returns a transport for baseURL that keeps a connection for every
-// call in flight. Its time-outs are the calls' own, and it knows no credential, so
-// that many accounts may share it.
-func NewTransport(baseURL string) *http.Transport {
-	secure := strings.HasPrefix(baseURL, "https://")
-	dialer := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Transport{
-		DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: secure,
-		MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, IdleConnTimeout: 90 * time.Second,
-		DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-		ReadBufferSize: 8 << 10, WriteBufferSize: 8 << 10,
-	}
 }
 
 // CloseIdle closes the connections that nothing uses.
@@ -131,10 +116,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, reque
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(x.ctx)
 	if body != nil {
-		req.Body = newBody(body)
-		// A kept connection may turn out closed before anything was written; only
-		// then, and not later, is the request sent again on another one.
-		req.GetBody = func() (io.ReadCloser, error) { return newBody(body), nil }
+		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	var err error
 	if x.Response, err = c.Transport.RoundTrip(req); err != nil {
@@ -158,8 +140,6 @@ func (c *Client) at(path string) *url.URL {
 	u.Path += path
 	return &u
 }
-
-func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
 // check refuses everything but a plain 200.
 func (c *Client) check(x *Exchange) error {

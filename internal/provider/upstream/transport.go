@@ -1,0 +1,372 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Bounds of connections.
+const (
+	dialWait   = 10 * time.Second // for a connection, and again for TLS on it
+	keepWait   = 90 * time.Second // an unused connection is kept so long
+	mostKept   = 4096             // connections that nothing uses
+	mostInform = 5                // answers 1xx before the real one
+	sentAtOnce = 64 << 10         // a larger request is sent while its answer is already waited for
+)
+
+// A Transport carries requests to one server over HTTP/1.1: one connection for
+// every call in flight, kept for the next one.
+//
+// It does what http.Transport does with a connection, in the goroutine of the call.
+// That one has two goroutines beside each connection, and hands every request and
+// every answer across, which cost a fifth of what a whole call costs us
+// (docs/performance.md). Parsing is net/http's own.
+//
+// Nothing is sent twice: a connection that the server has closed meanwhile is
+// found out before anything is written to it.
+type Transport struct {
+	address, scheme, host string
+	bad                   error
+	dialer                net.Dialer
+	tls                   *tls.Config // nil: none
+
+	mu      sync.Mutex
+	kept    []*conn // by nobody used, oldest first
+	pruning bool    // a timer will look after them
+}
+
+// NewTransport returns a transport to the server of baseURL. Its time-outs are
+// the calls' own, and it knows no credential, so that many accounts may share it.
+func NewTransport(baseURL string) *Transport {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return &Transport{bad: err}
+	}
+	t := &Transport{scheme: u.Scheme, host: u.Host, dialer: net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}}
+	port := u.Port()
+	switch u.Scheme {
+	case "https":
+		t.tls = &tls.Config{ServerName: u.Hostname(), ClientSessionCache: tls.NewLRUClientSessionCache(64)}
+		if port == "" {
+			port = "443"
+		}
+	case "http":
+		if port == "" {
+			port = "80"
+		}
+	default:
+		t.bad = fmt.Errorf("%q is neither http nor https", u.Scheme)
+	}
+	t.address = net.JoinHostPort(u.Hostname(), port)
+	return t
+}
+
+// errElsewhere answers a request to another server.
+var errElsewhere = errors.New("the request is for another server")
+
+// RoundTrip sends a request and returns its answer as soon as the headers are
+// here. The end of the request's context ends both. A body that is read to its end
+// gives the connection back; Close closes it before that.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer r.Body.Close() // it is in memory: what is still being sent can be read all the same
+	}
+	if t.bad != nil {
+		return nil, t.bad
+	}
+	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
+		return nil, errElsewhere
+	}
+	head, err := appendHead(nil, r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.connect(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(r.Context(), c.close)
+	answer, err := c.exchange(r, head)
+	if err != nil {
+		stop()
+		c.close()
+		return nil, err
+	}
+	answer.Body = &body{t: t, c: c, from: answer.Body, stop: stop, last: answer.Close || answer.StatusCode == http.StatusSwitchingProtocols}
+	return answer, nil
+}
+
+// appendHead writes the request line and the headers.
+func appendHead(b []byte, r *http.Request) ([]byte, error) {
+	if r.ContentLength < 0 {
+		return nil, errors.New("the length of the request is not known")
+	}
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	b = append(b, r.Method...)
+	b = append(append(b, ' '), r.URL.RequestURI()...)
+	b = append(append(b, " HTTP/1.1\r\nHost: "...), host...)
+	for name, values := range r.Header {
+		for _, v := range values {
+			if strings.ContainsAny(v, "\r\n\x00") || strings.ContainsAny(name, "\r\n\x00: ") {
+				return nil, fmt.Errorf("the header %q cannot be sent", name) // its value may be a secret
+			}
+			b = append(append(append(append(b, "\r\n"...), name...), ": "...), v...)
+		}
+	}
+	if r.Body != nil {
+		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), r.ContentLength, 10)
+	}
+	return append(b, "\r\n\r\n"...), nil
+}
+
+// connect returns a kept connection that is alive, or a new one.
+func (t *Transport) connect(ctx context.Context) (*conn, error) {
+	for {
+		t.mu.Lock()
+		last := len(t.kept) - 1
+		if last < 0 {
+			t.mu.Unlock()
+			return t.dial(ctx)
+		}
+		c := t.kept[last] // the one used last is the likeliest to be alive
+		t.kept[last], t.kept = nil, t.kept[:last]
+		t.mu.Unlock()
+		if c.quiet() {
+			return c, nil
+		}
+		c.close()
+	}
+}
+
+func (t *Transport) dial(ctx context.Context) (*conn, error) {
+	plain, err := t.dialer.DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := plain.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, plain.Close())
+	}
+	c := &conn{Conn: plain, raw: raw}
+	c.peek = c.look
+	c.in = bufio.NewReaderSize((*limited)(c), 8<<10)
+	if t.tls == nil {
+		return c, nil
+	}
+	secure := tls.Client(plain, t.tls)
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, plain.Close())
+	}
+	c.Conn = secure
+	return c, nil
+}
+
+// keep takes a connection back.
+func (t *Transport) keep(c *conn) {
+	c.since = time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.kept) >= mostKept {
+		c.close()
+		return
+	}
+	t.kept = append(t.kept, c)
+	t.prune()
+}
+
+// prune sees to it that connections which nothing uses are closed in the end.
+// t.mu is held.
+func (t *Transport) prune() {
+	if t.pruning || len(t.kept) == 0 {
+		return
+	}
+	t.pruning = true
+	time.AfterFunc(time.Until(t.kept[0].since.Add(keepWait)), func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		old := 0
+		for old < len(t.kept) && time.Since(t.kept[old].since) >= keepWait {
+			t.kept[old].close()
+			old++
+		}
+		t.kept = append(t.kept[:0:0], t.kept[old:]...)
+		t.pruning = false
+		t.prune()
+	})
+}
+
+// CloseIdleConnections closes the connections that nothing uses.
+func (t *Transport) CloseIdleConnections() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.kept {
+		c.close()
+	}
+	t.kept = nil
+}
+
+// A conn is one connection. It belongs to one call at a time.
+type conn struct {
+	net.Conn
+	in    *bufio.Reader
+	left  int64      // so many bytes may still come
+	sent  chan error // how the sending ended that is not waited for; nil: all was sent
+	since time.Time  // kept since
+
+	raw   syscall.RawConn
+	peek  func(uintptr) bool // look, made once
+	alive bool               // what look has seen
+}
+
+// limited reads from a connection what an answer's headers may have, at most.
+type limited conn
+
+var errLongHead = fmt.Errorf("the answer's headers have more than %d bytes", maxHeader)
+
+func (c *limited) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errLongHead
+	}
+	n, err := c.Conn.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+func (c *conn) close() { _ = c.Close() } // nothing of what was written is still needed
+
+// quiet reports whether the server has left a kept connection open, and said
+// nothing on it that nobody asked for.
+func (c *conn) quiet() bool {
+	c.alive = false
+	return c.raw.Read(c.peek) == nil && c.alive
+}
+
+// look reads what there is without waiting: nothing, on a connection that is alive.
+func (c *conn) look(fd uintptr) bool {
+	var b [1]byte
+	_, err := syscall.Read(int(fd), b[:])
+	c.alive = errors.Is(err, syscall.EAGAIN)
+	return true
+}
+
+var errOnlyNotes = errors.New("the answer does not come, only notes about it")
+
+// exchange sends a request and reads the headers of its answer. What is large is
+// sent while they are waited for: a server may refuse it before it has read it all.
+func (c *conn) exchange(r *http.Request, head []byte) (*http.Response, error) {
+	c.left, c.sent = maxHeader, nil
+	if r.ContentLength <= sentAtOnce {
+		if err := c.send(head, r); err != nil {
+			return nil, err
+		}
+	} else {
+		c.sent = make(chan error, 1)
+		go func(sent chan<- error) {
+			_, err := c.Write(head)
+			if err == nil {
+				_, err = io.Copy(c.Conn, r.Body)
+			}
+			sent <- err
+		}(c.sent)
+	}
+	for range mostInform {
+		answer, err := http.ReadResponse(c.in, r)
+		if err != nil {
+			return nil, err
+		}
+		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
+			c.left = math.MaxInt64
+			return answer, nil
+		}
+	}
+	return nil, errOnlyNotes
+}
+
+// send writes a request in one piece.
+func (c *conn) send(head []byte, r *http.Request) error {
+	if n := int(r.ContentLength); n > 0 {
+		at := len(head)
+		head = append(head, make([]byte, n)...)
+		if _, err := io.ReadFull(r.Body, head[at:]); err != nil {
+			return err
+		}
+	}
+	_, err := c.Write(head)
+	return err
+}
+
+// reusable reports whether the next request may go over the connection, after the
+// answer's end was read: the request was sent whole, and nothing follows the answer.
+func (c *conn) reusable() bool {
+	if c.sent != nil {
+		select {
+		case err := <-c.sent:
+			return err == nil && c.in.Buffered() == 0
+		default:
+			return false
+		}
+	}
+	return c.in.Buffered() == 0
+}
+
+// A body is the rest of an answer. Close may be called while Read waits.
+type body struct {
+	t    *Transport
+	c    *conn
+	from io.Reader
+	stop func() bool // the context's end closes the connection until then
+	last bool        // no other request may follow
+	err  error       // how reading ended
+	over atomic.Bool // the connection is kept or closed
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.over.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.from.Read(p)
+	if b.err = err; err != nil {
+		b.end(errors.Is(err, io.EOF))
+	}
+	return n, err
+}
+
+// Close closes the connection, unless the end was read.
+func (b *body) Close() error {
+	b.end(false)
+	return nil
+}
+
+// end gives the connection back if the answer was read whole, or else closes it.
+func (b *body) end(whole bool) {
+	if b.over.Swap(true) {
+		return
+	}
+	if b.stop() && whole && !b.last && b.c.reusable() {
+		b.t.keep(b.c)
+		return
+	}
+	b.c.close()
+}
