@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"purser/internal/apierr"
 	"purser/internal/web"
@@ -15,8 +16,10 @@ import (
 //go:embed templates/*.html
 var templates embed.FS
 
-// pages maps the name of a page to its template in the layout.
-var pages = parse("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
+// pages maps the name of a page to its template in the layout, which is parsed
+// when it is first shown: all of them are more than a hundred thousand objects,
+// which the collector would visit again and again while nobody looks at a page.
+var pages = parsers("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
 	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-up-auto", "top-ups", "top-up-receipt",
 	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
 	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground", "developer-voice",
@@ -33,19 +36,23 @@ type Page interface {
 	formAction() string
 }
 
-// parse reads the layout once for each page, which fills in its "main".
-func parse(names ...string) map[string]*template.Template {
-	parsed := make(map[string]*template.Template, len(names))
+func parsers(names ...string) map[string]func() *template.Template {
+	list := make(map[string]func() *template.Template, len(names))
 	for _, n := range names {
-		t := template.New("layout.html").Funcs(template.FuncMap{
-			"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
-			"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
-			"voicejs": func() string { return voice.path }, "voiceHash": func() string { return voice.integrity },
-			"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
-		})
-		parsed[n] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+n+".html"))
+		list[n] = sync.OnceValue(func() *template.Template { return parse(n) })
 	}
-	return parsed
+	return list
+}
+
+// parse reads the layout once for each page, which fills in its "main".
+func parse(name string) *template.Template {
+	t := template.New("layout.html").Funcs(template.FuncMap{
+		"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
+		"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
+		"voicejs": func() string { return voice.path }, "voiceHash": func() string { return voice.integrity },
+		"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
+	})
+	return template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+name+".html"))
 }
 
 // Render writes the page with its status. It adds what only our pages need to the
@@ -69,7 +76,7 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	if k, ok := p.(interface{ passkeys() Passkeys }); ok {
 		data.Party = k.passkeys().Party
 	}
-	if err := pages[p.name()].Execute(&b, data); err != nil {
+	if err := pages[p.name()]().Execute(&b, data); err != nil {
 		return fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
 	h := w.Header()
@@ -99,7 +106,7 @@ func guard(h http.Header) {
 // and nothing around it.
 func RenderPart(w http.ResponseWriter, p Page, part string) error {
 	var b bytes.Buffer
-	if err := pages[p.name()].ExecuteTemplate(&b, part, p); err != nil {
+	if err := pages[p.name()]().ExecuteTemplate(&b, part, p); err != nil {
 		return fmt.Errorf("ui: part %s of page %s: %w", part, p.name(), err)
 	}
 	guard(w.Header())
