@@ -21,6 +21,7 @@ import (
 type DB struct {
 	Engine Engine
 	read   *sql.DB
+	texts  *texts       // SQLite: of reads that come often
 	write  *sql.DB      // nil when the store is open for reading only
 	lock   *os.File     // SQLite: held while this process owns the file
 	wal    *wal         // SQLite: makes commits durable
@@ -114,11 +115,17 @@ func (d *DB) Close() error {
 
 // QueryContext reads.
 func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if s := d.texts.find(ctx, query); s != nil {
+		return s.QueryContext(ctx, args...)
+	}
 	return d.read.QueryContext(ctx, query, args...)
 }
 
 // QueryRowContext reads one row.
 func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if s := d.texts.find(ctx, query); s != nil {
+		return s.QueryRowContext(ctx, args...)
+	}
 	return d.read.QueryRowContext(ctx, query, args...)
 }
 

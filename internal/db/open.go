@@ -186,6 +186,7 @@ func openSQLite(path string) (*DB, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.read = pool(r, 8)
+	d.texts = newTexts(d.read)
 	return d, nil
 }
 
