@@ -149,7 +149,7 @@ func measure(texts iter.Seq[string]) amount {
 	for s := range texts {
 		a.bytes += int64(len(s))
 		if a.bytes <= ExactBytes {
-			a.tokens += int64(Count(s))
+			a.tokens += int64(recall(s))
 		}
 	}
 	if a.bytes > ExactBytes {
