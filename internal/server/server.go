@@ -143,11 +143,11 @@ func closeAll(list []net.Listener) (err error) {
 var ballast []byte
 
 // collectLater trades memory for time: a small heap would be collected ten times
-// a second. With the ballast it grows by 48 MB more than it would, and no more
+// a second. With the ballast it grows by 16 MB more than it would, and no more
 // than that when it is large, as a factor would have it. GOGC still wins.
 func collectLater() {
 	if os.Getenv("GOGC") == "" {
-		ballast = make([]byte, 48<<20)
+		ballast = make([]byte, 16<<20)
 	}
 }
 
