@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test bench htmx clean
+.PHONY: help setup build check test bench profile htmx clean
 
 HTMX := 4.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 build: ## one static binary, ./purser
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o purser ./cmd/purser
+	CGO_ENABLED=0 go build -trimpath -pgo=cmd/purser/hot.pgo -ldflags='-s -w' -o purser ./cmd/purser
 
 setup: ## what tests need beside Go: PostgreSQL and Chromium (Debian, as root)
 	@.ci/setup
@@ -29,6 +29,9 @@ test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS
 
 bench: setup ## load against a proxy without billing, in one run
 	go run ./bench
+
+profile: setup ## tell the compiler anew which calls are hot: cmd/purser/hot.pgo
+	go run ./bench --parts http --clients 64 --rounds 1 --duration 10s --pgo cmd/purser/hot.pgo
 
 htmx: ## fetch the script of the live pages anew, from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \

@@ -41,6 +41,7 @@ type options struct {
 	dir         string
 	jsonFile    string
 	profiles    string
+	pgo         string
 	limits      bool
 }
 
@@ -95,6 +96,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
 	f.BoolVar(&o.limits, "limits", false, "count every limit at each call: tier, daily, rate, pace, free credit")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
+	f.StringVar(&o.pgo, "pgo", "", "write what the CPU profiles say together into this file, for go build -pgo")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

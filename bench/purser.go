@@ -85,15 +85,20 @@ func (b *bench) config(name, listen, database, upstream string) (string, error) 
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// build compiles Purser once. For profiles it is compiled with one more file,
+// build compiles Purser once, as make build does. For profiles it is compiled with one more file,
 // which listens for them: the product itself has no such door.
 func (b *bench) build(ctx context.Context) error {
 	if b.purser != "" {
 		return nil
 	}
-	args := []string{"build", "-o", filepath.Join(b.dir, "purser")}
+	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "purser/cmd/purser").Output()
+	if err != nil {
+		return err
+	}
+	folder := strings.TrimSpace(string(source))
+	args := []string{"build", "-trimpath", "-pgo", filepath.Join(folder, "hot.pgo"), "-o", filepath.Join(b.dir, "purser")}
 	if b.profiles != "" {
-		overlay, err := b.overlay(ctx)
+		overlay, err := b.overlay(folder)
 		if err != nil {
 			return err
 		}
@@ -121,16 +126,12 @@ func init() { go http.ListenAndServe(os.Getenv("` + profileEnv + `"), nil) }
 `
 
 // overlay writes the additional file and the list that puts it into cmd/purser.
-func (b *bench) overlay(ctx context.Context) (string, error) {
+func (b *bench) overlay(folder string) (string, error) {
 	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
 		return "", err
 	}
-	folder, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "purser/cmd/purser").Output()
-	if err != nil {
-		return "", err
-	}
 	source, list := filepath.Join(b.dir, "profile.go"), filepath.Join(b.dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(strings.TrimSpace(string(folder)), "bench_profile.go"): source}})
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(folder, "bench_profile.go"): source}})
 	if err != nil {
 		return "", err
 	}

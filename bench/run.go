@@ -66,6 +66,11 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if o.pgo != "" {
+		if err := b.guide(ctx); err != nil {
+			return err
+		}
+	}
 	if o.jsonFile != "" {
 		if err := b.report.write(o.jsonFile); err != nil {
 			return err
@@ -87,6 +92,9 @@ func (b *bench) prepare() (err error) {
 	}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
+	}
+	if b.pgo != "" && b.profiles == "" {
+		b.profiles = filepath.Join(b.dir, "profiles")
 	}
 	if slices.Contains(b.engines, "postgres") {
 		if b.cluster, err = dbtest.Start(true); err != nil {
