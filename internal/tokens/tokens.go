@@ -6,7 +6,7 @@
 // (split.go) and byte-pair merging over a table of ranks (bpe.go), built once
 // from the vocabulary that github.com/tiktoken-go/tokenizer ships (vocab.go).
 // That library gives the same counts ten times slower, save for two faults of
-// its splitter; the tests hold the two together. Other families of models are
+// its splitter; it is used by the tests alone, which hold the two together. Other families of models are
 // estimated from the same count (request.go).
 package tokens
 
