@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,16 +139,16 @@ func closeAll(list []net.Listener) (err error) {
 	return err
 }
 
-// ballast is never touched, so it is no memory of the machine's. The collector
+// ballast is never touched, so it is no memory of the machine's; but the collector
 // runs when the heap has doubled, and counts it as heap.
-var ballast []byte
+var ballast = sync.OnceValue(func() []byte { return make([]byte, 24<<20) })
 
 // collectLater trades memory for time: a small heap would be collected ten times
-// a second. With the ballast it grows by 16 MB more than it would, and no more
+// a second. With the ballast it grows by 24 MB more than it would, and no more
 // than that when it is large, as a factor would have it. GOGC still wins.
 func collectLater() {
 	if os.Getenv("GOGC") == "" {
-		ballast = make([]byte, 16<<20)
+		ballast()
 	}
 }
 
