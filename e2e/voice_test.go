@@ -42,8 +42,8 @@ const microphone = `(() => {
 		return sum
 	}
 	window.shows = async (id, part) => {
-		const here = document.getElementById(id), late = Date.now() + 60000
-		while (!here.innerText.includes(part)) {
+		const late = Date.now() + 60000
+		while (!document.getElementById(id).innerText.includes(part)) { // looked up each time: a list is replaced as a whole
 			if (Date.now() > late) throw new Error('not shown: ' + id + ' ' + part + ': ' + document.body.innerText)
 			await new Promise(resolve => setTimeout(resolve, 50))
 		}
