@@ -155,17 +155,6 @@ func (c *caller) begin() {
 	if came := c.talk(); came != "session.created" {
 		c.t.Fatalf("the call did not begin: %s", came)
 	}
-	if c.emulator != "" { // what was said before that, nobody has seen
-		await(c.t, "the call is watched", func() (watched bool) {
-			c.books(func(ctx context.Context, d *db.DB) error {
-				var id string
-				err := d.QueryRowContext(ctx, `SELECT COALESCE(call_id, '') FROM realtime_sessions WHERE id = $1`, c.id).Scan(&id)
-				watched = id != "" && c.call(id).Sidebands == 1
-				return err
-			})
-			return watched
-		})
-	}
 }
 
 // word says something, as long as a word takes.

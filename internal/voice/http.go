@@ -65,6 +65,7 @@ const (
 	ticketLife = time.Minute // spec §8
 	maxOffer   = 256 << 10
 	answerIn   = 20 * time.Second // the provider's answer to an offer
+	watchIn    = 2 * time.Second  // how long that is kept back for the sideband
 )
 
 // Mount adds the routes.
@@ -370,6 +371,11 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").Because(err)
 	}
 	s.post(Answered{callID})
+	select { // what is said before somebody watches is not billed, so the browser hears a moment later
+	case <-s.first:
+	case <-s.over:
+	case <-time.After(watchIn): // this provider shows a call only when the browser is there
+	}
 	w.Header().Set("Content-Type", "application/sdp")
 	w.WriteHeader(http.StatusCreated)
 	_, err = w.Write(answer)

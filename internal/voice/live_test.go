@@ -123,6 +123,24 @@ func TestCallOfNoRow(t *testing.T) {
 	w.free()
 }
 
+// TestOfferWaitsForItsWatcher: the browser has its answer when the sideband is there,
+// for what is said before that is not billed.
+func TestOfferWaitsForItsWatcher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.up.missing = 3
+	o := w.open(mini)
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 201 {
+		t.Fatalf("offer: %d %v", status, answer)
+	}
+	w.up.mu.Lock()
+	if w.up.missing != 0 {
+		t.Errorf("the answer came with %d dials to go", w.up.missing)
+	}
+	w.up.mu.Unlock()
+	w.sideband()
+}
+
 // TestSidebandLost: one that drops is dialled again and the call goes on; one that
 // cannot be is the end, and the reply in progress is estimated (F-85, F-88).
 func TestSidebandLost(t *testing.T) {

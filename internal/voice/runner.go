@@ -40,6 +40,8 @@ type running struct {
 	over   chan struct{} // closed when the session has ended, or is another node's
 	here   context.Context
 	gone   context.CancelFunc // ends here, as over is closed
+	seen   func()             // says that the sideband is there; after the first time it says nothing
+	first  <-chan struct{}    // closed by it
 	calls  map[int64]ledger.Call
 
 	mu      sync.Mutex
@@ -58,6 +60,8 @@ type line struct {
 func (h *Handler) start(s saved) *running {
 	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
 	r.here, r.gone = context.WithCancel(h.giveUp)
+	first := make(chan struct{})
+	r.first, r.seen = first, sync.OnceFunc(func() { close(first) })
 	if s.First != nil {
 		r.calls[1] = *s.First
 	}

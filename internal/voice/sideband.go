@@ -190,6 +190,7 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 		close: func() { _ = ws.CloseNow() },
 	})
 	r.post(SidebandUp{})
+	r.seen()
 	var heard atomic.Int64 // twice the events, and one more while one is taken in
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
