@@ -12,6 +12,9 @@ import (
 // maxKept bounds the stream that is kept for replays (decisions, Idempotency).
 const maxKept = 8 << 20
 
+// firstKept is the room a stream is given at first: most answers need no more.
+const firstKept = 8 << 10
+
 // running is one call on this node, from before its hold until after its
 // settlement. Its leader writes it; whoever sends the same key reads along.
 type running struct {
@@ -112,6 +115,9 @@ func (c *running) push(frames []byte) {
 	if c.tooLong || len(c.sent)+len(frames) > maxKept {
 		c.tooLong, c.sent = true, nil
 	} else {
+		if c.sent == nil {
+			c.sent = make([]byte, 0, max(len(frames), firstKept))
+		}
 		c.sent = append(c.sent, frames...)
 	}
 	c.wake()

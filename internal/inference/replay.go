@@ -50,7 +50,6 @@ func tooLong(q *plan, out *sse) error {
 	err := apierr.IdempotencyKeyReused.Errorf("the answer to this key was too long to be kept; use a fresh key")
 	if out.begun {
 		out.write(errorFrame(err))
-		out.end()
 		return web.Begun(err)
 	}
 	return err
@@ -69,7 +68,6 @@ func (h *Handler) conclude(w http.ResponseWriter, q *plan, out *sse, v *view) er
 	if v.err != nil {
 		out.write(errorFrame(apierr.ProviderError.Errorf("the provider broke off; nothing was billed")))
 		out.write(done)
-		out.end()
 		return nil
 	}
 	return ending(q, out, &v.result)
@@ -85,7 +83,6 @@ func ending(q *plan, out *sse, r *result) error {
 		return err
 	}
 	out.write(tail)
-	out.end()
 	return nil
 }
 
@@ -189,7 +186,6 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 				broke := apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
 				out.write(errorFrame(broke))
 				out.write(done)
-				out.end()
 				return web.Begun(broke)
 			}
 			return apierr.ProviderError.On(c.key.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")

@@ -273,7 +273,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 		a.running.push(broke) // who asks again with the key learns it too
 	}
 	sent, tooLong := a.running.frames()
-	r := result{body: append(sent[:len(sent):len(sent)], d.usageFrame...), usage: d.usageFrame}
+	r := result{body: append(sent, d.usageFrame...), usage: d.usageFrame} // nobody pushes any more, and readers have sent only
 	if tooLong {
 		r.body = nil
 	}
@@ -289,7 +289,6 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 	}
 	if err != nil {
 		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))
-		out.end()
 		return web.Begun(err)
 	}
 	a.running.settled(r)
@@ -298,7 +297,6 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 		return web.Begun(err)
 	}
 	out.write(tail)
-	out.end()
 	return nil
 }
 
@@ -314,7 +312,6 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 	}
 	out.write(errorFrame(e))
 	out.write(done)
-	out.end()
 	return web.Begun(err)
 }
 

@@ -13,12 +13,18 @@ import (
 // treated as gone; its call goes on without it (F-32).
 const writePatience = 30 * time.Second
 
+// answerPatience is how long a client may take to read an answer that comes whole.
+// Who sent the same key waits for that as well.
+const answerPatience = 5 * time.Minute
+
 // sse writes a stream to its client, and keeps quiet once the client is gone.
+// What was not flushed goes out when the handler returns, with the end of the body.
 type sse struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	begun bool // the 200 is out
 	gone  bool
+	timed time.Time // the deadline was set then
 }
 
 func newSSE(w http.ResponseWriter) *sse { return &sse{w: w, rc: http.NewResponseController(w)} }
@@ -37,7 +43,10 @@ func (s *sse) write(frames []byte) {
 		h.Set("X-Accel-Buffering", "no")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writePatience)) // not every writer has one
+	if now := time.Now(); now.Sub(s.timed) > time.Second {
+		s.timed = now
+		_ = s.rc.SetWriteDeadline(now.Add(writePatience)) // not every writer has one; net/http lifts it behind the answer
+	}
 	if _, err := s.w.Write(frames); err != nil {
 		s.gone = true
 	}
@@ -47,12 +56,6 @@ func (s *sse) flush() {
 	if s.begun && !s.gone && s.rc.Flush() != nil {
 		s.gone = true
 	}
-}
-
-// end sends what is left and lifts the deadline for the connection's next request.
-func (s *sse) end() {
-	s.flush()
-	_ = s.rc.SetWriteDeadline(time.Time{})
 }
 
 // errorFrame is an error inside a stream, in the envelope's shape.
@@ -72,6 +75,7 @@ func writeAnswer(w http.ResponseWriter, body []byte) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerPatience)) // as in write
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a client that has gone asks again with its key
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/s2"
 
 	"purser/internal/ledger"
@@ -72,7 +73,7 @@ type storedUsage struct {
 // appendUsage writes a row's token counts in OpenAI's shape.
 func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
 	var u storedUsage
-	if err := json.Unmarshal([]byte(e.Usage), &u); err != nil {
+	if err := jsonv2.Unmarshal([]byte(e.Usage), &u); err != nil {
 		return nil, fmt.Errorf("inference: usage of %s: %w", e.ID, err)
 	}
 	input := u.Input + u.Cached + u.CacheWrite
