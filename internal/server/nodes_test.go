@@ -421,9 +421,9 @@ func TestStopUnderLoad(t *testing.T) {
 			wait := b.load(ctx, 12, func() *servertest.Process { return p })
 			defer func() { stop(); wait() }()
 			// One client leaves in the middle of its call: that is finished too.
-			gone := newBooks(t, nil).add(false, "!mock delay=3s words=9") // nobody asks for it again
+			gone := newBooks(t, nil).add(true, "!mock pace=100ms words=60 chunks=30") // nobody asks for it again
 			leaver := begin(p, gone)
-			holdState(t, p, gone.key, "open")
+			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
 			eventually(t, 20*time.Second, "streams and calls in flight", func() bool { return b.streamed.Load() > 5 && b.inFlight.Load() > 8 })
 			inFlight := b.inFlight.Load()

@@ -50,6 +50,7 @@ type Handler struct {
 	Now          func() time.Time
 	Log          *slog.Logger
 
+	adopting sync.Mutex // held while a session that nobody runs is taken; before mu
 	mu       sync.Mutex
 	sessions map[string]*running // of this node
 	waiting  map[string]*channel // control channels of sessions that nobody runs yet
@@ -283,24 +284,33 @@ func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
 // End leaves word that a session is to end, AfterHeard or Immediate, and does it at
 // once if it can.
 func (h *Handler) End(ctx context.Context, sessionID, when string) error {
-	if _, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET end_asked = $1 WHERE id = $2 AND status <> 'ended' AND (end_asked IS NULL OR $1 = 'immediate')`, when, sessionID); err != nil {
+	r, err := h.askEnd(ctx, sessionID, when)
+	if err != nil || r == nil {
 		return err
+	}
+	select { // it was pending: it ends before this answer
+	case <-r.over:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// askEnd leaves word, and returns the session if nobody ran it and this node does now.
+// Meanwhile the watch can't: it would read the word and take the session first.
+func (h *Handler) askEnd(ctx context.Context, sessionID, when string) (*running, error) {
+	h.adopting.Lock()
+	defer h.adopting.Unlock()
+	if _, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET end_asked = $1 WHERE id = $2 AND status <> 'ended' AND (end_asked IS NULL OR $1 = 'immediate')`, when, sessionID); err != nil {
+		return nil, err
 	}
 	h.mu.Lock()
 	here := h.sessions[sessionID]
 	h.mu.Unlock()
 	if here != nil {
 		here.post(EndAsked{when == Immediate})
-		return nil
+		return nil, nil
 	}
-	adopted, err := h.adopt(ctx, sessionID)
-	if err == nil && adopted != nil { // it was pending: it ends before this answer
-		select {
-		case <-adopted.over:
-		case <-ctx.Done():
-		}
-	}
-	return err
+	return h.adopt(ctx, sessionID)
 }
 
 func stopsNow() error {

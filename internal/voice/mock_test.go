@@ -1,7 +1,9 @@
 package voice
 
 import (
+	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 
 	"purser/internal/db"
@@ -98,6 +100,36 @@ func TestPendingEnds(t *testing.T) {
 		if c := w.dial(second.Client.MockURL+"?ticket="+second.Client.Ticket, "").closed(); c != 4009 {
 			t.Errorf("mock of an ended session: %d", c)
 		}
+	})
+}
+
+// TestEndBesideTheWatch ends pending sessions while the watch looks for those that
+// are asked to end: each has ended when the answer comes, whoever is quicker.
+func TestEndBesideTheWatch(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "mock", "sandbox")
+		ctx, stop := context.WithCancel(t.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for ctx.Err() == nil {
+				if err := w.nodes[0].takeOver(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for range 10 {
+			o := w.open(mini)
+			if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+				t.Errorf("end: %d %v", status, answer)
+			}
+			if s := w.get(o.ID); s.Status != Ended {
+				t.Errorf("at once: %s", mustJSON(s))
+			}
+		}
+		stop()
+		watch.Wait()
 	})
 }
 

@@ -22,7 +22,7 @@ func (h *Handler) load(ctx context.Context, sessionID string) (s saved, err erro
 	return s, s.Book.open()
 }
 
-// adopt runs a session that nobody runs; nil if somebody does.
+// adopt runs a session that nobody runs; nil if somebody does. adopting is held.
 func (h *Handler) adopt(ctx context.Context, sessionID string) (*running, error) {
 	before, err := getRow(ctx, h.DB, sessionID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -117,7 +117,9 @@ func (h *Handler) takeOver(ctx context.Context) error {
 	for _, sessionID := range ids {
 		here, runsErr := h.runs(ctx, sessionID)
 		if !here && runsErr == nil {
+			h.adopting.Lock()
 			_, runsErr = h.adopt(ctx, sessionID)
+			h.adopting.Unlock()
 		}
 		err = errors.Join(err, runsErr)
 	}
