@@ -192,9 +192,9 @@ func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
 
 // lines splits the provider's cost by token class, at the prices of the hold.
 func lines(e *ledger.Entry, rates catalog.Rates) ([]Line, error) {
-	var u storedUsage
-	if err := json.Unmarshal([]byte(e.Usage), &u); err != nil {
-		return nil, fmt.Errorf("receipt of %s: %w", e.ID, err)
+	u, err := usageOf(e)
+	if err != nil {
+		return nil, err
 	}
 	p := rates.At(u.Input + u.Cached + u.CacheWrite)
 	voice := rates.Voice

@@ -219,6 +219,7 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	}
 	defer up.Close()
 	out := newSSE(w)
+	defer out.flush() // up may wait a moment for the provider's end of the body: the client need not
 	var usage *provider.Usage
 	var usageFrame []byte
 	for {

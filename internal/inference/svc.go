@@ -70,11 +70,20 @@ type storedUsage struct {
 	ImageCached int64 `json:"image_cached"`
 }
 
-// appendUsage writes a row's token counts in OpenAI's shape.
-func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
+// usageOf reads a row's token counts.
+func usageOf(e *ledger.Entry) (storedUsage, error) {
 	var u storedUsage
 	if err := jsonv2.Unmarshal([]byte(e.Usage), &u); err != nil {
-		return nil, fmt.Errorf("inference: usage of %s: %w", e.ID, err)
+		return storedUsage{}, fmt.Errorf("usage of %s: %w", e.ID, err)
+	}
+	return u, nil
+}
+
+// appendUsage writes a row's token counts in OpenAI's shape.
+func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
+	u, err := usageOf(e)
+	if err != nil {
+		return nil, err
 	}
 	input := u.Input + u.Cached + u.CacheWrite
 	return fmt.Appendf(b, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,

@@ -284,9 +284,13 @@ func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
 // End leaves word that a session is to end, AfterHeard or Immediate, and does it at
 // once if it can.
 func (h *Handler) End(ctx context.Context, sessionID, when string) error {
-	r, err := h.askEnd(ctx, sessionID, when)
+	r, taken, err := h.askEnd(ctx, sessionID, when)
 	if err != nil || r == nil {
 		return err
+	}
+	if !taken {
+		r.post(EndAsked{when == Immediate})
+		return nil
 	}
 	select { // it was pending: it ends before this answer
 	case <-r.over:
@@ -295,22 +299,22 @@ func (h *Handler) End(ctx context.Context, sessionID, when string) error {
 	return nil
 }
 
-// askEnd leaves word, and returns the session if nobody ran it and this node does now.
-// Meanwhile the watch can't: it would read the word and take the session first.
-func (h *Handler) askEnd(ctx context.Context, sessionID, when string) (*running, error) {
+// askEnd leaves word, and returns the session if this node runs it: taken says that
+// nobody did before. Meanwhile the watch can't take it, having read the word first.
+func (h *Handler) askEnd(ctx context.Context, sessionID, when string) (r *running, taken bool, err error) {
 	h.adopting.Lock()
 	defer h.adopting.Unlock()
 	if _, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET end_asked = $1 WHERE id = $2 AND status <> 'ended' AND (end_asked IS NULL OR $1 = 'immediate')`, when, sessionID); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	h.mu.Lock()
-	here := h.sessions[sessionID]
+	r = h.sessions[sessionID]
 	h.mu.Unlock()
-	if here != nil {
-		here.post(EndAsked{when == Immediate})
-		return nil, nil
+	if r != nil {
+		return r, false, nil
 	}
-	return h.adopt(ctx, sessionID)
+	r, err = h.adopt(ctx, sessionID)
+	return r, true, err
 }
 
 func stopsNow() error {
