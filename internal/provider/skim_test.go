@@ -51,6 +51,47 @@ func TestElementsGivesValuesAsTheyStand(t *testing.T) {
 	}
 }
 
+// A walk takes what lies deep in one pass, skips what nobody takes, and is as
+// strict as Members about all of it.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	walk := func(text string) (got []string, ok bool) {
+		w := NewWalk([]byte(text))
+		ok = w.Members(func(name []byte) bool {
+			switch {
+			case w.Null():
+				got = append(got, string(name)+" is null")
+				return true
+			case string(name) == "no":
+				return false
+			case string(name) == "list":
+				return w.Elements(func() bool {
+					return w.Members(func(name []byte) bool {
+						if string(name) == "text" {
+							got = append(got, string(w.Value()))
+						}
+						return true
+					})
+				})
+			}
+			return true
+		}) && w.End()
+		return got, ok
+	}
+	got, ok := walk(` {"other":{"list":[{"text":0}]}, "list" : [ {"text":"a]}"}, {"x":[1,{}],"text":{"b":2}} ,{}],"gone":null, "rest":[[]]} `)
+	if d := cmp.Diff([]string{`"a]}"`, `{"b":2}`, "gone is null"}, got); d != "" || !ok {
+		t.Error(ok, d)
+	}
+	for _, text := range []string{
+		``, `[]`, `null`, `{"list":[{"text":}]}`, `{"list":[{"text":tru}]}`, `{"list":[{"x":01}]}`, `{"list":[{} {}]}`, `{"list":[{},]}`, `{"list":[1]}`, `{"list":{}}`, `{"list":[{}}`,
+		`{"list":[{"text":1]}`, `{"gone":nul}`, `{"gone":}`, `{"a":1,}`, `{"a":1}}`, `{"a":1`, `{"a"`, `{"a":`, `{1:2}`, `{"no":1}`, "{\"list\":[{\"x\":\"\xff\"}]}",
+	} {
+		if got, ok := walk(text); ok {
+			t.Errorf("%s is taken as %q", text, got)
+		}
+	}
+}
+
 // FuzzMembers: what the walk accepts is what the standard library calls a valid
 // object, and its members decode to the same values.
 func FuzzMembers(f *testing.F) {

@@ -19,7 +19,7 @@ import (
 type response struct {
 	failure   []byte // an error object in place of an answer
 	id, model []byte
-	parts     []byte // of the first candidate, the only one that we ask for
+	parts     []part // of the first candidate, the only one that we ask for
 	finish    []byte
 	blocked   []byte // why the prompt was refused
 	usage     []byte
@@ -27,50 +27,57 @@ type response struct {
 
 // read takes in a response; false if it is none.
 func (r *response) read(p []byte) bool {
-	return members(p, func(name, value []byte) bool {
+	w := provider.NewWalk(p)
+	return walk(&w, func(name []byte) bool {
 		switch string(name) {
 		case "error":
-			r.failure = value
+			r.failure = w.Value()
 		case "responseId":
-			r.id = value
+			r.id = w.Value()
 		case "modelVersion":
-			r.model = value
+			r.model = w.Value()
 		case "usageMetadata":
-			r.usage = value
+			r.usage = w.Value()
 		case "promptFeedback":
-			return members(value, func(name, value []byte) bool {
+			return walk(&w, func(name []byte) bool {
 				if string(name) == "blockReason" {
-					r.blocked = value
+					r.blocked = w.Value()
 				}
 				return true
 			})
 		case "candidates":
 			first := true
-			return provider.Elements(value, func(candidate []byte) bool {
-				ok := !first || r.readCandidate(candidate)
+			return w.Elements(func() bool {
+				ok := !first || r.readCandidate(&w)
 				first = false
 				return ok
 			})
 		}
 		return true
-	}) && isText(r.id) && isText(r.model) && isText(r.finish) && isText(r.blocked)
+	}) && w.End() && isText(r.id) && isText(r.model) && isText(r.finish) && isText(r.blocked)
 }
 
-func (r *response) readCandidate(p []byte) bool {
-	return members(p, func(name, value []byte) bool {
+func (r *response) readCandidate(w *provider.Walk) bool {
+	return walk(w, func(name []byte) bool {
 		switch string(name) {
 		case "finishReason":
-			r.finish = value
+			r.finish = w.Value()
 		case "content":
-			return members(value, func(name, value []byte) bool {
-				if string(name) == "parts" {
-					r.parts = value
+			return walk(w, func(name []byte) bool {
+				if string(name) != "parts" {
+					return true
 				}
-				return true
+				r.parts = r.parts[:0]
+				return w.Elements(func() bool { return r.readPart(w) })
 			})
 		}
 		return true
 	})
+}
+
+// walk is Members of w without those that are null.
+func walk(w *provider.Walk, f func(name []byte) bool) bool {
+	return w.Members(func(name []byte) bool { return w.Null() || f(name) })
 }
 
 // members is provider.Members without those that are null.
@@ -101,43 +108,38 @@ type part struct {
 	args, id  []byte
 }
 
-// readParts calls f with each part of a list; false if it is none.
-func readParts(list []byte, f func(part)) bool {
-	return list == nil || provider.Elements(list, func(value []byte) bool {
-		var p part
-		ok := members(value, func(name, value []byte) bool {
-			switch string(name) {
-			case "text":
-				p.text = value
-			case "thought":
-				p.thought = string(value) == "true"
-			case "thoughtSignature":
-				p.signature = value
-			case "functionCall":
-				p.call = true
-				return p.readCall(value)
-			}
-			return true
-		}) && isText(p.text) && isText(p.signature)
-		if ok {
-			f(p)
+func (r *response) readPart(w *provider.Walk) bool {
+	var p part
+	ok := walk(w, func(name []byte) bool {
+		switch string(name) {
+		case "text":
+			p.text = w.Value()
+		case "thought":
+			p.thought = string(w.Value()) == "true"
+		case "thoughtSignature":
+			p.signature = w.Value()
+		case "functionCall":
+			p.call = true
+			return p.readCall(w)
 		}
-		return ok
-	})
+		return true
+	}) && isText(p.text) && isText(p.signature)
+	r.parts = append(r.parts, p)
+	return ok
 }
 
-func (p *part) readCall(value []byte) bool {
-	return members(value, func(name, value []byte) bool {
+func (p *part) readCall(w *provider.Walk) bool {
+	return walk(w, func(name []byte) bool {
 		switch string(name) {
 		case "name":
-			plain, err := jsontext.AppendUnquote(nil, value)
+			plain, err := jsontext.AppendUnquote(nil, w.Value())
 			p.name = ourName(string(plain))
 			return err == nil
 		case "args":
-			p.args = value
-			return value[0] == '{'
+			p.args = w.Value()
+			return len(p.args) > 0 && p.args[0] == '{'
 		case "id":
-			p.id = value
+			p.id = w.Value()
 		}
 		return true
 	}) && isText(p.id)
@@ -238,7 +240,7 @@ func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provi
 	var end outcome
 	var text, signature []byte // signature of the text
 	calls := []byte{'['}
-	if !readParts(in.parts, func(p part) {
+	for _, p := range in.parts {
 		switch {
 		case p.call:
 			end.calls++
@@ -249,8 +251,6 @@ func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provi
 				signature = p.signature
 			}
 		}
-	}) {
-		return nil, c.instead(h, body)
 	}
 	end.spoke = len(text) > 0
 	end.see(&in)

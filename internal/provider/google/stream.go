@@ -33,7 +33,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s.events = provider.NewSSE(x, s.buf.in)
 	s.events.Bound(maxEvent)
 	s.events.Bare()
-	s.take, s.sayPart = s.takeEvent, s.say
+	s.take = s.takeEvent
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
 		return nil, started(err)
@@ -68,8 +68,8 @@ type stream struct {
 	events  *provider.SSE
 	buf     *buffer // nil once it was given back
 
-	take    func(provider.Event) (bool, error) // takeEvent
-	sayPart func(part)                         // say
+	take  func(provider.Event) (bool, error) // takeEvent
+	parts []part                             // of the event at hand; the list is used again
 
 	head  []byte // every chunk up to its choices, from the first event on
 	out   []byte // the chunks of this turn
@@ -166,16 +166,17 @@ func (s *stream) conclude(clean bool) (provider.Chunk, error) {
 
 // takeEvent turns one event into chunks. It keeps nothing of it as it stands.
 func (s *stream) takeEvent(e provider.Event) (bool, error) {
-	var in response
+	in := response{parts: s.parts}
 	if !in.read(e.Payload) || in.failure != nil || e.Failed {
 		return false, s.failed(s.client.instead(s.x.Header, e.Payload))
 	}
 	if s.head == nil {
 		s.head = s.client.appendHead(append(make([]byte, 0, 256), "data: "...), s.request, &in, "chat.completion.chunk")
 	}
-	if !readParts(in.parts, s.sayPart) {
-		return false, s.failed(s.client.instead(s.x.Header, e.Payload))
+	for _, p := range in.parts {
+		s.say(p)
 	}
+	s.parts = in.parts[:0]
 	s.end.see(&in)
 	s.counts.add(in.usage)
 	if s.end.over() {
