@@ -219,7 +219,11 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	}
 	defer up.Close()
 	out := newSSE(w)
-	defer out.flush() // up may wait a moment for the provider's end of the body: the client need not
+	defer func() {
+		if o, ok := up.(interface{ Over() bool }); !ok || !o.Over() {
+			out.flush() // up may wait a moment for the provider's end of the body: the client need not
+		}
+	}()
 	var usage *provider.Usage
 	var usageFrame []byte
 	for {

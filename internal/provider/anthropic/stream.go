@@ -139,6 +139,9 @@ func (d *decoder) ending(err error) error {
 	return err
 }
 
+// Over reports whether Close will not wait.
+func (s *stream) Over() bool { return s.x.Over() }
+
 // Close ends the call at the provider.
 func (s *stream) Close() error {
 	s.x.End(s.done.Load())

@@ -234,6 +234,9 @@ func (s *stream) open() []byte {
 	return append(append(s.out, s.head...), `[{"index":0,"delta":{`...)
 }
 
+// Over reports whether Close will not wait.
+func (s *stream) Over() bool { return s.x.Over() }
+
 // Close ends the call at the provider. It may be called at any time.
 func (s *stream) Close() error {
 	s.x.End(false) // the end of the body was read, or else nobody waits for it

@@ -398,6 +398,9 @@ func (s *translated) Next() (provider.Chunk, error) {
 	return c, nil
 }
 
+// Over reports whether Close will not wait.
+func (s *translated) Over() bool { return s.x.Over() }
+
 // Close ends the call at the provider.
 func (s *translated) Close() error {
 	s.x.End(s.done.Load())

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"purser/internal/provider"
@@ -80,6 +81,7 @@ type Exchange struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	tail   [1]byte
+	over   atomic.Bool // the end was read, or will never come
 }
 
 // ErrSilent is why a call was given up that the provider left without a word.
@@ -159,6 +161,9 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	x.watch.Reset(x.idle) // only waiting for the provider counts, not for the app
 	n, err := x.Body.Read(p)
 	x.watch.Stop()
+	if err != nil {
+		x.over.Store(true)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = x.explain(err)
 	}
@@ -178,6 +183,9 @@ func (x *Exchange) explain(err error) error {
 
 // closeWait is how long the end of a body is waited for after its last event.
 const closeWait = 20 * time.Millisecond
+
+// Over reports whether nothing more can be read, so that End need not wait.
+func (x *Exchange) Over() bool { return x.over.Load() }
 
 // End gives the connection back if the answer was read to its end, and else
 // closes it. whole says that its last event was read: then the end of the body
