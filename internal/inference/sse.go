@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"purser/internal/apierr"
-	"purser/internal/web"
 )
 
 // writePatience is how long one write to a client may take. A slower reader is
@@ -38,7 +37,6 @@ func (s *sse) write(frames []byte) {
 	}
 	if !s.begun {
 		s.begun = true
-		web.Gather(s.w)
 		h := s.w.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-store")

@@ -350,7 +350,7 @@ func (s *Server) run(ctx context.Context, listeners []net.Listener) error {
 	for _, l := range listeners {
 		server := web.NewServer(s.handler(), s.log)
 		serving.Go(func() error {
-			if err := server.Serve(web.Gathering(l)); !errors.Is(err, http.ErrServerClosed) {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err
 			}
 			return nil

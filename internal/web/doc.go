@@ -14,8 +14,6 @@
 // a request that came in chunks the connection is closed: see Router.ServeHTTP.
 // Every answer forbids to be framed; a page's own policy says so too.
 //
-// A stream's handler asks for Gather: what it flushes at once goes out in one write.
-//
 // # What stays plain
 //
 // net/http answers a few requests before any handler runs, as text/plain or

@@ -46,7 +46,7 @@ func (c *reqContext) Value(key any) any {
 
 func newExchange(rt *Router, w http.ResponseWriter, r *http.Request, now time.Time) *exchange {
 	x := &exchange{}
-	x.rw.w, x.rw.conn = w, connOf(r.Context())
+	x.rw.w = w
 	c := &x.ctx
 	c.Context, c.x, c.rt = r.Context(), x, rt
 	c.requestID = id.New(id.Request, now)
@@ -95,8 +95,6 @@ func (x *exchange) logAttrs() []slog.Attr {
 // in refusal and never sent.
 type response struct {
 	w       http.ResponseWriter
-	conn    *conn // nil: it cannot gather
-	gathers bool
 	routed  bool
 	refusal struct {
 		header http.Header
@@ -147,11 +145,7 @@ func (rw *response) FlushError() error {
 	if rw.status == 0 {
 		rw.status = http.StatusOK
 	}
-	err := http.NewResponseController(rw.w).Flush()
-	if err != nil || !rw.gathers {
-		return err
-	}
-	return rw.conn.flush()
+	return http.NewResponseController(rw.w).Flush()
 }
 
 // Unwrap gives http.ResponseController the deadlines and Hijack beneath.

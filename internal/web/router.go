@@ -143,9 +143,6 @@ func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
 	if v != nil && !cut {
 		cut = rt.panicked(x, r, v)
 	}
-	if x.rw.gathers {
-		x.rw.conn.gather(false)
-	}
 	rt.logRequest(x, r, start, cut)
 	if cut {
 		panic(http.ErrAbortHandler)

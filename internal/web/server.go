@@ -10,8 +10,7 @@ import (
 // holding what others need. What net/http complains about goes to log.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:     h,
-		ConnContext: withConn,
+		Handler: h,
 		// A connection that never finishes its headers is closed (slowloris).
 		ReadHeaderTimeout: 10 * time.Second,
 		// Headers and body together: 20 MiB of images take this long on a slow
