@@ -122,11 +122,13 @@ func seed(ctx context.Context, target string, n int, limited bool) (list []grant
 	defer func() { err = errors.Join(err, d.Close()) }()
 	w := ledger.New(d, d.Now)
 	people := accounts.NewStore(d, d.Now)
-	app, err := publish(ctx, d, people, limited)
-	if err != nil {
-		return nil, err
-	}
+	var app apps.App
 	for i := range n {
+		if i%connectionsOfApp == 0 {
+			if app, err = publish(ctx, d, people, limited, i/connectionsOfApp); err != nil {
+				return nil, err
+			}
+		}
 		g, err := connect(ctx, d, w, people, app, limited, i)
 		if err != nil {
 			return nil, err
@@ -136,8 +138,12 @@ func seed(ctx context.Context, target string, n int, limited bool) (list []grant
 	return list, nil
 }
 
-// publish makes a developer and their app.
-func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool) (app apps.App, err error) {
+// connectionsOfApp is how many connections share an app. Purser suspends one whose
+// users are suddenly charged more than $50 within an hour: 200,000 calls.
+const connectionsOfApp = 16
+
+// publish makes the nth developer and their app.
+func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool, nth int) (app apps.App, err error) {
 	tier := apps.FullLive
 	describe := features.Change{Slug: text(feature), DisplayName: text("Mail digest"), Description: text("What your mail asks of you today.")}
 	if limited {
@@ -145,7 +151,7 @@ func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool
 		describe.RateLimit = web.Field[int64]{Set: true, Value: 1_000_000}
 	}
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err := people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("developer%d@example.com", nth), Developer: true})
 		if err != nil {
 			return err
 		}
