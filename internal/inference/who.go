@@ -26,7 +26,7 @@ type caller struct {
 	Status       ledger.Status
 	App          apps.App
 	Features     map[string]features.Feature
-	expires      time.Time
+	expires      time.Time // not remembered beyond
 }
 
 // A Caller is whom a token stands for, for services beside this one.
@@ -39,11 +39,12 @@ func (s *Callers) Find(r *http.Request) (*Caller, error) { return s.find(r) }
 // Allowed says whether the caller may make calls at all (403).
 func (c *caller) Allowed() error { return c.allowed() }
 
-// known is how long a caller is remembered. The money's own state is never
-// taken from here: the hold reads it in its transaction.
+// known is how long callers and their apps are remembered. The money's own state is
+// never taken from here: the hold reads it in its transaction.
 const known = 2 * time.Second
 
-// Callers finds callers by token, and remembers active ones for two seconds.
+// Callers finds callers by token, and remembers active ones for two seconds. The app
+// with its features is remembered for all its users: most callers come once.
 type Callers struct {
 	DB       *db.DB
 	Tokens   *oauth.Store
@@ -51,17 +52,30 @@ type Callers struct {
 	Features *features.Store
 	Now      func() time.Time
 	cache    *otter.Cache[string, *caller]
+	services *otter.Cache[string, *service]
+}
+
+// service is the half of a caller that all users of an app share.
+type service struct {
+	app      apps.App
+	features map[string]features.Feature
+	until    time.Time // no caller is remembered for longer
 }
 
 // NewCallers returns an empty cache over the stores.
 func NewCallers(d *db.DB, t *oauth.Store, a *apps.Store, f *features.Store, now func() time.Time) *Callers {
-	return &Callers{DB: d, Tokens: t, Apps: a, Features: f, Now: now, cache: otter.Must(&otter.Options[string, *caller]{
-		MaximumSize: 20_000, ExpiryCalculator: otter.ExpiryWriting[string, *caller](known),
-	})}
+	return &Callers{
+		DB: d, Tokens: t, Apps: a, Features: f, Now: now,
+		cache:    otter.Must(&otter.Options[string, *caller]{MaximumSize: 20_000, ExpiryCalculator: otter.ExpiryWriting[string, *caller](known)}),
+		services: otter.Must(&otter.Options[string, *service]{MaximumSize: 2_000, ExpiryCalculator: otter.ExpiryWriting[string, *service](known)}),
+	}
 }
 
 // Forget drops what is remembered, after something here changed it.
-func (s *Callers) Forget() { s.cache.InvalidateAll() }
+func (s *Callers) Forget() {
+	s.cache.InvalidateAll()
+	s.services.InvalidateAll()
+}
 
 // find returns the caller of a request, or 401. A caller that may not call is
 // returned too; allowed says why not.
@@ -95,18 +109,37 @@ func (s *Callers) load(ctx context.Context, token string) (*caller, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	c := &caller{ConnectionID: conn.ID, AccountID: conn.AccountID, Status: conn.Status, Features: map[string]features.Feature{}, expires: time.UnixMicro(grant.ExpiresUS)}
-	if c.App, err = s.Apps.Get(ctx, grant.AppID); err != nil {
+	v, err := s.service(ctx, grant.AppID)
+	if err != nil {
 		return nil, err
 	}
-	list, err := s.Features.OfApp(ctx, grant.AppID)
+	c := &caller{ConnectionID: conn.ID, AccountID: conn.AccountID, Status: conn.Status, App: v.app, Features: v.features, expires: time.UnixMicro(grant.ExpiresUS)}
+	if v.until.Before(c.expires) {
+		c.expires = v.until
+	}
+	return c, nil
+}
+
+func (s *Callers) service(ctx context.Context, appID string) (*service, error) {
+	if v, ok := s.services.GetIfPresent(appID); ok && s.Now().Before(v.until) {
+		return v, nil
+	}
+	v := &service{features: map[string]features.Feature{}, until: s.Now().Add(known)}
+	var err error
+	if v.app, err = s.Apps.Get(ctx, appID); err != nil {
+		return nil, err
+	}
+	list, err := s.Features.OfApp(ctx, appID)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range list {
-		c.Features[f.Slug] = f
+		v.features[f.Slug] = f
 	}
-	return c, nil
+	if !v.app.Suspended { // it shall work again at once when it is lifted
+		s.services.Set(appID, v)
+	}
+	return v, nil
 }
 
 // allowed says whether the caller may make calls at all (403). The hold decides
