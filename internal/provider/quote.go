@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
 
@@ -15,13 +16,13 @@ func AppendQuote(dst []byte, s string) []byte {
 		return dst
 	}
 	dst = append(dst, '"')
-	for {
-		i := plainLen(s)
-		dst = append(dst, s[:i]...)
-		if i == len(s) {
+	for rest := []byte(s); ; { // not copied: nothing writes to it
+		i := plainLen(rest)
+		dst = append(dst, rest[:i]...)
+		if i == len(rest) {
 			return append(dst, '"')
 		}
-		switch c := s[i]; c {
+		switch c := rest[i]; c {
 		case '"', '\\':
 			dst = append(dst, '\\', c)
 		case '\n':
@@ -33,19 +34,18 @@ func AppendQuote(dst []byte, s string) []byte {
 		default:
 			dst = append(dst, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
 		}
-		s = s[i+1:]
+		rest = rest[i+1:]
 	}
 }
 
 // plainLen returns how many bytes come before the first one that cannot stand
 // in a JSON string as it is: a quote, a backslash or a control character. It
 // looks at eight bytes at a time.
-func plainLen[T string | []byte](s T) int {
+func plainLen(s []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(s); i += 8 {
-		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		w := binary.LittleEndian.Uint64(s[i:])
 		quote, back := w^('"'*ones), w^('\\'*ones)
 		// The lowest high bit that is set marks the first such byte.
 		if hit := ((w-0x20*ones)&^w | (quote-ones)&^quote | (back-ones)&^back) & highs; hit != 0 {
