@@ -47,6 +47,7 @@ type fake struct {
 	hang    bool // after the chunks, until the call is given up
 	quit    chan struct{}
 	started chan struct{} // a stream that hangs says here that it does
+	heard   chan struct{} // Close waits for it; nil: it does not
 
 	mu      sync.Mutex
 	asked   []string // the records that were asked for
@@ -75,7 +76,17 @@ type fakeStream struct {
 
 func (s *fakeStream) ID() string { return "chatcmpl-9" }
 
-func (s *fakeStream) Close() error { return nil }
+func (s *fakeStream) Over() bool { return s.heard == nil }
+
+func (s *fakeStream) Close() error {
+	if s.heard != nil {
+		select {
+		case <-s.heard:
+		case <-s.quit:
+		}
+	}
+	return nil
+}
 
 func (s *fakeStream) Next() (provider.Chunk, error) {
 	if s.n++; s.n <= len(s.chunks) {

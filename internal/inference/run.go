@@ -220,8 +220,8 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	defer up.Close()
 	out := newSSE(w)
 	defer func() {
-		if o, ok := up.(interface{ Over() bool }); !ok || !o.Over() {
-			out.flush() // up may wait a moment for the provider's end of the body: the client need not
+		if !up.Over() {
+			out.flush() // before Close waits: the client need not
 		}
 	}()
 	var usage *provider.Usage

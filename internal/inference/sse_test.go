@@ -1,10 +1,18 @@
 package inference
 
 import (
+	"bufio"
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"purser/internal/db"
+	"purser/internal/id"
+	"purser/internal/provider"
 )
 
 // timed is a client that tells how long it was given.
@@ -16,6 +24,37 @@ type timed struct {
 func (w *timed) SetWriteDeadline(t time.Time) error {
 	w.deadlines = append(w.deadlines, t)
 	return nil
+}
+
+// A client has its charge and [DONE] before the provider's connection is given
+// back, which may wait for the provider.
+func TestTheEndOfAStreamWaitsForNoProvider(t *testing.T) {
+	t.Parallel()
+	f := &fake{chunks: []provider.Chunk{{Frames: []byte(delta("Hello")), Usage: &provider.Usage{Input: 9, Output: 1}}}, ended: io.EOF, heard: make(chan struct{})}
+	s := newDesk(t, db.SQLite, f)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", id.UUID())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in, got := bufio.NewReader(resp.Body), ""
+	for !strings.HasSuffix(got, "data: [DONE]\n") {
+		line, err := in.ReadString('\n')
+		if got += line; err != nil {
+			t.Fatalf("%v after\n%s", err, got)
+		}
+	}
+	close(f.heard)
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "\n" || !strings.Contains(got, `"svc_final":`) {
+		t.Errorf("%v, %q after\n%s", err, rest, got)
+	}
 }
 
 // No answer waits for ever for a client that does not read it (F-32).

@@ -27,6 +27,9 @@ type Stream interface {
 	// io.EOF after the provider said that it is done, and an *Error, or the
 	// error of the connection, when the answer was cut.
 	Next() (Chunk, error)
+	// Over reports whether the provider has ended the answer's body. Until then
+	// Close may wait a moment for that.
+	Over() bool
 	// Close releases the upstream connection. It may be called at any time.
 	Close() error
 }

@@ -139,7 +139,7 @@ func (d *decoder) ending(err error) error {
 	return err
 }
 
-// Over reports whether Close will not wait.
+// Over reports whether the body has ended (see provider.Stream).
 func (s *stream) Over() bool { return s.x.Over() }
 
 // Close ends the call at the provider.

@@ -234,7 +234,7 @@ func (s *stream) open() []byte {
 	return append(append(s.out, s.head...), `[{"index":0,"delta":{`...)
 }
 
-// Over reports whether Close will not wait.
+// Over reports whether the body has ended (see provider.Stream).
 func (s *stream) Over() bool { return s.x.Over() }
 
 // Close ends the call at the provider. It may be called at any time.

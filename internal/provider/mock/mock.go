@@ -155,6 +155,9 @@ func (s *stream) Next() (provider.Chunk, error) {
 	return provider.Chunk{UsageFrame: provider.AppendFrame(nil, a.usageChunk(usage)), Usage: provider.ParseUsage(usage)}, nil
 }
 
+// Over is true: nothing is waited for.
+func (s *stream) Over() bool { return true }
+
 // Close ends the stream.
 func (s *stream) Close() error {
 	s.cancel()

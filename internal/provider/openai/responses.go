@@ -398,7 +398,7 @@ func (s *translated) Next() (provider.Chunk, error) {
 	return c, nil
 }
 
-// Over reports whether Close will not wait.
+// Over reports whether the body has ended (see provider.Stream).
 func (s *translated) Over() bool { return s.x.Over() }
 
 // Close ends the call at the provider.

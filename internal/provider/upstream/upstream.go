@@ -184,7 +184,7 @@ func (x *Exchange) explain(err error) error {
 // closeWait is how long the end of a body is waited for after its last event.
 const closeWait = 20 * time.Millisecond
 
-// Over reports whether nothing more can be read, so that End need not wait.
+// Over reports whether nothing more can be read, so that End does not wait.
 func (x *Exchange) Over() bool { return x.over.Load() }
 
 // End gives the connection back if the answer was read to its end, and else
