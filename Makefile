@@ -6,7 +6,7 @@ SHELL := bash
 HTMX := 4.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Runs a command with a PostgreSQL of its own, which ends with it.
-WITH_POSTGRES := go run ./internal/db/dbtest/pg --
+WITH_POSTGRES := go run ./internal/testkit/dbtest/pg --
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -35,7 +35,7 @@ profile: setup ## tell the compiler anew which calls are hot: cmd/purser/hot.pgo
 
 htmx: ## fetch the script of the live pages anew, from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \
-	cp $$dir/package/dist/htmx.min.js internal/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/ui/assets/htmx.min.js
+	cp $$dir/package/dist/htmx.min.js internal/base/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/htmx.min.js
 
 clean: ## what the targets above left behind
 	rm -rf purser bench/out

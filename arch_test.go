@@ -18,34 +18,55 @@ import (
 	"testing"
 )
 
-// order is the one list: a package imports only packages above it.
-var order = []string{
-	// values and rules: no I/O
-	"money", "id", "apierr", "limits", "tiers",
-	// the canonical request and its dialects
-	"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock", "tokens",
-	// foreign images
-	"images",
-	// means
-	"db", "seal", "web",
-	// prices
-	"catalog", "pricing", "estimates", "metrics",
-	// money
-	"ledger",
-	// pages and nouns
-	"ui", "mail", "accounts", "identity", "topups", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks",
-	// services
-	"inference", "voice", "console", "dashboard", "privacy", "audit", "watch", "operator", "admin",
-	// whole
-	"api", "config", "emulator", "server", "cmd/purser",
+// A group is a folder of internal/ with its packages, in their order.
+type group struct {
+	name     string
+	packages []string
 }
 
+// groups is the one list: a package imports only packages before it, of its own
+// group or of a group before.
+var groups = []group{
+	{"base", []string{"money", "id", "apierr", "db", "seal", "web", "ui"}},
+	{"models", []string{
+		"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock",
+		"tokens", "images", "catalog", "pricing", "estimates", "metrics",
+	}},
+	{"ledger", []string{"limits", "tiers", "", "audit"}},
+	{"people", []string{"mail", "accounts", "identity", "topups"}},
+	{"apps", []string{
+		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "watch",
+	}},
+	{"gateway", []string{"inference", "voice"}},
+	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
+	{"config", []string{""}},
+	{"emulator", []string{""}},
+	{"server", []string{""}},
+}
+
+// outside are the packages that do not stand in internal/, before and after the groups.
+var before, after = []string{"api"}, []string{"cmd/purser"}
+
+// order is groups as one list of paths below internal/ or of the module.
+var order = func() []string {
+	all := slices.Clone(before)
+	for _, g := range groups {
+		for _, p := range g.packages {
+			all = append(all, path.Join(g.name, p))
+		}
+	}
+	return append(all, after...)
+}()
+
 // helpers are for tests and benchmarks: no package of the list may import them.
-var helpers = []string{"db/dbtest", "db/dbtest/pg", "apitest", "identity/oidctest", "server/servertest", "bench"}
+var helpers = []string{
+	"testkit/dbtest", "testkit/dbtest/pg", "testkit/apitest", "testkit/oidctest", "testkit/servertest", "bench",
+}
 
 // pure are the files of rules and values. They know the time only as an argument.
 var pure = []string{
-	"internal/money/*.go", "internal/id/*.go", "internal/apierr/*.go", "internal/limits/*.go", "internal/tiers/*.go", "internal/pricing/*.go", "internal/estimates/rule.go",
+	"internal/base/money/*.go", "internal/base/id/*.go", "internal/base/apierr/*.go", "internal/ledger/limits/*.go",
+	"internal/ledger/tiers/*.go", "internal/models/pricing/*.go", "internal/models/estimates/rule.go",
 	"internal/ledger/apply*.go", "internal/ledger/command.go", "internal/ledger/state.go", "internal/ledger/chain.go",
 }
 
@@ -164,7 +185,7 @@ func TestATableHasOneWriter(t *testing.T) {
 
 func migrations(t *testing.T) []string {
 	t.Helper()
-	names, err := filepath.Glob("internal/db/migrations/*.sql")
+	names, err := filepath.Glob("internal/base/db/migrations/*.sql")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no migrations: %v", err)
 	}
@@ -213,7 +234,7 @@ func imports(file *ast.File) (list []string) {
 // ours are the imports from this module, named as in order.
 func ours(file *ast.File) (list []string) {
 	for _, name := range imports(file) {
-		if rest, ok := strings.CutPrefix(name, "purser/"); ok {
+		if rest, ok := strings.CutPrefix(name, "github.com/purserhq/purser/"); ok {
 			list = append(list, strings.TrimPrefix(rest, "internal/"))
 		}
 	}

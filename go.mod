@@ -1,4 +1,4 @@
-module purser
+module github.com/purserhq/purser
 
 go 1.26.0
 

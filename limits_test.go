@@ -9,7 +9,7 @@ import (
 
 const (
 	boundaries = "internal/ledger/testdata/boundaries.txt"
-	tokenRules = "internal/oauth/rules_test.go"
+	tokenRules = "internal/apps/oauth/rules_test.go"
 )
 
 // limitTests is where each row of spec §8, and each code of spec §7 that is about a
@@ -18,18 +18,18 @@ const (
 // package ledger.
 var limitTests = map[string][][2]string{
 	"Authorization code TTL":             {{tokenRules, "TestCodeVerdicts"}},
-	"Access token TTL":                   {{"internal/oauth/token_test.go", "TestCodeBecomesTokens"}},
+	"Access token TTL":                   {{"internal/apps/oauth/token_test.go", "TestCodeBecomesTokens"}},
 	"Refresh token lifetime":             {{tokenRules, "TestRefreshVerdicts"}},
-	"Hold estimate margin":               {{"internal/inference/plan_test.go", "TestHoldCap"}, {"internal/pricing/pricing_test.go", "TestChargeFitsTheHold"}},
+	"Hold estimate margin":               {{"internal/gateway/inference/plan_test.go", "TestHoldCap"}, {"internal/models/pricing/pricing_test.go", "TestChargeFitsTheHold"}},
 	"tools per request":                  {{"internal/server/testdata/refusals.json", "tools 129"}},
 	"Tool name":                          {{"internal/server/testdata/refusals.json", "tools a bad name"}, {"internal/server/testdata/refusals.json", "tools a long name"}},
-	"Images":                             {{"internal/images/load_test.go", "TestLoadRefuses"}},
-	"Feature slug":                       {{"internal/features/feature_test.go", "TestNewFeatures"}},
-	"Test accounts":                      {{"internal/accounts/accounts_test.go", "TestTestAccountsAreBounded"}},
+	"Images":                             {{"internal/models/images/load_test.go", "TestLoadRefuses"}},
+	"Feature slug":                       {{"internal/apps/features/feature_test.go", "TestNewFeatures"}},
+	"Test accounts":                      {{"internal/people/accounts/accounts_test.go", "TestTestAccountsAreBounded"}},
 	"Risk warning frequency":             {{boundaries, "risk warning beyond 5 times, every 10 minutes"}},
 	"Faster-spend allowance":             {{boundaries, "faster spend up to 3 times"}},
 	"Sandbox live-model allowance":       {{boundaries, "sandbox live models per 24 h"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}},
-	"Limited-live spend cap":             {{boundaries, "limited-live spend cap"}, {"internal/tiers/tiers_test.go", "TestTerms"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}},
+	"Limited-live spend cap":             {{boundaries, "limited-live spend cap"}, {"internal/ledger/tiers/tiers_test.go", "TestTerms"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}},
 	"Limited-live spend per connection":  {{boundaries, "limited-live connection per 24 h"}, {boundaries, "limited-live connection, two buckets"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}},
 	"Limited-live spend across the app":  {{boundaries, "limited-live app per 24 h"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}, {"internal/server/limits_test.go", "TestNodesAppDay"}},
 	"app.spend_limit_reached":            {{boundaries, "app.spend_limit_reached once per crossing"}},
@@ -44,9 +44,9 @@ var limitTests = map[string][][2]string{
 	"429 daily_limit_reached":            {{boundaries, "the connection's own velocity limit"}, {boundaries, "limited-live connection per 24 h"}, {"internal/ledger/race_test.go", "TestLimitsRaced"}},
 	"429 app_spend_limited":              {{boundaries, "limited-live app per 24 h"}},
 	"429 sandbox_live_cost_limited":      {{boundaries, "sandbox live models per 24 h"}},
-	"which limits a call brings":         {{"internal/inference/demand_test.go", "TestDemand"}},
-	"windows: the end of a bucket":       {{boundaries, "the end of a bucket counts as its beginning"}, {"internal/limits/limits_test.go", "TestWait"}},
-	"counters and rows agree afterwards": {{"internal/audit/audit_test.go", "TestEachCorruptionTurnsItsCheckRed"}},
+	"which limits a call brings":         {{"internal/gateway/inference/demand_test.go", "TestDemand"}},
+	"windows: the end of a bucket":       {{boundaries, "the end of a bucket counts as its beginning"}, {"internal/ledger/limits/limits_test.go", "TestWait"}},
+	"counters and rows agree afterwards": {{"internal/ledger/audit/audit_test.go", "TestEachCorruptionTurnsItsCheckRed"}},
 }
 
 func TestEveryLimitHasATest(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/id"
-	"purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger"
 )
 
 // aloneSpec is one measurement of the ledger without HTTP.

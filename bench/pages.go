@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"purser/internal/accounts"
-	"purser/internal/db"
-	"purser/internal/id"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // The pages are those of people who look at a ledger with a long past: a user who

@@ -91,7 +91,7 @@ func (b *bench) build(ctx context.Context) error {
 	if b.purser != "" {
 		return nil
 	}
-	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "purser/cmd/purser").Output()
+	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/purserhq/purser/cmd/purser").Output()
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (b *bench) build(ctx context.Context) error {
 		}
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "purser/cmd/purser")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/purserhq/purser/cmd/purser")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"purser/internal/id"
+	"github.com/purserhq/purser/internal/base/id"
 )
 
 // The generator writes a past: spend rows of the bench's own connections, so that

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"purser/internal/db/dbtest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // A target is one gateway under measurement.

@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"purser/internal/accounts"
-	"purser/internal/apps"
-	"purser/internal/db"
-	"purser/internal/features"
-	"purser/internal/id"
-	"purser/internal/ledger"
-	"purser/internal/money"
-	"purser/internal/oauth"
-	"purser/internal/web"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // A grant is one connection that calls are made on.

@@ -3,9 +3,9 @@ package main
 import (
 	"testing"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/oauth"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // What the bench seeds is what Purser finds, and the generated past agrees with

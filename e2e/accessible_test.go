@@ -8,7 +8,7 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // A thing is what a screen reader knows of one.

@@ -12,7 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"golang.org/x/oauth2"
 
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // A sampleApp is what a newcomer writes on an afternoon: golang.org/x/oauth2 to

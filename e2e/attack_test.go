@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 
-	"purser/internal/db"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // elsewhere serves a page of somebody else's at /, and an empty one anywhere else.

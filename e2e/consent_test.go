@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // link is the authorize link of the sample app, with the verifier of its PKCE pair.

@@ -23,7 +23,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"google.golang.org/genai"
 
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // The emulator is believed because the providers' own clients take its answers:

@@ -1,8 +1,8 @@
-module purser/e2e
+module github.com/purserhq/purser/e2e
 
 go 1.26.0
 
-replace purser => ../
+replace github.com/purserhq/purser => ../
 
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
@@ -11,11 +11,11 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/openai/openai-go/v3 v3.95.0
+	github.com/purserhq/purser v0.0.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	golang.org/x/oauth2 v0.37.0
 	google.golang.org/genai v1.77.0
 	modernc.org/sqlite v1.60.1
-	purser v0.0.0
 )
 
 require (

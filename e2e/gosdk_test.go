@@ -13,9 +13,9 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"purser/internal/ledger"
-	"purser/internal/money"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 const model = "gpt-5.4-mini"

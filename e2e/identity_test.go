@@ -13,9 +13,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // otp is the code that an authenticator app would show (RFC 6238).

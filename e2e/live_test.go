@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // administer sends a request with the app's credentials, or with the operator's token

@@ -18,8 +18,8 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"purser/internal/ledger"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // models of the three providers that can do all that the matrix asks.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"purser/internal/ledger"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // installed puts the SDK for Node, and axe, into node/node_modules, once.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestOperator goes from a review to a refund, on both databases, and keeps a

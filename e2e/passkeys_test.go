@@ -7,7 +7,7 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // device plugs an authenticator into the tab: one that keeps passkeys and always

@@ -7,10 +7,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/identity/oidctest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/oidctest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestProvider signs up by an OpenID Connect provider, out and in again, sets a

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/oauth2"
 	_ "modernc.org/sqlite" // the driver sqlite
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/ledger"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // eachNode runs f against the real binary on each engine, and audits its

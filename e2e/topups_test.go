@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestTopUp pays as a person does, at the Checkout of the emulator that dev brings

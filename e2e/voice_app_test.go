@@ -12,9 +12,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"purser/internal/db"
-	"purser/internal/server/servertest"
-	"purser/internal/voice"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // appPage is an app's page: it talks with a session by what the app's server was

@@ -9,10 +9,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/openai/openai-go/v3"
 
-	"purser/internal/db"
-	"purser/internal/ledger"
-	"purser/internal/server/servertest"
-	"purser/internal/ui"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // newcomer is somebody who was never here before.

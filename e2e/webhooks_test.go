@@ -24,15 +24,15 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"purser/internal/apps"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/ledger"
-	"purser/internal/seal"
-	"purser/internal/server/servertest"
-	"purser/internal/web"
-	"purser/internal/webhooks"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // crashEvents is how many events TestKilledSenders makes on each engine;

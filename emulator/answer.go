@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"purser/internal/tokens"
+	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // A prompt is what a request of any dialect comes down to.

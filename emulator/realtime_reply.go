@@ -5,7 +5,7 @@ import (
 	"sort"
 	"strings"
 
-	"purser/internal/tokens"
+	"github.com/purserhq/purser/internal/models/tokens"
 )
 
 // voiceTokens are those of one direction.

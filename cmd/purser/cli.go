@@ -14,9 +14,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"purser/internal/audit"
-	"purser/internal/config"
-	"purser/internal/server"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/server"
 )
 
 // Exit codes: all is well; it failed, or the audit found something; it could

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 func command(environ []string, args ...string) (code int, out, err string) {

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"purser/emulator"
+	"github.com/purserhq/purser/emulator"
 )
 
 type emulatorCmd struct {

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"purser/internal/webhooks"
+	"github.com/purserhq/purser/internal/apps/webhooks"
 )
 
 // appFlags say which app of which service a command works for.

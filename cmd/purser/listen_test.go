@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // What is triggered arrives at the developer's machine, signed, with a line for

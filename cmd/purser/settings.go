@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	"purser/internal/config"
+	"github.com/purserhq/purser/internal/config"
 )
 
 // settingFlags makes the struct that kong reads flags into, from config's own

@@ -17,12 +17,12 @@ import (
 	"time"
 	"unicode"
 
-	"purser/internal/identity"
-	"purser/internal/limits"
-	"purser/internal/mail"
-	"purser/internal/money"
-	"purser/internal/tiers"
-	"purser/internal/topups"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // Config is a checked configuration.

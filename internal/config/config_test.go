@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"purser/internal/identity"
-	"purser/internal/limits"
-	"purser/internal/mail"
-	"purser/internal/money"
-	"purser/internal/tiers"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
 )
 
 var envelope = base64.StdEncoding.EncodeToString([]byte(strings.Repeat("s", 32)))

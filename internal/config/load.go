@@ -11,9 +11,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"purser/internal/limits"
-	"purser/internal/money"
-	"purser/internal/tiers"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
 // Load reads what Read reads, and checks that nothing is missing for a node.

@@ -3,10 +3,10 @@ package ledger
 import (
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/id"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 func (c TopUp) wants(w *wants) {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"purser/internal/db"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // browseSpan is how many rows of an account one page of Browse looks at. Without

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // chain returns the hash of row e that follows a row with hash head: SHA-256

@@ -1,9 +1,9 @@
 package ledger
 
 import (
-	"purser/internal/apierr"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // A Command is one change of money, or of who may spend it.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // Counter is what a limit remembers of its subject: one row of windows.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/limits"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestYoungCounters shows that on SQLite a counter counts holds that are not in the

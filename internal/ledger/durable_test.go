@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestAnsweredIsOnDisk blocks the disk: on SQLite a hold is answered all the same, a

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // cutter is a proxy before a PostgreSQL. Armed, it cuts all connections after so

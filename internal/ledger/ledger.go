@@ -8,9 +8,9 @@ package ledger
 import (
 	"time"
 
-	"purser/internal/id"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // Status is the stored state of a connection. That it is exhausted is computed

@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"purser/internal/apierr"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // machine drives the bare rules with random commands and checks every invariant

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/id"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
 )
 
 // Node is one running process. It owns the holds of its calls; when it dies its

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"purser/internal/db"
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // Kinds of notices. An allocation's say how many percent of it are consumed.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"purser/internal/db"
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // PassOn takes at most limit events that nobody has passed on yet, oldest first,

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/id"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // PaymentStatus is where a payment stands: the fold of its records.

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"purser/internal/db"
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // paymentWants are the payments that a command needs: those named, and those that

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // paymentCommand reads a line about a payment:

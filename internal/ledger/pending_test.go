@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestPending leaves calls pending in a real database: the file has their holds and

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestWhoWaitsForTheDisk asks PostgreSQL, at each COMMIT, whether it waits for the

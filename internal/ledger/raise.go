@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/id"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // RaiseStatus is where an allocation request stands (spec §3, Allocation request).

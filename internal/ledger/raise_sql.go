@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"errors"
 
-	"purser/internal/db"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // raiseWants are the allocation requests that a command needs: those named, and

@@ -13,11 +13,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"purser/internal/apierr"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // raiseCommand reads a line of a script: ask C r target, approve r A, deny r A;

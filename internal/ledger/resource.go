@@ -3,7 +3,7 @@ package ledger
 import (
 	"time"
 
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // ConnectionResource is a connection as the API shows it (spec §2, Connection).

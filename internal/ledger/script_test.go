@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"purser/internal/db"
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // seen knows of a key that it was surely never used, so that a new key, which is

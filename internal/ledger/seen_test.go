@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // TestSeen adds keys: none of them is ever taken for new.

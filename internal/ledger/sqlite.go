@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // sqlite loads and saves a batch by loops of prepared single-row statements,

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"purser/internal/limits"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
 // This file loads and saves the rows of a batch on SQLite.

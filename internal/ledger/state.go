@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/id"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
 )
 
 // Apply carries out c on s at the time now, or returns an *apierr.Error and

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"purser/internal/db"
+	"github.com/purserhq/purser/internal/base/db"
 )
 
 // store loads and saves the rows of a batch in each engine's best way. It works

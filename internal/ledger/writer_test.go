@@ -13,10 +13,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"purser/internal/apierr"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/money"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // writers starts n writers on one database, as n nodes would.
@@ -393,7 +393,7 @@ func cpuTime(b *testing.B) time.Duration {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		keeper := goleak.IgnoreTopFunction("purser/internal/db/dbtest.startLocked.func1")
+		keeper := goleak.IgnoreTopFunction("github.com/purserhq/purser/internal/testkit/dbtest.startLocked.func1")
 		if err := goleak.Find(keeper); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // booked is one call as its client knows it: a key, what was sent, and the

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // kills is how often TestCrash kills each engine's node; PURSER_TEST_KILLS says

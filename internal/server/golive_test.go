@@ -13,14 +13,14 @@ import (
 	"strings"
 	"testing"
 
-	"purser/internal/accounts"
-	"purser/internal/apitest"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/ledger"
-	"purser/internal/money"
-	"purser/internal/oauth"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // operatorOf returns a client with the operator's token of a development node.

@@ -12,16 +12,16 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/accounts"
-	"purser/internal/apitest"
-	"purser/internal/apps"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/ledger"
-	"purser/internal/oauth"
-	"purser/internal/server"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/server"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // stranger is a second developer on the node, with an app, a test account, its

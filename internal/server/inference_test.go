@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apitest"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // eachNode runs f against the real binary on each engine, and audits its

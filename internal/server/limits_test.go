@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/accounts"
-	"purser/internal/apps"
-	"purser/internal/db"
-	"purser/internal/id"
-	"purser/internal/ledger"
-	"purser/internal/limits"
-	"purser/internal/money"
-	"purser/internal/oauth"
-	"purser/internal/server/servertest"
-	"purser/internal/tiers"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // liveApp is a limited-live app, answered by the mock, with connections of real accounts.

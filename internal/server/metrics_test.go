@@ -15,16 +15,16 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apps"
-	"purser/internal/audit"
-	"purser/internal/config"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/money"
-	"purser/internal/provider"
-	"purser/internal/tokens"
-	"purser/internal/ui"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/tokens"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // heavy is a provider that reads 13 tokens where we count 10; asked to fail,

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apitest"
-	"purser/internal/config"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/ui"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // pages are for browsers, and no part of the contract.

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"sync"
 
-	"purser/internal/provider"
-	"purser/internal/provider/upstream"
-	"purser/internal/providerkeys"
+	"github.com/purserhq/purser/internal/apps/providerkeys"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
 // ownKeys makes providers that use the developers' own keys (spec §7,

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"purser/internal/apitest"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // A canary goes through the real process in every way a key can: it is found in

@@ -8,14 +8,14 @@ import (
 	"net/netip"
 	"time"
 
-	"purser/emulator"
-	"purser/internal/config"
-	"purser/internal/inference"
-	"purser/internal/provider"
-	"purser/internal/provider/anthropic"
-	"purser/internal/provider/google"
-	"purser/internal/provider/openai"
-	"purser/internal/provider/upstream"
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/anthropic"
+	"github.com/purserhq/purser/internal/models/provider/google"
+	"github.com/purserhq/purser/internal/models/provider/openai"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
 // addresses of the real providers, where the operator names no other.

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apitest"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // This file holds the faults of providers (reliability F-12…F-28) and of their

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"purser/internal/apierr"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // raw is one string of bytes that goes to the server's socket as it stands, and

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"purser/internal/apitest"
-	"purser/internal/db"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // testAccount is one as the API shows it when it is made.

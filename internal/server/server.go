@@ -19,44 +19,44 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"purser/api"
-	"purser/internal/accounts"
-	"purser/internal/admin"
-	"purser/internal/apps"
-	"purser/internal/catalog"
-	"purser/internal/config"
-	"purser/internal/connections"
-	"purser/internal/console"
-	"purser/internal/dashboard"
-	"purser/internal/db"
-	"purser/internal/estimates"
-	"purser/internal/features"
-	"purser/internal/golive"
-	"purser/internal/id"
-	"purser/internal/identity"
-	"purser/internal/images"
-	"purser/internal/inference"
-	"purser/internal/ledger"
-	"purser/internal/mail"
-	"purser/internal/metrics"
-	"purser/internal/notices"
-	"purser/internal/oauth"
-	"purser/internal/operator"
-	"purser/internal/privacy"
-	"purser/internal/provider"
-	"purser/internal/provider/anthropic"
-	"purser/internal/provider/google"
-	"purser/internal/provider/mock"
-	"purser/internal/providerkeys"
-	"purser/internal/sandbox"
-	"purser/internal/seal"
-	"purser/internal/tokens"
-	"purser/internal/topups"
-	"purser/internal/ui"
-	"purser/internal/voice"
-	"purser/internal/watch"
-	"purser/internal/web"
-	"purser/internal/webhooks"
+	"github.com/purserhq/purser/api"
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/connections"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/notices"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/providerkeys"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/apps/watch"
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/images"
+	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/anthropic"
+	"github.com/purserhq/purser/internal/models/provider/google"
+	"github.com/purserhq/purser/internal/models/provider/mock"
+	"github.com/purserhq/purser/internal/models/tokens"
+	"github.com/purserhq/purser/internal/pages/console"
+	"github.com/purserhq/purser/internal/pages/dashboard"
+	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/pages/privacy"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // Server is one running node.
@@ -282,7 +282,7 @@ func (s *Server) mount(home ui.Home) {
 	(&sandbox.Handler{Store: s.sandbox, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)
 	(&operator.Handler{Desk: s.desk, Token: c.OperatorToken}).Mount(s.router)
-	(&admin.Handler{
+	(&operatorpages.Handler{
 		DB: s.db, Desk: s.desk, Accounts: s.accounts, Sessions: sessions, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Free: c.Free, MFA: secondFactor(home.Dev),
 	}).Mount(s.router)
 	s.router.Handle("GET /openapi.yaml", openapi)
@@ -404,8 +404,8 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(30*time.Second, "read the database's clock", s.db.SyncClock),
 		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.every(time.Minute, "watch live apps", s.watch.Run),
-		s.every(15*time.Second, "count money for the operator", (&admin.Counter{DB: s.db, Now: s.db.Now}).Once),
-		s.every(time.Second, "verify the books when asked", (&admin.Verifier{DB: s.db, URL: s.config.Database, Now: s.db.Now}).Once),
+		s.every(15*time.Second, "count money for the operator", (&operatorpages.Counter{DB: s.db, Now: s.db.Now}).Once),
+		s.every(time.Second, "verify the books when asked", (&operatorpages.Verifier{DB: s.db, URL: s.config.Database, Now: s.db.Now}).Once),
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
 		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),

@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // TestDev walks the skeleton: start, call, replay, stop, start again on the same

@@ -13,16 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"purser/emulator"
-	"purser/internal/audit"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/id"
-	"purser/internal/provider"
-	"purser/internal/provider/anthropic"
-	"purser/internal/provider/google"
-	"purser/internal/provider/openai"
-	"purser/internal/provider/upstream"
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/anthropic"
+	"github.com/purserhq/purser/internal/models/provider/google"
+	"github.com/purserhq/purser/internal/models/provider/openai"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // emulating starts a node whose live providers are all at one address, and may

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
-	"purser/emulator"
-	"purser/internal/id"
-	"purser/internal/topups"
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/people/topups"
 )
 
 // emulateStripe starts a Stripe of our own, so that topping up works in development

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"purser/emulator"
-	"purser/internal/db"
-	"purser/internal/db/dbtest"
-	"purser/internal/server/servertest"
-	"purser/internal/voice"
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
 // emulatedCalls is an emulator of realtime calls without media.

@@ -1,0 +1,166 @@
+package apps
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// Limits of an app's lists and counts.
+const (
+	maxAllowedModels = 200
+	maxTokens        = 1_000_000_000 // more than any model has
+)
+
+// A Change is the body of PATCH: an absent member stays as it is, null clears an
+// optional one, lists are replaced whole (decisions, Names and shapes).
+type Change struct {
+	Name             web.Field[string]         `json:"name"`
+	RedirectURIs     web.Field[[]string]       `json:"redirect_uris"`
+	AllowedModels    web.Field[[]string]       `json:"allowed_models"`
+	DefaultMaxTokens web.Field[int64]          `json:"default_max_tokens"`
+	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
+	ProviderMode     web.Field[string]         `json:"provider_mode"`
+	TestAllowlist    web.Field[[]string]       `json:"test_allowlist"`
+	Suspended        web.Field[bool]           `json:"suspended"`
+}
+
+// rules are what the surroundings say about a change.
+type rules struct {
+	dev     bool                    // loopback redirect addresses are fine
+	offered func(model string) bool // can be called now
+	nowUS   int64
+}
+
+// applied returns a with the change, or 400 invalid_request, which names the
+// member and the rule; 403 app_suspended if the developer tries to lift what the
+// service did.
+func (c *Change) applied(a App, r rules) (App, error) {
+	for member, null := range map[string]bool{
+		"name": c.Name.Null, "redirect_uris": c.RedirectURIs.Null, "dev_margin_rate": c.DevMarginRate.Null, "provider_mode": c.ProviderMode.Null, "suspended": c.Suspended.Null,
+	} {
+		if null {
+			return a, apierr.InvalidRequest.Errorf("%s: must not be null", member)
+		}
+	}
+	if c.Name.Set {
+		a.Name = c.Name.Value
+		if err := CheckText("name", a.Name, maxName); err != nil {
+			return a, err
+		}
+	}
+	if c.RedirectURIs.Set {
+		a.RedirectURIs = c.RedirectURIs.Value
+		if err := checkRedirectURIs(a.RedirectURIs, r.dev); err != nil {
+			return a, err
+		}
+	}
+	if c.DefaultMaxTokens.Set {
+		a.DefaultMaxTokens = nil
+		if n := c.DefaultMaxTokens.Value; !c.DefaultMaxTokens.Null {
+			if n < 1 || n > maxTokens {
+				return a, apierr.InvalidRequest.Errorf("default_max_tokens: must be an integer from 1 to %d, or null", maxTokens)
+			}
+			a.DefaultMaxTokens = &n
+		}
+	}
+	if c.DevMarginRate.Set {
+		rate, ok := ParseRate(c.DevMarginRate.Value)
+		if !ok {
+			return a, apierr.InvalidRequest.Errorf("dev_margin_rate: must be a number from 0 to %s with at most six decimals", MaxDevMargin)
+		}
+		a.DevMargin = rate
+	}
+	if err := c.setModels(&a, r.offered); err != nil {
+		return a, err
+	}
+	if c.TestAllowlist.Set {
+		list, err := NormalAllowlist(c.TestAllowlist.Value)
+		if err != nil {
+			return a, err
+		}
+		a.TestAllowlist = list
+	}
+	return a, c.setModes(&a, r.nowUS)
+}
+
+// setModels takes models that are offered, and those that were in the list
+// before: they may have retired since.
+func (c *Change) setModels(a *App, offered func(string) bool) error {
+	if !c.AllowedModels.Set {
+		return nil
+	}
+	list := c.AllowedModels.Value
+	if len(list) > maxAllowedModels {
+		return apierr.InvalidRequest.Errorf("allowed_models: at most %d", maxAllowedModels)
+	}
+	for i, model := range list {
+		switch {
+		case !offered(model) && !slices.Contains(a.AllowedModels, model):
+			return apierr.InvalidRequest.Errorf("allowed_models[%d]: must be the id of an offered model; see GET /v1/models", i)
+		case slices.Contains(list[:i], model):
+			return apierr.InvalidRequest.Errorf("allowed_models[%d]: comes twice", i)
+		}
+	}
+	a.AllowedModels = list
+	return nil
+}
+
+// setModes moves the developer's switches: who answers, which is his choice in
+// the sandbox only, and whether the app is on at all.
+func (c *Change) setModes(a *App, nowUS int64) error {
+	if mode := c.ProviderMode; mode.Set && mode.Value != a.ProviderMode {
+		switch {
+		case mode.Value != Mock && mode.Value != Live:
+			return apierr.InvalidRequest.Errorf("provider_mode: must be mock or live")
+		case a.Tier != Sandbox:
+			return apierr.InvalidRequest.Errorf("provider_mode: is always live in tier %s", a.Tier)
+		}
+		a.ProviderMode = mode.Value
+	}
+	if !c.Suspended.Set {
+		return nil
+	}
+	if !c.Suspended.Value && a.Suspension != nil {
+		return apierr.AppSuspended.Errorf("suspended: the service switched this app off, and only its operator lifts that: %s", a.Suspension.Reason)
+	}
+	if a.SwitchedOff != c.Suspended.Value {
+		a.SwitchedOff, a.SwitchedOffUS = c.Suspended.Value, nowUS
+	}
+	a.Suspended = a.SwitchedOff || a.Suspension != nil
+	return nil
+}
+
+// HasPublicRedirect says whether users can come back to the app on the public
+// internet: https, and not to this machine.
+func (a App) HasPublicRedirect() bool {
+	return slices.ContainsFunc(a.RedirectURIs, func(uri string) bool {
+		u, err := url.Parse(uri)
+		return err == nil && u.Scheme == "https" && !loopback(strings.ToLower(u.Hostname()))
+	})
+}
+
+// suspend records that the service switched the app off. A suspension that is
+// there stays, so that the first reason is the one that is shown.
+func (a App) suspend(by, reason string, nowUS int64) (App, error) {
+	if a.Suspension != nil {
+		return a, fmt.Errorf("apps: %s: %w", a.ID, ErrUnchanged)
+	}
+	a.Suspension, a.Suspended = &Suspension{By: by, Reason: reason, SinceUS: nowUS}, true
+	return a, nil
+}
+
+// lift ends the service's suspension. The developer's own switch stays.
+func (a App) lift(nowUS int64) (App, error) {
+	if a.Suspension == nil {
+		return a, fmt.Errorf("apps: %s: %w", a.ID, ErrUnchanged)
+	}
+	a.Suspension, a.Suspended, a.LiftedUS = nil, a.SwitchedOff, nowUS
+	return a, nil
+}

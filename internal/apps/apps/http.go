@@ -1,0 +1,155 @@
+package apps
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+)
+
+// A Handler serves GET and PATCH /v1/apps/{id}, for the app's own server, and logos
+// for pages.
+type Handler struct {
+	Store   *Store
+	Offered func(model string) bool // whether a model can be called now
+	Changed func()                  // called after an app has changed, so that calls see it at once; may be nil
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/apps/{id}", h.get)
+	rt.Handle("PATCH /v1/apps/{id}", h.patch)
+	rt.Handle("GET /assets/logos/{file}", h.serveLogo)
+}
+
+// Resource is an app as the API shows it (spec §2, App).
+type Resource struct {
+	ID               string              `json:"id"`
+	ClientID         string              `json:"client_id"`
+	Name             string              `json:"name"`
+	RedirectURIs     []string            `json:"redirect_uris"`
+	AllowedModels    []string            `json:"allowed_models"`
+	DefaultMaxTokens *int64              `json:"default_max_tokens"`
+	DevMarginRate    json.Number         `json:"dev_margin_rate"`
+	Tier             string              `json:"tier"`
+	TierLimits       tierLimits          `json:"tier_limits"`
+	ProviderMode     string              `json:"provider_mode"`
+	TestAllowlist    []string            `json:"test_allowlist"`
+	Suspended        bool                `json:"suspended"`
+	Suspension       *suspensionResource `json:"suspension"`
+	CreatedAt        string              `json:"created_at"`
+}
+
+// tierLimits are what the app's tier allows; null = no limit (spec §8).
+type tierLimits struct {
+	DefaultCapMC         money.MC  `json:"default_cap_mc"`
+	DefaultCapDisplay    string    `json:"default_cap_display"`
+	MaxCapMC             *money.MC `json:"max_cap_mc"`
+	MaxCapDisplay        *string   `json:"max_cap_display"`
+	ConnectionDayMC      *money.MC `json:"connection_day_mc"`
+	ConnectionDayDisplay *string   `json:"connection_day_display"`
+	AppDayMC             *money.MC `json:"app_day_mc"`
+	AppDayDisplay        *string   `json:"app_day_display"`
+}
+
+// suspensionResource says who switched the app off; the service goes before its
+// developer.
+type suspensionResource struct {
+	By     string  `json:"by"`
+	Reason *string `json:"reason"` // the service's; its developer gives none
+	Since  *string `json:"since"`
+}
+
+// Resource returns the app as the API shows it.
+func (a App) Resource() Resource {
+	return Resource{
+		ID: a.ID, ClientID: a.ClientID, Name: a.Name, RedirectURIs: some(a.RedirectURIs), AllowedModels: some(a.AllowedModels),
+		DefaultMaxTokens: a.DefaultMaxTokens, DevMarginRate: json.Number(a.DevMargin.String()),
+		Tier: a.Tier, TierLimits: limitsOf(a.Tier), ProviderMode: a.ProviderMode, TestAllowlist: some(a.TestAllowlist),
+		Suspended: a.Suspended, Suspension: a.suspensionResource(), CreatedAt: ledger.Timestamp(a.CreatedUS),
+	}
+}
+
+func (a App) suspensionResource() *suspensionResource {
+	switch s := a.Suspension; {
+	case s != nil:
+		since := ledger.Timestamp(s.SinceUS)
+		return &suspensionResource{By: s.By, Reason: &s.Reason, Since: &since}
+	case a.SwitchedOff && a.SwitchedOffUS != 0:
+		since := ledger.Timestamp(a.SwitchedOffUS)
+		return &suspensionResource{By: ByDeveloper, Since: &since}
+	case a.SwitchedOff:
+		return &suspensionResource{By: ByDeveloper}
+	}
+	return nil
+}
+
+func limitsOf(tier string) tierLimits {
+	t := tiers.Of(tier)
+	out := tierLimits{DefaultCapMC: t.DefaultCapMC, DefaultCapDisplay: t.DefaultCapMC.Display()}
+	if t.MaxCapMC < money.Max {
+		out.MaxCapMC, out.MaxCapDisplay = shown(t.MaxCapMC)
+	}
+	out.ConnectionDayMC, out.ConnectionDayDisplay = shown(t.ConnectionDayMC)
+	out.AppDayMC, out.AppDayDisplay = shown(t.AppDayMC)
+	return out
+}
+
+// shown returns an amount with its twin for people; nothing of no limit.
+func shown(mc money.MC) (*money.MC, *string) {
+	if mc == 0 {
+		return nil, nil
+	}
+	text := mc.Display()
+	return &mc, &text
+}
+
+func some(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Store.Owned(r)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, app.Resource())
+}
+
+func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Store.Owned(r)
+	if err != nil {
+		return err
+	}
+	var c Change
+	if err := web.ReadJSON(r, &c); err != nil {
+		return err
+	}
+	if app, err = h.Store.Patch(r.Context(), app.ID, c, h.Offered); err != nil {
+		return err
+	}
+	if h.Changed != nil {
+		h.Changed()
+	}
+	return web.WriteJSON(w, http.StatusOK, app.Resource())
+}
+
+// Owned returns the app of the path's {id}, which must be the one whose
+// credentials are sent: another app's id is answered like one that does not exist.
+func (s *Store) Owned(r *http.Request) (App, error) {
+	app, err := s.Authenticate(r.Context(), r)
+	if err != nil {
+		return App{}, err
+	}
+	if r.PathValue("id") != app.ID {
+		return App{}, apierr.NotFound.Errorf("no such app")
+	}
+	return app, nil
+}

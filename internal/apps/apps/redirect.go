@@ -1,0 +1,94 @@
+package apps
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// Limits of redirect URIs.
+const (
+	maxRedirectURIs     = 50
+	maxRedirectURIBytes = 2000
+)
+
+func checkRedirectURIs(uris []string, dev bool) error {
+	if len(uris) > maxRedirectURIs {
+		return apierr.InvalidRequest.Errorf("redirect_uris: at most %d", maxRedirectURIs)
+	}
+	seen := map[string]bool{}
+	for i, uri := range uris {
+		if rule := redirectRule(uri, dev); rule != "" {
+			return apierr.InvalidRequest.Errorf("redirect_uris[%d]: %s", i, rule)
+		}
+		if seen[uri] {
+			return apierr.InvalidRequest.Errorf("redirect_uris[%d]: comes twice", i)
+		}
+		seen[uri] = true
+	}
+	return nil
+}
+
+// redirectRule returns the rule that uri breaks as a redirect URI, "" if none
+// (decisions, OAuth). Because registered URIs are later compared byte by byte,
+// whatever two parsers could read in two ways is refused here.
+func redirectRule(uri string, dev bool) string {
+	switch {
+	case len(uri) > maxRedirectURIBytes:
+		return "must be at most " + strconv.Itoa(maxRedirectURIBytes) + " bytes"
+	case strings.ContainsFunc(uri, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c) }):
+		return "must be plain ASCII without spaces, backslashes or quotes"
+	case strings.Contains(uri, "#"):
+		return "must have no fragment"
+	case strings.Contains(uri, "*"):
+		return "must have no wildcard"
+	}
+	u, err := url.Parse(uri)
+	if err != nil || u.Opaque != "" || u.Hostname() == "" || !strings.HasPrefix(uri, u.Scheme+"://") {
+		return "must be an absolute address such as https://app.example.com/callback"
+	}
+	if u.User != nil || strings.Contains(u.Host, "@") {
+		return "must have no user or password"
+	}
+	if u.Scheme != "https" && !(dev && u.Scheme == "http" && loopback(u.Hostname())) {
+		if dev {
+			return "must begin with https://, or with http:// on a loopback host"
+		}
+		return "must begin with https://"
+	}
+	return hostRule(u)
+}
+
+// hostRule checks host, port and path.
+func hostRule(u *url.URL) string {
+	host := u.Hostname()
+	if a, err := netip.ParseAddr(host); err != nil || a.Zone() != "" {
+		for label := range strings.SplitSeq(strings.ToLower(host), ".") {
+			if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+				return "must have a host name or address"
+			}
+		}
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || port[0] == '0' {
+			return "must have a port from 1 to 65535, or none"
+		}
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return "must have no . or .. in its path"
+		}
+	}
+	return ""
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}

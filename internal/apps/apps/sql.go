@@ -1,0 +1,149 @@
+package apps
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm,
+	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us,
+	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash`
+
+func scan(row db.Row) (a App, secretHash string, err error) {
+	var uris, models, testers string
+	var by, reason *string
+	var sinceUS *int64
+	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin,
+		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash, &secretHash)
+	if err != nil {
+		return App{}, "", err
+	}
+	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels), json.Unmarshal([]byte(testers), &a.TestAllowlist))
+	if err != nil {
+		return App{}, "", fmt.Errorf("apps: lists of %s: %w", a.ID, err)
+	}
+	if by != nil {
+		a.Suspension = &Suspension{By: *by}
+		if reason != nil && sinceUS != nil {
+			a.Suspension.Reason, a.Suspension.SinceUS = *reason, *sinceUS
+		}
+	}
+	a.Suspended = a.SwitchedOff || by != nil
+	return a, secretHash, nil
+}
+
+// read reads the app that where names, and the hash of its secret.
+func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
+	return scan(q.QueryRowContext(ctx, `SELECT `+columns+` FROM apps WHERE `+where+` = $1`+lock, value))
+}
+
+// suspended returns apps that are switched off, by whom ever, in the order of their ids.
+func suspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+}
+
+// search compares names without regard to case, of ASCII letters at least. Apps are
+// few enough to read them all.
+func search(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	if text == "" {
+		return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+	}
+	like := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(text)) + "%"
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 AND (id = $3 OR client_id = $3 OR LOWER(name) LIKE $4 ESCAPE '\') ORDER BY id DESC LIMIT $2`, after, limit, text, like)
+}
+
+// ownedBy returns a developer's apps, newest first.
+func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
+}
+
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]App, error) {
+	return db.List(ctx, q, func(row db.Row) (App, error) {
+		a, _, err := scan(row)
+		return a, err
+	}, text, args...)
+}
+
+// update saves what may change of an app, all of it.
+func update(ctx context.Context, tx *db.Tx, a App) error {
+	lists := make([]string, 3)
+	for i, l := range [][]string{a.RedirectURIs, a.AllowedModels, a.TestAllowlist} {
+		text, err := list(l)
+		if err != nil {
+			return err
+		}
+		lists[i] = text
+	}
+	off := 0
+	if a.SwitchedOff {
+		off = 1
+	}
+	var by, reason *string
+	var sinceUS *int64
+	if n := a.Suspension; n != nil {
+		by, reason, sinceUS = &n.By, &n.Reason, &n.SinceUS
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE apps SET name = $2, redirect_uris = $3, allowed_models = $4, default_max_tokens = $5, tier = $6, provider_mode = $7, test_allowlist = $8,
+		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13, suspension_us = $14, lifted_us = $15 WHERE id = $1`,
+		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off, a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS)
+	return err
+}
+
+func insert(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
+	uris, err := list(a.RedirectURIs)
+	if err != nil {
+		return err
+	}
+	models, err := list(a.AllowedModels)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended, created_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '[]', $11, 0, $12)`,
+		a.ID, a.OwnerID, a.Name, a.ClientID, secretHash, uris, models, a.DefaultMaxTokens, a.Tier, a.ProviderMode, a.DevMargin, a.CreatedUS)
+	return err
+}
+
+// updateList replaces a list; the column's name is a constant of this package.
+func updateList(ctx context.Context, d *db.DB, appID, column string, values []string) error {
+	text, err := list(values)
+	if err != nil {
+		return err
+	}
+	res, err := d.ExecContext(ctx, `UPDATE apps SET `+column+` = $2 WHERE id = $1`, appID, text)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sql.ErrNoRows)
+	}
+	return nil
+}
+
+func updateSecret(ctx context.Context, d db.Execer, appID, secretHash string) error {
+	res, err := d.ExecContext(ctx, `UPDATE apps SET secret_hash = $2 WHERE id = $1`, appID, secretHash)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sql.ErrNoRows)
+	}
+	return nil
+}
+
+func list(s []string) (string, error) {
+	if s == nil {
+		s = []string{}
+	}
+	b, err := json.Marshal(s)
+	return string(b), err
+}

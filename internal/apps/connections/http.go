@@ -1,0 +1,166 @@
+// Package connections serves what an app's server may ask about the grants that
+// users gave it, and about its owner's account (spec §4.5, §4.6). The money
+// itself is package ledger's.
+package connections
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// recentEntries is how many ledger entries a single connection shows.
+const recentEntries = 20
+
+// A Handler serves /v1/connections and /v1/account.
+type Handler struct {
+	DB     *db.DB
+	Apps   *apps.Store
+	Ledger *ledger.Writer
+	Links  web.Links // where users decide allocation requests
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/connections", h.list)
+	rt.Handle("GET /v1/connections/{id}", h.get)
+	rt.Handle("POST /v1/connections/{id}/revoke", h.revoke)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests", h.listRaises)
+	rt.Handle("POST /v1/connections/{id}/allocation-requests", h.askRaise)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests/{requestId}", h.getRaise)
+	rt.Handle("GET /v1/account", h.account)
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, err := ledger.ConnectionsOfApp(r.Context(), h.DB, app.ID, page.StartingAfter, page.Limit+1)
+	if err != nil {
+		return err
+	}
+	if len(list) > page.Limit {
+		list = list[:page.Limit]
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
+	out := make([]ledger.ConnectionResource, len(list))
+	for i, c := range list {
+		out[i] = c.Resource()
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// single is a connection with recent_ledger, which is there even when empty.
+type single struct {
+	ledger.ConnectionResource
+	RecentLedger []ledger.EntryResource `json:"recent_ledger"`
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	c, err := h.owned(r)
+	if err != nil {
+		return err
+	}
+	entries, err := ledger.RecentEntries(r.Context(), h.DB, c.AccountID, c.ID, recentEntries)
+	if err != nil {
+		return err
+	}
+	out := single{c.Resource(), make([]ledger.EntryResource, len(entries))}
+	for i, e := range entries {
+		out.RecentLedger[i] = e.Resource()
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// revocation is the answer of spec §4.5.
+type revocation struct {
+	ID              string        `json:"id"`
+	Status          ledger.Status `json:"status"`
+	RevokedAt       string        `json:"revoked_at"`
+	ReleasedMC      money.MC      `json:"released_mc"`
+	ReleasedDisplay string        `json:"released_display"`
+}
+
+func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
+	c, err := h.owned(r)
+	if err != nil {
+		return err
+	}
+	done, err := h.Ledger.Do(r.Context(), ledger.Revoke{ConnectionID: c.ID})
+	if err != nil {
+		return err
+	}
+	if done.Connection.RevokedUS == nil {
+		return errors.New("connections: a revoked connection has no time of revocation")
+	}
+	return web.WriteJSON(w, http.StatusOK, revocation{
+		ID: done.Connection.ID, Status: done.Connection.Status, RevokedAt: ledger.Timestamp(*done.Connection.RevokedUS),
+		ReleasedMC: done.ReleasedMC, ReleasedDisplay: done.ReleasedMC.Display(),
+	})
+}
+
+// owned returns the connection of the path. One of another app is answered like
+// one that does not exist.
+func (h *Handler) owned(r *http.Request) (ledger.Connection, error) {
+	_, c, err := h.ownedOf(r)
+	return c, err
+}
+
+// ownedOf is owned with the app that asks.
+func (h *Handler) ownedOf(r *http.Request) (apps.App, ledger.Connection, error) {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return apps.App{}, ledger.Connection{}, err
+	}
+	c, err := ledger.GetConnection(r.Context(), h.DB, r.PathValue("id"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && c.AppID != app.ID {
+		return apps.App{}, ledger.Connection{}, apierr.NotFound.Errorf("no such connection")
+	}
+	return app, c, err
+}
+
+// account is the Account of spec §2.
+type account struct {
+	ID               string   `json:"wac_id"`
+	Email            string   `json:"email"`
+	Sandbox          bool     `json:"sandbox"`
+	AvailableMC      money.MC `json:"balance_available_mc"`
+	AvailableDisplay string   `json:"balance_available_display"`
+	ReservedMC       money.MC `json:"balance_reserved_mc"`
+	ReservedDisplay  string   `json:"balance_reserved_display"`
+}
+
+// account answers GET /v1/account: the account that owns the app. Apps never see
+// the balances of their users.
+func (h *Handler) account(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	owner, err := accounts.GetAccount(r.Context(), h.DB, app.OwnerID)
+	if err != nil {
+		return err
+	}
+	b, err := ledger.GetBalance(r.Context(), h.DB, owner.ID)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, account{
+		ID: owner.ID, Email: owner.Email, Sandbox: owner.Sandbox,
+		AvailableMC: b.AvailableMC, AvailableDisplay: b.AvailableMC.Display(),
+		ReservedMC: b.ReservedMC, ReservedDisplay: b.ReservedMC.Display(),
+	})
+}

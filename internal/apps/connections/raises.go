@@ -1,0 +1,109 @@
+package connections
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+)
+
+// maxReasonRunes bounds what a user has to read before deciding.
+const maxReasonRunes = 500
+
+// ask is the body of POST /v1/connections/{id}/allocation-requests (spec §4.5).
+type ask struct {
+	TargetMC web.Field[money.MC] `json:"target_allocation_mc"`
+	Reason   web.Field[string]   `json:"reason"`
+}
+
+func (a ask) check() error {
+	if !a.TargetMC.Set || a.TargetMC.Null {
+		return apierr.InvalidRequest.Errorf("target_allocation_mc: required")
+	}
+	if a.Reason.Value == "" { // absent, null and empty are all none
+		return nil
+	}
+	return apps.CheckText("reason", a.Reason.Value, maxReasonRunes)
+}
+
+// askRaise files a request for a higher cap. Only the user can grant it, on the
+// page of approval_url.
+func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
+	app, c, err := h.ownedOf(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case app.Suspended:
+		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot ask users for more until that is lifted")
+	case c.Status == ledger.Revoked: // also before the body is read (decisions, Order of checks)
+		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no cap")
+	}
+	var a ask
+	if err := web.ReadJSON(r, &a); err != nil {
+		return err
+	}
+	if err := a.check(); err != nil {
+		return err
+	}
+	done, err := h.Ledger.Do(r.Context(), ledger.AskRaise{
+		RequestID: id.New(id.AllocRequest, h.DB.Now()), ConnectionID: c.ID, AppID: app.ID,
+		TargetMC: a.TargetMC.Value, Reason: a.Reason.Value, MaxMC: tiers.Of(app.Tier).MaxCapMC,
+	})
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, h.resource(done.Raise))
+}
+
+func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
+	_, c, err := h.ownedOf(r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, err := ledger.RaisesOfConnection(r.Context(), h.DB, c.ID, page.StartingAfter, page.Limit+1)
+	if err != nil {
+		return err
+	}
+	if len(list) > page.Limit {
+		list = list[:page.Limit]
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
+	out := make([]ledger.RaiseResource, len(list))
+	for i, one := range list {
+		out[i] = h.resource(one)
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+func (h *Handler) getRaise(w http.ResponseWriter, r *http.Request) error {
+	_, c, err := h.ownedOf(r)
+	if err != nil {
+		return err
+	}
+	one, err := ledger.GetRaise(r.Context(), h.DB, r.PathValue("requestId"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && one.ConnectionID != c.ID {
+		return apierr.NotFound.Errorf("no such allocation request")
+	} else if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, h.resource(one))
+}
+
+// resource is a request with the page on which the user decides it.
+func (h *Handler) resource(r ledger.Raise) ledger.RaiseResource {
+	out := r.Resource()
+	out.ApprovalURL = h.Links.Approval(r.ID)
+	return out
+}

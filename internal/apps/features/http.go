@@ -1,0 +1,133 @@
+package features
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A Handler serves /v1/apps/{id}/features (spec §4.7).
+type Handler struct {
+	Store   *Store
+	Apps    *apps.Store
+	Changed func() // called after a feature has changed, so that calls see it at once; may be nil
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/apps/{id}/features", h.list)
+	rt.Handle("POST /v1/apps/{id}/features", h.create)
+	rt.Handle("PATCH /v1/apps/{id}/features/{slug}", h.patch)
+}
+
+// resource is a feature as the API shows it: exactly the members that POST and
+// PATCH take, so that what was read can be sent back.
+type resource struct {
+	Slug             string       `json:"slug"`
+	DisplayName      string       `json:"display_name"`
+	Description      string       `json:"description"`
+	MaxCostPerCallMC *money.MC    `json:"max_cost_per_call_mc"`
+	MaxTokens        *int64       `json:"max_tokens"`
+	RateLimit        *int64       `json:"rate_limit"`
+	DefaultModel     *string      `json:"default_model"`
+	DevMarginRate    *json.Number `json:"dev_margin_rate"`
+}
+
+func (f *Feature) resource() resource {
+	r := resource{
+		Slug: f.Slug, DisplayName: f.DisplayName, Description: f.Description,
+		MaxCostPerCallMC: f.MaxCostPerCallMC, MaxTokens: f.MaxTokens, RateLimit: f.RateLimit, DefaultModel: f.DefaultModel,
+	}
+	if f.DevMargin != nil {
+		rate := json.Number(f.DevMargin.String())
+		r.DevMarginRate = &rate
+	}
+	return r
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.owned(r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, more, err := h.Store.List(r.Context(), appID, page)
+	if err != nil {
+		return err
+	}
+	out := make([]resource, len(list))
+	for i := range list {
+		out[i] = list[i].resource()
+	}
+	if more {
+		web.LinkNext(w, r, list[len(list)-1].Slug)
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.owned(r)
+	if err != nil {
+		return err
+	}
+	var c Change
+	if err := web.ReadJSON(r, &c); err != nil {
+		return err
+	}
+	f, err := h.Store.Create(r.Context(), appID, c)
+	if err != nil {
+		return err
+	}
+	h.changed()
+	return web.WriteJSON(w, http.StatusOK, f.resource())
+}
+
+func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.owned(r)
+	if err != nil {
+		return err
+	}
+	slug := r.PathValue("slug")
+	if _, err := h.Store.Get(r.Context(), appID, slug); err != nil {
+		return missing(err) // before the body: what is not there has no wrong members
+	}
+	var c Change
+	if err := web.ReadJSON(r, &c); err != nil {
+		return err
+	}
+	f, err := h.Store.Patch(r.Context(), appID, slug, c)
+	if err != nil {
+		return missing(err)
+	}
+	h.changed()
+	return web.WriteJSON(w, http.StatusOK, f.resource())
+}
+
+func (h *Handler) changed() {
+	if h.Changed != nil {
+		h.Changed()
+	}
+}
+
+func missing(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return apierr.NotFound.Errorf("no such feature")
+	}
+	return err
+}
+
+// owned returns the id of the app of the path, which must be the one whose
+// credentials are sent.
+func (h *Handler) owned(r *http.Request) (appID string, err error) {
+	app, err := h.Apps.Owned(r)
+	return app.ID, err
+}

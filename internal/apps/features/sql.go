@@ -1,0 +1,57 @@
+package features
+
+import (
+	"context"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+const columns = `app_id, slug, display_name, description, max_cost_per_call_mc, max_tokens, rate_limit, default_model, dev_margin_ppm`
+
+func (f *Feature) fields() []any {
+	return []any{&f.AppID, &f.Slug, &f.DisplayName, &f.Description, &f.MaxCostPerCallMC, &f.MaxTokens, &f.RateLimit, &f.DefaultModel, &f.DevMargin}
+}
+
+func get(ctx context.Context, q db.Queryer, appID, slug, lock string) (f Feature, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM features WHERE app_id = $1 AND slug = $2`+lock, appID, slug).Scan(f.fields()...)
+	return f, err
+}
+
+// newest returns an app's features, newest first.
+func newest(ctx context.Context, q db.Queryer, appID string, limit int) ([]Feature, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM features WHERE app_id = $1 ORDER BY created_us DESC, slug DESC LIMIT $2`, appID, limit)
+}
+
+// olderThan returns the features of an app that newest lists after one of them.
+func olderThan(ctx context.Context, q db.Queryer, appID, slug string, limit int) ([]Feature, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM features WHERE app_id = $1
+		AND (created_us, slug) < (SELECT created_us, slug FROM features WHERE app_id = $1 AND slug = $2) ORDER BY created_us DESC, slug DESC LIMIT $3`, appID, slug, limit)
+}
+
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Feature, error) {
+	return db.List(ctx, q, db.Fields((*Feature).fields), text, args...)
+}
+
+// countLocked counts an app's features and keeps others from adding one until tx
+// ends.
+func countLocked(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
+	var locked string
+	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM features WHERE app_id = $1`, appID).Scan(&n)
+	return n, err
+}
+
+func insert(ctx context.Context, tx *db.Tx, f Feature, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO features (`+columns+`, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel, f.DevMargin, nowUS)
+	return err
+}
+
+func update(ctx context.Context, tx *db.Tx, f Feature) error {
+	_, err := tx.ExecContext(ctx, `UPDATE features SET display_name = $3, description = $4, max_cost_per_call_mc = $5, max_tokens = $6, rate_limit = $7, default_model = $8, dev_margin_ppm = $9
+		WHERE app_id = $1 AND slug = $2`,
+		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel, f.DevMargin)
+	return err
+}

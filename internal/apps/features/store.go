@@ -1,0 +1,114 @@
+package features
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A Store reads and writes features.
+type Store struct {
+	db      *db.DB
+	now     func() time.Time
+	offered func(model string) bool
+}
+
+// NewStore returns a Store on d. offered tells whether a model can be called now.
+func NewStore(d *db.DB, now func() time.Time, offered func(model string) bool) *Store {
+	return &Store{db: d, now: now, offered: offered}
+}
+
+// OfApp returns all features of an app, newest first.
+func (s *Store) OfApp(ctx context.Context, appID string) ([]Feature, error) {
+	list, err := newest(ctx, s.db, appID, MaxPerApp)
+	if err != nil {
+		return nil, fmt.Errorf("features: of app: %w", err)
+	}
+	return list, nil
+}
+
+// List returns a page of an app's features, newest first, and whether there are
+// more. A page that starts after a feature that does not exist is 400
+// invalid_request.
+func (s *Store) List(ctx context.Context, appID string, p web.Page) (list []Feature, more bool, err error) {
+	if p.StartingAfter == "" {
+		list, err = newest(ctx, s.db, appID, p.Limit+1)
+	} else {
+		if _, err := s.Get(ctx, appID, p.StartingAfter); errors.Is(err, sql.ErrNoRows) {
+			return nil, false, apierr.InvalidRequest.Errorf("starting_after: must be the slug of a feature of this app")
+		} else if err != nil {
+			return nil, false, err
+		}
+		list, err = olderThan(ctx, s.db, appID, p.StartingAfter, p.Limit+1)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("features: list: %w", err)
+	}
+	if len(list) > p.Limit {
+		return list[:p.Limit], true, nil
+	}
+	return list, false, nil
+}
+
+// Get returns a feature; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, appID, slug string) (Feature, error) {
+	f, err := get(ctx, s.db, appID, slug, "")
+	if err != nil {
+		return Feature{}, fmt.Errorf("features: get: %w", err)
+	}
+	return f, nil
+}
+
+// Create adds the feature that c describes. A wrong member, a slug that is taken
+// and a 201st feature are 400 invalid_request.
+func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, error) {
+	f, err := c.created(appID, s.offered)
+	if err != nil {
+		return Feature{}, err
+	}
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		n, err := countLocked(ctx, tx, appID)
+		if err != nil {
+			return err
+		}
+		if _, err := get(ctx, tx, appID, f.Slug, ""); err == nil {
+			return apierr.InvalidRequest.Errorf("slug: the feature %q already exists; PATCH it, or choose another slug", f.Slug)
+		} else if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if n >= MaxPerApp {
+			return apierr.InvalidRequest.Errorf("an app has at most %d features", MaxPerApp)
+		}
+		return insert(ctx, tx, f, s.now().UnixMicro())
+	})
+	if err != nil {
+		return Feature{}, fmt.Errorf("features: create: %w", err)
+	}
+	return f, nil
+}
+
+// Patch changes a feature and returns the whole of it. A wrong member is 400
+// invalid_request; the error wraps sql.ErrNoRows when there is no such feature.
+func (s *Store) Patch(ctx context.Context, appID, slug string, c Change) (Feature, error) {
+	var f Feature
+	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		before, err := get(ctx, tx, appID, slug, tx.Engine.ForUpdate())
+		if err != nil {
+			return err
+		}
+		if f, err = c.applied(before, s.offered); err != nil {
+			return err
+		}
+		return update(ctx, tx, f)
+	})
+	if err != nil {
+		return Feature{}, fmt.Errorf("features: patch: %w", err)
+	}
+	return f, nil
+}

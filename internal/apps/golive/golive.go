@@ -1,0 +1,120 @@
+// Package golive is how an app leaves the sandbox: what it needs for that, the
+// request to review it, and what the operator's decision does (spec §3, App
+// tier and the go-live request rules).
+package golive
+
+import (
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+)
+
+// The states of a request.
+const (
+	Pending  = "pending"
+	Approved = "approved"
+	Refused  = "refused"
+)
+
+// A Request asks for an app's next tier. The app keeps its tier until review.
+type Request struct {
+	ID        string
+	AppID     string
+	From, To  string // tiers
+	Status    string
+	Reason    string // of a refusal
+	CreatedUS int64
+	DecidedUS int64 // 0 = pending
+}
+
+// Resource is a request as the API shows it.
+type Resource struct {
+	ID        string  `json:"id"`
+	AppID     string  `json:"app_id"`
+	FromTier  string  `json:"from_tier"`
+	ToTier    string  `json:"to_tier"`
+	Status    string  `json:"status"`
+	Reason    *string `json:"reason"`
+	CreatedAt string  `json:"created_at"`
+	DecidedAt *string `json:"decided_at"`
+}
+
+// Resource returns the request as the API shows it.
+func (r Request) Resource() Resource {
+	out := Resource{ID: r.ID, AppID: r.AppID, FromTier: r.From, ToTier: r.To, Status: r.Status, CreatedAt: ledger.Timestamp(r.CreatedUS)}
+	if r.Reason != "" {
+		out.Reason = &r.Reason
+	}
+	if r.DecidedUS != 0 {
+		at := ledger.Timestamp(r.DecidedUS)
+		out.DecidedAt = &at
+	}
+	return out
+}
+
+// An Item is one thing that an app should have before it goes live.
+type Item struct {
+	Name     string `json:"item"`
+	Required bool   `json:"required"`
+	Met      bool   `json:"met"`
+	Text     string `json:"text"`
+}
+
+// Checklist judges an app that has so many registered features.
+func Checklist(a apps.App, features int) []Item {
+	return []Item{
+		{"redirect_uri", true, a.HasPublicRedirect(), "At least one redirect URI that begins with https:// and is not on a loopback host."},
+		{"feature", true, features > 0, "At least one registered feature, so that users read what their money is for."},
+		{"allowed_models", true, len(a.AllowedModels) > 0, "The models that the app may call, chosen in allowed_models."},
+		{"logo", false, false, "A logo for the consent page. Apps cannot have one yet."},
+		{"live_models", false, a.ProviderMode == apps.Live, "Tried with live models: provider_mode live."},
+	}
+}
+
+// missing returns the required items that are not met.
+func missing(list []Item) (names []string) {
+	for _, i := range list {
+		if i.Required && !i.Met {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// next is the tier that an app may ask for, or 400: there is none above the
+// last, and the last is not open yet (spec §3).
+func next(tier string) (string, error) {
+	switch tier {
+	case tiers.Sandbox:
+		return tiers.LimitedLive, nil
+	case tiers.LimitedLive:
+		return "", apierr.InvalidRequest.Errorf("the tier full-live is not open yet")
+	}
+	return "", apierr.InvalidRequest.Errorf("the app is in the highest tier already")
+}
+
+// complete refuses an app that lacks something required.
+func complete(a apps.App, features int) error {
+	names := missing(Checklist(a, features))
+	if len(names) == 0 {
+		return nil
+	}
+	e := apierr.InvalidRequest.Errorf("the app is not ready to go live, it lacks: %s; see GET /v1/apps/%s/go-live", strings.Join(names, ", "), a.ID)
+	e.Details = map[string]any{"missing": names}
+	return e
+}
+
+// decidable refuses to decide twice.
+func (r Request) decidable() error {
+	if r.Status != Pending {
+		return apierr.InvalidRequest.Errorf("this request was %s already", r.Status)
+	}
+	return nil
+}
+
+func errPending(requestID string) error {
+	return apierr.InvalidRequest.Errorf("a request is pending already: %s; wait until it is reviewed", requestID)
+}

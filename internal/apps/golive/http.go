@@ -1,0 +1,61 @@
+package golive
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A Handler serves /v1/apps/{id}/go-live, for the app's own server.
+type Handler struct {
+	Store *Store
+	Apps  *apps.Store
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/apps/{id}/go-live", h.status)
+	rt.Handle("POST /v1/apps/{id}/go-live", h.ask)
+}
+
+// statusResource is a Status as the API shows it.
+type statusResource struct {
+	Tier      string     `json:"tier"`
+	NextTier  *string    `json:"next_tier"` // null = none is open
+	Ready     bool       `json:"ready"`     // nothing required is missing
+	Checklist []Item     `json:"checklist"`
+	Requests  []Resource `json:"requests"`
+}
+
+func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Owned(r)
+	if err != nil {
+		return err
+	}
+	s, err := h.Store.Status(r.Context(), app)
+	if err != nil {
+		return err
+	}
+	out := statusResource{Tier: app.Tier, Ready: len(missing(s.Checklist)) == 0, Checklist: s.Checklist, Requests: make([]Resource, len(s.Requests))}
+	if to, err := next(app.Tier); err == nil {
+		out.NextTier = &to
+	}
+	for i, req := range s.Requests {
+		out.Requests[i] = req.Resource()
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// ask needs no body: the next tier is the only one that can be asked for.
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Owned(r)
+	if err != nil {
+		return err
+	}
+	req, err := h.Store.Ask(r.Context(), app.ID)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, req.Resource())
+}

@@ -1,0 +1,69 @@
+package golive
+
+import (
+	"context"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+const columns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us, 0)`
+
+func (r *Request) fields() []any {
+	return []any{&r.ID, &r.AppID, &r.From, &r.To, &r.Status, &r.Reason, &r.CreatedUS, &r.DecidedUS}
+}
+
+func get(ctx context.Context, q db.Queryer, requestID string) (r Request, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM golive_requests WHERE id = $1`, requestID).Scan(r.fields()...)
+	return r, err
+}
+
+// pendingOf returns the pending request of an app.
+func pendingOf(ctx context.Context, q db.Queryer, appID string) (r Request, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM golive_requests WHERE app_id = $1 AND status = 'pending'`, appID).Scan(r.fields()...)
+	return r, err
+}
+
+// history returns an app's requests, newest first.
+func history(ctx context.Context, q db.Queryer, appID string, limit int) ([]Request, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM golive_requests WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
+}
+
+// queue returns pending requests, oldest first, from the one behind after on.
+func queue(ctx context.Context, q db.Queryer, after string, limit int) ([]Request, error) {
+	return query(ctx, q, `SELECT `+columns+` FROM golive_requests WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+}
+
+func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
+	return db.List(ctx, q, db.Fields((*Request).fields), text, args...)
+}
+
+func insert(ctx context.Context, tx *db.Tx, r Request) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us) VALUES ($1, $2, $3, $4, 'pending', $5)`,
+		r.ID, r.AppID, r.From, r.To, r.CreatedUS)
+	return err
+}
+
+func decide(ctx context.Context, tx *db.Tx, r Request) error {
+	var reason *string
+	if r.Reason != "" {
+		reason = &r.Reason
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE golive_requests SET status = $2, reason = $3, decided_us = $4 WHERE id = $1`, r.ID, r.Status, reason, r.DecidedUS)
+	return err
+}
+
+func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM features WHERE app_id = $1`, appID).Scan(&n)
+	return n, err
+}
+
+// lockTestConnections returns the connections of test accounts to an app, and
+// locks them the way the ledger's batches do, balances first and each in key
+// order, so that no batch and this transaction wait for each other in a circle.
+func lockTestConnections(ctx context.Context, tx *db.Tx, appID string) (ids []string, err error) {
+	const of = ` FROM connections WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`
+	if _, err := db.List(ctx, tx, db.Column[string], `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
+		return nil, err
+	}
+	return db.List(ctx, tx, db.Column[string], `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)
+}

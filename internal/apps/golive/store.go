@@ -1,0 +1,173 @@
+package golive
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// prefix is that of the ids of requests.
+const prefix = "glr_"
+
+// shownRequests is how many requests the history of an app shows.
+const shownRequests = 100
+
+// A Store keeps requests, and carries decisions out.
+type Store struct {
+	DB     *db.DB
+	Apps   *apps.Store
+	Ledger *ledger.Writer
+	Now    func() time.Time
+}
+
+// Ask files a request for the next tier. What speaks against it is 400
+// invalid_request: something required is missing, a request is pending, or there
+// is no next tier. The app's row is locked, so that of many that ask at once one
+// is first and the others find its request.
+func (s *Store) Ask(ctx context.Context, appID string) (r Request, err error) {
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		app, err := s.Apps.Lock(ctx, tx, appID)
+		if err != nil {
+			return err
+		}
+		to, err := next(app.Tier)
+		if err != nil {
+			return err
+		}
+		if open, err := pendingOf(ctx, tx, appID); err == nil {
+			return errPending(open.ID)
+		} else if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		n, err := countFeatures(ctx, tx, appID)
+		if err != nil {
+			return err
+		}
+		if err := complete(app, n); err != nil {
+			return err
+		}
+		now := s.Now()
+		r = Request{ID: id.New(prefix, now), AppID: appID, From: app.Tier, To: to, Status: Pending, CreatedUS: now.UnixMicro()}
+		return insert(ctx, tx, r)
+	})
+	if err != nil {
+		return Request{}, fmt.Errorf("golive: ask: %w", err)
+	}
+	return r, nil
+}
+
+// Approve moves the app to the tier that was asked for, and its calls to the real
+// providers, in the caller's transaction. A live app has no fake money, so the
+// connections of test accounts end in the same transaction (I29). What it was
+// judged by may have changed since: it is judged again.
+func (s *Store) Approve(ctx context.Context, tx *db.Tx, requestID string) (r Request, before, after apps.App, err error) {
+	if r, before, err = s.open(ctx, tx, requestID); err != nil {
+		return r, before, before, err
+	}
+	if before.Tier != r.From {
+		return r, before, before, apierr.InvalidRequest.Errorf("the app's tier is %s by now, and not %s", before.Tier, r.From)
+	}
+	n, err := countFeatures(ctx, tx, r.AppID)
+	if err == nil {
+		err = complete(before, n)
+	}
+	if err != nil {
+		return r, before, before, err
+	}
+	if _, after, err = s.Apps.Promote(ctx, tx, r.AppID, r.To); err != nil {
+		return r, before, before, err
+	}
+	if err := s.endTests(ctx, tx, r.AppID); err != nil {
+		return r, before, before, fmt.Errorf("golive: end test connections: %w", err)
+	}
+	r.Status, r.DecidedUS = Approved, s.Now().UnixMicro()
+	return r, before, after, decide(ctx, tx, r)
+}
+
+// endTests revokes the connections of test accounts. New ones cannot come: the
+// exchange of a code shares the app's row, which this transaction has locked.
+func (s *Store) endTests(ctx context.Context, tx *db.Tx, appID string) error {
+	ids, err := lockTestConnections(ctx, tx, appID)
+	if err != nil {
+		return err
+	}
+	for _, connectionID := range ids {
+		if _, err := s.Ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Refuse leaves the app as it is, in the caller's transaction; it may ask again.
+func (s *Store) Refuse(ctx context.Context, tx *db.Tx, requestID, reason string) (Request, error) {
+	r, _, err := s.open(ctx, tx, requestID)
+	if err != nil {
+		return r, err
+	}
+	r.Status, r.Reason, r.DecidedUS = Refused, reason, s.Now().UnixMicro()
+	return r, decide(ctx, tx, r)
+}
+
+// open returns a pending request and its app, whose row it locks: that is what
+// guards an app's requests. One that does not exist is 404, a decided one 400.
+func (s *Store) open(ctx context.Context, tx *db.Tx, requestID string) (r Request, app apps.App, err error) {
+	if r, err = get(ctx, tx, requestID); errors.Is(err, sql.ErrNoRows) {
+		return r, app, apierr.NotFound.Errorf("no such go-live request")
+	} else if err != nil {
+		return r, app, err
+	}
+	if app, err = s.Apps.Lock(ctx, tx, r.AppID); err != nil {
+		return r, app, err
+	}
+	if r, err = get(ctx, tx, requestID); err != nil { // again: it may have been decided meanwhile
+		return r, app, err
+	}
+	return r, app, r.decidable()
+}
+
+// Pending returns the requests to review, oldest first, from the one behind after on.
+func (s *Store) Pending(ctx context.Context, after string, limit int) ([]Request, error) {
+	list, err := queue(ctx, s.DB, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("golive: pending: %w", err)
+	}
+	return list, nil
+}
+
+// A Status is how far an app is on its way.
+type Status struct {
+	App       apps.App
+	Checklist []Item
+	Requests  []Request // newest first
+}
+
+// Status returns how far an app is on its way.
+func (s *Store) Status(ctx context.Context, app apps.App) (Status, error) {
+	n, err := countFeatures(ctx, s.DB, app.ID)
+	if err != nil {
+		return Status{}, fmt.Errorf("golive: status: %w", err)
+	}
+	list, err := history(ctx, s.DB, app.ID, shownRequests)
+	if err != nil {
+		return Status{}, fmt.Errorf("golive: status: %w", err)
+	}
+	return Status{App: app, Checklist: Checklist(app, n), Requests: list}, nil
+}
+
+// Get returns a request; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, requestID string) (Request, error) {
+	r, err := get(ctx, s.DB, requestID)
+	if err != nil {
+		return Request{}, fmt.Errorf("golive: get: %w", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,77 @@
+package notices_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// What the ledger itself writes becomes mail: a share of a cap is told once, when
+// a call passes it, and a pause once.
+func TestWhatTheLedgerNotices(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d, "Notes", "")
+		books := ledger.New(d, time.Now)
+		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+		ran := make(chan error, 1)
+		go func() { ran <- books.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			if err := <-ran; err != nil {
+				t.Error(err)
+			}
+		})
+		do := func(c ledger.Command) ledger.Result {
+			t.Helper()
+			r, err := books.Do(ctx, c)
+			if err != nil {
+				t.Fatalf("%T: %v", c, err)
+			}
+			return r
+		}
+		do(ledger.TopUp{AccountID: w.ada.ID, AmountMC: 100 * money.Dollar})
+		c := do(ledger.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: w.app.ID, AccountID: w.ada.ID, RequestedMC: 10 * money.Dollar}).Connection
+		spend := func(amount money.MC) {
+			t.Helper()
+			call := ledger.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.UUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
+			held := do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+			do(ledger.Settle{Call: call, Attempt: held.Attempt, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: ledger.Amounts{ProviderCostMC: amount, UserChargeMC: amount}})
+		}
+		var told []string
+		for _, step := range []struct {
+			do   func()
+			want string // what is said; "" = nothing
+		}{
+			{func() { spend(4 * money.Dollar) }, ""},
+			{func() { spend(1 * money.Dollar) }, "$5.00 of the $10.00"},
+			{func() { spend(1 * money.Dollar) }, ""},
+			{func() { spend(3 * money.Dollar) }, "$9.00 of the $10.00"},
+			{func() { spend(1 * money.Dollar) }, "used the $10.00 that you let it spend"},
+			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, "far more of your money"},
+			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, ""},
+		} {
+			step.do()
+			w.once()
+			if step.want != "" {
+				told = append(told, step.want)
+			}
+			all := w.all()
+			if len(all) != len(told) { // in no order: they are of one moment
+				t.Fatalf("%d mails, want %q", len(all), told)
+			}
+			if step.want != "" && !slices.ContainsFunc(all, func(m mail.Mail) bool { return strings.Contains(m.Text, step.want) }) {
+				t.Errorf("nobody is told %q", step.want)
+			}
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package notices
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+)
+
+// batch is how many notices become mail in one transaction.
+const batch = 100
+
+// A Store makes mail of notices.
+type Store struct {
+	DB    *db.DB
+	Apps  *apps.Store
+	Mails *mail.Store
+	Links web.Links
+	Stops Signer
+	Log   *slog.Logger
+}
+
+// data is what a notice says: the connection, or the allocation request, in the
+// shape of the API.
+type data struct {
+	Connection ledger.ConnectionResource `json:"connection"`
+	Request    struct {
+		ID        string   `json:"id"`
+		CurrentMC money.MC `json:"current_allocation_mc"`
+		TargetMC  money.MC `json:"target_allocation_mc"`
+	} `json:"allocation_request"`
+}
+
+// Once makes mail of every notice that waits.
+func (s *Store) Once(ctx context.Context) error {
+	for {
+		passed := 0
+		err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			list, err := ledger.PassNotices(ctx, tx, batch)
+			if err != nil {
+				return err
+			}
+			for _, n := range list {
+				if err := s.pass(ctx, tx, n); err != nil {
+					return err
+				}
+			}
+			passed = len(list)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("notices: %w", err)
+		} else if passed < batch {
+			return nil
+		}
+	}
+}
+
+// pass queues the mail of a notice, if there is to be one. One that nobody can
+// make a mail of is logged and left: it must not hold up the others.
+func (s *Store) pass(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
+	err := s.queue(ctx, tx, n)
+	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrMessage) || errors.Is(err, errNotice) {
+		s.Log.Error("a notice has no mail", "notice_id", n.ID, "kind", n.Kind, "error", err)
+		return nil
+	}
+	return err
+}
+
+func (s *Store) queue(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
+	kind, known := kinds[n.Kind]
+	if !known {
+		return fmt.Errorf("%w: kind %q", errNotice, n.Kind)
+	}
+	a, err := accounts.GetAccount(ctx, tx, n.AccountID)
+	if err != nil || a.Sandbox || kind.stoppable && !a.Notices {
+		return err
+	}
+	app, err := s.Apps.Get(ctx, n.AppID)
+	if err != nil {
+		return err
+	}
+	var d data
+	if err := json.Unmarshal([]byte(n.Data), &d); err != nil {
+		return fmt.Errorf("%w: its data is not what it should be", errNotice)
+	}
+	l := kind.write(s.Links, app.Name, n, d)
+	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: l.Subject}
+	if kind.stoppable {
+		l.Settings, l.Stop = s.Links.Dashboard+settingsPath, s.Links.Dashboard+stopPath+s.Stops.Sign(a.ID)
+		m.Unsubscribe = l.Stop
+	}
+	if m.Text, m.HTML, err = l.render(); err != nil {
+		return err
+	}
+	return s.Mails.Queue(ctx, tx, m)
+}
+
+var errNotice = errors.New("notices: no mail can be made of it")

@@ -1,0 +1,130 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// Any history of refreshes keeps invariant I27 and the rule of reuse: a used
+// token is refused, and once its successor was used too the family ends.
+func TestRefreshHistories(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		rapid.Check(t, func(rt *rapid.T) {
+			h := w.newHistory(rt, conn)
+			for range rapid.IntRange(1, 10).Draw(rt, "steps") {
+				w.clock.pass(time.Second)
+				h.refresh(rt, rapid.IntRange(0, len(h.tokens)-1).Draw(rt, "token"))
+				h.check(rt)
+			}
+		})
+	})
+}
+
+// A history is one family: its tokens in the order of their birth.
+type history struct {
+	w       *world
+	family  string
+	tokens  []Tokens
+	next    []int // which token each refresh token became, -1 = unused
+	revoked bool
+}
+
+func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
+	h := &history{w: w, family: id.New(family, w.clock.now())}
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		first, err := w.store.Issue(ctx, tx, connectionID, w.live.ID, h.family)
+		h.tokens, h.next = []Tokens{first}, []int{-1}
+		return err
+	})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return h
+}
+
+// refresh presents a token and compares the answer with the rule.
+func (h *history) refresh(rt *rapid.T, i int) {
+	a, err := h.w.store.run(h.w.t.Context(), h.w.live.App, TokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if want := !h.revoked && h.next[i] < 0; (a.refused == nil) != want {
+		rt.Fatalf("token %d: refused %v, want success %t", i, a.refused, want)
+	}
+	switch {
+	case a.refused == nil:
+		h.next[i] = len(h.tokens)
+		h.tokens, h.next = append(h.tokens, a.tokens), append(h.next, -1)
+	case !errors.Is(a.refused, errInvalidGrant):
+		rt.Fatalf("token %d: %v", i, a.refused)
+	case !h.revoked && h.next[h.next[i]] >= 0:
+		h.revoked = true
+	}
+	if a.betrayed && !h.revoked {
+		rt.Fatalf("token %d: the family ended for nothing", i)
+	}
+}
+
+// check compares the tables with the model (I27).
+func (h *history) check(rt *rapid.T) {
+	unused := h.w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL`, h.family)
+	if want := map[bool]int{false: 1, true: 0}[h.revoked]; unused != want {
+		rt.Fatalf("%d unused refresh tokens, want %d", unused, want)
+	}
+	for i, t := range h.tokens {
+		if h.w.alive(t.AccessToken) == h.revoked {
+			rt.Fatalf("family revoked %t, access token %d alive %t", h.revoked, i, !h.revoked)
+		}
+	}
+}
+
+// A family that ends while its newest token is being refreshed ends whole: the
+// tokens of that refresh too, whichever of the two came first.
+func TestFamilyEndsWhole(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		present := func(token string) answer {
+			a, err := w.store.run(t.Context(), w.live.App, TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
+			if err != nil {
+				t.Error(err)
+			}
+			return a
+		}
+		for range 20 {
+			familyID, old := id.New(family, w.clock.now()), ""
+			w.tx(func(ctx context.Context, tx *db.Tx) error {
+				first, err := w.store.Issue(ctx, tx, conn, w.live.ID, familyID)
+				old = first.RefreshToken
+				return err
+			})
+			newest := present(present(old).tokens.RefreshToken).tokens.RefreshToken
+			w.clock.pass(time.Second)
+			var wg sync.WaitGroup
+			wg.Go(func() { // as fast as answers come
+				a := present(newest)
+				for n := 0; a.refused == nil && n < 1000; n++ { // a family that lives on would never stop
+					a = present(a.tokens.RefreshToken)
+				}
+			})
+			wg.Go(func() { present(old) })
+			wg.Wait()
+			if n := w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND revoked_us IS NULL`, familyID); n != 0 {
+				t.Fatalf("%d tokens outlive their family", n)
+			}
+		}
+	})
+}

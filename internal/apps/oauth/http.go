@@ -1,0 +1,199 @@
+package oauth
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Handler serves the authorization surface and the token endpoint.
+type Handler struct {
+	Store    *Store
+	Accounts *accounts.Store
+	Sandbox  *sandbox.Store
+	Sessions *accounts.Sessions
+	Apps     *apps.Store
+	Features *features.Store
+	Catalog  *catalog.Source
+	FeeRate  money.PPM // the service fee, for the consent page
+	Kept     bool      // OpenAI may keep what is sent, which the consent page says
+	// Addresses without a trailing slash. AuthURL is also the issuer.
+	AuthURL, BaseURL, DashboardURL string
+	Revoked                        func() // told when tokens were revoked; nil = nobody listens
+}
+
+func (h *Handler) tellRevoked() {
+	if h.Revoked != nil {
+		h.Revoked()
+	}
+}
+
+// Mount adds the routes of spec §4.1, discovery and revocation.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /oauth/authorize", h.Sessions.With(h.authorize))
+	rt.HandlePage("POST /oauth/authorize", h.Sessions.With(h.decide))
+	rt.Handle("POST /oauth/token", h.token)
+	rt.Handle("POST /oauth/revoke", h.revoke)
+	rt.Handle("GET /.well-known/oauth-authorization-server", h.discover)
+}
+
+// token is POST /oauth/token.
+func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
+	arrived := h.Store.Now()
+	app, form, err := h.client(w, r, h.Apps.AuthenticateToken)
+	if err != nil {
+		return err
+	}
+	if app.Suspended {
+		return errSuspended
+	}
+	req, err := ReadTokenRequest(app.ClientID, r.Header, form, arrived)
+	if err != nil {
+		return err
+	}
+	a, err := h.Store.run(r.Context(), app, req)
+	if err != nil {
+		return err
+	}
+	if a.betrayed {
+		h.tellRevoked()
+		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
+	}
+	if a.refused != nil {
+		return a.refused
+	}
+	if a.replayed {
+		w.Header().Set("Idempotent-Replayed", "true")
+	}
+	return web.WriteJSON(w, http.StatusOK, a.tokens)
+}
+
+// revoke is POST /oauth/revoke (RFC 7009): 200 for whatever token, so that it
+// tells nothing.
+func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
+	app, form, err := h.client(w, r, h.Apps.Authenticate)
+	if err != nil {
+		return err
+	}
+	token, err := required(form, "token")
+	if err != nil {
+		return err
+	}
+	if err := h.Store.Revoke(r.Context(), app.ID, token); err != nil {
+		return err
+	}
+	h.tellRevoked()
+	return web.WriteJSON(w, http.StatusOK, struct{}{})
+}
+
+// client reads what both endpoints share: who asks, and the form.
+func (h *Handler) client(w http.ResponseWriter, r *http.Request, authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
+	w.Header().Set("Cache-Control", "no-store")
+	app, err := authenticate(r.Context(), r)
+	if err != nil {
+		return apps.App{}, nil, err
+	}
+	form, err := web.ReadForm(r)
+	return app, form, err
+}
+
+// ReadTokenRequest checks the form of a request to the token endpoint by the
+// client clientID. Errors are 400.
+func ReadTokenRequest(clientID string, header http.Header, form url.Values, arrived time.Time) (req TokenRequest, err error) {
+	req.ArrivedUS = arrived.UnixMicro()
+	req.Fingerprint = id.Hash(form.Encode())
+	if req.Key, err = idempotencyKey(header); err != nil {
+		return TokenRequest{}, err
+	}
+	if named, has := form["client_id"]; has && named[0] != clientID {
+		return TokenRequest{}, apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
+	}
+	if form.Has("client_secret") {
+		return TokenRequest{}, apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
+	}
+	grantType, err := required(form, "grant_type")
+	if err != nil {
+		return TokenRequest{}, err
+	}
+	fields := map[string]*string{}
+	switch grantType {
+	case "authorization_code":
+		fields["code"], fields["redirect_uri"], fields["code_verifier"] = &req.Code, &req.RedirectURI, &req.Verifier
+	case "refresh_token":
+		fields["refresh_token"] = &req.RefreshToken
+	default:
+		return TokenRequest{}, apierr.UnsupportedGrantType.Errorf("grant_type: must be authorization_code or refresh_token")
+	}
+	for name, dst := range fields {
+		if *dst, err = required(form, name); err != nil {
+			return TokenRequest{}, err
+		}
+	}
+	return req, nil
+}
+
+func required(form url.Values, name string) (string, error) {
+	if v := form.Get(name); v != "" {
+		return v, nil
+	}
+	return "", apierr.InvalidRequest.Errorf("%s: required, in the body", name)
+}
+
+// idempotencyKey returns the optional key in its one spelling.
+func idempotencyKey(h http.Header) (string, error) {
+	values := h["Idempotency-Key"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := strings.ToLower(values[0])
+	if len(values) > 1 || !isUUID(key) {
+		return "", apierr.InvalidRequest.Errorf("Idempotency-Key: must be one UUID, or absent")
+	}
+	return key, nil
+}
+
+// isUUID checks the strict form 8-4-4-4-12, in lower case.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		hex := '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') || !dash && !hex {
+			return false
+		}
+	}
+	return true
+}
+
+// discover is GET /.well-known/oauth-authorization-server (RFC 8414).
+func (h *Handler) discover(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	basic := []string{"client_secret_basic"}
+	return web.WriteJSON(w, http.StatusOK, map[string]any{
+		"issuer":                                         h.AuthURL,
+		"authorization_endpoint":                         h.AuthURL + "/oauth/authorize",
+		"token_endpoint":                                 h.BaseURL + "/oauth/token",
+		"token_endpoint_auth_methods_supported":          basic,
+		"revocation_endpoint":                            h.BaseURL + "/oauth/revoke",
+		"revocation_endpoint_auth_methods_supported":     basic,
+		"response_types_supported":                       []string{"code"},
+		"response_modes_supported":                       []string{"query"},
+		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
+		"code_challenge_methods_supported":               []string{"S256"},
+		"authorization_response_iss_parameter_supported": true,
+	})
+}

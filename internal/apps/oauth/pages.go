@@ -1,0 +1,215 @@
+package oauth
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// A visit is an authorize request that is in order, and who makes it.
+type visit struct {
+	app     apps.App
+	req     Request
+	account accounts.Account
+	role    Role
+	tests   tests  // whom a Chooser or Tester may connect as
+	action  string // path and query of this very request, in one spelling
+}
+
+// tests are test accounts to choose from, and whether one more may be made.
+type tests struct {
+	list []accounts.Account
+	room bool
+}
+
+// testsOf returns the test accounts that somebody in the role may connect as: all
+// of them for the developer, and for a tester the one that is the tester's own.
+func testsOf(role Role, personID string, all []accounts.Account) tests {
+	room := len(all) < accounts.MaxTestAccounts
+	if role == Chooser {
+		return tests{all, room}
+	}
+	own := slices.DeleteFunc(slices.Clone(all), func(a accounts.Account) bool { return a.TesterID != personID })
+	return tests{own, room && len(own) == 0}
+}
+
+// has reports whether an account is one of the choices.
+func (t tests) has(accountID string) bool {
+	return slices.ContainsFunc(t.list, func(a accounts.Account) bool { return a.ID == accountID })
+}
+
+// authorize is GET /oauth/authorize: the consent page, or the sign-in page before.
+func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.visit(w, r)
+	if v == nil || err != nil {
+		return err
+	}
+	page, err := h.page(r.Context(), v, nil)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// decide is POST /oauth/authorize: the answer of the consent page's form. The
+// request is judged again as a whole; the form adds nothing to it but the terms.
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.visit(w, r)
+	if v == nil || err != nil {
+		return err
+	}
+	body, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	switch body.Get("decision") {
+	case "deny":
+		return h.back(w, v.req.RedirectURI, map[string]string{"error": "access_denied", "error_description": "the user denied the request", "state": v.req.State})
+	case "approve":
+	default:
+		return apierr.InvalidRequest.Errorf("decision: must be approve or deny")
+	}
+	form := ReadForm(body)
+	terms, problems := form.Terms(maxCap(v.app))
+	if problems = append(problemsOf(v, form), problems...); len(problems) > 0 {
+		page, err := h.page(r.Context(), v, &form)
+		if err != nil {
+			return err
+		}
+		page.Errors = problems
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	code, err := h.approve(r.Context(), v, form, terms)
+	if err != nil {
+		return err
+	}
+	return h.back(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
+}
+
+// visit judges the request. It answers itself, and returns nil, when there is
+// nothing to consent to.
+func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(w, "The address that the app sent you to is not well-formed.")
+	}
+	clientID, ok := ClientID(q)
+	if !ok {
+		return nil, refuse(w, "The app did not say who it is: it sent no client_id, or several.")
+	}
+	app, err := h.Apps.ByClientID(r.Context(), clientID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, refuse(w, "The app that sent you here is not known. Its client_id is wrong, or it was removed.")
+	} else if err != nil {
+		return nil, err
+	}
+	req, refusal := Check(app, q)
+	switch {
+	case refusal != nil && refusal.Page != "":
+		return nil, refuse(w, refusal.Page)
+	case refusal != nil:
+		return nil, h.back(w, refusal.RedirectURI, map[string]string{"error": refusal.Code, "error_description": refusal.Description, "state": refusal.State})
+	}
+	v := &visit{app: app, req: req, action: "/oauth/authorize?" + q.Encode()}
+	if v.account, ok = accounts.Current(r.Context()); !ok {
+		return nil, seeOther(w, accounts.SignInPath(v.action))
+	}
+	v.role = RoleOf(app, v.account)
+	reason := stranger[v.role]
+	if v.role.stands() {
+		all, err := h.Accounts.TestAccounts(r.Context(), app.OwnerID)
+		if err != nil {
+			return nil, err
+		}
+		v.tests = testsOf(v.role, v.account.ID, all)
+		if len(v.tests.list) == 0 && !v.tests.room {
+			reason = full
+		}
+	}
+	if reason != "" {
+		return nil, ui.Render(w, http.StatusForbidden, ui.Message{
+			Heading: "This account cannot connect", Switch: v.action,
+			Text: fmt.Sprintf("You are signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
+		})
+	}
+	return v, nil
+}
+
+// full is told to a tester for whom no test account can be made any more.
+const full = "%s is in testing, and its developer has no test account left for you. Ask the developer to delete one."
+
+// stranger says why somebody in a role cannot connect; %s is the app's name.
+var stranger = map[Role]string{
+	StrangerToSandbox: "%s is in testing: only its developer, the people it is shared with and test accounts can connect to it.",
+	TestAccountOnLive: "It is a test account, and its money is not real. %s is live and takes real accounts only.",
+}
+
+// refuse tells the person what is wrong with a request that leads nowhere.
+func refuse(w http.ResponseWriter, text string) error {
+	return ui.Render(w, http.StatusBadRequest, ui.Message{
+		Heading: "This link does not work",
+		Text:    text + " You have not given anything to anybody. Go back to the app and try again, or tell whoever runs it.",
+	})
+}
+
+// back sends the browser to the app with the answer.
+func (h *Handler) back(w http.ResponseWriter, redirectURI string, params map[string]string) error {
+	params["iss"] = h.AuthURL
+	w.Header().Set("Location", Location(redirectURI, params))
+	w.WriteHeader(http.StatusFound)
+	return nil
+}
+
+func seeOther(w http.ResponseWriter, path string) error {
+	w.Header().Set("Location", path)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// problemsOf checks what the form's amounts do not show: that the one who connects
+// exists. Who has put in nothing yet may connect, and lends nothing: free credit
+// pays for the first calls (spec §8).
+func problemsOf(v *visit, form Form) []ui.Problem {
+	if v.role.stands() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
+		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
+	}
+	return nil
+}
+
+// approve makes the code, and the test account if a new one was asked for.
+func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms) (code string, err error) {
+	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		accountID := v.account.ID
+		switch {
+		case v.role.stands() && form.TestAccount == newAccount:
+			n := accounts.New{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
+			if v.role == Tester {
+				n.TesterID = v.account.ID
+			}
+			made, err := h.Sandbox.Open(ctx, tx, n)
+			if err != nil {
+				return err
+			}
+			accountID = made.ID
+		case v.role.stands():
+			accountID = form.TestAccount
+		}
+		code, err = h.Store.Approve(ctx, tx, Consent{
+			AppID: v.app.ID, AccountID: accountID, RedirectURI: v.req.RedirectURI, Challenge: v.req.Challenge,
+			CapMC: terms.CapMC, VelocityMC: terms.VelocityMC,
+		})
+		return err
+	})
+	return code, err
+}

@@ -1,0 +1,123 @@
+package oauth
+
+import (
+	"context"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+func insertCode(ctx context.Context, tx *db.Tx, hash string, c codeRow) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS)
+	return err
+}
+
+// lockCode reads a code and keeps other exchanges of it waiting.
+func lockCode(ctx context.Context, tx *db.Tx, hash string) (c codeRow, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc, expires_us, failures, used_us, family_id
+		FROM oauth_codes WHERE hash = $1`+tx.Engine.ForUpdate(), hash).
+		Scan(&c.AppID, &c.AccountID, &c.RedirectURI, &c.Challenge, &c.AllocationMC, &c.VelocityMC, &c.ExpiresUS, &c.Failures, &c.UsedUS, &c.FamilyID)
+	return c, err
+}
+
+func countFailure(ctx context.Context, tx *db.Tx, hash string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE oauth_codes SET failures = failures + 1 WHERE hash = $1`, hash)
+	return err
+}
+
+// useCode consumes a code; sql.ErrNoRows says that it was consumed before.
+func useCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
+	return tx.QueryRowContext(ctx, `UPDATE oauth_codes SET used_us = $2, connection_id = $3, family_id = $4 WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
+		hash, nowUS, connectionID, familyID).Scan(&hash)
+}
+
+func insertToken(ctx context.Context, tx *db.Tx, kind string, t tokenRow, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_tokens (hash, kind, family_id, connection_id, app_id, expires_us, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		t.Hash, kind, t.FamilyID, t.ConnectionID, t.AppID, t.ExpiresUS, nowUS)
+	return err
+}
+
+const tokenColumns = `hash, family_id, connection_id, app_id, expires_us, used_us, revoked_us`
+
+func (t *tokenRow) fields() []any {
+	return []any{&t.Hash, &t.FamilyID, &t.ConnectionID, &t.AppID, &t.ExpiresUS, &t.UsedUS, &t.RevokedUS}
+}
+
+// lockRefresh reads a refresh token and keeps other exchanges of it waiting.
+func lockRefresh(ctx context.Context, tx *db.Tx, hash string) (t tokenRow, err error) {
+	var successor *string
+	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens WHERE hash = $1 AND kind = 'refresh'`+tx.Engine.ForUpdate(), hash).
+		Scan(append(t.fields(), &successor)...)
+	if err != nil || successor == nil {
+		return t, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM oauth_tokens WHERE hash = $1 AND used_us IS NOT NULL`, *successor).Scan(&t.SuccessorUsed)
+	return t, err
+}
+
+// useRefresh exchanges a refresh token for its successor; sql.ErrNoRows says that
+// it was exchanged or revoked before.
+func useRefresh(ctx context.Context, tx *db.Tx, hash, successor string, nowUS int64) error {
+	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3 WHERE hash = $1 AND used_us IS NULL AND revoked_us IS NULL RETURNING hash`,
+		hash, nowUS, successor).Scan(&hash)
+}
+
+// findToken reads a token of either kind that an app may revoke.
+func findToken(ctx context.Context, tx *db.Tx, hash, appID string) (kind, familyID string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT kind, family_id FROM oauth_tokens WHERE hash = $1 AND app_id = $2`+tx.Engine.ForUpdate(), hash, appID).Scan(&kind, &familyID)
+	return kind, familyID, err
+}
+
+func revokeToken(ctx context.Context, tx *db.Tx, hash string, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2 WHERE hash = $1 AND revoked_us IS NULL`, hash, nowUS)
+	return err
+}
+
+// revokeFamily revokes all tokens of a family. A refresh that is under way adds
+// tokens which the first statement does not see, but it also holds a row that the
+// statement waits for: so when a statement finds nothing, nothing is left.
+func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) error {
+	for {
+		res, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2 WHERE family_id = $1 AND revoked_us IS NULL`, familyID, nowUS)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// findAccess is the one look-up of every bearer call.
+func findAccess(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g Grant, err error) {
+	err = q.QueryRowContext(ctx, `SELECT connection_id, app_id, family_id, expires_us FROM oauth_tokens
+		WHERE hash = $1 AND kind = 'access' AND expires_us > $2 AND revoked_us IS NULL`, hash, nowUS).
+		Scan(&g.ConnectionID, &g.AppID, &g.FamilyID, &g.ExpiresUS)
+	return g, err
+}
+
+// insertReplay keeps an answer; sql.ErrNoRows says that another one has its key.
+func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, sealed string, nowUS, expiresUS int64) error {
+	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, expires_us) VALUES ($1, $2, $3, $4, $6)
+		ON CONFLICT (app_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, sealed = excluded.sealed, expires_us = excluded.expires_us
+		WHERE oauth_replays.expires_us <= $5 RETURNING key`, appID, key, fingerprint, sealed, nowUS, expiresUS).Scan(&key)
+}
+
+func findReplay(ctx context.Context, tx *db.Tx, appID, key string, nowUS int64) (fingerprint, sealed string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed FROM oauth_replays WHERE app_id = $1 AND key = $2 AND expires_us > $3`, appID, key, nowUS).
+		Scan(&fingerprint, &sealed)
+	return fingerprint, sealed, err
+}
+
+// purge deletes what can no longer matter: codes a day after their end (until
+// then a replay is recognised), tokens and kept answers at theirs.
+func purge(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
+	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_codes WHERE expires_us <= $1`, nowUS-dayUS); err != nil {
+		return err
+	}
+	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_replays WHERE expires_us <= $1`, nowUS); err != nil {
+		return err
+	}
+	_, err := d.ExecContext(ctx, `DELETE FROM oauth_tokens WHERE expires_us <= $1`, nowUS)
+	return err
+}

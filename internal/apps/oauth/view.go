@@ -1,0 +1,186 @@
+package oauth
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// page gathers what the consent page says. form is what was typed, nil at first.
+func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, error) {
+	p := ui.Consent{
+		Email: v.account.Email, App: v.app.Name, Logo: v.app.LogoPath(), Sandbox: v.app.Tier == apps.Sandbox, Action: v.action,
+		CapHint:   "You can change or end it at any time.",
+		DailyHint: "The most it may spend in any 24 hours.",
+		Models:    v.app.AllowedModels, Providers: h.providers(v.app),
+		Dashboard: host(h.DashboardURL), ReturnTo: v.req.RedirectURI, ReturnHost: host(v.req.RedirectURI),
+	}
+	list, err := h.Features.OfApp(ctx, v.app.ID)
+	if err != nil {
+		return ui.Consent{}, err
+	}
+	p.Purpose, p.Price = purpose(list, v.req.Features), h.price(v.app, list)
+	filled := Form{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
+	if v.role.stands() {
+		if p.Choices, err = h.choices(ctx, v, form); err != nil {
+			return ui.Consent{}, err
+		}
+	} else if err := h.own(ctx, v, &p, &filled); err != nil {
+		return ui.Consent{}, err
+	}
+	if form != nil {
+		filled = *form
+	}
+	p.SpendCap, p.DailyLimit = filled.Cap, filled.Daily
+	return p, nil
+}
+
+// own adds what is known of the account that connects as itself: its balance, and
+// the connection that it may have already.
+func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form) error {
+	s, err := h.standing(ctx, v.app.ID, v.account.ID)
+	if err != nil {
+		return err
+	}
+	p.Available = dollars(s.balance.AvailableMC)
+	if s.balance.AvailableMC == 0 && v.app.Tier != apps.Sandbox {
+		p.CapHint += " Your balance is empty: until you add funds, only calls that free credit pays for go through."
+	}
+	if s.live == nil {
+		if v.app.Tier == apps.LimitedLive {
+			p.CapHint = "At most " + dollars(maxCap(v.app)) + " while the app is new. " + p.CapHint
+		}
+		return nil
+	}
+	p.Live = &ui.Live{Cap: dollars(s.live.AllocationMC), Used: dollars(s.live.ConsumedMC), Frozen: s.live.Status == ledger.Frozen}
+	if s.live.HeldMC > 0 {
+		p.Live.Held = dollars(s.live.HeldMC)
+	}
+	p.CapHint = "In total, what is used included."
+	filled.Cap = typed(proposedCap(v.app, v.req.RequestedMC, s.live.AllocationMC))
+	if s.live.VelocityLimitMC != nil {
+		filled.Daily = typed(*s.live.VelocityLimitMC)
+	}
+	return nil
+}
+
+// A standing is where an account is with an app.
+type standing struct {
+	balance ledger.Balance
+	live    *ledger.Connection // nil = not connected
+}
+
+func (h *Handler) standing(ctx context.Context, appID, accountID string) (s standing, err error) {
+	if s.balance, err = ledger.GetBalance(ctx, h.Store.DB, accountID); err != nil {
+		return s, fmt.Errorf("oauth: balance: %w", err)
+	}
+	c, err := ledger.LiveConnection(ctx, h.Store.DB, appID, accountID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s, nil
+	} else if err != nil {
+		return s, fmt.Errorf("oauth: live connection: %w", err)
+	}
+	s.live = &c
+	return s, nil
+}
+
+// choices lists the test accounts to choose from, and a new one while there is room.
+func (h *Handler) choices(ctx context.Context, v *visit, form *Form) ([]ui.Choice, error) {
+	var choices []ui.Choice
+	for _, a := range v.tests.list {
+		s, err := h.standing(ctx, v.app.ID, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		detail := dollars(s.balance.AvailableMC) + " available"
+		if s.live != nil {
+			detail += fmt.Sprintf(" · connected, %s of %s used", dollars(s.live.ConsumedMC), dollars(s.live.AllocationMC))
+		}
+		choices = append(choices, ui.Choice{ID: a.ID, Name: a.Email, Detail: detail})
+	}
+	if v.tests.room {
+		choices = append(choices, ui.Choice{ID: newAccount, Name: "A new test account", Detail: "starts with " + dollars(sandbox.StartingBalance)})
+	}
+	for i := range choices {
+		choices[i].Chosen = form == nil && i == 0 || form != nil && form.TestAccount == choices[i].ID
+	}
+	return choices, nil
+}
+
+// purpose is the line "what for": the display names of the registered features
+// that the app asks for.
+func purpose(list []features.Feature, asked []string) string {
+	var names []string
+	for _, slug := range asked {
+		for _, f := range list {
+			if f.Slug == slug {
+				names = append(names, f.DisplayName)
+			}
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// price says what a call costs, with the highest margin that the app may take.
+func (h *Handler) price(app apps.App, list []features.Feature) string {
+	margin, upTo := app.DevMargin, ""
+	for _, f := range list {
+		if f.DevMargin != nil && *f.DevMargin > margin {
+			margin, upTo = *f.DevMargin, "up to "
+		}
+	}
+	price := "What the provider charges, plus a service fee of " + percent(h.FeeRate)
+	if margin > 0 {
+		price += " and " + upTo + percent(margin) + " for " + app.Name
+	}
+	return price + "."
+}
+
+// names of the providers, as people know them.
+var providerNames = []struct{ id, name string }{{"openai", "OpenAI"}, {"anthropic", "Anthropic"}, {"google", "Google"}}
+
+// providers says who may see what is sent: those of the app's models, or of every
+// offered model.
+func (h *Handler) providers(app apps.App) string {
+	if app.ProviderMode == "mock" {
+		return "None while in testing: answers are canned."
+	}
+	book, now, used := h.Catalog.Current(), h.Store.Now(), map[string]bool{}
+	for _, m := range book.Offered(now) {
+		used[m.Provider] = used[m.Provider] || len(app.AllowedModels) == 0
+	}
+	for _, model := range app.AllowedModels {
+		if m, _, ok := book.Find(model, now); ok {
+			used[m.Provider] = true
+		}
+	}
+	var names []string
+	for _, p := range providerNames {
+		if used[p.id] {
+			names = append(names, p.name)
+		}
+	}
+	text := strings.Join(names, ", ")
+	if h.Kept && used["openai"] {
+		text += ". OpenAI keeps what is sent to it, and its answers, for up to 30 days."
+	}
+	return text
+}
+
+// host is the part of an address that people recognise.
+func host(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return u.Host
+}

@@ -1,0 +1,93 @@
+package providerkeys
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
+)
+
+// testWait bounds the test of a key: the answer of a provider that is well takes
+// less than a second.
+const testWait = 10 * time.Second
+
+// A dialect is how a provider is asked for its models, which costs nothing and
+// needs a key.
+type dialect struct {
+	baseURL string // the public one
+	path    string
+	header  func(key string) http.Header
+}
+
+var dialects = map[string]dialect{
+	"openai": {"https://api.openai.com/v1", "/models", func(key string) http.Header {
+		return http.Header{"Authorization": {"Bearer " + key}}
+	}},
+	"anthropic": {"https://api.anthropic.com", "/v1/models?limit=1", func(key string) http.Header {
+		return http.Header{"X-Api-Key": {key}, "Anthropic-Version": {"2023-06-01"}}
+	}},
+	"google": {"https://generativelanguage.googleapis.com", "/v1beta/models?pageSize=1", func(key string) http.Header {
+		return http.Header{"X-Goog-Api-Key": {key}}
+	}},
+}
+
+// Known reports whether there is such a provider.
+func Known(provider string) bool {
+	_, ok := dialects[provider]
+	return ok
+}
+
+// test asks the provider at baseURL ("" = its public address) whether it takes
+// the key, and waits for it no longer than that. A key that it refuses is 400 invalid_request; when it says nothing
+// clear, 502 provider_error. The answer itself goes nowhere, not even to the log:
+// providers repeat parts of the key in it.
+func test(ctx context.Context, wait time.Duration, name, baseURL string, s Secret) error {
+	d := dialects[name]
+	if baseURL == "" {
+		baseURL = d.baseURL
+	}
+	refused := false
+	c := upstream.New(upstream.Config{
+		BaseURL: baseURL, Header: d.header(s.Reveal()), Secret: s.Reveal(), HeaderWait: wait, Idle: wait,
+		Refuse: func(status int, _ http.Header, body []byte) *provider.Error {
+			refused = isRefusal(status, body)
+			return nil
+		},
+	})
+	defer c.CloseIdle()
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	x, err := c.Get(bounded, d.path)
+	if err == nil {
+		x.End(false)
+		return nil
+	}
+	if refused {
+		return apierr.InvalidRequest.Errorf("key: the provider refuses it; it must at least be allowed to list models")
+	}
+	if ctx.Err() != nil { // the client has left
+		return ctx.Err()
+	}
+	return apierr.ProviderError.Errorf("the key could not be tested at the provider, try again").Because(cause(name, err))
+}
+
+// isRefusal tells a refused key from a provider in trouble. Google answers a
+// wrong one with 400 (wire: reason API_KEY_INVALID).
+func isRefusal(status int, body []byte) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden ||
+		status == http.StatusBadRequest && bytes.Contains(body, []byte("API_KEY_INVALID"))
+}
+
+// cause is what the log may hold: a status, or what the connection died of.
+func cause(name string, err error) error {
+	if e, ok := errors.AsType[*provider.Error](err); ok && e.Status != 0 {
+		return fmt.Errorf("test of a key at %s: status %d", name, e.Status)
+	}
+	return fmt.Errorf("test of a key at %s: %w", name, err)
+}

@@ -1,0 +1,105 @@
+package providerkeys
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// A Handler serves /v1/provider-keys. The keys are those of the developer who
+// owns the app whose credentials are sent: there is no id that could be
+// somebody else's.
+type Handler struct {
+	Store *Store
+	Apps  *apps.Store
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/provider-keys", h.list)
+	rt.Handle("PUT /v1/provider-keys/{provider}", h.put)
+	rt.Handle("DELETE /v1/provider-keys/{provider}", h.delete)
+}
+
+// resource is a provider key as the API shows it.
+type resource struct {
+	Provider  string  `json:"provider"`
+	Last4     *string `json:"last4"`
+	CreatedAt string  `json:"created_at"`
+	TestedAt  string  `json:"tested_at"`
+}
+
+func (k Key) resource() resource {
+	r := resource{Provider: k.Provider, CreatedAt: ledger.Timestamp(k.CreatedUS), TestedAt: ledger.Timestamp(k.TestedUS)}
+	if k.Last4 != "" {
+		r.Last4 = &k.Last4
+	}
+	return r
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	list, err := h.Store.List(r.Context(), app.OwnerID)
+	if err != nil {
+		return err
+	}
+	out := make([]resource, len(list))
+	for i, k := range list {
+		out[i] = k.resource()
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+func (h *Handler) put(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	provider := r.PathValue("provider")
+	if !Known(provider) {
+		return errUnknown() // before the body: what is not there has no wrong members
+	}
+	var body struct {
+		Key web.Field[string] `json:"key"`
+	}
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	if !body.Key.Set || body.Key.Null {
+		return apierr.InvalidRequest.Errorf("key: required, must be a string")
+	}
+	k, err := h.Store.Put(r.Context(), app.OwnerID, provider, NewSecret(body.Key.Value))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return web.WriteJSON(w, http.StatusOK, k.resource())
+}
+
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	provider := r.PathValue("provider")
+	if !Known(provider) {
+		return errUnknown()
+	}
+	if err := h.Store.Delete(r.Context(), app.OwnerID, provider); errors.Is(err, sql.ErrNoRows) {
+		return apierr.NotFound.Errorf("no such provider key")
+	} else if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,126 @@
+package providerkeys
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A Store tests, seals and opens provider keys.
+type Store struct {
+	db       *db.DB
+	box      *seal.Box
+	now      func() time.Time
+	baseURLs map[string]string // by provider; without one its public address
+	tests    *web.Limiter      // by account
+	opened   cache
+}
+
+// NewStore returns a Store on d that seals with box, and tests keys at baseURLs,
+// or at the providers' public addresses.
+func NewStore(d *db.DB, box *seal.Box, now func() time.Time, baseURLs map[string]string) *Store {
+	return &Store{db: d, box: box, now: now, baseURLs: baseURLs, tests: web.NewLimiter(time.Minute/20, 20, now)}
+}
+
+// Put tests the developer's key at the provider and stores it in place of the one
+// before. What cannot be a key and what the provider refuses is 400
+// invalid_request; a test without a clear outcome is 502 provider_error, and more
+// than 20 tests a minute are 429 rate_limited: nobody shall try found keys here.
+func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret) (Key, error) {
+	if !Known(provider) {
+		return Key{}, errUnknown()
+	}
+	if err := key.check(); err != nil {
+		return Key{}, err
+	}
+	if wait, ok := s.tests.Allow(accountID); !ok {
+		e := apierr.RateLimited.Errorf("too many provider keys to test; see the header Retry-After")
+		e.RetryAfter = wait
+		return Key{}, e
+	}
+	if err := test(ctx, testWait, provider, s.baseURLs[provider], key); err != nil {
+		return Key{}, err
+	}
+	sealed, err := s.box.Seal([]byte(key.Reveal()), place(accountID, provider))
+	if err != nil {
+		return Key{}, err
+	}
+	stored := Key{AccountID: accountID, Provider: provider, Last4: key.last4(), TestedUS: s.now().UnixMicro()}
+	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		stored, err = upsert(ctx, tx, stored, sealed)
+		return err
+	})
+	if err != nil {
+		return Key{}, fmt.Errorf("providerkeys: put: %w", err)
+	}
+	s.opened.drop(accountID, provider)
+	return stored, nil
+}
+
+// Erase deletes all keys of a developer, in the transaction that closes the account.
+func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := erase(ctx, tx, accountID); err != nil {
+		return fmt.Errorf("providerkeys: erase: %w", err)
+	}
+	return nil
+}
+
+// Get returns a developer's key in clear, for use within this process; the error
+// wraps sql.ErrNoRows when there is none.
+func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, error) {
+	sealed, err := sealedKey(ctx, s.db, accountID, provider)
+	if err != nil {
+		return Secret{}, fmt.Errorf("providerkeys: get: %w", err)
+	}
+	plain, err := s.box.Open(sealed, place(accountID, provider))
+	if err != nil {
+		return Secret{}, fmt.Errorf("providerkeys: get: %s of %s: %w", provider, accountID, err)
+	}
+	return NewSecret(string(plain)), nil
+}
+
+// Recent is Get for every call: what it returns, a key or that there is none, is
+// at most two seconds old. A key that was just put or deleted on this node is seen
+// at once.
+func (s *Store) Recent(ctx context.Context, accountID, provider string) (key Secret, found bool, err error) {
+	began := s.now()
+	if o, ok := s.opened.find(accountID, provider, began); ok {
+		return o.key, o.found, nil
+	}
+	generation := s.opened.begin()
+	key, err = s.Get(ctx, accountID, provider)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return Secret{}, false, err
+	}
+	s.opened.keep(accountID, provider, opened{key, err == nil, began.Add(recent)}, generation)
+	return key, err == nil, nil
+}
+
+// List returns what may be seen of a developer's keys, by provider.
+func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
+	list, err := ofAccount(ctx, s.db, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("providerkeys: list: %w", err)
+	}
+	return list, nil
+}
+
+// Delete forgets a key; the error wraps sql.ErrNoRows when there is none.
+func (s *Store) Delete(ctx context.Context, accountID, provider string) error {
+	if err := remove(ctx, s.db, accountID, provider); err != nil {
+		return fmt.Errorf("providerkeys: delete: %w", err)
+	}
+	s.opened.drop(accountID, provider)
+	return nil
+}
+
+func errUnknown() error {
+	return apierr.NotFound.Errorf("no such provider: there are openai, anthropic and google")
+}

@@ -1,0 +1,149 @@
+// Package webhooks tells apps what happened (spec §2, Webhook endpoint and Webhook
+// delivery; §4.8; §6; decisions, Webhooks). Events come from the outbox that the
+// ledger writes with the change that they report. A Dispatcher on every node
+// passes each of them on to one delivery per subscribed endpoint, and works the
+// deliveries off: the table is the queue, and the history that the API shows.
+package webhooks
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// MaxPerApp is how many endpoints an app may have.
+const MaxPerApp = 20
+
+// The states of spec §3, Webhook endpoint.
+const (
+	Active   = "active"
+	Disabled = "disabled"
+)
+
+// An Endpoint is where an app wants its events.
+type Endpoint struct {
+	ID, AppID, URL string
+	Events         []string // empty = every event
+	Status         string   // Active or Disabled
+	CreatedUS      int64
+	sealed         []byte // the signing secret
+}
+
+// wants reports whether the endpoint subscribes to events of a type.
+func (e *Endpoint) wants(kind string) bool {
+	return len(e.Events) == 0 || slices.Contains(e.Events, kind)
+}
+
+// A Change is the body of POST and PATCH; an absent member stays as it is.
+type Change struct {
+	URL    web.Field[string]   `json:"url"`
+	Events web.Field[[]string] `json:"events"`
+	Status web.Field[string]   `json:"status"`
+}
+
+// applied returns e with the change, or 400 invalid_request, which names the
+// member and the rule.
+func (c *Change) applied(e Endpoint, rules Addresses) (Endpoint, error) {
+	if c.URL.Set {
+		if rule := rules.broken(c.URL.Value); rule != "" {
+			return e, apierr.InvalidRequest.Errorf("url: %s", rule)
+		}
+		e.URL = c.URL.Value
+	}
+	if c.Events.Set {
+		if c.Events.Null {
+			return e, apierr.InvalidRequest.Errorf("events: must be an array; an empty one means every event")
+		}
+		for i, kind := range c.Events.Value {
+			if !slices.Contains(Types, kind) {
+				return e, apierr.InvalidRequest.Errorf("events[%d]: must be one of %s", i, strings.Join(Types, ", "))
+			}
+			if slices.Contains(c.Events.Value[:i], kind) {
+				return e, apierr.InvalidRequest.Errorf("events[%d]: comes twice", i)
+			}
+		}
+		e.Events = c.Events.Value
+	}
+	if c.Status.Set {
+		if c.Status.Value != Active && c.Status.Value != Disabled {
+			return e, apierr.InvalidRequest.Errorf("status: must be active or disabled")
+		}
+		e.Status = c.Status.Value
+	}
+	return e, nil
+}
+
+// Addresses says where webhooks may go beside public https addresses.
+type Addresses struct {
+	Allow []netip.Prefix // further addresses; for development, and networks of the operator
+	HTTP  bool           // plain http too, to loopback hosts; for development
+	Own   []string       // URLs of this service, which must not call itself
+}
+
+// broken returns the rule that text breaks as the URL of an endpoint, "" if none.
+// What its host name means is checked when it is dialled, at each attempt.
+func (a Addresses) broken(text string) string {
+	switch {
+	case text == "":
+		return "required"
+	case len(text) > 2000:
+		return "must be at most 2000 bytes"
+	case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c) }):
+		return "must be plain ASCII without spaces, backslashes or quotes"
+	case strings.Contains(text, "#"):
+		return "must have no fragment"
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" || u.Hostname() == "" || !strings.HasPrefix(text, u.Scheme+"://") {
+		return "must be an absolute address such as https://app.example.com/webhooks"
+	}
+	switch {
+	case u.User != nil:
+		return "must have no user or password"
+	case u.Scheme != "https" && !(a.HTTP && u.Scheme == "http" && loopback(host(u))):
+		return "must begin with https://"
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && !validPort(u.Port()):
+		return "must have a port from 1 to 65535, or none"
+	case slices.ContainsFunc(a.Own, func(own string) bool { return sameHost(u, own) }):
+		return "must not be this service itself"
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.public(ip) || err != nil && loopback(host(u)) && !a.HTTP {
+		return "must have a public address"
+	}
+	return ""
+}
+
+func validPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 1 && n <= 65535
+}
+
+// sameHost reports whether u leads to the host and port of another URL.
+func sameHost(u *url.URL, other string) bool {
+	o, err := url.Parse(other)
+	return err == nil && port(u) == port(o) && (host(u) == host(o) || loopback(host(u)) && loopback(host(o)))
+}
+
+// host returns a URL's host in one spelling: names know no case, and a dot at their
+// end changes nothing.
+func host(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
+
+func port(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,154 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// Types are the events of spec §6, in its order.
+var Types = []string{
+	"connection.created", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed", "connection.risk_warning",
+	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
+	"app.spend_limit_reached", "request.settled", "realtime_session.ended",
+}
+
+// An event is a row of the outbox with what its body needs besides.
+type event struct {
+	ledger.Event
+	sandbox, test bool
+}
+
+// message is the body of a delivery (decisions, Webhooks).
+type message struct {
+	ID           string                     `json:"id"`
+	Type         string                     `json:"type"`
+	CreatedAt    string                     `json:"created_at"`
+	AppID        string                     `json:"app_id"`
+	ConnectionID *string                    `json:"connection_id"`
+	Sandbox      bool                       `json:"sandbox"`
+	Test         bool                       `json:"test,omitempty"` // nothing happened: somebody tries the webhook
+	Seq          int64                      `json:"seq"`
+	APIVersion   string                     `json:"api_version"`
+	Data         map[string]json.RawMessage `json:"data"`
+}
+
+// message renders an event, always to the same bytes. The outbox has no addresses:
+// links adds them, as the dashboard is reached now.
+func (e *event) message(links web.Links) (message, error) {
+	m := message{
+		ID: e.ID, Type: e.Type, CreatedAt: ledger.Timestamp(e.CreatedUS), AppID: e.AppID,
+		Sandbox: e.sandbox, Test: e.test, Seq: e.Seq, APIVersion: web.Version,
+	}
+	connectionID := e.ConnectionID
+	if e.test && e.Type != "app.spend_limit_reached" {
+		connectionID = sampleConnection
+	}
+	if connectionID != "" {
+		m.ConnectionID = &connectionID
+	}
+	err := json.Unmarshal([]byte(e.Data), &m.Data)
+	switch e.Type {
+	case "connection.frozen":
+		if err == nil {
+			err = setText(m.Data, "review_url", links.Review(connectionID))
+		}
+	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
+		if err == nil {
+			err = addApproval(m.Data, links)
+		}
+	}
+	if err != nil {
+		return m, fmt.Errorf("webhooks: data of %s: %w", e.ID, err)
+	}
+	return m, nil
+}
+
+// addApproval gives an allocation request the address where its user decides.
+func addApproval(data map[string]json.RawMessage, links web.Links) error {
+	var request map[string]json.RawMessage
+	var id string
+	if err := json.Unmarshal(data["allocation_request"], &request); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(request["id"], &id); err != nil {
+		return err
+	}
+	if err := setText(request, "approval_url", links.Approval(id)); err != nil {
+		return err
+	}
+	text, err := json.Marshal(request)
+	data["allocation_request"] = text
+	return err
+}
+
+func setText(object map[string]json.RawMessage, member, value string) error {
+	text, err := json.Marshal(value)
+	object[member] = text
+	return err
+}
+
+// What samples are about does not exist.
+const (
+	sampleConnection = "conn_00000000000000000000000000"
+	sampleRaise      = "acr_00000000000000000000000000"
+	sampleAmount     = money.MC(500_000_000)
+	sampleDay        = money.MC(25_000_000_000) // what a limited-live app may spend in a day (spec §8)
+)
+
+// sample makes the data of a sample event.
+func sample(kind, appID string, now time.Time) (string, error) {
+	at := ledger.Timestamp(now.UnixMicro())
+	c := ledger.Connection{
+		ID: sampleConnection, AppID: appID, AccountID: "wac_00000000000000000000000000",
+		AllocationMC: sampleAmount, Status: ledger.Active, CreatedUS: now.UnixMicro(),
+	}
+	data := map[string]any{}
+	switch kind {
+	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
+		data["allocation_request"] = sampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
+	case "app.spend_limit_reached":
+		data["app"] = map[string]any{"id": appID, "limit_mc": sampleDay, "limit_display": sampleDay.Display(), "window_s": 24 * 60 * 60}
+	case "request.settled":
+		data["request"] = map[string]any{
+			"id": "req_00000000000000000000000000", "object": "request", "status": "settled", "connection_id": sampleConnection, "created_at": at,
+			"model": nil, "feature": nil, "billed": true,
+		}
+	case "realtime_session.ended":
+		data["session"] = map[string]any{
+			"id": "rts_00000000000000000000000000", "status": "ended", "model": "gpt-realtime", "feature": nil, "created_at": at, "started_at": at, "ended_at": at,
+			"end_reason": "app_ended", "max_duration_s": 900, "max_cost_mc": nil, "response_count": 0, "charged_mc": 0, "live": nil, "receipts": []any{},
+		}
+	default:
+		switch kind {
+		case "connection.exhausted":
+			c.ConsumedMC = sampleAmount
+		case "connection.revoked":
+			c.Status = ledger.Revoked
+		case "connection.frozen":
+			c.Status = ledger.Frozen
+		}
+		data["connection"] = c.Resource()
+	}
+	text, err := json.Marshal(data)
+	return string(text), err
+}
+
+// sampleRequest is an allocation request after something happened to it.
+func sampleRequest(happened, at string) map[string]any {
+	status, decided := happened, any(at)
+	if happened == "requested" {
+		status, decided = "pending", nil
+	}
+	return map[string]any{
+		"id": sampleRaise, "connection_id": sampleConnection, "status": status,
+		"current_allocation_mc": sampleAmount, "current_allocation_display": sampleAmount.Display(),
+		"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
+		"reason": nil, "superseded_by": nil, "created_at": at, "decided_at": decided,
+	}
+}

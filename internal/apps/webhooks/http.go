@@ -1,0 +1,290 @@
+package webhooks
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// A Handler serves /v1/apps/{id}/webhooks (spec §4.8) and /v1/apps/{id}/events.
+type Handler struct {
+	Store *Store
+	Apps  *apps.Store
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/apps/{id}/webhooks", h.list)
+	rt.Handle("POST /v1/apps/{id}/webhooks", h.create)
+	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}", h.get)
+	rt.Handle("PATCH /v1/apps/{id}/webhooks/{webhookId}", h.patch)
+	rt.Handle("DELETE /v1/apps/{id}/webhooks/{webhookId}", h.delete)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/rotate-secret", h.rotate)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/test", h.test)
+	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}/deliveries", h.deliveries)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", h.redeliver)
+	rt.Handle("GET /v1/apps/{id}/events", h.events)
+	rt.Handle("POST /v1/apps/{id}/events", h.trigger)
+}
+
+// resource is an endpoint as the API shows it. Only creation and rotation show the
+// secret.
+type resource struct {
+	ID        string   `json:"id"`
+	AppID     string   `json:"app_id"`
+	URL       string   `json:"url"`
+	Events    []string `json:"events"`
+	Status    string   `json:"status"`
+	CreatedAt string   `json:"created_at"`
+	Secret    string   `json:"secret,omitempty"`
+}
+
+func (e Endpoint) resource(secret string) resource {
+	events := e.Events
+	if events == nil {
+		events = []string{}
+	}
+	return resource{e.ID, e.AppID, e.URL, events, e.Status, ledger.Timestamp(e.CreatedUS), secret}
+}
+
+// delivery is a delivery as the API shows it.
+type delivery struct {
+	ID             string  `json:"id"`
+	EventID        string  `json:"event_id"`
+	EventType      string  `json:"event_type"`
+	Status         string  `json:"status"`
+	Attempts       int     `json:"attempts"`
+	NextAttemptAt  *string `json:"next_attempt_at"`
+	LastError      *string `json:"last_error"`
+	ResponseStatus *int64  `json:"response_status"`
+	DeliveredAt    *string `json:"delivered_at"`
+	CreatedAt      string  `json:"created_at"`
+}
+
+func (d Delivery) resource() delivery {
+	return delivery{
+		ID: d.ID, EventID: d.EventID, EventType: d.EventType, Status: d.Status, Attempts: d.Attempts,
+		NextAttemptAt: timestamp(d.NextUS), LastError: d.LastError, ResponseStatus: d.ResponseStatus,
+		DeliveredAt: timestamp(d.DeliveredUS), CreatedAt: ledger.Timestamp(d.CreatedUS),
+	}
+}
+
+func timestamp(us *int64) *string {
+	if us == nil {
+		return nil
+	}
+	text := ledger.Timestamp(*us)
+	return &text
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.app(r)
+	if err != nil {
+		return err
+	}
+	page, err := web.ReadPage(r)
+	if err != nil {
+		return err
+	}
+	list, more, err := h.Store.List(r.Context(), app.ID, page)
+	if err != nil {
+		return err
+	}
+	out := make([]resource, len(list))
+	for i, e := range list {
+		out[i] = e.resource("")
+	}
+	if more {
+		web.LinkNext(w, r, list[len(list)-1].ID)
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.app(r)
+	if err != nil {
+		return err
+	}
+	var c Change
+	if err := web.ReadJSON(r, &c); err != nil {
+		return err
+	}
+	e, secret, err := h.Store.Create(r.Context(), app.ID, c)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return web.WriteJSON(w, http.StatusOK, e.resource(secret))
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, e.resource(""))
+}
+
+func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err // before the body: what is not there has no wrong members
+	}
+	var c Change
+	if err := web.ReadJSON(r, &c); err != nil {
+		return err
+	}
+	if e, err = h.Store.Patch(r.Context(), e.AppID, e.ID, c); err != nil {
+		return missing(err)
+	}
+	return web.WriteJSON(w, http.StatusOK, e.resource(""))
+}
+
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	if err := h.Store.Delete(r.Context(), e.AppID, e.ID); err != nil {
+		return missing(err)
+	}
+	return web.WriteJSON(w, http.StatusOK, map[string]bool{"ok": true})
+}
+
+func (h *Handler) rotate(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	e, secret, err := h.Store.Rotate(r.Context(), e.AppID, e.ID)
+	if err != nil {
+		return missing(err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return web.WriteJSON(w, http.StatusOK, e.resource(secret))
+}
+
+// wanted is the body of the requests for a sample event.
+type wanted struct {
+	Type web.Field[string] `json:"type"`
+}
+
+func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	var body wanted
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	d, err := h.Store.Test(r.Context(), e, body.Type.Value)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, d.resource())
+}
+
+func (h *Handler) deliveries(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	list, err := h.Store.Deliveries(r.Context(), e.ID)
+	if err != nil {
+		return err
+	}
+	out := make([]delivery, len(list))
+	for i, d := range list {
+		out[i] = d.resource()
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.endpoint(r)
+	if err != nil {
+		return err
+	}
+	d, err := h.Store.Redeliver(r.Context(), e, r.PathValue("deliveryId"))
+	if errors.Is(err, sql.ErrNoRows) {
+		return apierr.NotFound.Errorf("no such delivery")
+	} else if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, d.resource())
+}
+
+func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.app(r)
+	if err != nil {
+		return err
+	}
+	q, err := web.ReadQuery(r)
+	if err != nil {
+		return err
+	}
+	limit := uint64(maxEvents)
+	if q.Has("limit") {
+		if limit, err = strconv.ParseUint(q.Get("limit"), 10, 63); err != nil || limit < 1 || limit > maxEvents {
+			return apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to %d", maxEvents)
+		}
+	}
+	list, at, err := h.Store.Events(r.Context(), app.ID, q.Get("after"), int(limit))
+	if err != nil {
+		return err
+	}
+	if at > 0 {
+		web.LinkTo(w, r, "after", strconv.FormatInt(at, 10))
+	}
+	return web.WriteJSON(w, http.StatusOK, list)
+}
+
+func (h *Handler) trigger(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.app(r)
+	if err != nil {
+		return err
+	}
+	var body wanted
+	if err := web.ReadJSON(r, &body); err != nil {
+		return err
+	}
+	m, err := h.Store.Trigger(r.Context(), app.ID, body.Type.Value)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, m)
+}
+
+// app returns the app of the path, which must be the one whose credentials are
+// sent: another app's id is answered like one that does not exist.
+func (h *Handler) app(r *http.Request) (apps.App, error) {
+	app, err := h.Apps.Authenticate(r.Context(), r)
+	if err == nil && r.PathValue("id") != app.ID {
+		err = apierr.NotFound.Errorf("no such app")
+	}
+	return app, err
+}
+
+// endpoint returns the endpoint of the path, if it is the app's own.
+func (h *Handler) endpoint(r *http.Request) (Endpoint, error) {
+	app, err := h.app(r)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e, err := h.Store.Get(r.Context(), app.ID, r.PathValue("webhookId"))
+	return e, missing(err)
+}
+
+func missing(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return apierr.NotFound.Errorf("no such webhook endpoint")
+	}
+	return err
+}

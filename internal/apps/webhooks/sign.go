@@ -1,0 +1,51 @@
+package webhooks
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+const secretPrefix = "whsec_"
+
+// NewSecret returns a fresh signing secret. Its 264 random bits need no padding in
+// base64, in which libraries for Standard Webhooks read the part after the prefix.
+func NewSecret() string {
+	var b [33]byte
+	rand.Read(b[:])
+	return secretPrefix + base64.StdEncoding.EncodeToString(b[:])
+}
+
+// Sign sets the headers of both schemes (decisions, Webhooks): ours, whose key is
+// the secret as it is written, and that of Standard Webhooks, whose key is what
+// the secret encodes.
+func Sign(h http.Header, secret, eventID string, body []byte, now time.Time) error {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+	if err != nil {
+		return fmt.Errorf("webhooks: a stored secret is not in base64: %w", err)
+	}
+	t := strconv.FormatInt(now.Unix(), 10)
+	h.Set(web.EventIDHeader, eventID)
+	h.Set(web.SignatureHeader, "t="+t+",v1="+hex.EncodeToString(mac([]byte(secret), t, ".", string(body))))
+	h.Set("Webhook-Id", eventID)
+	h.Set("Webhook-Timestamp", t)
+	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, eventID, ".", t, ".", string(body))))
+	return nil
+}
+
+func mac(key []byte, parts ...string) []byte {
+	m := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		m.Write([]byte(p)) // never fails
+	}
+	return m.Sum(nil)
+}

@@ -1,0 +1,211 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// place is where the secret of an endpoint is sealed for.
+func place(endpointID string) seal.Place { return seal.Place{"webhooks", "sealed", endpointID} }
+
+const endpointColumns = `id, app_id, url, events, status, sealed, created_us`
+
+func scanEndpoint(row db.Row) (e Endpoint, err error) {
+	var events string
+	if err := row.Scan(&e.ID, &e.AppID, &e.URL, &events, &e.Status, &e.sealed, &e.CreatedUS); err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal([]byte(events), &e.Events)
+}
+
+func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (Endpoint, error) {
+	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks WHERE id = $1`+lock, endpointID))
+}
+
+// endpoints returns an app's endpoints, newest first, those older than after.
+func endpoints(ctx context.Context, q db.Queryer, appID, after string, limit int, lock string) ([]Endpoint, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	return db.List(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
+}
+
+// countLocked counts an app's endpoints and keeps others from adding one until tx
+// ends.
+func countLocked(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
+	var locked string
+	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM webhooks WHERE app_id = $1`, appID).Scan(&n)
+	return n, err
+}
+
+func eventsText(list []string) string {
+	if len(list) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic("webhooks: strings are always JSON: " + err.Error())
+	}
+	return string(text)
+}
+
+func insertEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO webhooks (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		e.ID, e.AppID, e.URL, eventsText(e.Events), e.Status, e.sealed, e.CreatedUS)
+	return err
+}
+
+func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
+	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, events = $3, status = $4, sealed = $5 WHERE id = $1`, e.ID, e.URL, eventsText(e.Events), e.Status, e.sealed)
+	return err
+}
+
+// deleteEndpoint takes the deliveries along: who was deleted is told nothing more.
+func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE id = $1`, endpointID)
+	return err
+}
+
+func deleteEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE app_id = $1`, appID)
+	return err
+}
+
+const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error, response_status, delivered_us, created_us`
+
+func scanDelivery(row db.Row) (d Delivery, err error) {
+	err = row.Scan(&d.ID, &d.EndpointID, &d.EventID, &d.EventType, &d.Status, &d.Attempts, &d.NextUS, &d.lease, &d.LastError, &d.ResponseStatus, &d.DeliveredUS, &d.CreatedUS)
+	return d, err
+}
+
+func latestDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
+	return db.List(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
+}
+
+func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock string) (Delivery, error) {
+	return scanDelivery(q.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
+}
+
+// insertDelivery queues an event for an endpoint, once.
+func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us, due_us, created_us) VALUES ($1, $2, $3, $4, 'pending', $5, $5, $5)
+		ON CONFLICT (webhook_id, event_id) DO NOTHING`, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
+	return err
+}
+
+// again queues a delivery anew, with all its tries, whatever it is doing.
+func again(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE deliveries SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL WHERE id = $1`, deliveryID, nowUS)
+	return err
+}
+
+// ready returns the active endpoints that have something due: a look into the index
+// for each, however long their queues are.
+func ready(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
+	return db.List(ctx, q, db.Column[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
+		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
+}
+
+// claim leases at most limit due deliveries of an endpoint until leaseUS.
+func claim(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
+	return db.List(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
+		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due) RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
+}
+
+// finish writes what an attempt came to, unless the lease has passed to somebody
+// else or the delivery is no longer wanted.
+func finish(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
+	_, err := d.ExecContext(ctx, `UPDATE deliveries SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8, delivered_us = $9
+		WHERE id = $1 AND lease = $2 AND status = 'pending'`,
+		v.ID, v.lease, v.Status, v.Attempts, v.NextUS, dueUS, v.LastError, v.ResponseStatus, v.DeliveredUS)
+	return err
+}
+
+// release gives a lease back: no attempt was made.
+func release(ctx context.Context, d *db.DB, v Delivery, nowUS int64) error {
+	_, err := d.ExecContext(ctx, `UPDATE deliveries SET lease = '', due_us = $3 WHERE id = $1 AND lease = $2 AND status = 'pending'`, v.ID, v.lease, nowUS)
+	return err
+}
+
+// purge forgets the history before an identifier, and what waits behind a
+// disabled endpoint since then.
+func purge(ctx context.Context, d *db.DB, before string) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM deliveries WHERE id < $1 AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
+	return err
+}
+
+// purgeLog forgets that apps were told of the events before an identifier: they
+// rise with time. An event is not sent again when its deliveries are forgotten, so
+// that no entry goes that is much younger than its event.
+func purgeLog(ctx context.Context, d *db.DB, before string) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM event_log WHERE event_id < $1`, before)
+	return err
+}
+
+// An event tells of a connection of a test account, or of an app in the sandbox.
+const eventValues = `e.id, e.type, e.app_id, COALESCE(e.connection_id, ''), e.seq, e.data, e.created_us, e.test <> 0,
+	CASE WHEN b.account_id IS NOT NULL THEN b.sandbox = 1 ELSE a.tier = 'sandbox' END`
+
+const eventTables = `events e JOIN apps a ON a.id = e.app_id LEFT JOIN connections c ON c.id = e.connection_id LEFT JOIN balances b ON b.account_id = c.account_id`
+
+func scanEvent(row db.Row) (e event, err error) {
+	err = row.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS, &e.test, &e.sandbox)
+	return e, err
+}
+
+func getEvent(ctx context.Context, q db.Queryer, eventID string) (event, error) {
+	return scanEvent(q.QueryRowContext(ctx, `SELECT `+eventValues+` FROM `+eventTables+` WHERE e.id = $1`, eventID))
+}
+
+// logged is an event at its place in the log.
+type logged struct {
+	event
+	place int64
+}
+
+func scanLogged(row db.Row) (l logged, err error) {
+	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox, &l.place)
+	return l, err
+}
+
+// newestLogged returns the last of what an app was told, newest first.
+func newestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]logged, error) {
+	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
+}
+
+// loggedAfter returns what an app was told after a place, oldest first.
+func loggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]logged, error) {
+	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
+}
+
+// placeOf returns where an app was first told of an event, or sql.ErrNoRows.
+func placeOf(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT place FROM event_log WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
+	return at, err
+}
+
+// lockLog makes tx the only one that appends to the log until it ends, and returns
+// the last place.
+func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT place FROM event_log_head WHERE one = 1`+tx.Engine.ForUpdate()).Scan(&last)
+	return last, err
+}
+
+// appendLog writes events behind the last place. The log must be locked.
+func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...ledger.Event) error {
+	for _, e := range events {
+		last++
+		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id) VALUES ($1, $2, $3)`, last, e.AppID, e.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE event_log_head SET place = $1 WHERE one = 1`, last)
+	return err
+}

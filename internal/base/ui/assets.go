@@ -1,0 +1,68 @@
+package ui
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+//go:embed assets/purser.css
+var css []byte
+
+//go:embed assets/icon.svg
+var svg []byte
+
+//go:embed assets/passkeys.js
+var passkeysJS []byte
+
+// htmx is fetched as it is by make htmx; its licence (0BSD) asks for nothing.
+//
+//go:embed assets/htmx.min.js
+var htmxJS []byte
+
+//go:embed assets/voice.js
+var voiceJS []byte
+
+// An asset is served under a path that holds the hash of its bytes, so that
+// browsers may keep it for good.
+type asset struct {
+	path, kind string
+	integrity  string // for the element that names it
+	body       []byte
+}
+
+var (
+	sheet = newAsset("purser", ".css", "text/css; charset=utf-8", css)
+	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
+	// passkeys is needed for them: browsers use them for scripts alone.
+	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
+	// htmx makes parts of a page fetch themselves anew; every page works without.
+	htmx  = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
+	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS) // the page that needs it cannot do without
+)
+
+func newAsset(name, suffix, kind string, body []byte) asset {
+	sum := sha256.Sum256(body)
+	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]), body: body}
+}
+
+// Mount serves the style sheet, the icon and the scripts.
+func Mount(rt *web.Router) {
+	for _, a := range []asset{sheet, icon, passkeys, htmx, voice} {
+		rt.Handle("GET "+a.path, a.serve)
+	}
+}
+
+func (a asset) serve(w http.ResponseWriter, _ *http.Request) error {
+	h := w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	_, err := w.Write(a.body)
+	return err
+}

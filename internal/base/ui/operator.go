@@ -1,0 +1,120 @@
+package ui
+
+import (
+	"net/url"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// Report is a page of the operator: tiles and blocks under one head. All of the
+// operator's pages are made of the same few parts.
+type Report struct {
+	Shell
+	Desk    []Tab // the operator's own navigation
+	Back    *Link
+	Heading string
+	Lead    string
+	Badge   *Badge
+	Viewer  bool   // looks, and can change nothing
+	Done    string // what was just done; "" = nothing
+	Errors  []Problem
+	Tiles   []Tile
+	Blocks  []Block
+}
+
+func (Report) name() string       { return "operator" }
+func (c Report) title() string    { return c.Heading }
+func (Report) formAction() string { return "" }
+
+// Refill puts back what was typed into the forms, and what is wrong with it.
+func (c *Report) Refill(form url.Values, problems []Problem) {
+	c.Errors = problems
+	for i := range c.Blocks {
+		f := c.Blocks[i].Form
+		if f == nil {
+			continue
+		}
+		for j := range f.Fields {
+			f.Fields[j].Value = form.Get(f.Fields[j].ID)
+			for _, p := range problems {
+				if p.Field == f.Fields[j].ID {
+					f.Fields[j].Error = p.Text
+				}
+			}
+		}
+	}
+}
+
+// A Badge is a word that says how something stands: Tone is good, warn, bad or "".
+type Badge struct{ Text, Tone string }
+
+// A Tile is one large number.
+type Tile struct {
+	Label, Value string
+	Exact        string // the same to the micro-cent; "" = it is exact
+	Hint         string
+	Href         string // where more stands
+}
+
+// A Block is a card: any of its parts may be missing.
+type Block struct {
+	Heading, Text string
+	More          *Link
+	Facts         []Detail
+	Table         *Table
+	Source        string // as it is stored or was printed
+	Folded        string // what opens the source; "" = it is open
+	Form          *Ask
+}
+
+// A Detail is a name and what it is.
+type Detail struct {
+	Name string
+	Cell
+}
+
+// A Cell is one thing in a table or a fact.
+type Cell struct {
+	Text  string
+	Exact string // the same in full, for those who point at it
+	Href  string
+	Sub   string // small print
+	Code  bool
+	Tone  string // of a badge: good, warn, bad, plain; "" = no badge
+}
+
+// MoneyCell is a cell with money.
+func MoneyCell(mc money.MC) Cell { return Cell{Text: Money(mc).Text, Exact: mc.Display()} }
+
+// A Table is a list with heads.
+type Table struct {
+	Label string // what it lists, for those who do not see it
+	Heads []Head
+	Rows  [][]Cell
+	Next  string // address of the rows that follow; "" = none
+	First string // address of the first rows; "" = these are they
+	Empty string // what is said when there is no row
+}
+
+// A Head is that of a column; numbers stand at its End.
+type Head struct {
+	Name string
+	End  bool
+}
+
+// An Ask is a form.
+type Ask struct {
+	Search   bool // sends by GET, in one line
+	Action   string
+	Decision string // value of its hidden field "decision"; "" = none
+	Fields   []Entry
+	Button   string
+	Danger   bool
+}
+
+// An Entry is one of a form.
+type Entry struct {
+	ID, Label, Value, Hint, Error string
+	Long                          bool
+	Choices                       []Choice // of a select
+}

@@ -1,0 +1,173 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// Body limits in bytes. Package inference passes its own to ReadBody.
+const (
+	maxJSONBytes = 1 << 20
+	maxFormBytes = 64 << 10
+)
+
+// ReadJSON reads a management request's JSON body of at most 1 MiB into dst, by
+// the rules of Decode; members that dst does not know are refused. Errors are
+// 400 invalid_request.
+func ReadJSON(r *http.Request, dst any) error {
+	data, err := ReadBody(r, "application/json", maxJSONBytes)
+	if err != nil {
+		return err
+	}
+	return Decode(data, dst, false)
+}
+
+// ReadBody reads the whole body of at most maxBytes, which must say that it is
+// of mediaType, in UTF-8 if it says so at all, and not compressed. Errors are
+// 400 invalid_request; only a client that left is not.
+func ReadBody(r *http.Request, mediaType string, maxBytes int64) ([]byte, error) {
+	if err := checkContent(r.Header, mediaType); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > maxBytes {
+		return nil, errTooLarge(maxBytes)
+	}
+	data, err := readAll(r, maxBytes)
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, apierr.InvalidRequest.Errorf("body: did not arrive in time").Because(err)
+	case r.Context().Err() != nil:
+		return nil, r.Context().Err()
+	default:
+		return nil, apierr.InvalidRequest.Errorf("body: could not be read to its end").Because(err)
+	}
+	if int64(len(data)) > maxBytes {
+		return nil, errTooLarge(maxBytes)
+	}
+	return data, nil
+}
+
+// readAll reads one byte more than maxBytes at most. A declared length is
+// trusted up to 64 KiB for the first allocation, so that announcing much and
+// sending little costs us little.
+func readAll(r *http.Request, maxBytes int64) ([]byte, error) {
+	if n := r.ContentLength; n >= 0 && n <= 64<<10 {
+		data := make([]byte, n)
+		_, err := io.ReadFull(r.Body, data)
+		return data, err
+	}
+	return io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
+}
+
+func errTooLarge(maxBytes int64) error {
+	return apierr.InvalidRequest.Errorf("body: must be at most %d bytes", maxBytes)
+}
+
+// CheckJSON checks the headers of a JSON body, for handlers that read it
+// themselves: application/json, UTF-8, not compressed.
+func CheckJSON(r *http.Request) error { return checkContent(r.Header, "application/json") }
+
+func checkContent(h http.Header, want string) error {
+	for _, v := range h["Content-Encoding"] {
+		if v != "" && !strings.EqualFold(v, "identity") {
+			return apierr.InvalidRequest.Errorf("Content-Encoding: must be absent, compressed bodies are not taken")
+		}
+	}
+	values := h["Content-Type"]
+	if len(values) == 1 && values[0] == want {
+		return nil
+	}
+	if len(values) == 1 {
+		got, params, err := mime.ParseMediaType(values[0])
+		charset, given := params["charset"]
+		if err == nil && got == want && (!given || strings.EqualFold(charset, "utf-8")) {
+			return nil
+		}
+	}
+	return apierr.InvalidRequest.Errorf("Content-Type: must be %s", want)
+}
+
+// ReadForm reads an application/x-www-form-urlencoded body of at most 64 KiB.
+// Parameters of the query are no part of it. A parameter that comes twice, or
+// that is no UTF-8 text, is refused with 400 invalid_request.
+func ReadForm(r *http.Request) (url.Values, error) {
+	data, err := ReadBody(r, "application/x-www-form-urlencoded", maxFormBytes)
+	if err != nil {
+		return nil, err
+	}
+	return parseParams(string(data), "body")
+}
+
+// ReadFile reads a multipart/form-data body whose field is a file of at most maxBytes.
+// Nothing of it reaches the disk. Errors are 400 invalid_request.
+func ReadFile(r *http.Request, field string, maxBytes int64) ([]byte, error) {
+	const around = 8 << 10 // boundaries and headers of parts
+	tooLarge := apierr.InvalidRequest.Errorf("%s: must be at most %d kB", field, maxBytes>>10)
+	if r.ContentLength > maxBytes+around {
+		_, err := io.CopyN(io.Discard, r.Body, min(r.ContentLength, 32<<20)) // browsers show an answer only once they have sent all
+		return nil, tooLarge.Because(err)
+	}
+	body, err := ReadBody(r, "multipart/form-data", maxBytes+around)
+	if err != nil {
+		return nil, err
+	}
+	malformed := apierr.InvalidRequest.Errorf("body: must be a form with the file %s", field)
+	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || params["boundary"] == "" {
+		return nil, malformed
+	}
+	for parts := multipart.NewReader(bytes.NewReader(body), params["boundary"]); ; {
+		part, err := parts.NextRawPart()
+		if err != nil {
+			return nil, malformed.Because(err)
+		}
+		if part.FormName() != field {
+			continue
+		}
+		file, err := io.ReadAll(part) // no more than the body
+		if err != nil {
+			return nil, malformed.Because(err)
+		}
+		if int64(len(file)) > maxBytes {
+			return nil, tooLarge
+		}
+		return file, nil
+	}
+}
+
+// ReadQuery reads the parameters of the query by the same rules.
+func ReadQuery(r *http.Request) (url.Values, error) {
+	return parseParams(r.URL.RawQuery, "query")
+}
+
+func parseParams(raw, where string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, apierr.InvalidRequest.Errorf("%s: must be well-formed parameters, name=value joined by &", where)
+	}
+	for name, all := range values {
+		if !formText(name) {
+			return nil, apierr.InvalidRequest.Errorf("%s: the names of parameters must be plain UTF-8 text", where)
+		}
+		if len(all) > 1 {
+			return nil, apierr.InvalidRequest.Errorf("%s: must come once", shortName(name))
+		}
+		if !formText(all[0]) {
+			return nil, apierr.InvalidRequest.Errorf("%s: must be UTF-8 text without control characters", shortName(name))
+		}
+	}
+	return values, nil
+}
+
+// formText reports whether s is text that may break lines, as text areas do.
+func formText(s string) bool { return plainExcept(s, "\r\n\t") }

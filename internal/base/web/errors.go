@@ -1,0 +1,213 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// Links builds the addresses of the user's dashboard that errors and answers carry (spec §7).
+type Links struct {
+	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors carry no address
+}
+
+// Increase returns error.increase_url of a connection, where its cap is raised.
+func (l Links) Increase(connectionID string) string { return l.connection(connectionID, "/increase") }
+
+// Review returns error.review_url of a frozen connection.
+func (l Links) Review(connectionID string) string { return l.connection(connectionID, "/review") }
+
+// Approval returns approval_url of an allocation request, where its user decides.
+func (l Links) Approval(requestID string) string {
+	return l.Dashboard + "/allocation-requests/" + url.PathEscape(requestID)
+}
+
+func (l Links) connection(connectionID, page string) string {
+	return l.Dashboard + "/connections/" + url.PathEscape(connectionID) + page
+}
+
+const internalMessage = "Something went wrong on our side. Nothing more can be said here; the request id helps to find it."
+
+// envelope is the body of every answer that is not 2xx (spec §7).
+type envelope struct {
+	Error envelopeError `json:"error"`
+}
+
+type envelopeError struct {
+	Code         string         `json:"code"`
+	Message      string         `json:"message"`
+	Type         string         `json:"type"`
+	ConnectionID *string        `json:"connection_id"`
+	IncreaseURL  *string        `json:"increase_url"`
+	ReviewURL    *string        `json:"review_url"`
+	Details      map[string]any `json:"details,omitempty"`
+}
+
+// Envelope returns the JSON body that answers e. Handlers use it where an error
+// travels inside a stream that has begun.
+func Envelope(e *apierr.Error, l Links) ([]byte, error) {
+	out := envelopeError{Code: e.Code.Name, Message: e.Message, Type: e.Code.Type, Details: e.Details}
+	if e.ConnectionID != "" {
+		out.ConnectionID = &e.ConnectionID
+		if e.Code.Increase && l.Dashboard != "" {
+			u := l.Increase(e.ConnectionID)
+			out.IncreaseURL = &u
+		}
+		if e.Code.Review && l.Dashboard != "" {
+			u := l.Review(e.ConnectionID)
+			out.ReviewURL = &u
+		}
+	}
+	return marshal(envelope{out})
+}
+
+// WriteError answers with err: the only writer of envelopes and error pages. It
+// panics with http.ErrAbortHandler, which cuts the connection, when the answer
+// has already begun or when err only says that the client left: half an answer,
+// or an empty 200 to a client that merely stopped sending, would be a lie.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r.Context())
+	begun := x != nil && x.rw.status != 0
+	_, told := errors.AsType[*begunError](err)
+	clientGone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
+	e := toAPIError(err)
+	if clientGone {
+		Log(r.Context(), slog.Bool("client_gone", true))
+	} else {
+		logError(r.Context(), x, e)
+	}
+	if begun && told {
+		return
+	}
+	if begun || clientGone {
+		panic(http.ErrAbortHandler)
+	}
+	setErrorHeaders(w.Header(), e)
+	if x != nil && x.ctx.page {
+		x.ctx.rt.pageError(w, r, e)
+		return
+	}
+	var links Links
+	if x != nil {
+		links = x.ctx.rt.links
+	}
+	body, merr := Envelope(e, links)
+	if merr != nil { // details that are no JSON: a bug of ours, told without them
+		Log(r.Context(), slog.String("envelope", merr.Error()))
+		plain := *e
+		plain.Details = nil
+		body, _ = Envelope(&plain, links)
+	}
+	_ = writeBody(w, e.Code.Status, "application/json", body) // a client that left is no news
+}
+
+// Begun marks err as one that the answer, which has begun, has already told its
+// client in its own way, as an event of a stream does: it is logged, nothing is
+// written and nothing is cut. If the answer has not begun, err is answered like
+// any other. Begun(nil) is nil.
+func Begun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &begunError{err}
+}
+
+type begunError struct{ err error }
+
+func (e *begunError) Error() string { return e.err.Error() }
+func (e *begunError) Unwrap() error { return e.err }
+
+// toAPIError maps any error to one that may be shown. A time limit of ours that
+// has passed is trouble that passes too, not a bug.
+func toAPIError(err error) *apierr.Error {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) || db.IsUnavailable(err) {
+		e := apierr.Unavailable.Errorf("The service is briefly unavailable. Try again in a moment.").Because(err)
+		e.RetryAfter = time.Second
+		return e
+	}
+	return apierr.Internal.Errorf(internalMessage).Because(err)
+}
+
+// logError puts the code and the cause into the log line. The message does not
+// go there: it may quote what the client sent.
+func logError(ctx context.Context, x *exchange, e *apierr.Error) {
+	if x != nil && e.Code.Status >= 500 {
+		x.ctx.failed = true
+	}
+	Log(ctx, slog.String("error", e.Code.Name))
+	if e.Cause != nil {
+		Log(ctx, slog.String("cause", e.Cause.Error()))
+	}
+	if e.ConnectionID != "" {
+		Log(ctx, slog.String("error_connection_id", e.ConnectionID))
+	}
+}
+
+// setErrorHeaders drops what a handler had set for the answer that did not come,
+// and says what the error says in headers.
+func setErrorHeaders(h http.Header, e *apierr.Error) {
+	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Link"} {
+		h.Del(name)
+	}
+	h.Set("Cache-Control", "no-store")
+	if e.RetryAfter > 0 {
+		seconds := (e.RetryAfter + time.Second - 1) / time.Second
+		h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	}
+	if e.Code.Final {
+		h.Set("X-Should-Retry", "false")
+	}
+	if e.Allow != "" {
+		h.Set("Allow", e.Allow)
+	}
+	if e.Challenge != "" {
+		h.Set("WWW-Authenticate", e.Challenge)
+	}
+}
+
+// WriteJSON answers with v. A nil slice is an empty list, never null. The error
+// is one of encoding v; nothing has been written then.
+func WriteJSON(w http.ResponseWriter, status int, v any) error {
+	if rv := reflect.ValueOf(v); rv.Kind() == reflect.Slice && rv.IsNil() {
+		v = []struct{}{}
+	}
+	body, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeBody(w, status, "application/json", body)
+}
+
+// marshal encodes v without escaping < > &, which JSON need not, and ends it
+// with a line feed.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, err := w.Write(body)
+	return err
+}

@@ -1,0 +1,152 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+)
+
+// An exchange is one request and its answer. It is one allocation that holds
+// the request's context and the response writer side by side. It is not pooled:
+// work that outlives the request (a detached settlement) keeps the context, and
+// must never read the id of somebody else's request in it.
+type exchange struct {
+	ctx reqContext
+	rw  response
+}
+
+type exchangeKey struct{}
+
+// reqContext answers for its exchange and else for the server's context.
+type reqContext struct {
+	context.Context
+	x *exchange
+
+	rt        *Router
+	requestID string
+	idHeader  [1]string // the header's value, without an allocation of its own
+	page      bool      // errors are rendered as HTML
+	failed    bool      // an error of ours, whatever the status says
+
+	mu    sync.Mutex
+	attrs []slog.Attr
+	buf   [4]slog.Attr // the first attrs
+}
+
+func (c *reqContext) Value(key any) any {
+	if _, ok := key.(exchangeKey); ok {
+		return c.x
+	}
+	return c.Context.Value(key)
+}
+
+func newExchange(rt *Router, w http.ResponseWriter, r *http.Request, now time.Time) *exchange {
+	x := &exchange{}
+	x.rw.w = w
+	c := &x.ctx
+	c.Context, c.x, c.rt = r.Context(), x, rt
+	c.requestID = id.New(id.Request, now)
+	c.idHeader[0] = c.requestID
+	c.attrs = c.buf[:0]
+	return x
+}
+
+// exchangeOf returns nil outside of a Router.
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// RequestID returns the id of the request that ctx belongs to, req_…, or "" if
+// ctx came through no Router. It stays valid after the request has ended.
+func RequestID(ctx context.Context) string {
+	if x := exchangeOf(ctx); x != nil {
+		return x.ctx.requestID
+	}
+	return ""
+}
+
+// Log adds attributes to the one log line of the request that ctx belongs to.
+// They must hold no secret and no text of a user. After the line is written, and
+// outside of a Router, Log has no effect.
+func Log(ctx context.Context, attrs ...slog.Attr) {
+	x := exchangeOf(ctx)
+	if x == nil {
+		return
+	}
+	x.ctx.mu.Lock()
+	defer x.ctx.mu.Unlock()
+	x.ctx.attrs = append(x.ctx.attrs, attrs...)
+}
+
+// logAttrs returns what has been added so far; what comes later is not in it.
+func (x *exchange) logAttrs() []slog.Attr {
+	x.ctx.mu.Lock()
+	defer x.ctx.mu.Unlock()
+	return x.ctx.attrs
+}
+
+// response counts what is sent. Until a route of ours has taken the request,
+// what is written is ServeMux's own plain 404, 405 or redirect: it is kept apart
+// in refusal and never sent.
+type response struct {
+	w       http.ResponseWriter
+	routed  bool
+	refusal struct {
+		header http.Header
+		status int
+	}
+	status int // 0 until the answer has begun
+	bytes  int64
+}
+
+func (rw *response) Header() http.Header {
+	if rw.routed {
+		return rw.w.Header()
+	}
+	if rw.refusal.header == nil {
+		rw.refusal.header = http.Header{}
+	}
+	return rw.refusal.header
+}
+
+func (rw *response) WriteHeader(status int) {
+	if !rw.routed {
+		rw.refusal.status = status
+		return
+	}
+	if rw.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		rw.status = status
+	}
+	rw.w.WriteHeader(status)
+}
+
+func (rw *response) Write(p []byte) (int, error) {
+	if !rw.routed {
+		return len(p), nil
+	}
+	if rw.status == 0 {
+		rw.status = http.StatusOK
+	}
+	n, err := rw.w.Write(p)
+	rw.bytes += int64(n)
+	return n, err
+}
+
+// Flush sends what has been written, for callers that ask for a http.Flusher.
+func (rw *response) Flush() { _ = rw.FlushError() }
+
+// FlushError sends what has been written, for http.ResponseController.
+func (rw *response) FlushError() error {
+	if rw.status == 0 {
+		rw.status = http.StatusOK
+	}
+	return http.NewResponseController(rw.w).Flush()
+}
+
+// Unwrap gives http.ResponseController the deadlines and Hijack beneath.
+func (rw *response) Unwrap() http.ResponseWriter { return rw.w }

@@ -1,0 +1,217 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// maxDepth bounds the nesting of a JSON body. JSON Schemas of tools are the
+// deepest things that honest bodies hold.
+const maxDepth = 64
+
+// Decode reads one JSON value into dst, strictly: exact member names, none twice,
+// valid UTF-8, no NUL, integers as integers, at most 64 levels, nothing behind
+// the value, and a JSON object if dst is a struct. Members that dst does not know
+// are refused, or dropped if allowUnknown. null reads as the zero value; use
+// Field where the two differ. Errors are 400 invalid_request and name the member.
+func Decode(data []byte, dst any, allowUnknown bool) error {
+	if depth, nulAt := scan(data); depth > maxDepth {
+		return apierr.InvalidRequest.Errorf("body: must be nested at most %d levels deep", maxDepth)
+	} else if nulAt >= 0 {
+		return apierr.InvalidRequest.Errorf("%s: must not hold the character NUL", pathAt(data, nulAt))
+	}
+	if wantsObject(dst) && jsontext.Value(data).Kind() != '{' {
+		return apierr.InvalidRequest.Errorf("body: must be a JSON object")
+	}
+	if err := json.Unmarshal(data, dst, json.RejectUnknownMembers(!allowUnknown)); err != nil {
+		return decodeError(err)
+	}
+	return nil
+}
+
+func wantsObject(dst any) bool {
+	t := reflect.TypeOf(dst)
+	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
+}
+
+// scan looks for what the JSON package does not refuse: too deep nesting, and NUL
+// spelled \u0000, which PostgreSQL cannot store. It returns the depth, as far as
+// it looked, and where the first string with a NUL begins, -1 if none. Text that
+// is no JSON passes; the parser tells.
+func scan(data []byte) (depth, nulAt int) {
+	open := 0
+	for i := 0; i < len(data) && depth <= maxDepth; i++ {
+		switch data[i] {
+		case '{', '[':
+			open++
+			depth = max(depth, open)
+		case '}', ']':
+			open--
+		case '"':
+			end, nul := scanString(data, i+1)
+			if nul {
+				return depth, i
+			}
+			i = end
+		}
+	}
+	return depth, -1
+}
+
+// scanString returns where the string that begins at i ends, at its closing
+// quote, and whether it spells NUL.
+func scanString(data []byte, i int) (end int, nul bool) {
+	if n := bytes.IndexByte(data[i:], '"'); n >= 0 && bytes.IndexByte(data[i:i+n], '\\') < 0 {
+		return i + n, false
+	}
+	for ; i < len(data) && data[i] != '"'; i++ {
+		if data[i] != '\\' {
+			continue
+		}
+		if bytes.HasPrefix(data[i:], []byte(`\u0000`)) {
+			return i, true
+		}
+		i++ // whatever is escaped, a quote or a backslash too
+	}
+	return i, false
+}
+
+// pathAt names the value that begins at offset.
+func pathAt(data []byte, offset int) string {
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	for {
+		_, err := d.ReadToken()
+		if err != nil || d.InputOffset() > int64(offset) {
+			return path(d.StackPointer())
+		}
+	}
+}
+
+// decodeError says what the JSON package found wrong in our own words.
+func decodeError(err error) error {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		switch {
+		case errors.Is(e.Err, jsontext.ErrDuplicateName):
+			return apierr.InvalidRequest.Errorf("%s: must come once", path(e.JSONPointer))
+		case errors.Is(e.Err, io.ErrUnexpectedEOF):
+			return apierr.InvalidRequest.Errorf("body: must be JSON, it ends too early after byte %d", e.ByteOffset)
+		}
+		return apierr.InvalidRequest.Errorf("body: must be JSON: %v after byte %d", e.Err, e.ByteOffset)
+	}
+	e, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return apierr.InvalidRequest.Errorf("body: must be JSON").Because(err)
+	}
+	if errors.Is(e.Err, json.ErrUnknownName) {
+		return apierr.InvalidRequest.Errorf("%s: is not a member that this request takes", path(e.JSONPointer))
+	}
+	return apierr.InvalidRequest.Errorf("%s: %s", path(e.JSONPointer), typeRule(e)).Because(err)
+}
+
+// typeRule says what JSON a Go type takes.
+func typeRule(e *json.SemanticError) string {
+	if errors.Is(e.Err, strconv.ErrRange) {
+		return "is out of range"
+	}
+	if e.GoType == nil {
+		return "is not valid"
+	}
+	switch t := e.GoType; t.Kind() {
+	case reflect.String:
+		return "must be a string"
+	case reflect.Bool:
+		return "must be true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "must be an integer"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "must be an integer, 0 or more"
+	case reflect.Float32, reflect.Float64:
+		return "must be a number"
+	case reflect.Slice, reflect.Array:
+		return "must be an array"
+	case reflect.Map, reflect.Struct:
+		return "must be an object"
+	}
+	return "is not valid"
+}
+
+// path spells a JSON pointer the way people write it: messages[0].role.
+func path(p jsontext.Pointer) string {
+	var b strings.Builder
+	for token := range p.Tokens() {
+		switch {
+		case digits(token):
+			b.WriteString("[" + token + "]")
+		case memberName(token):
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(token)
+		default:
+			b.WriteString("[" + shortName(token) + "]")
+		}
+		if b.Len() > 200 {
+			b.WriteString("…")
+			break
+		}
+	}
+	if b.Len() == 0 {
+		return "body"
+	}
+	return b.String()
+}
+
+// shortName quotes a name that a client chose, unless it is a plain one.
+func shortName(name string) string {
+	if memberName(name) {
+		return name
+	}
+	if len(name) > 40 {
+		name = name[:40] + "…"
+	}
+	return strconv.QuoteToASCII(name)
+}
+
+func digits(s string) bool {
+	return s != "" && len(s) < 20 && strings.Trim(s, "0123456789") == ""
+}
+
+func memberName(s string) bool {
+	for _, c := range []byte(s) {
+		if !isAlphaNum(c) && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}
+
+// A Field is a member of a PATCH body (decisions, Names and shapes: absent =
+// unchanged, null clears). It tells the three cases apart.
+type Field[T any] struct {
+	Set   bool // the member is there
+	Null  bool // … and is null
+	Value T    // its value, zero when absent or null
+}
+
+// UnmarshalJSONFrom reads the member.
+func (f *Field[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	*f = Field[T]{Set: true}
+	if d.PeekKind() == 'n' {
+		f.Null = true
+		_, err := d.ReadToken()
+		return err
+	}
+	return json.UnmarshalDecode(d, &f.Value)
+}

@@ -1,0 +1,127 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// answerPolicy is for what is no page: whoever opens it in a browser, or puts it
+// into a frame, gets nothing of it to act.
+const answerPolicy = "default-src 'none'; frame-ancestors 'none'"
+
+// contentPolicy lets a page of ours load our own styles and images, post to
+// ourselves, and nothing else; it needs no nonce because it allows no script.
+const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
+	"frame-ancestors 'none'; base-uri 'none'; " + formAction
+
+// formAction stands last in the policy, so that AllowFormAction appends to it.
+const formAction = "form-action 'self'"
+
+// setPageHeaders protects a page. A handler may still change each of them.
+func setPageHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentPolicy)
+	// Not "no-referrer": browsers would send "Origin: null" with our own forms.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Permissions-Policy", permissions+"microphone=()")
+}
+
+// permissions lets no page use what a browser asks people for.
+const permissions = "camera=(), geolocation=(), payment=(), "
+
+// AllowFormAction lets the forms of the page being answered end at the origin of
+// redirectURI: Chromium holds the redirect that follows a form's POST against
+// form-action as well. It is for the consent page, before it is written.
+func AllowFormAction(w http.ResponseWriter, redirectURI string) error {
+	u, err := url.Parse(redirectURI)
+	if err != nil {
+		return fmt.Errorf("form action: %w", err)
+	}
+	source, err := policySource(u)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	policy := h.Get("Content-Security-Policy")
+	if !strings.Contains(policy, formAction) {
+		return fmt.Errorf("form action: the page has no %s to add to", formAction)
+	}
+	h.Set("Content-Security-Policy", policy+" "+source)
+	return nil
+}
+
+// AllowVoice lets the page being answered run our own script, and that use the
+// microphone and speak with the API at baseURL, also through WebSockets. It is for the
+// one page that cannot do without.
+func AllowVoice(w http.ResponseWriter, baseURL string) error {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return fmt.Errorf("voice: %w", err)
+	}
+	source, err := policySource(u)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self' "+source+" ws"+strings.TrimPrefix(source, "http")+"; "+h.Get("Content-Security-Policy"))
+	h.Set("Permissions-Policy", permissions+"microphone=(self)")
+	return nil
+}
+
+// policySource spells the origin of u in the grammar of content security
+// policies, which has no IPv6 addresses: for one of them only the scheme is said.
+func policySource(u *url.URL) (string, error) {
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return "", fmt.Errorf("form action: %q is no web address", u.Redacted())
+	}
+	if strings.HasPrefix(u.Host, "[") {
+		return u.Scheme + ":", nil
+	}
+	for _, c := range []byte(u.Host) {
+		if !isAlphaNum(c) && !strings.ContainsRune("-._:", rune(c)) {
+			return "", fmt.Errorf("form action: host %q is not plain", u.Host)
+		}
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+func isAlphaNum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// crossOrigin answers a form that another site sent in the user's name.
+var crossOrigin = apierr.Code{Name: "cross_origin_request", Status: http.StatusForbidden, Type: "forbidden", Final: true}
+
+var originCheck = http.NewCrossOriginProtection()
+
+func checkOrigin(r *http.Request) error {
+	if err := originCheck.Check(r); err != nil {
+		return crossOrigin.Errorf("This form was sent from another site. Open the page here and send it again.").Because(err)
+	}
+	return nil
+}
+
+// A PageError renders e as a page: it writes the status e.Code.Status and the
+// body. The headers that e asks for are already set.
+type PageError func(w http.ResponseWriter, r *http.Request, e *apierr.Error)
+
+var plainPage = template.Must(template.New("error").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title></head>
+<body><h1>{{.Title}}</h1><p>{{.Message}}</p><p>Request <code>{{.RequestID}}</code></p></body></html>
+`))
+
+// plainPageError is the renderer until SetPageError gives a nicer one.
+func plainPageError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
+	var b strings.Builder
+	err := plainPage.Execute(&b, struct{ Title, Message, RequestID string }{
+		http.StatusText(e.Code.Status), e.Message, RequestID(r.Context())})
+	if err != nil {
+		panic(err) // the template is a constant of ours
+	}
+	_ = writeBody(w, e.Code.Status, "text/html; charset=utf-8", []byte(b.String()))
+}

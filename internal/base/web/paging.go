@@ -1,0 +1,55 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// A Page says which part of a list is asked for (decisions, Names and shapes).
+type Page struct {
+	Limit         int    // rows at most: 1–100, or 1000 without parameters
+	StartingAfter string // the last id of the page before; "" = from the newest
+}
+
+// ReadPage reads limit and starting_after from the query; starting_after alone
+// means a page of 100. Errors are 400 invalid_request.
+func ReadPage(r *http.Request) (Page, error) {
+	q, err := ReadQuery(r)
+	if err != nil {
+		return Page{}, err
+	}
+	p := Page{Limit: 1000}
+	if q.Has("starting_after") {
+		p = Page{Limit: 100, StartingAfter: q.Get("starting_after")}
+		if !memberName(p.StartingAfter) {
+			return Page{}, apierr.InvalidRequest.Errorf("starting_after: must be the id of a row of this list")
+		}
+	}
+	if q.Has("limit") {
+		text := q.Get("limit")
+		n, err := strconv.Atoi(text)
+		if err != nil || !digits(text) || n < 1 || n > 100 {
+			return Page{}, apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to 100")
+		}
+		p.Limit = n
+	}
+	return p, nil
+}
+
+// LinkNext sets the header Link to the page that follows the row lastID (RFC
+// 8288), as a reference relative to this address. Call it, before writing, when
+// there are more rows than the page holds.
+func LinkNext(w http.ResponseWriter, r *http.Request, lastID string) {
+	LinkTo(w, r, "starting_after", lastID)
+}
+
+// LinkTo is LinkNext for lists that go on by another parameter.
+func LinkTo(w http.ResponseWriter, r *http.Request, parameter, value string) {
+	q := r.URL.Query()
+	q.Set(parameter, value)
+	target := strings.NewReplacer("<", "%3C", ">", "%3E").Replace(r.URL.EscapedPath())
+	w.Header().Set("Link", "<"+target+"?"+q.Encode()+`>; rel="next"`)
+}

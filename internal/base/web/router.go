@@ -1,0 +1,219 @@
+package web
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// A Handler answers a request or returns the error to answer with: an
+// *apierr.Error is shown, anything else is a 500 that shows nothing. A handler
+// that returns an error after its answer has begun gets its connection cut.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// A Router sends requests to handlers by method and path, writes their errors,
+// survives their panics and writes one log line a request. Routes are added
+// before it serves; then it is safe for concurrent use.
+type Router struct {
+	mux       *http.ServeMux
+	log       *slog.Logger
+	links     Links
+	pageError PageError
+	patterns  []string
+}
+
+// NewRouter returns a Router without routes.
+func NewRouter(log *slog.Logger, links Links) *Router {
+	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError}
+}
+
+// Handle adds a route whose errors are envelopes. The pattern is one of
+// http.ServeMux, with a method and without a host.
+func (rt *Router) Handle(pattern string, h Handler) {
+	rt.add(pattern, &route{h: h})
+}
+
+// HandlePage adds a route for browsers: security headers are set before h runs,
+// a cross-origin POST is refused, and errors are rendered by the page renderer.
+func (rt *Router) HandlePage(pattern string, h Handler) {
+	rt.add(pattern, &route{h: h, page: true})
+}
+
+func (rt *Router) add(pattern string, ro *route) {
+	rt.mux.Handle(pattern, ro)
+	rt.patterns = append(rt.patterns, pattern)
+}
+
+// Routes lists the patterns of all routes, in the order in which they were added.
+func (rt *Router) Routes() []string { return slices.Clone(rt.patterns) }
+
+// SetPageError replaces the renderer of error pages.
+func (rt *Router) SetPageError(render PageError) { rt.pageError = render }
+
+// A route is what ServeMux finds. It runs only inside Router.ServeHTTP.
+type route struct {
+	h    Handler
+	page bool
+}
+
+func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := exchangeOf(r.Context())
+	x.rw.routed = true
+	x.ctx.page = ro.page
+	if ro.page {
+		setPageHeaders(w.Header())
+		if err := checkOrigin(r); err != nil {
+			WriteError(w, r, err)
+			return
+		}
+	}
+	if err := ro.h(w, r); err != nil {
+		WriteError(w, r, err)
+	}
+}
+
+// These header values are shared by all answers: Set and Add never write into them.
+var (
+	versionValue = []string{Version}
+	nosniffValue = []string{"nosniff"}
+	policyValue  = []string{answerPolicy}
+	closeValue   = []string{"close"}
+)
+
+// ServeHTTP answers one request.
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	x := newExchange(rt, w, r, start)
+	r = r.WithContext(&x.ctx)
+	defer rt.finish(x, r, start)
+
+	h := w.Header()
+	h[VersionHeader] = versionValue
+	h["X-Request-Id"] = x.ctx.idHeader[:]
+	h["X-Content-Type-Options"] = nosniffValue
+	h["Content-Security-Policy"] = policyValue
+	if len(r.TransferEncoding) > 0 {
+		// net/http hides whether the request had a Content-Length too. A proxy before
+		// us may have believed that, so nothing after such a body is read as another
+		// request (RFC 9112 §6.1).
+		h["Connection"] = closeValue
+	}
+
+	if err := checkTarget(r); err != nil {
+		x.rw.routed = true
+		WriteError(&x.rw, r, err)
+		return
+	}
+	rt.mux.ServeHTTP(&x.rw, r)
+	if !x.rw.routed {
+		rt.refuse(x, r)
+	}
+}
+
+// refuse answers what ServeMux has no route for. Its redirect of /tree to
+// /tree/ is such a case too.
+func (rt *Router) refuse(x *exchange, r *http.Request) {
+	x.rw.routed = true
+	r.Pattern = ""
+	allow := x.rw.refusal.header.Get("Allow")
+	switch {
+	case x.rw.refusal.status != http.StatusMethodNotAllowed:
+		WriteError(&x.rw, r, errNoRoute())
+	case r.Method == http.MethodOptions:
+		x.rw.Header().Set("Allow", allow+", OPTIONS")
+		x.rw.WriteHeader(http.StatusNoContent)
+	default:
+		err := apierr.MethodNotAllowed.Errorf("This address does not take the method of the request; see the header Allow.")
+		err.Allow = allow + ", OPTIONS"
+		WriteError(&x.rw, r, err)
+	}
+}
+
+// finish is deferred by ServeHTTP: it turns a panic into a 500 and writes the
+// log line. A cut answer goes on as http.ErrAbortHandler, which makes net/http
+// close the connection without a word.
+func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
+	v := recover()
+	cut := v == http.ErrAbortHandler
+	if v != nil && !cut {
+		cut = rt.panicked(x, r, v)
+	}
+	rt.logRequest(x, r, start, cut)
+	if cut {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// panicked logs the stack and answers 500, or reports that the answer must be
+// cut because it has begun.
+func (rt *Router) panicked(x *exchange, r *http.Request, v any) (cut bool) {
+	rt.log.LogAttrs(r.Context(), slog.LevelError, "panic",
+		slog.String("request_id", x.ctx.requestID),
+		slog.String("route", r.Pattern),
+		slog.String("panic", fmt.Sprint(v)),
+		slog.String("stack", string(debug.Stack())))
+	if x.rw.status != 0 {
+		return true
+	}
+	defer func() { // a page renderer that panics must not take the log line with it
+		if recover() != nil {
+			x.rw.status = http.StatusInternalServerError
+			cut = true
+		}
+	}()
+	x.rw.routed = true
+	WriteError(&x.rw, r, apierr.Internal.Errorf(internalMessage))
+	return false
+}
+
+// statusClientGone stands in the log for a request whose client left before the
+// answer began; nothing is sent.
+const statusClientGone = 499
+
+func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut bool) {
+	status := x.rw.status
+	switch {
+	case status != 0:
+	case cut:
+		status = statusClientGone
+	default:
+		status = http.StatusOK // net/http sends it when a handler writes nothing
+	}
+	level := slog.LevelInfo
+	if status >= 500 || x.ctx.failed {
+		level = slog.LevelError
+	}
+	ctx := r.Context()
+	log := rt.log.Handler()
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	end := time.Now()
+	record := slog.NewRecord(end, level, "request", 0)
+	record.AddAttrs(
+		slog.String("method", loggedMethod(r.Method)),
+		slog.String("route", r.Pattern),
+		slog.Int("status", status),
+		slog.Int64("duration_us", end.Sub(start).Microseconds()),
+		slog.Int64("bytes", x.rw.bytes))
+	record.AddAttrs(slog.String("request_id", x.ctx.requestID))
+	if cut {
+		record.AddAttrs(slog.Bool("cut", true))
+	}
+	record.AddAttrs(x.logAttrs()...)
+	_ = log.Handle(ctx, record) // there is nowhere to report a failing log
+}
+
+// loggedMethod keeps a client's free text out of the log.
+func loggedMethod(m string) string {
+	switch m {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE":
+		return m
+	}
+	return "other"
+}

@@ -1,0 +1,483 @@
+package inference
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/images"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// Bounds of a request (spec §8).
+const (
+	maxBody     = 32 << 20
+	maxMessages = 4096
+	maxTools    = 128
+	maxImages   = 20
+)
+
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// body is the inference body of spec §4.3 and the additions of decisions,
+// 'Beyond the contract'. Unknown members are dropped: nothing that is not named
+// here ever reaches a provider. Members of refused would change cost or routing
+// silently, so they are refused instead.
+type body struct {
+	Model               *string        `json:"model"`
+	Messages            []message      `json:"messages"`
+	MaxTokens           *int64         `json:"max_tokens"`
+	MaxCompletionTokens *int64         `json:"max_completion_tokens"`
+	Temperature         *float64       `json:"temperature"`
+	TopP                *float64       `json:"top_p"`
+	Stop                jsontext.Value `json:"stop"`
+	Tools               []tool         `json:"tools"`
+	ToolChoice          jsontext.Value `json:"tool_choice"`
+	ParallelToolCalls   *bool          `json:"parallel_tool_calls"`
+	ResponseFormat      jsontext.Value `json:"response_format"`
+	ReasoningEffort     *string        `json:"reasoning_effort"`
+	Stream              *bool          `json:"stream"`
+	StreamOptions       *struct {
+		IncludeUsage *bool `json:"include_usage"`
+	} `json:"stream_options"`
+	N *int64 `json:"n"`
+	refused
+}
+
+type refused struct {
+	ServiceTier      jsontext.Value `json:"service_tier"`
+	Store            jsontext.Value `json:"store"`
+	Modalities       jsontext.Value `json:"modalities"`
+	Audio            jsontext.Value `json:"audio"`
+	Prediction       jsontext.Value `json:"prediction"`
+	WebSearchOptions jsontext.Value `json:"web_search_options"`
+	Functions        jsontext.Value `json:"functions"`
+	FunctionCall     jsontext.Value `json:"function_call"`
+	Logprobs         jsontext.Value `json:"logprobs"`
+	TopLogprobs      jsontext.Value `json:"top_logprobs"`
+	APIBase          jsontext.Value `json:"api_base"`
+	BaseURL          jsontext.Value `json:"base_url"`
+	APIKey           jsontext.Value `json:"api_key"`
+}
+
+type message struct {
+	Role       string         `json:"role"`
+	Content    jsontext.Value `json:"content"`
+	Name       string         `json:"name"`
+	ToolCalls  []toolCall     `json:"tool_calls"`
+	ToolCallID string         `json:"tool_call_id"`
+	Refusal    *string        `json:"refusal"`
+}
+
+type toolCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+	ExtraContent jsontext.Value `json:"extra_content"`
+}
+
+type tool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string         `json:"name"`
+		Description string         `json:"description"`
+		Parameters  jsontext.Value `json:"parameters"`
+		Strict      *bool          `json:"strict"`
+	} `json:"function"`
+}
+
+type part struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text"`
+	ImageURL *struct {
+		URL    string `json:"url"`
+		Detail string `json:"detail"`
+	} `json:"image_url"`
+}
+
+// parsed is a body that has passed every check that needs no model.
+type parsed struct {
+	provider.Request
+	BodyModel    string // the member model, "" = absent
+	IncludeUsage bool
+	Images       int
+}
+
+// parse reads a body strictly. Its errors name the member and the rule.
+func parse(data []byte) (*parsed, error) {
+	var b body
+	if err := web.Decode(data, &b, true); err != nil {
+		return nil, err
+	}
+	p := &parsed{}
+	for _, step := range []func(*body, *parsed) error{readRefused, readScalars, readMessages, readTools, checkTurns} {
+		if err := step(&b, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// maxQuoted is how many bytes of a client's text a message repeats.
+const maxQuoted = 100
+
+// invalid refuses a request. What it quotes of it is cut short: the message is
+// kept for the receipt, and a name may be as long as the body.
+func invalid(format string, args ...any) error {
+	for i, a := range args {
+		if s, ok := a.(string); ok && len(s) > maxQuoted {
+			args[i] = strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+		}
+	}
+	return apierr.InvalidRequest.Errorf(format, args...)
+}
+
+func given(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
+
+// readRefused refuses what would change cost or routing silently. A member that
+// asks for what happens anyway is let through.
+func readRefused(b *body, _ *parsed) error {
+	if b.N != nil && *b.N != 1 {
+		return invalid("n: must be 1; each call answers once")
+	}
+	for _, m := range []struct {
+		name   string
+		value  jsontext.Value
+		passes []string
+	}{
+		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}}, {"store", b.Store, []string{`false`}},
+		{"modalities", b.Modalities, []string{`["text"]`}}, {"audio", b.Audio, nil}, {"prediction", b.Prediction, nil},
+		{"web_search_options", b.WebSearchOptions, nil}, {"functions", b.Functions, nil}, {"function_call", b.FunctionCall, nil},
+		{"logprobs", b.Logprobs, []string{`false`}}, {"top_logprobs", b.TopLogprobs, []string{`0`}},
+		{"api_base", b.APIBase, nil}, {"base_url", b.BaseURL, nil}, {"api_key", b.APIKey, nil},
+	} {
+		if given(m.value) && !slices.Contains(m.passes, string(m.value)) {
+			return invalid("%s: not offered here, because it would change the price or the route of the call; leave it out", m.name)
+		}
+	}
+	return nil
+}
+
+func readScalars(b *body, p *parsed) error {
+	if b.Model != nil {
+		if *b.Model == "" {
+			return invalid("model: must not be empty")
+		}
+		p.BodyModel = *b.Model
+	}
+	most := b.MaxTokens
+	if m := b.MaxCompletionTokens; m != nil {
+		if most != nil && *most != *m {
+			return invalid("max_completion_tokens: differs from max_tokens, which means the same; send one")
+		}
+		most = m
+	}
+	if most != nil {
+		if *most < 1 {
+			return invalid("max_tokens: must be at least 1")
+		}
+		p.MaxTokens = *most
+	}
+	if t := b.Temperature; t != nil && (*t < 0 || *t > 2) {
+		return invalid("temperature: must be between 0 and 2")
+	}
+	if t := b.TopP; t != nil && (*t < 0 || *t > 1) {
+		return invalid("top_p: must be between 0 and 1")
+	}
+	p.Temperature, p.TopP = b.Temperature, b.TopP
+	if e := b.ReasoningEffort; e != nil {
+		if !slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, *e) {
+			return invalid("reasoning_effort: must be one of none, minimal, low, medium, high, xhigh, max")
+		}
+		p.ReasoningEffort = *e
+	}
+	p.Stream = b.Stream != nil && *b.Stream
+	if o := b.StreamOptions; o != nil {
+		if !p.Stream {
+			return invalid("stream_options: requires stream to be true")
+		}
+		p.IncludeUsage = o.IncludeUsage != nil && *o.IncludeUsage
+	}
+	if err := readStop(b.Stop, p); err != nil {
+		return err
+	}
+	return readFormat(b.ResponseFormat, p)
+}
+
+func readStop(v jsontext.Value, p *parsed) error {
+	if !given(v) {
+		return nil
+	}
+	if v.Kind() == '"' {
+		p.Stop = make([]string, 1)
+		if err := json.Unmarshal(v, &p.Stop[0]); err != nil {
+			return invalid("stop: must be a string or an array of strings")
+		}
+	} else if err := web.Decode(v, &p.Stop, true); err != nil || v.Kind() != '[' {
+		return invalid("stop: must be a string or an array of strings")
+	}
+	if len(p.Stop) > 4 {
+		return invalid("stop: at most 4 sequences")
+	}
+	for i, s := range p.Stop {
+		if s == "" || len(s) > 256 {
+			return invalid("stop[%d]: must have 1 to 256 bytes", i)
+		}
+	}
+	return nil
+}
+
+func readFormat(v jsontext.Value, p *parsed) error {
+	if !given(v) {
+		return nil
+	}
+	var f struct {
+		Type       string `json:"type"`
+		JSONSchema *struct {
+			Name   string         `json:"name"`
+			Schema jsontext.Value `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if v.Kind() != '{' || web.Decode(v, &f, true) != nil {
+		return invalid("response_format: must be an object with a type")
+	}
+	switch f.Type {
+	case "text":
+		return nil
+	case "json_object":
+	case "json_schema":
+		if f.JSONSchema == nil || !toolName.MatchString(f.JSONSchema.Name) {
+			return invalid("response_format.json_schema.name: required, must match %s", toolName)
+		}
+		if given(f.JSONSchema.Schema) && f.JSONSchema.Schema.Kind() != '{' {
+			return invalid("response_format.json_schema.schema: must be a JSON Schema object")
+		}
+	default:
+		return invalid("response_format.type: must be one of text, json_object, json_schema")
+	}
+	p.ResponseFormat = json.RawMessage(v)
+	return nil
+}
+
+func readMessages(b *body, p *parsed) error {
+	if len(b.Messages) == 0 {
+		return invalid("messages: required, with at least one message")
+	}
+	if len(b.Messages) > maxMessages {
+		return invalid("messages: at most %d", maxMessages)
+	}
+	p.Messages = make([]provider.Message, len(b.Messages))
+	for i := range b.Messages {
+		if err := readMessage(&b.Messages[i], &p.Messages[i], fmt.Sprintf("messages[%d]", i)); err != nil {
+			return err
+		}
+		for _, part := range p.Messages[i].Parts {
+			if part.Type == "image_url" {
+				p.Images++
+			}
+		}
+	}
+	if p.Images > maxImages {
+		return invalid("messages: at most %d images in a request", maxImages)
+	}
+	return nil
+}
+
+func readMessage(m *message, out *provider.Message, at string) error {
+	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
+		return invalid("%s.role: must be one of system, user, assistant, tool", at)
+	}
+	out.Role, out.Name, out.ToolCallID = m.Role, m.Name, m.ToolCallID
+	if m.Refusal != nil {
+		out.Refusal = *m.Refusal
+	}
+	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
+		return invalid("%s.tool_calls: only an assistant message has them", at)
+	}
+	if (m.Role == "tool") != (m.ToolCallID != "") {
+		return invalid("%s.tool_call_id: required in a tool message, and only there", at)
+	}
+	if err := readContent(m.Content, out, at); err != nil {
+		return err
+	}
+	if !out.HasContent && (m.Role != "assistant" || len(m.ToolCalls) == 0 && out.Refusal == "") {
+		return invalid("%s.content: required", at)
+	}
+	for i, c := range m.ToolCalls {
+		at := fmt.Sprintf("%s.tool_calls[%d]", at, i)
+		switch {
+		case c.ID == "":
+			return invalid("%s.id: required", at)
+		case c.Type != "function" && c.Type != "":
+			return invalid("%s.type: must be function", at)
+		case !toolName.MatchString(c.Function.Name):
+			return invalid("%s.function.name: must match %s", at, toolName)
+		}
+		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments, ExtraContent: json.RawMessage(c.ExtraContent)})
+	}
+	return nil
+}
+
+func readContent(v jsontext.Value, out *provider.Message, at string) error {
+	if !given(v) {
+		return nil
+	}
+	out.HasContent = true
+	switch v.Kind() {
+	case '"':
+		text, err := jsontext.AppendUnquote(nil, v)
+		if err != nil {
+			return invalid("%s.content: not a valid string", at)
+		}
+		out.Text = string(text)
+		return nil
+	case '[':
+	default:
+		return invalid("%s.content: must be a string or an array of parts", at)
+	}
+	var parts []part
+	if err := web.Decode(v, &parts, true); err != nil {
+		return invalid("%s.content: must be a string or an array of parts with a type", at)
+	}
+	if len(parts) == 0 {
+		return invalid("%s.content: must have at least one part", at)
+	}
+	for i, q := range parts {
+		r, err := readPart(q, out.Role, fmt.Sprintf("%s.content[%d]", at, i))
+		if err != nil {
+			return err
+		}
+		out.Parts = append(out.Parts, r)
+	}
+	return nil
+}
+
+func readPart(q part, role, at string) (provider.Part, error) {
+	switch {
+	case q.Type == "text":
+		if q.Text == nil {
+			return provider.Part{}, invalid("%s.text: required", at)
+		}
+		return provider.Part{Type: "text", Text: *q.Text}, nil
+	case q.Type == "image_url" && role == "user":
+		if q.ImageURL == nil {
+			return provider.Part{}, invalid("%s.image_url: required", at)
+		}
+		if !slices.Contains([]string{"", "auto", "low", "high", "original"}, q.ImageURL.Detail) {
+			return provider.Part{}, invalid("%s.image_url.detail: must be one of auto, low, high, original", at)
+		}
+		return provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}, checkImage(q.ImageURL.URL, at+".image_url.url")
+	case q.Type == "image_url":
+		return provider.Part{}, invalid("%s.type: images stand only in user messages", at)
+	}
+	return provider.Part{}, invalid("%s.type: must be text or image_url", at)
+}
+
+// checkImage checks what can be seen without fetching anything.
+func checkImage(raw, at string) error {
+	if err := images.Check(raw); err != nil {
+		return invalid("%s: %v", at, err)
+	}
+	return nil
+}
+
+func readTools(b *body, p *parsed) error {
+	if len(b.Tools) > maxTools {
+		return invalid("tools: at most %d", maxTools)
+	}
+	names := map[string]bool{}
+	for i, t := range b.Tools {
+		at := fmt.Sprintf("tools[%d]", i)
+		switch {
+		case t.Type != "function":
+			return invalid("%s.type: must be function", at)
+		case !toolName.MatchString(t.Function.Name):
+			return invalid("%s.function.name: required, must match %s", at, toolName)
+		case names[t.Function.Name]:
+			return invalid("%s.function.name: %q stands twice", at, t.Function.Name)
+		case given(t.Function.Parameters) && t.Function.Parameters.Kind() != '{':
+			return invalid("%s.function.parameters: must be a JSON Schema object", at)
+		}
+		names[t.Function.Name] = true
+		q := provider.Tool{Name: t.Function.Name, Description: t.Function.Description, Strict: t.Function.Strict}
+		if given(t.Function.Parameters) {
+			q.Parameters = json.RawMessage(t.Function.Parameters)
+		}
+		p.Tools = append(p.Tools, q)
+	}
+	if b.ParallelToolCalls != nil && len(p.Tools) == 0 {
+		return invalid("parallel_tool_calls: requires tools")
+	}
+	p.ParallelToolCalls = b.ParallelToolCalls
+	return readChoice(b.ToolChoice, names, p)
+}
+
+func readChoice(v jsontext.Value, names map[string]bool, p *parsed) error {
+	if !given(v) {
+		return nil
+	}
+	if len(p.Tools) == 0 {
+		return invalid("tool_choice: requires tools")
+	}
+	var mode string
+	var named struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	switch v.Kind() {
+	case '"':
+		if err := json.Unmarshal(v, &mode); err == nil && slices.Contains([]string{"auto", "none", "required"}, mode) {
+			p.ToolChoice.Mode = mode
+			return nil
+		}
+	case '{':
+		if web.Decode(v, &named, true) == nil && named.Type == "function" {
+			if !names[named.Function.Name] {
+				return invalid("tool_choice.function.name: %q is not among the tools", named.Function.Name)
+			}
+			p.ToolChoice = provider.ToolChoice{Mode: "function", Name: named.Function.Name}
+			return nil
+		}
+	}
+	return invalid("tool_choice: must be auto, none, required, or {type: function, function: {name}}")
+}
+
+// checkTurns holds the rule that every provider has: each tool message answers
+// a call of the assistant message before it, once, and each call is answered
+// before anybody else speaks.
+func checkTurns(_ *body, p *parsed) error {
+	open := map[string]bool{}
+	for i, m := range p.Messages {
+		if m.Role == "tool" {
+			if !open[m.ToolCallID] {
+				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message before it", i, m.ToolCallID)
+			}
+			delete(open, m.ToolCallID)
+			continue
+		}
+		for callID := range open {
+			return invalid("messages[%d]: tool call %q has no tool message", i, callID)
+		}
+		for j, c := range m.ToolCalls {
+			if open[c.ID] {
+				return invalid("messages[%d].tool_calls[%d].id: %q stands twice", i, j, c.ID)
+			}
+			open[c.ID] = true
+		}
+	}
+	for callID := range open {
+		return invalid("messages: tool call %q has no tool message", callID)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package inference
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// timed is a client that tells how long it was given.
+type timed struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+}
+
+func (w *timed) SetWriteDeadline(t time.Time) error {
+	w.deadlines = append(w.deadlines, t)
+	return nil
+}
+
+// A client has its charge and [DONE] before the provider's connection is given
+// back, which may wait for the provider.
+func TestTheEndOfAStreamWaitsForNoProvider(t *testing.T) {
+	t.Parallel()
+	f := &fake{chunks: []provider.Chunk{{Frames: []byte(delta("Hello")), Usage: &provider.Usage{Input: 9, Output: 1}}}, ended: io.EOF, heard: make(chan struct{})}
+	s := newDesk(t, db.SQLite, f)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", id.UUID())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in, got := bufio.NewReader(resp.Body), ""
+	for !strings.HasSuffix(got, "data: [DONE]\n") {
+		line, err := in.ReadString('\n')
+		if got += line; err != nil {
+			t.Fatalf("%v after\n%s", err, got)
+		}
+	}
+	close(f.heard)
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "\n" || !strings.Contains(got, `"svc_final":`) {
+		t.Errorf("%v, %q after\n%s", err, rest, got)
+	}
+}
+
+// No answer waits for ever for a client that does not read it (F-32).
+func TestEveryAnswerIsWrittenWithinATime(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		write func(http.ResponseWriter)
+		most  time.Duration
+	}{
+		"stream": {func(w http.ResponseWriter) {
+			out := newSSE(w)
+			out.write([]byte("data: 1\n\n"))
+		}, writePatience},
+		"whole": {func(w http.ResponseWriter) {
+			if err := writeAnswer(w, []byte("{}\n")); err != nil {
+				t.Error(err)
+			}
+		}, answerPatience},
+	} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		before := time.Now()
+		c.write(w)
+		if len(w.deadlines) != 1 || w.deadlines[0].Before(before.Add(c.most)) || w.deadlines[0].After(time.Now().Add(c.most)) {
+			t.Errorf("%s: deadlines %v, want one in %v", name, w.deadlines, c.most)
+		}
+	}
+}

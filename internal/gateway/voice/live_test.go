@@ -1,0 +1,451 @@
+package voice
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+const usage10 = `{"total_tokens":30,"input_tokens":20,"output_tokens":10,"input_token_details":{"text_tokens":12,"audio_tokens":8,"image_tokens":0,"cached_tokens":5,"cached_tokens_details":{"text_tokens":4,"audio_tokens":1,"image_tokens":0}},"output_token_details":{"text_tokens":3,"audio_tokens":7}}`
+
+// createdEvent and doneEvent are the provider's.
+func createdEvent(id string) string {
+	return fmt.Sprintf(`{"type":"response.created","response":{"id":%q,"status":"in_progress","conversation_id":"conv_1","output_modalities":["audio"],"max_output_tokens":1024}}`, id)
+}
+
+func doneEvent(id, status, usage string) string {
+	return fmt.Sprintf(`{"type":"response.done","response":{"id":%q,"status":%q,"usage":%s}}`, id, status, usage)
+}
+
+// TestLiveSession goes through a live call: the offer, our own configuration, a
+// reply that is billed by modality, and its end after the user has heard it.
+func TestLiveSession(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		w.up.missing, w.up.stubborn = 2, 2 // too young at first (edge case 45), and hard to end
+		o := w.open(`{"model":"gpt-realtime-2.1","voice":"marin","tools":[{"type":"function","function":{"name":"look","description":"Looks.","parameters":{"type":"object"}}}]}`)
+		side := w.connect(o)
+		if !strings.Contains(w.up.session, `"model":"gpt-realtime-2.1"`) || !strings.Contains(w.up.session, `"name":"look"`) || w.up.lastOffer != sdpOffer {
+			t.Errorf("session %s, offer %q", w.up.session, w.up.lastOffer)
+		}
+		control := w.dial(o.ControlURL, w.token)
+		control.wait("svc.session.started")
+		side.send(createdEvent("resp_1"))
+		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
+		side.send(doneEvent("resp_1", "completed", usage10))
+		side.send(doneEvent("resp_1", "completed", usage10)) // edge case 48: once
+		settled := control.wait("svc.response.settled")
+		// 8 text at 4.00, 4 cached text at 0.40, 7 audio at 32.00, 1 cached at 0.40, 3 text out at 24.00, 7 audio out at 64.00 dollars a million:
+		// 3,200 + 160 + 22,400 + 40 + 7,200 + 44,800 micro-cents, 10 % margin, 5 % fee.
+		if r := settled["receipt"].(map[string]any); r["provider_cost_mc"] != 77800.0 || r["dev_margin_mc"] != 7780.0 || r["svc_fee_mc"] != 3890.0 {
+			t.Errorf("receipt: %v", r)
+		}
+		status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"after_heard"}`, w.token)
+		control.wait("svc.session.ending")
+		if update := side.wait("session.update"); !strings.Contains(string(mustJSON(update)), `"create_response":false`) || status != 202 {
+			t.Errorf("while the user hears the rest: %d %v", status, update)
+		}
+		if w.get(o.ID).Status != Live {
+			t.Error("it did not wait until the reply was heard")
+		}
+		side.send(`{"type":"output_audio_buffer.stopped","response_id":"resp_1"}`)
+		s := w.ended(o.ID, AppEnded)
+		w.until("the call is hung up", w.up.gone)
+		if s.ResponseCount != 1 || s.ChargedMC != 77800+7780+3890 {
+			t.Errorf("ended: %s", mustJSON(s))
+		}
+		w.free()
+	})
+}
+
+// TestTickets: one of two offers wins; what is no offer does not spend a ticket
+// (F-91); a provider that fails does.
+func TestTickets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	offer := strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url)
+	for _, bad := range []string{"", "hello", "v=0\r\nm=audio 9\r\n", "v=0\r\nm=application 9\r\n"} {
+		if status, answer := w.call(w.nodes[0], "POST", offer, bad, o.Client.Ticket); status != 400 || code(answer) != "invalid_request" {
+			t.Errorf("offer %q: %d %v", bad, status, answer)
+		}
+	}
+	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, "rtt_wrong"); status != 401 || code(answer) != "invalid_ticket" {
+		t.Errorf("wrong ticket: %d %v", status, answer)
+	}
+	w.connect(o)
+	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, o.Client.Ticket); status != 401 || code(answer) != "invalid_ticket" {
+		t.Errorf("used ticket: %d %v", status, answer)
+	}
+	w.up.mu.Lock()
+	w.up.refuse = true
+	w.up.mu.Unlock()
+	o2 := w.open(mini)
+	offer2 := strings.TrimPrefix(o2.Client.OfferURL, w.nodes[0].url)
+	if status, answer := w.call(w.nodes[0], "POST", offer2, sdpOffer, o2.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+		t.Errorf("the provider fails: %d %v", status, answer)
+	}
+	w.ended(o2.ID, ProviderError)
+	if status, _ := w.call(w.nodes[0], "GET", "/v1/realtime/sessions/"+o.ID, "", w.other); status != 404 {
+		t.Errorf("another connection's session: %d", status)
+	}
+	if c := w.dial(o.ControlURL, w.other).closed(); c != 4004 {
+		t.Errorf("another connection's control: %d", c)
+	}
+}
+
+// TestCallOfNoRow: a call that could not be written down is hung up all the same, until
+// the provider has done it: nobody else would ever know of it.
+func TestCallOfNoRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.up.stubborn = 2
+	w.exec(`CREATE TRIGGER no_call BEFORE UPDATE OF call_id ON realtime_sessions BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END`)
+	o := w.open(mini)
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+		t.Errorf("offer: %d %v", status, answer)
+	}
+	w.until("the call is hung up", w.up.gone)
+	w.up.mu.Lock()
+	if len(w.up.call) != 1 || w.up.hangUps != 3 {
+		t.Errorf("%d calls, %d hang-ups", len(w.up.call), w.up.hangUps)
+	}
+	w.up.mu.Unlock()
+	if s := w.ended(o.ID, ProviderError); s.ChargedMC != 0 {
+		t.Errorf("charged %s", s.ChargedDisplay)
+	}
+	w.free()
+}
+
+// TestOfferWaitsForItsWatcher: the browser has its answer when the sideband is there,
+// for what is said before that is not billed.
+func TestOfferWaitsForItsWatcher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	w.up.missing = 3
+	o := w.open(mini)
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 201 {
+		t.Fatalf("offer: %d %v", status, answer)
+	}
+	w.up.mu.Lock()
+	if w.up.missing != 0 {
+		t.Errorf("the answer came with %d dials to go", w.up.missing)
+	}
+	w.up.mu.Unlock()
+	w.sideband()
+}
+
+// TestSidebandLost: one that drops is dialled again and the call goes on; one that
+// cannot be is the end, and the reply in progress is estimated (F-85, F-88).
+func TestSidebandLost(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		o := w.open(mini)
+		side := w.connect(o)
+		_ = side.ws.Close(1006-5, "dropped") // 1001
+		side = w.sideband()
+		side.send(createdEvent("resp_1"))
+		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing today?"}`)
+		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
+		control := w.dial(o.ControlURL, w.token)
+		control.wait("svc.session.started")
+		w.up.mu.Lock()
+		w.up.noDial, w.up.stubborn = true, 3
+		w.up.mu.Unlock()
+		_ = side.ws.CloseNow()
+		s := w.ended(o.ID, SidebandLost)
+		if len(s.Receipts) != 1 || s.Receipts[0].UsageSource != "estimated" || s.Receipts[0].UserChargeMC > s.Receipts[0].HoldAmountMC || s.ChargedMC == 0 {
+			t.Errorf("receipts: %s", mustJSON(s.Receipts))
+		}
+		w.until("the call is hung up", w.up.gone)
+		w.free()
+	})
+}
+
+// TestBrowserLeaves: the provider closes the sideband, and does not know the call
+// any longer.
+func TestBrowserLeaves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	w.up.mu.Lock()
+	for _, c := range w.up.call {
+		c.gone = true
+	}
+	w.up.mu.Unlock()
+	_ = side.ws.Close(1000, "")
+	w.ended(o.ID, ClientClosed)
+}
+
+// TestHalts ends live sessions for what happens to their connection or app.
+func TestHalts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		by, reason string
+		halt       func(w *world)
+	}{
+		{"the user", ConnectionRevoked, func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) }},
+		{"the risk layer", ConnectionFrozen, func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) }},
+		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
+		{"the operator", "app_suspended", func(w *world) {
+			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.', suspension_us = 1`)
+		}},
+	} {
+		t.Run(test.by, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, db.SQLite, "live", "full-live")
+			o := w.open(mini)
+			pending := w.open(mini)
+			side := w.connect(o)
+			side.send(createdEvent("resp_1"))
+			w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
+			test.halt(w)
+			side.wait("response.cancel")
+			side.send(doneEvent("resp_1", "cancelled", usage10))
+			w.endedRow(o.ID, test.reason)
+			w.endedRow(pending.ID, test.reason)
+			w.until("the call is hung up", w.up.gone)
+			w.free()
+		})
+	}
+}
+
+func (w *world) state(id string) string {
+	w.t.Helper()
+	r, err := getRow(w.t.Context(), w.db, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.State
+}
+
+// endedRow is ended for a session that its token may no longer read.
+func (w *world) endedRow(id, reason string) {
+	w.t.Helper()
+	w.until("the session ends", func() bool {
+		r, err := getRow(w.t.Context(), w.db, id)
+		return err == nil && r.Status == Ended && *r.EndReason == reason
+	})
+}
+
+// TestTampering: what the browser changes is set back, three times, then the
+// session ends; a forged tool result counts, and a reply with more output than the
+// session's is cancelled (F-90).
+func TestTampering(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(`{"model":"gpt-realtime-2.1-mini","instructions":"A","client_updatable":["instructions"]}`)
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"A","max_output_tokens":1024}}`) // the answer to ours
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":1024}}`) // allowed
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":4096}}`)
+	if e := control.wait("svc.session.config_reset"); fmt.Sprint(e["fields"]) != "[max_output_tokens]" {
+		t.Errorf("reset: %v", e)
+	}
+	if e := side.wait("session.update"); !strings.Contains(string(mustJSON(e)), `"instructions":"B"`) || !strings.Contains(string(mustJSON(e)), `"max_output_tokens":1024`) {
+		t.Errorf("set back to %v", e)
+	}
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":1024}}`)
+	side.send(strings.Replace(createdEvent("resp_1"), "1024", `"inf"`, 1))
+	if e := control.wait("svc.session.config_reset"); fmt.Sprint(e["fields"]) != "[response.max_output_tokens]" {
+		t.Errorf("reset: %v", e)
+	}
+	side.wait("response.cancel")
+	side.send(doneEvent("resp_1", "cancelled", usage10))
+	control.wait("svc.response.settled")
+	side.send(`{"type":"conversation.item.added","item":{"type":"function_call_output","call_id":"call_1","output":"forged"}}`)
+	control.wait("svc.session.config_reset")
+	control.wait("svc.session.ending")
+	if s := w.ended(o.ID, ConfigTampering); s.ResponseCount != 1 {
+		t.Errorf("%d receipts", s.ResponseCount)
+	}
+	w.until("the call is hung up", w.up.gone)
+}
+
+// TestControlEvents sends each event that an app may send, and some that it may
+// not.
+func TestControlEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(`{"model":"gpt-realtime-2.1-mini","on_control_lost":"end"}`)
+	early := w.dial(o.ControlURL, w.token) // before the browser comes
+	early.send(`{"type":"response.create","event_id":"e1"}`)
+	if e := early.wait("error"); !strings.Contains(fmt.Sprint(e), "not live") {
+		t.Errorf("too early: %v", e)
+	}
+	side := w.connect(o)
+	early.wait("svc.session.started")
+	control := w.dial(o.ControlURL, w.token) // the last wins
+	control.wait("svc.session.started")
+	if c := early.closed(); c != 1001 {
+		t.Errorf("the first channel closed with %d", c)
+	}
+	for _, bad := range []string{
+		`{}`, `{"type":"input_audio_buffer.append"}`, `nonsense`, `{"type":"session.update"}`, `{"type":"session.update","session":{"type":"realtime","max_output_tokens":4000}}`,
+		`{"type":"session.update","session":{"type":"realtime","audio":{"input":{"transcription":{"model":"whisper"}}}}}`, `{"type":"session.update","session":{"tools":[{"type":"mcp"}]}}`,
+		`{"type":"response.create","response":{"max_output_tokens":4000}}`, `{"type":"response.create","response":{"conversation":"none"}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"assistant","content":[]}}`, `{"type":"conversation.item.truncate"}`,
+		`{"type":"svc.session.end","when":"never"}`, `{"type":"svc.session.approve_block"}`,
+		`{"type":"session.update","session":{"instructions":"` + strings.Repeat("x", maxInstructions+1) + `"}}`,
+	} {
+		control.send(bad)
+		e := control.wait("error")
+		if fmt.Sprint(e["error"].(map[string]any)["code"]) != "invalid_event" {
+			t.Errorf("%.60s: %v", bad, e)
+		}
+	}
+	control.send(`{"type":"session.update","session":{"type":"realtime","instructions":"New."}}`)
+	if e := side.wait("session.update"); !strings.Contains(string(mustJSON(e)), "New.") {
+		t.Errorf("update: %v", e)
+	}
+	control.send(`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
+	side.wait("conversation.item.create")
+	side.send(`{"type":"conversation.item.added","item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
+	control.send(`{"type":"response.create","event_id":"mine","response":{"instructions":"Say it."}}`)
+	if e := side.wait("response.create"); e["event_id"] != "mine" {
+		t.Errorf("create: %v", e)
+	}
+	side.send(createdEvent("resp_1"))
+	control.wait("response.created")
+	control.send(`{"type":"conversation.item.truncate","item_id":"item_1","content_index":0,"audio_end_ms":700}`)
+	side.wait("conversation.item.truncate")
+	control.send(`{"type":"response.cancel","response_id":"resp_1"}`)
+	side.wait("response.cancel")
+	for _, relayed := range []string{
+		"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "error",
+	} {
+		side.send(`{"type":"` + relayed + `","error":{"type":"invalid_request_error","code":null,"message":"No."},"extra":{"kept":true}}`)
+		if e := control.wait(relayed); e["extra"] == nil {
+			t.Errorf("%s lost what it had: %v", relayed, e)
+		}
+	}
+	side.send(doneEvent("resp_1", "cancelled", usage10))
+	control.wait("svc.response.settled")
+	_ = control.ws.Close(1000, "")
+	w.until("the loss is known", func() bool { return !w.get(o.ID).Live.ControlAttached })
+	w.pass(controlGrace)
+	w.ended(o.ID, ControlLost)
+	w.until("the call is hung up", w.up.gone)
+}
+
+// TestBudget: blocks are told and must be approved, a warning comes before the
+// session's bound, and the bound ends it.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	reply := money.MC(77800 + 7780 + 3890) // see TestLiveSession
+	start := func(t *testing.T, more string) (*world, opened, *socket, *socket) {
+		w := newWorld(t, db.SQLite, "live", "full-live")
+		o := w.open(`{"model":"gpt-realtime-2.1",` + more + `}`)
+		side := w.connect(o)
+		control := w.dial(o.ControlURL, w.token)
+		control.wait("svc.session.started")
+		return w, o, side, control
+	}
+	say := func(side, control *socket, id string) {
+		side.send(createdEvent(id))
+		side.send(doneEvent(id, "completed", usage10))
+		control.wait("svc.response.settled")
+	}
+	t.Run("max cost", func(t *testing.T) {
+		t.Parallel()
+		w, o, side, control := start(t, fmt.Sprintf(`"max_cost_mc":%d`, 2*reply+1))
+		say(side, control, "resp_1")
+		say(side, control, "resp_2")
+		if e := control.wait("svc.session.spend_warning"); e["reason"] != "max_cost" {
+			t.Errorf("warning: %v", e)
+		}
+		say(side, control, "resp_3")
+		control.wait("svc.session.ending")
+		w.ended(o.ID, MaxCost)
+	})
+	t.Run("approved", func(t *testing.T) {
+		t.Parallel()
+		w, o, side, control := start(t, fmt.Sprintf(`"budget_block_mc":%d,"confirm_each_block":true`, reply))
+		say(side, control, "resp_1")
+		if e := control.wait("svc.session.budget_checkpoint"); e["approval_required"] != true || e["blocks"] != 1.0 {
+			t.Errorf("checkpoint: %v", e)
+		}
+		control.send(`{"type":"svc.session.approve_block"}`)
+		w.until("the approval is known", func() bool { return strings.Contains(w.state(o.ID), `"BlockUS":0`) })
+		w.pass(approveIn + time.Second)
+		say(side, control, "resp_2")
+		control.wait("svc.session.budget_checkpoint")
+		w.pass(approveIn + time.Second)
+		w.until("it is barred", func() bool { return strings.Contains(w.state(o.ID), `"Barred":true`) })
+		side.send(createdEvent("resp_3"))
+		side.wait("response.cancel")
+		side.send(doneEvent("resp_3", "cancelled", "null"))
+		w.ended(o.ID, BudgetNotApproved)
+	})
+	t.Run("hold", func(t *testing.T) {
+		t.Parallel()
+		w, o, side, control := start(t, `"max_output_tokens":4096`)
+		var c ledger.Connection
+		w.until("the hold is made", func() bool {
+			var err error
+			c, err = ledger.GetConnection(t.Context(), w.db, w.conn)
+			return err == nil && c.HeldMC > 0
+		})
+		w.do(ledger.ChangeCap{ConnectionID: w.conn, TargetMC: c.HeldMC}) // nothing beside it
+		say(side, control, "resp_1")
+		w.ended(o.ID, "allocation_exhausted")
+		w.until("the call is hung up", w.up.gone)
+	})
+}
+
+// TestTimes ends sessions whose time is over.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(`{"model":"gpt-realtime-2.1-mini","max_duration_s":30}`)
+	w.connect(o)
+	w.pass(31 * time.Second)
+	w.ended(o.ID, MaxDuration)
+	o = w.open(mini)
+	w.connect(o)
+	w.pass(2*time.Minute + time.Second)
+	w.ended(o.ID, IdleTimeout)
+	w.until("the calls are hung up", w.up.gone)
+}
+
+// TestCreation refuses what cannot be a session, and never leaves a trace of it.
+func TestCreation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "mock", "sandbox")
+	for body, want := range map[string]string{
+		`{}`: "model", `{"model":"gpt-6-luna"}`: "realtime", `{"model":"nothing"}`: "offered", `{"feature":"none-such"}`: "feature", `{"feature":"NO"}`: "feature",
+		`{"model":"gpt-realtime-2","max_duration_s":29}`: "max_duration_s", `{"model":"gpt-realtime-2","max_duration_s":3541}`: "max_duration_s",
+		`{"model":"gpt-realtime-2","max_output_tokens":0}`: "max_output_tokens", `{"model":"gpt-realtime-2","max_cost_mc":0}`: "max_cost_mc",
+		`{"model":"gpt-realtime-2","confirm_each_block":true}`: "budget_block_mc", `{"model":"gpt-realtime-2","client_updatable":["tools"]}`: "client_updatable[0]",
+		`{"model":"gpt-realtime-2","on_control_lost":"stop"}`: "on_control_lost", `{"model":"gpt-realtime-2","voice":"a b"}`: "voice", `{"model":"gpt-realtime-2","tools":[{"type":"mcp"}]}`: "tools[0]",
+		`{"model":"gpt-realtime-2","tool_choice":"always"}`: "tool_choice", `[]`: "body", `{"model":1}`: "model",
+	} {
+		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
+		if status != 400 || code(answer) != "invalid_request" || !strings.Contains(string(mustJSON(answer)), want) {
+			t.Errorf("%s: %d %s", body, status, mustJSON(answer))
+		}
+	}
+	w.do(ledger.ChangeCap{ConnectionID: w.conn, TargetMC: 100})
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 402 || code(answer) != "allocation_exhausted" {
+		t.Errorf("a hold that does not fit: %d %v", status, answer)
+	}
+	var n int
+	if err := w.db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM realtime_sessions) + (SELECT COUNT(*) FROM realtime_replies)`).Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d rows are left, %v", n, err)
+	}
+	w.exec(`UPDATE apps SET allowed_models = '["gpt-realtime-2"]'`)
+	w.nodes[0].Callers.Forget()
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 403 || code(answer) != "model_not_allowed" {
+		t.Errorf("not allowed: %d %v", status, answer)
+	}
+}

@@ -1,0 +1,145 @@
+package voice
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+const mini = `{"model":"gpt-realtime-2.1-mini","instructions":"You are brief."}`
+
+func eachEngine(t *testing.T, f func(t *testing.T, e db.Engine)) {
+	t.Helper()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			f(t, e)
+		})
+	}
+}
+
+// TestMockSession talks with the mock voice: three replies, each held for and
+// billed, told on the control channel, and the end after the last was heard.
+func TestMockSession(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "mock", "sandbox")
+		o := w.open(mini)
+		if s := w.get(o.ID); s.Status != Pending || s.StartedAt != nil || s.Live != nil {
+			t.Errorf("pending: %+v", s)
+		}
+		control := w.dial(o.ControlURL, w.token)
+		browser := w.speak(o)
+		control.wait("svc.session.started")
+		var sum float64
+		for range 3 {
+			browser.send(`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello you"}]}}`)
+			browser.send(`{"type":"response.create"}`)
+			control.wait("response.created")
+			e := control.wait("svc.response.settled")
+			receipt := e["receipt"].(map[string]any)
+			if receipt["usage_source"] != "provider" || receipt["output_tokens"].(float64) < 20 {
+				t.Errorf("receipt: %v", receipt)
+			}
+			if sum += receipt["user_charge_mc"].(float64); e["charged_mc"] != sum {
+				t.Errorf("charged %v, receipts %v", e["charged_mc"], sum)
+			}
+		}
+		if s := w.get(o.ID); s.Status != Live || s.Live == nil || s.Live.ResponseCount != 3 || !s.Live.ControlAttached || s.Live.Ending || len(s.Receipts) != 3 {
+			t.Errorf("live: %s", mustJSON(s))
+		}
+		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 || answer["ending"] != true {
+			t.Errorf("end: %d %v", status, answer)
+		}
+		control.wait("svc.session.ending")
+		if e := control.wait("svc.session.ended"); e["reason"] != AppEnded || e["charged_mc"] != sum {
+			t.Errorf("ended: %v", e)
+		}
+		if code := control.closed(); code != 1000 {
+			t.Errorf("control closed with %d", code)
+		}
+		if code := browser.closed(); code != 1000 {
+			t.Errorf("browser closed with %d", code)
+		}
+		s := w.ended(o.ID, AppEnded)
+		w.free()
+		if s.ChargedMC != money.MC(sum) || s.ResponseCount != 3 {
+			t.Errorf("ended: %s", mustJSON(s))
+		}
+	})
+}
+
+// TestPendingEnds ends sessions that no browser came to: their hold goes, and their
+// slot is free (F-92).
+func TestPendingEnds(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "mock", "sandbox")
+		first, second := w.open(mini), w.open(mini)
+		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 429 || code(answer) != "too_many_sessions" {
+			t.Errorf("a third: %d %v", status, answer)
+		}
+		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+first.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+			t.Errorf("end: %d", status)
+		}
+		if s := w.get(first.ID); s.Status != Ended || *s.EndReason != AppEnded {
+			t.Errorf("at once: %s", mustJSON(s))
+		}
+		third := w.open(mini)
+		w.pass(ticketLife + 1)
+		w.ended(second.ID, TicketExpired)
+		w.ended(third.ID, TicketExpired)
+		w.free()
+		if c := w.dial(first.ControlURL, w.token).closed(); c != 4009 {
+			t.Errorf("control of an ended session: %d", c)
+		}
+		if c := w.dial(second.Client.MockURL+"?ticket="+second.Client.Ticket, "").closed(); c != 4009 {
+			t.Errorf("mock of an ended session: %d", c)
+		}
+	})
+}
+
+// TestEndBesideTheWatch ends pending sessions while the watch looks for those that
+// are asked to end: each has ended when the answer comes, whoever is quicker.
+func TestEndBesideTheWatch(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "mock", "sandbox")
+		ctx, stop := context.WithCancel(t.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for ctx.Err() == nil {
+				if err := w.nodes[0].takeOver(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for range 10 {
+			o := w.open(mini)
+			if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+				t.Errorf("end: %d %v", status, answer)
+			}
+			if s := w.get(o.ID); s.Status != Ended {
+				t.Errorf("at once: %s", mustJSON(s))
+			}
+		}
+		stop()
+		watch.Wait()
+	})
+}
+
+// code is the code of an envelope.
+func code(answer map[string]any) string {
+	var e struct {
+		Error struct {
+			Code string `json:"code"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(mustJSON(answer), &e)
+	return e.Error.Code
+}

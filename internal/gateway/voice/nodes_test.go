@@ -1,0 +1,190 @@
+package voice
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// TestTwoNodes: every node answers for a session of any of them, its end is asked
+// anywhere, and the control channel is passed on.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.Postgres, "live", "full-live")
+	b := w.node()
+	for _, n := range w.nodes {
+		n.NodeURL = n.url
+	}
+	o := w.open(mini)
+	path := "/v1/realtime/sessions/" + o.ID
+	waiting := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token) // comes too early, and to the wrong one
+	side := w.connect(o)
+	if c := waiting.closed(); c != 1012 {
+		t.Errorf("a channel at another node closed with %d", c)
+	}
+	control := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
+	control.wait("svc.session.started")
+	side.send(createdEvent("resp_1"))
+	side.send(doneEvent("resp_1", "completed", usage10))
+	control.wait("svc.response.settled")
+	if status, answer := w.call(b, "GET", path, "", w.token); status != 200 || answer["response_count"] != 1.0 || answer["live"].(map[string]any)["control_attached"] != true {
+		t.Errorf("at the other node: %d %v", status, answer)
+	}
+	if status, _ := w.call(b, "POST", path+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+		t.Errorf("end: %d", status)
+	}
+	control.wait("svc.session.ended")
+	w.ended(o.ID, AppEnded)
+	w.until("the call is hung up", w.up.gone)
+}
+
+// kill stops a node as a crash does: nothing of it is carried out any longer.
+func (w *world) kill(n *node, id string) {
+	w.t.Helper()
+	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = 0 WHERE id = $1`, id) // as if it had been another process
+}
+
+// TestDeadNode: another node takes a dead one's session over, attaches its own
+// sideband, and bills the reply that was cut as an estimate (F-86).
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, e db.Engine) {
+		w := newWorld(t, e, "live", "full-live")
+		o := w.open(mini)
+		side := w.connect(o)
+		side.send(createdEvent("resp_1"))
+		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing on this day?"}`)
+		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
+		w.until("the reply is known", func() bool {
+			state := w.state(o.ID)
+			return !strings.Contains(state, `"AudioUS":0`) && strings.Contains(state, "resp_1")
+		})
+		w.kill(w.nodes[0], o.ID)
+		again := w.sideband()
+		side.closed() // the dead node's
+		again.send(createdEvent("resp_2"))
+		again.send(doneEvent("resp_2", "completed", usage10))
+		w.until("both are billed", func() bool { return w.get(o.ID).ResponseCount == 2 })
+		if s := w.get(o.ID); s.Receipts[0].UsageSource != "estimated" || s.Receipts[1].UsageSource != "provider" {
+			t.Errorf("receipts: %s", mustJSON(s.Receipts))
+		}
+		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 {
+			t.Errorf("end: %d", status)
+		}
+		w.ended(o.ID, AppEnded)
+		w.until("the call is hung up", w.up.gone)
+		w.free()
+	})
+}
+
+// TestSlept: a node whose lease has run out goes on with its own session, as long as
+// nobody has taken it: the reply in progress is charged by its usage.
+func TestSlept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	side.send(createdEvent("resp_1"))
+	w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
+	w.pass(lease + time.Second)
+	w.exec(`UPDATE realtime_sessions SET lease_us = 0`)
+	if err := w.nodes[0].takeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	side.send(doneEvent("resp_1", "completed", usage10))
+	w.until("it is billed", func() bool { return w.get(o.ID).ResponseCount == 1 })
+	if s := w.get(o.ID); s.Receipts[0].UsageSource != "provider" {
+		t.Errorf("receipts: %s", mustJSON(s.Receipts))
+	}
+	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token)
+	w.ended(o.ID, AppEnded)
+}
+
+// TestLateHold: a hold that is made when the session is another node's already is
+// given back by the node that made it.
+func TestLateHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	s, err := w.nodes[0].load(t.Context(), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := ledger.GetConnection(t.Context(), w.db, w.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]ledger.Call{}}
+	slept.drop()
+	slept.money = []Action{Hold{N: 2, Text: 100, Audio: 100}}
+	slept.pay()
+	if c, err := ledger.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
+		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
+	}
+}
+
+// TestShutdown: a node that stops ends its sessions, each after the user has heard
+// what is being said (F-93).
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, db.SQLite, "live", "full-live")
+	o := w.open(mini)
+	side := w.connect(o)
+	control := w.dial(o.ControlURL, w.token)
+	control.wait("svc.session.started")
+	side.send(createdEvent("resp_1"))
+	control.wait("response.created")
+	stopped := make(chan struct{})
+	go func() {
+		w.nodes[0].Stop(context.Background())
+		close(stopped)
+	}()
+	control.wait("svc.session.ending")
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 503 {
+		t.Errorf("a new session while it stops: %d %v", status, answer)
+	}
+	side.send(doneEvent("resp_1", "completed", usage10))
+	<-stopped
+	if s := w.ended(o.ID, ServerShutdown); s.ResponseCount != 1 {
+		t.Errorf("%d receipts", s.ResponseCount)
+	}
+	control.wait("svc.session.ended")
+	w.until("the call is hung up", w.up.gone)
+	w.free()
+}
+
+// TestDeadCreator: a node that dies, or loses its database, while it makes the first
+// reply's hold leaves a session that does not know of it. It ends with its ticket all
+// the same, and gives back what is held (F-92).
+func TestDeadCreator(t *testing.T) {
+	t.Parallel()
+	for _, held := range []bool{true, false} {
+		for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+			if held && e == db.SQLite {
+				continue // a hold of a moment is in memory alone there, and died with its node
+			}
+			t.Run(fmt.Sprintf("%s/held=%t", e, held), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, e, "live", "full-live")
+				o := w.open(mini)
+				s, err := w.nodes[0].load(t.Context(), o.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !held {
+					w.do(ledger.Release{Call: *s.First, Attempt: 1})
+				}
+				s.State.Hold, s.First = Asking, nil // as the row was before
+				w.exec(`UPDATE realtime_sessions SET state = $1 WHERE id = $2`, string(mustJSON(s)), o.ID)
+				w.pass(ticketLife + time.Second)
+				w.ended(o.ID, TicketExpired)
+				w.free()
+			})
+		}
+	}
+}

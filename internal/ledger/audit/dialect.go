@@ -1,0 +1,116 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// What the two engines say differently, and what the statements say often.
+var (
+	common = []string{
+		"{spent}", `CASE WHEN type = 'spend' AND paid_by = 'wallet' THEN CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END ELSE 0 END`,
+		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN CASE available_delta_mc WHEN 0 THEN 0 ELSE -amount_mc END ELSE 0 END ELSE 0 END`,
+	}
+	dialect = map[db.Engine]*strings.Replacer{
+		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{
+			"{day}", `date(created_us / 1000000, 'unixepoch')`,
+			"{input}", `COALESCE(json_extract(usage, '$.input'), 0) + COALESCE(json_extract(usage, '$.cached'), 0) + COALESCE(json_extract(usage, '$.cache_write'), 0) + COALESCE(json_extract(usage, '$.audio_input'), 0) + COALESCE(json_extract(usage, '$.audio_cached'), 0) + COALESCE(json_extract(usage, '$.image_input'), 0) + COALESCE(json_extract(usage, '$.image_cached'), 0)`,
+			"{output}", `COALESCE(json_extract(usage, '$.output'), 0) + COALESCE(json_extract(usage, '$.audio_output'), 0)`,
+			"{pool}", `json_extract(terms, '$.pool')`,
+			"{buckets of c.spent}", `json_each('["' || replace(c.spent, ' ', '","') || '"]') AS e`,
+			"{buckets of c.buckets}", `json_each('["' || replace(c.buckets, ' ', '","') || '"]') AS e`,
+			"{index}", `CAST(substr(e.value, 1, instr(e.value, ':') - 1) AS INTEGER)`,
+			"{amount}", `CAST(substr(e.value, instr(e.value, ':') + 1) AS INTEGER)`})...),
+		db.Postgres: strings.NewReplacer(slices.Concat(common, []string{
+			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
+			"{input}", `COALESCE((usage::json->>'input')::bigint, 0) + COALESCE((usage::json->>'cached')::bigint, 0) + COALESCE((usage::json->>'cache_write')::bigint, 0) + COALESCE((usage::json->>'audio_input')::bigint, 0) + COALESCE((usage::json->>'audio_cached')::bigint, 0) + COALESCE((usage::json->>'image_input')::bigint, 0) + COALESCE((usage::json->>'image_cached')::bigint, 0)`,
+			"{output}", `COALESCE((usage::json->>'output')::bigint, 0) + COALESCE((usage::json->>'audio_output')::bigint, 0)`,
+			"{pool}", `terms::json->>'pool'`,
+			"{buckets of c.spent}", `LATERAL unnest(string_to_array(c.spent, ' ')) AS e(value)`,
+			"{buckets of c.buckets}", `LATERAL unnest(string_to_array(c.buckets, ' ')) AS e(value)`,
+			"{index}", `split_part(e.value, ':', 1)::bigint`,
+			"{amount}", `split_part(e.value, ':', 2)::bigint`})...),
+	}
+)
+
+// missingTriggers reads the catalog: trying would be a write.
+func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
+	refused, verbs := refusedInSQLite, []string{"UPDATE", "DELETE"}
+	if a.Engine == db.Postgres {
+		refused, verbs = refusedInPostgres, append(verbs, "TRUNCATE")
+	}
+	for _, table := range []string{"ledger", "payment_records"} {
+		got, err := refused(ctx, a, table)
+		if err != nil {
+			return err
+		}
+		for _, verb := range verbs {
+			v.checked++
+			if !got[verb] {
+				v.fail("table=%s: no enabled trigger refuses %s", table, verb)
+			}
+		}
+	}
+	return nil
+}
+
+// refusing is a trigger of SQLite without a condition, for all columns.
+var refusing = regexp.MustCompile(`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
+
+// refusedInSQLite returns the verbs that a trigger on the table refuses.
+func refusedInSQLite(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
+	rows, err := a.QueryContext(ctx, `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = $1`, table)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	verbs = map[string]bool{}
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		if m := refusing.FindStringSubmatch(text); m != nil {
+			verbs[strings.ToUpper(m[1])] = true
+		}
+	}
+	return verbs, rows.Err()
+}
+
+// Bits of pg_trigger.tgtype.
+const (
+	pgBefore   = 1 << 1
+	pgDelete   = 1 << 3
+	pgUpdate   = 1 << 4
+	pgTruncate = 1 << 5
+)
+
+// refusedInPostgres returns the verbs that an enabled trigger on the table,
+// without a condition and for all columns, refuses.
+func refusedInPostgres(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
+	rows, err := a.QueryContext(ctx, `SELECT t.tgtype, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+		WHERE t.tgrelid = $1::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`, table)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	verbs = map[string]bool{}
+	for rows.Next() {
+		var kind int64
+		var body string
+		if err := rows.Scan(&kind, &body); err != nil {
+			return nil, err
+		}
+		if kind&pgBefore != 0 && strings.Contains(strings.ToUpper(body), "RAISE") {
+			verbs["DELETE"] = verbs["DELETE"] || kind&pgDelete != 0
+			verbs["UPDATE"] = verbs["UPDATE"] || kind&pgUpdate != 0
+			verbs["TRUNCATE"] = verbs["TRUNCATE"] || kind&pgTruncate != 0
+		}
+	}
+	return verbs, rows.Err()
+}

@@ -1,0 +1,537 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// noon is when the fixture is looked at.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// Prices of the fixture, [above_input, input, cached, cache_write, output] in
+// micro-cents per million tokens, and what calls at them cost: computed by hand.
+const (
+	steps = `[[0,200000000,20000000,250000000,800000000],[200000,400000000,40000000,500000000,1200000000]]`
+	odd   = `[[0,12500000,12500000,15000000,50000001]]`
+)
+
+// call is a call with its price.
+type call struct {
+	terms, usage, settlement        string
+	input, output                   int64
+	hold, cost, fee, margin, charge int64
+	free                            bool // paid by free credit
+}
+
+func termsOf(steps string, input, most int64) string {
+	return fmt.Sprintf(`{"rates":{"book":"2026-11-21","mc_per_million":%s},"margin_ppm":150000,"fee_ppm":50000,"input_tokens":%d,"max_tokens":%d}`, steps, input, most)
+}
+
+func usageOf(input, cached, output int64) string {
+	return fmt.Sprintf(`{"input":%d,"cached":%d,"cache_write":0,"output":%d,"reasoning":0}`, input, cached, output)
+}
+
+var (
+	plain = call{
+		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500,
+		hold: 1_323_000, cost: 600_000, fee: 30_000, margin: 90_000, charge: 720_000,
+	}
+	long = call{ // 150,000 + 50,001 input tokens reach the second step
+		terms: termsOf(steps, 200_001, 100), usage: usageOf(150_000, 50_001, 10), settlement: "settled", input: 200_001, output: 10,
+		hold: 126_151_830, cost: 62_012_040, fee: 3_100_602, margin: 9_301_806, charge: 74_414_448,
+	}
+	edge = call{ // at the threshold: the hold counts with the second step, the charge not yet
+		terms: termsOf(steps, 200_000, 1), usage: usageOf(200_000, 0, 0), settlement: "settled", input: 200_000, output: 0,
+		hold: 126_001_512, cost: 40_000_000, fee: 2_000_000, margin: 6_000_000, charge: 48_000_000,
+	}
+	capped = call{ // 45,013 without the hold: the fee takes the shortfall
+		terms: termsOf(odd, 1001, 400), usage: usageOf(1001, 0, 500), settlement: "estimated", input: 1001, output: 500,
+		hold: 44_120, cost: 37_512, fee: 982, margin: 5_626, charge: 44_120,
+	}
+	estimate = call{ // each part is rounded down
+		terms: termsOf(odd, 1001, 400), usage: usageOf(1001, 0, 333), settlement: "estimated", input: 1001, output: 333,
+		hold: 44_120, cost: 29_162, fee: 1_458, margin: 4_374, charge: 34_994,
+	}
+	overrun = call{ // 2,160,000 without the cap: the fee takes the shortfall
+		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 2000), settlement: "settled", input: 1000, output: 2000,
+		hold: 1_323_000, cost: 1_800_000, fee: -70_000, margin: 270_000, charge: 2_000_000,
+	}
+	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
+		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
+			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024}`,
+		usage:      `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,"output":3,"audio_output":7}`,
+		settlement: "settled", input: 20, output: 10, hold: 9_557_856, cost: 77_800, fee: 3_890, margin: 11_670, charge: 93_360,
+	}
+	gift = call{
+		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
+		hold: 1_102_500, cost: 600_000, charge: 600_000,
+	}
+)
+
+var giftTerms = strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000", "fee_ppm\":0").Replace(termsOf(steps, 1000, 1000)), "}") + `,"pool":"free/app_2/2026-11"}`
+
+// counts is what a hold says that it holds of counters.
+func (c call) counts(app, account string) []string {
+	if c.free {
+		return []string{"free/" + app + "/2026-11", "free/" + app + "/" + account, "free/" + account}
+	}
+	return []string{"spend/" + app, "live/wac_dev"}
+}
+
+// counter is a row of windows: what is held, and what was settled in each bucket.
+type counter struct {
+	held    int64
+	settled map[int64]int64
+}
+
+func (c *counter) buckets() string {
+	var words []string
+	for _, index := range slices.Sorted(maps.Keys(c.settled)) {
+		words = append(words, fmt.Sprintf("%d:%d", index, c.settled[index]))
+	}
+	return strings.Join(words, " ")
+}
+
+// counter returns the counter of a subject, or a connection's own.
+func (w *writer) counter(subject string) *counter {
+	if w.counters[subject] == nil {
+		w.counters[subject] = &counter{settled: map[int64]int64{}}
+	}
+	return w.counters[subject]
+}
+
+// writer fills a database by plain SQL and keeps the sums that its rows make.
+type writer struct {
+	testing.TB
+	ctx         context.Context
+	tx          *db.Tx
+	balances    map[string]*balance
+	connections map[string]*connection
+	rollups     map[[6]any][7]int64
+	counters    map[string]*counter
+	clock       time.Time
+}
+
+type balance struct {
+	available, reserved, seq int64
+	head                     string
+	disputed                 int
+}
+
+type connection struct {
+	app, account                         string
+	allocation, consumed, held, eventSeq int64
+	revokedUS                            any
+}
+
+func (w *writer) exec(text string, args ...any) {
+	w.Helper()
+	if _, err := w.tx.ExecContext(w.ctx, text, args...); err != nil {
+		w.Fatalf("%s: %v", text, err)
+	}
+}
+
+// insert writes one row of a table.
+func (w *writer) insert(table string, values map[string]any) {
+	w.Helper()
+	var names, marks []string
+	var args []any
+	for _, name := range slices.Sorted(maps.Keys(values)) { // one order, one prepared statement
+		names, args = append(names, name), append(args, values[name])
+		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+	}
+	w.exec("INSERT INTO "+table+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", args...)
+}
+
+// journal appends a row with the account's next seq and hash, a second later.
+func (w *writer) journal(account string, m movement, values map[string]any) {
+	w.Helper()
+	b := w.balances[account]
+	if b == nil {
+		b = &balance{}
+		w.balances[account] = b
+	}
+	b.seq++
+	b.available += m.available
+	b.reserved += m.reserved
+	w.clock = w.clock.Add(time.Second)
+	given := map[string]any{
+		"id": fmt.Sprintf("led_y%s%d", account, b.seq), "account_id": account, "seq": b.seq, "status": "settled", "created_us": w.clock.UnixMicro(),
+		"available_delta_mc": m.available, "reserved_delta_mc": m.reserved, "allocation_delta_mc": m.allocation, "consumed_delta_mc": m.consumed,
+	}
+	for name, value := range values {
+		if n, ok := value.(int); ok {
+			value = int64(n) // as it is read back
+		}
+		given[name] = value
+	}
+	list := make([]any, 0, width)
+	for _, name := range strings.Split(strings.Join(strings.Fields(columns), ""), ",")[:width-1] {
+		list = append(list, given[name])
+	}
+	b.head = chainHash(b.head, list)
+	given["hash"] = b.head
+	w.insert("ledger", given)
+}
+
+// move writes a row of a connection and folds it in.
+func (w *writer) move(id string, m movement, values map[string]any) {
+	w.Helper()
+	c := w.connections[id]
+	c.allocation += m.allocation
+	c.consumed += m.consumed
+	values["connection_id"], values["app_id"] = id, c.app
+	w.journal(c.account, m, values)
+}
+
+func lend(mc int64) movement {
+	return movement{available: -mc, reserved: mc, allocation: mc}
+}
+
+func (w *writer) connect(id, app, account string, mc int64) {
+	w.Helper()
+	w.connections[id] = &connection{app: app, account: account}
+	w.move(id, lend(mc), map[string]any{"type": "connect"})
+	w.event(id, "connection.created")
+}
+
+// hold opens a hold for a call.
+func (w *writer) hold(id, key, state string, c call) {
+	w.Helper()
+	at := w.connections[id]
+	counts, paidBy := []string(nil), "wallet"
+	for _, subject := range c.counts(at.app, at.account) {
+		amount, kind := c.hold, "s|86400"
+		switch {
+		case c.free:
+			kind = "s|0"
+		case strings.HasPrefix(subject, "live/"):
+			amount, kind = c.cost, "c|86400"
+		}
+		counts = append(counts, fmt.Sprintf("%s|%s|%d", subject, kind, amount))
+		if state != "failed" {
+			w.counter(subject).held += amount
+		}
+	}
+	if c.free {
+		paidBy = "free_credit"
+	} else if state != "failed" {
+		at.held += c.hold
+	}
+	if state == "pending" {
+		w.insert("deferred", map[string]any{"request_id": "req_z" + key, "connection_id": id, "key": key, "provider": "openai", "record": "chatcmpl-1",
+			"tries": 1, "since_us": noon.Add(-time.Minute).UnixMicro(), "next_us": noon.UnixMicro()})
+		w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
+	}
+	w.insert("holds", map[string]any{
+		"connection_id": id, "key": key, "request_id": "req_z" + key, "fingerprint": "f" + key, "state": state, "attempt": 1, "node_id": "node_1", "claim": "req_z" + key,
+		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(),
+		"paid_by": paidBy, "counts": strings.Join(counts, " "),
+	})
+}
+
+// spend bills a call, with the hold of its key if it has one open.
+func (w *writer) spend(id, key, bucket string, c call) {
+	w.Helper()
+	at := w.connections[id]
+	m := movement{reserved: -c.charge, consumed: c.charge}
+	if at.revokedUS != nil {
+		freed := c.hold - c.charge
+		m.available, m.reserved, m.allocation = freed, m.reserved-freed, -freed
+		w.unhold(id, c)
+		w.exec(`DELETE FROM holds WHERE connection_id = $1 AND key = $2`, id, key)
+	}
+	paidBy := "wallet"
+	if c.free {
+		m, paidBy = movement{}, "free_credit"
+	}
+	w.move(id, m, map[string]any{
+		"id": "led_z" + key, "type": "spend", "feature": bucket, "bucket": bucket, "model": "model-1", "key": key, "fingerprint": "f" + key, "paid_by": paidBy,
+		"settlement": c.settlement, "terms": c.terms, "usage": c.usage, "hold_amount_mc": c.hold, "provider_cost_mc": c.cost, "svc_fee_mc": c.fee,
+		"dev_margin_mc": c.margin, "user_charge_mc": c.charge, "remaining_mc": at.allocation + m.allocation - at.consumed - m.consumed - at.held,
+	})
+	w.rollup(id, bucket, 1, 1, c)
+	index := w.clock.Unix() / 600
+	for _, subject := range c.counts(at.app, at.account) {
+		switch {
+		case c.free:
+			w.counter(subject).settled[0] += c.cost
+		case strings.HasPrefix(subject, "live/"):
+			w.counter(subject).settled[index] += c.cost
+		default:
+			w.counter(subject).settled[index] += c.charge
+		}
+	}
+	if !c.free {
+		w.counter(id).settled[index] += c.charge
+	}
+	w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
+}
+
+// refund reverses a call.
+func (w *writer) refund(id, key, bucket string, c call) {
+	w.Helper()
+	at := w.connections[id]
+	m := movement{reserved: c.charge, consumed: -c.charge}
+	if at.revokedUS != nil {
+		m = movement{available: c.charge, allocation: -c.charge, consumed: -c.charge}
+	}
+	w.move(id, m, map[string]any{
+		"type": "spend", "status": "reversed", "reversal_of": "led_z" + key, "reason": "provider_error", "feature": bucket, "bucket": bucket, "model": "model-1", "paid_by": "wallet",
+		"hold_amount_mc": c.hold, "provider_cost_mc": c.cost, "svc_fee_mc": c.fee, "dev_margin_mc": c.margin, "user_charge_mc": c.charge, "remaining_mc": 0,
+	})
+	c.input, c.output = 0, 0
+	w.rollup(id, bucket, 0, -1, c)
+}
+
+// rollup adds a call to the day's totals, or takes a refunded one back.
+func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
+	at := w.connections[id]
+	day := [6]any{w.clock.Format(time.DateOnly), id, bucket, "model-1", at.app, at.account}
+	sums := w.rollups[day]
+	for i, n := range []int64{calls, c.input, c.output, sign * c.cost, sign * c.fee, sign * c.margin, sign * c.charge} {
+		sums[i] += n
+	}
+	w.rollups[day] = sums
+}
+
+// revoke returns what is neither spent nor held.
+func (w *writer) revoke(id string) {
+	w.Helper()
+	c := w.connections[id]
+	w.move(id, lend(-(c.allocation - c.consumed - c.held)), map[string]any{"type": "revoke"})
+	c.revokedUS = w.clock.UnixMicro()
+	w.event(id, "connection.revoked")
+}
+
+// unhold ends what a call of the wallet holds.
+func (w *writer) unhold(id string, c call) {
+	at := w.connections[id]
+	at.held -= c.hold
+	w.counter("spend/" + at.app).held -= c.hold
+	w.counter("live/wac_dev").held -= c.cost
+}
+
+// release ends a hold of a revoked connection.
+func (w *writer) release(id, key string, c call) {
+	w.Helper()
+	w.move(id, lend(-c.hold), map[string]any{"type": "release"})
+	w.unhold(id, c)
+	w.exec(`UPDATE holds SET state = 'failed' WHERE connection_id = $1 AND key = $2`, id, key)
+}
+
+func (w *writer) event(id, kind string) {
+	w.Helper()
+	c := w.connections[id]
+	c.eventSeq++
+	data := "{}"
+	if kind == "request.settled" { // k2 was pending once
+		data = fmt.Sprintf(`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
+	}
+	w.insert("events", map[string]any{
+		"id": fmt.Sprintf("evt_%s_%d", id, c.eventSeq), "type": kind, "app_id": c.app, "connection_id": id, "seq": c.eventSeq, "data": data, "created_us": w.clock.UnixMicro(),
+	})
+}
+
+func (w *writer) refuse(request string, status int, code string, at time.Time) {
+	w.Helper()
+	w.insert("refusals", map[string]any{
+		"request_id": request, "connection_id": "conn_1", "app_id": "app_1", "status": status, "code": code, "message": "", "details": "{}", "created_us": at.UnixMicro(),
+	})
+}
+
+// finish writes the sums of all rows.
+func (w *writer) finish() {
+	w.Helper()
+	for account, b := range w.balances {
+		w.insert("balances", map[string]any{"account_id": account, "sandbox": strings.Count(account, "test"), "available_mc": b.available, "reserved_mc": b.reserved, "disputed": b.disputed, "seq": b.seq, "head": b.head})
+	}
+	for id, c := range w.connections {
+		status := "active"
+		if c.revokedUS != nil {
+			status = "revoked"
+		}
+		w.insert("connections", map[string]any{
+			"id": id, "app_id": c.app, "account_id": c.account, "allocation_mc": c.allocation, "consumed_mc": c.consumed, "held_mc": c.held,
+			"status": status, "spent": w.counter(id).buckets(), "event_seq": c.eventSeq, "created_us": 1, "revoked_us": c.revokedUS,
+		})
+	}
+	for subject, c := range w.counters {
+		if strings.Contains(subject, "/") { // a connection's own stands in its row
+			w.insert("windows", map[string]any{"subject": subject, "buckets": c.buckets(), "held": c.held, "told": 0})
+		}
+	}
+	for day, n := range w.rollups {
+		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, day[0], day[1], day[2], day[3], day[4], day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6])
+	}
+}
+
+// write begins filling d.
+func write(t testing.TB, d *db.DB, f func(w *writer)) {
+	t.Helper()
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, rollups: map[[6]any][7]int64{}, counters: map[string]*counter{}, clock: noon.Add(-time.Hour)}
+		f(w)
+		w.finish()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fixture is a small consistent database in which everything happened once.
+func fixture(w *writer) {
+	w.journal("wac_a", movement{available: 10_000_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
+	w.connect("conn_1", "app_1", "wac_a", 500_000_000)
+	w.spend("conn_1", "k1", "chat", plain)
+	w.spend("conn_1", "k2", "", estimate)
+	w.spend("conn_1", "k3", "chat", long)
+	w.refund("conn_1", "k1", "chat", plain)
+	w.move("conn_1", lend(100_000_000), map[string]any{"type": "cap"})
+	w.spend("conn_1", "k6", "chat", edge)
+	w.spend("conn_1", "k7", "chat", capped)
+	w.event("conn_1", "connection.frozen")
+	w.event("conn_1", "connection.resumed")
+	w.hold("conn_1", "k4", "open", plain)
+	w.hold("conn_1", "k5", "failed", plain)
+	w.hold("conn_1", "k8", "pending", plain)
+	w.event("conn_1", "request.settled")
+	w.insert("realtime_sessions", map[string]any{
+		"id": "rts_1", "connection_id": "conn_1", "account_id": "wac_a", "app_id": "app_1", "model": "model-1", "mock": 0, "status": "ended", "ticket_hash": "", "ticket_until_us": 1, "lease_us": 0,
+		"own_key": 0, "hang_up": 0, "state": "{}", "max_duration_s": 900, "max_cost_mc": 100, "charged_mc": spoken.charge, "response_count": 1, "end_reason": "max_cost", "created_us": 1, "started_us": 1, "ended_us": 1,
+	})
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/1", "session_id": "rts_1", "n": 1})
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2}) // which said nothing
+	w.spend("conn_1", "rts_1/1", "chat", spoken)
+	w.event("conn_1", "realtime_session.ended")
+
+	w.connect("conn_2", "app_2", "wac_a", 10_000_000) // revoked with two calls in flight
+	w.spend("conn_2", "k1b", "", plain)
+	w.hold("conn_2", "k2b", "open", plain)
+	w.hold("conn_2", "k3b", "open", estimate)
+	w.revoke("conn_2")
+	w.spend("conn_2", "k2b", "", plain)
+	w.release("conn_2", "k3b", estimate)
+	w.refund("conn_2", "k1b", "", plain)
+
+	w.connect("conn_3", "app_2", "wac_a", 2_000_000) // used up by a call above its hold
+	w.spend("conn_3", "k1c", "", overrun)
+	w.event("conn_3", "connection.exhausted")
+
+	w.spend("conn_3", "k2c", "", gift)
+	w.hold("conn_3", "k3c", "open", gift)
+
+	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
+	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
+	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
+	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
+	fixturePayments(w)
+
+	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000}) // a test account
+	w.connect("conn_4", "app_test", "wac_test", 5_000_000)
+	w.spend("conn_4", "k1d", "", plain)
+	w.connect("conn_5", "app_2", "wac_test", 1000) // which was a sandbox app then
+	w.revoke("conn_5")
+
+	w.insert("nodes", map[string]any{"id": "node_1", "started_us": noon.Add(-time.Hour).UnixMicro(), "lease_us": noon.Add(5 * time.Minute).UnixMicro()})
+	w.insert("nodes", map[string]any{"id": "node_0", "started_us": noon.Add(-2 * time.Hour).UnixMicro(), "lease_us": 0})
+	w.refuse("req_other", 402, "allocation_exhausted", noon)
+	w.refuse("req_zk5", 502, "provider_error", noon)                 // its hold failed
+	w.refuse("req_zk3", 502, "provider_error", noon.Add(-time.Hour)) // the next attempt was billed
+	fixtureTokens(w)
+
+	w.event("conn_1", "connection.risk_warning")
+	w.clock = w.clock.Add(10 * time.Minute)
+	w.event("conn_1", "connection.risk_warning")
+	w.insert("notices", map[string]any{"id": "ntc_1", "kind": "allocation_50", "account_id": "wac_a", "connection_id": "conn_1", "app_id": "app_1", "data": "{}", "created_us": w.clock.UnixMicro()})
+}
+
+func fixtureTokens(w *writer) {
+	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p"} {
+		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
+	}
+	w.insert("accounts", map[string]any{"id": "wac_test", "email": "wac_test@test.invalid", "password_hash": "", "sandbox": 1, "owner_id": "wac_dev", "created_us": 1})
+	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live", "app_test": "mock"} {
+		tier := "limited-live"
+		if app == "app_test" {
+			tier = "sandbox"
+		}
+		w.insert("apps", map[string]any{
+			"id": app, "owner_id": "wac_dev", "name": app, "client_id": "cid_" + app, "secret_hash": "", "redirect_uris": "[]", "allowed_models": "[]",
+			"tier": tier, "provider_mode": mode, "test_allowlist": "[]", "dev_margin_ppm": 150000, "created_us": 1,
+		})
+	}
+	later, past := noon.Add(time.Hour).UnixMicro(), noon.Add(-time.Minute).UnixMicro()
+	token := func(hash, kind, family string, expires int64, used, revoked any) {
+		w.insert("oauth_tokens", map[string]any{
+			"hash": hash, "kind": kind, "family_id": family, "connection_id": "conn_1", "app_id": "app_1", "expires_us": expires, "used_us": used, "revoked_us": revoked, "created_us": 1,
+		})
+	}
+	token("r1", "refresh", "fam_1", later, past, nil)
+	token("r2", "refresh", "fam_1", later, nil, nil)
+	token("a1", "access", "fam_1", later, nil, nil)
+	token("r3", "refresh", "fam_2", later, nil, past)
+	token("r4", "refresh", "fam_2", later, nil, past)
+	token("a2", "access", "fam_2", later, nil, past)
+	token("a3", "access", "fam_2", past, nil, nil)
+	code := func(hash string, used, family any) {
+		w.insert("oauth_codes", map[string]any{
+			"hash": hash, "app_id": "app_1", "account_id": "wac_a", "redirect_uri": "", "challenge": "", "allocation_mc": 1, "expires_us": later, "used_us": used, "family_id": family,
+		})
+	}
+	code("c1", past, "fam_1")
+	code("c2", past, "fam_2")
+	code("c3", nil, nil)
+}
+
+// fixturePayments is a payment that was disputed and partly refunded, one that
+// failed, and two that wait.
+func fixturePayments(w *writer) {
+	row := func(entry, status string, available int64, values map[string]any) {
+		values["id"], values["type"], values["status"] = entry, "topup", status
+		w.journal("wac_p", movement{available: available}, values)
+	}
+	record := func(payment string, n int, kind, account string, amount int64, values map[string]any) {
+		given := map[string]any{"payment_id": payment, "n": n, "kind": kind, "account_id": account, "amount_mc": amount, "created_us": noon.UnixMicro()}
+		for name, value := range values {
+			given[name] = value
+		}
+		w.insert("payment_records", given)
+		if kind == "reversed" {
+			w.balances[account].disputed = 1
+		}
+		if kind == "opened" {
+			given := map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": noon.UnixMicro()}
+			if account == "wac_p" { // automatic, and the one that failed does not count
+				given["n"], given["month_us"], given["most_cents"], given["intent_id"] = int(payment[4]-'0'), noon.AddDate(0, 0, 1-noon.Day()).Truncate(24*time.Hour).UnixMicro(), 85, "pi_"+payment[4:]
+			}
+			w.insert("checkouts", given)
+		}
+	}
+	row("led_p1", "pending", 0, map[string]any{"amount_mc": 50_000_000})
+	row("led_p2", "settled", 50_000_000, map[string]any{"amount_mc": 50_000_000})
+	row("led_p3", "reversed", -20_000_000, map[string]any{"amount_mc": 20_000_000, "reversal_of": "led_p2", "reason": "refunded"})
+	row("led_p4", "pending", 0, map[string]any{"amount_mc": 10_000_000})
+	row("led_p5", "reversed", 0, map[string]any{"amount_mc": 10_000_000, "reversal_of": "led_p4", "reason": "expired"})
+	row("led_p6", "pending", 0, map[string]any{"amount_mc": 30_000_000})
+	record("top_1", 1, "opened", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p1"})
+	record("top_1", 2, "paid", "wac_p", 50_000_000, map[string]any{"payment_intent": "pi_1", "hold_until_us": noon.UnixMicro()})
+	record("top_1", 3, "settled", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p2"})
+	record("top_1", 4, "disputed", "wac_p", 50_000_000, map[string]any{"reason": "du_1"})
+	record("top_1", 5, "reversed", "wac_p", 20_000_000, map[string]any{"entry_id": "led_p3", "reason": "refunded"})
+	record("top_2", 1, "opened", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p4"})
+	record("top_2", 2, "failed", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p5", "reason": "expired"})
+	record("top_3", 1, "opened", "wac_p", 30_000_000, map[string]any{"entry_id": "led_p6"})
+	record("top_3", 2, "paid", "wac_p", 30_000_000, map[string]any{"payment_intent": "pi_3", "hold_until_us": noon.Add(time.Hour).UnixMicro()})
+	record("top_b", 1, "opened", "wac_b", 5_000_000, map[string]any{"entry_id": "led_ywac_b2"})
+	record("top_c", 1, "opened", "wac_c", 5_000_000, map[string]any{"entry_id": "led_ywac_c1"})
+}

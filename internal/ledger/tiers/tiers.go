@@ -1,0 +1,75 @@
+// Package tiers says what each tier of an app allows (spec §3, App tier; §8).
+// The terms are computed from the app's present tier on every call, so a
+// promotion lifts them at once.
+package tiers
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// The tiers of spec §3.
+const (
+	Sandbox     = "sandbox"
+	LimitedLive = "limited-live"
+	FullLive    = "full-live"
+)
+
+// Names are all tiers, in the order of promotion.
+var Names = []string{Sandbox, LimitedLive, FullLive}
+
+// Day is the window of daily limits.
+const Day = 24 * time.Hour
+
+// Terms are what a tier allows.
+type Terms struct {
+	DefaultCapMC    money.MC // what the consent page proposes when the app asks for nothing
+	MaxCapMC        money.MC // of one connection
+	ConnectionDayMC money.MC // spend of one connection in 24 hours; 0 = no limit
+	AppDayMC        money.MC // spend across the app in 24 hours; 0 = no limit
+}
+
+// Of returns the terms of a tier. Only limited-live bounds what users may lend.
+func Of(tier string) Terms {
+	if tier == LimitedLive {
+		return Terms{DefaultCapMC: 10 * money.Dollar, MaxCapMC: 25 * money.Dollar, ConnectionDayMC: 5 * money.Dollar, AppDayMC: 250 * money.Dollar}
+	}
+	return Terms{DefaultCapMC: 10 * money.Dollar, MaxCapMC: money.Max}
+}
+
+// Limits returns the tier's rolling limits for a call of an app.
+func (t Terms) Limits(appID string) []limits.Limit {
+	if t.AppDayMC == 0 {
+		return nil
+	}
+	return []limits.Limit{
+		{Unit: limits.Spend, Window: Day, Max: int64(t.ConnectionDayMC), Code: apierr.DailyLimitReached, What: "a limited-live app"},
+		{Subject: "spend/" + appID, Unit: limits.Spend, Window: Day, Max: int64(t.AppDayMC), Code: apierr.AppSpendLimited, What: "a limited-live app", Event: "app.spend_limit_reached"},
+	}
+}
+
+// DefaultSandboxDayMC is how much of real provider cost a developer's sandbox apps
+// may cause in 24 hours, all together (spec §8), unless the operator says otherwise.
+const DefaultSandboxDayMC = money.Dollar
+
+// SandboxLimit bounds calls of live models from the sandbox of a developer.
+func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
+	return limits.Limit{
+		Subject: "live/" + developerID, Unit: limits.Cost, Window: Day, Max: int64(dayMC), Code: apierr.SandboxLiveCostLimited,
+		What: "the sandbox, over all apps of its developer,",
+	}
+}
+
+// FreeCredit is what new users may use before their own money (spec §8). The
+// operator sets it; a pool of nothing is none.
+type FreeCredit struct {
+	PoolMC  money.MC // of a live app, per month (UTC)
+	OnAppMC money.MC // of a user, on one app
+	OnAllMC money.MC // of a user, on all apps
+}
+
+// DefaultFreeCredit is what holds unless the operator says otherwise.
+var DefaultFreeCredit = FreeCredit{PoolMC: 50 * money.Dollar, OnAppMC: 2 * money.Dollar, OnAllMC: 10 * money.Dollar}

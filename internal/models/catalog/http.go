@@ -1,0 +1,57 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// A Handler answers GET /v1/models (spec §4.2).
+type Handler struct {
+	Catalog *Source
+	Now     func() time.Time
+
+	cached atomic.Pointer[rendered]
+}
+
+// rendered is the answer of one catalogue on one UTC day: it knows only whole days.
+type rendered struct {
+	of   *Catalog
+	day  string
+	body []byte
+}
+
+// Mount adds the endpoint.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/models", h.models)
+}
+
+// models needs no credential.
+func (h *Handler) models(w http.ResponseWriter, _ *http.Request) error {
+	body, err := h.render(h.Now().UTC())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, err = w.Write(body)
+	return err
+}
+
+func (h *Handler) render(now time.Time) ([]byte, error) {
+	c, day := h.Catalog.Current(), now.Format(time.DateOnly)
+	if r := h.cached.Load(); r != nil && r.of == c && r.day == day {
+		return r.body, nil
+	}
+	body, err := json.Marshal(c.Offered(now))
+	if err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
+	h.cached.Store(&rendered{c, day, body})
+	return body, nil
+}

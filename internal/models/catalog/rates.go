@@ -1,0 +1,163 @@
+package catalog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// PerMillion is the number of tokens that a price is for.
+const PerMillion = 1_000_000
+
+// Rates are what a provider charges for one model at one time. They are kept as
+// text with each hold and ledger row, so that any charge can be checked later.
+type Rates struct {
+	Book     string // version of the book they come from
+	Steps    []Step // rising; the first has AboveInput 0. Not to be changed
+	Voice    *Voice // of a realtime model, which has one step; else nil. Not to be changed
+	snapshot string
+}
+
+// Voice holds the prices of what a realtime model hears, says and sees beside
+// text, in micro-cents per million tokens.
+type Voice struct {
+	AudioInput  money.MC
+	AudioCached money.MC
+	AudioOutput money.MC
+	ImageInput  money.MC
+	ImageCached money.MC
+}
+
+// A Step holds the prices of requests with more than AboveInput input tokens,
+// in micro-cents per million tokens. They are for the whole request.
+type Step struct {
+	AboveInput int64
+	Input      money.MC // input not in the provider's cache
+	Cached     money.MC // input read from it
+	CacheWrite money.MC // input written to it
+	Output     money.MC
+}
+
+// At returns the step for a request with so many input tokens, cached ones
+// included. A request of exactly AboveInput tokens is still below that step.
+func (r Rates) At(inputTokens int64) Step {
+	step := r.Steps[0]
+	for _, s := range r.Steps[1:] {
+		if inputTokens > s.AboveInput {
+			step = s
+		}
+	}
+	return step
+}
+
+// snapshot is the text form: the book, and a row of numbers for each step,
+// [above_input, input, cached, cache_write, output]; of a realtime model also
+// [audio_input, audio_cached, audio_output, image_input, image_cached].
+type snapshot struct {
+	Book  string     `json:"book"`
+	Steps [][5]int64 `json:"mc_per_million"`
+	Voice *[5]int64  `json:"voice_mc_per_million,omitempty"`
+}
+
+// newRates checks the steps and prepares the snapshot.
+func newRates(book string, steps []Step, voice *Voice) (Rates, error) {
+	if err := errors.Join(checkSteps(steps), voice.check(len(steps))); err != nil {
+		return Rates{}, err
+	}
+	s := snapshot{Book: book}
+	if voice != nil {
+		s.Voice = &[5]int64{int64(voice.AudioInput), int64(voice.AudioCached), int64(voice.AudioOutput), int64(voice.ImageInput), int64(voice.ImageCached)}
+	}
+	for _, step := range steps {
+		s.Steps = append(s.Steps, [5]int64{step.AboveInput, int64(step.Input), int64(step.Cached), int64(step.CacheWrite), int64(step.Output)})
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return Rates{}, fmt.Errorf("catalog: %w", err)
+	}
+	return Rates{Book: book, Steps: steps, Voice: voice, snapshot: string(text)}, nil
+}
+
+// Snapshot returns the rates as a short JSON text, always the same for the same
+// rates. It costs nothing.
+func (r Rates) Snapshot() string { return r.snapshot }
+
+// ParseSnapshot reads the text that Snapshot wrote.
+func ParseSnapshot(text string) (Rates, error) {
+	var s snapshot
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return Rates{}, fmt.Errorf("catalog: rates %q: %w", text, err)
+	}
+	steps := make([]Step, 0, len(s.Steps))
+	for _, n := range s.Steps {
+		steps = append(steps, Step{n[0], money.MC(n[1]), money.MC(n[2]), money.MC(n[3]), money.MC(n[4])})
+	}
+	var voice *Voice
+	if v := s.Voice; v != nil {
+		voice = &Voice{money.MC(v[0]), money.MC(v[1]), money.MC(v[2]), money.MC(v[3]), money.MC(v[4])}
+	}
+	r, err := newRates(s.Book, steps, voice)
+	if err != nil {
+		return Rates{}, fmt.Errorf("catalog: rates %q: %w", text, err)
+	}
+	if r.snapshot != text {
+		return Rates{}, fmt.Errorf("catalog: rates %q are not in the form %q", text, r.snapshot)
+	}
+	return r, nil
+}
+
+// maxPrice is far above any price: $100,000 per million tokens. It keeps the
+// cost of any possible call within 64 bits.
+const maxPrice = 100_000 * money.Dollar
+
+// check refuses voice prices that pricing could not rely on.
+func (v *Voice) check(steps int) error {
+	if v == nil {
+		return nil
+	}
+	for _, price := range []money.MC{v.AudioInput, v.AudioCached, v.AudioOutput, v.ImageInput, v.ImageCached} {
+		if price <= 0 || price > maxPrice {
+			return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(), maxPrice.Display())
+		}
+	}
+	if v.AudioCached > v.AudioInput || v.ImageCached > v.ImageInput {
+		return errors.New("cached input must not cost more than input")
+	}
+	if steps != 1 {
+		return errors.New("a realtime model has one price for requests of all lengths")
+	}
+	return nil
+}
+
+// checkSteps refuses steps that pricing could not rely on.
+func checkSteps(steps []Step) error {
+	if len(steps) == 0 || steps[0].AboveInput != 0 {
+		return errors.New("the first step must hold from 0 tokens on")
+	}
+	for i, s := range steps {
+		for _, price := range []money.MC{s.Input, s.Cached, s.CacheWrite, s.Output} {
+			if price <= 0 || price > maxPrice {
+				return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(), maxPrice.Display())
+			}
+		}
+		if s.Cached > s.Input {
+			return errors.New("cached input must not cost more than input")
+		}
+		if i == 0 {
+			continue
+		}
+		last := steps[i-1]
+		if s.AboveInput <= last.AboveInput {
+			return errors.New("steps must rise")
+		}
+		if s.Input < last.Input || s.Cached < last.Cached || s.CacheWrite < last.CacheWrite || s.Output < last.Output {
+			return errors.New("a longer request must not be cheaper per token")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+func fresh(t testing.TB) *Metrics {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	prices, err := catalog.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drift, err := estimates.Open(t.Context(), dbtest.Open(t, db.SQLite), time.Now, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(prices, drift)
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	m := fresh(t)
+	m.Call("google", "gemini-4-argon", "estimated", 3*time.Second)
+	m.Call("google", "gemini-4-argon", Abandoned, time.Millisecond)
+	m.ProviderError("google", 0)
+	m.ProviderError("google", 429)
+	m.Cut("google")
+	m.Refused("balance_exhausted")
+	m.Alarm("the key is refused", "google")
+	m.Mail("sent")
+	m.MailsPending(3)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{
+		`purser_calls_total{model="gemini-4-argon",outcome="estimated",provider="google"} 1`,
+		`purser_calls_total{model="gemini-4-argon",outcome="abandoned",provider="google"} 1`,
+		`purser_call_seconds_bucket{model="gemini-4-argon",provider="google",le="2.5"} 1`,
+		`purser_call_seconds_bucket{model="gemini-4-argon",provider="google",le="5"} 2`,
+		`purser_provider_errors_total{provider="google",status="none"} 1`,
+		`purser_provider_errors_total{provider="google",status="429"} 1`,
+		`purser_provider_errors_total{provider="google",status="cut"} 1`,
+		`purser_refused_calls_total{code="balance_exhausted"} 1`,
+		`purser_alarms_total{alarm="the key is refused",subject="google"} 1`,
+		`purser_mails_total{outcome="sent"} 1`,
+		`purser_mails_pending 3`,
+		`purser_prices_broken 0`,
+		`go_goroutines`,
+	} {
+		if !strings.Contains(w.Body.String(), "\n"+line) {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(w.Body)
+	}
+}
+
+func TestNil(t *testing.T) {
+	t.Parallel()
+	var m *Metrics
+	m.Call("", "", "", 0)
+	m.ProviderError("", 0)
+	m.Cut("")
+	m.Refused("")
+	m.Alarm("", "")
+	m.Mail("")
+	m.MailsPending(0)
+}
+
+// BenchmarkCall is what a call pays for being counted.
+func BenchmarkCall(b *testing.B) {
+	m := fresh(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Call("openai", "gpt-6-luna", "settled", time.Second)
+	}
+}

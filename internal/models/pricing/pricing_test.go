@@ -1,0 +1,352 @@
+package pricing
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// testdata/charges.txt is a table that an accountant can check.
+func TestCharges(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/charges.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s sheet
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		question, want, _ := strings.Cut(line, " | ")
+		if got := s.answer(t, strings.Fields(question)); got != want {
+			t.Errorf("line %d: %s | %s, want %s", i+1, question, got, want)
+		}
+	}
+	if s.lines < 20 {
+		t.Errorf("only %d lines", s.lines)
+	}
+}
+
+// sheet holds what the lines of the table have said so far.
+type sheet struct {
+	rates       catalog.Rates
+	margin, fee money.PPM
+	lines       int
+}
+
+func (s *sheet) answer(t *testing.T, words []string) string {
+	t.Helper()
+	s.lines++
+	v := make(map[string]string)
+	first := len(words) % 2 // "above 272000 input …" starts with a pair, the others with a verb
+	for i := first; i+1 < len(words); i += 2 {
+		v[words[i]] = words[i+1]
+	}
+	var a Amounts
+	var err error
+	switch words[0] {
+	case "prices":
+		s.rates.Steps = []catalog.Step{step(t, v)}
+		return ""
+	case "above":
+		above := step(t, v)
+		above.AboveInput = number(t, v["above"])
+		s.rates.Steps = append(s.rates.Steps, above)
+		return ""
+	case "rates":
+		s.margin, err = money.ParseRate(v["margin"])
+		check(t, err)
+		s.fee, err = money.ParseRate(v["fee"])
+		check(t, err)
+		return ""
+	case "hold":
+		hold, err := Estimate(s.rates, number(t, v["input"]), number(t, v["max_output"]), s.margin, s.fee)
+		check(t, err)
+		return fmt.Sprint(int64(hold))
+	case "charge":
+		a, err = Charge(s.rates, provider.Usage{Input: number(t, v["input"]), Cached: number(t, v["cached"]),
+			CacheWrite: number(t, v["cache_write"]), Output: number(t, v["output"])}, s.margin, s.fee)
+	case "estimated":
+		a, err = Estimated(s.rates, number(t, v["input"]), number(t, v["output"]), s.margin, s.fee, money.MC(number(t, v["hold"])))
+	default:
+		t.Fatalf("unknown line %q", words)
+	}
+	check(t, err)
+	return fmt.Sprintf("cost %d margin %d fee %d charge %d", a.ProviderCostMC, a.DevMarginMC, a.SvcFeeMC, a.UserChargeMC)
+}
+
+func step(t *testing.T, v map[string]string) catalog.Step {
+	t.Helper()
+	price := func(name string) money.MC {
+		p, err := money.Parse(v[name])
+		check(t, err)
+		return p
+	}
+	if v["cache_write"] == "" {
+		v["cache_write"] = v["input"]
+	}
+	return catalog.Step{Input: price("input"), Cached: price("cached"), CacheWrite: price("cache_write"), Output: price("output")}
+}
+
+func number(t *testing.T, s string) int64 {
+	t.Helper()
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	check(t, err)
+	return n
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drawRates(t *rapid.T) catalog.Rates {
+	var r catalog.Rates
+	var last catalog.Step
+	for i := range rapid.IntRange(1, 3).Draw(t, "steps") {
+		up := func(name string, from money.MC) money.MC {
+			return from + money.MC(rapid.Int64Range(1, 5_000_000_000).Draw(t, name))
+		}
+		s := catalog.Step{Cached: up("cached", last.Cached), CacheWrite: up("write", last.CacheWrite), Output: up("output", last.Output)}
+		s.Input = max(s.Cached, up("input", last.Input))
+		if i > 0 {
+			s.AboveInput = last.AboveInput + rapid.Int64Range(1, 300_000).Draw(t, "above")
+		}
+		r.Steps = append(r.Steps, s)
+		last = s
+	}
+	return r
+}
+
+func drawPPM(t *rapid.T, name string) money.PPM {
+	return money.PPM(rapid.Int64Range(0, 3_000_000).Draw(t, name))
+}
+
+func drawTokens(t *rapid.T, name string) int64 { return rapid.Int64Range(0, 1_000_000).Draw(t, name) }
+
+// No usage within the counted input and the cap is charged more than the hold.
+func TestChargeFitsTheHold(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, margin, fee := drawRates(t), drawPPM(t, "margin"), drawPPM(t, "fee")
+		u := provider.Usage{Input: drawTokens(t, "input"), Cached: drawTokens(t, "cached"), CacheWrite: drawTokens(t, "write"), Output: drawTokens(t, "output")}
+		spareIn, spareOut := drawTokens(t, "spare input"), drawTokens(t, "spare output")
+		hold, err := Estimate(r, u.Input+u.Cached+u.CacheWrite+spareIn, u.Output+spareOut, margin, fee)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := Charge(r, u, margin, fee)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.UserChargeMC > hold {
+			t.Fatalf("charge %d above hold %d", a.UserChargeMC, hold)
+		}
+		e, err := Estimated(r, u.Input, u.Output, margin, fee, hold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if full, err := Charge(r, provider.Usage{Input: u.Input, Output: u.Output}, margin, fee); err != nil || e.UserChargeMC > full.UserChargeMC {
+			t.Fatalf("estimated %d above the charge %d: %v", e.UserChargeMC, full.UserChargeMC, err)
+		}
+	})
+}
+
+// An estimated charge is at most the hold, its parts add up, and the app's
+// margin and the provider's cost are whole even then.
+func TestEstimatedIsAtMostTheHold(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, margin, fee := drawRates(t), drawPPM(t, "margin"), drawPPM(t, "fee")
+		in, out := drawTokens(t, "input"), drawTokens(t, "output")
+		hold := money.MC(rapid.Int64Range(0, int64(money.Dollar)).Draw(t, "hold"))
+		a, err := Estimated(r, in, out, margin, fee, hold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := Estimated(r, in, out, margin, fee, math.MaxInt64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.UserChargeMC != min(hold, whole.UserChargeMC) || a.ProviderCostMC != whole.ProviderCostMC || a.DevMarginMC != whole.DevMarginMC {
+			t.Fatalf("%+v under a hold of %d, %+v without", a, hold, whole)
+		}
+		if a.UserChargeMC != a.ProviderCostMC+a.DevMarginMC+a.SvcFeeMC {
+			t.Fatalf("%+v does not add up", a)
+		}
+	})
+}
+
+func TestOutOfDomain(t *testing.T) {
+	t.Parallel()
+	one := catalog.Rates{Steps: []catalog.Step{{Input: 1, Cached: 1, CacheWrite: 1, Output: 1}}}
+	dear := catalog.Rates{Steps: []catalog.Step{{Input: math.MaxInt64, Cached: 1, CacheWrite: 1, Output: math.MaxInt64}}}
+	const huge = math.MaxInt64
+	tests := map[string]struct {
+		want error
+		call func() error
+	}{
+		"negative input":          {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: -1}, 0, 0); return err }},
+		"negative cached":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Cached: -1}, 0, 0); return err }},
+		"negative output":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Output: -1}, 0, 0); return err }},
+		"negative margin":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: 1}, -1, 0); return err }},
+		"negative fee":            {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: 1}, 0, -1); return err }},
+		"no rates to charge":      {ErrInvalid, func() error { _, err := Charge(catalog.Rates{}, provider.Usage{}, 0, 0); return err }},
+		"no rates to estimate":    {ErrInvalid, func() error { _, err := Estimate(catalog.Rates{}, 1, 1, 0, 0); return err }},
+		"negative estimate":       {ErrInvalid, func() error { _, err := Estimate(one, -1, 1, 0, 0); return err }},
+		"negative cap":            {ErrInvalid, func() error { _, err := Estimate(one, 1, -1, 0, 0); return err }},
+		"negative hold":           {ErrInvalid, func() error { _, err := Estimated(one, 1, 1, 0, 0, -1); return err }},
+		"input that wraps":        {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: huge, Cached: 1}, 0, 0); return err }},
+		"cost above 63 bits":      {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 2_000_000}, 0, 0); return err }},
+		"cost above 128 bits / M": {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: huge, Output: huge}, 0, 0); return err }},
+		"margin above 63 bits":    {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 900_000}, 2_000_000, 0); return err }},
+		"sum above 63 bits":       {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 900_000}, 0, 500_000); return err }},
+		"hold above 63 bits":      {money.ErrOverflow, func() error { _, err := Estimate(dear, 999_999, 0, 0, 0); return err }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := test.call(); !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestUsable(t *testing.T) {
+	t.Parallel()
+	const maxOutput, context = 1000, 8000
+	tests := []struct {
+		name string
+		u    provider.Usage
+		want bool
+	}{
+		{"a plain call", provider.Usage{Input: 10, Output: 20}, true},
+		{"all classes", provider.Usage{Input: 1, Cached: 2, CacheWrite: 3, Output: 4, Reasoning: 4}, true},
+		{"no output", provider.Usage{Input: 10}, true},
+		{"nothing at all", provider.Usage{}, false},
+		{"input as large as the context", provider.Usage{Input: 4000, Cached: 3000, CacheWrite: 1000, Output: 1}, true},
+		{"input above the context", provider.Usage{Input: 4000, Cached: 3000, CacheWrite: 1001, Output: 1}, false},
+		{"output somewhat above the cap", provider.Usage{Input: 10, Output: 2000}, true},
+		{"output far above the cap", provider.Usage{Input: 10, Output: 2066}, false},
+		{"more reasoning than output", provider.Usage{Input: 10, Output: 20, Reasoning: 21}, false},
+		{"negative input", provider.Usage{Input: -1, Output: 20}, false},
+		{"negative input among others", provider.Usage{Input: -1, Cached: 5, Output: 20}, false},
+		{"negative cached", provider.Usage{Input: 10, Cached: -1, Output: 20}, false},
+		{"negative cache write", provider.Usage{Input: 10, CacheWrite: -1, Output: 20}, false},
+		{"negative output", provider.Usage{Input: 10, Output: -1}, false},
+		{"negative reasoning", provider.Usage{Input: 10, Output: 20, Reasoning: -1}, false},
+		{"input that wraps", provider.Usage{Input: math.MaxInt64, Cached: math.MaxInt64}, false},
+		{"output that wraps", provider.Usage{Input: 10, Output: math.MaxInt64}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if got := Usable(test.u, maxOutput, context); got != test.want {
+				t.Errorf("usable = %v", got)
+			}
+		})
+	}
+}
+
+// rat computes with fractions of any size: the same formulas, written again.
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func times(x *big.Rat, n, d int64) *big.Rat { return new(big.Rat).Mul(x, big.NewRat(n, d)) }
+
+func rounded(x *big.Rat, how money.Rounding) *big.Rat {
+	switch how {
+	case money.HalfUp:
+		x = new(big.Rat).Add(x, big.NewRat(1, 2))
+	case money.Up:
+		down := rounded(new(big.Rat).Neg(x), money.Down)
+		return down.Neg(down)
+	}
+	return new(big.Rat).SetInt(new(big.Int).Div(x.Num(), x.Denom())) // Div is floor for positive denominators
+}
+
+func ratCharge(cost *big.Rat, margin, fee int64, costRound, marginRound, feeRound money.Rounding) (c, m, f, sum *big.Rat) {
+	c = rounded(cost, costRound)
+	m = rounded(times(c, margin, 1_000_000), marginRound)
+	f = rounded(times(c, fee, 1_000_000), feeRound)
+	return c, m, f, new(big.Rat).Add(c, new(big.Rat).Add(m, f))
+}
+
+// FuzzFormulas holds every formula against fractions of any size: the same
+// numbers, and an overflow exactly when one of them needs more than 63 bits.
+func FuzzFormulas(f *testing.F) {
+	f.Add(int64(10_000_000), int64(1_000_000), int64(12_500_000), int64(50_000_000), int64(1000), int64(200), int64(30), int64(500), int64(150_000), int64(50_000))
+	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(333_333), int64(1))
+	f.Add(int64(math.MaxInt64), int64(7), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(0), int64(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64))
+	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(1_000_000), int64(0), int64(0), int64(0), int64(0), int64(0))
+	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(952_380), int64(0), int64(0), int64(0), int64(0), int64(50_000))
+	f.Fuzz(func(t *testing.T, pIn, pCached, pWrite, pOut, in, cached, write, out, margin, fee int64) {
+		for _, n := range []int64{pIn, pCached, pWrite, pOut, in, cached, write, out, margin, fee} {
+			if n < 0 {
+				return // negative arguments have a test of their own
+			}
+		}
+		r := catalog.Rates{Steps: []catalog.Step{{Input: money.MC(pIn), Cached: money.MC(pCached), CacheWrite: money.MC(pWrite), Output: money.MC(pOut)}}}
+		sum := func(pairs ...int64) *big.Rat {
+			total := new(big.Rat)
+			for i := 0; i < len(pairs); i += 2 {
+				total.Add(total, new(big.Rat).Mul(rat(pairs[i]), big.NewRat(pairs[i+1], 1_000_000)))
+			}
+			return total
+		}
+		got, err := Charge(r, provider.Usage{Input: in, Cached: cached, CacheWrite: write, Output: out}, money.PPM(margin), money.PPM(fee))
+		c, m, v, all := ratCharge(sum(in, pIn, cached, pCached, write, pWrite, out, pOut), margin, fee, money.Up, money.HalfUp, money.Up)
+		if !errors.Is(err, ErrInvalid) { // three inputs that wrap together
+			compare(t, "charge", got, err, c, m, v, all)
+		}
+
+		got, err = Estimated(r, in, out, money.PPM(margin), money.PPM(fee), math.MaxInt64)
+		c, m, v, all = ratCharge(sum(in, pIn, out, pOut), margin, fee, money.Down, money.Down, money.Down)
+		compare(t, "estimated", got, err, c, m, v, all)
+
+		hold, err := Estimate(r, in, out, money.PPM(margin), money.PPM(fee))
+		_, _, _, all = ratCharge(sum(in, max(pIn, pWrite), out, pOut), margin, fee, money.Up, money.HalfUp, money.Up)
+		want := rounded(times(all, 105, 100), money.Up)
+		if fits(want) != (err == nil) || err == nil && rat(int64(hold)).Cmp(want) != 0 {
+			t.Errorf("hold %d, %v, want %v", hold, err, want)
+		}
+	})
+}
+
+func fits(x *big.Rat) bool { return x.Cmp(rat(math.MaxInt64)) <= 0 }
+
+func compare(t *testing.T, what string, a Amounts, err error, cost, margin, fee, sum *big.Rat) {
+	t.Helper()
+	if !fits(sum) {
+		if !errors.Is(err, money.ErrOverflow) {
+			t.Errorf("%s: %+v, %v, want an overflow", what, a, err)
+		}
+		return
+	}
+	for _, n := range []struct {
+		got  money.MC
+		want *big.Rat
+	}{{a.ProviderCostMC, cost}, {a.DevMarginMC, margin}, {a.SvcFeeMC, fee}, {a.UserChargeMC, sum}} {
+		if err != nil || rat(int64(n.got)).Cmp(n.want) != 0 {
+			t.Errorf("%s: %+v, %v, want cost %v margin %v fee %v charge %v", what, a, err, cost, margin, fee, sum)
+			return
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package anthropic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/upstream"
+)
+
+// Complete runs a request to its end. The answer comes as a stream all the same
+// (see the package comment).
+func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	x, err := c.post(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	buf := buffers.Get().(*buffer)
+	a := answer{content: buf.out}
+	d := newDecoder(&a)
+	events := newEvents(x, buf.in)
+	defer func() { buf.giveBack(events.Buffer(), a.content) }()
+	for err == nil {
+		_, err = events.Run(d.event)
+		if d.finished {
+			x.Hurry(finishWait)
+		}
+		if a.size > maxAnswer {
+			err = upstream.Failed(http.StatusOK, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+		}
+	}
+	x.End(errors.Is(err, errDone))
+	if err = d.ending(err); !errors.Is(err, io.EOF) {
+		return nil, cut(err, d.begun)
+	}
+	u := d.usage.total()
+	return &provider.Response{Body: a.appendTo(appendHead(nil, r, "chat.completion", c.now().Unix()), u), Usage: u}, nil
+}
+
+// answer puts a message together. Strings stay as they stand in JSON.
+type answer struct {
+	content []byte
+	calls   []call
+	reason  string
+	refusal []byte // nil = none
+	size    int
+}
+
+type call struct{ id, name, thinking, arguments []byte }
+
+func (a *answer) begin() {}
+
+func (a *answer) text(piece []byte) {
+	a.content = append(a.content, piece...)
+	a.size += len(piece)
+}
+
+func (a *answer) call(_ int, id, name, thinking []byte) {
+	a.calls = append(a.calls, call{id: clone(id), name: clone(name), thinking: clone(thinking)})
+	a.size += len(id) + len(name) + len(thinking)
+}
+
+func (a *answer) arguments(i int, piece []byte) {
+	a.calls[i].arguments = append(a.calls[i].arguments, piece...)
+	a.size += len(piece)
+}
+
+func (a *answer) finish(reason string, refusal []byte) {
+	a.reason = reason
+	if refusal != nil {
+		a.refusal = clone(refusal)
+	}
+}
+
+func clone(b []byte) []byte { return append([]byte{}, b...) }
+
+// appendTo appends the choice and the usage, if there is one, to the head.
+func (a *answer) appendTo(b []byte, u *provider.Usage) []byte {
+	b = append(b, `{"index":0,"message":{"role":"assistant","content":`...)
+	if len(a.content) == 0 && len(a.calls) > 0 {
+		b = append(b, "null"...)
+	} else {
+		b = append(append(append(b, '"'), a.content...), '"')
+	}
+	if a.refusal == nil {
+		b = append(b, `,"refusal":null`...)
+	} else {
+		b = append(append(append(b, `,"refusal":"`...), a.refusal...), '"')
+	}
+	for i, c := range a.calls {
+		if i == 0 {
+			b = append(b, `,"tool_calls":[`...)
+		}
+		b = append(append(comma(b, i), `{"id":"`...), c.id...)
+		b = append(append(b, `","type":"function","function":{"name":"`...), c.name...)
+		b = append(append(append(b, `","arguments":"`...), c.arguments...), `"}`...)
+		b = append(appendExtra(b, c.thinking), '}')
+	}
+	if len(a.calls) > 0 {
+		b = append(b, ']')
+	}
+	b = append(append(append(b, `},"logprobs":null,"finish_reason":"`...), a.reason...), `"}]`...)
+	if u != nil {
+		b = appendUsage(append(b, `,"usage":`...), u)
+	}
+	return append(b, '}')
+}

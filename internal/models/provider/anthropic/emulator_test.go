@@ -1,0 +1,99 @@
+package anthropic
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// TestAgainstTheEmulator: it shares no code with the adapter and checks what the
+// provider checks.
+func TestAgainstTheEmulator(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(emulator.New(emulator.Options{}))
+	c := New(srv.URL, sampleKey)
+	t.Cleanup(func() {
+		c.CloseIdle()
+		srv.Close()
+	})
+	tools := []provider.Tool{{Name: "weather", Parameters: []byte(`{"properties":{"city":{"type":"string"}}}`)}, {Name: "now"}}
+	for name, set := range map[string]func(*provider.Request){
+		"text": func(*provider.Request) {},
+		"system": func(r *provider.Request) {
+			r.Messages = append(chat(t, `[{"role":"system","content":"s"}]`), r.Messages...)
+		},
+		"calls": func(r *provider.Request) {
+			r.Tools, r.Messages[0].Text = tools, "!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
+		},
+		"forced":     func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
+		"refusal":    func(r *provider.Request) { r.Messages[0].Text = "!emu refusal" },
+		"byte split": func(r *provider.Request) { r.Messages[0].Text = "Grüße\n!emu split" },
+		"huge":       func(r *provider.Request) { r.Messages[0].Text = "Hi\n!emu huge" },
+		"usage":      func(r *provider.Request) { r.Messages[0].Text = "!emu usage=1000,200,100,50,10" },
+		"image": func(r *provider.Request) {
+			r.Messages = chat(t, `[{"role":"user","content":["see","data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="]}]`)
+		},
+	} {
+		r := request()
+		r.MaxTokens = 4000
+		set(r)
+		m, reason := both(t, c, r, name)
+		if name != "calls" {
+			continue
+		}
+		if len(m.ToolCalls) != 2 || reason != "tool_calls" || m.ToolCalls[0].ExtraContent == nil {
+			t.Fatalf("%+v, %s", m, reason)
+		}
+		turn := provider.Message{Role: "assistant"}
+		if m.Content != nil {
+			turn.Text = *m.Content
+		}
+		r.Messages = append(r.Messages, turn)
+		for i := range m.ToolCalls {
+			call := &m.ToolCalls[i]
+			r.Messages[1].ToolCalls = append(r.Messages[1].ToolCalls, provider.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments, ExtraContent: call.ExtraContent})
+			r.Messages = append(r.Messages, provider.Message{Role: "tool", ToolCallID: call.ID, Text: "result"})
+		}
+		both(t, c, r, "the results")
+		r.Messages[0].Text = "another question"
+		both(t, c, r, "an edited history")
+	}
+	for what, word := range map[string]string{"before": "error=0", "within": "error=6", "cut": "cut=2000", "garbage": "garbage=6"} {
+		r := request()
+		r.Messages[0].Text = "!emu words=200 " + word
+		out := relayOf(c, r)
+		if e := (*provider.Error)(nil); out.err == nil || errors.Is(out.err, io.EOF) || out.started != (what != "before") || what == "before" && (!errors.As(out.err, &e) || !e.Retry) {
+			t.Errorf("%s: %v %v", what, out.started, out.err)
+		}
+	}
+}
+
+// both asks in both ways, which must say the same.
+func both(t *testing.T, c *Client, r *provider.Request, name string) (said, string) {
+	t.Helper()
+	out := relayOf(c, r)
+	if !errors.Is(out.err, io.EOF) || out.usage == nil {
+		t.Fatalf("%s: %v", name, out.err)
+	}
+	streamed, reason := joined(t, out.frames)
+	answer, err := c.Complete(context.Background(), r)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	whole, reason2 := read(t, answer.Body)
+	ids := cmp.FilterPath(func(p cmp.Path) bool {
+		return p.Last().String() == ".ID" || strings.HasSuffix(p.String(), "ExtraContent")
+	}, cmp.Ignore())
+	if d := cmp.Diff(streamed, whole, ids); d != "" || reason != reason2 || *out.usage != *answer.Usage {
+		t.Errorf("%s: %s; %s, %s; %+v, %+v", name, d, reason, reason2, out.usage, answer.Usage)
+	}
+	return whole, reason
+}

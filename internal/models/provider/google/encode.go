@@ -1,0 +1,260 @@
+package google
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// maxRequest bounds a request with the images in it, in bytes.
+const maxRequest = 20 << 20
+
+// Encode writes the body of a request. It names every member that may ever
+// leave: what is not here is never forwarded. The token cap of the hold is sent,
+// so that the answer cannot cost more. An error is a *provider.Error of kind
+// Rejected, which names the member that the model cannot be given. It depends on
+// r alone, so that it can be called before anything is held.
+func Encode(r *provider.Request) ([]byte, error) {
+	b := append(make([]byte, 0, sizeHint(r)), '{')
+	system := 0
+	for system < len(r.Messages) && isSystem(r.Messages[system].Role) {
+		system++
+	}
+	b = appendInstruction(b, r.Messages[:system])
+	b, err := appendContents(append(b, `"contents":[`...), r, system)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = appendTools(append(b, ']'), r); err != nil {
+		return nil, err
+	}
+	if b, err = appendConfig(append(b, `,"generationConfig":{`...), r); err != nil {
+		return nil, err
+	}
+	b = append(b, "}}"...)
+	if len(b) > maxRequest {
+		return nil, rejected("messages: %s takes at most 20 MB in one request, images in base64 included", r.Model)
+	}
+	return b, nil
+}
+
+// rejected is what the caller did wrong.
+func rejected(format string, args ...any) *provider.Error {
+	return &provider.Error{Kind: provider.Rejected, Message: fmt.Sprintf(format, args...)}
+}
+
+// sizeHint is about how long the body becomes.
+func sizeHint(r *provider.Request) int {
+	n := 512 + len(r.ResponseFormat)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		n += 64 + len(m.Text) + len(m.Text)/16
+		for j := range m.Parts {
+			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
+		}
+		for j := range m.ToolCalls {
+			n += 128 + len(m.ToolCalls[j].Arguments) + len(m.ToolCalls[j].ExtraContent)
+		}
+	}
+	for i := range r.Tools {
+		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
+	}
+	return n
+}
+
+// comma separates list elements and members.
+func comma(b []byte) []byte {
+	if last := b[len(b)-1]; last != '[' && last != '{' {
+		return append(b, ',')
+	}
+	return b
+}
+
+// appendTools writes all functions into one tool, and what must be called.
+// parallel_tool_calls has no counterpart (spec §4.3).
+func appendTools(b []byte, r *provider.Request) ([]byte, error) {
+	if len(r.Tools) == 0 {
+		return b, nil
+	}
+	b = append(b, `,"tools":[{"functionDeclarations":[`...)
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		b = appendName(append(comma(b), `{"name":`...), t.Name)
+		if t.Description != "" {
+			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
+		}
+		if t.Parameters != nil {
+			var ok bool
+			if b, ok = appendSchema(append(b, `,"parametersJsonSchema":`...), t.Parameters, true); !ok {
+				return nil, rejected("tools[%d].function.parameters: must be a JSON Schema object", i)
+			}
+		}
+		b = append(b, '}')
+	}
+	b = append(b, "]}]"...)
+	mode := ""
+	switch r.ToolChoice.Mode {
+	case "":
+		return b, nil
+	case "none":
+		mode = "NONE"
+	case "required", "function":
+		mode = "ANY"
+	default:
+		mode = "AUTO"
+	}
+	b = append(append(append(b, `,"toolConfig":{"functionCallingConfig":{"mode":"`...), mode...), '"')
+	if r.ToolChoice.Mode == "function" {
+		b = append(appendName(append(b, `,"allowedFunctionNames":[`...), r.ToolChoice.Name), ']')
+	}
+	return append(b, "}}"...), nil
+}
+
+// Gemini's function names begin with a letter or an underscore, ours also with a
+// digit or a dash. Those get an underscore in front, and so do names that look
+// like the result, so that ourName can always take it off again.
+
+func appendName(b []byte, name string) []byte {
+	if shifted(name) {
+		name = "_" + name
+	}
+	return provider.AppendQuote(b, name)
+}
+
+// ourName is the name that appendName was given.
+func ourName(name string) string {
+	if shifted(name) && name[0] == '_' {
+		return name[1:]
+	}
+	return name
+}
+
+// shifted reports whether a digit or a dash is first, underscores aside.
+func shifted(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c != '_' {
+			return c == '-' || '0' <= c && c <= '9'
+		}
+	}
+	return false
+}
+
+// appendSchema writes a JSON Schema as it stands, but without the member $schema,
+// which Gemini does not know. The schema of a function's arguments also gets the
+// type that it must have, if it says nothing about it. It reports whether the
+// schema is an object.
+func appendSchema(b, schema []byte, arguments bool) ([]byte, bool) {
+	if arguments && !provider.Members(schema, func(name, _ []byte) bool {
+		switch string(name) {
+		case "type", "$ref", "anyOf", "oneOf", "allOf":
+			arguments = false
+		}
+		return true
+	}) {
+		return b, false
+	}
+	b = append(b, '{')
+	if arguments {
+		b = append(b, `"type":"object"`...)
+	}
+	ok := provider.Members(schema, func(name, value []byte) bool {
+		if string(name) != "$schema" {
+			b = append(append(provider.AppendQuote(comma(b), string(name)), ':'), value...)
+		}
+		return true
+	})
+	return append(b, '}'), ok
+}
+
+// appendConfig writes the members of generationConfig.
+func appendConfig(b []byte, r *provider.Request) ([]byte, error) {
+	b = strconv.AppendInt(append(b, `"maxOutputTokens":`...), r.MaxTokens, 10)
+	if r.Temperature != nil {
+		b = strconv.AppendFloat(append(b, `,"temperature":`...), *r.Temperature, 'g', -1, 64)
+	}
+	if r.TopP != nil {
+		b = strconv.AppendFloat(append(b, `,"topP":`...), *r.TopP, 'g', -1, 64)
+	}
+	if len(r.Stop) > 0 {
+		b = append(b, `,"stopSequences":[`...)
+		for _, s := range r.Stop {
+			b = provider.AppendQuote(comma(b), s)
+		}
+		b = append(b, ']')
+	}
+	b, err := appendThinking(b, r)
+	if err != nil || r.ResponseFormat == nil {
+		return b, err
+	}
+	return appendFormat(b, r.ResponseFormat)
+}
+
+// appendThinking writes how much the model shall think. Gemini 3 and later have
+// levels, and always think a little; 2.5 has a budget of tokens.
+func appendThinking(b []byte, r *provider.Request) ([]byte, error) {
+	effort := r.ReasoningEffort
+	if effort == "" {
+		return b, nil
+	}
+	level, budget := "", ""
+	switch effort {
+	case "none":
+		budget = "0"
+	case "minimal":
+		level, budget = "MINIMAL", "1024"
+	case "low":
+		level, budget = "LOW", "1024"
+	case "medium":
+		level, budget = "MEDIUM", "8192"
+	case "high", "xhigh", "max": // there is nothing above
+		level, budget = "HIGH", "24576"
+	}
+	switch {
+	case r.Facts.Thinking == "budget" && budget != "":
+		return append(append(append(b, `,"thinkingConfig":{"thinkingBudget":`...), budget...), '}'), nil
+	case r.Facts.Thinking == "level" && level != "":
+		return append(append(append(b, `,"thinkingConfig":{"thinkingLevel":"`...), level...), `"}`...), nil
+	case r.Facts.Thinking == "" && effort == "none":
+		return b, nil
+	case r.Facts.Thinking == "level" && effort == "none":
+		return nil, rejected("reasoning_effort: %s always thinks; the least is minimal or low", r.Model)
+	}
+	return nil, rejected("reasoning_effort: %s does not take %.100q", r.Model, effort)
+}
+
+// appendFormat writes what shape the answer must have.
+func appendFormat(b, format []byte) ([]byte, error) {
+	var kind, schema []byte
+	ok := provider.Members(format, func(name, value []byte) bool {
+		switch string(name) {
+		case "type":
+			kind = value
+		case "json_schema":
+			return string(value) == "null" || provider.Members(value, func(name, value []byte) bool {
+				if string(name) == "schema" && string(value) != "null" {
+					schema = value
+				}
+				return true
+			})
+		}
+		return true
+	})
+	switch {
+	case ok && string(kind) == `"text"`:
+		return b, nil
+	case ok && string(kind) == `"json_object"`:
+		schema = nil
+	case ok && string(kind) == `"json_schema"`:
+	default:
+		return nil, rejected("response_format.type: must be one of text, json_object, json_schema")
+	}
+	b = append(b, `,"responseMimeType":"application/json"`...)
+	if schema == nil {
+		return b, nil
+	}
+	if b, ok = appendSchema(append(b, `,"responseJsonSchema":`...), schema, false); !ok {
+		return nil, rejected("response_format.json_schema.schema: must be a JSON Schema object")
+	}
+	return b, nil
+}

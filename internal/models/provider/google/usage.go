@@ -1,0 +1,82 @@
+package google
+
+import (
+	"strconv"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// counts are the members of usageMetadata. They come with most chunks of a
+// stream and are cumulative, but early chunks lack some.
+type counts struct {
+	prompt     int64 // includes cached
+	cached     int64
+	tools      int64 // input that the provider's own tools made
+	candidates int64 // the visible output
+	thoughts   int64 // not in candidates
+	total      int64
+	absurd     bool
+}
+
+// add takes in a later object: the last count that is not zero stands.
+func (c *counts) add(metadata []byte) {
+	if metadata == nil {
+		return
+	}
+	ok := members(metadata, func(name, value []byte) bool {
+		to := (*int64)(nil)
+		switch string(name) {
+		case "promptTokenCount":
+			to = &c.prompt
+		case "cachedContentTokenCount":
+			to = &c.cached
+		case "toolUsePromptTokenCount":
+			to = &c.tools
+		case "candidatesTokenCount":
+			to = &c.candidates
+		case "thoughtsTokenCount":
+			to = &c.thoughts
+		case "totalTokenCount":
+			to = &c.total
+		default:
+			return true
+		}
+		n, ok := readCount(value)
+		if n > 0 {
+			*to = n
+		}
+		return ok
+	})
+	c.absurd = c.absurd || !ok
+}
+
+// maxCount is above what any call can use; up to here every count is exact in JSON.
+const maxCount = 1 << 53
+
+// readCount reads a whole number from 0 to 2^53.
+func readCount(value []byte) (int64, bool) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	return n, err == nil && 0 <= n && n <= maxCount
+}
+
+// usage is the usage in classes that do not overlap; nil when the counts are
+// absent or cannot be true (decisions, Money).
+func (c *counts) usage() *provider.Usage {
+	input, output := c.prompt+c.tools, c.candidates+c.thoughts
+	switch {
+	case c.absurd, c.prompt == 0, c.cached > input, c.total != 0 && c.total != input+output:
+		return nil
+	}
+	return &provider.Usage{Input: input - c.cached, Cached: c.cached, Output: output, Reasoning: c.thoughts}
+}
+
+// appendUsage writes a usage in OpenAI's shape.
+func appendUsage(b []byte, u *provider.Usage) []byte {
+	prompt := u.Input + u.Cached
+	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), prompt, 10)
+	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Output, 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), prompt+u.Output, 10)
+	b = strconv.AppendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
+	b = strconv.AppendInt(append(b, `},"completion_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
+	return append(b, "}}"...)
+}

@@ -1,0 +1,209 @@
+package mock
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// answer is what one request gets.
+type answer struct {
+	script
+	waited  time.Duration
+	id      string
+	created int64 // Unix seconds
+	model   string
+	text    string
+	call    string // name of the tool that is called, "" = none
+	callID  string
+	finish  string
+	input   int64 // tokens
+	output  int64
+	cap     int64
+}
+
+// compose makes the answer to r.
+func (p *Provider) compose(r *provider.Request) *answer {
+	seed := fingerprint(r.Messages)
+	a := &answer{
+		script: readScript(r.Messages), id: fmt.Sprintf("chatcmpl-mock%016x", seed), created: p.now().Unix(), model: r.Model,
+		finish: "stop", input: p.input(r), cap: r.MaxTokens,
+	}
+	if a.call = called(r); a.call != "" {
+		a.callID, a.finish = fmt.Sprintf("call_mock%016x", seed), "tool_calls"
+		a.output = min(int64(p.count(a.call)+p.count("{}")), r.MaxTokens)
+		return a
+	}
+	a.text = speak(r, seed, a.words)
+	p.limit(a, r)
+	return a
+}
+
+// fingerprint is the same for the same conversation, and hardly for another.
+func fingerprint(messages []provider.Message) uint64 {
+	h := fnv.New64a()
+	add := func(texts ...string) {
+		for _, t := range texts {
+			_, _ = io.WriteString(h, t) // a hash takes everything
+			_, _ = h.Write([]byte{0})
+		}
+	}
+	for i := range messages {
+		m := &messages[i]
+		add(m.Role, m.Text, m.Name, m.ToolCallID, m.Refusal)
+		for j := range m.Parts {
+			add(m.Parts[j].Text, m.Parts[j].ImageURL)
+		}
+		for j := range m.ToolCalls {
+			add(m.ToolCalls[j].ID, m.ToolCalls[j].Name, m.ToolCalls[j].Arguments)
+		}
+	}
+	return h.Sum64()
+}
+
+// called returns the tool that the model calls: the forced one, or the first,
+// unless the last message already is a tool's result (spec §4.3).
+func called(r *provider.Request) string {
+	switch {
+	case len(r.Tools) == 0, r.ToolChoice.Mode == "none":
+		return ""
+	case len(r.Messages) > 0 && r.Messages[len(r.Messages)-1].Role == "tool":
+		return ""
+	case r.ToolChoice.Mode == "function":
+		return r.ToolChoice.Name
+	}
+	return r.Tools[0].Name
+}
+
+// limit ends the text at a stop sequence and at max_tokens, and counts it.
+func (p *Provider) limit(a *answer, r *provider.Request) {
+	for _, stop := range r.Stop {
+		if stop != "" {
+			a.text, _, _ = strings.Cut(a.text, stop)
+		}
+	}
+	if a.output = int64(p.count(a.text)); a.output <= r.MaxTokens {
+		return
+	}
+	a.finish = "length"
+	words := strings.SplitAfter(a.text, " ")
+	low, high := 0, len(words) // the most whole words that fit
+	for low < high {
+		mid := (low + high + 1) / 2
+		if int64(p.count(strings.Join(words[:mid], ""))) <= r.MaxTokens {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	text := strings.Join(words[:low], "")
+	fits := len(text)
+	for i := range words[min(low, len(words)-1)] { // then what fits of the next one
+		if int64(p.count(a.text[:len(text)+i])) <= r.MaxTokens {
+			fits = len(text) + i
+		}
+	}
+	a.text = a.text[:fits]
+	a.output = int64(p.count(a.text))
+}
+
+// usageJSON is the usage that is reported; nil for none.
+func (a *answer) usageJSON() []byte {
+	output, total := strconv.FormatInt(a.output, 10), a.input+a.output
+	switch a.usage {
+	case "none":
+		return nil
+	case "wrong":
+		output = "-5"
+	case "fraction":
+		output += ".5"
+	case "huge":
+		huge := 1000*a.cap + 1_000_000
+		output, total = strconv.FormatInt(huge, 10), a.input+huge
+	}
+	return fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%s,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}`,
+		a.input, output, total)
+}
+
+// body is the whole answer, with usage unless that is nil.
+func (a *answer) body(usage []byte) []byte {
+	b := a.head("chat.completion")
+	b = append(b, `[{"index":0,"message":{"role":"assistant","content":`...)
+	if a.call != "" {
+		b = append(append(b, `null,"refusal":null,"tool_calls":[`...), a.toolCall("{}")...)
+		b = append(b, ']')
+	} else {
+		b = append(provider.AppendQuote(b, a.text), `,"refusal":null`...)
+	}
+	b = append(provider.AppendQuote(append(b, `},"logprobs":null,"finish_reason":`...), a.finish), "}]"...)
+	if usage != nil {
+		b = append(append(b, `,"usage":`...), usage...)
+	}
+	return append(b, '}')
+}
+
+// head begins an object of OpenAI's up to the value of its choices.
+func (a *answer) head(object string) []byte {
+	b := provider.AppendQuote([]byte(`{"id":`), a.id)
+	b = provider.AppendQuote(append(b, `,"object":`...), object)
+	b = strconv.AppendInt(append(b, `,"created":`...), a.created, 10)
+	b = provider.AppendQuote(append(b, `,"model":`...), a.model)
+	return append(b, `,"service_tier":"default","system_fingerprint":null,"choices":`...)
+}
+
+func (a *answer) toolCall(arguments string) []byte {
+	b := provider.AppendQuote([]byte(`{"id":`), a.callID)
+	b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), a.call)
+	return append(provider.AppendQuote(append(b, `,"arguments":`...), arguments), "}}"...)
+}
+
+// payloads are the chunks of the stream, without that of the usage.
+func (a *answer) payloads() []string {
+	var deltas []string
+	if a.call != "" {
+		deltas = []string{
+			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.toolCall("")[1:]) + `]}`,
+			`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
+		}
+	} else {
+		deltas = append(deltas, `{"role":"assistant","content":"","refusal":null}`)
+		for _, part := range a.parts() {
+			deltas = append(deltas, `{"content":`+string(provider.AppendQuote(nil, part))+`}`)
+		}
+	}
+	var out []string
+	for _, d := range deltas {
+		out = append(out, a.chunk(d, "null"))
+	}
+	return append(out, a.chunk("{}", strconv.Quote(a.finish)))
+}
+
+// parts cuts the text between words: two in a part, or as the script says.
+func (a *answer) parts() []string {
+	if a.text == "" {
+		return nil
+	}
+	words := strings.SplitAfter(a.text, " ")
+	n := (len(words) + 1) / 2
+	if a.chunks > 0 {
+		n = min(a.chunks, len(words))
+	}
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = strings.Join(words[i*len(words)/n:(i+1)*len(words)/n], "")
+	}
+	return parts
+}
+
+func (a *answer) chunk(delta, finish string) string {
+	return string(a.head("chat.completion.chunk")) + `[{"index":0,"delta":` + delta + `,"logprobs":null,"finish_reason":` + finish + `}],"usage":null}`
+}
+
+func (a *answer) usageChunk(usage []byte) []byte {
+	return append(append(append(a.head("chat.completion.chunk"), `[],"usage":`...), usage...), '}')
+}

@@ -1,0 +1,165 @@
+// Package mock is the provider of mock mode (spec §4.3): it answers every model
+// with canned text, the same for the same conversation, with real token counts,
+// so that its calls cost what live ones would.
+//
+// With tools it calls the first one, or the forced one, with an empty arguments
+// object, and answers in text once the last message is a tool result. A response
+// format of JSON gets a small JSON text that fits the schema.
+//
+// Lines of the last user message that begin with "!mock " ask for a fault or a
+// shape. Their words:
+//
+//	status=502    fail with this status before the first byte: 400, 429, 500, …
+//	cut=3         break a stream off after three chunks, a whole answer at once
+//	usage=none    report no usage; or wrong (negative), fraction, huge
+//	delay=200ms   wait before the answer
+//	pace=50ms     wait between chunks
+//	words=40      answer in so many words
+//	chunks=5      stream the text in so many chunks
+//
+// Other words are only text. All waiting together is bounded to a minute, and
+// ends when the call does.
+package mock
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// Provider answers in mock mode. It may be used by many goroutines.
+type Provider struct {
+	count func(string) int
+	input func(*provider.Request) int64
+	now   func() time.Time
+}
+
+// New returns a provider that counts the tokens of its texts with count, and of
+// a request with input, the way the hold's estimate does.
+func New(count func(string) int, input func(*provider.Request) int64, now func() time.Time) *Provider {
+	return &Provider{count, input, now}
+}
+
+// Name is mock: it stands for all providers.
+func (p *Provider) Name() string { return "mock" }
+
+// Complete answers a whole request.
+func (p *Provider) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
+	a, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if a.cut >= 0 {
+		return nil, cutOff()
+	}
+	usage := a.usageJSON()
+	return &provider.Response{Body: a.body(usage), Usage: provider.ParseUsage(usage)}, nil
+}
+
+// Stream answers a streamed request.
+func (p *Provider) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
+	a, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if a.cut == 0 {
+		return nil, cutOff()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &stream{ctx: ctx, cancel: cancel, answer: a, payloads: a.payloads()}, nil
+}
+
+// begin composes the answer, then waits or fails as the script says.
+func (p *Provider) begin(ctx context.Context, r *provider.Request) (*answer, error) {
+	a := p.compose(r)
+	if err := a.wait(ctx, a.delay); err != nil {
+		return nil, err
+	}
+	switch a.status {
+	case 0:
+		return a, nil
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return nil, &provider.Error{Kind: provider.Rejected, Status: a.status, Message: "the provider refused the request: as its script asked"}
+	}
+	err := failed(fmt.Errorf("status %d, as the script asked", a.status))
+	err.Status = a.status
+	if a.status == http.StatusTooManyRequests {
+		err.RetryAfter = time.Second
+	}
+	return nil, err
+}
+
+// wait lets time pass, of the minute that a script has in all.
+func (a *answer) wait(ctx context.Context, d time.Duration) error {
+	d = min(d, maxWait-a.waited)
+	if a.waited += d; d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+func failed(cause error) *provider.Error {
+	return &provider.Error{Message: "the provider failed", Cause: cause}
+}
+
+func cutOff() error {
+	return failed(fmt.Errorf("cut off, as the script asked: %w", io.ErrUnexpectedEOF))
+}
+
+type stream struct {
+	ctx      context.Context
+	cancel   context.CancelFunc
+	answer   *answer
+	payloads []string
+	sent     int
+	frame    []byte
+}
+
+// Next returns one chunk, and at the end the usage.
+func (s *stream) Next() (provider.Chunk, error) {
+	a, n := s.answer, s.sent
+	switch {
+	case n > len(s.payloads):
+		return provider.Chunk{}, io.EOF
+	case n == a.cut:
+		return provider.Chunk{}, cutOff()
+	}
+	pace := a.pace
+	if n == 0 {
+		pace = 0
+	}
+	if err := a.wait(s.ctx, pace); err != nil {
+		return provider.Chunk{}, err
+	}
+	s.sent++
+	if n < len(s.payloads) {
+		s.frame = provider.AppendFrame(s.frame[:0], []byte(s.payloads[n]))
+		return provider.Chunk{Frames: s.frame}, nil
+	}
+	usage := a.usageJSON()
+	if usage == nil {
+		return provider.Chunk{}, io.EOF
+	}
+	return provider.Chunk{UsageFrame: provider.AppendFrame(nil, a.usageChunk(usage)), Usage: provider.ParseUsage(usage)}, nil
+}
+
+// Over is true: nothing is waited for.
+func (s *stream) Over() bool { return true }
+
+// Close ends the stream.
+func (s *stream) Close() error {
+	s.cancel()
+	return nil
+}

@@ -1,0 +1,163 @@
+package mock
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+var openings = []string{
+	"This is a canned answer from mock mode.",
+	"Here is a deterministic reply, made without any model.",
+	"Mock mode read your message and answers the same every time.",
+	"No model was called for this answer, and no real money was spent.",
+}
+
+var phrases = []string{
+	"its tokens are counted as a live call's would be", "the ledger has one row for it that never changes",
+	"the margin of the app was added in the same step", "the user stays in control of the cap",
+	"a retry with the same key brings this very text again", "the price comes from today's price book",
+	"the hold was released down to the real cost", "one command can check all of it",
+}
+
+// speak makes readable text that depends on the conversation only.
+func speak(r *provider.Request, seed uint64, words int) string {
+	if r.ResponseFormat != nil {
+		if text, ok := speakJSON(r.ResponseFormat, seed); ok {
+			return text
+		}
+	}
+	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))], heard(r.Messages)))
+	for first := true; first || len(all) < words; first = false {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		n := uint64(len(phrases))
+		i, step := seed>>33%n, 1+seed>>47%(n-1)
+		all = append(all, strings.Fields(fmt.Sprintf("Note that %s, and %s.", phrases[i], phrases[(i+step)%n]))...)
+	}
+	if words > 0 {
+		return strings.Join(all[:words], " ")
+	}
+	return fmt.Sprintf("%s Reference %04x-%04x.", strings.Join(all, " "), seed>>48, seed>>32&0xffff)
+}
+
+// heard quotes how the last user message begins.
+func heard(messages []provider.Message) string {
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := &messages[i]
+		if m.Role != "user" {
+			continue
+		}
+		words := said(m.Text)
+		for j := range m.Parts {
+			words = append(words, said(m.Parts[j].Text)...)
+		}
+		switch {
+		case len(words) == 0:
+			return "nothing"
+		case len(words) > 6:
+			words = append(words[:6:6], "…")
+		}
+		if quote := []rune(strings.Join(words, " ")); len(quote) > 80 {
+			return "“" + string(quote[:80]) + "…”"
+		}
+		return "“" + strings.Join(words, " ") + "”"
+	}
+	return "nothing"
+}
+
+// said are the words of a text without its script.
+func said(text string) (words []string) {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "!mock ") {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return words
+}
+
+// speakJSON answers in the format that was asked for; false for plain text.
+func speakJSON(format json.RawMessage, seed uint64) (string, bool) {
+	var f struct {
+		Type       string `json:"type"`
+		JSONSchema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if err := json.Unmarshal(format, &f); err != nil || f.Type == "text" {
+		return "", false
+	}
+	if f.Type == "json_schema" && f.JSONSchema.Schema != nil {
+		if text, err := json.Marshal((&examples{left: maxValues}).of(f.JSONSchema.Schema)); err == nil {
+			return string(text), true
+		}
+	}
+	return fmt.Sprintf(`{"answer":"This is a canned answer from mock mode.","reference":%d}`, seed%1_000_000), true
+}
+
+// examples makes small values that fit plain schemas. References and conditions
+// are beyond it. It is bounded, for lists within lists grow fast.
+type examples struct{ left int }
+
+const maxValues = 1000
+
+type schema struct {
+	Type       any                        `json:"type"` // a name or a list of them
+	Enum       []any                      `json:"enum"`
+	Const      any                        `json:"const"`
+	Properties map[string]json.RawMessage `json:"properties"`
+	Items      json.RawMessage            `json:"items"`
+	MinItems   int                        `json:"minItems"`
+	Minimum    json.Number                `json:"minimum"`
+	AnyOf      []json.RawMessage          `json:"anyOf"`
+}
+
+func (e *examples) of(raw json.RawMessage) any {
+	var s schema
+	if e.left--; e.left < 0 || json.Unmarshal(raw, &s) != nil {
+		return map[string]any{}
+	}
+	switch {
+	case s.Const != nil:
+		return s.Const
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case len(s.AnyOf) > 0:
+		return e.of(s.AnyOf[0])
+	}
+	switch s.kind() {
+	case "string":
+		return "mock"
+	case "integer", "number":
+		if s.Minimum != "" {
+			return s.Minimum
+		}
+		return 0
+	case "boolean":
+		return true
+	case "null":
+		return nil
+	case "array":
+		items := []any{}
+		for len(items) < s.MinItems && e.left > 0 {
+			items = append(items, e.of(s.Items))
+		}
+		return items
+	}
+	object := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		object[name] = e.of(s.Properties[name])
+	}
+	return object
+}
+
+func (s *schema) kind() string {
+	if list, ok := s.Type.([]any); ok && len(list) > 0 {
+		s.Type = list[0]
+	}
+	kind, _ := s.Type.(string) // what is no name is an object
+	return kind
+}

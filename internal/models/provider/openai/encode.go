@@ -1,0 +1,189 @@
+package openai
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// encode writes the body that goes to the provider. It names every member that
+// may ever leave: what is not here is never forwarded. The token cap of the
+// hold is sent, so that the answer cannot cost more.
+func encode(r *provider.Request) []byte {
+	b := make([]byte, 0, sizeHint(r))
+	b = append(b, `{"model":`...)
+	b = provider.AppendQuote(b, r.Model)
+	b = append(b, `,"messages":[`...)
+	for i := range r.Messages {
+		b = appendMessage(comma(b, i), &r.Messages[i])
+	}
+	b = append(b, `],"max_completion_tokens":`...)
+	b = strconv.AppendInt(b, r.MaxTokens, 10)
+	b = append(b, `,"service_tier":"default"`...) // the tier whose price we know
+	b = appendNumber(b, "temperature", r.Temperature)
+	b = appendNumber(b, "top_p", r.TopP)
+	if len(r.Stop) > 0 {
+		b = append(b, `,"stop":[`...)
+		for i, s := range r.Stop {
+			b = provider.AppendQuote(comma(b, i), s)
+		}
+		b = append(b, ']')
+	}
+	b = appendTools(b, r)
+	if r.ResponseFormat != nil {
+		b = append(append(b, `,"response_format":`...), r.ResponseFormat...)
+	}
+	if r.ReasoningEffort != "" {
+		b = provider.AppendQuote(append(b, `,"reasoning_effort":`...), r.ReasoningEffort)
+	}
+	if r.Stream {
+		b = append(b, `,"stream":true,"stream_options":{"include_usage":true}`...)
+	}
+	return append(b, '}')
+}
+
+// sizeHint is about how long the body becomes.
+func sizeHint(r *provider.Request) int {
+	n := 512 + len(r.ResponseFormat)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		n += 64 + len(m.Text) + len(m.Text)/16
+		for j := range m.Parts {
+			n += 64 + len(m.Parts[j].Text) + len(m.Parts[j].ImageURL)
+		}
+		for j := range m.ToolCalls {
+			n += 128 + len(m.ToolCalls[j].Arguments)
+		}
+	}
+	for i := range r.Tools {
+		n += 128 + len(r.Tools[i].Description) + len(r.Tools[i].Parameters)
+	}
+	return n
+}
+
+// appendNumber appends a sampling member unless it is 1: that is the default,
+// and models whose sampling is fixed refuse to be told.
+func appendNumber(b []byte, name string, v *float64) []byte {
+	if v == nil || *v == 1 {
+		return b
+	}
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return strconv.AppendFloat(b, *v, 'g', -1, 64)
+}
+
+func appendMessage(b []byte, m *provider.Message) []byte {
+	b = provider.AppendQuote(append(b, `{"role":`...), m.Role)
+	b = appendContent(append(b, `,"content":`...), m)
+	if m.Name != "" {
+		b = provider.AppendQuote(append(b, `,"name":`...), m.Name)
+	}
+	if m.Refusal != "" {
+		b = provider.AppendQuote(append(b, `,"refusal":`...), m.Refusal)
+	}
+	if m.ToolCallID != "" {
+		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), callID(m.ToolCallID))
+	}
+	if len(m.ToolCalls) > 0 {
+		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
+	}
+	return append(b, '}')
+}
+
+// appendCalls leaves out extra_content: this provider does not know it.
+func appendCalls(b []byte, calls []provider.ToolCall) []byte {
+	for i := range calls {
+		c := &calls[i]
+		b = provider.AppendQuote(append(comma(b, i), `{"id":`...), callID(c.ID))
+		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
+		b = provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments)
+		b = append(b, "}}"...)
+	}
+	return append(b, ']')
+}
+
+// maxCallID bounds the id of a call, in characters: longer ones are refused.
+const maxCallID = 40
+
+// callID is a call's id as this provider takes it: its own as they are, another
+// provider's by its hash, so that a call and its result still meet, and the same
+// history is always the same bytes.
+func callID(s string) string {
+	if len(s) <= maxCallID && strings.IndexFunc(s, foreign) < 0 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "call_" + hex.EncodeToString(sum[:16])
+}
+
+// foreign says whether a character may not stand in the id of a call.
+func foreign(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
+}
+
+// comma goes before every element of a list but the first.
+func comma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}
+
+func appendContent(b []byte, m *provider.Message) []byte {
+	switch {
+	case !m.HasContent:
+		return append(b, "null"...)
+	case m.Parts == nil:
+		return provider.AppendQuote(b, m.Text)
+	}
+	b = append(b, '[')
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		b = comma(b, i)
+		if p.Type == "text" {
+			b = append(provider.AppendQuote(append(b, `{"type":"text","text":`...), p.Text), '}')
+			continue
+		}
+		b = provider.AppendQuote(append(b, `{"type":"image_url","image_url":{"url":`...), p.ImageURL)
+		if p.Detail != "" {
+			b = provider.AppendQuote(append(b, `,"detail":`...), p.Detail)
+		}
+		b = append(b, "}}"...)
+	}
+	return append(b, ']')
+}
+
+func appendTools(b []byte, r *provider.Request) []byte {
+	if len(r.Tools) == 0 {
+		return b
+	}
+	b = append(b, `,"tools":[`...)
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		b = provider.AppendQuote(append(comma(b, i), `{"type":"function","function":{"name":`...), t.Name)
+		if t.Description != "" {
+			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
+		}
+		if t.Parameters != nil {
+			b = append(append(b, `,"parameters":`...), t.Parameters...)
+		}
+		if t.Strict != nil {
+			b = strconv.AppendBool(append(b, `,"strict":`...), *t.Strict)
+		}
+		b = append(b, "}}"...)
+	}
+	b = append(b, ']')
+	switch c := r.ToolChoice; c.Mode {
+	case "":
+	case "function":
+		b = append(provider.AppendQuote(append(b, `,"tool_choice":{"type":"function","function":{"name":`...), c.Name), "}}"...)
+	default:
+		b = provider.AppendQuote(append(b, `,"tool_choice":`...), c.Mode)
+	}
+	if r.ParallelToolCalls != nil {
+		b = strconv.AppendBool(append(b, `,"parallel_tool_calls":`...), *r.ParallelToolCalls)
+	}
+	return b
+}

@@ -1,0 +1,196 @@
+package openai
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// encodeResponses writes the body for the Responses API. Nothing is stored
+// there; reasoning comes and goes encrypted, in the app's own history.
+func encodeResponses(r *provider.Request) ([]byte, error) {
+	b := provider.AppendQuote(append(make([]byte, 0, sizeHint(r)), `{"model":`...), r.Model)
+	b = append(b, `,"input":[`...)
+	n := len(b)
+	for i := range r.Messages {
+		b = appendItems(b, n, &r.Messages[i])
+	}
+	b = strconv.AppendInt(append(b, `],"max_output_tokens":`...), r.MaxTokens, 10)
+	b = append(b, `,"store":false,"include":["reasoning.encrypted_content"],"service_tier":"default","stream":true`...)
+	b = appendNumber(b, "temperature", r.Temperature)
+	b = appendNumber(b, "top_p", r.TopP)
+	if r.ReasoningEffort != "" {
+		b = append(provider.AppendQuote(append(b, `,"reasoning":{"effort":`...), r.ReasoningEffort), '}')
+	}
+	b = appendFlatTools(b, r)
+	if r.ResponseFormat == nil {
+		return append(b, '}'), nil
+	}
+	format, err := flatFormat(r.ResponseFormat)
+	return append(append(append(b, `,"text":{"format":`...), format...), "}}"...), err
+}
+
+// next goes before every item but the first of a list that begins at n.
+func next(b []byte, n int) []byte { return comma(b, len(b)-n) }
+
+// appendItems writes a message as items: its text, then its calls, each behind
+// the reasoning that led to it.
+func appendItems(b []byte, n int, m *provider.Message) []byte {
+	switch m.Role {
+	case "tool":
+		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...), callID(m.ToolCallID))
+		return append(provider.AppendQuote(append(b, `,"output":`...), wholeText(m)), '}')
+	case "assistant":
+		return appendAssistant(b, n, m)
+	case "system":
+		return appendTurn(b, n, "developer", m)
+	}
+	return appendTurn(b, n, m.Role, m)
+}
+
+func appendTurn(b []byte, n int, role string, m *provider.Message) []byte {
+	b = provider.AppendQuote(append(next(b, n), `{"type":"message","role":`...), role)
+	b = append(b, `,"content":[`...)
+	if m.Parts == nil {
+		b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), m.Text), '}')
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if b = comma(b, i); p.Type == "text" {
+			b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), p.Text), '}')
+			continue
+		}
+		detail := p.Detail
+		if detail == "" {
+			detail = "auto"
+		}
+		b = provider.AppendQuote(append(b, `{"type":"input_image","image_url":`...), p.ImageURL)
+		b = append(provider.AppendQuote(append(b, `,"detail":`...), detail), '}')
+	}
+	return append(b, "]}"...)
+}
+
+func appendAssistant(b []byte, n int, m *provider.Message) []byte {
+	if text := wholeText(m); text != "" || m.Refusal != "" {
+		b = append(next(b, n), `{"type":"message","role":"assistant","content":[`...)
+		if text != "" {
+			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
+		}
+		if m.Refusal != "" {
+			b = append(provider.AppendQuote(append(comma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal), '}')
+		}
+		b = append(b, "]}"...)
+	}
+	for i := range m.ToolCalls {
+		c := &m.ToolCalls[i]
+		for _, t := range reasoning(c.ExtraContent) {
+			b = append(next(b, n), t...)
+		}
+		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call","call_id":`...), callID(c.ID))
+		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
+		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
+	}
+	return b
+}
+
+// wholeText is what a message says, its parts joined.
+func wholeText(m *provider.Message) string {
+	text := m.Text
+	for i := range m.Parts {
+		text += m.Parts[i].Text
+	}
+	return text
+}
+
+// reasoning returns the items that an app brought back with a call, rebuilt of
+// the members that they may have. What is none is dropped: the model then
+// thinks afresh.
+func reasoning(extra []byte) (list [][]byte) {
+	var v struct {
+		OpenAI struct {
+			Reasoning []item `json:"reasoning"`
+		} `json:"openai"`
+	}
+	if len(extra) == 0 || json.Unmarshal(extra, &v) != nil {
+		return nil
+	}
+	for _, i := range v.OpenAI.Reasoning {
+		if i.Type != "reasoning" || i.Encrypted == nil {
+			continue
+		}
+		b := provider.AppendQuote([]byte(`{"type":"reasoning","id":`), i.ID)
+		b = append(b, `,"summary":`...)
+		if i.Summary.Kind() == '[' {
+			b = append(b, i.Summary...)
+		} else {
+			b = append(b, "[]"...)
+		}
+		list = append(list, append(provider.AppendQuote(append(b, `,"encrypted_content":`...), *i.Encrypted), '}'))
+	}
+	return list
+}
+
+// appendFlatTools writes tools without the envelope that Chat Completions has.
+// Strictness is said, because here it is the default.
+func appendFlatTools(b []byte, r *provider.Request) []byte {
+	if len(r.Tools) == 0 {
+		return b
+	}
+	b = append(b, `,"tools":[`...)
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		b = provider.AppendQuote(append(comma(b, i), `{"type":"function","name":`...), t.Name)
+		if t.Description != "" {
+			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
+		}
+		b = append(b, `,"parameters":`...)
+		if t.Parameters != nil {
+			b = append(b, t.Parameters...)
+		} else {
+			b = append(b, `{"type":"object","properties":{}}`...)
+		}
+		b = append(strconv.AppendBool(append(b, `,"strict":`...), t.Strict != nil && *t.Strict), '}')
+	}
+	b = append(b, ']')
+	switch c := r.ToolChoice; c.Mode {
+	case "":
+	case "function":
+		b = append(provider.AppendQuote(append(b, `,"tool_choice":{"type":"function","name":`...), c.Name), '}')
+	default:
+		b = provider.AppendQuote(append(b, `,"tool_choice":`...), c.Mode)
+	}
+	if r.ParallelToolCalls != nil {
+		b = strconv.AppendBool(append(b, `,"parallel_tool_calls":`...), *r.ParallelToolCalls)
+	}
+	return b
+}
+
+// flatFormat takes a response_format out of the envelope that Chat Completions has.
+func flatFormat(raw []byte) ([]byte, error) {
+	var schema []byte
+	if !provider.Members(raw, func(name, value []byte) bool {
+		if string(name) == "json_schema" {
+			schema = value
+		}
+		return true
+	}) {
+		return nil, &provider.Error{Kind: provider.Rejected, Message: "response_format: must be an object"}
+	}
+	if schema == nil {
+		return raw, nil
+	}
+	b := []byte(`{"type":"json_schema"`)
+	ok := provider.Members(schema, func(name, value []byte) bool {
+		if string(name) != "type" {
+			b = fmt.Appendf(b, `,%q:%s`, name, value)
+		}
+		return true
+	})
+	if !ok {
+		return nil, &provider.Error{Kind: provider.Rejected, Message: "response_format.json_schema: must be an object"}
+	}
+	return append(b, '}'), nil
+}

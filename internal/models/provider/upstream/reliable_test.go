@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// script is a provider that fails as told, and then works.
+type script struct {
+	fails []error
+	calls int
+}
+
+func (s *script) Name() string { return "openai" }
+
+func (s *script) Complete(context.Context, *provider.Request) (*provider.Response, error) {
+	s.calls++
+	if s.calls <= len(s.fails) {
+		return nil, s.fails[s.calls-1]
+	}
+	return &provider.Response{}, nil
+}
+
+func (s *script) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
+	_, err := s.Complete(ctx, r)
+	return nil, err
+}
+
+// patient returns s with tries, and the waits that it made.
+func patient(s *script) (*Reliable, *[]time.Duration, *time.Time) {
+	now, waits := time.Unix(1_800_000_000, 0), new([]time.Duration)
+	r := NewReliable(s, func() time.Time { return now }, slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
+	r.sleep = func(_ context.Context, d time.Duration) error {
+		*waits = append(*waits, d)
+		now = now.Add(d)
+		return nil
+	}
+	return r, waits, &now
+}
+
+func busy(after time.Duration) *provider.Error {
+	return &provider.Error{Status: 429, Retry: true, RetryAfter: after}
+}
+
+func TestTries(t *testing.T) {
+	t.Parallel()
+	final := &provider.Error{Status: 429, Alarm: "the account is out of quota"}
+	for _, c := range []struct {
+		name  string
+		fails []error
+		calls int
+		ok    bool
+		least []time.Duration // of each wait
+	}{
+		{"works at once", nil, 1, true, nil},
+		{"works at the second try", []error{busy(0)}, 2, true, []time.Duration{firstWait / 2}},
+		{"waits as the provider asks", []error{busy(3 * time.Second), busy(time.Second)}, 3, true, []time.Duration{3 * time.Second, time.Second}},
+		{"not a fourth time", []error{busy(0), busy(0), busy(0)}, 3, false, []time.Duration{0, 0}},
+		{"a wait that is too long is the client's", []error{busy(maxWait + 1)}, 1, false, nil},
+		{"out of quota", []error{final}, 1, false, nil},
+		{"rejected", []error{&provider.Error{Kind: provider.Rejected, Status: 400}}, 1, false, nil},
+		{"unknown", []error{errors.New("x")}, 1, false, nil},
+	} {
+		for _, stream := range []bool{false, true} {
+			s := &script{fails: c.fails}
+			r, waits, _ := patient(s)
+			alarms := 0
+			r.Alarm = func(string, string, error) { alarms++ }
+			var err error
+			if stream {
+				_, err = r.Stream(t.Context(), nil)
+			} else {
+				_, err = r.Complete(t.Context(), nil)
+			}
+			if s.calls != c.calls || (err == nil) != c.ok || len(*waits) != len(c.least) {
+				t.Errorf("%s: %d calls, waits %v, %v", c.name, s.calls, *waits, err)
+				continue
+			}
+			for i, least := range c.least {
+				if (*waits)[i] < least {
+					t.Errorf("%s: wait %d is %v", c.name, i, (*waits)[i])
+				}
+			}
+			if (alarms == 1) != (len(c.fails) == 1 && c.fails[0] == error(final)) {
+				t.Errorf("%s: %d alarms", c.name, alarms)
+			}
+		}
+	}
+}
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	dead := &provider.Error{Status: 503}
+	s := &script{}
+	for range failuresToOpen + 1 {
+		s.fails = append(s.fails, dead)
+	}
+	r, _, now := patient(s)
+	for range failuresToOpen {
+		_, _ = r.Complete(t.Context(), nil)
+	}
+	if _, err := r.Complete(t.Context(), nil); !errors.Is(err, errOpen) || s.calls != failuresToOpen {
+		t.Fatalf("%d calls reached a dead provider: %v", s.calls, err)
+	}
+	var e *provider.Error
+	if _, err := r.Complete(t.Context(), nil); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openFor {
+		t.Errorf("the app is not told when to come again: %v", err)
+	}
+	*now = now.Add(openFor)
+	if _, err := r.Complete(t.Context(), nil); errors.Is(err, errOpen) || s.calls != failuresToOpen+1 {
+		t.Errorf("no probe: %v", err)
+	}
+	if _, err := r.Complete(t.Context(), nil); !errors.Is(err, errOpen) {
+		t.Errorf("a failed probe closes nothing: %v", err)
+	}
+	*now = now.Add(openFor)
+	for range 3 {
+		if _, err := r.Complete(t.Context(), nil); err != nil {
+			t.Errorf("the provider is back: %v", err)
+		}
+	}
+}
+
+// TestBreakerMindsOnlyTheProvider: what one request or our key does wrong says
+// nothing about the provider.
+func TestBreakerMindsOnlyTheProvider(t *testing.T) {
+	t.Parallel()
+	for _, e := range []*provider.Error{{Kind: provider.Rejected, Status: 400}, {Status: 429}, {Status: 401, Alarm: "the key is refused"}} {
+		s := &script{}
+		for range 3 * failuresToOpen {
+			s.fails = append(s.fails, e)
+		}
+		r, _, _ := patient(s)
+		for range 3 * failuresToOpen {
+			_, _ = r.Complete(t.Context(), nil)
+		}
+		if s.calls != 3*failuresToOpen {
+			t.Errorf("%+v opened the circuit after %d calls", e, s.calls)
+		}
+	}
+}

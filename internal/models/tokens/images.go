@@ -1,0 +1,142 @@
+package tokens
+
+import (
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// image is how a family counts images (wire formats F.3). The three numbers
+// bound an image of unknown size by its detail; count is the formula. Where a
+// provider scales an image to a size that it does not say exactly, the formula
+// is the most that it can come to: never below, seldom far above.
+type image struct {
+	low, high, auto int64
+	count           func(w, h int64, detail string) int64
+	maxPatches      int64 // an image of more, not scaled down, is refused; 0 = none
+}
+
+func (i image) of(p *provider.Part) int64 {
+	switch {
+	case p.Type != "image_url":
+		return 0
+	case p.Width > 0 && p.Height > 0:
+		return i.count(int64(p.Width), int64(p.Height), p.Detail)
+	case p.Detail == "low":
+		return i.low
+	case p.Detail == "high":
+		return i.high
+	}
+	return i.auto
+}
+
+// The families' rules for images.
+var (
+	tileImage    = image{low: 2833, high: 48169, auto: 48169, count: gpt4oMiniTokens}
+	miniImage    = image{low: 415, high: 2489, auto: 2489, count: gptMiniTokens}
+	gptImage     = image{low: 308, high: 3000, auto: 36000, count: gptTokens, maxPatches: 30_000}
+	claude4Image = image{low: 1600, high: 1600, auto: 1600, count: claude4Tokens}
+	claude5Image = image{low: 4784, high: 4784, auto: 4784, count: claude5Tokens}
+	gemini2Image = image{low: 4128, high: 4128, auto: 4128, count: gemini2Tokens}
+	gemini3Image = image{low: 1120, high: 1120, auto: 1120, count: gemini3Tokens}
+)
+
+// CheckImages refuses images that the models of a family refuse for their size,
+// where that is known. Its error is an *apierr.Error that names the image.
+func CheckImages(r *provider.Request, familyName string) error {
+	most := families[familyName].image.maxPatches
+	if most == 0 {
+		return nil
+	}
+	for i := range r.Messages {
+		for j := range r.Messages[i].Parts {
+			p := &r.Messages[i].Parts[j]
+			if p.Detail == "low" || p.Detail == "high" { // scaled down first
+				continue
+			}
+			if n := grid(int64(p.Width), int64(p.Height), 32); n > most {
+				return apierr.InvalidRequest.Errorf("messages[%d].content[%d].image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has %d; send a smaller one, or detail: high",
+					i, j, most, p.Width, p.Height, n)
+			}
+		}
+	}
+	return nil
+}
+
+// gptTokens is for GPT-5.6 and later: only low and high are scaled down.
+func gptTokens(w, h int64, detail string) int64 {
+	switch detail {
+	case "low":
+		return patchTokens(w, h, 512, 256, 120)
+	case "high":
+		return patchTokens(w, h, 2048, 2500, 120)
+	}
+	return patchTokens(w, h, 65_535, 30_000, 120)
+}
+
+// gptMiniTokens is for the smaller models before GPT-5.6.
+func gptMiniTokens(w, h int64, detail string) int64 {
+	if detail == "low" {
+		return patchTokens(w, h, 512, 256, 162)
+	}
+	return patchTokens(w, h, 65_535, 1536, 162)
+}
+
+// patchTokens fits an image into a square and counts its patches of 32 x 32
+// pixels, of which there are at most budget, at so many percent.
+func patchTokens(w, h, side, budget, percent int64) int64 {
+	w, h = fit(w, h, side)
+	return ceil(min(grid(w, h, 32), budget)*percent, 100)
+}
+
+// gpt4oMiniTokens counts tiles of 512 x 512 after the image is fitted into a
+// square of 2048 and its shorter side scaled down to 768.
+func gpt4oMiniTokens(w, h int64, detail string) int64 {
+	const base, perTile = 2833, 5667
+	if detail == "low" {
+		return base
+	}
+	fitW, fitH := fit(w, h, 2048)
+	if min(fitW, fitH) > 768 { // from the image itself: rounding twice could lose a tile
+		fitW, fitH = ceil(w*768, min(w, h)), ceil(h*768, min(w, h))
+	}
+	return base + perTile*grid(fitW, fitH, 512)
+}
+
+// claude4Tokens is for Claude 4.6 and earlier, and Haiku 4.5.
+func claude4Tokens(w, h int64, _ string) int64 {
+	w, h = fit(w, h, 1568)
+	return min(grid(w, h, 28), 1600)
+}
+
+// claude5Tokens is for Claude 4.7 and later.
+func claude5Tokens(w, h int64, _ string) int64 {
+	w, h = fit(w, h, 2576)
+	return min(grid(w, h, 28), 4784)
+}
+
+// gemini2Tokens cuts what is not small into squares.
+func gemini2Tokens(w, h int64, _ string) int64 {
+	const perTile = 258
+	if w <= 384 && h <= 384 {
+		return perTile
+	}
+	crop := max(256, min(768, min(w, h)*2/3))
+	return perTile * grid(w, h, crop)
+}
+
+// gemini3Tokens: the provider chooses, at most this much by default.
+func gemini3Tokens(int64, int64, string) int64 { return 1120 }
+
+// fit scales an image down, keeping its shape, until no side is longer.
+func fit(w, h, side int64) (int64, int64) {
+	long := max(w, h)
+	if long <= side {
+		return w, h
+	}
+	return ceil(w*side, long), ceil(h*side, long)
+}
+
+// grid returns how many squares of a side cover an image.
+func grid(w, h, side int64) int64 { return ceil(w, side) * ceil(h, side) }
+
+func ceil(n, by int64) int64 { return (n + by - 1) / by }

@@ -1,0 +1,128 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/ui"
+)
+
+// ranges are the times that analytics look back on.
+var ranges = []struct {
+	name, text string
+	days       int
+}{{"7", "7 days", 7}, {"30", "30 days", 30}, {"90", "90 days", 90}}
+
+// analytics is GET /developer/apps/{id}/analytics.
+func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) error {
+	page := ui.Analytics{Console: v.page(r, "Analytics", "/analytics")}
+	days, asked := month, r.URL.Query().Get("days")
+	for _, x := range ranges {
+		if x.name == asked {
+			days = x.days
+		}
+	}
+	for _, x := range ranges {
+		page.Ranges = append(page.Ranges, ui.Tab{Href: v.path("/analytics?days=" + x.name), Text: x.text, Current: x.days == days})
+	}
+	since := h.since(days)
+	list, err := by(r.Context(), h.DB, v.app, "day", since)
+	if err != nil {
+		return err
+	}
+	page.Total, page.ByDay = total(list).shown(), h.daily(list, days)
+	for _, g := range []struct{ column, heading, of string }{{"feature", "By feature", "Feature"}, {"model", "By model", "Model"}} {
+		list, err := by(r.Context(), h.DB, v.app, g.column, since)
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			page.Groups = append(page.Groups, group(list, g.column, g.heading, g.of))
+		}
+	}
+	counts, err := refusedBy(r.Context(), h.DB, v.app.ID, since)
+	if err != nil {
+		return err
+	}
+	page.Refused = ui.Ranks{ID: "by-code", Title: "Errors and refusals by code", Desc: sameNumbers}
+	for _, c := range counts {
+		page.Refused.List = append(page.Refused.List, ui.Rank{Name: c.code, Shown: count(c.n), Value: c.n})
+		page.Refusals = append(page.Refusals, ui.RefusalSum{Code: c.code, Count: count(c.n), Last: short(c.lastUS), Means: meanings[c.code]})
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// sameNumbers is said of every drawing to those who cannot see it.
+const sameNumbers = "The table has the same numbers."
+
+// parts are what the bars of money are made of.
+var parts = [2]string{"Provider’s cost and fee", "Your margin"}
+
+// since is the first of so many days, today included.
+func (h *Handler) since(days int) time.Time { return h.Now().UTC().AddDate(0, 0, 1-days) }
+
+// daily draws days, those without a call too, and lists the others newest first.
+func (h *Handler) daily(list []sum, days int) ui.Daily {
+	all, on := total(list), map[string]sum{}
+	for _, s := range list {
+		on[s.Name] = s
+	}
+	d := ui.Daily{Chart: ui.Chart{ID: "by-day", Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days), Desc: fmt.Sprintf("%s in all, of which your margin is %s. %s", ui.Dollars(all.Revenue), ui.Dollars(all.Margin), sameNumbers)}}
+	if all.Margin > 0 {
+		d.Parts = parts
+	}
+	for first, i := h.since(days), 0; i < days; i++ {
+		at := first.AddDate(0, 0, i)
+		s := on[day(at)]
+		d.Bars = append(d.Bars, ui.Bar{Label: at.Format("2 Jan"), Amount: s.Revenue, Part: s.Margin})
+	}
+	newest := slices.Clone(list)
+	slices.Reverse(newest)
+	d.Table = shownSums("By day, newest first", "Day", newest)
+	return d
+}
+
+// group draws and lists what calls came to by a column, the largest first.
+func group(list []sum, column, heading, of string) ui.Group {
+	slices.SortStableFunc(list, func(a, b sum) int { return cmp.Compare(b.Revenue, a.Revenue) })
+	g := ui.Group{Heading: heading, Ranks: ui.Ranks{ID: "by-" + column, Title: "Spent by users, " + strings.ToLower(heading), Desc: sameNumbers}, Table: named(shownSums(heading+", the largest first", of, list), column)}
+	if total(list).Margin > 0 {
+		g.Ranks.Parts = parts
+	}
+	for i, s := range list {
+		g.Ranks.List = append(g.Ranks.List, ui.Rank{Name: g.Table.List[i].Name, Shown: ui.Dollars(s.Revenue), Value: int64(s.Revenue), Part: int64(s.Margin)})
+	}
+	return g
+}
+
+// named says what the two names mean that no feature has (spec §2, Feature).
+func named(t ui.Sums, column string) ui.Sums {
+	if column != "feature" {
+		return t
+	}
+	for i := range t.List {
+		switch t.List[i].Name {
+		case "":
+			t.List[i].Name, t.List[i].Detail = "none", "calls that named no feature"
+		case "other":
+			t.List[i].Detail = "calls that named features which are not registered"
+		}
+	}
+	return t
+}
+
+// meanings say in words what the codes of refusals mean (spec §7).
+var meanings = map[string]string{
+	"invalid_request": "The request was not one that could be made.", "feature_model_not_configured": "The call named no model, and its feature has no default.",
+	"unauthorized": "The token was not good.", "allocation_exhausted": "The rest of the cap did not cover what the call could cost.",
+	"feature_cost_exceeded": "The call could cost more than its feature allows.", "connection_revoked": "The user had ended the connection.",
+	"connection_frozen": "The connection was paused; its user can resume it.", "app_suspended": "The app was off.",
+	"model_not_allowed": "The model is not one that the app may call.", "idempotency_key_reused": "A key was used again for another request.",
+	"rate_limited": "Too many calls in a minute.", "risk_throttled": "The connection spent much faster than usual.",
+	"daily_limit_reached": "The user’s own daily limit was reached.", "app_spend_limited": "The app’s limit of spend a day was reached.",
+	"sandbox_live_cost_limited": "The sandbox’s daily allowance of live calls was used up.", "provider_error": "The provider failed; nothing was billed.",
+}

@@ -1,0 +1,439 @@
+package console_test
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+const hidden = `<dd><code>([A-Za-z0-9_-]{43})</code></dd>`
+
+func TestCreateAndRotate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").Lacks(t, "Foreign")
+		b.Post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
+			Want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
+		b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t, 422, "Redirect addresses, line 2: must begin with https://")
+		page := b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "shown this once")
+		secret, path := page.Found(t, hidden), page.Found(t, `href="(/developer/apps/app_[0-9a-z]+)">Go on`)
+		b.Get(path).Want(t, 200, "a mock provider", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").Lacks(t, secret)
+		var err error
+		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil || w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
+			t.Errorf("%+v, %v", w.app, err)
+		}
+		next := b.Post(path+"/secret", nil).Want(t, 200, "no longer works").Found(t, hidden)
+		if w.authenticates(secret) || !w.authenticates(next) {
+			t.Error("the old secret still works, or the new one does not")
+		}
+		b.Get(path+"/settings").Want(t, 200).Lacks(t, next)
+	})
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get(w.mine("/settings")).Want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb", "gpt-5.6-terra", `value="0"`)
+		form := func(more ...string) url.Values {
+			f := url.Values{"name": {"Renamed"}, "redirect_uris": {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"}, "model.gpt-5.6-terra": {"on"}, "default_max_tokens": {"512"}, "dev_margin_rate": {"12.5"},
+				"provider_mode": {"live"}, "test_allowlist": {"A@example.com\nb@example.com"}}
+			for i := 0; i+1 < len(more); i += 2 {
+				f.Set(more[i], more[i+1])
+			}
+			return f
+		}
+		for _, c := range [][3]string{
+			{"name", " ", "Name: must have 1 to 80 characters."}, {"default_max_tokens", "many", "Default output limit: must be a whole number"}, {"default_max_tokens", "0", "must be an integer from 1"},
+			{"dev_margin_rate", "1000.0001", "must be a percentage"}, {"dev_margin_rate", "0.00001", "must be a percentage"}, {"provider_mode", "fast", "Answers come from: must be mock or live."},
+			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"}, {"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
+		} {
+			b.Post(w.mine("/settings"), form(c[0], c[1])).Want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
+		}
+		if a := w.is(); a.Name != "My <b>App</b>" {
+			t.Errorf("a refused change was made: %+v", a)
+		}
+		b.Post(w.mine("/settings"), form()).Leads(t, w.mine("/settings?done=saved"))
+		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`, `name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
+		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 || *a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || len(a.AllowedModels) != 1 {
+			t.Errorf("saved: %+v", a)
+		}
+		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
+		b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Leads(t, w.mine("/settings?done=off"))
+		b.Get(w.mine("")).Want(t, 200, "You switched this app off")
+		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Leads(t, w.mine("/settings?done=on"))
+		w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'spam <b>', suspension_us = 1 WHERE id = $1`, w.app.ID)
+		b.Get(w.mine("/settings")).Want(t, 200, "Spam &lt;b&gt;.")
+		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only its operator lifts that")
+	})
+}
+
+// picture is a PNG of one colour.
+func picture(t *testing.T, shade uint8) []byte {
+	t.Helper()
+	m := image.NewGray(image.Rect(0, 0, 40, 30))
+	draw.Draw(m, m.Bounds(), image.NewUniform(color.Gray{Y: shade}), image.Point{}, draw.Src)
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A logo is drawn by us, has an address of its own for each picture, and goes with
+// its removal. Nobody else sets or removes it.
+func TestLogo(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b, other := w.signedIn("developer"), w.signedIn("other")
+		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
+		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove it")
+		for says, file := range map[string][]byte{
+			"Logo: choose a file.": nil, "SVG is not taken": []byte(`<svg onload="alert(1)">`), "Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
+			"Logo: must be at most 1024 kB.": make([]byte, 1<<20+1), "must be at most 2,048 pixels": hugePNG,
+		} {
+			w.upload(b, w.mine("/logo"), "logo", file).Want(t, 422, says, `aria-invalid="true"`, `href="#logo"`).Lacks(t, "<img", "alert(1)")
+		}
+		w.upload(b, w.mine("/logo"), "other", picture(t, 1)).Want(t, 422, "must be a form with the file logo")
+		w.upload(other, w.mine("/logo"), "logo", picture(t, 1)).Want(t, 404)
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 1), "Sec-Fetch-Site", "cross-site").Want(t, 403)
+		if a := w.is(); a.LogoHash != "" || a.LogoPath() != "" {
+			t.Fatalf("a refused file has become the logo %s", a.LogoHash)
+		}
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 1)).Leads(t, w.mine("/settings?done=logo"))
+		first := b.Get(w.mine("/settings?done=logo")).Want(t, 200, "The logo was saved", "Remove it").Found(t, address)
+		b.Get("/developer").Want(t, 200, first)
+		resp, err := http.Get(w.URL + first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		served, err := png.Decode(resp.Body)
+		if err != nil || served.Bounds().Dx() != 256 {
+			t.Errorf("served: %v %v", err, served)
+		}
+		for name, want := range map[string]string{"Content-Type": "image/png", "X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=31536000, immutable", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"} {
+			if got := resp.Header.Get(name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		w.upload(b, w.mine("/logo"), "logo", picture(t, 200)).Leads(t, w.mine("/settings?done=logo"))
+		second := b.Get(w.mine("/settings")).Found(t, address)
+		if second == first {
+			t.Error("another picture has the same address")
+		}
+		b.Get(first).Want(t, 404)
+		w.upload(other, "/developer/apps/"+w.foreign.ID+"/logo", "logo", picture(t, 200)).Want(t, 303)
+		other.Post(w.mine("/logo/delete"), nil).Want(t, 404)
+		b.Get(second).Want(t, 200)
+		b.Post(w.mine("/logo/delete"), nil).Leads(t, w.mine("/settings?done=no-logo"))
+		b.Get(w.mine("/settings")).Want(t, 200).Lacks(t, "<img")
+		b.Get(second).Want(t, 200) // the other app has the same
+		for _, none := range []string{"/assets/logos/x.png", "/assets/logos/" + strings.Repeat("0", 32), "/assets/logos/%27%20OR%201.png"} {
+			b.Get(none).Want(t, 404)
+		}
+	})
+}
+
+// hugePNG says that it has 60,000 × 1,000 pixels.
+var hugePNG = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\xea\x60\x00\x00\x03\xe8\x08\x00\x00\x00\x00\xc1\x62\x5f\xef")
+
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get(w.mine("/features")).Want(t, 200, "There is no feature yet")
+		form := url.Values{"slug": {"chat"}, "display_name": {"Chat <i>"}, "description": {"Answers."}, "max_cost_per_call_mc": {"0.05"}, "max_tokens": {""}, "rate_limit": {"60"}, "default_model": {"gpt-5.6-terra"}, "dev_margin_rate": {"25"}}
+		form.Set("max_cost_per_call_mc", "cheap")
+		b.Post(w.mine("/features"), form).Want(t, 422, "must be an amount in dollars", `value="cheap"`, `value="chat"`)
+		form.Set("max_cost_per_call_mc", "0.05")
+		b.Post(w.mine("/features"), form).Leads(t, w.mine("/features?done=feature"))
+		b.Post(w.mine("/features"), form).Want(t, 422, "already exists")
+		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;", "at most $0.05 a call · 60 calls a minute · gpt-5.6-terra by default · margin 25 %")
+		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
+		form.Set("dev_margin_rate", "")
+		form.Set("display_name", "")
+		b.Post(w.mine("/features/chat"), form).Want(t, 422, "Name: must have 1 to 80 characters.")
+		form.Set("display_name", "Talk")
+		b.Post(w.mine("/features/chat"), form).Leads(t, w.mine("/features/chat?done=saved"))
+		b.Get(w.mine("/features")).Want(t, 200, "Talk").Lacks(t, "margin 25")
+		b.Get(w.mine("/features/none")).Want(t, 404)
+		b.Get(w.mine("")).Want(t, 200, "X-Svc-Feature: chat")
+	})
+}
+
+func TestTestAccountsAndKeys(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get("/developer/test-accounts").Want(t, 200, "tester@example.com", "$100.00 available")
+		page := b.Post("/developer/test-accounts", nil).Want(t, 200, "@test.invalid", "$1,000.00")
+		secret := page.Found(t, `<dd><code>([A-Za-z0-9_-]{20})</code></dd>`)
+		b.Get("/developer/test-accounts").Want(t, 200, "@test.invalid").Lacks(t, secret)
+		fund := "/developer/test-accounts/" + w.tester.ID + "/fund"
+		for _, wrong := range []string{"", "0", "-1", "a lot"} {
+			b.Post(fund, url.Values{"amount": {wrong}}).Want(t, 422, "more than nothing")
+		}
+		b.Post(fund, url.Values{"amount": {"12.50"}}).Leads(t, "/developer/test-accounts?done=funded")
+		b.Get("/developer/test-accounts").Want(t, 200, "$112.50 available")
+		other := w.signedIn("other")
+		other.Post(fund, url.Values{"amount": {"1"}}).Want(t, 404)
+		other.Post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).Want(t, 404)
+		b.Post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).Leads(t, "/developer/test-accounts?done=deleted")
+		b.Get("/developer/test-accounts").Want(t, 200).Lacks(t, "tester@example.com")
+
+		b.Get("/developer/keys").Want(t, 200, "You have stored none")
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).Want(t, 422, "Key: the provider refuses it").Lacks(t, "sk-bad")
+		b.Post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).Want(t, 404)
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Leads(t, "/developer/keys?done=key")
+		b.Get("/developer/keys").Want(t, 200, "<code>abcd</code>").Lacks(t, "sk-good")
+		other.Get("/developer/keys").Lacks(t, "abcd")
+		other.Post("/developer/keys/openai/delete", nil).Want(t, 404)
+		b.Post("/developer/keys/openai/delete", nil).Leads(t, "/developer/keys?done=deleted")
+	})
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422, "Address: must begin with https://", `name="event.request.settled" value="on" checked`)
+		page := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200, "shown this once")
+		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`), page.Found(t, `href="(/developer/apps/[^"]+)">Go on`)
+		b.Get(path).Want(t, 200, "Nothing was sent here yet", `name="event.request.settled" value="on" checked`).Lacks(t, secret)
+		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t, path+"?done=saved")
+		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "every event")
+		if next := b.Post(path+"/rotate", nil).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
+			t.Error("the secret has not changed")
+		}
+		b.Post(path+"/test", url.Values{"type": {"nothing"}}).Want(t, 400)
+		b.Post(path+"/test", url.Values{"type": {"connection.frozen"}}).Leads(t, path+"?done=sent")
+		delivery := b.Get(path).Want(t, 200, "pending").Found(t, `href="([^"]+/deliveries/whd_[0-9a-z]+)"`)
+		b.Get(delivery).Want(t, 200, "&#34;type&#34;: &#34;connection.frozen&#34;", "&#34;test&#34;: true")
+		b.Get(delivery+"x").Want(t, 404)
+		w.exec(`UPDATE deliveries SET status = 'failed', attempts = 8, next_us = NULL, last_error = 'timed <out>'`)
+		b.Get(path).Want(t, 200, "failed", "timed &lt;out&gt;")
+		b.Post(delivery, nil).Leads(t, path+"?done=again")
+		b.Get(path).Want(t, 200, "pending")
+		b.Post(path+"/delete", nil).Leads(t, w.mine("/webhooks?done=deleted"))
+		b.Get(path).Want(t, 404)
+		b.Get(delivery).Want(t, 404)
+	})
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time", "No call was refused")
+		b.Get(w.mine("/requests")).Want(t, 200, "No call was billed yet")
+		fake := w.connect(w.tester.ID, true)
+		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
+		w.spend(fake, "made-up", "other", money.Dollar, 0)
+		w.do(ledger.Refuse{Refusal: ledger.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
+		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
+		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
+		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap",
+			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in all, of which your margin is $0.25", "Provider’s cost and fee")
+		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
+		requestID := id.Swap(first.ID, id.Ledger, id.Request)
+		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Number">1,200<`, `data-label="Number">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
+		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
+		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
+		call := ledger.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
+		w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: "c"})
+		w.do(ledger.Defer{Call: call, Attempt: 1, Provider: "openai"})
+		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t, "The user was charged")
+		b.Get(w.mine("")).Want(t, 200, `hx-get="`+w.mine("/live")+`"`, `<script src="/assets/htmx.`)
+		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls", "$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
+		for range 51 {
+			w.spend(fake, "", "", money.Cent, 0)
+		}
+		older := b.Get(w.mine("/requests")).Want(t, 200).Lacks(t, requestID).Found(t, `href="([^"]+)">Older`)
+		b.Get(strings.ReplaceAll(older, "&amp;", "&")).Want(t, 200, requestID).Lacks(t, "Older")
+		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls that named no feature")
+		// Once the app is live, fake money is no part of what it earned.
+		w.do(ledger.Revoke{ConnectionID: fake.ID})
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time")
+		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)
+		b.Get("/developer").Want(t, 200, "$4.00", "$1.00").Lacks(t, "$2.25")
+		b.Get(w.mine("/analytics")).Want(t, 200, "$4.00").Lacks(t, "$2.25", ">other")
+	})
+}
+
+func TestGoLive(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Get(w.mine("/go-live")).Want(t, 200, "disabled", "Register one", "Choose them")
+		b.Post(w.mine("/go-live"), nil).Want(t, 422, "it lacks: feature, allowed_models")
+		w.exec(`UPDATE apps SET allowed_models = '["gpt-5.6-terra"]' WHERE id = $1`, w.app.ID)
+		w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, w.app.ID)
+		b.Post(w.mine("/go-live"), nil).Leads(t, w.mine("/go-live?done=asked"))
+		b.Get(w.mine("/go-live")).Want(t, 200, "waits for its review").Lacks(t, "Ask for a review")
+		b.Post(w.mine("/go-live"), nil).Want(t, 422, "pending already")
+		w.exec(`UPDATE golive_requests SET status = 'refused', reason = 'Say <more>.', decided_us = 1`)
+		b.Get(w.mine("/go-live")).Want(t, 200, "Say &lt;more&gt;.", "Ask for a review")
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.Get(w.mine("/go-live")).Want(t, 200, "not open yet").Lacks(t, "Ask for a review")
+	})
+}
+
+func TestPlayground(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		form := url.Values{"account": {w.tester.ID}, "feature": {""}, "model": {"gpt-5.6-terra"}, "max_tokens": {"50"}, "prompt": {"Good 'evening' </pre>"}}
+		b.Get(w.mine("/playground")).Want(t, 200, "tester@example.com, $100.00 available", "Make the call")
+		for range 2 { // the second time it is connected already
+			b.Post(w.mine("/playground"), form).Want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
+		}
+		var tokens, open int
+		if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL), (SELECT COUNT(*) FROM connections WHERE status = 'active')`).Scan(&tokens, &open); err != nil || tokens != 0 || open != 1 {
+			t.Errorf("%d tokens are left, %d connections, %v", tokens, open, err)
+		}
+		form.Set("max_tokens", "51")
+		b.Post(w.mine("/playground"), form).Want(t, 200, "Refused", "Not a call. (invalid_request)").Lacks(t, "Receipt")
+		form.Set("max_tokens", "5000")
+		b.Post(w.mine("/playground"), form).Want(t, 422, "from 1 to 4000")
+		form.Set("account", w.person.ID)
+		b.Post(w.mine("/playground"), form).Want(t, 404)
+		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
+		b.Get(w.mine("/playground")).Want(t, 200, "test accounts cannot use it").Lacks(t, "Make the call")
+		form.Set("account", w.tester.ID)
+		b.Post(w.mine("/playground"), form).Want(t, 404)
+	})
+}
+
+// every returns the paths of all routes with a method, about an app and what it has.
+func (w *world) every(method, appID string, parts ...string) (list []string) {
+	fill := strings.NewReplacer(append([]string{"{id}", appID}, parts...)...)
+	for _, r := range w.routes {
+		if path, ok := strings.CutPrefix(r, method+" "); ok {
+			list = append(list, fill.Replace(path))
+		}
+	}
+	return list
+}
+
+// Another developer's app is answered like one that does not exist, on every page,
+// to the byte, whatever is posted.
+func TestForeignApps(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("developer")
+		b.Post(w.mine("/features"), url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."}}).Want(t, 303)
+		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t, `webhooks/(whk_[0-9a-z]+)"`)
+		b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(t, 303)
+		delivery := b.Get(w.mine("/webhooks/"+hook)).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
+		call := id.Swap(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
+		const talk = "rts_00000000000000000000000001"
+		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
+			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk, w.tester.ID, w.app.ID)
+		parts := []string{"{session}", talk, "{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
+		for _, path := range w.every("GET", w.app.ID, parts...) {
+			b.Get(path).Want(t, 200) // they are there
+		}
+		form := url.Values{"name": {"Stolen"}, "to": {"off"}, "url": {"https://evil.example.com/"}, "type": {"request.settled"}, "slug": {"evil"}, "display_name": {"E"}, "description": {"E"}, "account": {w.tester.ID}, "amount": {"1"}, "prompt": {"x"}, "max_tokens": {"50"}}
+		before := w.everything()
+		other, requestIDs := w.signedIn("other"), regexp.MustCompile(`req_[0-9a-z]{26}`)
+		same := func(path string, foreign, none apitest.Page) {
+			t.Helper()
+			if foreign.Status != 404 || requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+				t.Errorf("%s: %d differs from %d\n%s\n%s", path, foreign.Status, none.Status, foreign.Body, none.Body)
+			}
+		}
+		const none = "app_00000000000000000000000000"
+		n := 0
+		for i, path := range w.every("GET", w.app.ID, parts...) {
+			if strings.Contains(path, w.app.ID) {
+				same(path, other.Get(path), other.Get(w.every("GET", none, parts...)[i]))
+				n++
+			}
+		}
+		for i, path := range w.every("POST", w.app.ID, parts...) {
+			if strings.Contains(path, w.app.ID) {
+				same(path, other.Post(path, form), other.Post(w.every("POST", none, parts...)[i], form))
+				n++
+			}
+		}
+		if n < 25 {
+			t.Errorf("only %d pages were tried", n)
+		}
+		// Nor through an app of one's own.
+		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat", "/voice/" + talk} {
+			other.Get("/developer/apps/"+w.foreign.ID+rest).Want(t, 404)
+		}
+		other.Post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/playground", form).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/playground/voice", form).Want(t, 404)
+		other.Post("/developer/apps/"+w.foreign.ID+"/voice/"+talk+"/end", nil).Want(t, 404)
+		if after := w.everything(); after != before {
+			t.Errorf("strangers changed %s to %s", before, after)
+		}
+	})
+}
+
+// No page does anything by being opened, nor by a form of another site, nor for
+// somebody who is not signed in or no developer.
+func TestWhoMayEnter(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b, nobody, person, tester := w.signedIn("developer"), w.browser(), w.signedIn("person"), w.signedIn("tester")
+		before := w.everything()
+		for _, path := range w.every("POST", w.app.ID) {
+			for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}} {
+				b.Post(path, url.Values{"to": {"off"}, "name": {"x"}}, forged...).Want(t, 403)
+			}
+			nobody.Post(path, nil).Want(t, 303).Lacks(t, "<")
+			person.Post(path, nil).Leads(t, "/developer")
+			tester.Post(path, nil).Leads(t, "/developer")
+		}
+		for _, path := range w.every("GET", w.app.ID) {
+			if a := nobody.Get(path); a.Status != 303 || !strings.HasPrefix(a.To, "/sign-in?next=") {
+				t.Errorf("%s shows nobody %d to %q", path, a.Status, a.To)
+			}
+			if path != "/developer" {
+				person.Get(path).Leads(t, "/developer")
+			}
+			b.Get(path + "?to=off&name=x")
+		}
+		tester.Get("/developer").Want(t, 200, "This is a test account").Lacks(t, "<form id", "Switch on")
+		if after := w.everything(); after != before {
+			t.Errorf("%s has become %s", before, after)
+		}
+		person.Get("/developer").Want(t, 200, `action="/settings/developer"`, "Switch on the developer console")
+		w.exec(`UPDATE accounts SET developer = 1 WHERE email = 'person@example.com'`) // which that form does
+		person.Get("/developer").Want(t, 200, "Create your first app")
+		person.Get(w.mine("")).Want(t, 404)
+	})
+}

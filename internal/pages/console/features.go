@@ -1,0 +1,188 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// featureFields are a feature's, as the form shows them; a new one has a slug to
+// choose.
+func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
+	fields := []ui.Field{
+		{ID: "display_name", Label: "Name", Value: f.DisplayName, Hint: "What people read, such as “Summaries”."},
+		{ID: "description", Label: "Description", Value: f.Description, Hint: "One sentence for them."},
+		{ID: "max_cost_per_call_mc", Label: "Most that a call may cost (USD, optional)", Kind: "dollars"},
+		{ID: "max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that send no limit themselves."},
+		{ID: "rate_limit", Label: "Calls a minute (optional)", Kind: "number", Hint: "For each connection, in any 60 seconds."},
+		{ID: "default_model", Label: "Default model", Kind: "select", Hint: "For calls that name none."},
+		{ID: "dev_margin_rate", Label: "Your margin (%, optional)", Kind: "number", Hint: "Instead of the app’s, " + inPercent(v.app.DevMargin) + " %."},
+	}
+	if f.Slug == "" {
+		fields = append([]ui.Field{{ID: "slug", Label: "Slug", Hint: "The name in code: lower-case letters, digits and hyphens. It cannot be changed later."}}, fields...)
+	}
+	model := ""
+	for i := range fields {
+		switch field := &fields[i]; {
+		case field.ID == "max_cost_per_call_mc" && f.MaxCostPerCallMC != nil:
+			field.Value = ui.Typed(*f.MaxCostPerCallMC)
+		case field.ID == "max_tokens" && f.MaxTokens != nil:
+			field.Value = strconv.FormatInt(*f.MaxTokens, 10)
+		case field.ID == "rate_limit" && f.RateLimit != nil:
+			field.Value = strconv.FormatInt(*f.RateLimit, 10)
+		case field.ID == "dev_margin_rate" && f.DevMargin != nil:
+			field.Value = inPercent(*f.DevMargin)
+		case field.ID == "default_model":
+			if f.DefaultModel != nil {
+				model = *f.DefaultModel
+			}
+			field.Value, field.Options = model, h.modelOptions("None", model)
+		}
+	}
+	return fields
+}
+
+// modelOptions are the offered models, and chosen even if it is offered no more.
+func (h *Handler) modelOptions(none, chosen string) []ui.Option {
+	var list []ui.Option
+	if none != "" {
+		list = append(list, ui.Option{Text: none, Chosen: chosen == ""})
+	}
+	for _, m := range h.Catalog.Current().Offered(h.Now()) {
+		list = append(list, ui.Option{ID: m.ID, Text: m.ID, Chosen: m.ID == chosen})
+	}
+	if chosen != "" && !h.offered(chosen) {
+		list = append(list, ui.Option{ID: chosen, Text: chosen + " (no longer offered)", Chosen: true})
+	}
+	return list
+}
+
+// featureChange reads the form.
+func featureChange(form url.Values) (features.Change, []ui.Problem) {
+	in := reader{form: form}
+	c := features.Change{
+		DisplayName: in.text("display_name"), Description: in.text("description"), MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Most that a call may cost"),
+		MaxTokens: in.whole("max_tokens", "Default output limit"), RateLimit: in.whole("rate_limit", "Calls a minute"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", true),
+		DefaultModel: null[string](),
+	}
+	if form.Get("default_model") != "" {
+		c.DefaultModel = in.text("default_model")
+	}
+	return c, in.problems
+}
+
+func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) {
+	page := ui.FeatureList{Console: v.page(r, "Features", "/features"), Fields: h.featureFields(v, features.Feature{})}
+	list, err := h.Features.OfApp(r.Context(), v.app.ID)
+	for _, f := range list {
+		page.List = append(page.List, ui.FeatureLine{Slug: f.Slug, Name: f.DisplayName, Description: f.Description, Rules: rules(f)})
+	}
+	return page, err
+}
+
+// rules says what a feature's guardrails are, in a line.
+func rules(f features.Feature) string {
+	var list []string
+	if f.MaxCostPerCallMC != nil {
+		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" a call")
+	}
+	if f.MaxTokens != nil {
+		list = append(list, count(*f.MaxTokens)+" tokens unless a call says otherwise")
+	}
+	if f.RateLimit != nil {
+		list = append(list, count(*f.RateLimit)+" calls a minute")
+	}
+	if f.DefaultModel != nil {
+		list = append(list, *f.DefaultModel+" by default")
+	}
+	if f.DevMargin != nil {
+		list = append(list, "margin "+inPercent(*f.DevMargin)+" %")
+	}
+	return strings.Join(list, " · ")
+}
+
+// features is GET /developer/apps/{id}/features.
+func (h *Handler) features(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, err := h.featureList(r, v)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// createFeature is POST /developer/apps/{id}/features.
+func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	change, found := featureChange(form)
+	if change.Slug = given(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
+		if _, err = h.Features.Create(r.Context(), v.app.ID, change); err == nil {
+			h.changed()
+			return seeOther(w, v.path("/features?done=feature"))
+		}
+	}
+	page, listErr := h.featureList(r, v)
+	if listErr != nil {
+		return listErr
+	}
+	if page.Errors = found; err != nil {
+		if page.Errors = problems(err, page.Fields); page.Errors == nil {
+			return err
+		}
+	}
+	page.Fields = beside(typed(page.Fields, form), page.Errors)
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+func (h *Handler) featurePage(r *http.Request, v visit, f features.Feature) ui.FormPage {
+	return ui.FormPage{
+		Console: v.page(r, "Feature "+f.Slug, "/features"), Fields: h.featureFields(v, f), Action: v.path("/features/" + f.Slug), Button: "Save",
+		Back: ui.Link{Href: v.path("/features"), Text: "All features"},
+	}
+}
+
+// feature is GET /developer/apps/{id}/features/{slug}.
+func (h *Handler) feature(w http.ResponseWriter, r *http.Request, v visit) error {
+	f, err := h.Features.Get(r.Context(), v.app.ID, r.PathValue("slug"))
+	if err != nil {
+		return gone(err)
+	}
+	return ui.Render(w, http.StatusOK, h.featurePage(r, v, f))
+}
+
+// saveFeature is POST /developer/apps/{id}/features/{slug}.
+func (h *Handler) saveFeature(w http.ResponseWriter, r *http.Request, v visit) error {
+	f, err := h.Features.Get(r.Context(), v.app.ID, r.PathValue("slug"))
+	if err != nil {
+		return gone(err)
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	change, found := featureChange(form)
+	if f.DefaultModel != nil && *f.DefaultModel == change.DefaultModel.Value {
+		change.DefaultModel = web.Field[string]{} // it may have retired since, and stays
+	}
+	if len(found) == 0 {
+		if _, err = h.Features.Patch(r.Context(), v.app.ID, f.Slug, change); err == nil {
+			h.changed()
+			return seeOther(w, v.path("/features/"+f.Slug+"?done=saved"))
+		}
+	}
+	page := h.featurePage(r, v, f)
+	if page.Errors = found; err != nil {
+		if page.Errors = problems(err, page.Fields); page.Errors == nil {
+			return gone(err)
+		}
+	}
+	page.Fields = beside(typed(page.Fields, form), page.Errors)
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}

@@ -1,0 +1,71 @@
+package console
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/base/ui"
+)
+
+func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
+	page := ui.GoLive{Console: v.page(r, "Go live", "/go-live"), Tier: v.app.Tier, Ready: true}
+	switch v.app.Tier {
+	case apps.Sandbox:
+		page.Next = apps.LimitedLive
+	case apps.LimitedLive:
+		page.Why = "This app is live, with the limits of a new app. The next tier is not open yet."
+	default:
+		page.Why = "This app is live, in the highest tier."
+	}
+	s, err := h.GoLive.Status(r.Context(), v.app)
+	if err != nil {
+		return page, err
+	}
+	fixes := map[string]ui.Link{
+		"redirect_uri": {Href: v.path("/settings#redirect_uris"), Text: "Add one"}, "feature": {Href: v.path("/features"), Text: "Register one"},
+		"allowed_models": {Href: v.path("/settings#allowed_models"), Text: "Choose them"}, "live_models": {Href: v.path("/settings#provider_mode"), Text: "Try them"},
+	}
+	for _, i := range s.Checklist {
+		c := ui.Check{Text: i.Text, Required: i.Required, Met: i.Met}
+		if fix, ok := fixes[i.Name]; ok {
+			c.Fix = &fix
+		}
+		page.List = append(page.List, c)
+		page.Ready = page.Ready && (i.Met || !i.Required)
+	}
+	for _, q := range s.Requests {
+		a := ui.Asked{Created: date(q.CreatedUS), Status: q.Status, Reason: q.Reason}
+		if q.DecidedUS != 0 {
+			a.Decided = date(q.DecidedUS)
+		}
+		page.Pending = page.Pending || q.Status == golive.Pending
+		page.Requests = append(page.Requests, a)
+	}
+	return page, nil
+}
+
+// goLive is GET /developer/apps/{id}/go-live.
+func (h *Handler) goLive(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, err := h.goLivePage(r, v)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// askGoLive is POST /developer/apps/{id}/go-live.
+func (h *Handler) askGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
+	_, err := h.GoLive.Ask(r.Context(), v.app.ID)
+	if err == nil {
+		return seeOther(w, v.path("/go-live?done=asked"))
+	}
+	page, pageErr := h.goLivePage(r, v)
+	if pageErr != nil {
+		return pageErr
+	}
+	if page.Errors = problems(err, nil); page.Errors == nil {
+		return err
+	}
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// logged is how many calls a page of the request log has.
+const logged = 50
+
+// requests is GET /developer/apps/{id}/requests: billed calls, or refused ones.
+// A page begins behind the last id of the one before it.
+func (h *Handler) requests(w http.ResponseWriter, r *http.Request, v visit) error {
+	q := r.URL.Query()
+	page := ui.RequestLog{Console: v.page(r, "Requests", "/requests"), Refused: q.Get("show") == "refused"}
+	page.Kinds = []ui.Tab{
+		{Href: v.path("/requests"), Text: "Billed", Current: !page.Refused},
+		{Href: v.path("/requests?show=refused"), Text: "Refused", Current: page.Refused},
+	}
+	before := q.Get("before")
+	if !strings.HasPrefix(before, id.Request) {
+		before = "" // nobody's link of ours
+	}
+	var err error
+	older := v.path("/requests?before=")
+	if page.Refused {
+		older = v.path("/requests?show=refused&before=")
+		page.List, err = h.refusedCalls(r, v, before)
+	} else {
+		page.List, err = h.billedCalls(r, v, before)
+	}
+	if err != nil {
+		return fmt.Errorf("console: requests: %w", err)
+	}
+	if len(page.List) > logged {
+		page.List = page.List[:logged]
+		page.Older = older + page.List[logged-1].ID
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
+	if before != "" {
+		before = id.Swap(before, id.Request, id.Ledger)
+	}
+	rows, err := ledger.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+	for _, e := range rows {
+		c := ui.LoggedCall{
+			ID: id.Swap(e.ID, id.Ledger, id.Request), When: ledger.Timestamp(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
+			Connection: e.ConnectionID, Charge: ui.Dollars(e.UserChargeMC), Margin: ui.Dollars(e.DevMarginMC),
+		}
+		switch {
+		case e.ReversalOf != "":
+			c.State = "refund"
+		case e.PaidBy == ledger.FreeCredit:
+			c.State = "free credit"
+		case e.Settlement == ledger.Estimated:
+			c.State = "estimated"
+		}
+		list = append(list, c)
+	}
+	return list, err
+}
+
+func shownFeature(e ledger.Entry) string {
+	if e.Feature != "" && e.Bucket != e.Feature {
+		return e.Feature + " (not registered)"
+	}
+	return e.Feature
+}
+
+func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
+	rows, err := ledger.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+	for _, f := range rows {
+		list = append(list, ui.LoggedCall{ID: f.RequestID, When: ledger.Timestamp(f.CreatedUS), Shown: short(f.CreatedUS), Model: f.Model, Feature: f.Feature, Connection: f.ConnectionID, Code: f.Code})
+	}
+	return list, err
+}
+
+// request is GET /developer/apps/{id}/requests/{request}: one call in words and
+// numbers. Who paid it is not told: an app knows connections, not people.
+func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error {
+	requestID, page := r.PathValue("request"), v.page(r, "Receipt", "/requests")
+	if !strings.HasPrefix(requestID, id.Request) {
+		return missing()
+	}
+	e, err := ledger.GetEntry(r.Context(), h.DB, id.Swap(requestID, id.Request, id.Ledger))
+	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
+		return ui.Render(w, http.StatusOK, refund(page, requestID, &e))
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("console: refund: %w", err)
+	}
+	found, appID, err := inference.FindReceipt(r.Context(), h.DB, requestID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && appID != v.app.ID {
+		return missing()
+	} else if err != nil {
+		return fmt.Errorf("console: receipt: %w", err)
+	}
+	switch {
+	case found.Charge != nil:
+		return ui.Render(w, http.StatusOK, billed(page, found, &e))
+	case found.Error != nil:
+		return ui.Render(w, http.StatusOK, refusal(page, found))
+	}
+	return ui.Render(w, http.StatusOK, ui.CallPage{Console: page, ID: requestID, Says: found.Explanation, Facts: about(found)})
+}
+
+// billed explains a charge, token class by token class at its unit price.
+func billed(c ui.Console, found *inference.Receipt, e *ledger.Entry) ui.CallPage {
+	p := ui.CallPage{Console: c, ID: found.ID}
+	how := "from the usage that the provider reported, at the prices that held when it began"
+	if e.Settlement == ledger.Estimated {
+		how = "from our own count, rounded down, because the provider reported none"
+	}
+	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
+	if e.PaidBy == ledger.FreeCredit {
+		p.Says += " Free credit paid it."
+	}
+	for _, l := range found.Lines {
+		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
+	}
+	p.Money = amounts(e)
+	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)}, ui.Fact{Name: "Held before it ran", Value: e.HoldMC.Display()},
+		ui.Fact{Name: "Left of the cap after it", Value: e.RemainingMC.Display()})
+	if found.PriceVersion != nil {
+		p.Facts = append(p.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
+	}
+	var usage struct {
+		Details struct {
+			Reasoning int64 `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
+	}
+	if err := json.Unmarshal(found.Usage, &usage); err == nil && usage.Details.Reasoning > 0 {
+		p.Facts = append(p.Facts, ui.Fact{Name: "Of the output, reasoning", Value: count(usage.Details.Reasoning) + " tokens"})
+	}
+	return p
+}
+
+// amounts are what a charge, or what comes back of it, is made of.
+func amounts(e *ledger.Entry) []ui.Fact {
+	return []ui.Fact{
+		{Name: "Provider’s cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
+		{Name: "The user’s charge", Value: e.UserChargeMC.Display()},
+	}
+}
+
+// refund explains a row that takes a charge back.
+func refund(c ui.Console, requestID string, e *ledger.Entry) ui.CallPage {
+	return ui.CallPage{
+		Console: c, ID: requestID, Says: "This is the refund of an earlier call, and what it takes back from your margin.", Money: amounts(e),
+		Facts: []ui.Fact{
+			{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
+			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.Swap(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
+		},
+	}
+}
+
+// refusal explains why a call was refused.
+func refusal(c ui.Console, found *inference.Receipt) ui.CallPage {
+	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused, and nothing was billed: " + ended(found.Error.Message)}
+	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}}, about(found)...)
+	if details := string(found.Error.Details); details != "" && details != "{}" {
+		p.JSON = indented(found.Error.Details)
+	}
+	return p
+}
+
+// about is what is known of every call, however it ended.
+func about(found *inference.Receipt) []ui.Fact {
+	given := func(s *string) string {
+		if s == nil {
+			return "none"
+		}
+		return orNone(*s)
+	}
+	when := found.CreatedAt
+	if at, err := time.Parse(time.RFC3339, when); err == nil {
+		when = date(at.UnixMicro())
+	}
+	return []ui.Fact{
+		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)}, {Name: "Feature", Value: given(found.Feature)},
+		{Name: "Connection", Value: orNone(found.ConnectionID)},
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

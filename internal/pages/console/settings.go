@@ -1,0 +1,168 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/models/images"
+)
+
+// settingsFields are the app's, as the form shows them.
+func settingsFields(a apps.App) []ui.Field {
+	fields := append(newAppFields(),
+		ui.Field{ID: "default_max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that send no limit themselves. A lower one holds less money while a call runs."},
+		ui.Field{ID: "dev_margin_rate", Label: "Your margin (%)", Kind: "number", Value: inPercent(a.DevMargin), Hint: "On top of the provider’s cost, paid by the user. Features may have their own. New calls use it at once."},
+	)
+	fields[0].Value, fields[1].Value = a.Name, strings.Join(a.RedirectURIs, "\n")
+	if a.DefaultMaxTokens != nil {
+		fields[2].Value = strconv.FormatInt(*a.DefaultMaxTokens, 10)
+	}
+	if a.Tier != apps.Sandbox {
+		return fields
+	}
+	return append(fields,
+		ui.Field{ID: "provider_mode", Label: "Answers come from", Kind: "select", Value: a.ProviderMode, Hint: "Live models in the sandbox have a daily allowance; beyond it they need provider keys of yours.", Options: []ui.Option{
+			{ID: apps.Mock, Text: "A mock provider, which costs nothing", Chosen: a.ProviderMode == apps.Mock},
+			{ID: apps.Live, Text: "The models’ own providers", Chosen: a.ProviderMode == apps.Live},
+		}},
+		ui.Field{ID: "test_allowlist", Label: "People who may test it (e-mails, one to a line)", Kind: "area", Value: strings.Join(a.TestAllowlist, "\n"), Hint: "Besides you. Each gets a test account of their own, with money that is not real."},
+	)
+}
+
+func (h *Handler) settingsPage(r *http.Request, v visit) ui.AppSettings {
+	p := ui.AppSettings{
+		Console: v.page(r, "Settings", "/settings"), Fields: settingsFields(v.app), ClientID: v.app.ClientID, Created: date(v.app.CreatedUS), Off: v.app.SwitchedOff,
+		Models: models(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
+	}
+	if v.app.Suspension != nil {
+		p.Suspension = sentence(v.app.Suspension.Reason)
+	}
+	return p
+}
+
+// settings is GET /developer/apps/{id}/settings.
+func (h *Handler) settings(w http.ResponseWriter, r *http.Request, v visit) error {
+	return ui.Render(w, http.StatusOK, h.settingsPage(r, v))
+}
+
+// saveSettings is POST /developer/apps/{id}/settings: a PATCH of everything that
+// the form has.
+func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, v visit) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	change, found := h.settingsChange(form, v.app)
+	if len(found) == 0 {
+		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.offered); err == nil {
+			h.changed()
+			return seeOther(w, v.path("/settings?done=saved"))
+		}
+	}
+	page := h.settingsPage(r, v)
+	if page.Errors = found; err != nil {
+		if page.Errors = problems(err, append(page.Fields, ui.Field{ID: "allowed_models", Label: "Allowed models"})); page.Errors == nil {
+			return err
+		}
+	}
+	page.Fields = beside(typed(page.Fields, form), page.Errors)
+	page.Models = models(h.Catalog.Current().Offered(h.Now()), change.AllowedModels.Value)
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// settingsChange reads the form.
+func (h *Handler) settingsChange(form url.Values, a apps.App) (apps.Change, []ui.Problem) {
+	in := reader{form: form}
+	all := a.AllowedModels // a retired one may stay
+	for _, m := range h.Catalog.Current().Offered(h.Now()) {
+		if !slices.Contains(a.AllowedModels, m.ID) {
+			all = append(all[:len(all):len(all)], m.ID)
+		}
+	}
+	c := apps.Change{
+		Name: in.text("name"), RedirectURIs: given(lines(form.Get("redirect_uris"))), AllowedModels: given(ticked(form, modelPrefix, all)),
+		DefaultMaxTokens: in.whole("default_max_tokens", "Default output limit"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", false),
+	}
+	if a.Tier == apps.Sandbox {
+		c.ProviderMode, c.TestAllowlist = in.text("provider_mode"), given(lines(form.Get("test_allowlist")))
+	}
+	return c, in.problems
+}
+
+func (h *Handler) offered(model string) bool {
+	_, _, ok := h.Catalog.Current().Find(model, h.Now())
+	return ok
+}
+
+func (h *Handler) changed() {
+	if h.Changed != nil {
+		h.Changed()
+	}
+}
+
+// setLogo is POST /developer/apps/{id}/logo.
+func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+	file, err := web.ReadFile(r, "logo", images.MaxLogoBytes)
+	if err == nil {
+		err = h.Apps.SetLogo(r.Context(), v.app.ID, file)
+	}
+	if err == nil {
+		return seeOther(w, v.path("/settings?done=logo"))
+	}
+	page := h.settingsPage(r, v)
+	if page.Errors = problems(err, []ui.Field{{ID: "logo", Label: "Logo"}}); page.Errors == nil {
+		return err
+	}
+	page.LogoError = page.Errors[0].Text
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// removeLogo is POST /developer/apps/{id}/logo/delete.
+func (h *Handler) removeLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+	if err := h.Apps.RemoveLogo(r.Context(), v.app.ID); err != nil {
+		return err
+	}
+	return seeOther(w, v.path("/settings?done=no-logo"))
+}
+
+// replaceSecret is POST /developer/apps/{id}/secret. The old one stops at once.
+func (h *Handler) replaceSecret(w http.ResponseWriter, r *http.Request, v visit) error {
+	secret, err := h.Apps.ReplaceSecret(r.Context(), v.app.ID)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, ui.Secret{
+		Console: v.page(r, "A new client secret", "/settings"), Lead: "The secret is shown this once and never again. The old one no longer works.",
+		Facts: []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
+		Next:  ui.Link{Href: v.path("/settings"), Text: "Back to the settings"},
+	})
+}
+
+// switchApp is POST /developer/apps/{id}/switch.
+func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	to := form.Get("to")
+	if to != "on" && to != "off" {
+		return apierr.InvalidRequest.Errorf("to: must be on or off")
+	}
+	if to == "on" && v.app.Suspension != nil { // Patch would refuse it; the developer's own switch may stay as it is
+		page := h.settingsPage(r, v)
+		page.Errors = []ui.Problem{{Field: "form", Text: "The service suspended this app, and only its operator lifts that: " + sentence(v.app.Suspension.Reason)}}
+		return ui.Render(w, http.StatusUnprocessableEntity, page)
+	}
+	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")}, h.offered); err != nil {
+		return err
+	}
+	h.changed()
+	return seeOther(w, v.path("/settings?done="+to))
+}

@@ -1,0 +1,209 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Rows of a page, and of a step of an export.
+const (
+	activityPage = 50
+	exportStep   = 1000
+)
+
+// refunds is the value of the filter for reversed spends, which are no type of
+// their own.
+const refunds = "refund"
+
+// A search is what the address of the activity asks for.
+type search struct {
+	ledger.Filter
+	query  url.Values // of the filters as given
+	before int64      // 0 = from the newest
+}
+
+// readSearch reads the address. What is wrong with a field is a problem to show
+// beside it; the field is then left out.
+func readSearch(r *http.Request, accountID string) (s search, problems []ui.Problem, err error) {
+	q, err := web.ReadQuery(r)
+	if err != nil {
+		return search{}, nil, err
+	}
+	s = search{Filter: ledger.Filter{AccountID: accountID, AppID: q.Get("app"), ConnectionID: q.Get("connection"), Model: strings.TrimSpace(q.Get("model"))}, query: url.Values{}}
+	if s.Type = ledger.EntryType(q.Get("type")); s.Type == refunds {
+		s.Type, s.Reversed = ledger.Spend, true
+	}
+	day := func(field string, plus int) int64 {
+		if q.Get(field) == "" {
+			return 0
+		}
+		t, err := time.Parse(time.DateOnly, q.Get(field))
+		if err != nil || t.Year() < 2000 || t.Year() > 9000 {
+			problems = append(problems, ui.Problem{Field: field, Text: "A date must be like 2026-11-21."})
+			return 0
+		}
+		return t.AddDate(0, 0, plus).UnixMicro()
+	}
+	s.FromUS, s.ToUS = day("from", 0), day("to", 1)
+	for _, name := range []string{"type", "app", "connection", "model", "from", "to"} {
+		if v := strings.TrimSpace(q.Get(name)); v != "" {
+			s.query.Set(name, v)
+		}
+	}
+	if text := q.Get("before"); text != "" {
+		if s.before, err = strconv.ParseInt(text, 10, 64); err != nil || s.before < 1 {
+			return search{}, nil, apierr.InvalidRequest.Errorf("before: must be a number from a page of this list")
+		}
+	}
+	return s, problems, nil
+}
+
+// activity is GET /activity.
+func (h *Handler) activity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	s, problems, err := readSearch(r, a.ID)
+	if err != nil {
+		return err
+	}
+	page := ui.Activity{
+		Shell: a.Shell(ui.Activities), Model: s.query.Get("model"), From: s.query.Get("from"), To: s.query.Get("to"),
+		Filtered: len(s.query) > 0, CSV: address("/activity.csv", s.query, 0), Errors: problems,
+	}
+	n := h.names()
+	if err := h.options(r, n, s, &page); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if len(problems) > 0 {
+		status = http.StatusUnprocessableEntity
+		return ui.Render(w, status, page)
+	}
+	rows, next, err := ledger.Browse(r.Context(), h.DB, s.Filter, s.before, activityPage)
+	if err != nil {
+		return fmt.Errorf("dashboard: activity: %w", err)
+	}
+	if page.Rows, err = lines(r.Context(), n, rows); err != nil {
+		return err
+	}
+	if next > 0 {
+		page.Older = address("/activity", s.query, next)
+	}
+	if s.before > 0 {
+		page.Newest = address("/activity", s.query, 0)
+	}
+	return ui.Render(w, status, page)
+}
+
+// address is a page of the list, or its export.
+func address(path string, filters url.Values, before int64) string {
+	q := url.Values{}
+	for name, v := range filters {
+		q[name] = v
+	}
+	if before > 0 {
+		q.Set("before", strconv.FormatInt(before, 10))
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// options fills the selects with what the account has.
+func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity) error {
+	list, err := ledger.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
+	if err != nil {
+		return fmt.Errorf("dashboard: connections: %w", err)
+	}
+	page.Apps, page.Connections = []ui.Option{{Text: "Every app"}}, []ui.Option{{Text: "Every connection"}}
+	for _, c := range list {
+		app, err := n.of(r.Context(), c.AppID)
+		if err != nil {
+			return err
+		}
+		since := time.UnixMicro(c.CreatedUS).UTC().Format("2 Jan 2006")
+		page.Connections = append(page.Connections, ui.Option{ID: c.ID, Text: app + ", since " + since, Chosen: c.ID == s.ConnectionID})
+		if !slices.ContainsFunc(page.Apps, func(o ui.Option) bool { return o.ID == c.AppID }) {
+			page.Apps = append(page.Apps, ui.Option{ID: c.AppID, Text: app, Chosen: c.AppID == s.AppID})
+		}
+	}
+	page.Types = []ui.Option{{Text: "Everything"}, {ID: refunds, Text: "Refunds", Chosen: s.Reversed}}
+	for kind, name := range kinds {
+		page.Types = append(page.Types, ui.Option{ID: string(kind), Text: name, Chosen: kind == s.Type && !s.Reversed})
+	}
+	slices.SortFunc(page.Types[1:], func(a, b ui.Option) int { return cmp.Compare(a.Text, b.Text) })
+	return nil
+}
+
+// export is GET /activity.csv: the same rows, all of them, as they are read.
+func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	s, problems, err := readSearch(r, a.ID)
+	if err != nil {
+		return err
+	} else if len(problems) > 0 {
+		return apierr.InvalidRequest.Errorf("%s: %s", problems[0].Field, problems[0].Text)
+	}
+	rows, next, err := ledger.Browse(r.Context(), h.DB, s.Filter, s.before, exportStep)
+	if err != nil {
+		return fmt.Errorf("dashboard: export: %w", err)
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="purser-activity.csv"`)
+	out, n := csv.NewWriter(w), h.names()
+	if err := out.Write(strings.Split(columns, " ")); err != nil {
+		return err
+	}
+	for {
+		for i := range rows {
+			app, err := n.of(r.Context(), rows[i].AppID)
+			if err != nil {
+				return err
+			}
+			if err := out.Write(record(&rows[i], app)); err != nil {
+				return err
+			}
+		}
+		if out.Flush(); next == 0 || out.Error() != nil {
+			return out.Error()
+		}
+		if rows, next, err = ledger.Browse(r.Context(), h.DB, s.Filter, next, exportStep); err != nil {
+			return fmt.Errorf("dashboard: export: %w", err)
+		}
+	}
+}
+
+// columns are the heads of the export. Amounts are whole micro-cents: 100,000,000
+// are a dollar.
+const columns = "id seq created_at what type status reversal_of app connection_id feature model settlement paid_by hold_mc provider_cost_mc svc_fee_mc dev_margin_mc user_charge_mc available_change_mc reserved_change_mc"
+
+func record(e *ledger.Entry, app string) []string {
+	list := []string{
+		e.ID, strconv.FormatInt(e.Seq, 10), ledger.Timestamp(e.CreatedUS), kindOf(e), string(e.Type), e.Status, e.ReversalOf, harmless(app), e.ConnectionID,
+		harmless(e.Feature), harmless(e.Model), string(e.Settlement), e.PaidBy,
+	}
+	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC), int64(e.UserChargeMC), int64(e.Available), int64(e.Reserved)} {
+		list = append(list, strconv.FormatInt(mc, 10))
+	}
+	return list
+}
+
+// harmless keeps spreadsheets from running what an app may have written: a text
+// that they would take for a formula gets an apostrophe before it.
+func harmless(text string) string {
+	if trimmed := strings.TrimLeft(text, " \t\r\n\u00a0\ufeff"); trimmed != "" && strings.ContainsAny(trimmed[:1], "=+-@|%") || strings.HasPrefix(trimmed, "＝") || strings.HasPrefix(trimmed, "＋") || strings.HasPrefix(trimmed, "－") || strings.HasPrefix(trimmed, "＠") {
+		return "'" + text
+	}
+	return text
+}

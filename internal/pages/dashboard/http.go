@@ -1,0 +1,139 @@
+package dashboard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Handler serves the pages.
+type Handler struct {
+	DB       *db.DB
+	Ledger   *ledger.Writer
+	Apps     *apps.Store
+	Accounts *accounts.Store
+	Sessions *accounts.Sessions
+	Voice    *voice.Handler
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /dashboard", h.signedIn(h.overview))
+	rt.HandlePage("GET /activity", h.signedIn(h.activity))
+	rt.HandlePage("GET /activity.csv", h.signedIn(h.export))
+	rt.HandlePage("GET /activity/{id}", h.signedIn(h.entry))
+	rt.HandlePage("GET /requests/{id}", h.signedIn(h.requestReceipt))
+	rt.HandlePage("GET /connections", h.signedIn(h.list))
+	rt.HandlePage("GET /connections/{id}", h.signedIn(h.connection))
+	rt.HandlePage("GET /connections/{id}/live", h.signedIn(h.live))
+	rt.HandlePage("POST /connections/{id}/freeze", h.signedIn(h.freeze))
+	rt.HandlePage("GET /connections/{id}/revoke", h.signedIn(h.revokePage))
+	rt.HandlePage("POST /connections/{id}/revoke", h.signedIn(h.revoke))
+	rt.HandlePage("GET /connections/{id}/increase", h.signedIn(h.increase))
+	rt.HandlePage("POST /connections/{id}/increase", h.signedIn(h.change))
+	rt.HandlePage("GET /connections/{id}/review", h.signedIn(h.review))
+	rt.HandlePage("POST /connections/{id}/review", h.signedIn(h.answer))
+	rt.HandlePage("GET /allocation-requests/{id}", h.signedIn(h.request))
+	rt.HandlePage("POST /allocation-requests/{id}", h.signedIn(h.decide))
+}
+
+// signedIn asks whoever is not signed in to do so, and to come back to the page.
+func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		a, ok := accounts.Current(r.Context())
+		if !ok && ui.Reload(w, r) {
+			return nil
+		}
+		if !ok {
+			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+		}
+		return next(w, r, a)
+	})
+}
+
+func seeOther(w http.ResponseWriter, path string) error {
+	w.Header().Set("Location", path)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// missing is the one answer for what is not there and what is somebody else's.
+func missing() error {
+	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+}
+
+// A visit is somebody at the page of a connection that is theirs.
+type visit struct {
+	ui.Person
+	conn    ledger.Connection
+	app     apps.App
+	balance ledger.Balance
+}
+
+// visit returns the connection if it is a's, or that of a test account of a's,
+// which nobody else can speak for (spec §5, Sandbox).
+func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, path string) (v visit, err error) {
+	v.Person = ui.Person{Shell: a.Shell(ui.Connected), Path: path}
+	v.conn, err = ledger.GetConnection(ctx, h.DB, connectionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return visit{}, missing()
+	} else if err != nil {
+		return visit{}, fmt.Errorf("dashboard: connection: %w", err)
+	}
+	if v.conn.AccountID != a.ID {
+		owner, err := h.Accounts.Get(ctx, v.conn.AccountID)
+		if err != nil {
+			return visit{}, fmt.Errorf("dashboard: account: %w", err)
+		}
+		if owner.OwnerID != a.ID { // only test accounts have an owner
+			return visit{}, missing()
+		}
+		v.For = owner.Email
+	}
+	if v.app, err = h.Apps.Get(ctx, v.conn.AppID); err != nil {
+		return visit{}, fmt.Errorf("dashboard: app: %w", err)
+	}
+	if v.balance, err = ledger.GetBalance(ctx, h.DB, v.conn.AccountID); err != nil {
+		return visit{}, fmt.Errorf("dashboard: balance: %w", err)
+	}
+	return v, nil
+}
+
+// terms are what the app's present tier allows.
+func (v visit) terms() tiers.Terms { return tiers.Of(v.app.Tier) }
+
+func funds(c ledger.Connection, app apps.App) ui.Funds {
+	f := ui.Funds{
+		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.Shown(),
+		Cap: ui.Dollars(c.AllocationMC), Used: ui.Dollars(c.ConsumedMC), Remaining: ui.Dollars(c.RemainingMC()),
+	}
+	if c.HeldMC > 0 {
+		f.Held = ui.Dollars(c.HeldMC)
+	}
+	return f
+}
+
+// told returns what to tell a person of a refused command, or "" if the error is
+// none that they could do something about.
+func told(err error) string {
+	if e, ok := errors.AsType[*apierr.Error](err); ok && (e.Code == apierr.InvalidRequest || e.Code == apierr.ConnectionRevoked) {
+		return e.Message
+	}
+	return ""
+}
+
+// date writes a time for people.
+func date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }

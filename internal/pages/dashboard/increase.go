@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Names of the form's fields.
+const (
+	fieldCap   = "spend_cap"
+	fieldDaily = "daily_limit"
+)
+
+// A Form is the form of the cap as typed.
+type Form struct{ Cap, Daily string }
+
+// Terms are what the form says.
+type Terms struct {
+	CapMC      money.MC
+	VelocityMC *money.MC // spend per 24 hours; nil = no limit
+}
+
+// Terms reads the amounts, and names every field that is wrong. A cap of zero is
+// one: it takes back whatever is not used.
+func (f Form) Terms() (t Terms, problems []ui.Problem) {
+	var problem string
+	if t.CapMC, problem = ui.ReadCap(f.Cap); problem != "" {
+		problems = append(problems, ui.Problem{Field: fieldCap, Text: problem})
+	}
+	if t.VelocityMC, problem = ui.ReadDailyLimit(f.Daily); problem != "" {
+		problems = append(problems, ui.Problem{Field: fieldDaily, Text: problem})
+	}
+	return t, problems
+}
+
+func increasePath(connectionID string) string { return "/connections/" + connectionID + "/increase" }
+
+// increase is GET /connections/{id}/increase.
+func (h *Handler) increase(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	page, err := h.increasePage(r, a)
+	if err != nil {
+		return err
+	}
+	page.Saved = r.URL.Query().Get("saved") != ""
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// change is POST /connections/{id}/increase. Lowering acts at once, and stops at
+// what is used and held (spec §2, 2).
+func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	connectionID := r.PathValue("id")
+	v, err := h.visit(r.Context(), a, connectionID, increasePath(connectionID))
+	if err != nil {
+		return err
+	}
+	body, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	form := Form{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily)}
+	terms, problems := form.Terms()
+	if len(problems) == 0 {
+		err = h.save(r.Context(), v, terms)
+		text := told(err)
+		if err == nil {
+			return seeOther(w, increasePath(v.conn.ID)+"?"+url.Values{"saved": {"1"}}.Encode())
+		} else if text == "" {
+			return err
+		}
+		problems = []ui.Problem{{Field: fieldCap, Text: text}}
+	}
+	page, err := h.increasePage(r, a)
+	if err != nil {
+		return err
+	}
+	page.SpendCap, page.DailyLimit, page.Errors = form.Cap, form.Daily, problems
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// save changes both amounts, or none. A cap that is as it was moves nothing.
+func (h *Handler) save(ctx context.Context, v visit, t Terms) error {
+	return h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if t.CapMC != v.conn.AllocationMC {
+			c := ledger.ChangeCap{ConnectionID: v.conn.ID, TargetMC: t.CapMC, MaxMC: v.terms().MaxCapMC}
+			if _, err := h.Ledger.DoTx(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		_, err := h.Ledger.DoTx(ctx, tx, ledger.SetVelocity{ConnectionID: v.conn.ID, LimitMC: t.VelocityMC})
+		return err
+	})
+}
+
+// increasePage gathers what the page says, as things stand now.
+func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase, error) {
+	connectionID := r.PathValue("id")
+	v, err := h.visit(r.Context(), a, connectionID, increasePath(connectionID))
+	if err != nil {
+		return ui.Increase{}, err
+	}
+	p := ui.Increase{
+		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Available: ui.Dollars(v.balance.AvailableMC),
+		SpendCap: ui.Typed(v.conn.AllocationMC), CapHint: "In total, what is used included.",
+	}
+	if least := v.conn.ConsumedMC + v.conn.HeldMC; least > 0 {
+		p.CapHint += " It stops at what is used and held, " + ui.Dollars(least) + "."
+	}
+	if v.app.Tier == apps.LimitedLive {
+		p.CapHint += " At most " + ui.Dollars(v.terms().MaxCapMC) + " while the app is new."
+	}
+	if v.conn.VelocityLimitMC != nil {
+		p.DailyLimit = ui.Typed(*v.conn.VelocityLimitMC)
+	}
+	raise, err := ledger.PendingRaise(r.Context(), h.DB, v.conn.ID)
+	if err == nil {
+		p.Request, p.RequestTarget = raise.ID, ui.Dollars(raise.TargetMC)
+	} else if !errors.Is(err, sql.ErrNoRows) {
+		return ui.Increase{}, fmt.Errorf("dashboard: allocation request: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,262 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// What the overview shows at most.
+const (
+	chartDays  = 30
+	maxShares  = 6
+	maxRecent  = 8
+	maxConcern = 5
+)
+
+// names remembers the names of apps for one page.
+type names struct {
+	apps  *apps.Store
+	known map[string]string
+}
+
+func (h *Handler) names() names { return names{h.Apps, map[string]string{}} }
+
+// of returns the name of an app; "" has none.
+func (n names) of(ctx context.Context, appID string) (string, error) {
+	if name, ok := n.known[appID]; ok || appID == "" {
+		return name, nil
+	}
+	app, err := n.apps.Get(ctx, appID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("dashboard: app: %w", err)
+	}
+	n.known[appID] = cmp.Or(app.Name, appID)
+	return n.known[appID], nil
+}
+
+// overview is GET /dashboard.
+func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	ctx := r.Context()
+	balance, err := ledger.GetBalance(ctx, h.DB, a.ID)
+	if err != nil {
+		return fmt.Errorf("dashboard: balance: %w", err)
+	}
+	totals, err := ledger.Totals(ctx, h.DB, a.ID, "", h.since())
+	if err != nil {
+		return fmt.Errorf("dashboard: totals: %w", err)
+	}
+	list, err := ledger.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
+	if err != nil {
+		return fmt.Errorf("dashboard: connections: %w", err)
+	}
+	rows, _, err := ledger.Browse(ctx, h.DB, ledger.Filter{AccountID: a.ID}, 0, maxRecent)
+	if err != nil {
+		return fmt.Errorf("dashboard: activity: %w", err)
+	}
+	n := h.names()
+	page := ui.Dashboard{
+		Shell: a.Shell(ui.Overview), Available: ui.Money(balance.AvailableMC), Reserved: ui.Money(balance.ReservedMC), Sandbox: a.Sandbox,
+		NewHere: balance.Seq == 0 && len(list) == 0, Chart: h.chart(totals),
+	}
+	var spent money.MC
+	for _, t := range totals {
+		spent += t.UserChargeMC
+	}
+	page.Spent = ui.Money(spent)
+	if page.Shares, err = breakdowns(ctx, n, totals); err != nil {
+		return err
+	}
+	if page.Recent, err = lines(ctx, n, rows); err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Status != ledger.Revoked {
+			page.Open++
+		}
+	}
+	if page.Concerns, err = h.concerns(ctx, n, a.ID, list); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// since is the first day of the chart.
+func (h *Handler) since() string {
+	return h.DB.Now().UTC().AddDate(0, 0, 1-chartDays).Format(time.DateOnly)
+}
+
+// chart draws what was spent on each of the last days, those without any too.
+func (h *Handler) chart(totals []ledger.Total) ui.Chart {
+	spent, calls := map[string]money.MC{}, map[string]int64{}
+	var all money.MC
+	for _, t := range totals {
+		spent[t.Day] += t.UserChargeMC
+		calls[t.Day] += t.Calls
+		all += t.UserChargeMC
+	}
+	c := ui.Chart{
+		ID: "by-day", Title: fmt.Sprintf("Spend by day, the last %d days", chartDays), Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
+		Desc: fmt.Sprintf("%s in all. The table below has the same numbers.", ui.Dollars(all)),
+	}
+	today := h.DB.Now().UTC()
+	for i := chartDays - 1; i >= 0; i-- {
+		day := today.AddDate(0, 0, -i)
+		b := ui.Bar{Label: day.Format("2 Jan"), Amount: spent[day.Format(time.DateOnly)]}
+		if n := calls[day.Format(time.DateOnly)]; n > 0 {
+			b.Note = ui.Count(n)
+		}
+		c.Bars = append(c.Bars, b)
+	}
+	return c
+}
+
+// breakdowns says which apps, features and models the money went to.
+func breakdowns(ctx context.Context, n names, totals []ledger.Total) ([]ui.Shares, error) {
+	type sum struct {
+		name  string
+		spent money.MC
+		calls int64
+	}
+	var out []ui.Shares
+	for _, kind := range []struct {
+		title, head string
+		name        func(ledger.Total) (string, error)
+	}{
+		{"By app", "App", func(t ledger.Total) (string, error) { return n.of(ctx, t.AppID) }},
+		{"By feature", "Feature", func(t ledger.Total) (string, error) { return cmp.Or(t.Feature, "None named"), nil }},
+		{"By model", "Model", func(t ledger.Total) (string, error) { return t.Model, nil }},
+	} {
+		sums := map[string]*sum{}
+		for _, t := range totals {
+			name, err := kind.name(t)
+			if err != nil {
+				return nil, err
+			}
+			if sums[name] == nil {
+				sums[name] = &sum{name: name}
+			}
+			sums[name].spent += t.UserChargeMC
+			sums[name].calls += t.Calls
+		}
+		var list []*sum
+		for _, s := range sums {
+			list = append(list, s)
+		}
+		slices.SortFunc(list, func(a, b *sum) int { return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name)) })
+		shares := ui.Shares{Title: kind.title, Head: kind.head, More: max(len(list)-maxShares, 0)}
+		for _, s := range list[:min(len(list), maxShares)] {
+			shares.List = append(shares.List, ui.Share{Name: s.name, Spent: ui.Money(s.spent), Calls: ui.Count(s.calls), Percent: percent(s.spent, list[0].spent)})
+		}
+		if len(list) > 0 {
+			out = append(out, shares)
+		}
+	}
+	return out, nil
+}
+
+// percent is for meters, which show no exact number.
+func percent(part, whole money.MC) int {
+	if part <= 0 || whole <= 0 {
+		return 0
+	}
+	p, err := money.MulDiv(int64(min(part, whole)), 100, int64(whole), money.Down)
+	if err != nil {
+		return 0
+	}
+	return int(p)
+}
+
+// concerns are the connections on which something waits for their person.
+func (h *Handler) concerns(ctx context.Context, n names, accountID string, list []ledger.Connection) (out []ui.Concern, err error) {
+	waiting, err := ledger.PendingRaises(ctx, h.DB, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: allocation requests: %w", err)
+	}
+	for _, c := range list {
+		if c.Status == ledger.Revoked {
+			continue
+		}
+		concern := ui.Concern{}
+		if concern.App, err = n.of(ctx, c.AppID); err != nil {
+			return nil, err
+		}
+		raise, asks := waiting[c.ID]
+		switch {
+		case c.Status == ledger.Frozen:
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Paused", "bad", reviewPath(c.ID), "Review"
+		case asks:
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Asks for a cap of "+ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
+		case c.Shown() == "exhausted":
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Cap used up", "warn", increasePath(c.ID), "Change cap"
+		default:
+			continue
+		}
+		if out = append(out, concern); len(out) == maxConcern {
+			break
+		}
+	}
+	return out, nil
+}
+
+// kinds are what people call the types of ledger rows.
+var kinds = map[ledger.EntryType]string{
+	ledger.Spend: "Call", ledger.Topup: "Top-up", ledger.Connected: "Connected", ledger.Cap: "Cap changed", ledger.Revoking: "Connection ended", ledger.Released: "Rest returned",
+}
+
+// kindOf is what people call a row.
+func kindOf(e *ledger.Entry) string {
+	if e.Status == "reversed" && e.Type == ledger.Spend {
+		return "Refund"
+	}
+	return cmp.Or(kinds[e.Type], string(e.Type))
+}
+
+// lines writes ledger rows for a list.
+func lines(ctx context.Context, n names, rows []ledger.Entry) ([]ui.Row, error) {
+	out := make([]ui.Row, 0, len(rows))
+	for i := range rows {
+		e := &rows[i]
+		app, err := n.of(ctx, e.AppID)
+		if err != nil {
+			return nil, err
+		}
+		change := e.Available + e.Reserved
+		row := ui.Row{
+			Href: "/activity/" + e.ID, When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
+			What: kindOf(e), App: app, Model: e.Model, Feature: e.Feature, Change: ui.Signed(change),
+		}
+		switch {
+		case e.PaidBy == ledger.FreeCredit:
+			row.Note = "free credit paid " + ui.Dollars(e.UserChargeMC)
+		case e.Settlement == ledger.Estimated:
+			row.Note = "estimated"
+		case change == 0 && e.Type != ledger.Spend:
+			row.Moved, row.Note = true, moved(e)
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// moved says what a row moved from one pocket to the other.
+func moved(e *ledger.Entry) string {
+	switch {
+	case e.Reserved > 0:
+		return ui.Dollars(e.Reserved) + " set aside"
+	case e.Reserved < 0:
+		return ui.Dollars(-e.Reserved) + " returned"
+	}
+	return "nothing moved"
+}

@@ -1,0 +1,195 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// entry is GET /activity/{id}: the receipt of a ledger row.
+func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	ctx := r.Context()
+	e, err := ledger.GetEntry(ctx, h.DB, r.PathValue("id"))
+	if errors.Is(err, sql.ErrNoRows) {
+		return missing()
+	} else if err != nil {
+		return fmt.Errorf("dashboard: ledger row: %w", err)
+	}
+	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
+	if page.For, err = h.owns(ctx, a, e.AccountID); err != nil {
+		return err
+	}
+	if e.Type == ledger.Spend && e.Status != "reversed" {
+		return h.call(w, r, page, e.RequestID())
+	}
+	if page.App, err = h.names().of(ctx, e.AppID); err != nil {
+		return err
+	}
+	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, date(e.CreatedUS), e.ConnectionID, e.Model, e.Feature
+	explain(&page, &e)
+	for _, f := range []struct {
+		term   string
+		change money.MC
+	}{{"Change of what is available", e.Available}, {"Change of what is set aside", e.Reserved}} {
+		if f.change != 0 {
+			amount := ui.Signed(f.change)
+			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
+		}
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// explain says in words what a row that is no call did.
+func explain(page *ui.Receipt, e *ledger.Entry) {
+	say := func(format string, args ...any) {
+		page.Explanation = append(page.Explanation, fmt.Sprintf(format, args...))
+	}
+	page.Heading, page.Status, page.Badge = kindOf(e), "Done", "good"
+	switch {
+	case e.Type == ledger.Spend:
+		page.Status = "Refunded"
+		say("%s of an earlier call came back to you. The call and its charge stay on your record; this row takes the charge back.", ui.Dollars(e.UserChargeMC))
+		if e.Available > 0 {
+			say("Its connection has ended, so the money is available to you.")
+		} else {
+			say("The money is set aside for the app again, within its cap.")
+		}
+		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "none was given")})
+		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "The call that was refunded"})
+	case e.Type == ledger.Topup && e.Available > 0:
+		say("You put %s into your balance. It is available to lend to apps.", ui.Dollars(e.Available))
+	case e.Type == ledger.Connected:
+		say("You connected %s and set aside %s of your balance for it: its spend cap. It still is your money until a call is billed.", page.App, ui.Dollars(e.Reserved))
+	case e.Type == ledger.Cap && e.Reserved < 0:
+		say("You lowered the spend cap of %s. %s that was set aside for it is available again.", page.App, ui.Dollars(-e.Reserved))
+	case e.Type == ledger.Cap:
+		say("The spend cap of %s was raised with your consent. %s more of your balance is set aside for it.", page.App, ui.Dollars(e.Reserved))
+	case e.Type == ledger.Revoking:
+		say("You ended the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.Reserved))
+	case e.Type == ledger.Released:
+		say("A call that was in progress when you ended the connection to %s has ended too. %s that it did not use is available again.", page.App, ui.Dollars(-e.Reserved))
+	default:
+		say("This row changed what is available to you by %s, and what is set aside by %s.", ui.Signed(e.Available).Text, ui.Signed(e.Reserved).Text)
+	}
+}
+
+// requestReceipt is GET /requests/{id}: the receipt of a call, billed or not.
+func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	ctx, requestID := r.Context(), r.PathValue("id")
+	if !strings.HasPrefix(requestID, "req_") {
+		return missing()
+	}
+	found, _, err := inference.FindReceipt(ctx, h.DB, requestID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return missing()
+	} else if err != nil {
+		return fmt.Errorf("dashboard: receipt: %w", err)
+	}
+	c, err := ledger.GetConnection(ctx, h.DB, found.ConnectionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return missing()
+	} else if err != nil {
+		return fmt.Errorf("dashboard: connection: %w", err)
+	}
+	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
+	if page.For, err = h.owns(ctx, a, c.AccountID); err != nil {
+		return err
+	}
+	return h.call(w, r, page, requestID)
+}
+
+// owns refuses who is neither the account nor the developer of the test account;
+// it returns the test account's address to the latter.
+func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string) (string, error) {
+	if accountID == a.ID {
+		return "", nil
+	}
+	owner, err := h.Accounts.Get(ctx, accountID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && owner.OwnerID != a.ID {
+		return "", missing()
+	} else if err != nil {
+		return "", fmt.Errorf("dashboard: account: %w", err)
+	}
+	return owner.Email, nil
+}
+
+// statuses are what a receipt's status means, as a badge and a heading.
+var statuses = map[string][3]string{
+	"settled": {"good", "Settled", "Call"}, "estimated": {"warn", "Estimated", "Call"}, "pending": {"warn", "Not known yet", "Call, not charged yet"},
+	"refused": {"", "Refused, nothing charged", "Refused call"}, "in_flight": {"warn", "In progress", "Call in progress"}, "failed": {"", "Failed, nothing charged", "Failed call"},
+}
+
+// call shows the receipt of a call whose account the visitor may see.
+func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, requestID string) error {
+	found, appID, err := inference.FindReceipt(r.Context(), h.DB, requestID)
+	if err != nil {
+		return fmt.Errorf("dashboard: receipt of %s: %w", requestID, err)
+	}
+	if page.App, err = h.names().of(r.Context(), appID); err != nil {
+		return err
+	}
+	shown := statuses[found.Status]
+	page.Badge, page.Status, page.Heading = shown[0], shown[1], shown[2]
+	page.ID, page.When, page.Connection = found.ID, found.CreatedAt, found.ConnectionID
+	if at, err := time.Parse(time.RFC3339, found.CreatedAt); err == nil {
+		page.When = date(at.UnixMicro())
+	}
+	if found.Model != nil {
+		page.Model = *found.Model
+	}
+	if found.Feature != nil {
+		page.Feature = *found.Feature
+	}
+	switch {
+	case found.Charge != nil:
+		charged(&page, found)
+	case found.Error != nil:
+		page.Explanation = []string{"The app’s call was refused before it cost anything. Nothing was held or charged.", "The app was told: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
+		page.Facts = append(page.Facts, ui.Fact{Name: "Told to the app", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
+	default:
+		page.Explanation = []string{found.Explanation}
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// charged adds the words and the sums of a billed call.
+func charged(page *ui.Receipt, found *inference.Receipt) {
+	c := found.Charge
+	who := "It came from what you had set aside for the app."
+	if c.PaidBy == ledger.FreeCredit {
+		who = "Free credit paid it: your own money was not touched."
+	}
+	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)
+	page.Explanation = []string{fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), who)}
+	if found.Status == "estimated" {
+		page.Explanation = append(page.Explanation, "Estimated: the provider did not report what the call used, so we counted ourselves. Such a count is rounded down, and never above what was held.")
+	} else {
+		page.Explanation = append(page.Explanation, "Settled: the amounts follow from the usage that the provider reported, at the prices that held when the call began.")
+	}
+	for _, l := range found.Lines {
+		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
+	}
+	cost := "The lines above in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
+	page.Sum = []ui.Step{
+		{Name: "Provider’s price", Why: cost, Amount: ui.Money(c.ProviderCostMC)},
+		{Name: "The app’s margin", Why: "Set by the app’s developer", Amount: ui.Money(c.DevMarginMC)},
+		{Name: "Service fee", Why: "What Purser takes", Amount: ui.Money(c.SvcFeeMC)},
+		{Name: "Charged", Amount: ui.Money(c.UserChargeMC), Total: true},
+	}
+	page.Facts = append(page.Facts, ui.Fact{Name: "Held before", Value: fmt.Sprintf("%s, the most the call could cost. What it did not use returned at once.", c.HoldAmountDisplay)},
+		ui.Fact{Name: "Left under the cap", Value: c.RemainingDisplay})
+	if found.PriceVersion != nil {
+		page.Facts = append(page.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
+	}
+}

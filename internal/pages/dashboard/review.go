@@ -1,0 +1,110 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// maxCalls is how many calls a review shows.
+const maxCalls = 20
+
+func reviewPath(connectionID string) string { return "/connections/" + connectionID + "/review" }
+
+// review is GET /connections/{id}/review.
+func (h *Handler) review(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.visit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	page, err := h.reviewPage(r.Context(), v)
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Get("done") == "resume" && v.conn.Status == ledger.Active {
+		page.Done = "resume"
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// answer is POST /connections/{id}/review: the user resumes the connection, or
+// ends it.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.visit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	var c ledger.Command
+	decision := form.Get("decision")
+	switch decision {
+	case "resume":
+		speed, err := readSpeed(form.Get("speed"))
+		if err != nil {
+			return err
+		}
+		c = ledger.Resume{ConnectionID: v.conn.ID, Faster: speed}
+	case "revoke":
+		c = ledger.Revoke{ConnectionID: v.conn.ID}
+	default:
+		return apierr.InvalidRequest.Errorf("decision: must be resume or revoke")
+	}
+	if _, err := h.Ledger.Do(r.Context(), c); told(err) == "" && err != nil {
+		return err // but one that was revoked meanwhile is shown as it is
+	}
+	return seeOther(w, reviewPath(v.conn.ID)+"?done="+decision)
+}
+
+// speeds are the choices of how fast the connection may spend from now on, as a
+// multiple of the usual (spec §3, §8).
+func speeds(now int64) []ui.Choice {
+	list := []ui.Choice{
+		{ID: "1", Name: "Usual speed", Detail: "If it still spends too fast, its calls wait, and it may be paused again."},
+		{ID: "2", Name: "Up to 2× faster", Detail: "For when you expect to use it more than before."},
+		{ID: "3", Name: "Up to 3× faster", Detail: "The most that can be allowed. The spend cap and the daily limit still hold."},
+	}
+	list[min(max(now, 1), 3)-1].Chosen = true
+	return list
+}
+
+// readSpeed reads the choice; nothing chosen leaves the speed as it is.
+func readSpeed(text string) (int64, error) {
+	switch text {
+	case "":
+		return 0, nil
+	case "1", "2", "3":
+		return int64(text[0] - '0'), nil
+	}
+	return 0, apierr.InvalidRequest.Errorf("speed: must be 1, 2 or 3")
+}
+
+// reviewPage gathers what the connection spent.
+func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
+	rows, err := ledger.RecentEntries(ctx, h.DB, v.conn.AccountID, v.conn.ID, maxCalls)
+	if err != nil {
+		return ui.Review{}, fmt.Errorf("dashboard: recent calls: %w", err)
+	}
+	p := ui.Review{
+		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID,
+		Today: ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.Day))), Speeds: speeds(v.conn.Faster),
+	}
+	for _, e := range rows {
+		p.Calls = append(p.Calls, ui.Spent{
+			When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
+			Model: e.Model, Feature: e.Feature, Charge: ui.Dollars(e.UserChargeMC), Back: e.ReversalOf != "", Free: e.PaidBy == ledger.FreeCredit,
+		})
+	}
+	return p, nil
+}

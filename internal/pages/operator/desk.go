@@ -1,0 +1,203 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// A Desk is the one door of what operators do: each action and its entry in the
+// log are one transaction. Who does it (by) is the address that sent the
+// operator's token, or the account that is signed in.
+type Desk struct {
+	DB       *db.DB
+	Accounts *accounts.Store
+	Apps     *apps.Store
+	GoLive   *golive.Store
+	Ledger   *ledger.Writer
+	Now      func() time.Time
+	Changed  func() // called after an action, so that calls see it at once; may be nil
+}
+
+// An action is what is written into the log.
+type action struct {
+	by            string
+	what, subject string
+	reason        string
+	before, after any // as the API shows them
+}
+
+// act runs f and writes what it did into the log, in one transaction.
+func (d *Desk) act(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
+	err := d.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		a.before, a.after = nil, nil
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return d.write(ctx, tx, *a)
+	})
+	if err != nil {
+		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
+	}
+	if d.Changed != nil {
+		d.Changed()
+	}
+	web.Log(ctx, slog.String("operator_action", a.what), slog.String("subject", a.subject))
+	return nil
+}
+
+func (d *Desk) write(ctx context.Context, tx *db.Tx, a action) error {
+	now := d.Now()
+	e := Entry{ID: id.New(logPrefix, now), Actor: a.by, Action: a.what, Subject: a.subject, Reason: a.reason, CreatedUS: now.UnixMicro()}
+	var err error
+	if e.Before, err = json.Marshal(a.before); err != nil {
+		return err
+	}
+	if e.After, err = json.Marshal(a.after); err != nil {
+		return err
+	}
+	return insert(ctx, tx, e)
+}
+
+const maxReason = 500
+
+// CheckReason returns the reason of an action, trimmed; people will read it. One
+// that is empty or too long is 400 invalid_request.
+func CheckReason(text string) (string, error) {
+	reason := strings.TrimSpace(text)
+	return reason, apps.CheckText("reason", reason, maxReason)
+}
+
+// Approve moves the app of a go-live request to the tier that it asked for.
+func (d *Desk) Approve(ctx context.Context, by, requestID string) (req golive.Request, app apps.App, err error) {
+	a := action{by: by, what: "approve", subject: requestID}
+	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+		var before apps.App
+		if req, before, app, err = d.GoLive.Approve(ctx, tx, requestID); err != nil {
+			return err
+		}
+		a.before, a.after = resource(before), resource(app)
+		return nil
+	})
+	return req, app, err
+}
+
+// Refuse leaves the app of a go-live request as it is.
+func (d *Desk) Refuse(ctx context.Context, by, requestID, reason string) (req golive.Request, err error) {
+	a := action{by: by, what: "refuse", subject: requestID, reason: reason}
+	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+		if req, err = d.GoLive.Refuse(ctx, tx, requestID, reason); err != nil {
+			return err
+		}
+		before := req
+		before.Status, before.Reason, before.DecidedUS = golive.Pending, "", 0
+		a.before, a.after = before.Resource(), req.Resource()
+		return nil
+	})
+	return req, err
+}
+
+// Suspend switches an app off.
+func (d *Desk) Suspend(ctx context.Context, by, appID, reason string) (apps.App, error) {
+	a := action{by: by, what: "suspend", subject: appID, reason: reason}
+	return d.changeApp(ctx, &a, "the app is suspended already", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
+		return d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason)
+	})
+}
+
+// Lift ends a suspension by the service. The reason may be empty.
+func (d *Desk) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
+	a := action{by: by, what: "lift", subject: appID, reason: reason}
+	return d.changeApp(ctx, &a, "the service has not suspended this app", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
+		return d.Apps.Lift(ctx, tx, appID)
+	})
+}
+
+func (d *Desk) changeApp(ctx context.Context, a *action, same string, f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
+	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
+		var before apps.App
+		if before, after, err = f(ctx, tx); err != nil {
+			return unchanged(missing(err, "app"), same)
+		}
+		a.before, a.after = resource(before), resource(after)
+		return nil
+	})
+	return after, err
+}
+
+// unchanged turns "nothing to change" into the 400 that says so.
+func unchanged(err error, says string) error {
+	if errors.Is(err, apps.ErrUnchanged) {
+		return apierr.InvalidRequest.Errorf("%s", says)
+	}
+	return err
+}
+
+// Reverse refunds a charge by a new row: to the connection's reserved pool, or to
+// available once it is revoked (spec §2, 7).
+func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversal ledger.Entry, err error) {
+	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
+	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+		original, err := ledger.GetEntry(ctx, tx, entryID)
+		if err != nil {
+			return missing(err, "ledger row")
+		}
+		done, err := d.Ledger.DoTx(ctx, tx, ledger.Reverse{EntryID: original.ID, AccountID: original.AccountID, Reason: reason})
+		if err != nil {
+			return err
+		}
+		reversal = done.Entry
+		a.before, a.after = original.Resource(), reversal.Resource()
+		return nil
+	})
+	return reversal, err
+}
+
+// Freeze pauses a connection.
+func (d *Desk) Freeze(ctx context.Context, by, connectionID, reason string) (ledger.Connection, error) {
+	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
+	return d.turn(ctx, &a, ledger.Freeze{ConnectionID: connectionID}, ledger.Frozen)
+}
+
+// Resume lifts the pause of a connection. The reason may be empty.
+func (d *Desk) Resume(ctx context.Context, by, connectionID, reason string) (ledger.Connection, error) {
+	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
+	return d.turn(ctx, &a, ledger.Resume{ConnectionID: connectionID}, ledger.Active)
+}
+
+// turn pauses a connection or lifts that.
+func (d *Desk) turn(ctx context.Context, a *action, c ledger.Command, to ledger.Status) (after ledger.Connection, err error) {
+	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
+		before, err := ledger.LockConnection(ctx, tx, a.subject)
+		if err != nil {
+			return missing(err, "connection")
+		}
+		switch before.Status {
+		case ledger.Revoked:
+			return apierr.InvalidRequest.Errorf("the connection is revoked, for good")
+		case to:
+			return apierr.InvalidRequest.Errorf("the connection is %s already", to)
+		}
+		done, err := d.Ledger.DoTx(ctx, tx, c)
+		if err != nil {
+			return err
+		}
+		after = done.Connection
+		a.before, a.after = before.Resource(), after.Resource()
+		return nil
+	})
+	return after, err
+}

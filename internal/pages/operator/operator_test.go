@@ -1,0 +1,200 @@
+package operator_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+const token = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+// bundle is an operator's API with one app to work on.
+type bundle struct {
+	d       *db.DB
+	api     apitest.Client
+	app     apps.App
+	client  apitest.Client // of the app itself
+	changes atomic.Int64
+	nowUS   atomic.Int64
+}
+
+func newBundle(t *testing.T, d *db.DB, token string) *bundle {
+	t.Helper()
+	b := &bundle{d: d}
+	b.nowUS.Store(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMicro())
+	now := func() time.Time { return time.UnixMicro(b.nowUS.Load()) }
+	registry := apps.NewStore(d, now, false)
+	money := ledger.New(d, now)
+	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
+	(&operator.Handler{Token: token, Desk: &operator.Desk{
+		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
+		Changed: func() { b.changes.Add(1) },
+	}}).Mount(rt)
+	server := httptest.NewServer(rt)
+	t.Cleanup(server.Close)
+	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		app, secret, err := registry.Create(ctx, tx, apps.New{OwnerID: "wac_dev", Name: "Reader", Tier: apps.LimitedLive})
+		b.app, b.client = app, apitest.Client{Base: server.URL, User: app.ClientID, Secret: secret}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.api = apitest.Client{Base: server.URL, Bearer: token}
+	return b
+}
+
+func (b *bundle) exec(t *testing.T, text string) {
+	t.Helper()
+	if _, err := b.d.ExecContext(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, what string, got apitest.Answer, status int, says string) {
+	t.Helper()
+	if got.Status != status || !strings.Contains(got.Body, says) {
+		t.Errorf("%s: %v; want %d that says %q", what, got, status, says)
+	}
+}
+
+// Without a token there is no such API: its addresses are like any that do not exist.
+func TestNoTokenNoAPI(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), "")
+	b.api.Bearer = ""
+	for _, path := range []string{"/v1/operator/go-live", "/v1/operator/log", "/v1/operator/apps/" + b.app.ID} {
+		want(t, path, b.api.Do(t, "GET", path, ""), 404, "not_found")
+	}
+}
+
+// The token is asked for before anything else is said, and guessing is slow.
+func TestTokenIsAskedFor(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, dbtest.Open(t, db.SQLite), token)
+	wrong := apitest.Client{Base: b.api.Base, Bearer: token[:35] + "x"}
+	want(t, "none", apitest.Client{Base: b.api.Base}.Do(t, "POST", "/v1/operator/apps/app_x/suspend", "{"), 401, "operator's token")
+	want(t, "an app's credentials", b.client.Do(t, "GET", "/v1/operator/log", ""), 401, "operator's token")
+	for range 8 {
+		want(t, "wrong", wrong.Do(t, "GET", "/v1/operator/apps/"+b.app.ID, ""), 401, "operator's token")
+	}
+	limited := wrong.Do(t, "GET", "/v1/operator/log", "")
+	want(t, "the eleventh", limited, 429, "rate_limited")
+	want(t, "the right one meanwhile", b.api.Do(t, "GET", "/v1/operator/log", ""), 429, "rate_limited")
+	if limited.Header.Get("Retry-After") != "6" {
+		t.Errorf("Retry-After %q", limited.Header.Get("Retry-After"))
+	}
+	b.nowUS.Add(6_000_000)
+	want(t, "after the wait", b.api.Do(t, "GET", "/v1/operator/log", ""), 200, "[]")
+}
+
+// An action and its entry are one: what was refused left nothing, what was done
+// stands there for good, with before and after.
+func TestActionsAreLogged(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, token)
+		path := "/v1/operator/apps/" + b.app.ID
+		for _, c := range []struct{ path, body, says string }{
+			{path + "/suspend", `{}`, "reason: required"},
+			{path + "/suspend", `{"reason":null}`, "reason: required"},
+			{path + "/suspend", `{"reason":"  "}`, "1 to 500"},
+			{path + "/suspend", `{"reason":"` + strings.Repeat("x", 501) + `"}`, "1 to 500"},
+			{path + "/suspend", `{"reason":"x","by":"risk"}`, "by: is not a member"},
+			{path + "/lift", ``, "has not suspended"},
+		} {
+			want(t, c.path, b.api.Do(t, "POST", c.path, c.body), 400, c.says)
+		}
+		for _, missing := range []string{"apps/app_x/suspend", "ledger/led_x/reverse", "connections/conn_x/freeze", "connections/conn_x/resume", "go-live/glr_x/approve", "go-live/glr_x/refuse"} {
+			body := ""
+			if strings.HasSuffix(missing, "suspend") || strings.HasSuffix(missing, "reverse") || strings.HasSuffix(missing, "freeze") || strings.HasSuffix(missing, "refuse") {
+				body = `{"reason":"x"}`
+			}
+			want(t, missing, b.api.Do(t, "POST", "/v1/operator/"+missing, body), 404, "no such")
+		}
+		want(t, "nothing was done", b.api.Do(t, "GET", "/v1/operator/log", ""), 200, "[]")
+		if b.changes.Load() != 0 {
+			t.Errorf("told of %d changes", b.changes.Load())
+		}
+		want(t, "suspend", b.api.Do(t, "POST", path+"/suspend", `{"reason":" Its secret has leaked. "}`), 200, `"reason":"Its secret has leaked."`)
+		b.nowUS.Add(1_000_000)
+		want(t, "lift", b.api.Do(t, "POST", path+"/lift", ""), 200, `"suspended":false`)
+		log := b.api.Do(t, "GET", "/v1/operator/log", "")
+		want(t, "log", log, 200, `"action":"suspend","subject":"`+b.app.ID+`","reason":"Its secret has leaked."`)
+		want(t, "newest first", b.api.Do(t, "GET", "/v1/operator/log?limit=1", ""), 200, `"action":"lift"`)
+		if strings.Contains(log.Body, "secret_hash") || strings.Count(log.Body, `"suspended":false`) != 2 || strings.Count(log.Body, `"suspended":true`) != 2 {
+			t.Errorf("before and after: %s", log.Body)
+		}
+		for _, text := range []string{`UPDATE operator_log SET action = 'x'`, `DELETE FROM operator_log`} {
+			if _, err := d.ExecContext(t.Context(), text); err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		// When the log cannot be written, nothing is done.
+		b.exec(t, `ALTER TABLE operator_log RENAME TO elsewhere`)
+		if got := b.api.Do(t, "POST", path+"/suspend", `{"reason":"x"}`); got.Status != 500 {
+			t.Errorf("without a log: %v", got)
+		}
+		want(t, "still on", b.api.Do(t, "GET", path, ""), 200, `"suspended":false`)
+	})
+}
+
+// Of operators who pause a connection at once, one does it, and the log has what
+// was before just once.
+func TestOneOfManyPauses(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d, token)
+		money := ledger.New(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
+		for _, c := range []ledger.Command{
+			ledger.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, ledger.Connect{ConnectionID: "conn_1", AppID: b.app.ID, AccountID: "wac_person", RequestedMC: 500_000_000},
+		} {
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				_, err := money.DoTx(ctx, tx, c)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, verb := range []string{"freeze", "resume", "freeze", "resume"} {
+			var done atomic.Int64
+			var all sync.WaitGroup
+			for range 6 {
+				all.Go(func() {
+					body := ""
+					if verb == "freeze" {
+						body = `{"reason":"x"}`
+					}
+					if a := b.api.Do(t, "POST", "/v1/operator/connections/conn_1/"+verb, body); a.Status == 200 {
+						done.Add(1)
+					} else if a.Status != 400 || !strings.Contains(a.Message, "already") {
+						t.Errorf("%s: %v", verb, a)
+					}
+				})
+			}
+			if all.Wait(); done.Load() != 1 {
+				t.Errorf("%s was done %d times", verb, done.Load())
+			}
+		}
+		if log := b.api.Do(t, "GET", "/v1/operator/log", ""); strings.Count(log.Body, `"id":"opl_`) != 4 {
+			t.Errorf("the log: %v", log)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package operator
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// roles are what an account may be on the operator's pages, in the API's words.
+var roles = map[string]accounts.Role{"operator": accounts.Operator, "viewer": accounts.Viewer, "none": accounts.Nobody}
+
+// roleName is the API's word for a role.
+func roleName(role accounts.Role) string {
+	if role == accounts.Nobody {
+		return "none"
+	}
+	return string(role)
+}
+
+// roleEntry is a role as the log keeps it: without the address, which its owner
+// may want erased one day, and no entry ever changes.
+type roleEntry struct {
+	AccountID string `json:"account_id"`
+	Role      string `json:"role"`
+}
+
+// Grant gives the account of an address a role on the operator's pages, or takes
+// it with accounts.Nobody. The pages ask for the role with every request, so
+// sessions that run are let in or shut out at once. Nobody is kept from taking the
+// last operator's role: whoever has the operator's token can give it back.
+func (d *Desk) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
+	person, err := d.Accounts.ByEmail(ctx, email)
+	if err != nil {
+		return person, missing(err, "account")
+	}
+	if person.Deactivated {
+		return person, missing(sql.ErrNoRows, "account")
+	}
+	if person.Unconfirmed {
+		return person, apierr.InvalidRequest.Errorf("email: nobody has confirmed this address yet")
+	}
+	a := action{by: by, what: "grant", subject: person.ID}
+	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+		before, err := d.Accounts.SetRole(ctx, tx, person.ID, role)
+		if err != nil {
+			return missing(err, "account")
+		}
+		if before == role {
+			return apierr.InvalidRequest.Errorf("role: is %s already", roleName(role))
+		}
+		a.before, a.after = roleEntry{person.ID, roleName(before)}, roleEntry{person.ID, roleName(role)}
+		return nil
+	})
+	return person, err
+}
+
+// grantBody is the body of POST /v1/operator/roles.
+type grantBody struct {
+	Email web.Field[string] `json:"email"`
+	Role  web.Field[string] `json:"role"`
+}
+
+// grantResource is its answer.
+type grantResource struct {
+	AccountID string `json:"account_id"`
+	Email     string `json:"email"`
+	Role      string `json:"role"`
+}
+
+func (h *Handler) grant(w http.ResponseWriter, r *http.Request) error {
+	var b grantBody
+	if err := web.ReadJSON(r, &b); err != nil {
+		return err
+	}
+	if !b.Email.Set || b.Email.Null {
+		return apierr.InvalidRequest.Errorf("email: required")
+	}
+	role, ok := roles[b.Role.Value]
+	if !ok {
+		return apierr.InvalidRequest.Errorf("role: must be operator, viewer or none")
+	}
+	person, err := h.Desk.Grant(r.Context(), web.Address(r), b.Email.Value, role)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, grantResource{person.ID, person.Email, b.Role.Value})
+}

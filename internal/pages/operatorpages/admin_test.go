@@ -1,0 +1,322 @@
+package operatorpages_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/pages/operatorpages"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// paths are all pages, with ids that exist.
+func (w *world) paths(e ledger.Entry) []string {
+	return []string{
+		"/operator", "/operator/verify", "/operator/reviews", "/operator/reviews/" + w.request.ID, "/operator/apps", "/operator/apps/" + w.app.ID,
+		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID, "/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
+		"/operator/risk", "/operator/providers", "/operator/log",
+	}
+}
+
+// posts are everything that an operator can do.
+func (w *world) posts(e ledger.Entry) map[string][]url.Values {
+	return map[string][]url.Values{
+		"/operator/verify": {{}}, "/operator/reviews/" + w.request.ID: {act("approve", ""), act("refuse", "why")}, "/operator/apps/" + w.app.ID: {act("suspend", "why")},
+		"/operator/connections/" + w.conn.ID: {act("freeze", "why")}, "/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
+	}
+}
+
+// To strangers there is nothing here, a viewer changes nothing, and an operator
+// needs the second step.
+func TestWhoMaySeeAndDoWhat(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		e := w.Spend(w.conn, money.Dollar)
+		before := w.everything()
+		nobody, person, developer, viewer, operator := w.browser(), w.signedIn("person"), w.signedIn("developer"), w.signedIn("viewer"), w.signedIn("operator")
+		for _, path := range w.paths(e) {
+			nobody.Get(path).Leads(t, "/sign-in?next="+url.QueryEscape(path))
+			for _, b := range []*apitest.Browser{person, developer} {
+				b.Get(path).Want(t, 404).Lacks(t, "perator", w.app.ID)
+			}
+			viewer.Get(path).Want(t, 200, "You are a viewer").Lacks(t, `method="post" action="/operator`, "<script", "style=")
+			operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>", "You are a viewer")
+		}
+		for path, forms := range w.posts(e) {
+			for _, form := range forms {
+				nobody.Post(path, form).Leads(t, "/sign-in?next="+url.QueryEscape(path))
+				person.Post(path, form).Want(t, 404)
+				developer.Post(path, form).Want(t, 404)
+				viewer.Post(path, form).Want(t, 403, "your role is viewer")
+			}
+		}
+		w.admin.MFA = func(*http.Request) bool { return false }
+		for _, path := range w.paths(e) {
+			operator.Get(path).Want(t, 403, "A second step is needed", `href="/settings/security"`).Lacks(t, w.app.ID, "person@")
+			viewer.Get(path).Want(t, 403)
+			person.Get(path).Want(t, 404) // it tells strangers nothing
+		}
+		for path, forms := range w.posts(e) {
+			operator.Post(path, forms[0]).Want(t, 403)
+		}
+		if after := w.everything(); after != before {
+			t.Errorf("%s has become %s", before, after)
+		}
+	})
+}
+
+// What does not exist is a 404 like any other.
+func TestNothingThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b := w.signedIn("operator")
+	for _, path := range []string{"reviews/glr_x", "apps/app_x", "accounts/wac_x", "connections/conn_x", "ledger/led_x", "ledger/led_x/reverse", "log/opl_x"} {
+		b.Get("/operator/"+path).Want(t, 404)
+		b.Post("/operator/"+path, act("approve", "x")) // of no use either
+	}
+	b.Get("/operator/accounts/"+w.ids["person"]+"?before=x").Want(t, 400)
+}
+
+// Every action asks for what it needs, does one thing, and stands in the log with
+// who did it, why, and what was before and after.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		e := w.Spend(w.conn, money.Dollar)
+		b := w.signedIn("operator")
+		review, app, conn, row := "/operator/reviews/"+w.request.ID, "/operator/apps/"+w.app.ID, "/operator/connections/"+w.conn.ID, "/operator/ledger/"+e.ID
+		b.Get(review).Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature", `value="approve"`, `value="refuse"`, "developer@example.com")
+		for path, decision := range map[string]string{review: "refuse", app: "suspend", conn: "freeze", row + "/reverse": "reverse"} {
+			b.Post(path, act(decision, "  ")).Want(t, 422, `role="alert"`, `aria-invalid="true"`)
+			b.Post(path, act(decision, strings.Repeat("x", 501))).Want(t, 422, "1 to 500", strings.Repeat("x", 501))
+			b.Post(path, act("other", "x")).Want(t, 422)
+		}
+		b.Get("/operator/log").Want(t, 200, "No entry is like that")
+		if w.changes.Load() != 0 {
+			t.Errorf("told of %d changes", w.changes.Load())
+		}
+		b.Post(review, act("approve", "")).Leads(t, review+"?done=approve")
+		b.Get(review+"?done=approve").Want(t, 200, "Approved", "Done.").Lacks(t, `value="approve"`)
+		b.Post(review, act("approve", "")).Want(t, 422, "This request was approved already")
+		b.Get("/operator/reviews").Want(t, 200, "Nothing waits")
+		b.Post(app, act("suspend", "Its <secret> has leaked.")).Leads(t, app+"?done=suspend")
+		b.Get(app).Want(t, 200, "Suspended by operator", "Its &lt;secret&gt; has leaked.", `value="lift"`)
+		b.Get("/operator/apps?state=suspended").Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
+		b.Post(app, act("suspend", "again")).Want(t, 422, "suspended already")
+		b.Post(app, act("lift", "It has a new one.")).Leads(t, app+"?done=lift")
+		b.Post(conn, act("freeze", "The user asked.")).Leads(t, conn+"?done=freeze")
+		if c := w.Is(w.conn); c.Status != ledger.Frozen {
+			t.Errorf("the connection is %s", c.Status)
+		}
+		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID)
+		b.Post(conn, act("freeze", "again")).Want(t, 422, "frozen already")
+		b.Post(conn, act("resume", "She is back.")).Leads(t, conn+"?done=resume")
+		b.Get(row).Want(t, 200, row+"/reverse", "$1.00")
+		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "reserved money", "cannot be undone", "Refund $1.00")
+		to := b.Post(row+"/reverse", act("reverse", "The apitest.Page was empty.")).To
+		b.Get(to).Want(t, 200, "Done.", "Call, reversed", "The apitest.Page was empty.", e.ID)
+		b.Get(row).Want(t, 200, "Refunded").Lacks(t, row+"/reverse")
+		b.Post(row+"/reverse", act("reverse", "again")).Want(t, 422)
+		if c := w.Is(w.conn); c.ConsumedMC != 0 || c.AllocationMC != 5*money.Dollar {
+			t.Errorf("after the refund: %+v", c)
+		}
+		log := b.Get("/operator/log").Want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.", "It has a new one.", "The user asked.", "She is back.", "The apitest.Page was empty.")
+		if n := strings.Count(log.Body, `href="/operator/log/opl_`); n != 6 || w.changes.Load() != 6 {
+			t.Errorf("%d entries, told of %d changes", n, w.changes.Load())
+		}
+		w.actors(map[string]int{w.ids["operator"]: 6})
+	})
+}
+
+// actors compares who stands in the log.
+func (w *world) actors(want map[string]int) {
+	w.t.Helper()
+	for actor, n := range want {
+		var got int
+		if err := w.d.QueryRowContext(w.t.Context(), `SELECT COUNT(*) FROM operator_log WHERE actor = $1`, actor).Scan(&got); err != nil || got != n {
+			w.t.Errorf("%s: %d entries, want %d (%v)", actor, got, n, err)
+		}
+	}
+}
+
+func TestLogIsSearched(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("operator")
+		for range 51 {
+			b.Post("/operator/apps/"+w.app.ID, act("suspend", "off"))
+			b.Post("/operator/apps/"+w.app.ID, act("lift", "on"))
+		}
+		b.Post("/operator/connections/"+w.conn.ID, act("freeze", "pause"))
+		entries := func(path string) (int, apitest.Page) {
+			a := b.Get(path).Want(t, 200)
+			return strings.Count(a.Body, `href="/operator/log/opl_`), a
+		}
+		for path, want := range map[string]int{
+			"": 50, "?action=freeze": 1, "?action=lift": 50, "?subject=" + w.conn.ID: 1, "?actor=operator@example.com&action=freeze": 1, "?actor=" + w.ids["operator"]: 50, "?actor=viewer@example.com": 0, "?actor=a@b.example": 0,
+		} {
+			if n, _ := entries("/operator/log" + path); n != want {
+				t.Errorf("%s: %d entries, want %d", path, n, want)
+			}
+		}
+		seen := 0
+		for path := "/operator/log"; path != ""; {
+			n, a := entries(path)
+			seen += n
+			path = between(a.Body, `<a href="`, `">Next page`)
+		}
+		if seen != 103 {
+			t.Errorf("%d entries on all pages", seen)
+		}
+		_, a := entries("/operator/log?action=freeze")
+		b.Get("/operator/log/"+between(a.Body, `href="/operator/log/`, `"`)).Want(t, 200, "pause", "<code>status</code>", "active", "frozen").Lacks(t, "<code>allocation_mc</code>")
+	})
+}
+
+// between is the text before end that follows the last begin before it; "" = there is none.
+func between(page, begin, end string) string {
+	i := strings.Index(page, begin)
+	for i >= 0 {
+		rest := page[i+len(begin):]
+		if text, _, ok := strings.Cut(rest, end); ok && !strings.ContainsAny(text, "<>") {
+			return strings.ReplaceAll(text, "&amp;", "&")
+		}
+		next := strings.Index(rest, begin)
+		if next < 0 {
+			break
+		}
+		i += len(begin) + next
+	}
+	return ""
+}
+
+func TestSupportFindsAccounts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		b := w.signedIn("viewer")
+		var e ledger.Entry
+		for range 55 {
+			e = w.Spend(w.conn, money.Cent)
+		}
+		w.exec(`INSERT INTO mails (id, account_id, recipient, subject, text, html, unsubscribe, created_us, next_us) VALUES ('mail_1', $1, 'p', 'Half is used', 'secret link', '', '', 1, 1)`, w.ids["person"])
+		for _, q := range []string{"Person@example.com", w.ids["person"], w.conn.ID, e.ID, e.RequestID()} {
+			a := b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "/operator/accounts/"+w.ids["person"])
+			a.Lacks(t, "/operator/accounts/"+w.ids["developer"])
+		}
+		for _, q := range []string{"nobody@example.com", "x@", "wac_x", "conn_x", "led_x", "%"} {
+			b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "There is none like that")
+		}
+		b.Get("/operator/accounts").Want(t, 200, w.ids["person"], w.ids["viewer"])
+		path := "/operator/accounts/" + w.ids["person"]
+		a := b.Get(path).Want(t, 200, "person@example.com", "$15.00", "Live &lt;b&gt;App&lt;/b&gt;", "Half is used", e.ID, "/operator/connections/"+w.conn.ID).Lacks(t, "secret link")
+		rows := func(a apitest.Page) int { return strings.Count(a.Body, `href="/operator/ledger/`) }
+		second := b.Get(between(a.Body, `<a href="`, `">Next page`))
+		if rows(a) != 50 || rows(second) != 7 { // 55 calls, a top-up, a connection
+			t.Errorf("%d and %d rows", rows(a), rows(second))
+		}
+		for _, q := range []string{"live <B>", w.app.ID, w.app.ClientID} {
+			b.Get("/operator/apps?q="+url.QueryEscape(q)).Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
+		}
+		b.Get("/operator/apps?q=%25").Want(t, 200, "No app is like that")
+	})
+}
+
+// The overview says what is counted: real money, with what was refunded taken back.
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		counter := &operatorpages.Counter{DB: d, Now: w.Now}
+		b := w.signedIn("operator")
+		b.Get("/operator").Want(t, 200, "counted for the first time", "1 to review")
+		w.Spend(w.conn, 2*money.Dollar)
+		e := w.Spend(w.conn, money.Dollar)
+		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
+		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID, w.app.ID, w.ids["person"])
+		if err := counter.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.Get("/operator").Want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").Lacks(t, "first time")
+		b.Get("/operator/apps/"+w.app.ID).Want(t, 200, "$8.00", "$4.00", "at most")
+		w.Spend(w.conn, money.Dollar)
+		if err := counter.Once(t.Context()); err != nil { // not due
+			t.Fatal(err)
+		}
+		b.Get("/operator").Want(t, 200, "$18.00")
+		w.exec(`UPDATE operator_totals SET next_us = 0`)
+		if err := counter.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.Get("/operator").Want(t, 200, "$17.00", "$9.00")
+	})
+}
+
+// An audit is asked for once, carried out by a job, and its result stays.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			address := dbtest.URL(t, e)
+			d, err := db.Open(t.Context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			w := newWorld(t, d)
+			v := &operatorpages.Verifier{DB: d, URL: address, Now: w.Now}
+			if err := v.Once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b := w.signedIn("operator")
+			b.Get("/operator/verify").Want(t, 200, "Nobody has asked", "Verify now</button>")
+			for range 2 { // the second is the first
+				b.Post("/operator/verify", url.Values{}).Leads(t, "/operator/verify")
+			}
+			b.Get("/operator/verify").Want(t, 200, "Waiting", "Look again").Lacks(t, "Verify now</button>")
+			if err := v.Once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a := b.Get("/operator/verify").Want(t, 200, "checks, no findings", "operator@example.com", "Verify now</button>").Lacks(t, "Waiting")
+			if strings.Count(a.Body, ">Clean<") != 2 { // the newest, and its line
+				t.Errorf("the page: %s", a.Body)
+			}
+			w.exec(`UPDATE balances SET available_mc = available_mc + 1 WHERE account_id = $1`, w.ids["person"])
+			b.Post("/operator/verify", url.Values{})
+			w.exec(`UPDATE verifications SET state = 'running', touched_us = 1 WHERE state = 'waiting'`) // a node took it, and died
+			if err := v.Once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.Get("/operator/verify").Want(t, 200, ">Findings<", "not clean", w.ids["person"])
+			b.Get("/operator").Want(t, 200, ">Findings<")
+		})
+	}
+}
+
+// What monitoring counts, the price book and the pools stand on their page.
+func TestProviders(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		w.admin.Metrics.Call("openai", "gpt-6-luna", "settled", 1)
+		w.admin.Metrics.Call("openai", "gpt-6-luna", "failed", 1)
+		w.admin.Metrics.ProviderError("openai", 529)
+		w.admin.Metrics.Alarm("free_pool_low", "app_1")
+		w.admin.Estimates.Record("gpt-6-luna", 1000, 1000, 1250)
+		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`, "free/"+w.app.ID+"/2026-11")
+		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:999999999', 0, 0)`, "free/"+w.app.ID+"/2026-10")
+		b := w.signedIn("viewer")
+		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529", w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").Lacks(t, "$9.99")
+		b.Get("/operator").Want(t, 200, "free_pool_low", "input_estimated_too_low")
+	})
+}

@@ -1,0 +1,163 @@
+package operatorpages
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/pages/operator"
+)
+
+// A line is what a list shows of a ledger row.
+type line struct {
+	id, kind, status, model     string
+	seq, createdUS              int64
+	charge, available, reserved money.MC
+}
+
+// entriesBefore walks an account's chain backwards.
+func entriesBefore(ctx context.Context, q db.Queryer, accountID string, before int64, limit int) ([]line, error) {
+	return db.List(ctx, q, db.Fields(func(l *line) []any {
+		return []any{&l.id, &l.kind, &l.status, &l.model, &l.seq, &l.createdUS, &l.charge, &l.available, &l.reserved}
+	}), `SELECT id, type, status, COALESCE(model, ''), seq, created_us, COALESCE(user_charge_mc, 0), available_delta_mc, reserved_delta_mc
+		FROM ledger WHERE account_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3`, accountID, before, limit)
+}
+
+// reversalOf returns the id of the row that took an entry back; "" = none did.
+func reversalOf(ctx context.Context, q db.Queryer, entryID string) (reversalID string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT id FROM ledger WHERE reversal_of = $1 LIMIT 1`, entryID).Scan(&reversalID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return reversalID, err
+}
+
+// entry is GET /operator/ledger/{id}: the receipt of a row.
+func (h *Handler) entry(r *http.Request, s staff) (ui.Report, error) {
+	c, e, reversalID, err := h.receipt(r, s)
+	if err != nil {
+		return c, err
+	}
+	if s.acts() && reversible(e, reversalID) {
+		c.Blocks[0].More = &ui.Link{Href: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Text: "Refund this charge"}
+	}
+	return c, nil
+}
+
+func reversible(e ledger.Entry, reversalID string) bool {
+	return e.Type == ledger.Spend && e.Status == "settled" && reversalID == ""
+}
+
+// receipt gathers everything that is known of a row.
+func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e ledger.Entry, reversalID string, err error) {
+	ctx := r.Context()
+	if e, err = ledger.GetEntry(ctx, h.DB, r.PathValue("id")); err != nil {
+		return c, e, "", missing(err, "ledger row")
+	}
+	if reversalID, err = reversalOf(ctx, h.DB, e.ID); err != nil {
+		return c, e, "", fmt.Errorf("admin: reversal: %w", err)
+	}
+	c = s.console("/operator/accounts", movement(string(e.Type), e.Status), e.ID)
+	c.Back = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(e.AccountID), Text: "Account"}
+	if reversalID != "" {
+		c.Badge = &ui.Badge{Text: "Refunded", Tone: "warn"}
+	}
+	c.Blocks = []ui.Block{{Heading: "The row", Facts: entryFacts(e, reversalID)}}
+	if e.Type == ledger.Spend {
+		c.Tiles = []ui.Tile{
+			{Label: "User paid", Value: e.UserChargeMC.Display()}, {Label: "Provider cost", Value: e.ProviderCostMC.Display()},
+			{Label: "Fee", Value: e.SvcFeeMC.Display()}, {Label: "Developer’s margin", Value: e.DevMarginMC.Display()},
+		}
+		c.Blocks = append(c.Blocks, ui.Block{Heading: "What it was charged by", Text: "Prices in micro-cents, as they were when the call was held for.", Source: indented(e.Terms)}, ui.Block{Heading: "What the call used", Source: indented(e.Usage)})
+	}
+	return c, e, reversalID, nil
+}
+
+func entryFacts(e ledger.Entry, reversalID string) []ui.Detail {
+	facts := []ui.Detail{{Name: "When", Cell: when(e.CreatedUS)}, {Name: "Account", Cell: link("/operator/accounts/", e.AccountID)}}
+	add := func(name string, c ui.Cell) {
+		if c.Text != "" {
+			facts = append(facts, ui.Detail{Name: name, Cell: c})
+		}
+	}
+	add("Connection", link("/operator/connections/", e.ConnectionID))
+	add("App", link("/operator/apps/", e.AppID))
+	add("Request", ui.Cell{Text: e.RequestID(), Code: true})
+	add("Model", ui.Cell{Text: e.Model, Code: true})
+	add("Feature", ui.Cell{Text: e.Feature})
+	add("Paid by", ui.Cell{Text: map[string]string{ledger.Wallet: "The user’s balance", ledger.FreeCredit: "Free credit"}[e.PaidBy]})
+	add("Amounts are", ui.Cell{Text: map[ledger.Settlement]string{ledger.Settled: "Exact, from the provider’s usage", ledger.Estimated: "Our own count"}[e.Settlement]})
+	if e.HoldMC != 0 {
+		add("Was held", ui.Cell{Text: e.HoldMC.Display()})
+	}
+	add("Available changed by", ui.Cell{Text: e.Available.Display()})
+	add("Reserved changed by", ui.Cell{Text: e.Reserved.Display()})
+	add("Refund of", link("/operator/ledger/", e.ReversalOf))
+	add("Refunded by", link("/operator/ledger/", reversalID))
+	add("Reason", ui.Cell{Text: e.Reason})
+	add("Hash", ui.Cell{Text: e.Hash, Code: true})
+	return facts
+}
+
+// confirm is GET /operator/ledger/{id}/reverse: what a refund will do, and why.
+func (h *Handler) confirm(r *http.Request, s staff) (ui.Report, error) {
+	c, e, reversalID, err := h.receipt(r, s)
+	if err != nil {
+		return c, err
+	}
+	c.Back, c.Tiles = &ui.Link{Href: "/operator/ledger/" + url.PathEscape(e.ID), Text: "The row"}, nil
+	c.Heading, c.Lead = "Refund this charge?", ""
+	if !reversible(e, reversalID) {
+		c.Heading, c.Lead = "This row cannot be refunded", "Only a charge that was not refunded yet can be."
+		return c, nil
+	}
+	x, err := ledger.GetConnection(r.Context(), h.DB, e.ConnectionID)
+	if err != nil {
+		return c, fmt.Errorf("admin: connection: %w", err)
+	}
+	to := "the connection’s reserved money, where the app may spend it again"
+	if x.Status == ledger.Revoked {
+		to = "the user’s available balance, because the connection has ended"
+	}
+	c.Lead = fmt.Sprintf("%s go back to %s. The developer loses the margin of %s, and we the fee and the provider’s cost. A new row says so; it cannot be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
+	if e.PaidBy == ledger.FreeCredit {
+		c.Lead = "Free credit paid this call, so the user gets nothing back; only the books say that it was refunded. It cannot be undone."
+	}
+	c.Blocks = c.Blocks[:1]
+	if s.acts() {
+		c.Blocks = append(c.Blocks, ui.Block{Heading: "Refund", Form: &ui.Ask{Action: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Decision: "reverse", Fields: reason("It stands in the user’s ledger, word for word."), Button: "Refund " + e.UserChargeMC.Display(), Danger: true}})
+	}
+	return c, nil
+}
+
+// reverse is POST /operator/ledger/{id}/reverse.
+func (h *Handler) reverse(r *http.Request, s staff, form url.Values) (string, error) {
+	if form.Get("decision") != "reverse" {
+		return "", apierr.InvalidRequest.Errorf("decision: must be reverse")
+	}
+	why, err := operator.CheckReason(form.Get("reason"))
+	if err != nil {
+		return "", err
+	}
+	reversal, err := h.Desk.Reverse(r.Context(), s.ID, r.PathValue("id"), why)
+	return "/operator/ledger/" + url.PathEscape(reversal.ID) + "?done=reverse", err
+}
+
+// indented writes JSON for people; what is none is shown as it is.
+func indented(text string) string {
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(text), "", "  "); err != nil {
+		return text
+	}
+	return b.String()
+}

@@ -1,0 +1,79 @@
+package operatorpages
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// An explainer asks SQLite how it would answer before it lets a query through.
+type explainer struct {
+	*db.DB
+	t *testing.T
+}
+
+// big are tables of millions of rows; reading a whole small index of one is fine.
+var big = regexp.MustCompile(`^SCAN (ledger|rollups|r|events|connections|mails|deliveries)( USING (COVERING )?INDEX (\w+))?$`)
+
+// small are indexes with few rows in them.
+var small = map[string]bool{"connections_frozen": true, "events_new": true, "events_risk": true, "mails_due": true, "deliveries_due": true, "mails_failed": true}
+
+func (e explainer) explain(ctx context.Context, query string, args []any) {
+	e.t.Helper()
+	rows, err := e.DB.QueryContext(ctx, `EXPLAIN QUERY PLAN `+query, args...)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			e.t.Fatal(err)
+		}
+		if m := big.FindStringSubmatch(detail); m != nil && !small[m[4]] {
+			e.t.Errorf("%s\n\t%s", detail, query)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e explainer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	e.t.Helper()
+	e.explain(ctx, query, args)
+	return e.DB.QueryContext(ctx, query, args...)
+}
+
+func (e explainer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	e.t.Helper()
+	e.explain(ctx, query, args)
+	return e.DB.QueryRowContext(ctx, query, args...)
+}
+
+// No page reads a table of millions of rows from one end to the other.
+func TestPagesUseIndexes(t *testing.T) {
+	t.Parallel()
+	q, ctx := explainer{dbtest.Open(t, db.SQLite), t}, t.Context()
+	for name, f := range map[string]func() error{
+		"what waits":     func() error { _, err := waits(ctx, q); return err },
+		"ledger":         func() error { _, err := entriesBefore(ctx, q, "wac_x", 5, 5); return err },
+		"reversal":       func() error { _, err := reversalOf(ctx, q, "led_x"); return err },
+		"risk":           func() error { _, err := risks(ctx, q, "", 5); return err },
+		"pools":          func() error { _, err := freePools(ctx, q, "2026-11", "", 5); return err },
+		"earned":         func() error { _, err := earned(ctx, q, "", "2026-11-01"); return err },
+		"earned by app":  func() error { _, err := earned(ctx, q, "app_x", "2026-11-01"); return err },
+		"verifications":  func() error { _, err := newestVerifications(ctx, q, 5); return err },
+		"figures by day": func() error { _, err := sumDays(ctx, q, "2026-11-20"); return err },
+	} {
+		if err := f(); err != nil {
+			t.Error(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package operatorpages
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/metrics"
+)
+
+// providers is GET /operator/providers: how the providers do, the price book, how
+// well input is estimated, and the free pools.
+func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
+	c := s.console("/operator/providers", "Providers and prices", "")
+	calls, err := h.Metrics.Calls()
+	if err != nil {
+		return c, err
+	}
+	failures, err := h.Metrics.ProviderErrors()
+	if err != nil {
+		return c, err
+	}
+	now := h.Desk.Now().UTC()
+	pools, err := h.pools(r, now)
+	if err != nil {
+		return c, err
+	}
+	book := ui.Block{Heading: "Price book", Text: "Dollars per million tokens, as the provider charges. Version in force: " + h.Catalog.Current().Version() + ".", Table: prices(h.Catalog.Current(), now)}
+	if h.Catalog.Broken() {
+		book.Text += " The operator’s file of prices cannot be used; the prices before stay in force."
+	}
+	c.Blocks = []ui.Block{
+		{Heading: "Calls of this node since it started", Table: health(calls)}, {Heading: "Failures at providers", Table: failuresTable(failures)},
+		{Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Readings())},
+		{Heading: "Free pools, " + now.Format("January 2006"), Text: "What each live app’s users may use before their own money, " + ui.Dollars(h.Free.PoolMC) + " an app and month.", Table: pools},
+		book,
+	}
+	return c, nil
+}
+
+// health counts calls by provider and how they ended.
+func health(list []metrics.Count) *ui.Table {
+	t := &ui.Table{Label: "Calls", Heads: []ui.Head{{Name: "Provider"}, {Name: "Model"}, {Name: "Ended"}, {Name: "Calls", End: true}}, Empty: "None yet."}
+	for _, x := range list {
+		ended := ui.Cell{Text: x.Labels[2], Tone: "good"}
+		if x.Labels[2] == metrics.Failed || x.Labels[2] == metrics.Rejected {
+			ended.Tone = "bad"
+		} else if x.Labels[2] != "settled" {
+			ended.Tone = "warn"
+		}
+		t.Rows = append(t.Rows, []ui.Cell{{Text: x.Labels[0]}, {Text: x.Labels[1], Code: true}, ended, count(x.N)})
+	}
+	return t
+}
+
+func failuresTable(list []metrics.Count) *ui.Table {
+	t := &ui.Table{Label: "Failures", Heads: []ui.Head{{Name: "Provider"}, {Name: "Status"}, {Name: "Times", End: true}}, Empty: "None."}
+	for _, x := range list {
+		status := x.Labels[1]
+		switch status {
+		case "none":
+			status = "no answer"
+		case "cut":
+			status = "stream broken off"
+		}
+		t.Rows = append(t.Rows, []ui.Cell{{Text: x.Labels[0]}, {Text: status}, count(x.N)})
+	}
+	return t
+}
+
+// prices lists every price of the book: those of now, and those that were or come.
+func prices(c *catalog.Catalog, now time.Time) *ui.Table {
+	t := &ui.Table{Label: "Prices", Heads: []ui.Head{{Name: "Model"}, {Name: "In force"}, {Name: "Book"}, {Name: "Input", End: true}, {Name: "Cached", End: true}, {Name: "Output", End: true}}}
+	for _, m := range c.Book() {
+		for _, p := range m.Periods {
+			for _, step := range p.Rates.Steps {
+				model := ui.Cell{Text: m.Model.ID, Code: true, Sub: m.Model.Provider}
+				if step.AboveInput > 0 {
+					model.Sub = "above " + thousands(step.AboveInput) + " input tokens"
+				}
+				t.Rows = append(t.Rows, []ui.Cell{model, inForce(m.Model, p, now), {Text: p.Rates.Book}, {Text: step.Input.Display()}, {Text: step.Cached.Display()}, {Text: step.Output.Display()}})
+			}
+		}
+	}
+	return t
+}
+
+func inForce(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
+	cell := ui.Cell{Text: "Now", Tone: "good"}
+	switch {
+	case m.RetiresAt != nil && !now.Before(*m.RetiresAt):
+		cell = ui.Cell{Text: "Retired", Tone: "plain"}
+	case !p.From.IsZero() && now.Before(p.From):
+		cell = ui.Cell{Text: "Later", Tone: "warn"}
+	case !p.Holds(now):
+		cell = ui.Cell{Text: "Past", Tone: "plain"}
+	}
+	if !p.From.IsZero() {
+		cell.Sub = "from " + p.From.Format("2 Jan 2006")
+	}
+	if !p.To.IsZero() {
+		cell.Sub += " until " + p.To.Format("2 Jan 2006")
+	}
+	return cell
+}
+
+func drift(list []estimates.Reading) *ui.Table {
+	t := &ui.Table{Label: "Estimates", Heads: []ui.Head{{Name: "Model"}, {Name: "Calls", End: true}, {Name: "Mean", End: true}, {Name: "Largest", End: true}, {Name: "Factor", End: true}, {Name: "Too low", End: true}}, Empty: "No call was compared yet."}
+	ratio := func(ppm int64) ui.Cell {
+		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/estimates.One, ppm%estimates.One/1000)}
+	}
+	for _, m := range list {
+		t.Rows = append(t.Rows, []ui.Cell{{Text: m.Model, Code: true}, count(m.Calls), ratio(m.MeanPPM), ratio(max(m.MaxPPM, m.PriorPPM)), ratio(m.FactorPPM()), count(m.Alarms)})
+	}
+	return t
+}
+
+// A pool is an app's free credit of a month.
+type pool struct {
+	appID, name string
+	used, held  money.MC
+}
+
+// freePools returns the pools of a month that were used, of the newest apps first.
+// Windows are found by their whole name, one for each app.
+func freePools(ctx context.Context, q db.Queryer, month, after string, limit int) ([]pool, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	return db.List(ctx, q, scanPool, `SELECT apps.id, apps.name, windows.buckets, windows.held FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
+		WHERE apps.tier <> 'sandbox' AND apps.id < $2 ORDER BY apps.id DESC LIMIT $3`, month, after, limit)
+}
+
+func scanPool(row db.Row) (p pool, err error) {
+	var buckets string
+	if err := row.Scan(&p.appID, &p.name, &buckets, &p.held); err != nil {
+		return p, err
+	}
+	used, err := limits.ParseSeries(0, buckets)
+	p.used = money.MC(used.Sum(time.Time{}, 0))
+	return p, err
+}
+
+func (h *Handler) pools(r *http.Request, now time.Time) (*ui.Table, error) {
+	list, err := freePools(r.Context(), h.DB, now.Format("2006-01"), r.URL.Query().Get("after"), maxListed+1)
+	if err != nil {
+		return nil, fmt.Errorf("admin: free pools: %w", err)
+	}
+	more := len(list) > maxListed
+	list = list[:min(len(list), maxListed)]
+	t := &ui.Table{Label: "Free pools", Heads: []ui.Head{{Name: "App"}, {Name: "Used", End: true}, {Name: "Held", End: true}, {Name: "Left", End: true}}, First: first(r, "after"), Empty: "No free credit was used this month."}
+	for _, p := range list {
+		left := max(0, h.Free.PoolMC-p.used-p.held)
+		t.Rows = append(t.Rows, []ui.Cell{{Text: p.name, Href: "/operator/apps/" + url.PathEscape(p.appID)}, ui.MoneyCell(p.used), ui.MoneyCell(p.held), ui.MoneyCell(left)})
+	}
+	if more {
+		t.Next = next(r, true, "after", list[len(list)-1].appID)
+	}
+	return t, nil
+}

@@ -1,0 +1,118 @@
+package operatorpages
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/pages/operator"
+)
+
+// reviews is GET /operator/reviews: what waits, oldest first.
+func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
+	c := s.console("/operator/reviews", "Go-live reviews", "Developers who ask for their app’s next tier, oldest first.")
+	list, err := h.Desk.GoLive.Pending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
+	if err != nil {
+		return c, err
+	}
+	more := len(list) > maxListed
+	list = list[:min(len(list), maxListed)]
+	t := &ui.Table{Label: "Requests", Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Asked"}}, First: first(r, "after"), Empty: "Nothing waits for a review."}
+	for _, req := range list {
+		app, err := h.Desk.Apps.Get(r.Context(), req.AppID)
+		if err != nil {
+			return c, err
+		}
+		name := ui.Cell{Text: app.Name, Href: "/operator/reviews/" + url.PathEscape(req.ID), Sub: req.ID}
+		t.Rows = append(t.Rows, []ui.Cell{name, {Text: req.From}, {Text: req.To}, when(req.CreatedUS)})
+	}
+	if more {
+		t.Next = next(r, true, "after", list[len(list)-1].ID)
+	}
+	c.Blocks = []ui.Block{{Table: t}}
+	return c, nil
+}
+
+// review is GET /operator/reviews/{id}: the request, the app's checklist, the answer.
+func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
+	req, err := h.Desk.GoLive.Get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return ui.Report{}, missing(err, "request")
+	}
+	app, err := h.Desk.Apps.Get(r.Context(), req.AppID)
+	if err != nil {
+		return ui.Report{}, err
+	}
+	status, err := h.Desk.GoLive.Status(r.Context(), app)
+	if err != nil {
+		return ui.Report{}, err
+	}
+	c := s.console("/operator/reviews", app.Name, fmt.Sprintf("Asks to go from %s to %s.", req.From, req.To))
+	c.Back, c.Badge = &ui.Link{Href: "/operator/reviews", Text: "Reviews"}, reviewBadge(req)
+	owner, err := h.owner(r, app)
+	if err != nil {
+		return c, err
+	}
+	facts := []ui.Detail{{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}}, {Name: "Asked", Cell: when(req.CreatedUS)}, {Name: "App", Cell: link("/operator/apps/", app.ID)}, {Name: "Developer", Cell: owner}}
+	if req.DecidedUS != 0 {
+		facts = append(facts, ui.Detail{Name: "Decided", Cell: when(req.DecidedUS)})
+	}
+	if req.Reason != "" {
+		facts = append(facts, ui.Detail{Name: "Why it was refused", Cell: ui.Cell{Text: req.Reason}})
+	}
+	c.Blocks = []ui.Block{{Heading: "The request", Facts: facts}, checklist(status.Checklist), appFacts(app)}
+	if s.acts() && req.Status == golive.Pending {
+		at := "/operator/reviews/" + url.PathEscape(req.ID)
+		c.Blocks = append(c.Blocks,
+			ui.Block{Heading: "Approve", Text: "The app moves to " + req.To + " and its calls to the real providers, at once. Connections of its test accounts end.", Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"}},
+			ui.Block{Heading: "Refuse", Text: "The app stays as it is; its developer reads why, and may ask again.", Form: &ui.Ask{Action: at, Decision: "refuse", Fields: reason("The developer reads it, word for word."), Button: "Refuse", Danger: true}})
+	}
+	return c, nil
+}
+
+func reviewBadge(req golive.Request) *ui.Badge {
+	switch req.Status {
+	case golive.Approved:
+		return &ui.Badge{Text: "Approved", Tone: "good"}
+	case golive.Refused:
+		return &ui.Badge{Text: "Refused", Tone: "bad"}
+	}
+	return &ui.Badge{Text: "To review", Tone: "warn"}
+}
+
+// checklist says what the app has and lacks, as things stand now.
+func checklist(items []golive.Item) ui.Block {
+	t := &ui.Table{Label: "Checklist", Heads: []ui.Head{{Name: "Item"}, {Name: "Required"}, {Name: "Met"}}}
+	for _, i := range items {
+		met, required := ui.Cell{Text: "Missing", Tone: "bad"}, "Yes"
+		if !i.Required {
+			met, required = ui.Cell{Text: "No", Tone: "plain"}, "No"
+		}
+		if i.Met {
+			met = ui.Cell{Text: "Met", Tone: "good"}
+		}
+		t.Rows = append(t.Rows, []ui.Cell{{Text: i.Text, Sub: i.Name}, {Text: required}, met})
+	}
+	return ui.Block{Heading: "Checklist, as things stand now", Table: t}
+}
+
+// decide is POST /operator/reviews/{id}.
+func (h *Handler) decide(r *http.Request, s staff, form url.Values) (string, error) {
+	requestID, decision := r.PathValue("id"), form.Get("decision")
+	at := "/operator/reviews/" + url.PathEscape(requestID) + "?done=" + decision
+	switch decision {
+	case "approve":
+		_, _, err := h.Desk.Approve(r.Context(), s.ID, requestID)
+		return at, err
+	case "refuse":
+		why, err := operator.CheckReason(form.Get("reason"))
+		if err == nil {
+			_, err = h.Desk.Refuse(r.Context(), s.ID, requestID, why)
+		}
+		return at, err
+	}
+	return "", apierr.InvalidRequest.Errorf("decision: must be approve or refuse")
+}

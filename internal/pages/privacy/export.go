@@ -1,0 +1,342 @@
+package privacy
+
+import (
+	"archive/zip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// step is how many rows are read at once of what can be long.
+const step = 1000
+
+const readme = `What Purser keeps of you, as of the moment of the download.
+
+Each file has one row to a line, as JSON. Amounts that end in _mc are whole
+micro-cents: 100,000,000 are a US dollar. Times are UTC.
+
+account.jsonl              you, as we know you
+connections.jsonl          what you lent to which app
+ledger.jsonl               every movement of your money, newest first
+top-ups.jsonl              your payments, and what happened to each
+allocation-requests.jsonl  higher caps that apps asked you for
+notices.jsonl              what we told you by mail about your connections
+security-events.jsonl      what happened to your account's security in the last year
+sessions.jsonl             browsers in which you are signed in
+passkeys.jsonl             passkeys that sign you in, by the names you gave them
+logins.jsonl               who else signs you in, and since when
+auto-top-up.jsonl          how your balance is topped up automatically
+apps.jsonl                 apps that you registered
+test-accounts.jsonl        test accounts that you made
+
+Passwords, keys, tokens and what stands for them are not in here; nor are other
+people's addresses. Answers to calls are kept for 7 days, for repeats of the call
+by the app, and are the app's to give you.
+`
+
+// Export writes everything that is kept of an account as a ZIP, while it is read:
+// nothing of it is kept, here or in memory. An error leaves a file without an end,
+// which no program opens.
+func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) error {
+	z := zip.NewWriter(w)
+	text, err := s.create(z, "README.txt")
+	if err == nil {
+		_, err = io.WriteString(text, readme)
+	}
+	if err != nil {
+		return fmt.Errorf("privacy: export: %w", err)
+	}
+	for _, f := range []struct {
+		name string
+		rows func(context.Context, accounts.Account, put) error
+	}{
+		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger}, {"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
+		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
+		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
+	} {
+		file, err := s.create(z, f.name+".jsonl")
+		if err != nil {
+			return fmt.Errorf("privacy: export: %w", err)
+		}
+		if err := f.rows(ctx, a, json.NewEncoder(file).Encode); err != nil {
+			return fmt.Errorf("privacy: export %s: %w", f.name, err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("privacy: export: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) create(z *zip.Writer, name string) (io.Writer, error) {
+	return z.CreateHeader(&zip.FileHeader{Name: "purser-data/" + name, Method: zip.Deflate, Modified: s.Now()})
+}
+
+// put writes a row.
+type put func(row any) error
+
+func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) error {
+	b, err := ledger.GetBalance(ctx, s.DB, a.ID)
+	if err != nil {
+		return err
+	}
+	role, err := s.Accounts.RoleOf(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	return row(struct {
+		ID          string   `json:"id"`
+		Email       string   `json:"email"`
+		CreatedAt   string   `json:"created_at"`
+		TestAccount bool     `json:"test_account"`
+		Developer   bool     `json:"developer"`
+		Role        string   `json:"operator_role"`
+		TwoStep     bool     `json:"two_step_sign_in"`
+		Notices     bool     `json:"wants_notices"`
+		AvailableMC money.MC `json:"available_mc"`
+		ReservedMC  money.MC `json:"reserved_mc"`
+	}{a.ID, a.Email, ledger.Timestamp(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices, b.AvailableMC, b.ReservedMC})
+}
+
+func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put) error {
+	list, err := ledger.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
+	if err != nil {
+		return err
+	}
+	names := map[string]string{}
+	for _, c := range list {
+		if _, known := names[c.AppID]; !known {
+			app, err := s.Apps.Get(ctx, c.AppID)
+			if err != nil {
+				return err
+			}
+			names[c.AppID] = app.Name
+		}
+		if err := row(struct {
+			App string `json:"app_name"`
+			ledger.ConnectionResource
+		}{names[c.AppID], c.Resource()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putLedger(ctx context.Context, a accounts.Account, row put) error {
+	for before := int64(0); ; {
+		rows, next, err := ledger.Browse(ctx, s.DB, ledger.Filter{AccountID: a.ID}, before, step)
+		if err != nil {
+			return err
+		}
+		for _, e := range rows {
+			if err := row(struct {
+				Seq int64 `json:"seq"`
+				ledger.EntryResource
+				Available money.MC `json:"available_change_mc"`
+				Reserved  money.MC `json:"reserved_change_mc"`
+			}{e.Seq, e.Resource(), e.Available, e.Reserved}); err != nil {
+				return err
+			}
+		}
+		if before = next; next == 0 {
+			return nil
+		}
+	}
+}
+
+// happened is one thing that happened to a payment.
+type happened struct {
+	What      string   `json:"what"`
+	AmountMC  money.MC `json:"amount_mc"`
+	Reason    string   `json:"reason,omitempty"`
+	CreatedAt string   `json:"created_at"`
+}
+
+func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) error {
+	list, err := ledger.PaymentsOfAccount(ctx, s.DB, a.ID, maxRows)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		records := []happened{}
+		for _, r := range p.Records {
+			records = append(records, happened{r.Kind, r.AmountMC, r.Reason, ledger.Timestamp(r.CreatedUS)})
+		}
+		if err := row(struct {
+			ID         string     `json:"id"`
+			Status     string     `json:"status"`
+			AmountMC   money.MC   `json:"amount_mc"`
+			ReturnedMC money.MC   `json:"returned_mc"`
+			Intent     string     `json:"stripe_payment_intent,omitempty"`
+			Records    []happened `json:"records"`
+		}{p.ID, string(p.Status), p.AmountMC, p.ReversedMC, p.Intent, records}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putRaises(ctx context.Context, a accounts.Account, row put) error {
+	connections, err := ledger.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
+	if err != nil {
+		return err
+	}
+	for _, c := range connections {
+		for after := ""; ; {
+			list, err := ledger.RaisesOfConnection(ctx, s.DB, c.ID, after, step)
+			if err != nil {
+				return err
+			}
+			for _, r := range list {
+				if err := row(r.Resource()); err != nil {
+					return err
+				}
+			}
+			if len(list) < step {
+				break
+			}
+			after = list[len(list)-1].ID
+		}
+	}
+	return nil
+}
+
+func (s *Store) putNotices(ctx context.Context, a accounts.Account, row put) error {
+	for after := ""; ; {
+		list, err := notices(ctx, s.DB, a.ID, after, step)
+		if err != nil {
+			return err
+		}
+		for _, n := range list {
+			if err := row(n); err != nil {
+				return err
+			}
+			after = n.ID
+		}
+		if len(list) < step {
+			return nil
+		}
+	}
+}
+
+func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Accounts.Events(ctx, a.ID, maxRows)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := row(struct {
+			What      string `json:"what"`
+			Address   string `json:"address"`
+			Browser   string `json:"browser"`
+			CreatedAt string `json:"created_at"`
+		}{string(e.Kind), e.Address, e.Agent, ledger.Timestamp(e.CreatedUS)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putSessions leaves out their ids, which are hashes of what opens them.
+func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Sessions.SessionsOf(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, session := range list {
+		if err := row(struct {
+			Browser   string `json:"browser"`
+			StartedAt string `json:"started_at"`
+			SeenAt    string `json:"last_seen_at"`
+		}{session.Agent, ledger.Timestamp(session.StartedUS), ledger.Timestamp(session.SeenUS)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putPasskeys leaves out the keys.
+func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) error {
+	f, err := s.Identity.Factors(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, k := range f.Passkeys {
+		used := ""
+		if k.UsedUS > 0 {
+			used = ledger.Timestamp(k.UsedUS)
+		}
+		if err := row(struct {
+			Name      string `json:"name"`
+			CreatedAt string `json:"created_at"`
+			UsedAt    string `json:"last_used_at,omitempty"`
+		}{k.Name, ledger.Timestamp(k.CreatedUS), used}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) error {
+	list, err := s.Identity.Logins(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if err := row(struct {
+			Provider string `json:"provider"`
+			Email    string `json:"email"`
+			LinkedAt string `json:"linked_at"`
+		}{l.Issuer, l.Email, ledger.Timestamp(l.CreatedUS)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putAuto writes nothing for somebody who never saved a card.
+func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error {
+	auto, ok, err := s.Topups.Auto(ctx, a.ID)
+	if err != nil || !ok {
+		return err
+	}
+	return row(auto)
+}
+
+// putApps leaves out who may test them: those are other people's addresses.
+func (s *Store) putApps(ctx context.Context, a accounts.Account, row put) error {
+	list, err := apps.OfOwner(ctx, s.DB, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, app := range list {
+		r := app.Resource()
+		r.TestAllowlist = []string{}
+		if err := row(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putTestAccounts(ctx context.Context, a accounts.Account, row put) error {
+	list, err := accounts.OwnedBy(ctx, s.DB, a.ID)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		if err := row(struct {
+			ID        string `json:"id"`
+			CreatedAt string `json:"created_at"`
+		}{t.ID, ledger.Timestamp(t.CreatedUS)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

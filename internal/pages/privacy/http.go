@@ -1,0 +1,132 @@
+package privacy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Handler serves the pages.
+type Handler struct {
+	Store *Store
+
+	exports *web.Limiter // by account
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	h.exports = web.NewLimiter(20*time.Minute, 3, h.Store.Now)
+	rt.HandlePage("GET /settings/data", h.signedIn(h.data))
+	rt.HandlePage("POST /settings/data/export", h.signedIn(h.export))
+	rt.HandlePage("GET /settings/data/close", h.signedIn(h.confirm))
+	rt.HandlePage("POST /settings/data/close", h.signedIn(h.close))
+}
+
+// signedIn asks whoever is not signed in to do so, and to come back to the page.
+func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.Store.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		a, ok := accounts.Current(r.Context())
+		if !ok {
+			w.Header().Set("Location", accounts.SignInPath("/settings/data"))
+			w.WriteHeader(http.StatusSeeOther)
+			return nil
+		}
+		return next(w, r, a)
+	})
+}
+
+func (h *Handler) data(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
+	return ui.Render(w, http.StatusOK, ui.YourData{Shell: a.Shell(ui.Settings)})
+}
+
+// export is POST /settings/data/export: three in an hour, since it reads
+// everything. That it was done is an event of the account's security.
+func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if _, err := web.ReadForm(r); err != nil {
+		return err
+	}
+	if wait, ok := h.exports.Allow(a.ID); !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		return ui.Render(w, http.StatusTooManyRequests, ui.YourData{
+			Shell: a.Shell(ui.Settings), Errors: []ui.Problem{{Text: "You downloaded it a few times just now. Wait a while, then try again."}},
+		})
+	}
+	s := h.Store
+	err := s.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return s.Accounts.Record(ctx, tx, a.ID, accounts.DataExported, accounts.ClientOf(r))
+	})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/zip")
+	w.Header().Set("Content-Disposition", `attachment; filename="purser-data.zip"`)
+	return s.Export(r.Context(), w, a)
+}
+
+func (h *Handler) confirm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	st, err := h.Store.standing(r.Context(), h.Store.DB, a)
+	if err != nil {
+		return err
+	}
+	if a.Sandbox {
+		return apierr.NotFound.Errorf("A test account is deleted by its developer, in the developer console.")
+	}
+	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
+		return accounts.SignInAgain(w, r, a)
+	}
+	return ui.Render(w, http.StatusOK, st.page(a))
+}
+
+// close is POST /settings/data/close. What is wrong with the form is told before
+// the password is tried, so that a slip costs no attempt.
+func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
+		return accounts.SignInAgain(w, r, a)
+	}
+	typed := form.Get("confirm")
+	again := func(status int, problems ...ui.Problem) error {
+		st, err := h.Store.standing(r.Context(), h.Store.DB, a)
+		if err != nil {
+			return err
+		}
+		page := st.page(a)
+		page.Typed, page.Errors = typed, problems
+		return ui.Render(w, status, page)
+	}
+	if email, err := accounts.NormalEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
+		return again(http.StatusUnprocessableEntity, ui.Problem{Field: "confirm", Text: "This is not the address of your account."})
+	}
+	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code.Status < 500 {
+		if e.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+		}
+		return again(e.Code.Status, ui.Problem{Field: "present", Text: e.Message})
+	} else if err != nil {
+		return err
+	}
+	if err := h.Store.Close(r.Context(), a); errors.Is(err, errObstacles) {
+		return again(http.StatusConflict)
+	} else if err != nil {
+		return err
+	}
+	if err := h.Store.Sessions.End(r.Context(), w); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Your account is closed", Text: "What we knew of you is erased, and you are signed out everywhere. A last mail says so. Thank you for having been here.",
+	})
+}

@@ -1,0 +1,372 @@
+package privacy_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+const closing = "/settings/data/close"
+
+// farewell is the form that closes an account.
+func farewell(email string) url.Values {
+	return url.Values{"confirm": {email}, "present": {password}}
+}
+
+// files opens an export: file name → text.
+func files(t *testing.T, a answer) map[string]string {
+	t.Helper()
+	if a.status != 200 || a.header.Get("Content-Type") != "application/zip" || !strings.Contains(a.header.Get("Content-Disposition"), "attachment") {
+		t.Fatalf("the export: %d %v", a.status, a.header)
+	}
+	z, err := zip.NewReader(bytes.NewReader([]byte(a.page)), int64(len(a.page)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]string{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(f.Name, "purser-data/")
+		list[name] = string(text)
+		for line := range strings.Lines(string(text)) {
+			if strings.HasSuffix(name, ".jsonl") && !json.Valid([]byte(line)) {
+				t.Errorf("%s: no JSON: %s", name, line)
+			}
+		}
+	}
+	return list
+}
+
+// Everything of one's own is in the export, nothing of anybody else, and nothing
+// that opens a door.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		const export = "/settings/data/export"
+		for range 3 {
+			w.bill(w.Hold(w.conn, money.Cent))
+		}
+		w.Do(ledger.AskRaise{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
+		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
+		for _, name := range []string{"person", "stranger"} {
+			key := []byte("key of " + name)
+			w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'My laptop', '', 0, 0, $4, 0)`, "pky_"+name, w.ids[name], key, w.Now().UnixMicro())
+			w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://login.example.com', $1, $2, $3, 0)`, name, w.ids[name], name+"@example.com")
+			w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, brand, last4, expires, enabled, below_cents, add_cents, most_cents) VALUES ($1, $2, $3, 'Visa', '4242', '04/2030', 1, 500, 600, 5000)`, w.ids[name], "cus_"+name, "pm_"+name)
+		}
+		b := w.signedIn("person")
+		b.get("/settings").want(t, 200, `href="/settings/data"`)
+		b.get("/settings/data").want(t, 200, `action="/settings/data/export"`, closing)
+		got := files(t, b.post(export, nil))
+		rows := map[string]int{"account.jsonl": 1, "connections.jsonl": 1, "ledger.jsonl": 6, "top-ups.jsonl": 1, "allocation-requests.jsonl": 1, "notices.jsonl": 1, "security-events.jsonl": 2, "sessions.jsonl": 1, "apps.jsonl": 0, "test-accounts.jsonl": 0}
+		for name, n := range rows {
+			if strings.Count(got[name], "\n") != n {
+				t.Errorf("%s has not %d rows: %s", name, n, got[name])
+			}
+		}
+		for name, says := range map[string]string{
+			"README.txt": "100,000,000 are a US dollar", "account.jsonl": `"email":"person@example.com"`, "connections.jsonl": `"app_name":"Reader"`, "ledger.jsonl": `"user_charge_mc":1000000`,
+			"top-ups.jsonl": `"what":"opened"`, "allocation-requests.jsonl": "More pages.", "security-events.jsonl": "data-exported", "sessions.jsonl": `"browser":"Go-http-client`,
+		} {
+			if !strings.Contains(got[name], says) {
+				t.Errorf("%s lacks %q: %s", name, says, got[name])
+			}
+		}
+		if !strings.Contains(got["passkeys.jsonl"], `{"name":"My laptop","created_at":"2026-`) || strings.Contains(got["passkeys.jsonl"], "last_used") || strings.Count(got["passkeys.jsonl"], "\n") != 1 {
+			t.Errorf("passkeys: %s", got["passkeys.jsonl"])
+		}
+		if got["logins.jsonl"] != `{"provider":"https://login.example.com","email":"person@example.com","linked_at":"1970-01-01T00:00:00.000Z"}`+"\n" {
+			t.Errorf("logins: %s", got["logins.jsonl"])
+		}
+		if !strings.Contains(got["auto-top-up.jsonl"], `{"on":true,"below_mc":500000000,"add_mc":600000000,"most_in_a_month_mc":5000000000,"card":"Visa ending in 4242"`) {
+			t.Errorf("automatic top-ups: %s", got["auto-top-up.jsonl"])
+		}
+		hash, err := passwordHash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := fmt.Sprint(got)
+		for _, secret := range []string{hash, "developer@", "stranger", "pm_", "key of", base64.StdEncoding.EncodeToString([]byte("key of person")), "tester@", "friend@", w.ids["developer"], `"hash"`, "secret"} {
+			if strings.Contains(whole, secret) {
+				t.Errorf("the export says %q", secret)
+			}
+		}
+		theirs := fmt.Sprint(files(t, w.signedIn("developer").post(export, nil)))
+		for _, foreign := range []string{"person@", w.ids["person"], w.conn.ID, "friend@"} {
+			if strings.Contains(theirs, foreign) {
+				t.Errorf("the developer's export says %q", foreign)
+			}
+		}
+		if !strings.Contains(theirs, w.app.ID) || !strings.Contains(theirs, w.ids["tester"]) {
+			t.Errorf("the developer's export lacks something: %s", theirs)
+		}
+
+		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}} {
+			b.post(export, nil, forged...).want(t, 403)
+		}
+		b.get(export).want(t, 405)
+		w.browser().post(export, nil).want(t, 303)
+		files(t, b.post(export, nil))
+		files(t, b.post(export, nil))
+		if a := b.post(export, nil).want(t, 429, "a few times just now"); a.header.Get("Retry-After") == "" {
+			t.Errorf("no Retry-After: %v", a.header)
+		}
+	})
+}
+
+// ready takes away what keeps the person from closing: all but half a cent is spent.
+func (w *world) ready() {
+	w.t.Helper()
+	w.bill(w.Hold(w.conn, 3*money.Dollar))
+	w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+	c := w.connect(w.ids["person"], 2*money.Dollar)
+	w.bill(w.Hold(c, 2*money.Dollar-money.Cent/2))
+	w.conn = c
+}
+
+// Nothing is closed while something is under way, nor for whoever does not know
+// the password or did not mean it, nor by a form of another site.
+func TestWhatKeepsAnAccountOpen(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		b, person := w.signedIn("person"), farewell("person@example.com")
+		open := func(what string) {
+			t.Helper()
+			if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 || w.changes != 0 {
+				t.Fatalf("%s: closed", what)
+			}
+			if n := w.count(`SELECT COUNT(*) FROM connections WHERE id = $1 AND status <> 'revoked'`, w.conn.ID); n != 1 {
+				t.Fatalf("%s: the connection has ended", what)
+			}
+		}
+		b.get(closing).want(t, 200, "There is $5.00 of yours here: $2.00 available, and $3.00 set aside").lacks(t, "<form method=\"post\" action=\"/settings/data/close\"")
+		b.post(closing, person).want(t, 409, "There is $5.00 of yours here")
+		open("with money")
+
+		w.ready()
+		call := w.Hold(w.conn, money.Cent/4)
+		b.get(closing).want(t, 200, "A call of an app is still in progress")
+		b.post(closing, person).want(t, 409, "A call of an app is still in progress")
+		open("with a call")
+		w.bill(call)
+		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		b.post(closing, person).want(t, 409, "A top-up is on its way")
+		open("with a payment")
+		w.Do(ledger.FailPayment{PaymentID: "top_1", Reason: "expired"})
+
+		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account for good", "person@example.com", "1 connection", "less than a cent")
+		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not the address of your account")
+		b.post(closing, url.Values{"present": {password}}).want(t, 422)
+		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401, "That is not your password", `value="person@example.com"`).lacks(t, `value="wrong"`)
+		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
+			b.post(closing, person, forged...).want(t, 403)
+		}
+		w.browser().post(closing, person).want(t, 303)
+		w.signedIn("stranger").post(closing, person).want(t, 422) // whose session it is decides
+		tester := w.signedIn("tester")
+		tester.get("/settings/data").want(t, 200).lacks(t, closing)
+		tester.get(closing).want(t, 404)
+		tester.post(closing, farewell("tester@example.com")).want(t, 400)
+		open("by others")
+		for range 9 {
+			b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}})
+		}
+		if a := b.post(closing, person).want(t, 429, "Too many attempts"); a.header.Get("Retry-After") == "" {
+			t.Errorf("no Retry-After: %v", a.header)
+		}
+		open("by guessing")
+	})
+}
+
+// Whoever has no password closes by having signed in just now.
+func TestClosingWithoutPassword(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		w.ready()
+		forget := `UPDATE accounts SET password_hash = '' WHERE id = $1`
+		b, confirmed := w.signedIn("person"), url.Values{"confirm": {"person@example.com"}}
+		w.exec(forget, w.ids["person"])
+		b.get(closing).want(t, 200, "Close my account for good").lacks(t, `type="password"`)
+		w.Pass(10 * time.Minute)
+		b.get(closing).want(t, 401, "Sign in again", `name="next" value="`+closing+`"`)
+		b.post(closing, confirmed).want(t, 401, "Sign in again")
+		if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 {
+			t.Fatal("closed by an old session")
+		}
+		hash, err := passwordHash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.exec(`UPDATE accounts SET password_hash = $2 WHERE id = $1`, w.ids["person"], hash)
+		b = w.signedIn("person")
+		w.exec(forget, w.ids["person"])
+		b.post(closing, url.Values{"confirm": {"stranger@example.com"}}).want(t, 422)
+		b.post(closing, confirmed).want(t, 200, "Your account is closed")
+	})
+}
+
+// columns of all tables, as text to search in.
+func (w *world) columns() (list [][2]string) {
+	w.t.Helper()
+	text := `SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
+	if w.d.Engine == db.Postgres {
+		text = `SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()`
+	}
+	rows, err := w.d.QueryContext(w.t.Context(), text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var c [2]string
+		if err := rows.Scan(&c[0], &c[1]); err != nil {
+			w.t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	if err := rows.Err(); err != nil || len(list) < 200 {
+		w.t.Fatalf("%d columns: %v", len(list), err)
+	}
+	return list
+}
+
+// kept are the tables that may name a closed account by its id, and why; every
+// other table that has such a column must be empty of it. Whoever adds a table has
+// to say here which it is.
+var kept = map[string]string{
+	"accounts": "the tombstone", "balances": "the books", "ledger": "the books", "payment_records": "the books", "connections": "the books", "holds": "the books", "rollups": "the books",
+	"checkouts": "what was asked of Stripe", "oauth_codes": "hashes that work for ten minutes", "notices": "amounts, no person",
+	"mails": "the last one, for 30 days", "security_events": "that it was closed",
+}
+
+// A closed account is as if it had never been: to sign-in, to sessions, to mail
+// and in every table; the books stay, and are clean.
+func TestClosedIsGone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		w.ready()
+		person := w.ids["person"]
+		b, elsewhere := w.signedIn("person"), w.signedIn("person")
+		w.browser().post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {"wrong"}}).want(t, 401)
+		b.post("/forgot", url.Values{"email": {"person@example.com"}}).want(t, 200)
+		w.exec(`INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ($1, $2, 0, 0)`, person, []byte("x"))
+		w.exec(`INSERT INTO recovery_codes (account_id, code_hash) VALUES ($1, 'x')`, person)
+		w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ('pky_x', $1, $2, $2, 'x', '', 0, 0, 1, 0)`, person, []byte("x"))
+		w.exec(`INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ('x', 'add', $1, 0, '', '', '', 1)`, person)
+		w.exec(`INSERT INTO openid_logins (issuer, subject, account_id, email, created_us) VALUES ('https://id.example.com', '1', $1, '', 1)`, person)
+		w.exec(`INSERT INTO openid_attempts (state_hash, browser_hash, account_id, epoch, next, expires_us) VALUES ('s', 'b', $1, 0, '/', 1)`, person)
+		w.exec(`INSERT INTO auto_topups (account_id, customer, payment_method, last4, enabled, below_cents, add_cents, most_cents) VALUES ($1, 'cus_1', 'pm_1', '4242', 1, 500, 500, 5000)`, person)
+		rows, found := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person), w.found()
+		page := b.post(closing, farewell(" Person@Example.com ")).want(t, 200, "Your account is closed")
+		if !strings.Contains(page.header.Get("Set-Cookie"), "purser=;") || w.changes != 1 {
+			t.Errorf("the cookie stays, or nobody was told: %v", page.header)
+		}
+		for _, gone := range []*browser{b, elsewhere} {
+			gone.get("/settings").want(t, 303)
+			gone.post(closing, farewell("person@example.com")).want(t, 303)
+		}
+		traces := regexp.MustCompile(`(?i)person@example`)
+		for _, c := range w.columns() {
+			if n := w.count(`SELECT COUNT(*) FROM ` + c[0] + ` WHERE LOWER(CAST(` + c[1] + ` AS TEXT)) LIKE '%person@example%'`); n != 0 && c != [2]string{"mails", "recipient"} {
+				t.Errorf("%s.%s still knows the address", c[0], c[1])
+			}
+			if strings.HasSuffix(c[1], "account_id") || c[1] == "owner_id" || c[1] == "tester_id" || c[1] == "asked_by" {
+				if n := w.count(`SELECT COUNT(*) FROM `+c[0]+` WHERE `+c[1]+` = $1`, person); n != 0 && kept[c[0]] == "" {
+					t.Errorf("%s.%s still names the account", c[0], c[1])
+				}
+			}
+		}
+		var to, subject string
+		if err := w.d.QueryRowContext(t.Context(), `SELECT recipient, subject FROM mails`).Scan(&to, &subject); err != nil || !traces.MatchString(to) || subject != "Your account is closed" {
+			t.Errorf("the last mail: %q to %q, %v", subject, to, err)
+		}
+		if n := w.count(`SELECT COUNT(*) FROM security_events WHERE account_id = $1 AND (kind <> 'account-closed' OR address <> '')`, person); n != 0 {
+			t.Errorf("%d events are left", n)
+		}
+		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person); n != rows+1 { // the connection's end
+			t.Errorf("%d rows of the ledger, before there were %d", n, rows)
+		}
+		if after := w.found(); after != found || !strings.Contains(found, "terms") {
+			t.Errorf("the books, before:\n%safter:\n%s", found, after)
+		}
+
+		if n := w.count(`SELECT COUNT(*) FROM card_removals WHERE payment_method = 'pm_1'`); n != 1 {
+			t.Errorf("Stripe is told %d times to forget the card", n)
+		}
+		unknown := w.browser().post("/sign-in", url.Values{"email": {"nobody@example.com"}, "password": {password}}).want(t, 401)
+		same := w.browser().post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 401)
+		if strings.ReplaceAll(same.page, "person@", "nobody@") != unknown.page {
+			t.Error("a closed account does not look like an unknown one")
+		}
+		tombstone := strings.ToLower(person) + "@closed.invalid"
+		w.browser().post("/sign-in", url.Values{"email": {tombstone}, "password": {password}}).want(t, 401)
+		w.browser().post("/forgot", url.Values{"email": {tombstone}}).want(t, 200)
+		w.browser().post("/sign-up", url.Values{"email": {tombstone}, "password": {password}}).want(t, 200)
+		if n := w.count(`SELECT COUNT(*) FROM mails`); n != 1 {
+			t.Errorf("%d mails: the tombstone gets some", n)
+		}
+		w.Pass(time.Hour)
+		w.browser().post("/sign-up", url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 200)
+		if n := w.count(`SELECT COUNT(*) FROM accounts WHERE email = 'person@example.com' AND id <> $1 AND unconfirmed = 1`, person); n != 1 {
+			t.Errorf("%d new accounts have the address", n)
+		}
+	})
+}
+
+// A developer goes when nobody lends money to their apps any more; the apps are off
+// for good, and their keys and test accounts gone.
+func TestDeveloperCloses(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world) {
+		b, developer := w.signedIn("developer"), farewell("developer@example.com")
+		b.post(closing, developer).want(t, 409, "over 1 connection.")
+		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		found := w.found()
+		const secrets = `SELECT COUNT(*) FROM apps WHERE secret_hash = 'known'`
+		w.exec(`UPDATE apps SET secret_hash = 'known' WHERE id = $1`, w.app.ID)
+		w.exec(`INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us) VALUES ($1, 'openai', $2, 'abcd', 1, 1)`, w.ids["developer"], []byte("x"))
+		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
+		other := w.hook(w.newApp("person").ID)
+		w.hook(w.app.ID)
+		b.get(closing).want(t, 200, "1 test account, and your provider keys", "1 app of yours: switched off for good", "no app is connected")
+		b.post(closing, developer).want(t, 200)
+		app, err := w.apps.Get(t.Context(), w.app.ID)
+		if err != nil || app.Suspension == nil || app.Suspension.By != "operator" {
+			t.Errorf("the app: %+v, %v", app, err)
+		}
+		for text, want := range map[string]int{
+			secrets: 0, `SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM webhooks`: 1, `SELECT COUNT(*) FROM deliveries`: 1, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
+		} {
+			if n := w.count(text); n != want {
+				t.Errorf("%s: %d, want %d", text, n, want)
+			}
+		}
+		if _, err := w.webhooks.Get(t.Context(), other.AppID, other.ID); err != nil {
+			t.Errorf("somebody else's endpoint: %v", err)
+		}
+		w.signedIn("person").get("/settings").want(t, 200)
+		if after := w.found(); after+found != "" {
+			t.Errorf("the books, before:\n%safter:\n%s", found, after)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package privacy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// countHolds counts the calls of an account that are not over.
+func countHolds(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID).Scan(&n)
+	return n, err
+}
+
+// countUsers counts the connections of other people to the live apps of an account.
+func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM apps a JOIN connections c ON c.app_id = a.id
+		WHERE a.owner_id = $1 AND a.tier <> 'sandbox' AND c.status <> 'revoked' AND c.account_id <> $1`, accountID).Scan(&n)
+	return n, err
+}
+
+// liveConnections returns the connections of an account that have not ended, in
+// the order in which they are locked. Whoever holds the account's lock knows that
+// no more are made.
+func liveConnections(ctx context.Context, q db.Queryer, accountID string) (list []string, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var connectionID string
+		if err := rows.Scan(&connectionID); err != nil {
+			return nil, err
+		}
+		list = append(list, connectionID)
+	}
+	return list, rows.Err()
+}
+
+// A notice is something that an account was told.
+type notice struct {
+	ID           string          `json:"id"`
+	Kind         string          `json:"kind"`
+	ConnectionID string          `json:"connection_id"`
+	AppID        string          `json:"app_id"`
+	Data         json.RawMessage `json:"data"`
+	CreatedAt    string          `json:"created_at"`
+}
+
+// notices returns what an account was told after the notice named, oldest first.
+func notices(ctx context.Context, q db.Queryer, accountID, after string, limit int) (list []notice, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT id, kind, connection_id, app_id, data, created_us FROM notices WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3`, accountID, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var n notice
+		var data string
+		var createdUS int64
+		if err := rows.Scan(&n.ID, &n.Kind, &n.ConnectionID, &n.AppID, &data, &createdUS); err != nil {
+			return nil, err
+		}
+		n.Data, n.CreatedAt = json.RawMessage(data), ledger.Timestamp(createdUS)
+		list = append(list, n)
+	}
+	return list, rows.Err()
+}

@@ -1,0 +1,101 @@
+package privacy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// maxRows bounds the lists of an account that are read at once: connections,
+// payments, security events. The ledger is read in steps.
+const maxRows = 100_000
+
+// A standing is all that decides whether an account can be closed.
+type standing struct {
+	balance      ledger.Balance
+	live         int  // connections that have not ended
+	held         bool // a call is in progress, or its charge is not known yet
+	paying       bool // a payment is on its way
+	users        int  // connections of other people to the account's live apps
+	apps         []apps.App
+	testAccounts []accounts.Account
+}
+
+// standing reads how an account stands; within a transaction, too.
+func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) (st standing, err error) {
+	if st.balance, err = ledger.GetBalance(ctx, q, a.ID); err != nil {
+		return st, fmt.Errorf("privacy: balance: %w", err)
+	}
+	connections, err := ledger.ConnectionsOfAccount(ctx, q, a.ID, maxRows)
+	if err != nil {
+		return st, fmt.Errorf("privacy: connections: %w", err)
+	}
+	for _, c := range connections {
+		st.held = st.held || c.HeldMC > 0
+		if c.Status != ledger.Revoked {
+			st.live++
+		}
+	}
+	holds, err := countHolds(ctx, q, a.ID) // free credit holds nothing of a connection
+	if err != nil {
+		return st, fmt.Errorf("privacy: holds: %w", err)
+	}
+	st.held = st.held || holds > 0
+	payments, err := ledger.PaymentsOfAccount(ctx, q, a.ID, maxRows)
+	if err != nil {
+		return st, fmt.Errorf("privacy: payments: %w", err)
+	}
+	for _, p := range payments {
+		st.paying = st.paying || p.Status == ledger.PaymentPending
+	}
+	if st.users, err = countUsers(ctx, q, a.ID); err != nil {
+		return st, fmt.Errorf("privacy: users: %w", err)
+	}
+	if st.apps, err = apps.OfOwner(ctx, q, a.ID); err != nil {
+		return st, err
+	}
+	st.testAccounts, err = accounts.OwnedBy(ctx, q, a.ID)
+	return st, err
+}
+
+// obstacles are what must happen before the account can be closed, in the order in
+// which its owner would go about it. A rest below a cent is none: no card can be
+// paid that.
+func (st standing) obstacles() (list []ui.Obstacle) {
+	add := func(link *ui.Link, format string, args ...any) {
+		list = append(list, ui.Obstacle{Text: fmt.Sprintf(format, args...), Link: link})
+	}
+	if st.held {
+		add(&ui.Link{Href: "/connections", Text: "Your connections"}, "A call of an app is still in progress, or its charge is not known yet. That takes a few minutes at most; a paused or ended connection begins no other.")
+	}
+	if st.paying {
+		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"}, "A top-up is on its way. One that nobody pays ends within a day.")
+	}
+	sum := st.balance.AvailableMC + st.balance.ReservedMC
+	switch {
+	case st.balance.AvailableMC < 0:
+		add(nil, "Your balance is %s, because a payment went back after it was spent. Write to whoever runs this service.", st.balance.AvailableMC.Display())
+	case sum >= money.Cent && st.balance.ReservedMC > 0:
+		add(&ui.Link{Href: "/connections", Text: "End your connections"}, "There is %s of yours here: %s available, and %s set aside for apps, which returns when you end their connections. Then ask whoever runs this service to refund it to the card that paid.",
+			sum.Display(), st.balance.AvailableMC.Display(), st.balance.ReservedMC.Display())
+	case sum >= money.Cent:
+		add(nil, "There is %s of yours here. It is not lost with the account: ask whoever runs this service to refund it to the card that paid, or spend it.", sum.Display())
+	}
+	if st.users > 0 {
+		add(&ui.Link{Href: "/developer", Text: "Your apps"}, "People lend money to your live apps, over %d connection%s. End those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
+	}
+	return list
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}

@@ -1,0 +1,259 @@
+package accounts_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+const password = "correct horse battery"
+
+// clock is a time that tests move.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func create(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) (a accounts.Account, err error) {
+	t.Helper()
+	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a, err = s.Create(ctx, tx, n)
+		return err
+	})
+	return a, err
+}
+
+func mustCreate(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) accounts.Account {
+	t.Helper()
+	a, err := create(t, d, s, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// code is the name of the error's code, "" for nil.
+func code(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e.Code.Name
+	}
+	return err.Error()
+}
+
+func TestEmails(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"person@example.com":                     "person@example.com",
+		"  Person.Name+tag@Example.COM ":         "person.name+tag@example.com",
+		"o'neil@mail.example.co.uk":              "o'neil@mail.example.co.uk",
+		"":                                       "",
+		"person":                                 "",
+		"person@":                                "",
+		"@example.com":                           "",
+		"person@localhost":                       "",
+		"a b@example.com":                        "",
+		"a..b@example.com":                       "",
+		".a@example.com":                         "",
+		"a@@example.com":                         "",
+		"a@exa_mple.com":                         "",
+		"a@-example.com":                         "",
+		"a@example..com":                         "",
+		"a@example.com\n":                        "a@example.com",
+		"a\x00b@example.com":                     "",
+		"pеrson@example.com":                     "", // a Cyrillic е
+		strings.Repeat("a", 65) + "@example.com": "",
+		"a@" + strings.Repeat("a.", 130) + "com": "",
+		"a@" + strings.Repeat("b", 64) + ".com":  "",
+		"Name <person@example.com>":              "",
+		"person@example.com, other@example.com":  "",
+	} {
+		got, err := accounts.NormalEmail(in)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("NormalEmail(%q) = %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+func TestAccountsAreKept(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := accounts.NewStore(d, newClock().now)
+		made := mustCreate(t, d, s, accounts.New{Email: "Developer@Example.com", Password: password, Developer: true, Operator: true})
+		tester := mustCreate(t, d, s, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: made.ID})
+
+		got, err := s.Get(t.Context(), made.ID)
+		if err != nil || cmp.Diff(made, got) != "" {
+			t.Errorf("Get: %v, %s", err, cmp.Diff(made, got))
+		}
+		if got, err = s.ByEmail(t.Context(), " DEVELOPER@example.com"); err != nil || got != made {
+			t.Errorf("ByEmail: %v, %v", got, err)
+		}
+		list, err := s.TestAccounts(t.Context(), made.ID)
+		if err != nil || cmp.Diff([]accounts.Account{tester}, list) != "" {
+			t.Errorf("TestAccounts: %v, %v", list, err)
+		}
+		for _, unknown := range []string{"wac_none", ""} {
+			if _, err := s.Get(t.Context(), unknown); !errors.Is(err, sql.ErrNoRows) {
+				t.Errorf("Get(%q): %v, want sql.ErrNoRows", unknown, err)
+			}
+			if _, err := s.ByEmail(t.Context(), unknown); !errors.Is(err, sql.ErrNoRows) {
+				t.Errorf("ByEmail(%q): %v, want sql.ErrNoRows", unknown, err)
+			}
+		}
+		for name, n := range map[string]accounts.New{
+			"taken address":         {Email: "developer@EXAMPLE.com", Password: password},
+			"short password":        {Email: "a@example.com", Password: "ninechars"},
+			"long password":         {Email: "a@example.com", Password: strings.Repeat("x", 257)},
+			"sandbox without owner": {Email: "a@example.com", Sandbox: true},
+			"owner without sandbox": {Email: "a@example.com", OwnerID: made.ID},
+			"owner does not exist":  {Email: "a@example.com", Sandbox: true, OwnerID: "wac_none"},
+			"owner is a tester":     {Email: "a@example.com", Sandbox: true, OwnerID: tester.ID},
+		} {
+			if _, err := create(t, d, s, n); code(err) != "invalid_request" {
+				t.Errorf("%s: %v, want invalid_request", name, err)
+			}
+		}
+	})
+}
+
+// Spec §8: at most 25 test accounts, also when several are made at once.
+func TestTestAccountsAreBounded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := accounts.NewStore(d, newClock().now)
+		owner := mustCreate(t, d, s, accounts.New{Email: "developer@example.com", Developer: true})
+		results := make([]error, 40)
+		var wg sync.WaitGroup
+		for i := range results {
+			wg.Go(func() {
+				_, results[i] = create(t, d, s, accounts.New{Email: fmt.Sprintf("t%d@example.com", i), Sandbox: true, OwnerID: owner.ID})
+			})
+		}
+		wg.Wait()
+		made := 0
+		for _, err := range results {
+			switch code(err) {
+			case "":
+				made++
+			case "invalid_request":
+			default:
+				t.Errorf("create: %v", err)
+			}
+		}
+		if list, err := s.TestAccounts(t.Context(), owner.ID); made != 25 || len(list) != 25 || err != nil {
+			t.Errorf("%d were made, %d exist, want 25 (%v)", made, len(list), err)
+		}
+	})
+}
+
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		clock := newClock()
+		s := accounts.NewStore(d, clock.now)
+		want := mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
+		mustCreate(t, d, s, accounts.New{Email: "nobody@example.com"}) // without a password
+
+		got, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, " Person@example.com", password)
+		if err != nil || got != want {
+			t.Fatalf("SignIn: %v, %v", got, err)
+		}
+		var messages []string
+		for email, try := range map[string]string{
+			"person@example.com":  "wrong password",
+			"unknown@example.com": password,
+			"nobody@example.com":  "",
+			"not an address":      password,
+			"person@EXAMPLE.com":  password + strings.Repeat("x", 300),
+		} {
+			_, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, email, try)
+			if code(err) != "unauthorized" {
+				t.Errorf("SignIn(%q, %q): %v, want unauthorized", email, try, err)
+			}
+			messages = append(messages, fmt.Sprint(err))
+		}
+		for _, m := range messages {
+			if m != messages[0] {
+				t.Errorf("the answer tells accounts apart: %q and %q", m, messages[0])
+			}
+		}
+		if _, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, "nobody@example.com", "nobody has this password"); code(err) != "unauthorized" {
+			t.Errorf("the stand-in for missing passwords signs in: %v", err)
+		}
+	})
+}
+
+// Ten failures a minute for one address and e-mail, known or not; signing in does
+// not count.
+func TestSignInIsThrottled(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	d := dbtest.Open(t, db.SQLite)
+	s := accounts.NewStore(d, clock.now)
+	mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
+	try := func(address, email, password string) string {
+		_, err := s.SignIn(t.Context(), accounts.Client{Address: address}, email, password)
+		return code(err)
+	}
+	for range 12 {
+		if got := try("192.0.2.1", "person@example.com", password); got != "" {
+			t.Fatalf("signing in was refused: %s", got)
+		}
+	}
+	for _, email := range []string{"person@example.com", "unknown@example.com"} {
+		answers := make([]string, 16)
+		var wg sync.WaitGroup
+		for i := range answers {
+			wg.Go(func() { answers[i] = try("192.0.2.1", email, "wrong password") })
+		}
+		wg.Wait()
+		refused := 0
+		for _, a := range answers {
+			if a == "rate_limited" {
+				refused++
+			}
+		}
+		if refused < 4 { // a try that was being hashed may slip by
+			t.Errorf("%s: %d of 16 wrong tries at once were throttled, want 5 or so", email, refused)
+		}
+	}
+	if got := try("192.0.2.1", "person@example.com", password); got != "rate_limited" {
+		t.Errorf("the right password after too many wrong ones: %q, want rate_limited", got)
+	}
+	if got := try("192.0.2.2", "person@example.com", password); got != "" {
+		t.Errorf("from another address: %q", got)
+	}
+	clock.pass(time.Minute)
+	if got := try("192.0.2.1", "person@example.com", password); got != "" {
+		t.Errorf("a minute later: %q", got)
+	}
+}

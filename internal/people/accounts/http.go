@@ -1,0 +1,141 @@
+package accounts
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// Handler serves the pages on which people sign in and out, and the front page.
+type Handler struct {
+	Store    *Store
+	Sessions *Sessions
+	Home     ui.Home // what the front page says; the handler adds who is signed in
+	Provider string  // of OpenID Connect, by its name; "" = none
+	Passkeys ui.Passkeys
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /{$}", h.Sessions.With(h.home))
+	rt.HandlePage("GET /sign-in", h.Sessions.With(h.form))
+	rt.HandlePage("POST /sign-in", h.Sessions.With(h.signIn))
+	rt.HandlePage("POST /sign-out", h.Sessions.With(h.signOut))
+	rt.HandlePage("GET /signed-out", signedOut)
+}
+
+func (h *Handler) home(w http.ResponseWriter, r *http.Request) error {
+	page := h.Home
+	if a, ok := Current(r.Context()); ok {
+		page.Shell = a.Shell("")
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+func (h *Handler) form(w http.ResponseWriter, r *http.Request) error {
+	next := LocalPath(r.URL.Query().Get("next"))
+	if _, ok := Current(r.Context()); ok {
+		return seeOther(w, next)
+	}
+	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider, Passkeys: h.Passkeys})
+}
+
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	next := LocalPath(form.Get("next"))
+	a, err := h.Store.SignIn(r.Context(), ClientOf(r), form.Get("email"), form.Get("password"))
+	if refused, ok := errors.AsType[*apierr.Error](err); ok {
+		if refused.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.RetryAfter.Seconds()))))
+		}
+		return ui.Render(w, refused.Code.Status, ui.SignIn{
+			Next: next, Email: form.Get("email"), Provider: h.Provider, Passkeys: h.Passkeys,
+			Errors: []ui.Problem{{Field: "email", Text: refused.Message}},
+		})
+	} else if err != nil {
+		return err
+	}
+	if a.TwoStep {
+		if err := h.Sessions.Start(w, r, a, OneOfTwo); err != nil {
+			return err
+		}
+		return seeOther(w, CodePath(next))
+	}
+	if err := h.Sessions.Start(w, r, a, One); err != nil {
+		return err
+	}
+	return seeOther(w, next)
+}
+
+// signOut ends the session. With a next it goes to the sign-in page that leads
+// there, for people who want to be somebody else.
+func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if err := h.Sessions.End(r.Context(), w); err != nil {
+		return err
+	}
+	if form.Has("next") {
+		return seeOther(w, SignInPath(form.Get("next")))
+	}
+	return seeOther(w, "/signed-out")
+}
+
+func signedOut(w http.ResponseWriter, _ *http.Request) error {
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "You are signed out",
+		Text:    "This browser no longer remembers you. Apps that you connected keep what you gave them.",
+		Link:    &ui.Link{Href: "/sign-in", Text: "Sign in again"},
+	})
+}
+
+// SignInAgain shows whoever must sign in again how to do that, and to come back to
+// this page.
+func SignInAgain(w http.ResponseWriter, r *http.Request, a Account) error {
+	return ui.Render(w, http.StatusUnauthorized, ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Sign in again", Lead: "Others are asked for their password here. You have none, so we ask that you signed in within the last ten minutes. You come back to this page.",
+		Action: "/sign-out", Next: r.URL.EscapedPath(), Button: "Sign in again", Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
+	})
+}
+
+// SignInPath is the address of the sign-in page that leads on to next, a path of
+// ours.
+func SignInPath(next string) string {
+	return "/sign-in?next=" + url.QueryEscape(LocalPath(next))
+}
+
+// CodePath is the address of the page that asks for the second step (package
+// identity) and leads on to next.
+func CodePath(next string) string {
+	return "/sign-in/code?next=" + url.QueryEscape(LocalPath(next))
+}
+
+// LocalPath returns next if it is a path on this host, else "/", so that no
+// address of ours leads people to somebody else's.
+func LocalPath(next string) string {
+	u, err := url.Parse(next)
+	plain := !strings.ContainsFunc(next, func(c rune) bool { return c <= ' ' || c == '\\' || c >= 0x7f })
+	if err != nil || !plain || u.Scheme != "" || u.Host != "" || u.Opaque != "" || u.User != nil ||
+		!strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "..") || strings.Contains(u.Path, `\`) {
+		return "/"
+	}
+	return next
+}
+
+func seeOther(w http.ResponseWriter, path string) error {
+	w.Header().Set("Location", path)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,349 @@
+package identity
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Where links in mails lead.
+const (
+	confirmPath = "/sign-up/confirm/"
+	resetPath   = "/reset/"
+	emailPath   = "/settings/email/confirm/"
+)
+
+// A Handler serves the pages.
+type Handler struct {
+	Store    *Store
+	Accounts *accounts.Store
+	Sessions *accounts.Sessions
+	Provider *RelyingParty // by which people may sign in; nil = none
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /sign-up", h.signUpForm)
+	rt.HandlePage("POST /sign-up", h.signUp)
+	rt.HandlePage("GET "+confirmPath+"{token}", h.confirmForm)
+	rt.HandlePage("POST "+confirmPath+"{token}", h.Sessions.With(h.confirm))
+	rt.HandlePage("GET /forgot", h.forgotForm)
+	rt.HandlePage("POST /forgot", h.forgot)
+	rt.HandlePage("GET "+resetPath+"{token}", h.resetForm)
+	rt.HandlePage("POST "+resetPath+"{token}", h.reset)
+	rt.HandlePage("GET /sign-in/code", h.Sessions.With(h.codeForm))
+	rt.HandlePage("POST /sign-in/code", h.Sessions.With(h.code))
+
+	h.mountPasskeys(rt)
+
+	rt.HandlePage("GET /settings", h.signedIn(h.settings))
+	rt.HandlePage("POST /settings/developer", h.signedIn(h.developer))
+	rt.HandlePage("GET /settings/security", h.signedIn(h.security))
+	rt.HandlePage("POST /settings/security/sessions", h.signedIn(h.endSession))
+	rt.HandlePage("GET /settings/password", h.knowsPassword(h.passwordForm))
+	rt.HandlePage("POST /settings/password", h.signedIn(h.password))
+	rt.HandlePage("GET /settings/email", h.confirms(h.emailForm))
+	rt.HandlePage("POST /settings/email", h.confirms(h.email))
+	rt.HandlePage("GET "+emailPath+"{token}", h.newEmailForm)
+	rt.HandlePage("POST "+emailPath+"{token}", h.newEmail)
+	rt.HandlePage("GET /settings/two-step", h.confirms(h.twoStepForm))
+	rt.HandlePage("POST /settings/two-step", h.confirms(h.twoStep))
+	rt.HandlePage("GET /settings/two-step/setup", h.signedIn(h.setupForm))
+	rt.HandlePage("POST /settings/two-step/setup", h.signedIn(h.setup))
+	rt.HandlePage("GET /settings/two-step/codes", h.confirms(h.codesForm))
+	rt.HandlePage("POST /settings/two-step/codes", h.confirms(h.codes))
+	rt.HandlePage("GET /settings/two-step/off", h.confirms(h.offForm))
+	rt.HandlePage("POST /settings/two-step/off", h.confirms(h.off))
+	h.mountOpenID(rt)
+}
+
+// signedIn asks whoever is not signed in to do so, and to come back to the page.
+func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		a, ok := accounts.Current(r.Context())
+		if !ok {
+			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+		}
+		return next(w, r, a)
+	})
+}
+
+func seeOther(w http.ResponseWriter, path string) error {
+	w.Header().Set("Location", path)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// again shows a form with what is wrong in it, if the error is one that the
+// person can do something about. The field of a message that begins with
+// "name: " is that one, otherwise it is field.
+func again(w http.ResponseWriter, err error, page ui.Form, field string) error {
+	p, e := problem(err, field)
+	if e == nil {
+		return err
+	}
+	page.Errors = []ui.Problem{p}
+	retryAfter(w, e)
+	return ui.Render(w, e.Code.Status, page)
+}
+
+func problem(err error, field string) (ui.Problem, *apierr.Error) {
+	e, ok := errors.AsType[*apierr.Error](err)
+	if !ok || e.Code == apierr.NotFound {
+		return ui.Problem{}, nil
+	}
+	if name, rest, ok := strings.Cut(e.Message, ": "); ok && !strings.Contains(name, " ") {
+		return ui.Problem{Field: name, Text: "It " + rest + "."}, e
+	}
+	return ui.Problem{Field: field, Text: e.Message}, e
+}
+
+func retryAfter(w http.ResponseWriter, e *apierr.Error) {
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+}
+
+const passwordHint = "At least 10 characters. A few words are easier to keep than signs."
+
+func emailField(value string) ui.Input {
+	return ui.Input{Name: "email", Label: "Email", Type: "email", Complete: "username", Value: value}
+}
+
+func newPasswordField(label string) ui.Input {
+	return ui.Input{Name: "password", Label: label, Type: "password", Complete: "new-password", Hint: passwordHint}
+}
+
+func presentField(label string) ui.Input {
+	return ui.Input{Name: "present", Label: label, Type: "password", Complete: "current-password"}
+}
+
+// confirming is a page's fields and, behind them, the password of an account that
+// has one; confirms has seen to it that others signed in just now.
+func confirming(a accounts.Account, fields ...ui.Input) []ui.Input {
+	if !a.HasPassword {
+		return fields
+	}
+	return append(fields, presentField("Password"))
+}
+
+// alone is the one step by which an account would sign in without a second one.
+func (h *Handler) alone(a accounts.Account) string {
+	if a.HasPassword || h.Provider == nil {
+		return "your password alone"
+	}
+	return "your login at " + h.Provider.Name + " alone"
+}
+
+func (h *Handler) signUpPage(next, email string) ui.Form {
+	return ui.Form{
+		Provider: h.Provider.name(),
+		Heading:  "Create an account", Lead: "Your money stays yours: apps only spend what you let them.",
+		Action: "/sign-up", Next: next, Fields: []ui.Input{emailField(email), newPasswordField("Password")}, Button: "Create an account",
+		Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "I have an account"}},
+	}
+}
+
+func (h *Handler) signUpForm(w http.ResponseWriter, r *http.Request) error {
+	return ui.Render(w, http.StatusOK, h.signUpPage(accounts.LocalPath(r.URL.Query().Get("next")), ""))
+}
+
+func (h *Handler) signUp(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	next := accounts.LocalPath(form.Get("next"))
+	if err := h.Store.SignUp(r.Context(), accounts.ClientOf(r), form.Get("email"), form.Get("password"), next); err != nil {
+		return again(w, err, h.signUpPage(next, form.Get("email")), "email")
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Look at your mail",
+		Text:    "We wrote to the address that you gave. Open the link in the mail within a day and your account is ready.",
+	})
+}
+
+func confirmPage(token string) ui.Form {
+	return ui.Form{
+		Heading: "Confirm your address", Lead: "Type the password that you chose when you created the account.",
+		Action: confirmPath + token, Button: "Confirm", Fields: []ui.Input{{Name: "password", Label: "Password", Type: "password", Complete: "current-password"}},
+		Links: []ui.Link{{Href: "/sign-up", Text: "Start again with another password"}},
+	}
+}
+
+// confirmForm is where the link in a mail leads.
+func (h *Handler) confirmForm(w http.ResponseWriter, r *http.Request) error {
+	token := r.PathValue("token")
+	if _, err := h.Store.link(r.Context(), token, signUp); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, confirmPage(token))
+}
+
+func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	token := r.PathValue("token")
+	a, next, err := h.Store.Confirm(r.Context(), accounts.ClientOf(r), token, form.Get("password"))
+	if err != nil {
+		return again(w, err, confirmPage(token), "password")
+	}
+	if err := h.Sessions.Start(w, r, a, accounts.One); err != nil {
+		return err
+	}
+	return seeOther(w, accounts.LocalPath(next))
+}
+
+func forgotPage(email string) ui.Form {
+	return ui.Form{
+		Heading: "Forgot your password?", Lead: "We send you a link with which you set a new one.",
+		Action: "/forgot", Fields: []ui.Input{emailField(email)}, Button: "Send the link", Links: []ui.Link{{Href: "/sign-in", Text: "Sign in"}},
+	}
+}
+
+func (h *Handler) forgotForm(w http.ResponseWriter, _ *http.Request) error {
+	return ui.Render(w, http.StatusOK, forgotPage(""))
+}
+
+func (h *Handler) forgot(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if err := h.Store.Forgot(r.Context(), accounts.ClientOf(r), form.Get("email")); err != nil {
+		return again(w, err, forgotPage(form.Get("email")), "email")
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Look at your mail",
+		Text:    "If that address has an account, we sent it a link. It works once, for an hour.",
+		Link:    &ui.Link{Href: "/sign-in", Text: "Sign in"},
+	})
+}
+
+func resetPage(token string) ui.Form {
+	return ui.Form{
+		Heading: "Set a new password", Lead: "You will be signed out everywhere, then sign in with the new one.",
+		Action: resetPath + token, Fields: []ui.Input{newPasswordField("New password")}, Button: "Set the password",
+	}
+}
+
+func (h *Handler) resetForm(w http.ResponseWriter, r *http.Request) error {
+	token := r.PathValue("token")
+	if _, err := h.Store.link(r.Context(), token, reset); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, resetPage(token))
+}
+
+func (h *Handler) reset(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	token := r.PathValue("token")
+	if err := h.Store.Reset(r.Context(), accounts.ClientOf(r), token, form.Get("password")); err != nil {
+		return again(w, err, resetPage(token), "password")
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Your password is set", Text: "All sessions have ended. Sign in with the new password.", Link: &ui.Link{Href: "/sign-in", Text: "Sign in"},
+	})
+}
+
+// codePage asks for a second step that the account has.
+func (h *Handler) codePage(r *http.Request, half accounts.Account, next string) (ui.Form, error) {
+	f, err := h.Store.Factors(r.Context(), half.ID)
+	if err != nil {
+		return ui.Form{}, err
+	}
+	page := ui.Form{
+		Heading: "One more step", Lead: "Type the six digits that your authenticator app shows, or a recovery code.",
+		Action: "/sign-in/code", Next: next, Button: "Sign in", Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "Start again"}},
+		Fields: []ui.Input{{Name: "code", Label: "Code", Type: "text", Complete: "one-time-code", Code: true}},
+	}
+	if len(f.Passkeys) > 0 {
+		page.Passkeys = h.Store.party.Offer()
+		if !f.App {
+			page.First = true
+			page.Lead, page.Fields[0].Label = "Use your passkey. If it is not there, type a recovery code.", "Recovery code"
+		}
+	}
+	return page, nil
+}
+
+func (h *Handler) codeForm(w http.ResponseWriter, r *http.Request) error {
+	next := accounts.LocalPath(r.URL.Query().Get("next"))
+	half, ok := accounts.Half(r.Context())
+	if !ok {
+		return seeOther(w, accounts.SignInPath(next))
+	}
+	page, err := h.codePage(r, half, next)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	next := accounts.LocalPath(form.Get("next"))
+	a, ok := accounts.Half(r.Context())
+	if !ok {
+		return seeOther(w, accounts.SignInPath(next))
+	}
+	if err := h.Store.SecondStep(r.Context(), accounts.ClientOf(r), a, form.Get("code")); err != nil {
+		page, lost := h.codePage(r, a, next)
+		if lost != nil {
+			return lost
+		}
+		return again(w, err, page, "code")
+	}
+	if err := h.Sessions.Start(w, r, a, accounts.Two); err != nil {
+		return err
+	}
+	return seeOther(w, next)
+}
+
+func usePath(next string) string { return passkeyPath + "?" + url.Values{"next": {next}}.Encode() }
+
+func newEmailPage(token, email string) ui.Form {
+	return ui.Form{Heading: "Use this address", Lead: "Your account will have the address " + email + ".", Action: emailPath + token, Button: "Use this address"}
+}
+
+func (h *Handler) newEmailForm(w http.ResponseWriter, r *http.Request) error {
+	token := r.PathValue("token")
+	l, err := h.Store.link(r.Context(), token, newEmail)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, newEmailPage(token, l.email))
+}
+
+func (h *Handler) newEmail(w http.ResponseWriter, r *http.Request) error {
+	if _, err := web.ReadForm(r); err != nil {
+		return err
+	}
+	if err := h.Store.ChangeEmail(r.Context(), accounts.ClientOf(r), r.PathValue("token")); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Your address is changed", Text: "Sign in with it from now on. We told the old address.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
+	})
+}
+
+// saved leads back to a page that says what was done.
+func saved(w http.ResponseWriter, path, what string) error {
+	return seeOther(w, path+"?"+url.Values{"done": {what}}.Encode())
+}

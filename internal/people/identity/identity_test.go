@@ -1,0 +1,469 @@
+package identity_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pquerna/otp/totp"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+	"github.com/purserhq/purser/internal/testkit/oidctest"
+)
+
+const (
+	person   = "person@example.com"
+	password = "correct horse battery"
+	another  = "a staple, another one"
+)
+
+// site is the pages of this package and of accounts, served.
+type site struct {
+	*httptest.Server
+	t     *testing.T
+	d     *db.DB
+	mails *mail.Store
+	login *oidctest.Provider // nil = none
+
+	mu sync.Mutex
+	at time.Time
+}
+
+func (s *site) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+func (s *site) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = s.at.Add(d)
+}
+
+// serve starts the pages, with a provider if there are people who can sign in there.
+func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
+	t.Helper()
+	s := &site{t: t, d: d, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	people := accounts.NewStore(d, s.now)
+	s.mails = &mail.Store{DB: d, Now: s.now}
+	box, err := seal.New(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	party, err := identity.NewParty("http://purser.example", "http://purser.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := accounts.NewSessions(people, false)
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetPageError(ui.RenderError)
+	s.Server = httptest.NewUnstartedServer(rt)
+	here, openID := "http://"+s.Listener.Addr().String(), identity.OpenID{}
+	if len(known) > 0 {
+		s.login = oidctest.Start(t, s.now, known...)
+		s.login.Allow(here + "/sign-in/provider/callback")
+		openID = identity.OpenID{Name: "Acme", Issuer: s.login.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret}
+	}
+	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.Offer()}).Mount(rt)
+	(&identity.Handler{
+		Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party), Accounts: people, Sessions: sessions,
+		Provider: identity.NewRelyingParty(openID, s.now, here, "http://purser.example"),
+	}).Mount(rt)
+	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		if !accounts.MFA(r) {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return nil
+	}))
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// An answer is what a browser sees.
+type answer struct {
+	status     int
+	to, page   string
+	cookie     string
+	retryAfter string
+}
+
+func (s *site) do(method, path, cookie string, form url.Values, headers ...string) answer {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if method == "POST" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if cookie != "" {
+		req.Header.Set("Cookie", cookie)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	a := answer{status: resp.StatusCode, to: resp.Header.Get("Location"), page: string(body), retryAfter: resp.Header.Get("Retry-After")}
+	for _, c := range resp.Cookies() {
+		a.cookie = c.Name + "=" + c.Value
+	}
+	return a
+}
+
+func (s *site) get(path, cookie string) answer { s.t.Helper(); return s.do("GET", path, cookie, nil) }
+
+// post sends a form of pairs.
+func (s *site) post(path, cookie string, pairs ...string) answer {
+	s.t.Helper()
+	form := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	return s.do("POST", path, cookie, form)
+}
+
+func (a answer) want(t *testing.T, status int, to string) answer {
+	t.Helper()
+	if a.status != status || a.to != to {
+		t.Fatalf("%d to %q, want %d to %q\n%s", a.status, a.to, status, to, a.page)
+	}
+	return a
+}
+
+// mail returns the newest mail's subject, recipient, and the path of its link.
+func (s *site) mail() (subject, to, path string) {
+	s.t.Helper()
+	list, err := s.mails.Newest(s.t.Context(), 1)
+	if err != nil || len(list) != 1 {
+		s.t.Fatalf("mail: %v, %v", list, err)
+	}
+	path = regexp.MustCompile(`http://purser\.example(/\S*)`).FindString(list[0].Text)
+	return list[0].Subject, list[0].To, strings.TrimPrefix(path, "http://purser.example")
+}
+
+func (s *site) mailCount() (n int) {
+	s.t.Helper()
+	if err := s.d.QueryRowContext(s.t.Context(), `SELECT COUNT(*) FROM mails`).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// join makes a confirmed account and returns its session.
+func (s *site) join(email string) string {
+	s.t.Helper()
+	s.post("/sign-up", "", "email", email, "password", password, "next", "/oauth/authorize?a=b").want(s.t, 200, "")
+	_, _, link := s.mail()
+	s.pass(time.Second) // ids of mails rise with time
+	return s.post(link, "", "password", password).want(s.t, 303, "/oauth/authorize?a=b").cookie
+}
+
+func (s *site) signIn(password string) answer {
+	s.t.Helper()
+	return s.post("/sign-in", "", "email", person, "password", password)
+}
+
+func TestSignUp(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		s.post("/sign-up", "", "email", person, "password", password, "next", "/oauth/authorize?a=b").want(t, 200, "")
+		_, _, link := s.mail()
+		s.signIn(password).want(t, 401, "")
+		s.get(link, "").want(t, 200, "")
+		s.signIn(password).want(t, 401, "") // looking at the link changed nothing
+		s.post(link, "", "password", another).want(t, 401, "")
+
+		// Somebody else signs up with the address; each link goes with its own password.
+		s.pass(time.Second)
+		s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
+		_, _, theirs := s.mail()
+		s.post(theirs, "", "password", password).want(t, 401, "")
+
+		session := s.post(link, "", "password", password).want(t, 303, "/oauth/authorize?a=b").cookie
+		s.get("/settings", session).want(t, 200, "")
+		s.signIn(password).want(t, 303, "/")
+		s.get(link, "").want(t, 404, "")
+		s.post(link, "", "password", password).want(t, 404, "")
+		s.post(theirs, "", "password", another).want(t, 404, "")
+		s.post("/reset/"+strings.TrimPrefix(link, "/sign-up/confirm/"), "", "password", another).want(t, 404, "")
+
+		s.post("/sign-up", "", "email", "late@example.com", "password", password).want(t, 200, "")
+		_, _, late := s.mail()
+		s.pass(24 * time.Hour)
+		s.post(late, "", "password", password).want(t, 404, "")
+	})
+}
+
+// Taken, free and unknown addresses are told apart by nothing but the mail.
+func TestAnswersTellNothing(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		s.join(person)
+		taken := s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
+		subject, to, _ := s.mail()
+		if subject != "You have an account already" || to != person {
+			t.Errorf("the owner of a taken address reads %q at %s", subject, to)
+		}
+		s.signIn(another).want(t, 401, "")
+		if free := s.post("/sign-up", "", "email", "free@example.com", "password", another); free != taken {
+			t.Errorf("sign-up: %v and %v", free, taken)
+		}
+		mails := s.mailCount()
+		known, unknown := s.post("/forgot", "", "email", person), s.post("/forgot", "", "email", "unknown@example.com")
+		if known != unknown || known.status != 200 {
+			t.Errorf("forgot: %v and %v", known, unknown)
+		}
+		if got := s.mailCount(); got != mails+1 {
+			t.Errorf("%d mails were sent, want 1", got-mails)
+		}
+		for range 5 { // the same throttle, too
+			known, unknown = s.post("/forgot", "", "email", person), s.post("/forgot", "", "email", "unknown@example.com")
+			if known.status == 429 {
+				break
+			}
+			s.pass(time.Minute)
+		}
+		s.pass(time.Minute)
+		for range 4 {
+			unknown = s.post("/forgot", "", "email", "unknown@example.com")
+		}
+		if known.status != 429 || unknown.status != 429 {
+			t.Errorf("too many mails: %d for a known address, %d for another", known.status, unknown.status)
+		}
+	})
+}
+
+// A reset ends every session and every link, and skips no second step.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		session := s.join(person)
+		secret := s.twoStep(session)
+		session = s.step(secret)
+		s.post("/forgot", "", "email", person).want(t, 200, "")
+		_, _, older := s.mail()
+		s.pass(time.Second)
+		s.post("/forgot", "", "email", person).want(t, 200, "")
+		_, _, link := s.mail()
+		s.get(link, "").want(t, 200, "")
+		s.get("/settings", session).want(t, 200, "")
+		s.post(link, "", "password", "short").want(t, 400, "")
+		s.post(link, "", "password", another).want(t, 200, "")
+		for _, used := range []string{link, older} {
+			s.post(used, "", "password", password).want(t, 404, "")
+		}
+		s.get("/settings", session).want(t, 303, "/sign-in?next=%2Fsettings")
+		s.signIn(password).want(t, 401, "")
+		s.signIn(another).want(t, 303, "/sign-in/code?next=%2F")
+
+		s.pass(time.Second)
+		s.post("/forgot", "", "email", person).want(t, 200, "")
+		_, _, late := s.mail()
+		s.pass(time.Hour)
+		s.post(late, "", "password", password).want(t, 404, "")
+	})
+}
+
+// twoStep turns it on and returns the secret.
+func (s *site) twoStep(session string) string {
+	s.t.Helper()
+	s.post("/settings/two-step", session, "present", "not the password").want(s.t, 401, "")
+	s.post("/settings/two-step", session, "present", password).want(s.t, 303, "/settings/two-step/setup")
+	page := s.get("/settings/two-step/setup", session).want(s.t, 200, "").page
+	shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(page)
+	if shown == nil || !strings.Contains(page, `<path d="M4 4h1v1h-1z`) {
+		s.t.Fatalf("no secret or no QR code on %s", page)
+	}
+	secret := strings.ReplaceAll(shown[1], "-", "")
+	if a := s.post("/settings/two-step/setup", session, "code", "000000"); a.status != 401 {
+		s.t.Fatalf("a wrong first code: %d", a.status)
+	}
+	a := s.post("/settings/two-step/setup", session, "code", s.code(secret)).want(s.t, 200, "")
+	s.get("/settings/two-step/setup", a.cookie).want(s.t, 303, "/settings/two-step") // never shown again
+	return secret
+}
+
+func (s *site) code(secret string) string {
+	s.t.Helper()
+	code, err := totp.GenerateCode(secret, s.now())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return code
+}
+
+// step signs in by both steps.
+func (s *site) step(secret string) string {
+	s.t.Helper()
+	s.pass(time.Minute)
+	half := s.signIn(password).want(s.t, 303, "/sign-in/code?next=%2F").cookie
+	return s.post("/sign-in/code", half, "code", s.code(secret), "next", "//elsewhere.example").want(s.t, 303, "/").cookie
+}
+
+func TestTwoSteps(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		first := s.join(person)
+		other := s.signIn(password).cookie
+		s.get("/operator", first).want(t, 403, "")
+		secret := s.twoStep(first)
+		for _, old := range []string{first, other} {
+			s.get("/settings", old).want(t, 303, "/sign-in?next=%2Fsettings")
+		}
+
+		s.pass(time.Minute)
+		half := s.signIn(password).want(t, 303, "/sign-in/code?next=%2F").cookie
+		for _, path := range []string{"/settings", "/settings/security", "/settings/two-step/off", "/settings/password"} { // no way around
+			s.get(path, half).want(t, 303, "/sign-in?next="+url.QueryEscape(path))
+		}
+		s.get("/operator", half).want(t, 403, "")
+		s.post("/settings/two-step/off", half, "present", password).want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step%2Foff")
+		code := s.code(secret)
+		session := s.post("/sign-in/code", half, "code", code[:3]+" "+code[3:]).want(t, 303, "/").cookie
+		s.get("/operator", session).want(t, 200, "")
+		if session == half {
+			t.Error("the token of before the second step goes on")
+		}
+		s.get("/sign-in/code", half).want(t, 303, "/sign-in?next=%2F")
+		half = s.signIn(password).cookie
+		s.post("/sign-in/code", half, "code", code).want(t, 401, "") // used
+
+		codes := regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`).FindAllStringSubmatch(s.post("/settings/two-step/codes", session, "present", password).want(t, 200, "").page, -1)
+		if len(codes) != 10 {
+			t.Fatalf("%d recovery codes", len(codes))
+		}
+		s.post("/sign-in/code", half, "code", strings.ToUpper(codes[3][1])).want(t, 303, "/")
+		half = s.signIn(password).cookie
+		s.post("/sign-in/code", half, "code", codes[3][1]).want(t, 401, "")
+		s.pass(10 * time.Minute)
+		s.get("/sign-in/code", half).want(t, 303, "/sign-in?next=%2F")
+
+		page := s.get("/settings/security", session).want(t, 200, "").page
+		for _, want := range []string{"9 recovery codes are left", "Recovery code used", "Two-step sign-in turned on", "Wrong code", "This browser"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the security page lacks %q", want)
+			}
+		}
+		off := s.post("/settings/two-step/off", session, "present", password).want(t, 303, "/settings/security?done=two-step-off").cookie
+		s.get("/settings", session).want(t, 303, "/sign-in?next=%2Fsettings")
+		s.get("/operator", off).want(t, 403, "")
+		s.signIn(password).want(t, 303, "/")
+	})
+}
+
+// Codes cannot be tried one after the other, nor all at once.
+func TestCodesAreThrottled(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		secret := s.twoStep(s.join(person)) // with one wrong code
+		s.pass(time.Minute)
+		half := s.signIn(password).cookie
+		statuses := make([]int, 12)
+		var wg sync.WaitGroup
+		for i := range statuses {
+			wg.Go(func() { statuses[i] = s.post("/sign-in/code", half, "code", "000000").status })
+		}
+		wg.Wait()
+		tried := 0
+		for _, status := range statuses {
+			if status == 401 {
+				tried++
+			} else if status != 429 {
+				t.Errorf("status %d", status)
+			}
+		}
+		if tried != 4 {
+			t.Errorf("%d of 12 wrong codes were looked at, want 4 after the one before", tried)
+		}
+		if a := s.post("/sign-in/code", half, "code", s.code(secret)); a.status != 429 || a.retryAfter == "" {
+			t.Errorf("the right code after too many wrong ones: %d", a.status)
+		}
+		s.pass(5 * time.Minute)
+		s.post("/sign-in/code", half, "code", s.code(secret)).want(t, 303, "/")
+	})
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := serve(t, d)
+		session, other := s.join(person), s.signIn(password).cookie
+		stranger := s.join("stranger@example.com")
+
+		id := regexp.MustCompile(`name="session" value="([^"]+)"`).FindStringSubmatch(s.get("/settings/security", session).page)
+		if id == nil {
+			t.Fatal("the other session is not listed")
+		}
+		s.post("/settings/security/sessions", stranger, "session", id[1]).want(t, 303, "/settings/security?done=session")
+		s.get("/settings", other).want(t, 200, "")
+		s.post("/settings/security/sessions", session, "session", id[1]).want(t, 303, "/settings/security?done=session")
+		s.get("/settings", other).want(t, 303, "/sign-in?next=%2Fsettings")
+
+		other = s.signIn(password).cookie
+		s.post("/settings/password", session, "present", "not the password", "password", another).want(t, 401, "")
+		changed := s.post("/settings/password", session, "present", password, "password", another).want(t, 303, "/settings?done=password").cookie
+		for _, old := range []string{session, other} {
+			s.get("/settings", old).want(t, 303, "/sign-in?next=%2Fsettings")
+		}
+		s.pass(time.Second)
+
+		s.post("/settings/email", changed, "email", "stranger@example.com", "present", another).want(t, 200, "")
+		if subject, _, _ := s.mail(); subject != "You have an account already" {
+			t.Errorf("a taken address reads %q", subject)
+		}
+		s.pass(time.Second)
+		s.post("/settings/email", changed, "email", "new@example.com", "present", another).want(t, 200, "")
+		_, to, link := s.mail()
+		s.get(link, "").want(t, 200, "")
+		s.signIn(another).want(t, 303, "/")
+		s.pass(time.Second)
+		s.post(link, "").want(t, 200, "")
+		s.signIn(another).want(t, 401, "")
+		s.post("/sign-in", "", "email", "new@example.com", "password", another).want(t, 303, "/")
+		if _, told, _ := s.mail(); to != "new@example.com" || told != person {
+			t.Errorf("the link went to %s, the news to %s", to, told)
+		}
+		s.post(link, "").want(t, 404, "")
+
+		s.post("/settings/developer", changed).want(t, 303, "/developer")
+		if page := s.get("/settings", changed).page; !strings.Contains(page, `href="/developer"`) {
+			t.Error("the developer's pages are not there")
+		}
+		foreign := s.do("POST", "/settings/developer", stranger, nil, "Sec-Fetch-Site", "cross-site")
+		if foreign.status != 403 {
+			t.Errorf("a form of another site: %d", foreign.status)
+		}
+	})
+}

@@ -1,0 +1,320 @@
+package identity
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+const (
+	callbackPath = "/sign-in/provider/callback"
+	loginPath    = "/settings/provider"
+)
+
+func (h *Handler) mountOpenID(rt *web.Router) {
+	rt.HandlePage("POST /sign-in/provider", h.withProvider(h.leave))
+	rt.HandlePage("GET "+callbackPath, h.withProvider(h.Sessions.With(h.arrive)))
+	rt.HandlePage("GET "+loginPath, h.withProvider(h.knowsPassword(h.loginForm)))
+	rt.HandlePage("POST "+loginPath, h.withProvider(h.signedIn(h.linkForm)))
+	rt.HandlePage("POST "+loginPath+"/unlink", h.withProvider(h.signedIn(h.unlink)))
+}
+
+// withProvider leaves out the pages where no provider is set up.
+func (h *Handler) withProvider(next web.Handler) web.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if h.Provider == nil {
+			return apierr.NotFound.Errorf("Signing in by a provider is not set up here.")
+		}
+		return next(w, r)
+	}
+}
+
+// confirms asks whoever has no password to have signed in just now, on pages that
+// ask others for theirs.
+func (h *Handler) confirms(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+		if h.Accounts.MustSignInAgain(r.Context(), a) {
+			return accounts.SignInAgain(w, r, a)
+		}
+		return next(w, r, a)
+	})
+}
+
+// knowsPassword asks whoever has no password to set one first, on pages about the
+// ways in, of which it must be one.
+func (h *Handler) knowsPassword(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+		if a.HasPassword {
+			return next(w, r, a)
+		}
+		return ui.Render(w, http.StatusOK, ui.Form{
+			Shell: a.Shell(ui.Settings), Heading: "Set a password first", Lead: "This page asks for your password, and your account has none yet. We send you a link with which you set one.",
+			Action: "/forgot", Button: "Send the link", Fields: []ui.Input{emailField(a.Email)}, Links: []ui.Link{{Href: "/settings/security", Text: "Security"}},
+		})
+	})
+}
+
+// browserCookie binds trips to the browser. It outlives them: people may start
+// in two windows.
+func browserCookie(origin, value string) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName(origin), Value: value, Path: "/", MaxAge: int(tripLasts.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(origin, "https://"),
+	}
+}
+
+// cookieName binds the cookie to exactly this host wherever that is possible.
+func cookieName(origin string) string {
+	if strings.HasPrefix(origin, "https://") {
+		return "__Host-purser-provider"
+	}
+	return "purser-provider"
+}
+
+// browserOf returns the secret of the browser, "" if it has none.
+func browserOf(r *http.Request, origin string) string {
+	c, err := r.Cookie(cookieName(origin))
+	if err != nil || len(c.Value) != len(id.Secret()) {
+		return ""
+	}
+	return c.Value
+}
+
+// leave is the button on the pages where people sign in and up.
+func (h *Handler) leave(w http.ResponseWriter, r *http.Request) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	return h.sendOut(w, r, accounts.Account{}, accounts.LocalPath(form.Get("next")))
+}
+
+// sendOut sends a browser to the provider: by a page that goes on by itself,
+// because browsers hold whatever follows a form to form-action, and the provider
+// may lead on to hosts that nobody here knows.
+func (h *Handler) sendOut(w http.ResponseWriter, r *http.Request, a accounts.Account, next string) error {
+	p := h.Provider
+	if wait, ok := p.starts.Allow(id.Hash(accounts.ClientOf(r).Address)); !ok {
+		e := apierr.RateLimited.Errorf("That was asked for too often. Wait a moment, then try again.")
+		e.RetryAfter = wait
+		return e
+	}
+	origin := p.origin(r)
+	browser := browserOf(r, origin)
+	if browser == "" {
+		browser = id.Secret()
+	}
+	d, err := p.discover(r.Context())
+	if err != nil {
+		return h.failed(w, r, err, next)
+	}
+	t, err := h.Store.begin(r.Context(), browser, a, next)
+	if err != nil {
+		return err
+	}
+	to := p.wayOut(d, origin, t)
+	http.SetCookie(w, browserCookie(origin, browser))
+	w.Header().Set("Refresh", "0; url="+to)
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "On to " + p.Name, Text: "You go on to " + p.Name + " to show who you are. If nothing happens, use the button.", Link: &ui.Link{Href: to, Text: "Go on"},
+	})
+}
+
+// arrive is where the provider sends people back to.
+func (h *Handler) arrive(w http.ResponseWriter, r *http.Request) error {
+	p, answer := h.Provider, r.URL.Query()
+	origin := p.origin(r)
+	t := trip{state: answer.Get("state"), browser: browserOf(r, origin)}
+	kept, err := h.Store.end(r.Context(), t)
+	if err != nil {
+		return h.failed(w, r, err, "/")
+	}
+	if answer.Has("error") {
+		return h.declined(w, r, answer.Get("error"), kept)
+	}
+	l, err := p.arrive(r.Context(), origin, t, answer)
+	if err != nil {
+		return h.failed(w, r, err, kept.next)
+	}
+	if kept.accountID != "" {
+		return h.linkTo(w, r, kept, l)
+	}
+	a, err := h.Store.enter(r.Context(), accounts.ClientOf(r), l, p.Name)
+	if err != nil {
+		return h.failed(w, r, err, kept.next)
+	}
+	next := accounts.LocalPath(kept.next)
+	if a.TwoStep { // what the provider asked for besides is not known: ours is still to come
+		if err := h.Sessions.Start(w, r, a, accounts.OneOfTwo); err != nil {
+			return err
+		}
+		return seeOther(w, accounts.CodePath(next))
+	}
+	if err := h.Sessions.Start(w, r, a, accounts.One); err != nil {
+		return err
+	}
+	return seeOther(w, next)
+}
+
+// linkTo ends a trip that began under Security: in the same session of the same
+// person.
+func (h *Handler) linkTo(w http.ResponseWriter, r *http.Request, kept attempt, l login) error {
+	a, ok := accounts.Current(r.Context())
+	if !ok || a.ID != kept.accountID || a.Epoch != kept.epoch {
+		return h.failed(w, r, errTrip, loginPath)
+	}
+	if err := h.Store.linkLogin(r.Context(), accounts.ClientOf(r), a, l, h.Provider.Name); err != nil {
+		return h.failed(w, r, err, loginPath)
+	}
+	return saved(w, "/settings/security", "provider-linked")
+}
+
+// declined answers a provider that sent somebody back without saying who it is.
+// Its words are not shown: whoever makes up an answer could choose them.
+func (h *Handler) declined(w http.ResponseWriter, r *http.Request, reason string, kept attempt) error {
+	web.Log(r.Context(), slog.String("provider_error", short(reason)))
+	m := ui.Message{
+		Heading: "You are not signed in", Text: h.Provider.Name + " did not say who you are, perhaps because you chose not to go on.", Link: &ui.Link{Href: accounts.SignInPath(kept.next), Text: "Sign in"},
+	}
+	if kept.accountID != "" {
+		m.Heading, m.Link = "Nothing was linked", &ui.Link{Href: "/settings/security", Text: "Security"}
+	}
+	return ui.Render(w, http.StatusForbidden, m)
+}
+
+// short is what the log gets of a text that strangers chose.
+func short(text string) string { return strings.ToValidUTF8(text[:min(len(text), 300)], "") }
+
+// failed says in words what went wrong with the provider, and in the log why.
+// What is no fault of it is returned.
+func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next string) error {
+	name := h.Provider.Name
+	status, m := http.StatusBadRequest, ui.Message{Link: &ui.Link{Href: accounts.SignInPath(next), Text: "Start again"}}
+	switch {
+	case errors.Is(err, errAway):
+		status, m.Heading = http.StatusServiceUnavailable, name+" does not answer"
+		m.Text = "Signing in by " + name + " does not work at the moment. Your account is as it was: try again in a minute, or use your password."
+		w.Header().Set("Retry-After", "60")
+	case errors.Is(err, errTrip):
+		m.Heading, m.Text = "Please start again", "This sign-in has ended, was used already, or began in another browser."
+	case errors.Is(err, errUnverified):
+		status, m.Heading = http.StatusForbidden, name+" does not know your address"
+		m.Text = "A new account needs an email address that " + name + " has confirmed as yours. Confirm it there, or create an account with a password here."
+		m.Link = &ui.Link{Href: "/sign-up", Text: "Create an account"}
+	case errors.Is(err, errTaken):
+		status, m.Heading = http.StatusForbidden, "You have an account already"
+		m.Text = "There is an account with your address, and this login at " + name + " is not linked with it. Sign in with your password first, then link it under Security: so we know that both are yours."
+		m.Link.Text = "Sign in"
+		if next == "/" {
+			m.Link.Href = accounts.SignInPath(loginPath)
+		}
+	case errors.Is(err, errElsewhere):
+		status, m.Heading = http.StatusConflict, "Linked with another account"
+		m.Text = "This login at " + name + " signs in to another Purser account. Unlink it there first."
+		m.Link = &ui.Link{Href: "/settings/security", Text: "Security"}
+	case errors.Is(err, errAnother):
+		status, m.Heading = http.StatusConflict, "You have linked one already"
+		m.Text = "Another login at " + name + " is linked with your account. Unlink it first."
+		m.Link = &ui.Link{Href: loginPath, Text: "Look at it"}
+	case errors.Is(err, errClosed):
+		status, m.Heading, m.Text = http.StatusForbidden, "This account is not in use", "Nobody can sign in to it any more."
+	case errors.Is(err, errAnswer):
+		m.Heading = "That did not work"
+		m.Text = "What " + name + " answered is not what we may trust. Nothing was changed. Start again; if it happens again, tell whoever runs this service."
+	default:
+		return err
+	}
+	web.Log(r.Context(), slog.String("provider_error", short(err.Error())))
+	return ui.Render(w, status, m)
+}
+
+// waysIn tells the page of security how an account signs in.
+func (h *Handler) waysIn(r *http.Request, a accounts.Account, page *ui.Security) (err error) {
+	page.Password = a.HasPassword
+	if h.Provider == nil || a.Sandbox {
+		return nil
+	}
+	page.Provider = h.Provider.Name
+	l, ok, err := h.Store.loginOf(r.Context(), a.ID, h.Provider.Issuer)
+	if ok {
+		page.Linked = &ui.Login{Email: l.email, Since: shown(l.createdUS)}
+	}
+	return err
+}
+
+// loginForm is the page on which the login is linked and unlinked.
+func (h *Handler) loginForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	page, err := h.loginPage(r, a)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+func (h *Handler) loginPage(r *http.Request, a accounts.Account) (ui.Form, error) {
+	l, ok, err := h.Store.loginOf(r.Context(), a.ID, h.Provider.Issuer)
+	if err != nil {
+		return ui.Form{}, err
+	}
+	name := h.Provider.Name
+	page := ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Link " + name, Lead: "Your login at " + name + " will sign in to this account, beside your password. You show it there next.",
+		Action: loginPath, Button: "Go on to " + name, Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+	}
+	if ok {
+		page.Heading, page.Lead, page.Button, page.Danger = "Unlink "+name, "The login"+of(l.email)+" will no longer sign in to this account. Your password will. Your other sessions end.", "Unlink", true
+		page.Action, page.Links[0].Text = loginPath+"/unlink", "Keep it"
+	}
+	return page, nil
+}
+
+// loginAgain shows the page with what is wrong.
+func (h *Handler) loginAgain(w http.ResponseWriter, r *http.Request, a accounts.Account, wrong error) error {
+	page, err := h.loginPage(r, a)
+	if err != nil {
+		return err
+	}
+	return again(w, wrong, page, "present")
+}
+
+func of(email string) string {
+	if email == "" {
+		return ""
+	}
+	return " " + email
+}
+
+func (h *Handler) linkForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if a.Sandbox {
+		return apierr.InvalidRequest.Errorf("A test account signs in with its password only.")
+	}
+	if err := h.Accounts.CheckPassword(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
+		return h.loginAgain(w, r, a, err)
+	}
+	return h.sendOut(w, r, a, "/settings/security")
+}
+
+func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	changed, err := h.Store.unlink(r.Context(), accounts.ClientOf(r), a, h.Provider.Issuer, h.Provider.Name, form.Get("present"))
+	if err != nil {
+		return h.loginAgain(w, r, a, err)
+	}
+	if err := h.restart(w, r, changed); err != nil {
+		return err
+	}
+	return saved(w, "/settings/security", "provider-unlinked")
+}

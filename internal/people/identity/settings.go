@@ -1,0 +1,360 @@
+package identity
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// maxEvents is how many security events the page shows.
+const maxEvents = 50
+
+// done is what pages say of what was just done; nothing else that stands in an
+// address is shown.
+var done = map[string]string{
+	"password": "Your password is changed, and your other sessions have ended.", "session": "That session has ended.",
+	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.", "app": "Your authenticator app is set up.", "app-off": "Your authenticator app is removed.",
+	"passkey": "Your passkey is added.", "passkey-off": "Your passkey is removed.",
+	"provider-linked": "Your login is linked: it signs in to this account now.", "provider-unlinked": "Your login is unlinked, and your other sessions have ended.",
+}
+
+func (h *Handler) settings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return ui.Render(w, http.StatusOK, ui.SettingsIndex{
+		Shell: a.Shell(ui.Settings), TestAccount: a.Sandbox, TwoStep: a.TwoStep, Notices: a.Notices, Saved: done[r.URL.Query().Get("done")],
+	})
+}
+
+func (h *Handler) developer(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if a.Sandbox {
+		return apierr.InvalidRequest.Errorf("A test account builds no apps.")
+	}
+	if !a.Developer {
+		if err := h.Store.BecomeDeveloper(r.Context(), accounts.ClientOf(r), a.ID); err != nil {
+			return err
+		}
+	}
+	return seeOther(w, "/developer")
+}
+
+func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	page := ui.Security{Shell: a.Shell(ui.Settings), TwoStep: a.TwoStep, Saved: done[r.URL.Query().Get("done")]}
+	if err := h.waysIn(r, a, &page); err != nil {
+		return err
+	}
+	sessions, err := h.Sessions.SessionsOf(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	for _, s := range sessions {
+		page.Sessions = append(page.Sessions, ui.Device{
+			ID: s.ID, Name: browser(s.Agent), Started: shown(s.StartedUS), Seen: shown(s.SeenUS), This: s.ID == accounts.ThisSession(r.Context()),
+		})
+	}
+	events, err := h.Accounts.Events(r.Context(), a.ID, maxEvents)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		page.Events = append(page.Events, ui.SecurityEvent{
+			Text: words[e.Kind], When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04"), Address: e.Address, Device: browser(e.Agent),
+			Bad: slices.Contains([]accounts.Kind{accounts.SignInFailed, accounts.CodeFailed, accounts.PasskeyFailed, accounts.ProviderRefused, accounts.PasskeyCopied}, e.Kind),
+		})
+	}
+	factors, err := h.Store.Factors(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	page.Passkeys, page.App = h.Store.party.Offer(), factors.App
+	for _, k := range factors.Passkeys {
+		key := ui.Key{ID: k.ID, Name: k.Name, Added: shown(k.CreatedUS)}
+		if k.UsedUS > 0 {
+			key.Used = shown(k.UsedUS)
+		}
+		page.Keys = append(page.Keys, key)
+	}
+	if page.Codes, err = h.Store.CodesLeft(r.Context(), a.ID); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// words are what people read of an event.
+var words = map[accounts.Kind]string{
+	accounts.SignedIn: "Signed in", accounts.SignInFailed: "Wrong password", accounts.CodeFailed: "Wrong code",
+	accounts.Confirmed: "Address confirmed", accounts.ResetAsked: "New password asked for", accounts.PasswordChanged: "Password changed",
+	accounts.EmailAsked: "Another address asked for", accounts.EmailChanged: "Address changed",
+	accounts.TwoStepOn: "Two-step sign-in turned on", accounts.TwoStepOff: "Two-step sign-in turned off",
+	accounts.RecoveryUsed: "Recovery code used", accounts.RecoveryMade: "New recovery codes",
+	accounts.PasskeyAdded: "Passkey added", accounts.PasskeyRemoved: "Passkey removed", accounts.PasskeyFailed: "Passkey refused",
+	accounts.PasskeyCopied: "Passkey refused: somebody may have a copy of it. Remove it, and add another",
+	accounts.AppAdded:      "Authenticator app added", accounts.AppRemoved: "Authenticator app removed",
+	accounts.ProviderLinked: "Login at the provider linked", accounts.ProviderUnlinked: "Login at the provider unlinked", accounts.ProviderRefused: "Sign-in by the provider refused: not linked",
+	accounts.SessionEnded: "Session ended", accounts.DeveloperOn: "Building apps turned on",
+	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
+}
+
+func shown(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04 UTC") }
+
+// browser names the program and the system that a browser says it is, as far as
+// people know them by name.
+func browser(agent string) string {
+	name, system := "Another program", ""
+	for _, b := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"}} {
+		if strings.Contains(agent, b[0]) {
+			name = b[1]
+			break
+		}
+	}
+	for _, o := range [][2]string{{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"Linux", "Linux"}} {
+		if strings.Contains(agent, o[0]) {
+			system = " on " + o[1]
+			break
+		}
+	}
+	return name + system
+}
+
+func (h *Handler) endSession(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if err := h.Sessions.Revoke(r.Context(), a.ID, form.Get("session"), accounts.ClientOf(r)); err != nil {
+		return err
+	}
+	return saved(w, "/settings/security", "session")
+}
+
+// restart signs in again after all sessions have ended, as far as the one that
+// goes on had shown.
+func (h *Handler) restart(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	proof := accounts.One
+	if accounts.MFA(r) {
+		proof = accounts.Two
+	}
+	return h.Sessions.Start(w, r, a, proof)
+}
+
+func passwordPage(a accounts.Account) ui.Form {
+	return ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Change your password", Action: "/settings/password", Button: "Change the password",
+		Fields: []ui.Input{presentField("Present password"), newPasswordField("New password")},
+		Links:  []ui.Link{{Href: "/forgot", Text: "Forgot your password?"}, {Href: "/settings", Text: "Settings"}},
+	}
+}
+
+func (h *Handler) passwordForm(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
+	return ui.Render(w, http.StatusOK, passwordPage(a))
+}
+
+func (h *Handler) password(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	changed, err := h.Store.ChangePassword(r.Context(), accounts.ClientOf(r), a, form.Get("present"), form.Get("password"))
+	if err != nil {
+		return again(w, err, passwordPage(a), "present")
+	}
+	if err := h.restart(w, r, changed); err != nil {
+		return err
+	}
+	return saved(w, "/settings", "password")
+}
+
+func emailPage(a accounts.Account, email string) ui.Form {
+	return ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Change your address", Lead: "It is " + a.Email + " now. We send a link to the new one, and the change counts when you open it.",
+		Action: "/settings/email", Button: "Send the link", Fields: confirming(a, ui.Input{Name: "email", Label: "New address", Type: "email", Complete: "email", Value: email}),
+		Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
+	}
+}
+
+func (h *Handler) emailForm(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
+	return ui.Render(w, http.StatusOK, emailPage(a, ""))
+}
+
+func (h *Handler) email(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if a.Sandbox {
+		return apierr.InvalidRequest.Errorf("A test account keeps its address.")
+	}
+	if err := h.Store.AskEmail(r.Context(), accounts.ClientOf(r), a, form.Get("email"), form.Get("present")); err != nil {
+		return again(w, err, emailPage(a, form.Get("email")), "present")
+	}
+	return ui.Render(w, http.StatusOK, ui.Message{
+		Heading: "Look at your mail", Text: "We wrote to the new address. The link in the mail works once, for an hour.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
+	})
+}
+
+func twoStepPage(a accounts.Account) ui.Form {
+	lead := "You need an authenticator app on your phone."
+	if !a.TwoStep {
+		lead += " Your other sessions end when it is set up."
+	}
+	return ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Set up an authenticator app", Lead: lead,
+		Action: "/settings/two-step", Button: "Go on", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+	}
+}
+
+func (h *Handler) twoStepForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if f, err := h.Store.Factors(r.Context(), a.ID); err != nil {
+		return err
+	} else if f.App {
+		return seeOther(w, "/settings/security")
+	}
+	return ui.Render(w, http.StatusOK, twoStepPage(a))
+}
+
+func (h *Handler) twoStep(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if f, err := h.Store.Factors(r.Context(), a.ID); err != nil {
+		return err
+	} else if f.App {
+		return seeOther(w, "/settings/security")
+	}
+	if err := h.Store.BeginTwoStep(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
+		return again(w, err, twoStepPage(a), "present")
+	}
+	return seeOther(w, "/settings/two-step/setup")
+}
+
+func (h *Handler) setupForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.showSetup(w, r, a, http.StatusOK, nil)
+}
+
+func (h *Handler) showSetup(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, problems []ui.Problem) error {
+	secret, err := h.Store.Secret(r.Context(), a.ID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return seeOther(w, "/settings/two-step")
+	} else if err != nil {
+		return err
+	}
+	page := ui.TwoStepSetup{Shell: a.Shell(ui.Settings), Secret: groups(secret), Errors: problems}
+	if page.Size, page.Path, err = square(a.Email, secret); err != nil {
+		return err
+	}
+	return ui.Render(w, status, page)
+}
+
+func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	changed, codes, err := h.Store.EndTwoStep(r.Context(), accounts.ClientOf(r), a, form.Get("code"))
+	if p, e := problem(err, "code"); e != nil {
+		retryAfter(w, e)
+		return h.showSetup(w, r, a, e.Code.Status, []ui.Problem{p})
+	} else if err != nil {
+		return err
+	}
+	if codes == nil {
+		return saved(w, "/settings/security", "app")
+	}
+	if err := h.Sessions.Continue(w, r, changed, accounts.Two); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes})
+}
+
+// bothSteps refuses what only somebody may do who passed the second step, should
+// a session ever have come by without.
+func bothSteps(r *http.Request) error {
+	if !accounts.MFA(r) {
+		return apierr.InvalidRequest.Errorf("Two-step sign-in is not on, or you have not passed both steps here. Sign out and in again.")
+	}
+	return nil
+}
+
+func codesPage(a accounts.Account) ui.Form {
+	return ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "New recovery codes", Lead: "The codes that you have now will no longer work.",
+		Action: "/settings/two-step/codes", Button: "Make new codes", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep them"}},
+	}
+}
+
+func (h *Handler) codesForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if err := bothSteps(r); err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, codesPage(a))
+}
+
+func (h *Handler) codes(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err == nil {
+		err = bothSteps(r)
+	}
+	if err != nil {
+		return err
+	}
+	codes, err := h.Store.NewCodes(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	if err != nil {
+		return again(w, err, codesPage(a), "present")
+	}
+	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: a.Shell(ui.Settings), Codes: codes})
+}
+
+func (h *Handler) offPage(a accounts.Account, f Factors) ui.Form {
+	lead := "It is your last second step: " + h.alone(a) + " will sign in again, your recovery codes go, and your other sessions end."
+	if len(f.Passkeys) > 0 {
+		lead = "Your passkeys and recovery codes stay: " + h.alone(a) + " still signs nobody in."
+	}
+	return ui.Form{
+		Shell: a.Shell(ui.Settings), Heading: "Remove the authenticator app", Lead: lead, Danger: true,
+		Action: "/settings/two-step/off", Button: "Remove it", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+	}
+}
+
+func (h *Handler) offForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if err := bothSteps(r); err != nil {
+		return err
+	}
+	f, err := h.Store.Factors(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	if !f.App {
+		return seeOther(w, "/settings/security")
+	}
+	return ui.Render(w, http.StatusOK, h.offPage(a, f))
+}
+
+func (h *Handler) off(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err == nil {
+		err = bothSteps(r)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := h.Store.Factors(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	if !f.App {
+		return seeOther(w, "/settings/security")
+	}
+	changed, err := h.Store.TurnOff(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
+	if err != nil {
+		return again(w, err, h.offPage(a, f), "present")
+	}
+	return h.lessened(w, r, changed, "app-off")
+}

@@ -1,0 +1,298 @@
+package topups
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// lastAttempts is how many the page shows.
+const lastAttempts = 5
+
+// done says what a form of the page has done.
+var done = map[string]string{
+	"on":      "Saved. Automatic top-up is on.",
+	"off":     "Automatic top-up is off. Your card stays saved.",
+	"removed": "Your card is removed, and automatic top-up is off.",
+}
+
+// wentOff says why we switched it off.
+func wentOff(reason string) string {
+	switch reason {
+	case "":
+		return ""
+	case offWentBack:
+		return "A payment of yours was refunded or is disputed, so nothing more is charged automatically."
+	case offClosed:
+		return "The account cannot be topped up."
+	}
+	return "Your card was refused three times. " + reasons[reason]
+}
+
+// waits says what stands in the way of a charge.
+var waits = map[string]string{
+	"below-zero": "It waits while your balance is below zero.",
+	"frozen":     "It waits while a connection of yours is paused: review that first.",
+	"clearing":   "It waits for a payment of yours to clear.",
+	"month":      "The month’s maximum has no room for another one. It goes on next month.",
+}
+
+// auto is GET /top-up/auto.
+func (h *Handler) auto(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	p, err := h.planOf(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	page := ui.TopUpAuto{Done: done[r.URL.Query().Get("done")]}
+	add, below, most := p.Add, p.Below, p.Most
+	if add == 0 { // never set
+		below, add, most = 10_00, 25_00, 100_00
+	}
+	page.Below.Value, page.Add.Value, page.Most.Value, page.First.Value = typedCents(below), typedCents(add), typedCents(most), "25"
+	return h.renderAuto(w, r, a, p, http.StatusOK, page)
+}
+
+// planOf is empty for somebody who never saved a card.
+func (h *Handler) planOf(ctx context.Context, accountID string) (plan, error) {
+	p, err := getPlan(ctx, h.Store.DB, accountID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return p, fmt.Errorf("topups: plan: %w", err)
+	}
+	p.AccountID = accountID
+	return p, nil
+}
+
+func typedCents(cents int64) string {
+	if cents%100 == 0 {
+		return fmt.Sprint(cents / 100)
+	}
+	return fmt.Sprintf("%d.%02d", cents/100, cents%100)
+}
+
+// renderAuto fills in what the page says besides what was typed and is wrong.
+func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int, page ui.TopUpAuto) error {
+	s, now := h.Store, h.Store.Now()
+	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.Usable(), id.Secret()
+	page.Below = dollarField(page.Below, "below", "When it is below (USD)", MinBelowCents, MaxBelowCents)
+	page.Add = dollarField(page.Add, "add", "Add this much (USD)", MinCents, MaxAutoCents)
+	page.Most = dollarField(page.Most, "most", "At most in a calendar month (USD)", MinCents, MaxMonthCents)
+	page.First = dollarField(page.First, "first", "Pay now (USD)", MinCents, MaxCents)
+	if p.PaymentMethod != "" {
+		page.Card = &ui.SavedCard{Name: p.card(), Expires: p.Expires}
+	}
+	page.On, page.WentOff = p.On, wentOff(p.OffReason)
+	if p.On {
+		page.Since, page.Summary = day(p.Since), p.summary()
+	}
+	if err := s.fillMonth(r.Context(), p, now, &page); err != nil {
+		return err
+	}
+	if err := s.fillAttempts(r.Context(), p, &page); err != nil {
+		return err
+	}
+	if s.Usable() {
+		if err := web.AllowFormAction(w, s.checkoutURL()); err != nil {
+			return err
+		}
+	}
+	return ui.Render(w, status, page)
+}
+
+func dollarField(f ui.Field, name, label string, least, most int64) ui.Field {
+	f.ID, f.Label, f.Kind, f.Hint = name, label, "dollars", "From "+dollarsOf(least)+" to "+dollarsOf(most)+"."
+	switch name {
+	case "add":
+		f.Hint = "At least the amount before, so that one is enough."
+	case "most":
+		f.Hint = "Months are counted in UTC. Up to " + dollarsOf(most) + "."
+	}
+	return f
+}
+
+func day(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
+
+func (p plan) summary() string {
+	return "When less than " + dollarsOf(p.Below) + " is available, " + dollarsOf(p.Add) + " is added with your " + p.card() + "."
+}
+
+// autoSummary is what the page of top-ups says of it.
+func (s *Store) autoSummary(ctx context.Context, accountID string) (string, error) {
+	p, err := getPlan(ctx, s.DB, accountID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("topups: plan: %w", err)
+	case p.On:
+		return "On. " + p.summary(), nil
+	case p.OffReason != "":
+		return "Off. " + wentOff(p.OffReason), nil
+	case p.PaymentMethod != "":
+		return "Off. Your " + p.card() + " is saved.", nil
+	}
+	return "", nil
+}
+
+// fillMonth says how much of the month is used, and what nothing is charged for.
+func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.TopUpAuto) error {
+	from, _ := monthOf(now)
+	_, used, underWay, err := monthUse(ctx, s.DB, p.AccountID, from.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("topups: month: %w", err)
+	}
+	page.Month = ui.AutoMonth{Name: from.Format("January 2006"), Used: dollarsOf(used), Most: dollarsOf(p.Most), Left: dollarsOf(max(0, p.Most-used))}
+	if !p.On {
+		return nil
+	}
+	page.Month.Percent = min(100, used*100/p.Most)
+	b, err := ledger.GetBalance(ctx, s.DB, p.AccountID)
+	if err != nil {
+		return fmt.Errorf("topups: balance: %w", err)
+	}
+	o, err := s.obstacle(ctx, s.DB, p, b.AvailableMC, used, now)
+	if err != nil {
+		return fmt.Errorf("topups: obstacle: %w", err)
+	}
+	switch {
+	case underWay:
+	case o.why != "":
+		page.Waits = waits[o.why]
+	case p.Failures > 0 && p.NextUS > now.UnixMicro():
+		page.Waits = "The card was refused. It is tried again after " + date(p.NextUS) + "."
+	}
+	return nil
+}
+
+func (s *Store) fillAttempts(ctx context.Context, p plan, page *ui.TopUpAuto) error {
+	ids, err := attempts(ctx, s.DB, p.AccountID, lastAttempts)
+	if err != nil {
+		return fmt.Errorf("topups: attempts: %w", err)
+	}
+	for _, paymentID := range ids {
+		paid, err := ledger.GetPayment(ctx, s.DB, paymentID)
+		if err != nil {
+			return fmt.Errorf("topups: attempt: %w", err)
+		}
+		page.Attempts = append(page.Attempts, ui.AutoAttempt{Payment: line(&paid), Why: reasons[paid.Reason]})
+	}
+	return nil
+}
+
+// saveAuto is POST /top-up/auto: it switches on, or changes what is on.
+func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	p, err := h.planOf(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	set, page := readPlan(form.Get)
+	if len(page.Errors) > 0 {
+		page.First.Value = "25"
+		return h.renderAuto(w, r, a, p, http.StatusUnprocessableEntity, page)
+	}
+	set.AccountID = a.ID
+	ok, err := switchOn(r.Context(), h.Store.DB, set, h.Store.Now().UnixMicro())
+	if err != nil {
+		return fmt.Errorf("topups: switch on: %w", err)
+	} else if !ok { // the card was removed meanwhile: the page asks for one
+		return seeOther(w, autoPath)
+	}
+	return seeOther(w, autoPath+"?done=on")
+}
+
+// readPlan reads the amounts of the form, or says in the page what is wrong.
+func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
+	read := func(f *ui.Field, name string, least, most money.MC) (cents int64) {
+		f.Value = typed(name)
+		cents, f.Error = centsWithin(f.Value, least, most)
+		return cents
+	}
+	p.Below = read(&page.Below, "below", MinBelowCents, MaxBelowCents)
+	p.Add = read(&page.Add, "add", MinCents, MaxAutoCents)
+	p.Most = read(&page.Most, "most", MinCents, MaxMonthCents)
+	if page.Below.Error == "" && page.Add.Error == "" && p.Add < p.Below {
+		page.Add.Error = "Add at least " + dollarsOf(p.Below) + ", so that your balance is not below it again at once."
+	}
+	if page.Add.Error == "" && page.Most.Error == "" && p.Most < p.Add {
+		page.Most.Error = "The month’s maximum must have room for one top-up of " + dollarsOf(p.Add) + "."
+	}
+	for _, f := range []struct{ id, text string }{{"below", page.Below.Error}, {"add", page.Add.Error}, {"most", page.Most.Error}} {
+		if f.text != "" {
+			page.Errors = append(page.Errors, ui.Problem{Field: f.id, Text: f.text})
+		}
+	}
+	return p, page
+}
+
+// autoOff is POST /top-up/auto/off.
+func (h *Handler) autoOff(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if err := switchOff(r.Context(), h.Store.DB, a.ID, ""); err != nil {
+		return fmt.Errorf("topups: switch off: %w", err)
+	}
+	return seeOther(w, autoPath+"?done=off")
+}
+
+// removeCard is POST /top-up/auto/card/remove.
+func (h *Handler) removeCard(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	if err := h.Store.removeCard(r.Context(), a.ID); err != nil {
+		return fmt.Errorf("topups: remove card: %w", err)
+	}
+	return seeOther(w, autoPath+"?done=removed")
+}
+
+// saveCard is POST /top-up/auto/card: a top-up by hand, at which Stripe keeps the
+// card because the person said so here.
+func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	s := h.Store
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	token := form.Get("token")
+	if len(token) != len(id.Secret()) {
+		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
+	}
+	p, err := h.planOf(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	page := ui.TopUpAuto{First: ui.Field{Value: form.Get("first")}}
+	if !s.Usable() {
+		return h.renderAuto(w, r, a, p, http.StatusServiceUnavailable, page)
+	}
+	cents, problem := Cents(page.First.Value)
+	if page.First.Error = problem; problem != "" {
+		page.Errors = append(page.Errors, ui.Problem{Field: "first", Text: problem})
+	}
+	if form.Get("agree") != "yes" {
+		page.Agree = "Tick the box to have your card saved. To pay without saving it, top up by hand."
+		page.Errors = append(page.Errors, ui.Problem{Field: "agree", Text: page.Agree})
+	}
+	if len(page.Errors) > 0 {
+		return h.renderAuto(w, r, a, p, http.StatusUnprocessableEntity, page)
+	}
+	var c checkout
+	customer, err := s.customer(r.Context(), a.ID)
+	if err == nil {
+		c, err = s.start(r.Context(), a.ID, customer, token, cents)
+	}
+	if err != nil {
+		page.Errors = []ui.Problem{{Field: "first", Text: s.unreachable(err, c.ID)}}
+		return h.renderAuto(w, r, a, p, http.StatusBadGateway, page)
+	}
+	return h.toStripe(w, r, c)
+}

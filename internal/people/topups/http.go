@@ -1,0 +1,274 @@
+package topups
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/people/accounts"
+)
+
+// Handler serves the pages of top-ups, and Stripe's events.
+type Handler struct {
+	Store    *Store
+	Sessions *accounts.Sessions
+}
+
+// Mount adds the routes.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.HandlePage("GET /top-up", h.signedIn(h.form))
+	rt.HandlePage("POST /top-up", h.signedIn(h.pay))
+	rt.HandlePage("GET "+autoPath, h.signedIn(h.auto))
+	rt.HandlePage("POST "+autoPath, h.signedIn(h.saveAuto))
+	rt.HandlePage("POST "+autoPath+"/off", h.signedIn(h.autoOff))
+	rt.HandlePage("POST "+autoPath+"/card", h.signedIn(h.saveCard))
+	rt.HandlePage("POST "+autoPath+"/card/remove", h.signedIn(h.removeCard))
+	rt.HandlePage("GET /top-ups", h.signedIn(h.list))
+	rt.HandlePage("GET /top-ups/{id}", h.signedIn(h.receipt))
+	rt.Handle("POST /stripe/events", h.event)
+}
+
+// signedIn asks whoever is not signed in to do so, and to come back to the page. A
+// test account has money that nobody pays for: for it these pages are not there.
+func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
+		a, ok := accounts.Current(r.Context())
+		if !ok {
+			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+		} else if a.Sandbox {
+			return missing()
+		}
+		return next(w, r, a)
+	})
+}
+
+func seeOther(w http.ResponseWriter, location string) error {
+	w.Header().Set("Location", location)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+func missing() error {
+	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+}
+
+// latest and maxListed are how many top-ups the form and the list show.
+const (
+	latest    = 3
+	maxListed = 100
+)
+
+// form is GET /top-up.
+func (h *Handler) form(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.render(w, r, a, http.StatusOK, "", nil)
+}
+
+func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string, problems []ui.Problem) error {
+	s := h.Store
+	b, err := ledger.GetBalance(r.Context(), s.DB, a.ID)
+	if err != nil {
+		return fmt.Errorf("topups: balance: %w", err)
+	}
+	list, err := ledger.PaymentsOfAccount(r.Context(), s.DB, a.ID, latest)
+	if err != nil {
+		return fmt.Errorf("topups: payments: %w", err)
+	}
+	page := ui.TopUpForm{
+		Shell: a.Shell(ui.TopUp), Off: !s.Usable(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.Secret(), id.Secret()},
+		Amounts: []string{"10", "25", "50", "100"}, Amount: typed, Least: ui.Dollars(MinCents * money.Cent), Most: ui.Dollars(MaxCents * money.Cent), Errors: problems,
+		List: lines(list),
+	}
+	if page.Auto, err = s.autoSummary(r.Context(), a.ID); err != nil {
+		return err
+	}
+	if s.Config.Clearance > 0 {
+		page.WaitsForClear = s.Config.Clearance.String()
+	}
+	if s.Usable() {
+		if err := web.AllowFormAction(w, s.checkoutURL()); err != nil {
+			return err
+		}
+	}
+	return ui.Render(w, status, page)
+}
+
+// checkoutURL is where people pay.
+func (s *Store) checkoutURL() string {
+	if s.Config.BaseURL != "" {
+		return s.Config.BaseURL
+	}
+	return "https://checkout.stripe.com"
+}
+
+// pay is POST /top-up: it leads to Stripe's page. Sent twice it leads to the same
+// session, or to the receipt when that is over.
+func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	s := h.Store
+	if !s.Usable() {
+		return h.render(w, r, a, http.StatusServiceUnavailable, "", nil)
+	}
+	body, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	token, typed := body.Get("token"), body.Get("amount")
+	if len(token) != len(id.Secret()) {
+		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
+	}
+	cents, problem := Cents(typed)
+	if problem != "" {
+		return h.render(w, r, a, http.StatusUnprocessableEntity, typed, []ui.Problem{{Field: "amount", Text: problem}})
+	}
+	c, err := s.start(r.Context(), a.ID, "", token, cents)
+	if err != nil {
+		return h.render(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: s.unreachable(err, c.ID)}})
+	}
+	return h.toStripe(w, r, c)
+}
+
+// unreachable tells the operator why Checkout was not opened, and the person that.
+func (s *Store) unreachable(err error, topupID string) string {
+	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
+	s.Metrics.Alarm("checkout_failed", "stripe")
+	return "Stripe cannot be reached at the moment. Nothing was charged. Please try again in a minute."
+}
+
+// toStripe leads to where a checkout is paid, or to its receipt when it is over.
+func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
+	p, err := ledger.GetPayment(r.Context(), h.Store.DB, c.ID)
+	if err != nil {
+		return fmt.Errorf("topups: payment: %w", err)
+	}
+	if p.Status != ledger.PaymentPending || p.Paid() || c.URL == "" {
+		return seeOther(w, "/top-ups/"+c.ID)
+	}
+	return seeOther(w, c.URL)
+}
+
+// Cents reads an amount as typed, or says what is wrong with it.
+func Cents(typed string) (int64, string) { return centsWithin(typed, MinCents, MaxCents) }
+
+func centsWithin(typed string, least, most money.MC) (int64, string) {
+	mc, err := money.Parse(typed)
+	switch {
+	case err != nil || mc%money.Cent != 0:
+		return 0, "The amount must be in dollars and cents, such as 25 or 12.50."
+	case mc < least*money.Cent || mc > most*money.Cent:
+		return 0, "The amount must be from " + ui.Dollars(least*money.Cent) + " to " + ui.Dollars(most*money.Cent) + "."
+	}
+	return int64(mc / money.Cent), ""
+}
+
+// list is GET /top-ups.
+func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	list, err := ledger.PaymentsOfAccount(r.Context(), h.Store.DB, a.ID, maxListed+1)
+	if err != nil {
+		return fmt.Errorf("topups: payments: %w", err)
+	}
+	return ui.Render(w, http.StatusOK, ui.TopUpList{Shell: a.Shell(ui.TopUp), List: lines(list[:min(len(list), maxListed)]), More: len(list) > maxListed})
+}
+
+// receipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
+// Stripe moves no money, events do.
+func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	p, err := ledger.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
+		return missing()
+	} else if err != nil {
+		return fmt.Errorf("topups: payment: %w", err)
+	}
+	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: line(&p), Back: r.URL.Query().Get("back"), Reference: p.Intent, Reason: reasons[p.Reason]}
+	if p.ReversedMC > 0 {
+		page.Returned = ui.Dollars(p.ReversedMC)
+	}
+	for _, rec := range p.Records {
+		switch rec.Kind {
+		case "settled":
+			page.Settled = date(rec.CreatedUS)
+		case "paid":
+			page.Clears = date(rec.HoldUntilUS)
+		case "disputed":
+			page.Disputed = true
+		}
+		if rec.EntryID != "" {
+			amount := rec.AmountMC
+			if rec.Kind == "reversed" {
+				amount = -amount
+			}
+			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: date(rec.CreatedUS), What: entry(rec), Amount: ui.Dollars(amount)})
+		}
+	}
+	c, err := get(r.Context(), h.Store.DB, p.ID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("topups: checkout: %w", err)
+	}
+	page.Automatic, page.SavesCard = c.automatic(), c.SaveCard
+	if page.State == "open" && page.Back != "paid" {
+		page.Pay = c.URL
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// entry names the ledger row of a record.
+func entry(r ledger.PaymentRecord) string {
+	switch r.Kind {
+	case "opened":
+		return "Begun, nothing moved"
+	case "settled":
+		return "Credited"
+	case "failed":
+		return "Not paid, nothing moved"
+	}
+	if r.Reason == "dispute_lost" {
+		return "Returned after a dispute"
+	}
+	return "Refunded"
+}
+
+// reasons say why a payment came to nothing.
+var reasons = map[string]string{
+	"expired":              "The payment was not finished in time.",
+	"payment_failed":       "Your bank refused the payment.",
+	"card_declined":        "Your bank refused the card.",
+	"card_expired":         "The card has expired.",
+	"insufficient_funds":   "Your bank says that the card has too little money.",
+	"needs_authentication": "Your bank wants you to confirm payments with this card yourself.",
+	"stopped":              "Automatic top-ups were stopped before the card was charged.",
+	"refunded":             "The payment was refunded before it was credited.",
+	"dispute_lost":         "Your bank took the payment back before it was credited.",
+}
+
+func lines(list []*ledger.Payment) (out []ui.Payment) {
+	for _, p := range list {
+		out = append(out, line(p))
+	}
+	return out
+}
+
+func line(p *ledger.Payment) ui.Payment {
+	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: date(p.OpenedUS), State: "open"}
+	switch {
+	case p.Status == ledger.PaymentFailed:
+		out.State = "failed"
+	case p.ReversedMC == p.AmountMC:
+		out.State = "back"
+	case p.ReversedMC > 0:
+		out.State = "part"
+	case p.Status == ledger.PaymentSettled:
+		out.State = "settled"
+	case p.Paid():
+		out.State = "clearing"
+	}
+	return out
+}
+
+// date writes a time for people.
+func date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }

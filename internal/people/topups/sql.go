@@ -1,0 +1,110 @@
+package topups
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// A checkout is one attempt to pay.
+type checkout struct {
+	order
+	SessionID, URL string // "" = Stripe has not answered yet
+	NextUS         int64  // 0 = it is over
+	CreatedUS      int64
+	SaveCard       bool   // the user agreed that the card is kept
+	Customer       string // who keeps it, or has; "" = nobody
+	attempt
+}
+
+// An attempt is what only an automatic checkout has.
+type attempt struct {
+	N             int64 // of the account's; 0 = by hand
+	MonthUS       int64 // when the month began that it counts for
+	MostCents     int64 // the month's maximum then
+	PaymentMethod string
+	IntentID      string // "" = Stripe has not answered yet
+}
+
+func (a attempt) automatic() bool { return a.N > 0 }
+
+const columns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us, save_card, COALESCE(customer, ''),
+	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id, '')`
+
+func (c *checkout) fields() []any {
+	return []any{&c.ID, &c.AccountID, &c.Cents, &c.SessionID, &c.URL, &c.NextUS, &c.CreatedUS, &c.SaveCard, &c.Customer,
+		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID}
+}
+
+// insert adds c unless its form was sent before, and returns what is there.
+func insert(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
+	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card, customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
+		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, flag(c.SaveCard), orNull(c.Customer))
+	if err != nil {
+		return is, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE account_id = $1 AND token = $2`, c.AccountID, token).Scan(is.fields()...)
+	return is, err
+}
+
+func get(ctx context.Context, q db.Queryer, topupID string) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE id = $1`, topupID).Scan(c.fields()...)
+	return c, err
+}
+
+func bySession(ctx context.Context, q db.Queryer, sessionID string) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE session_id = $1`, sessionID).Scan(c.fields()...)
+	return c, err
+}
+
+// setSession remembers what Stripe answered. A session never changes.
+func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3 WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
+	return err
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func orNull(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+
+func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) error {
+	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2 WHERE id = $1`, topupID, sql.NullInt64{Int64: nextUS, Valid: nextUS != 0})
+	return err
+}
+
+// due returns the checkout that has waited longest, or sql.ErrNoRows.
+func due(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
+	return c, err
+}
+
+// take claims a checkout whose turn is still turnUS; false when somebody was faster.
+func take(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) (bool, error) {
+	r, err := d.ExecContext(ctx, `UPDATE checkouts SET next_us = $3 WHERE id = $1 AND next_us = $2`, topupID, turnUS, untilUS)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
+func seen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM stripe_events WHERE id = $1`, eventID).Scan(&yes)
+	return yes, err
+}
+
+func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO stripe_events (id, type, created_us) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`, eventID, kind, nowUS)
+	return err
+}
+
+func purge(ctx context.Context, d *db.DB, beforeUS int64) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM stripe_events WHERE created_us < $1`, beforeUS)
+	return err
+}

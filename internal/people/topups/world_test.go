@@ -1,0 +1,261 @@
+package topups_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
+	"github.com/purserhq/purser/internal/testkit/apitest"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+const (
+	secret = "whsec_0123456789abcdef"
+)
+
+// A world is the pages and the way for events, served, with a Stripe beside them.
+type world struct {
+	*httptest.Server
+	t      *testing.T
+	d      *db.DB
+	at     string // the database's address
+	ledger *ledger.Writer
+	people *accounts.Store
+	store  *topups.Store
+	stripe *emulator.Stripe
+
+	mu    sync.Mutex
+	ahead time.Duration
+	told  int // events that were delivered
+}
+
+// each runs f on both databases.
+func each(t *testing.T, f func(w *world)) {
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			f(newWorld(t, e))
+		})
+	}
+}
+
+func newWorld(t *testing.T, e db.Engine) *world {
+	t.Helper()
+	w := &world{t: t, at: dbtest.URL(t, e)}
+	d, err := db.Open(t.Context(), w.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	w.d, w.ledger = d, ledger.New(d, w.now)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.ledger.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	w.stripe = emulator.NewStripe(emulator.StripeOptions{Key: "sk_test_key", WebhookSecret: secret})
+	api := httptest.NewServer(w.stripe)
+	t.Cleanup(api.Close)
+	w.people = accounts.NewStore(d, w.now)
+	w.store = &topups.Store{
+		DB: d, Ledger: w.ledger, Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: "https://purser.example.com", Mails: &mail.Store{DB: d, Now: w.now},
+		Config: topups.Config{Key: "sk_test_key", WebhookSecret: secret, BaseURL: api.URL},
+	}
+	if err := w.store.Open(); err != nil {
+		t.Fatal(err)
+	}
+	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
+	rt.SetPageError(ui.RenderError)
+	sessions := accounts.NewSessions(w.people, false)
+	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
+	(&topups.Handler{Store: w.store, Sessions: sessions}).Mount(rt)
+	w.Server = httptest.NewServer(rt)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// another is a second node on the same PostgreSQL.
+func (w *world) another() *topups.Store {
+	w.t.Helper()
+	d, err := db.Open(w.t.Context(), w.at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = d.Close() })
+	s := &topups.Store{
+		DB: d, Ledger: ledger.New(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
+	}
+	if err := s.Open(); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.ahead)
+}
+
+// later moves the clock.
+func (w *world) later(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead += d
+}
+
+// A person has a browser, and money to come.
+type person struct {
+	*world
+	accounts.Account
+	*apitest.Browser
+}
+
+func (w *world) person(n accounts.New) *person {
+	w.t.Helper()
+	p := &person{world: w}
+	if n.Email == "" {
+		n.Email = strings.ToLower(strings.TrimLeft(id.Secret()[:12], "-_")) + "@example.com"
+	}
+	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
+		if p.Account, err = w.people.Create(ctx, tx, n); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE accounts SET password_hash = $1 WHERE id = $2`, apitest.PasswordHash(w.t), p.ID)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.Browser = apitest.NewBrowser(w.t, w.URL).SignIn(p.Email)
+	return p
+}
+
+const tokenField = `name="token" value="([^"]+)"`
+
+// begin sends the form and returns Stripe's session.
+func (p *person) begin(amount string) (session string) {
+	p.t.Helper()
+	a := p.Post("/top-up", url.Values{"token": {p.Get("/top-up").Found(p.t, tokenField)}, "amount": {amount}})
+	if a.Status != http.StatusSeeOther || !strings.Contains(a.To, "/pay/cs_test_") {
+		p.t.Fatalf("%d to %q\n%s", a.Status, a.To, a.Body)
+	}
+	return a.To[strings.LastIndexByte(a.To, '/')+1:]
+}
+
+// payment is the newest of the person.
+func (p *person) payment() *ledger.Payment {
+	p.t.Helper()
+	list, err := ledger.PaymentsOfAccount(p.t.Context(), p.d, p.ID, 1)
+	if err != nil || len(list) != 1 {
+		p.t.Fatal(len(list), err)
+	}
+	return list[0]
+}
+
+// wants checks the balance and the newest payment, and then the books.
+func (p *person) wants(available money.MC, status ledger.PaymentStatus) {
+	p.t.Helper()
+	b, err := ledger.GetBalance(p.t.Context(), p.d, p.ID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if got := p.payment().Status; b.AvailableMC != available || got != status {
+		p.t.Errorf("available %s, %s; want %s, %s", b.AvailableMC.Display(), got, available.Display(), status)
+	}
+	p.verify()
+}
+
+func (w *world) verify() {
+	w.t.Helper()
+	var out bytes.Buffer
+	if n, err := audit.Run(w.t.Context(), w.at, &out, w.now()); n != 0 || err != nil {
+		w.t.Errorf("%d findings, %v:\n%s", n, err, out.String())
+	}
+}
+
+// do makes something happen at Stripe.
+func (w *world) do(session, what string, pairs ...string) {
+	w.t.Helper()
+	with := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		with.Set(pairs[i], pairs[i+1])
+	}
+	if err := w.stripe.Do(session, what, with); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// fresh are the events that were not taken yet.
+func (w *world) fresh() [][]byte {
+	list := w.stripe.Events()
+	list, w.told = list[w.told:], len(list)
+	return list
+}
+
+// deliver sends events, and wants each to be answered so.
+func (w *world) deliver(events [][]byte, status int) {
+	w.t.Helper()
+	for _, e := range events {
+		if got := w.tell(e, w.stripe.Sign(e)); got != status {
+			w.t.Errorf("%.300s: %d, want %d", e, got, status)
+		}
+	}
+}
+
+func (w *world) tell(event []byte, signature string) int {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.URL+"/stripe/events", bytes.NewReader(event))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	req.Header.Set("Stripe-Signature", signature)
+	a, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = a.Body.Close()
+	return a.StatusCode
+}
+
+// lend connects an app that may spend so much, and returns the connection.
+func (p *person) lend(amount money.MC) string {
+	p.t.Helper()
+	r, err := p.ledger.Do(p.t.Context(), ledger.Connect{ConnectionID: id.New(id.Connection, p.now()), AppID: id.New(id.App, p.now()), AccountID: p.ID, RequestedMC: amount})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.Connection.ID
+}
+
+func (w *world) status(connectionID string) ledger.Status {
+	w.t.Helper()
+	c, err := ledger.GetConnection(w.t.Context(), w.d, connectionID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c.Status
+}

@@ -1,0 +1,205 @@
+package apitest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+)
+
+// Check reports to t whatever in the answer the contract does not allow. body is
+// the whole body of resp; of HEAD it is empty.
+func Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
+	t.Helper()
+	if err := check(req, resp, body, true); err != nil {
+		t.Errorf("%s %s answered %d: %v\n%s", req.Method, req.URL.Path, resp.StatusCode, err, shorten(body))
+	}
+}
+
+// check is Check; whole says whether body is all of it, or as much of a stream
+// as was read.
+func check(req *http.Request, resp *http.Response, body []byte, whole bool) error {
+	c, err := load()
+	if err != nil {
+		return err
+	}
+	f, err := c.find(req)
+	if err != nil {
+		return err
+	}
+	if f.operation == nil {
+		return c.checkOther(req, resp, body, f.path != "")
+	}
+	documented, at := f.response(resp.StatusCode)
+	if documented == nil {
+		return fmt.Errorf("this status is not documented for %s %s", f.method, f.path)
+	}
+	if err := c.checkHeaders(documented, at, resp.Header); err != nil {
+		return err
+	}
+	if req.Method == http.MethodHead {
+		return nil
+	}
+	if err := c.checkBody(documented, at, &f, resp, body, whole); err != nil {
+		return err
+	}
+	if resp.StatusCode >= 400 && isJSON(resp) {
+		return c.checkEnvelope(resp, body)
+	}
+	return nil
+}
+
+// checkOther checks the answer to a request that the document does not have: the
+// envelope of a 404 or 405. Pages for browsers, their assets, and what the script of
+// one of them asks for, pass.
+func (c *contract) checkOther(req *http.Request, resp *http.Response, body []byte, known bool) error {
+	if resp.Header.Get("Svc-Version") == "" || resp.Header.Get("X-Request-Id") == "" {
+		return fmt.Errorf("Svc-Version or X-Request-Id is missing")
+	}
+	switch {
+	case req.Method == http.MethodHead:
+		return nil
+	case req.Method == http.MethodOptions && resp.StatusCode == http.StatusNoContent:
+		return nil
+	case strings.HasPrefix(req.URL.Path, "/developer/") && isJSON(resp):
+		return nil
+	case !isJSON(resp) && (resp.StatusCode < 400 || mediaType(resp) == "text/html"):
+		return nil
+	case resp.StatusCode < 400:
+		return fmt.Errorf("openapi.yaml does not have this operation")
+	case known && resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("openapi.yaml has this address")
+	}
+	return c.checkEnvelope(resp, body)
+}
+
+func (c *contract) checkHeaders(documented *openapi3.Response, at string, h http.Header) error {
+	for name, ref := range documented.Headers {
+		values := h.Values(name)
+		if len(values) == 0 {
+			if ref.Value.Required {
+				return fmt.Errorf("header %s is missing", name)
+			}
+			continue
+		}
+		if len(values) > 1 {
+			return fmt.Errorf("header %s comes %d times", name, len(values))
+		}
+		where := at + pointer("headers", name)
+		if ref.Ref != "" {
+			where = strings.TrimPrefix(ref.Ref, "#")
+		}
+		if err := c.validate(where+"/schema", headerValue(ref.Value.Schema, values[0])); err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// headerValue is the header's text, or a number where the schema wants one.
+func headerValue(schema *openapi3.SchemaRef, text string) any {
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil && schema.Value.Type.Is("integer") {
+		return json.Number(text)
+	}
+	return text
+}
+
+func (c *contract) checkBody(documented *openapi3.Response, at string, f *found, resp *http.Response, body []byte, whole bool) error {
+	if len(documented.Content) == 0 {
+		if len(body) > 0 {
+			return fmt.Errorf("this answer has no body")
+		}
+		return nil
+	}
+	media := mediaType(resp)
+	if documented.Content[media] == nil {
+		return fmt.Errorf("content type %q is not documented", media)
+	}
+	switch media {
+	case "application/json":
+		value, err := parse(body)
+		if err != nil {
+			return err
+		}
+		if err := c.validate(at+pointer("content", media, "schema"), value); err != nil {
+			return err
+		}
+		return sums(value)
+	case "text/event-stream":
+		return c.checkStream(body, f.path == "/v1/chat/completions", whole)
+	}
+	return nil
+}
+
+// checkEnvelope checks an error against the table of package apierr.
+func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
+	if !isJSON(resp) {
+		return fmt.Errorf("content type %q is not the envelope's", mediaType(resp))
+	}
+	value, err := parse(body)
+	if err != nil {
+		return err
+	}
+	if err := c.validate(schemaOf("Error"), value); err != nil {
+		return err
+	}
+	var e struct {
+		Error struct {
+			Code, Type string
+			ReviewURL  *string `json:"review_url"`
+			Increase   *string `json:"increase_url"`
+		}
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return err
+	}
+	code, ok := apierr.ByName(e.Error.Code)
+	if !ok {
+		return fmt.Errorf("no such code: %s", e.Error.Code)
+	}
+	h := resp.Header
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
+		{code.Status != resp.StatusCode, fmt.Sprintf("code %s belongs to status %d", code.Name, code.Status)},
+		{code.Type != e.Error.Type, "type must be " + code.Type},
+		{code.Review != (e.Error.ReviewURL != nil), "review_url is set exactly on connection_frozen"},
+		{!code.Increase && e.Error.Increase != nil, "increase_url would not help here"},
+		{code.Final != (h.Get("X-Should-Retry") == "false"), fmt.Sprintf("x-should-retry: false must be there: %t", code.Final)},
+		{code.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "", "WWW-Authenticate is missing"},
+		{code.Status == http.StatusMethodNotAllowed && h.Get("Allow") == "", "Allow is missing"},
+		{slices.Contains([]int{429, 503}, code.Status) && h.Get("Retry-After") == "", "Retry-After is missing"},
+	} {
+		if rule.broken {
+			return fmt.Errorf("%s: %s", code.Name, rule.text)
+		}
+	}
+	return nil
+}
+
+func mediaType(resp *http.Response) string {
+	m, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		return resp.Header.Get("Content-Type")
+	}
+	return m
+}
+
+func isJSON(resp *http.Response) bool { return mediaType(resp) == "application/json" }
+
+func shorten(body []byte) []byte {
+	if len(body) > 2000 {
+		return append(bytes.Clone(body[:2000]), "…"...)
+	}
+	return body
+}

@@ -1,0 +1,150 @@
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// Each runs f on a fresh database of each engine, both in parallel.
+func Each(t *testing.T, f func(t *testing.T, d *db.DB)) {
+	t.Helper()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			f(t, Open(t, e))
+		})
+	}
+}
+
+// Open returns a fresh database of an engine, closed when the test ends.
+func Open(t testing.TB, e db.Engine) *db.DB {
+	t.Helper()
+	d, err := db.Open(t.Context(), URL(t, e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// URL returns the URL of a fresh, migrated database that nobody has open, for
+// tests that start a server of their own. It is gone when the test has ended.
+func URL(t testing.TB, e db.Engine) string {
+	t.Helper()
+	if e == db.SQLite {
+		return copyFile(t)
+	}
+	template, err := postgres()
+	if err != nil {
+		t.Fatalf("a test needs PostgreSQL: %v", err)
+	}
+	name := newName()
+	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := template.admin("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return template.url(name)
+}
+
+// copyFile writes a migrated SQLite file: copying is much faster than migrating.
+func copyFile(t testing.TB) string {
+	t.Helper()
+	file, err := sqlite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "purser.db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "sqlite:" + path
+}
+
+// sqlite returns the bytes of a migrated file.
+var sqlite = sync.OnceValues(func() (file []byte, err error) {
+	dir, err := os.MkdirTemp("", "purser-sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "template.db")
+	if err := migrate("sqlite:" + path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func migrate(target string) error {
+	d, err := db.Open(context.Background(), target)
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// template is a migrated database of a cluster.
+type template struct {
+	cluster url.URL
+	name    string
+	own     *Cluster // kept, because it ends with whoever holds it
+}
+
+// postgres returns this process's template, on a cluster that it starts if there
+// is none.
+var postgres = sync.OnceValues(func() (*template, error) {
+	target, own := os.Getenv(Env), (*Cluster)(nil)
+	if target == "" {
+		var err error
+		if own, err = Start(false); err != nil {
+			return nil, err
+		}
+		target = own.URL
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, err
+	}
+	t := &template{*u, newName(), own}
+	if err := t.admin("CREATE DATABASE " + t.name); err != nil {
+		return nil, err
+	}
+	return t, migrate(t.url(t.name))
+})
+
+// url returns the URL of a database of the cluster.
+func (t *template) url(name string) string {
+	u := t.cluster
+	u.Path = "/" + name
+	return u.String()
+}
+
+// admin runs one statement on the cluster's own database.
+func (t *template) admin(text string) (err error) {
+	d, err := sql.Open("pgx", t.cluster.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	_, err = d.Exec(text)
+	return err
+}
+
+func newName() string { return "t_" + strings.ToLower(rand.Text()) }

@@ -1,0 +1,224 @@
+// Package servertest starts the real binary for tests: built once with the race
+// detector, listening on a free port, seeded like `purser dev`, driven over HTTP
+// and ended by real signals.
+package servertest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/server"
+)
+
+var built struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Binary builds purser once for this test process and returns its path.
+func Binary(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() {
+		dir, err := os.MkdirTemp("", "purser-bin-")
+		if err != nil {
+			built.err = err
+			return
+		}
+		built.path = filepath.Join(dir, "purser")
+		args := []string{"build", "-o", built.path}
+		if raceEnabled {
+			args = append(args, "-race")
+		}
+		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/purserhq/purser").Output()
+		if err != nil {
+			built.err = fmt.Errorf("go list: %w", err)
+			return
+		}
+		build := exec.Command("go", append(args, "./cmd/purser")...)
+		build.Dir = strings.TrimSpace(string(root)) // the product's module, also for tests of another module
+		out, err := build.CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// Process is one running node.
+type Process struct {
+	server.Seeded
+	t    testing.TB
+	cmd  *exec.Cmd
+	log  *syncBuffer
+	done chan struct{}
+}
+
+// Start starts `purser dev` on a database URL ("" = a file in a fresh folder), with
+// flags (--name=value) and of the environment (NAME=value), and returns when it is
+// ready. The process is killed when the test ends; its log is
+// shown if the test failed, and a data race in it fails the test.
+func Start(t testing.TB, database string, args ...string) *Process {
+	t.Helper()
+	p, err := TryStart(t, database, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// folders are the data folders of databases.
+var folders sync.Map
+
+// TryStart is Start for tests that expect it may fail.
+func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
+	t.Helper()
+	data := t.TempDir()
+	if database != "" { // the nodes of a database share its keys
+		first, _ := folders.LoadOrStore(database, data)
+		data = first.(string)
+	}
+	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json"}
+	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
+		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json"} // its database is purser.db there
+	} else if database != "" {
+		line = append(line, "--database", database)
+	}
+	env := append(os.Environ(), "GORACE=halt_on_error=1")
+	for _, arg := range args {
+		if strings.Contains(arg, "=") && !strings.HasPrefix(arg, "-") {
+			env = append(env, arg)
+		} else {
+			line = append(line, arg)
+		}
+	}
+	p := &Process{t: t, cmd: exec.Command(Binary(t), line...), log: &syncBuffer{}, done: make(chan struct{})}
+	p.cmd.Stderr = p.log
+	p.cmd.Env = env
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	t.Cleanup(p.cleanup)
+	ready := make(chan error, 1)
+	go func() {
+		text, err := bufio.NewReader(out).ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(text, &p.Seeded)
+		}
+		ready <- err
+		_, _ = io.Copy(io.Discard, out) // until it ends
+		_ = p.cmd.Wait()                // its exit is told by ProcessState
+		close(p.done)
+	}()
+	select {
+	case err = <-ready:
+	case <-time.After(60 * time.Second):
+		err = fmt.Errorf("not ready after a minute")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("purser %s: %w\n%s", strings.Join(line, " "), err, p.log)
+	}
+	return p, nil
+}
+
+func (p *Process) cleanup() {
+	p.Kill()
+	if strings.Contains(p.log.String(), "DATA RACE") || strings.Contains(p.log.String(), "panic:") {
+		p.t.Errorf("the process raced or panicked:\n%s", p.log)
+	} else if p.t.Failed() {
+		p.t.Logf("log of the process:\n%s", p.log)
+	}
+}
+
+// Kill ends the process as kill -9 does.
+func (p *Process) Kill() { p.Signal(syscall.SIGKILL); <-p.done }
+
+// Stop asks the process to stop, and returns its exit code.
+func (p *Process) Stop() int {
+	p.Signal(syscall.SIGTERM)
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Signal sends a signal; one to a process that has ended is nothing.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Log returns what the process has logged so far.
+func (p *Process) Log() string { return p.log.String() }
+
+// Verify audits the database of the process and fails the test on any finding.
+func (p *Process) Verify() { p.t.Helper(); Verify(p.t, p.DB) }
+
+// Verify audits a database and fails the test on any finding.
+func Verify(t testing.TB, database string) {
+	t.Helper()
+	var out bytes.Buffer
+	if findings, err := audit.Run(context.Background(), database, &out, time.Now()); err != nil || findings > 0 {
+		t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
+	}
+}
+
+// Call sends a request with the seeded access token and a fresh key unless
+// headers, given as "Name: value", say otherwise. The caller closes the body.
+func (p *Process) Call(method, path, body string, headers ...string) *http.Response {
+	p.t.Helper()
+	req, err := http.NewRequest(method, p.BaseURL+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", UUID())
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp
+}
+
+// UUID returns a fresh random key.
+func UUID() string { return id.UUID() }
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
