@@ -21,7 +21,7 @@ type TopUpAuto struct {
 	Errors    []Problem
 }
 
-func (TopUpAuto) name() string       { return "top-up-auto" }
+func (TopUpAuto) name() string       { return "topups/automatic" }
 func (TopUpAuto) title() string      { return "Automatic top-up" }
 func (TopUpAuto) formAction() string { return "" } // the handler adds where people pay
 

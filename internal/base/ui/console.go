@@ -89,7 +89,7 @@ type AppLine struct {
 	Sum
 }
 
-func (Developer) name() string { return "developer" }
+func (Developer) name() string { return "developer/apps" }
 
 // Enable tells somebody who is no developer how to become one.
 type Enable struct {
@@ -97,7 +97,7 @@ type Enable struct {
 	TestAccount bool // which never becomes one
 }
 
-func (Enable) name() string { return "developer-enable" }
+func (Enable) name() string { return "developer/enable" }
 
 // FormPage is a page that is one form.
 type FormPage struct {
@@ -107,7 +107,7 @@ type FormPage struct {
 	Back                 Link
 }
 
-func (FormPage) name() string { return "developer-form" }
+func (FormPage) name() string { return "developer/form" }
 
 // Secret shows what is shown only once.
 type Secret struct {
@@ -117,7 +117,7 @@ type Secret struct {
 	Next  Link
 }
 
-func (Secret) name() string { return "developer-secret" }
+func (Secret) name() string { return "developer/secret" }
 
 // AppOverview is the first page of an app.
 type AppOverview struct {
@@ -139,7 +139,7 @@ type Now struct {
 	Calls       string // billed today
 }
 
-func (AppOverview) name() string { return "developer-app" }
+func (AppOverview) name() string { return "developer/app" }
 func (AppOverview) live() bool   { return true }
 
 // AppSettings is the page of what a developer may change of an app.
@@ -160,7 +160,7 @@ type ModelGroup struct {
 	Models   []Option
 }
 
-func (AppSettings) name() string { return "developer-settings" }
+func (AppSettings) name() string { return "developer/settings" }
 
 // FeatureList is the features of an app, and a form for another.
 type FeatureList struct {
@@ -172,7 +172,7 @@ type FeatureList struct {
 // FeatureLine is one feature of FeatureList.
 type FeatureLine struct{ Slug, Name, Description, Rules string }
 
-func (FeatureList) name() string { return "developer-features" }
+func (FeatureList) name() string { return "developer/features" }
 
 // TestAccounts are those of a developer.
 type TestAccounts struct {
@@ -184,7 +184,7 @@ type TestAccounts struct {
 // TestAccount is one line of TestAccounts.
 type TestAccount struct{ ID, Email, Tester, Available, Reserved, Created string }
 
-func (TestAccounts) name() string { return "developer-testers" }
+func (TestAccounts) name() string { return "developer/test-accounts" }
 
 // ProviderKeys are the developer's own keys at providers.
 type ProviderKeys struct {
@@ -196,7 +196,7 @@ type ProviderKeys struct {
 // ProviderKey is one line of ProviderKeys.
 type ProviderKey struct{ Provider, Name, Last4, Tested string }
 
-func (ProviderKeys) name() string { return "developer-keys" }
+func (ProviderKeys) name() string { return "developer/provider-keys" }
 
 // Hooks are the webhook endpoints of an app, and a form for another.
 type Hooks struct {
@@ -209,7 +209,7 @@ type Hooks struct {
 // Hook is a webhook endpoint.
 type Hook struct{ ID, URL, Events, Status, Created string }
 
-func (Hooks) name() string { return "developer-hooks" }
+func (Hooks) name() string { return "developer/endpoints" }
 
 // HookPage is one webhook endpoint with its history.
 type HookPage struct {
@@ -226,7 +226,7 @@ type HookDelivery struct {
 	ID, Type, Status, Attempts, Answer, Created, Next string
 }
 
-func (HookPage) name() string { return "developer-hook" }
+func (HookPage) name() string { return "developer/endpoint" }
 
 // HookPayload shows what a delivery carries.
 type HookPayload struct {
@@ -237,7 +237,7 @@ type HookPayload struct {
 	Payload  string
 }
 
-func (HookPayload) name() string { return "developer-payload" }
+func (HookPayload) name() string { return "developer/delivery" }
 
 // Analytics is what the calls of an app came to.
 type Analytics struct {
@@ -266,7 +266,7 @@ type Group struct {
 // RefusalSum counts the refusals of one code.
 type RefusalSum struct{ Code, Count, Last, Means string }
 
-func (Analytics) name() string { return "developer-analytics" }
+func (Analytics) name() string { return "developer/analytics" }
 
 // RequestLog lists the calls of an app.
 type RequestLog struct {
@@ -283,7 +283,7 @@ type LoggedCall struct {
 	Charge, Margin, Code, State                 string
 }
 
-func (RequestLog) name() string { return "developer-log" }
+func (RequestLog) name() string { return "developer/requests" }
 
 // CallPage is one call in words and numbers.
 type CallPage struct {
@@ -296,7 +296,7 @@ type CallPage struct {
 	JSON  string // what a refusal says besides
 }
 
-func (CallPage) name() string { return "developer-call" }
+func (CallPage) name() string { return "developer/request" }
 
 // GoLive is the way out of the sandbox.
 type GoLive struct {
@@ -319,7 +319,7 @@ type Check struct {
 // Asked is a request that was made.
 type Asked struct{ Created, Status, Reason, Decided string }
 
-func (GoLive) name() string { return "developer-golive" }
+func (GoLive) name() string { return "developer/go-live" }
 
 // Playground makes a call as a test account.
 type Playground struct {
@@ -341,4 +341,4 @@ type Played struct {
 	Code   []Code
 }
 
-func (Playground) name() string { return "developer-playground" }
+func (Playground) name() string { return "developer/playground" }

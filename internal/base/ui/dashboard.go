@@ -37,7 +37,7 @@ type Lent struct {
 // Open says whether the connection can still be used.
 func (l Lent) Open() bool { return l.Status != "revoked" }
 
-func (Connections) name() string       { return "connections" }
+func (Connections) name() string       { return "dashboard/connections" }
 func (Connections) title() string      { return "Your connections" }
 func (Connections) formAction() string { return "" }
 
@@ -60,7 +60,7 @@ type Approval struct {
 	Errors       []Problem
 }
 
-func (Approval) name() string       { return "approval" }
+func (Approval) name() string       { return "dashboard/approval" }
 func (a Approval) title() string    { return a.App + " asks for more" }
 func (Approval) formAction() string { return "" }
 
@@ -88,7 +88,7 @@ func (p Increase) ErrorOf(field string) string {
 	return p.Errors[i].Text
 }
 
-func (Increase) name() string       { return "increase" }
+func (Increase) name() string       { return "dashboard/spend-cap" }
 func (p Increase) title() string    { return "Spend cap of " + p.App }
 func (Increase) formAction() string { return "" }
 
@@ -116,6 +116,6 @@ type Spent struct {
 	Free    bool // free credit paid it
 }
 
-func (Review) name() string       { return "review" }
+func (Review) name() string       { return "dashboard/review" }
 func (p Review) title() string    { return "Review " + p.App }
 func (Review) formAction() string { return "" }

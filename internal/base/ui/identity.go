@@ -37,7 +37,7 @@ func errorOf(list []Problem, field string) string {
 	return list[i].Text
 }
 
-func (Form) name() string       { return "form" }
+func (Form) name() string       { return "account/form" }
 func (f Form) title() string    { return f.Heading }
 func (Form) formAction() string { return "" }
 
@@ -50,7 +50,7 @@ type SettingsIndex struct {
 	Saved       string // what was just done; "" = nothing
 }
 
-func (SettingsIndex) name() string       { return "settings" }
+func (SettingsIndex) name() string       { return "account/settings" }
 func (SettingsIndex) title() string      { return "Settings" }
 func (SettingsIndex) formAction() string { return "" }
 
@@ -105,7 +105,7 @@ type Passkey struct {
 	Back           string // where Cancel leads
 }
 
-func (Passkey) name() string       { return "passkey" }
+func (Passkey) name() string       { return "account/passkey" }
 func (p Passkey) title() string    { return p.Heading }
 func (Passkey) formAction() string { return "" }
 
@@ -121,7 +121,7 @@ type SecurityEvent struct {
 	Bad                                bool // somebody failed at something
 }
 
-func (Security) name() string       { return "security" }
+func (Security) name() string       { return "account/security" }
 func (Security) title() string      { return "Security" }
 func (Security) formAction() string { return "" }
 
@@ -134,7 +134,7 @@ type TwoStepSetup struct {
 	Errors []Problem
 }
 
-func (TwoStepSetup) name() string       { return "two-step-setup" }
+func (TwoStepSetup) name() string       { return "account/two-step-setup" }
 func (TwoStepSetup) title() string      { return "Set up two-step sign-in" }
 func (TwoStepSetup) formAction() string { return "" }
 
@@ -145,6 +145,6 @@ type RecoveryCodes struct {
 	Key   bool // for when a passkey is not there; false = for when the phone is not
 }
 
-func (RecoveryCodes) name() string       { return "recovery-codes" }
+func (RecoveryCodes) name() string       { return "account/recovery-codes" }
 func (RecoveryCodes) title() string      { return "Recovery codes" }
 func (RecoveryCodes) formAction() string { return "" }

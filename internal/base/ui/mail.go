@@ -6,7 +6,7 @@ type Outbox struct{ Mails []OutboxRow }
 // OutboxRow is a mail in the list.
 type OutboxRow struct{ Href, To, Subject, Created string }
 
-func (Outbox) name() string       { return "outbox" }
+func (Outbox) name() string       { return "dev/outbox" }
 func (Outbox) title() string      { return "Outbox" }
 func (Outbox) formAction() string { return "" }
 
@@ -18,7 +18,7 @@ type OutboxMail struct {
 	Links                      []string
 }
 
-func (OutboxMail) name() string       { return "outbox-mail" }
+func (OutboxMail) name() string       { return "dev/outbox-mail" }
 func (m OutboxMail) title() string    { return m.Subject }
 func (OutboxMail) formAction() string { return "" }
 
@@ -30,13 +30,13 @@ type Notices struct {
 	TestAccount bool // gets no mail at all
 }
 
-func (Notices) name() string       { return "notices" }
+func (Notices) name() string       { return "account/notices" }
 func (Notices) title() string      { return "E-mail" }
 func (Notices) formAction() string { return "" }
 
 // Unsubscribe is where the link in a mail leads; nothing happens before its button.
 type Unsubscribe struct{ Action string }
 
-func (Unsubscribe) name() string       { return "unsubscribe" }
+func (Unsubscribe) name() string       { return "account/unsubscribe" }
 func (Unsubscribe) title() string      { return "Unsubscribe" }
 func (Unsubscribe) formAction() string { return "" }

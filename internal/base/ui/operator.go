@@ -22,7 +22,7 @@ type Report struct {
 	Blocks  []Block
 }
 
-func (Report) name() string       { return "operator" }
+func (Report) name() string       { return "operator/report" }
 func (c Report) title() string    { return c.Heading }
 func (Report) formAction() string { return "" }
 

@@ -46,7 +46,7 @@ type Dashboard struct {
 	Sandbox                    bool // a test account
 }
 
-func (Dashboard) name() string       { return "dashboard" }
+func (Dashboard) name() string       { return "dashboard/overview" }
 func (Dashboard) title() string      { return "Overview" }
 func (Dashboard) formAction() string { return "" }
 
@@ -61,7 +61,7 @@ type Activity struct {
 	Errors                   []Problem
 }
 
-func (Activity) name() string       { return "activity" }
+func (Activity) name() string       { return "dashboard/activity" }
 func (Activity) title() string      { return "Activity" }
 func (Activity) formAction() string { return "" }
 
@@ -104,7 +104,7 @@ type Step struct {
 	Total     bool
 }
 
-func (Receipt) name() string       { return "receipt" }
+func (Receipt) name() string       { return "dashboard/receipt" }
 func (r Receipt) title() string    { return r.Heading }
 func (Receipt) formAction() string { return "" }
 
@@ -126,7 +126,7 @@ type Connection struct {
 	Done          string
 }
 
-func (Connection) name() string       { return "connection" }
+func (Connection) name() string       { return "dashboard/connection" }
 func (c Connection) title() string    { return c.App }
 func (Connection) formAction() string { return "" }
 func (c Connection) live() bool       { return c.Status != "revoked" }
@@ -138,6 +138,6 @@ type Revoke struct {
 	ConnectionID string
 }
 
-func (Revoke) name() string       { return "revoke" }
+func (Revoke) name() string       { return "dashboard/revoke" }
 func (r Revoke) title() string    { return "End " + r.App }
 func (Revoke) formAction() string { return "" }

@@ -6,7 +6,7 @@ type YourData struct {
 	Errors []Problem
 }
 
-func (YourData) name() string       { return "your-data" }
+func (YourData) name() string       { return "account/your-data" }
 func (YourData) title() string      { return "Your data" }
 func (YourData) formAction() string { return "" }
 
@@ -33,6 +33,6 @@ type Obstacle struct {
 // ErrorOf returns what is wrong with a field, or "".
 func (c CloseAccount) ErrorOf(field string) string { return errorOf(c.Errors, field) }
 
-func (CloseAccount) name() string       { return "close-account" }
+func (CloseAccount) name() string       { return "account/close-account" }
 func (CloseAccount) title() string      { return "Close your account" }
 func (CloseAccount) formAction() string { return "" }

@@ -5,25 +5,23 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-//go:embed templates/*.html
+//go:embed templates
 var templates embed.FS
 
-// pages maps the name of a page to its template in the layout, which is parsed
-// when it is first shown: all of them are more than a hundred thousand objects,
-// which the collector would visit again and again while nobody looks at a page.
-var pages = parsers("sign-in", "consent", "message", "home", "callback", "outbox", "outbox-mail", "notices", "unsubscribe",
-	"connections", "approval", "increase", "review", "dashboard", "activity", "receipt", "connection", "revoke", "top-up", "top-up-auto", "top-ups", "top-up-receipt",
-	"developer", "developer-enable", "developer-form", "developer-secret", "developer-app", "developer-settings", "developer-features", "developer-testers", "developer-keys",
-	"developer-hooks", "developer-hook", "developer-payload", "developer-analytics", "developer-log", "developer-call", "developer-golive", "developer-playground", "developer-voice",
-	"form", "settings", "security", "passkey", "two-step-setup", "recovery-codes", "operator", "your-data", "close-account")
+// pages maps the name of a page, such as "dashboard/overview", to its template within the layout. A template is parsed
+// when its page is first shown: all of them are more than a hundred thousand objects, which the garbage collector would
+// mark in every cycle.
+var pages = parsers()
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
@@ -36,23 +34,35 @@ type Page interface {
 	formAction() string
 }
 
-func parsers(names ...string) map[string]func() *template.Template {
-	list := make(map[string]func() *template.Template, len(names))
-	for _, n := range names {
-		list[n] = sync.OnceValue(func() *template.Template { return parse(n) })
+// parsers returns a parser for each template file. The files in the folder layout are parts of every page.
+func parsers() map[string]func() *template.Template {
+	files, err := fs.Glob(templates, "templates/*/*.html")
+	if err != nil {
+		panic("ui: the pattern is valid: " + err.Error())
+	}
+	list := make(map[string]func() *template.Template, len(files))
+	for _, file := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
+		if !strings.HasPrefix(name, "layout/") {
+			list[name] = sync.OnceValue(func() *template.Template { return parse(file) })
+		}
 	}
 	return list
 }
 
-// parse reads the layout once for each page, which fills in its "main".
-func parse(name string) *template.Template {
-	t := template.New("layout.html").Funcs(template.FuncMap{
-		"css": func() string { return sheet.path }, "icon": func() string { return icon.path },
-		"passkeys": func() string { return passkeys.path }, "passkeysHash": func() string { return passkeys.integrity },
-		"voicejs": func() string { return voice.path }, "voiceHash": func() string { return voice.integrity },
-		"htmx": func() string { return htmx.path }, "htmxHash": func() string { return htmx.integrity },
+// parse reads the layout again for each page, because each fills in its "main".
+func parse(file string) *template.Template {
+	t := template.New("page.html").Funcs(template.FuncMap{
+		"css":          func() string { return sheet.path },
+		"icon":         func() string { return icon.path },
+		"passkeys":     func() string { return passkeys.path },
+		"passkeysHash": func() string { return passkeys.integrity },
+		"voicejs":      func() string { return voice.path },
+		"voiceHash":    func() string { return voice.integrity },
+		"htmx":         func() string { return htmx.path },
+		"htmxHash":     func() string { return htmx.integrity },
 	})
-	return template.Must(t.ParseFS(templates, "templates/layout.html", "templates/console-parts.html", "templates/"+name+".html"))
+	return template.Must(t.ParseFS(templates, "templates/layout/*.html", file))
 }
 
 // Render writes the page with its status. It adds what only our pages need to the

@@ -18,7 +18,7 @@ type TopUpForm struct {
 	WaitsForClear string // how long a payment waits before it can be used; "" = not at all
 }
 
-func (TopUpForm) name() string       { return "top-up" }
+func (TopUpForm) name() string       { return "topups/top-up" }
 func (TopUpForm) title() string      { return "Top up" }
 func (TopUpForm) formAction() string { return "" } // the handler adds where people pay
 
@@ -29,7 +29,7 @@ type TopUpList struct {
 	More bool // there are older ones
 }
 
-func (TopUpList) name() string       { return "top-ups" }
+func (TopUpList) name() string       { return "topups/list" }
 func (TopUpList) title() string      { return "Your top-ups" }
 func (TopUpList) formAction() string { return "" }
 
@@ -61,6 +61,6 @@ type TopUpReceipt struct {
 // LedgerLine is one ledger row of a TopUpReceipt.
 type LedgerLine struct{ ID, When, What, Amount string }
 
-func (TopUpReceipt) name() string       { return "top-up-receipt" }
+func (TopUpReceipt) name() string       { return "topups/receipt" }
 func (r TopUpReceipt) title() string    { return "Top-up of " + strings.TrimSuffix(r.Amount, ".00") }
 func (TopUpReceipt) formAction() string { return "" }

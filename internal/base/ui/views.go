@@ -23,7 +23,7 @@ type SignIn struct {
 // ErrorOf returns what is wrong with a field, or "".
 func (s SignIn) ErrorOf(field string) string { return errorOf(s.Errors, field) }
 
-func (SignIn) name() string       { return "sign-in" }
+func (SignIn) name() string       { return "account/sign-in" }
 func (SignIn) title() string      { return "Sign in" }
 func (SignIn) formAction() string { return "" }
 
@@ -74,7 +74,7 @@ func (c Consent) ErrorOf(field string) string {
 	return c.Errors[i].Text
 }
 
-func (Consent) name() string    { return "consent" }
+func (Consent) name() string    { return "oauth/consent" }
 func (c Consent) title() string { return "Connect " + c.App }
 
 // formAction lets the form lead to the app. Browsers hold every redirect that
@@ -98,7 +98,7 @@ type Message struct {
 // Link is the way on from a Message.
 type Link struct{ Href, Text string }
 
-func (Message) name() string       { return "message" }
+func (Message) name() string       { return "site/message" }
 func (m Message) title() string    { return m.Heading }
 func (Message) formAction() string { return "" }
 
@@ -110,7 +110,7 @@ type Home struct {
 	ConnectURL       string // dev: an authorize address for the sample app
 }
 
-func (Home) name() string       { return "home" }
+func (Home) name() string       { return "site/home" }
 func (Home) title() string      { return "Home" }
 func (Home) formAction() string { return "" }
 
@@ -121,6 +121,6 @@ type Callback struct {
 	Curl                string
 }
 
-func (Callback) name() string       { return "callback" }
+func (Callback) name() string       { return "dev/callback" }
 func (Callback) title() string      { return "Callback" }
 func (Callback) formAction() string { return "" }

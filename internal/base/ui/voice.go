@@ -10,7 +10,7 @@ type Voice struct {
 	Sessions []VoiceSession
 }
 
-func (Voice) name() string { return "developer-voice" }
+func (Voice) name() string { return "developer/voice" }
 
 // A VoiceSession is a voice session in a list.
 type VoiceSession struct {
