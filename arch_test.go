@@ -27,7 +27,7 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"money", "id", "apierr", "db", "seal", "web", "ui"}},
+	{"base", []string{"money", "id", "retry", "apierr", "db", "seal", "web", "ui"}},
 	{"models", []string{
 		"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates", "metrics",

@@ -67,7 +67,7 @@ func (a *attempt) postpone(ctx context.Context, record string, body []byte) (boo
 	if body != nil {
 		c.Answer = keep(body)
 	}
-	r, err := persist(ctx, func() (ledger.Result, error) { return a.h.Ledger.Do(ctx, c) })
+	r, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) { return a.h.Ledger.Do(ctx, c) })
 	return err == nil && r.Outcome == ledger.Applied, err
 }
 

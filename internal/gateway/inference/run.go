@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -188,7 +189,7 @@ func (h *Handler) hold(ctx context.Context, c ledger.Hold) (ledger.Result, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return persist(ctx, func() (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+	return persist(ctx, func(ctx context.Context) (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
 }
 
 // complete runs a call whose answer comes whole.
@@ -356,7 +357,7 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 // means that the key was billed before: by our own COMMIT, whose answer was lost,
 // or by an attempt that took our place.
 func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, ledger.Outcome, error) {
-	r, err := persist(ctx, func() (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+	r, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "a paid answer could not be settled", "request_id", c.RequestID, "error", err)
@@ -375,37 +376,36 @@ func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, le
 	return r.Entry, r.Outcome, nil
 }
 
-// oddTries is how often what failed for an unknown reason is tried.
-const oddTries = 6
+// persistBackoff paces the repeats of a ledger command.
+var persistBackoff = retry.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Second}
 
-// persist repeats f while the database is unavailable, until ctx ends, and a few
-// times when it failed for a reason that nobody knows. A refusal is an answer.
-func persist(ctx context.Context, f func() (ledger.Result, error)) (ledger.Result, error) {
-	odd := 0
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		r, err := f()
+// maxUnknownFailures is how often a ledger command may fail for an unknown reason.
+const maxUnknownFailures = 6
+
+// persist repeats a ledger command while the database is unavailable, until ctx
+// ends, and a few times when it failed for an unknown reason. A refusal is a result
+// and is not repeated.
+func persist(ctx context.Context, do func(context.Context) (ledger.Result, error)) (ledger.Result, error) {
+	unknown := 0
+	return retry.Do(ctx, persistBackoff, do, func(err error) bool {
 		var refusal *apierr.Error
-		if err == nil || errors.As(err, &refusal) || db.IsCheck(err) {
-			return r, err
+		if errors.As(err, &refusal) || db.IsCheck(err) {
+			return false
 		}
 		if !db.IsUnavailable(err) {
-			if odd++; odd >= oddTries {
-				return r, err
-			}
+			unknown++
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return r, err
-		}
-	}
+		return unknown < maxUnknownFailures
+	})
 }
 
 // fail releases the hold of a call that the provider refused or could not do,
 // and says so: 400 or 502, not billed.
 func (a *attempt) fail(ctx context.Context, cause error) error {
 	release := ledger.Release{Call: a.call, Attempt: a.number}
-	if _, err := persist(ctx, func() (ledger.Result, error) { return a.h.Ledger.Do(context.WithoutCancel(ctx), release) }); err != nil {
+	if _, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) {
+		return a.h.Ledger.Do(context.WithoutCancel(ctx), release)
+	}); err != nil {
 		a.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "request_id", a.call.RequestID, "error", err)
 	}
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.call.RequestID), slog.String("model", a.model.ID), slog.Any("error", cause))
