@@ -233,10 +233,31 @@ func (versionCmd) Help() string { return "Example:\n  purser version" }
 
 // Run prints the version of the build and of the contract that it serves.
 func (versionCmd) Run(p *program) error {
-	version := "development"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		version = info.Main.Version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
 	}
-	_, err := fmt.Fprintf(p.out, "purser %s, contract 0.1.0\n", version)
+	_, err := fmt.Fprintf(p.out, "purser %s, contract 0.1.0\n", describeBuild(info))
 	return err
+}
+
+// describeBuild names what a binary was built from: the version, and the commit if it was built in a
+// checkout. The version is the module's, from go install, or the tag of the checkout; between two tags it
+// is a pseudo-version.
+func describeBuild(info *debug.BuildInfo) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	text := info.Main.Version
+	if text == "" || text == "(devel)" {
+		text = "development"
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		text += ", commit " + revision[:min(len(revision), 12)] + " of " + settings["vcs.time"]
+	}
+	if settings["vcs.modified"] == "true" {
+		text += " with local changes"
+	}
+	return text
 }
