@@ -225,8 +225,9 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		DB: s.db, Ledger: s.ledger, Node: s.node.ID, NodeURL: c.NodeURL, Callers: s.inference.Callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
 		Idle: c.VoiceIdle, PublicURL: c.BaseURL, BaseURL: s.address("openai"), Key: c.Providers["openai"].Key, Own: s.ownVoice, Client: &http.Client{}, Now: now, Log: s.log,
 	}
-	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now, Changed: s.inference.Callers.Forget}
-	s.desk = &operator.Desk{DB: s.db, Accounts: s.accounts, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now, Changed: s.inference.Callers.Forget}
+	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now}
+	s.apps.OnChange = s.inference.Callers.Forget
+	s.desk = &operator.Desk{DB: s.db, Accounts: s.accounts, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now}
 	return nil
 }
 
@@ -256,28 +257,28 @@ func (s *Server) mount(home ui.Home) {
 	(&accounts.Handler{Store: s.accounts, Sessions: sessions, Home: home, Provider: c.OIDC.Name, Passkeys: s.party.Offer()}).Mount(s.router)
 	(&oauth.Handler{
 		Store: s.tokens, Accounts: s.accounts, Sandbox: s.sandbox, Sessions: sessions, Apps: s.apps, Features: s.features, Catalog: s.catalog, FeeRate: c.FeeRate,
-		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL, Revoked: s.inference.Callers.Forget,
+		Kept: c.Providers["openai"].Store, AuthURL: c.AuthURL, BaseURL: c.BaseURL, DashboardURL: c.DashboardURL,
 	}).Mount(s.router)
 	(&identity.Handler{
 		Store: s.identity, Accounts: s.accounts, Sessions: sessions, Provider: identity.NewRelyingParty(c.OIDC, s.db.Now, c.AuthURL, c.DashboardURL),
 	}).Mount(s.router)
 	(&privacy.Handler{Store: &privacy.Store{
-		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Topups: s.topups, Webhooks: s.webhooks, Ledger: s.ledger, Now: s.db.Now, Changed: s.inference.Callers.Forget,
+		DB: s.db, Accounts: s.accounts, Sessions: sessions, Identity: s.identity, Apps: s.apps, Sandbox: s.sandbox, Keys: s.keys, Topups: s.topups, Webhooks: s.webhooks, Ledger: s.ledger, Now: s.db.Now,
 	}}).Mount(s.router)
 	(&notices.Handler{Accounts: s.accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.router)
 	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.router)
 	(&dashboard.Handler{DB: s.db, Ledger: s.ledger, Apps: s.apps, Accounts: s.accounts, Sessions: sessions, Voice: s.voice}).Mount(s.router)
 	(&console.Handler{
 		DB: s.db, Ledger: s.ledger, Accounts: s.accounts, Sessions: sessions, Apps: s.apps, Features: s.features, Sandbox: s.sandbox, Keys: s.keys, Webhooks: s.webhooks,
-		GoLive: s.golive, Tokens: s.tokens, Catalog: s.catalog, Voice: s.voice, Now: s.db.Now, API: s.router, Changed: s.inference.Callers.Forget, BaseURL: c.BaseURL, AuthURL: c.AuthURL,
+		GoLive: s.golive, Tokens: s.tokens, Catalog: s.catalog, Voice: s.voice, Now: s.db.Now, API: s.router, BaseURL: c.BaseURL, AuthURL: c.AuthURL,
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
 	s.inference.Mount(s.router)
 	s.voice.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)
-	(&apps.Handler{Store: s.apps, Offered: s.offered, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&apps.Handler{Store: s.apps, Offered: s.offered}).Mount(s.router)
 	(&golive.Handler{Store: s.golive, Apps: s.apps}).Mount(s.router)
-	(&features.Handler{Store: s.features, Apps: s.apps, Changed: s.inference.Callers.Forget}).Mount(s.router)
+	(&features.Handler{Store: s.features, Apps: s.apps}).Mount(s.router)
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.apps}).Mount(s.router)
 	(&sandbox.Handler{Store: s.sandbox, Apps: s.apps}).Mount(s.router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.apps}).Mount(s.router)

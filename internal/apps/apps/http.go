@@ -16,7 +16,6 @@ import (
 type Handler struct {
 	Store   *Store
 	Offered func(model string) bool // whether a model can be called now
-	Changed func()                  // called after an app has changed, so that calls see it at once; may be nil
 }
 
 // Mount adds the routes.
@@ -135,9 +134,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
 	if app, err = h.Store.Patch(r.Context(), app.ID, c, h.Offered); err != nil {
 		return err
 	}
-	if h.Changed != nil {
-		h.Changed()
-	}
+	h.Store.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, app.Resource())
 }
 

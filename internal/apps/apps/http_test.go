@@ -33,8 +33,9 @@ func (m *management) path() string { return "/v1/apps/" + m.id }
 func newManagement(t *testing.T, d *db.DB) *management {
 	t.Helper()
 	m := &management{d: d, store: apps.NewStore(d, d.Now, false)}
+	m.store.OnChange = func() { m.changes.Add(1) }
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&apps.Handler{Store: m.store, Offered: func(model string) bool { return strings.HasPrefix(model, "gpt-") }, Changed: func() { m.changes.Add(1) }}).Mount(rt)
+	(&apps.Handler{Store: m.store, Offered: func(model string) bool { return strings.HasPrefix(model, "gpt-") }}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	m.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)

@@ -18,6 +18,11 @@ import (
 
 // A Store reads and writes apps, and tells their servers apart.
 type Store struct {
+	// OnChange, if set, is called after a change that decides about calls: of an app,
+	// its features, its access tokens or its connections. Set it before the store is
+	// shared.
+	OnChange func()
+
 	db         *db.DB
 	now        func() time.Time
 	dev        bool
@@ -35,6 +40,13 @@ func NewStore(d *db.DB, now func() time.Time, dev bool) *Store {
 		management: web.NewLimiter(time.Second/100, 500, now),
 		token:      web.NewLimiter(time.Second/20, 100, now),
 		failures:   web.NewLimiter(time.Minute/10, 10, now),
+	}
+}
+
+// NotifyChange calls OnChange.
+func (s *Store) NotifyChange() {
+	if s.OnChange != nil {
+		s.OnChange()
 	}
 }
 

@@ -14,9 +14,8 @@ import (
 
 // A Handler serves /v1/apps/{id}/features (spec §4.7).
 type Handler struct {
-	Store   *Store
-	Apps    *apps.Store
-	Changed func() // called after a feature has changed, so that calls see it at once; may be nil
+	Store *Store
+	Apps  *apps.Store
 }
 
 // Mount adds the routes.
@@ -87,7 +86,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h.changed()
+	h.Apps.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 
@@ -108,14 +107,8 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missing(err)
 	}
-	h.changed()
+	h.Apps.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, f.resource())
-}
-
-func (h *Handler) changed() {
-	if h.Changed != nil {
-		h.Changed()
-	}
 }
 
 func missing(err error) error {

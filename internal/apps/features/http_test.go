@@ -45,7 +45,8 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	store := features.NewStore(d, now, func(model string) bool { return model == "gpt-5.6-terra" })
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	b := &bundle{store: store}
-	(&features.Handler{Store: store, Apps: registry, Changed: func() { b.changes.Add(1) }}).Mount(rt)
+	registry.OnChange = func() { b.changes.Add(1) }
+	(&features.Handler{Store: store, Apps: registry}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {

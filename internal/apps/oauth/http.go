@@ -32,13 +32,6 @@ type Handler struct {
 	Kept     bool      // OpenAI may keep what is sent, which the consent page says
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
-	Revoked                        func() // told when tokens were revoked; nil = nobody listens
-}
-
-func (h *Handler) tellRevoked() {
-	if h.Revoked != nil {
-		h.Revoked()
-	}
 }
 
 // Mount adds the routes of spec §4.1, discovery and revocation.
@@ -69,7 +62,7 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if a.betrayed {
-		h.tellRevoked()
+		h.Apps.NotifyChange()
 		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
 	}
 	if a.refused != nil {
@@ -95,7 +88,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Store.Revoke(r.Context(), app.ID, token); err != nil {
 		return err
 	}
-	h.tellRevoked()
+	h.Apps.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 

@@ -22,7 +22,6 @@ type Watch struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	Now     func() time.Time
-	Changed func() // called after an app was suspended, so that calls here see it at once; may be nil
 }
 
 // interval is how often apps are looked at, by all nodes together.
@@ -170,9 +169,7 @@ func (w *Watch) suspend(ctx context.Context, a apps.App, f finding) error {
 	} else if err != nil {
 		return err
 	}
-	if w.Changed != nil {
-		w.Changed()
-	}
+	w.Apps.NotifyChange()
 	w.Metrics.Alarm("app_suspended", f.rule)
 	w.Log.Error("app suspended", "app_id", a.ID, "rule", f.rule, "reason", f.reason)
 	return nil

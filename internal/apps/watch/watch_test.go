@@ -65,7 +65,8 @@ type bundle struct {
 func newBundle(t *testing.T, d *db.DB) *bundle {
 	b := &bundle{t: t, at: time.Date(2026, 11, 21, 10, 5, 0, 0, time.UTC)}
 	now := func() time.Time { return b.at }
-	b.Watch = &Watch{DB: d, Apps: apps.NewStore(d, now, false), Log: slog.New(slog.DiscardHandler), Now: now, Changed: func() { b.calls++ }}
+	b.Watch = &Watch{DB: d, Apps: apps.NewStore(d, now, false), Log: slog.New(slog.DiscardHandler), Now: now}
+	b.Watch.Apps.OnChange = func() { b.calls++ }
 	b.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1), ('wac_real', 'person@example.com', 'x', 0, 1)`)
 	b.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_test', 'tester@example.com', 'x', 1, 'wac_dev', 1)`)
 	return b

@@ -124,7 +124,7 @@ func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit)
 	change, found := featureChange(form)
 	if change.Slug = given(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
 		if _, err = h.Features.Create(r.Context(), v.app.ID, change); err == nil {
-			h.changed()
+			h.Apps.NotifyChange()
 			return seeOther(w, v.path("/features?done=feature"))
 		}
 	}
@@ -173,7 +173,7 @@ func (h *Handler) saveFeature(w http.ResponseWriter, r *http.Request, v visit) e
 	}
 	if len(found) == 0 {
 		if _, err = h.Features.Patch(r.Context(), v.app.ID, f.Slug, change); err == nil {
-			h.changed()
+			h.Apps.NotifyChange()
 			return seeOther(w, v.path("/features/"+f.Slug+"?done=saved"))
 		}
 	}

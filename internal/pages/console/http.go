@@ -41,7 +41,6 @@ type Handler struct {
 	Voice    *voice.Handler
 	Now      func() time.Time
 	API      http.Handler // this node, for the calls of the playground
-	Changed  func()       // called after an app or feature has changed, so that calls see it at once
 	BaseURL  string       // where apps reach the API
 	AuthURL  string       // where browsers reach consent
 }

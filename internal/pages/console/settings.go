@@ -62,7 +62,7 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, v visit) 
 	change, found := h.settingsChange(form, v.app)
 	if len(found) == 0 {
 		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.offered); err == nil {
-			h.changed()
+			h.Apps.NotifyChange()
 			return seeOther(w, v.path("/settings?done=saved"))
 		}
 	}
@@ -99,12 +99,6 @@ func (h *Handler) settingsChange(form url.Values, a apps.App) (apps.Change, []ui
 func (h *Handler) offered(model string) bool {
 	_, _, ok := h.Catalog.Current().Find(model, h.Now())
 	return ok
-}
-
-func (h *Handler) changed() {
-	if h.Changed != nil {
-		h.Changed()
-	}
 }
 
 // setLogo is POST /developer/apps/{id}/logo.
@@ -163,6 +157,6 @@ func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) err
 	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")}, h.offered); err != nil {
 		return err
 	}
-	h.changed()
+	h.Apps.NotifyChange()
 	return seeOther(w, v.path("/settings?done="+to))
 }

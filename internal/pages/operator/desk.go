@@ -29,7 +29,6 @@ type Desk struct {
 	GoLive   *golive.Store
 	Ledger   *ledger.Writer
 	Now      func() time.Time
-	Changed  func() // called after an action, so that calls see it at once; may be nil
 }
 
 // An action is what is written into the log.
@@ -52,9 +51,7 @@ func (d *Desk) act(ctx context.Context, a *action, f func(ctx context.Context, t
 	if err != nil {
 		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
 	}
-	if d.Changed != nil {
-		d.Changed()
-	}
+	d.Apps.NotifyChange()
 	web.Log(ctx, slog.String("operator_action", a.what), slog.String("subject", a.subject))
 	return nil
 }

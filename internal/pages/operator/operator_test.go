@@ -40,11 +40,11 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	b.nowUS.Store(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMicro())
 	now := func() time.Time { return time.UnixMicro(b.nowUS.Load()) }
 	registry := apps.NewStore(d, now, false)
+	registry.OnChange = func() { b.changes.Add(1) }
 	money := ledger.New(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&operator.Handler{Token: token, Desk: &operator.Desk{
 		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
-		Changed: func() { b.changes.Add(1) },
 	}}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)

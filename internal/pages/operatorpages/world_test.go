@@ -74,9 +74,10 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
+	clients.OnChange = func() { w.changes.Add(1) }
 	w.admin = &operatorpages.Handler{
 		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
-		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now, Changed: func() { w.changes.Add(1) }},
+		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now},
 	}
 	before := len(rt.Routes())
 	w.admin.Mount(rt)

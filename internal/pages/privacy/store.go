@@ -32,7 +32,6 @@ type Store struct {
 	Webhooks *webhooks.Store
 	Ledger   *ledger.Writer
 	Now      func() time.Time
-	Changed  func() // called after an account was closed, so that calls see it at once; may be nil
 }
 
 // errObstacles says that something must happen before the account can be closed.
@@ -79,9 +78,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if err != nil {
 		return fmt.Errorf("privacy: close: %w", err)
 	}
-	if s.Changed != nil {
-		s.Changed()
-	}
+	s.Apps.NotifyChange()
 	return nil
 }
 

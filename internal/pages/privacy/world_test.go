@@ -93,9 +93,10 @@ func newWorld(t *testing.T, target string) *world {
 	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example", &identity.Party{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
+	w.apps.OnChange = func() { w.changes++ }
 	(&privacy.Handler{Store: &privacy.Store{
 		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.Ledger, w.Now),
-		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now}, Webhooks: w.webhooks, Ledger: w.Ledger, Now: w.Now, Changed: func() { w.changes++ },
+		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now}, Webhooks: w.webhooks, Ledger: w.Ledger, Now: w.Now,
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
