@@ -37,7 +37,7 @@ var groups = []group{
 	{"apps", []string{
 		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "watch",
 	}},
-	{"gateway", []string{"inference", "voice"}},
+	{"gateway", []string{"callers", "inference", "voice"}},
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
 	{"emulator", []string{""}},

@@ -36,6 +36,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger"
@@ -79,6 +80,7 @@ type Server struct {
 	keys      *providerkeys.Store
 	webhooks  *webhooks.Store
 	tokens    *oauth.Store
+	callers   *callers.Resolver
 	catalog   *catalog.Source
 	estimates *estimates.Drift
 	own       *ownKeys
@@ -213,20 +215,21 @@ func (s *Server) wire(ctx context.Context, dev bool) (err error) {
 		return err
 	}
 	live, records := s.providers()
+	s.callers = callers.NewResolver(s.db, s.tokens, s.apps, s.features, now)
+	s.apps.OnChange = s.callers.Forget
 	s.inference = &inference.Handler{
 		DB: s.db, Ledger: s.ledger, Node: s.node, Apps: s.apps, Catalog: s.catalog, Estimates: s.estimates, Metrics: s.metrics, Fee: s.config.FeeRate, Free: s.config.Free, Risk: s.config.Risk, SandboxDayMC: s.config.SandboxDayMC, Now: now, Log: s.log,
-		Callers:   inference.NewCallers(s.db, s.tokens, s.apps, s.features, now),
+		Callers:   s.callers,
 		Mock:      mock.New(tokens.Count, s.countInput, now),
 		Providers: live, Records: records, Own: s.own.provider,
 		Dialects: map[string]inference.Dialect{"anthropic": dialect(anthropic.Encode), "google": dialect(google.Encode)},
 		Images:   images.New(images.Config{Allow: allowed(dev)}),
 	}
 	s.voice = &voice.Handler{
-		DB: s.db, Ledger: s.ledger, Node: s.node.ID, NodeURL: c.NodeURL, Callers: s.inference.Callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
+		DB: s.db, Ledger: s.ledger, Node: s.node.ID, NodeURL: c.NodeURL, Callers: s.callers, Apps: s.apps, Catalog: s.catalog, Metrics: s.metrics, Fee: c.FeeRate, Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC,
 		Idle: c.VoiceIdle, PublicURL: c.BaseURL, BaseURL: s.address("openai"), Key: c.Providers["openai"].Key, Own: s.ownVoice, Client: &http.Client{}, Now: now, Log: s.log,
 	}
 	s.watch = &watch.Watch{DB: s.db, Apps: s.apps, Metrics: s.metrics, Log: s.log, Now: now}
-	s.apps.OnChange = s.inference.Callers.Forget
 	s.desk = &operator.Desk{DB: s.db, Accounts: s.accounts, Apps: s.apps, GoLive: s.golive, Ledger: s.ledger, Now: now}
 	return nil
 }
@@ -273,6 +276,7 @@ func (s *Server) mount(home ui.Home) {
 		GoLive: s.golive, Tokens: s.tokens, Catalog: s.catalog, Voice: s.voice, Now: s.db.Now, API: s.router, BaseURL: c.BaseURL, AuthURL: c.AuthURL,
 	}).Mount(s.router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.db.Now}).Mount(s.router)
+	s.callers.Mount(s.router)
 	s.inference.Mount(s.router)
 	s.voice.Mount(s.router)
 	(&connections.Handler{DB: s.db, Apps: s.apps, Ledger: s.ledger, Links: web.Links{Dashboard: c.DashboardURL}}).Mount(s.router)

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -58,7 +59,7 @@ func TestDemand(t *testing.T) {
 			if tt.noRisk {
 				h.Risk = limits.Risk{}
 			}
-			who := &caller{ConnectionID: "conn", AccountID: "wac", App: apps.App{ID: "app", OwnerID: "wac_dev", Tier: tt.tier, ProviderMode: tt.mode, DevMargin: money.One / 5}}
+			who := &callers.Caller{ConnectionID: "conn", AccountID: "wac", App: apps.App{ID: "app", OwnerID: "wac_dev", Tier: tt.tier, ProviderMode: tt.mode, DevMargin: money.One / 5}}
 			p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100}`))
 			if err != nil {
 				t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -26,12 +27,12 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Handler serves inference (spec §4.3) and what a connection may ask about itself.
+// Handler serves inference (contract §4.3) and receipts.
 type Handler struct {
 	DB           *db.DB
 	Ledger       *ledger.Writer
 	Node         *ledger.Node
-	Callers      *Callers
+	Callers      *callers.Resolver
 	Apps         *apps.Store
 	Catalog      *catalog.Source
 	Mock         provider.Provider            // for apps whose provider mode is mock
@@ -72,7 +73,6 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) error {
 		return h.infer(w, r, route{path: "chat/completions", chat: true})
 	})
-	rt.Handle("GET /v1/connection", h.connection)
 	rt.Handle("GET /v1/requests/{id}", h.receipt)
 }
 
@@ -81,12 +81,12 @@ var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 // infer checks in the order of decisions, 'Order of checks', and keeps a
 // refusal for its receipt.
 func (h *Handler) infer(w http.ResponseWriter, r *http.Request, rt route) error {
-	who, err := h.Callers.find(r)
+	who, err := h.Callers.Resolve(r)
 	if err != nil {
 		return err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
-	if err := who.allowed(); err != nil {
+	if err := who.CheckAllowed(); err != nil {
 		return h.refuse(r, who, nil, err)
 	}
 	key, err := readKey(r, rt)
@@ -111,7 +111,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, rt route) error 
 }
 
 // plan reads the body and decides everything that needs no transaction.
-func (h *Handler) plan(r *http.Request, rt route, who *caller, raw []byte) (*plan, error) {
+func (h *Handler) plan(r *http.Request, rt route, who *callers.Caller, raw []byte) (*plan, error) {
 	p, err := parse(raw)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 
 // derive makes the key of a call that came without one. Only a repetition by an
 // SDK is the same call as an earlier one: it finds the newest with its fingerprint.
-func (h *Handler) derive(r *http.Request, who *caller, print string) (string, error) {
+func (h *Handler) derive(r *http.Request, who *callers.Caller, print string) (string, error) {
 	if !retried(r) {
 		return id.UUID(), nil
 	}
@@ -202,7 +202,7 @@ func (g *registry) find(connectionID, print string) string {
 
 // refuse keeps why a call was refused, so that its receipt can say so. Failures
 // that are not the caller's are in the log.
-func (h *Handler) refuse(r *http.Request, who *caller, q *plan, err error) error {
+func (h *Handler) refuse(r *http.Request, who *callers.Caller, q *plan, err error) error {
 	var e *apierr.Error
 	if err == nil || !errors.As(err, &e) || e.Code.Status >= 500 && e.Code != apierr.ProviderError {
 		return err
@@ -226,7 +226,7 @@ func (h *Handler) refuse(r *http.Request, who *caller, q *plan, err error) error
 func cutText(s string, n int) string { return s[:min(len(s), n)] }
 
 // provider returns who serves the call: the canned one in mock mode.
-func (h *Handler) provider(who *caller, q *plan) provider.Provider {
+func (h *Handler) provider(who *callers.Caller, q *plan) provider.Provider {
 	if who.App.ProviderMode == "mock" {
 		return h.Mock
 	}
@@ -238,7 +238,7 @@ func (h *Handler) provider(who *caller, q *plan) provider.Provider {
 
 // drift returns what corrects the counts of a call and learns from it: nothing in
 // mock mode, where the provider counts as we do.
-func (h *Handler) drift(who *caller) *estimates.Drift {
+func (h *Handler) drift(who *callers.Caller) *estimates.Drift {
 	if who.App.ProviderMode == "mock" {
 		return nil
 	}

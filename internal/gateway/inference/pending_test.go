@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -119,7 +120,7 @@ type desk struct {
 	t   *testing.T
 	db  string
 	url string
-	who *caller
+	who *callers.Caller
 	now time.Time
 	mu  sync.Mutex
 }
@@ -151,7 +152,7 @@ func newDesk(t *testing.T, e db.Engine, f *fake) *desk {
 	if s.Node, err = ledger.Join(ctx, d, id.New(id.Node, s.now), time.Minute, clock); err != nil {
 		t.Fatal(err)
 	}
-	s.who = &caller{ConnectionID: id.New(id.Connection, s.now), AccountID: id.New(id.Account, s.now), App: apps.App{ID: id.New(id.App, s.now), ProviderMode: "live", Tier: "full-live", DevMargin: money.One / 10}}
+	s.who = &callers.Caller{ConnectionID: id.New(id.Connection, s.now), AccountID: id.New(id.Account, s.now), App: apps.App{ID: id.New(id.App, s.now), ProviderMode: "live", Tier: "full-live", DevMargin: money.One / 10}}
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -184,7 +185,7 @@ func terms(r catalog.Rates, margin, fee money.PPM, input, output, counted int64)
 }
 
 // call names the call for the ledger.
-func (q *plan) call(c *caller, key, requestID, fingerprint string) ledger.Call {
+func (q *plan) call(c *callers.Caller, key, requestID, fingerprint string) ledger.Call {
 	return ledger.Call{
 		ConnectionID: c.ConnectionID, AccountID: c.AccountID, AppID: c.App.ID, Key: key, RequestID: requestID, Fingerprint: fingerprint,
 		Feature: q.feature, Bucket: q.bucket, Model: q.model.ID, Terms: q.terms, HoldMC: q.holdMC,
@@ -193,7 +194,7 @@ func (q *plan) call(c *caller, key, requestID, fingerprint string) ledger.Call {
 
 // demand is the hold of the call, with every limit that there is for it now: of
 // the feature, of the app's present tier, of its pace (spec §7, §8).
-func (q *plan) demand(h *Handler, c *caller, call ledger.Call, nodeID, claim string, now time.Time) (ledger.Hold, error) {
+func (q *plan) demand(h *Handler, c *callers.Caller, call ledger.Call, nodeID, claim string, now time.Time) (ledger.Hold, error) {
 	d := ledger.Hold{Call: call, NodeID: nodeID, Claim: claim, MaxCostMC: q.maxCost}
 	if q.guard != nil && q.guard.RateLimit != nil {
 		d.Limits = append(d.Limits, limits.Limit{
@@ -223,7 +224,7 @@ func (q *plan) demand(h *Handler, c *caller, call ledger.Call, nodeID, claim str
 }
 
 // free is how free credit would pay for the call: at cost, without margin and fee.
-func (q *plan) free(f tiers.FreeCredit, c *caller, cost money.MC, now time.Time) *ledger.Free {
+func (q *plan) free(f tiers.FreeCredit, c *callers.Caller, cost money.MC, now time.Time) *ledger.Free {
 	pool, onApp, onAll := ledger.FreeSubjects(c.App.ID, c.AccountID, now)
 	held := terms(q.rates, 0, 0, q.held, q.MaxTokens, q.input)
 	return &ledger.Free{

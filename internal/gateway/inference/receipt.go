@@ -17,19 +17,6 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// connection answers GET /v1/connection: a connection's own headroom.
-func (h *Handler) connection(w http.ResponseWriter, r *http.Request) error {
-	who, err := h.Callers.find(r)
-	if err != nil {
-		return err
-	}
-	c, err := ledger.GetConnection(r.Context(), h.DB, who.ConnectionID)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, http.StatusOK, c.Resource())
-}
-
 // Receipt is a call in words and numbers (decisions, Beyond the contract).
 type Receipt struct {
 	ID           string          `json:"id"`
@@ -104,7 +91,7 @@ func (h *Handler) viewer(r *http.Request) (func(connectionID, appID string) bool
 		app, err := h.Apps.Authenticate(r.Context(), r)
 		return func(_, appID string) bool { return appID == app.ID }, err
 	}
-	who, err := h.Callers.find(r)
+	who, err := h.Callers.Resolve(r)
 	if err != nil {
 		return nil, err
 	}

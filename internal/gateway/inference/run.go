@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -29,7 +30,7 @@ import (
 type attempt struct {
 	*plan
 	h       *Handler
-	who     *caller
+	who     *callers.Caller
 	call    ledger.Call
 	number  int64
 	running *running
@@ -51,7 +52,7 @@ const (
 var errTooLong = errors.New("the call took too long")
 
 // run answers a planned call: it leads it, joins it, or replays it.
-func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *plan, key, print string) error {
+func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *callers.Caller, q *plan, key, print string) error {
 	k := ledger.Key{ConnectionID: who.ConnectionID, Key: key}
 	claim := web.RequestID(r.Context())
 	c, leads := h.calls.enter(k, print, claim)
@@ -135,7 +136,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *caller, q *pl
 // what they cost, and asks the provider's dialect whether it can say the
 // request. Both may refuse it, so they come before any hold (decisions, Order of
 // checks). A key that is known is about to be replayed or refused instead.
-func (h *Handler) prepare(ctx context.Context, who *caller, q *plan, k ledger.Key) error {
+func (h *Handler) prepare(ctx context.Context, who *callers.Caller, q *plan, k ledger.Key) error {
 	if q.Images > 0 {
 		known, err := ledger.Knows(ctx, h.DB, k)
 		if known || err != nil {
@@ -165,7 +166,7 @@ func (h *Handler) prepare(ctx context.Context, who *caller, q *plan, k ledger.Ke
 
 // own returns who serves a call of a live model in the sandbox by the developer's
 // own key, or nil.
-func (h *Handler) own(ctx context.Context, who *caller, q *plan) provider.Provider {
+func (h *Handler) own(ctx context.Context, who *callers.Caller, q *plan) provider.Provider {
 	if h.Own == nil || who.App.Tier != tiers.Sandbox || who.App.ProviderMode == apps.Mock {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/tokens"
 )
@@ -176,7 +176,7 @@ func flatChoice(raw json.RawMessage) (json.RawMessage, error) {
 }
 
 // plan decides model, prices and bounds, in the order of 'Order of checks'.
-func (h *Handler) plan(c *creation, who *inference.Caller) (State, book, error) {
+func (h *Handler) plan(c *creation, who *callers.Caller) (State, book, error) {
 	b := book{ConnectionID: who.ConnectionID, AccountID: who.AccountID, AppID: who.App.ID, OwnerID: who.App.OwnerID, Feature: c.Feature, Margin: who.App.DevMargin, Fee: h.Fee}
 	guard, registered := who.Features[c.Feature]
 	switch {
@@ -220,7 +220,7 @@ func (h *Handler) plan(c *creation, who *inference.Caller) (State, book, error) 
 }
 
 // state is a session that nobody has seen yet.
-func (h *Handler) state(c *creation, m *catalog.Model, output int64, who *inference.Caller) State {
+func (h *Handler) state(c *creation, m *catalog.Model, output int64, who *callers.Caller) State {
 	s := State{Status: Pending, Settings: Settings{
 		Mock: who.App.ProviderMode == "mock", MaxOutputTokens: output, ContextTokens: m.ContextTokens, MaxDuration: defaultS * time.Second, Idle: h.Idle, MaxCostMC: c.MaxCostMC,
 		BudgetBlockMC: c.BudgetBlockMC, ConfirmBlocks: c.ConfirmEachBlock, EndWithControl: c.OnControlLost == "end", Updatable: c.ClientUpdatable,

@@ -19,7 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -33,7 +33,7 @@ type Handler struct {
 	Ledger       *ledger.Writer
 	Node         string // this process
 	NodeURL      string // where other nodes reach it; "" = they cannot
-	Callers      *inference.Callers
+	Callers      *callers.Resolver
 	Apps         *apps.Store
 	Catalog      *catalog.Source
 	Metrics      *metrics.Metrics
@@ -111,8 +111,8 @@ type created struct {
 const notice = "The app is in mock mode: a canned placeholder voice answers, billed at sandbox prices."
 
 // caller returns who asks, or 401, 403.
-func (h *Handler) caller(r *http.Request) (*inference.Caller, error) {
-	who, err := h.Callers.Find(r)
+func (h *Handler) caller(r *http.Request) (*callers.Caller, error) {
+	who, err := h.Callers.Resolve(r)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := who.Allowed(); err != nil {
+	if err := who.CheckAllowed(); err != nil {
 		return err
 	}
 	raw, err := web.ReadBody(r, "application/json", maxBody)

@@ -25,7 +25,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -162,7 +162,7 @@ func (w *world) node() *node {
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
 	n := &node{Handler: &Handler{
-		DB: w.db, Ledger: w.book, Node: member.ID, Callers: inference.NewCallers(w.db, tokens, store, features.NewStore(w.db, w.now, offered), w.now), Apps: store, Catalog: prices,
+		DB: w.db, Ledger: w.book, Node: member.ID, Callers: callers.NewResolver(w.db, tokens, store, features.NewStore(w.db, w.now, offered), w.now), Apps: store, Catalog: prices,
 		Metrics: metrics.New(prices, nil), Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar, Idle: 2 * time.Minute,
 		BaseURL: w.base, Key: "sk-test", Client: http.DefaultClient, Now: w.now, Log: log,
 	}}

@@ -1,0 +1,169 @@
+package callers
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// bundle is a database with an app and its ledger.
+type bundle struct {
+	t        *testing.T
+	db       *db.DB
+	ledger   *ledger.Writer
+	tokens   *oauth.Store
+	apps     *apps.Store
+	features *features.Store
+	appID    string
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newBundle(t *testing.T, d *db.DB) *bundle {
+	t.Helper()
+	b := &bundle{t: t, db: d, now: time.Now()}
+	b.ledger = ledger.New(d, b.clock)
+	b.tokens = &oauth.Store{DB: d, Ledger: b.ledger, Now: b.clock}
+	b.apps, b.features = apps.NewStore(d, b.clock, true), features.NewStore(d, b.clock, nil)
+	b.appID = id.New(id.App, b.now)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.ledger.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for _, text := range []string{
+		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
+			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
+		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode,
+			test_allowlist, dev_margin_ppm, created_us)
+			VALUES ('` + b.appID + `', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
+	} {
+		if _, err := d.ExecContext(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (b *bundle) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bundle) pass(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+func (b *bundle) do(c ledger.Command) {
+	b.t.Helper()
+	if _, err := b.ledger.Do(b.t.Context(), c); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) inTx(f func(context.Context, *db.Tx) error) {
+	b.t.Helper()
+	if err := b.db.InTx(b.t.Context(), f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// connect makes a connection of a new account, and returns its id and a request with
+// an access token for it.
+func (b *bundle) connect() (connectionID string, r *http.Request) {
+	b.t.Helper()
+	c := ledger.Connect{
+		ConnectionID: id.New(id.Connection, b.now),
+		AppID:        b.appID,
+		AccountID:    id.New(id.Account, b.now),
+		RequestedMC:  money.Dollar,
+	}
+	b.do(ledger.TopUp{AccountID: c.AccountID, AmountMC: 100 * money.Dollar})
+	b.do(c)
+	r = httptest.NewRequest(http.MethodPost, "/", nil)
+	b.inTx(func(ctx context.Context, tx *db.Tx) error {
+		given, err := b.tokens.Issue(ctx, tx, c.ConnectionID, b.appID, "")
+		r.Header.Set("Authorization", "Bearer "+given.AccessToken)
+		return err
+	})
+	return c.ConnectionID, r
+}
+
+// A change of an app is seen by all its users two seconds later, whenever each of them
+// called; an app whose suspension is lifted works immediately.
+func TestCallersShareTheirApp(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBundle(t, d)
+		resolver := NewResolver(d, b.tokens, b.apps, b.features, b.clock)
+		user := func() func() *Caller {
+			connectionID, r := b.connect()
+			return func() *Caller {
+				t.Helper()
+				c, err := resolver.Resolve(r)
+				if err != nil || c.ConnectionID != connectionID {
+					t.Fatalf("resolved to %+v, %v", c, err)
+				}
+				return c
+			}
+		}
+		first, second := user(), user()
+		first()
+		name := web.Field[string]{Set: true, Value: "Digest"}
+		digest := features.Change{
+			Slug:        web.Field[string]{Set: true, Value: "digest"},
+			DisplayName: name,
+			Description: name,
+		}
+		if _, err := b.features.Create(t.Context(), b.appID, digest); err != nil {
+			t.Fatal(err)
+		}
+		second() // uses the app that the first one has loaded, but for no longer than that
+		b.pass(cacheTTL)
+		for n, resolve := range []func() *Caller{first, second} {
+			if c := resolve(); len(c.Features) != 1 || c.AccountID == "" || c.App.ID != b.appID {
+				t.Errorf("caller %d is %+v", n, c)
+			}
+		}
+		b.inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := b.apps.Suspend(ctx, tx, b.appID, "operator", "because")
+			return err
+		})
+		b.pass(cacheTTL)
+		for n, resolve := range []func() *Caller{first, second} {
+			if resolve().CheckAllowed() == nil {
+				t.Errorf("caller %d may call through a suspended app", n)
+			}
+		}
+		b.inTx(func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := b.apps.Lift(ctx, tx, b.appID)
+			return err
+		})
+		for n, resolve := range []func() *Caller{first, second} {
+			if err := resolve().CheckAllowed(); err != nil {
+				t.Errorf("caller %d: %v", n, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,27 @@
+package callers
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// Mount adds the route.
+func (s *Resolver) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/connection", s.getConnection)
+}
+
+// getConnection answers GET /v1/connection: the caller's own connection, with what is
+// left of its spend cap.
+func (s *Resolver) getConnection(w http.ResponseWriter, r *http.Request) error {
+	who, err := s.Resolve(r)
+	if err != nil {
+		return err
+	}
+	c, err := ledger.GetConnection(r.Context(), s.db, who.ConnectionID)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, c.Resource())
+}
