@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -151,25 +150,11 @@ func idempotencyKey(h http.Header) (string, error) {
 	if len(values) == 0 {
 		return "", nil
 	}
-	key := strings.ToLower(values[0])
-	if len(values) > 1 || !isUUID(key) {
+	key, ok := id.ParseUUID(values[0])
+	if len(values) > 1 || !ok {
 		return "", apierr.InvalidRequest.Errorf("Idempotency-Key: must be one UUID, or absent")
 	}
 	return key, nil
-}
-
-// isUUID checks the strict form 8-4-4-4-12, in lower case.
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		hex := '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
-		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') || !dash && !hex {
-			return false
-		}
-	}
-	return true
 }
 
 // discover is GET /.well-known/oauth-authorization-server (RFC 8414).

@@ -87,3 +87,18 @@ func UUID() string {
 	h := hex.EncodeToString(b[:])
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
+
+// ParseUUID returns a UUID in lower case. It accepts the one form 8-4-4-4-12 of
+// RFC 9562, of any version and in any case, and nothing around it.
+func ParseUUID(s string) (string, bool) {
+	if len(s) != 36 {
+		return "", false
+	}
+	for i, c := range []byte(s) {
+		hex := '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') || !dash && !hex {
+			return "", false
+		}
+	}
+	return strings.ToLower(s), true
+}

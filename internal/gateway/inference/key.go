@@ -4,9 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
-	"strings"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
 )
 
 // readKey returns the request's Idempotency-Key: one UUID, 8-4-4-4-12, case
@@ -16,28 +16,12 @@ func readKey(r *http.Request, rt route) (string, error) {
 	if len(values) == 0 && rt.chat {
 		return "", nil
 	}
-	if len(values) != 1 || !isUUID(values[0]) {
-		return "", apierr.InvalidRequest.Errorf("Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
-	}
-	return strings.ToLower(values[0]), nil
-}
-
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		switch {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'f', c >= 'A' && c <= 'F':
-		default:
-			return false
+	if len(values) == 1 {
+		if key, ok := id.ParseUUID(values[0]); ok {
+			return key, nil
 		}
 	}
-	return true
+	return "", apierr.InvalidRequest.Errorf("Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
 }
 
 // fingerprint is what makes two requests the same: route, feature header and
