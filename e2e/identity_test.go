@@ -50,7 +50,7 @@ func TestJoining(t *testing.T) {
 	b.press("button", "Create an account")
 	b.says("Look at your mail")
 	b.open(p.BaseURL + "/dev/mail")
-	b.press("link", "Confirm your address")
+	b.press("link", "Confirm your email")
 	b.look("confirm-mail")
 	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/sign-up/confirm/"]').href`)))
 	b.fill("Password", password)

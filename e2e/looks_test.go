@@ -78,9 +78,9 @@ func TestLooksOfMail(t *testing.T) {
 	}
 	b.open(p.BaseURL + "/")
 	b.press("link", "outbox")
-	b.says("“Sample app” has used half of its cap", "developer@example.com")
+	b.says("“Sample app” has used half of its spend cap", "developer@example.com")
 	look("outbox")
-	b.press("link", "“Sample app” has used half of its cap")
+	b.press("link", "“Sample app” has used half of its spend cap")
 	look("outbox-mail")
 	stop := run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/unsubscribe/"]').href`))
 	b.open(stop)

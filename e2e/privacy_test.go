@@ -35,7 +35,7 @@ func TestLeaving(t *testing.T) {
 			b.fill("Password", password)
 			b.press("button", "Create an account")
 			b.open(p.BaseURL + "/dev/mail")
-			b.press("link", "Confirm your address")
+			b.press("link", "Confirm your email")
 			b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/sign-up/confirm/"]').href`)))
 			b.fill("Password", password)
 			b.press("button", "Confirm")

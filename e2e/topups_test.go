@@ -81,7 +81,7 @@ func TestAutoTopUp(t *testing.T) {
 	b.open(p.BaseURL + "/top-up")
 	b.says("$75.00", "On. When less than $30.00 is available")
 	b.open(p.BaseURL + "/dev/mail")
-	b.says("$50.00 was added to your balance")
+	b.says("We added $50.00 to your balance")
 	b.open(p.BaseURL + "/top-up/auto")
 	b.press("button", "Switch off")
 	b.says("Automatic top-up is off. Your card stays saved.")

@@ -28,7 +28,7 @@ func (b *tab) join(p *servertest.Process) {
 	b.press("button", "Create an account")
 	b.says("Look at your mail")
 	b.open(p.BaseURL + "/dev/mail")
-	b.press("link", "Confirm your address")
+	b.press("link", "Confirm your email")
 	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/sign-up/confirm/"]').href`)))
 	b.fill("Password", newcomersPassword)
 	if status := b.press("button", "Confirm"); status != http.StatusOK {

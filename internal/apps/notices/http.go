@@ -88,12 +88,12 @@ func (h *Handler) stop(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "You get no more of these mails",
-		Text:    "Apps stop at their caps all the same, and when we pause one, we still write to you.",
-		Link:    &ui.Link{Href: settingsPath, Text: "E-mail settings"},
+		Heading: "You’re unsubscribed",
+		Text:    "You won’t get these emails any more. Spend caps still apply, and we still email you when we pause an app.",
+		Link:    &ui.Link{Href: settingsPath, Text: "Email settings"},
 	})
 }
 
 func errLink() error {
-	return apierr.NotFound.Errorf("This link is not one of ours, or its account is gone. You can change which mail you get when you are signed in, under %s.", settingsPath)
+	return apierr.NotFound.Errorf("This link is not valid, or the account no longer exists. Sign in to change your email settings at %s.", settingsPath)
 }

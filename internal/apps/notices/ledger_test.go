@@ -53,11 +53,11 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			want string // what is said; "" = nothing
 		}{
 			{func() { spend(4 * money.Dollar) }, ""},
-			{func() { spend(1 * money.Dollar) }, "$5.00 of the $10.00"},
+			{func() { spend(1 * money.Dollar) }, "$5.00 of its $10.00"},
 			{func() { spend(1 * money.Dollar) }, ""},
-			{func() { spend(3 * money.Dollar) }, "$9.00 of the $10.00"},
-			{func() { spend(1 * money.Dollar) }, "used the $10.00 that you let it spend"},
-			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, "far more of your money"},
+			{func() { spend(3 * money.Dollar) }, "$9.00 of its $10.00"},
+			{func() { spend(1 * money.Dollar) }, "used its $10.00 spend cap"},
+			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, "much more of your balance"},
 			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, ""},
 		} {
 			step.do()

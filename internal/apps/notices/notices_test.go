@@ -125,12 +125,12 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 		says          []string
 		stoppable     bool
 	}{
-		"allocation_50":  {"“Notes” has used half of its cap", "/connections/conn_x/increase", []string{"used $12.50 of the $25.00", "$12.50 is left"}, true},
-		"allocation_80":  {"“Notes” has used 80 % of its cap", "/connections/conn_x/increase", []string{"used $12.50 of the $25.00"}, true},
-		"allocation_100": {"“Notes” has used all of its cap", "/connections/conn_x/increase", []string{"$25.00", "calls stop"}, true},
-		"frozen":         {"“Notes” is paused: please look at what it spends", "/connections/conn_x/review", []string{"paused it", "used $12.50 of the $25.00", "cannot be turned off"}, false},
+		"allocation_50":  {"“Notes” has used half of its spend cap", "/connections/conn_x/increase", []string{"used $12.50 of its $25.00", "$12.50 is left"}, true},
+		"allocation_80":  {"“Notes” has used 80% of its spend cap", "/connections/conn_x/increase", []string{"used $12.50 of its $25.00"}, true},
+		"allocation_100": {"“Notes” has used all of its spend cap", "/connections/conn_x/increase", []string{"$25.00", "can’t make more calls"}, true},
+		"frozen":         {"We paused “Notes”: please review its spending", "/connections/conn_x/review", []string{"paused it", "used $12.50 of its $25.00", "You’re receiving this because it concerns your balance."}, false},
 		"allocation_request": {
-			"“Notes” asks to spend more", "/allocation-requests/acr_1", []string{"from $25.00 to $40.00", "nothing changes unless you approve"}, true,
+			"“Notes” requested a higher spend cap", "/allocation-requests/acr_1", []string{"from $25.00 to $40.00", "Nothing changes unless you approve"}, true,
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestWhoIsToldWhat(t *testing.T) {
 		w.happen("allocation_request", w.ada.ID, w.app.ID, half)
 		w.happen("frozen", w.ada.ID, w.app.ID, half)
 		w.once()
-		if all := w.all(); len(all) != 1 || !strings.Contains(all[0].Subject, "paused") {
+		if all := w.all(); len(all) != 1 || !strings.Contains(all[0].Subject, "We paused") {
 			t.Fatalf("after stopping notices: %d mails", len(all))
 		}
 		if err := w.accounts.SetNotices(t.Context(), w.ada.ID, true); err != nil {
@@ -204,7 +204,7 @@ func TestWhoIsToldWhat(t *testing.T) {
 		if n := len(w.all()); n != 2 {
 			t.Errorf("%d mails, want 2", n)
 		}
-		if n := strings.Count(w.log.String(), "a notice has no mail"); n != 4 {
+		if n := strings.Count(w.log.String(), "notice not turned into email"); n != 4 {
 			t.Errorf("%d are logged, want 4\n%s", n, &w.log)
 		}
 	})

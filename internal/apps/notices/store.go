@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -71,7 +72,7 @@ func (s *Store) Once(ctx context.Context) error {
 func (s *Store) pass(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 	err := s.queue(ctx, tx, n)
 	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrMessage) || errors.Is(err, errNotice) {
-		s.Log.Error("a notice has no mail", "notice_id", n.ID, "kind", n.Kind, "error", err)
+		s.Log.Error("notice not turned into email", "notice_id", n.ID, "kind", n.Kind, "error", err)
 		return nil
 	}
 	return err
@@ -83,7 +84,7 @@ func (s *Store) queue(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 		return fmt.Errorf("%w: kind %q", errNotice, n.Kind)
 	}
 	a, err := accounts.GetAccount(ctx, tx, n.AccountID)
-	if err != nil || a.Sandbox || kind.stoppable && !a.Notices {
+	if err != nil || a.Sandbox || kind.optional && !a.Notices {
 		return err
 	}
 	app, err := s.Apps.Get(ctx, n.AppID)
@@ -94,13 +95,18 @@ func (s *Store) queue(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 	if err := json.Unmarshal([]byte(n.Data), &d); err != nil {
 		return fmt.Errorf("%w: its data is not what it should be", errNotice)
 	}
-	l := kind.write(s.Links, app.Name, n, d)
-	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: l.Subject}
-	if kind.stoppable {
-		l.Settings, l.Stop = s.Links.Dashboard+settingsPath, s.Links.Dashboard+stopPath+s.Stops.Sign(a.ID)
-		m.Unsubscribe = l.Stop
+	e := kind.write(s.Links, app.Name, n, d)
+	m := mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject}
+	if kind.optional {
+		m.Unsubscribe = s.Links.Dashboard + stopPath + s.Stops.Sign(a.ID)
+		e.Footer = []ui.Link{
+			{Href: s.Links.Dashboard + settingsPath, Text: "Email settings"},
+			{Href: m.Unsubscribe, Text: "Unsubscribe"},
+		}
+	} else {
+		e.Why = ui.AboutBalance
 	}
-	if m.Text, m.HTML, err = l.render(); err != nil {
+	if m.Text, m.HTML, err = e.Render(); err != nil {
 		return err
 	}
 	return s.Mails.Queue(ctx, tx, m)

@@ -43,7 +43,7 @@ func parsers() map[string]func() *template.Template {
 	list := make(map[string]func() *template.Template, len(files))
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
-		if !strings.HasPrefix(name, "layout/") {
+		if !strings.HasPrefix(name, "layout/") && !strings.HasPrefix(name, "mail/") {
 			list[name] = sync.OnceValue(func() *template.Template { return parse(file) })
 		}
 	}

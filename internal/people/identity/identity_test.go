@@ -230,7 +230,7 @@ func TestAnswersTellNothing(t *testing.T) {
 		s.join(person)
 		taken := s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
 		subject, to, _ := s.mail()
-		if subject != "You have an account already" || to != person {
+		if subject != "You already have an account" || to != person {
 			t.Errorf("the owner of a taken address reads %q at %s", subject, to)
 		}
 		s.signIn(another).want(t, 401, "")
@@ -440,7 +440,7 @@ func TestSettings(t *testing.T) {
 		s.pass(time.Second)
 
 		s.post("/settings/email", changed, "email", "stranger@example.com", "present", another).want(t, 200, "")
-		if subject, _, _ := s.mail(); subject != "You have an account already" {
+		if subject, _, _ := s.mail(); subject != "You already have an account" {
 			t.Errorf("a taken address reads %q", subject)
 		}
 		s.pass(time.Second)

@@ -141,7 +141,7 @@ func (s *Store) newcomer(ctx context.Context, tx *db.Tx, from accounts.Client, l
 			return a, err
 		}
 	}
-	return a, s.send(ctx, tx, a.ID, a.Email, newcomerLetter(name, s.dashboard))
+	return a, s.send(ctx, tx, a.ID, a.Email, welcomeEmail(name, s.dashboard))
 }
 
 // takeOver confirms an account without a password, unless it is confirmed meanwhile.
@@ -185,7 +185,7 @@ func (s *Store) linkLogin(ctx context.Context, from accounts.Client, a accounts.
 		if err := s.people.Record(ctx, tx, a.ID, accounts.ProviderLinked, from); err != nil {
 			return err
 		}
-		return s.send(ctx, tx, a.ID, a.Email, linkedLetter(name, s.dashboard))
+		return s.send(ctx, tx, a.ID, a.Email, loginLinkedEmail(name, s.dashboard))
 	})
 	if db.IsDuplicate(err) { // linked with another account at this moment
 		return errElsewhere
@@ -215,7 +215,7 @@ func (s *Store) unlink(ctx context.Context, from accounts.Client, a accounts.Acc
 		if err := s.people.Record(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, unlinkedLetter(name, s.dashboard)); err != nil {
+		if err := s.send(ctx, tx, a.ID, a.Email, loginUnlinkedEmail(name, s.dashboard)); err != nil {
 			return err
 		}
 		var err error

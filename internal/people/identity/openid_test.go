@@ -141,7 +141,7 @@ func TestNewcomerByProvider(t *testing.T) {
 			t.Error("not signed in")
 		}
 		subject, to, _ := s.mail()
-		if subject != "You have a Purser account" || to != person {
+		if subject != "Welcome to Purser" || to != person {
 			t.Errorf("%q to %s", subject, to)
 		}
 		security := b.get("/settings/security").page

@@ -259,7 +259,7 @@ func (s *Store) EndPasskey(ctx context.Context, from accounts.Client, a accounts
 		if codes, err = s.arm(ctx, tx, a, from); err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, factorLetter("A passkey", true, !a.TwoStep, s.dashboard)); err != nil {
+		if err := s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("A passkey", true, !a.TwoStep, s.dashboard)); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -303,7 +303,7 @@ func (s *Store) RemovePasskey(ctx context.Context, from accounts.Client, a accou
 		if err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, factorLetter("A passkey", false, off, s.dashboard)); err != nil {
+		if err := s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("A passkey", false, off, s.dashboard)); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -422,7 +422,7 @@ func (s *Store) warn(ctx context.Context, tx *db.Tx, a accounts.Account, from ac
 	if _, ok := s.written.Allow(id.Hash(a.Email)); !ok {
 		return nil
 	}
-	return s.send(ctx, tx, a.ID, a.Email, copiedLetter(s.dashboard))
+	return s.send(ctx, tx, a.ID, a.Email, passkeyCopiedEmail(s.dashboard))
 }
 
 func (s *Store) validate(o owner, second bool, session webauthn.SessionData, parsed *protocol.ParsedCredentialAssertionData) (*webauthn.Credential, error) {

@@ -370,7 +370,7 @@ func TestCopiedPasskey(t *testing.T) {
 			t.Error("the owner is not told")
 		}
 		s.withKey(key).want(t, 303, "/settings")
-		if subject, to, _ := s.mail(); subject != "A passkey was refused" || to != person {
+		if subject, to, _ := s.mail(); subject != "We blocked a sign-in with your passkey" || to != person {
 			t.Errorf("the owner reads %q at %s", subject, to)
 		}
 	})

@@ -99,9 +99,9 @@ func (s *Store) sendSignUp(ctx context.Context, l link) error {
 			return fmt.Errorf("identity: sign up: %w", err)
 		}
 		l.accountID, l.epoch = a.ID, a.Epoch
-		m := confirmLetter(s.dashboard + confirmPath + token)
+		m := confirmEmail(s.dashboard + confirmPath + token)
 		if !a.Unconfirmed {
-			l.accountID, m = "", takenLetter(s.dashboard)
+			l.accountID, m = "", alreadyRegisteredEmail(s.dashboard)
 		}
 		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil {
 			return fmt.Errorf("identity: link: %w", err)
@@ -170,7 +170,7 @@ func (s *Store) Forgot(ctx context.Context, from accounts.Client, email string) 
 			return err
 		}
 		s.people.Later(a.ID, accounts.ResetAsked, from)
-		return s.send(ctx, tx, a.ID, email, resetLetter(s.dashboard+resetPath+token))
+		return s.send(ctx, tx, a.ID, email, resetPasswordEmail(s.dashboard+resetPath+token))
 	})
 }
 
@@ -235,7 +235,7 @@ func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, email, ha
 	if err := s.people.Record(ctx, tx, accountID, accounts.PasswordChanged, from); err != nil {
 		return err
 	}
-	return s.send(ctx, tx, accountID, email, passwordLetter(s.dashboard))
+	return s.send(ctx, tx, accountID, email, passwordChangedEmail(s.dashboard))
 }
 
 // AskEmail sends a link to a new address, if it is free, and writes as much if it
@@ -257,9 +257,9 @@ func (s *Store) AskEmail(ctx context.Context, from accounts.Client, a accounts.A
 			return err
 		}
 		l := link{kind: newEmail, accountID: a.ID, email: email, epoch: a.Epoch, expiresUS: s.now().Add(resetLasts).UnixMicro()}
-		m := emailLetter(s.dashboard + emailPath + token)
+		m := confirmNewAddressEmail(s.dashboard + emailPath + token)
 		if _, err := accountByEmail(ctx, tx, email); err == nil {
-			l.accountID, m = "", takenLetter(s.dashboard)
+			l.accountID, m = "", alreadyRegisteredEmail(s.dashboard)
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("identity: new e-mail: %w", err)
 		}
@@ -293,7 +293,7 @@ func (s *Store) ChangeEmail(ctx context.Context, from accounts.Client, token str
 		if err := s.people.Record(ctx, tx, a.ID, accounts.EmailChanged, from); err != nil {
 			return err
 		}
-		return s.send(ctx, tx, a.ID, a.Email, movedLetter())
+		return s.send(ctx, tx, a.ID, a.Email, addressChangedEmail())
 	})
 }
 
@@ -316,7 +316,7 @@ func (s *Store) Erase(ctx context.Context, tx *db.Tx, a accounts.Account) error 
 	if err := s.mails.Erase(ctx, tx, a.ID); err != nil {
 		return err
 	}
-	return s.send(ctx, tx, a.ID, a.Email, closedLetter())
+	return s.send(ctx, tx, a.ID, a.Email, accountClosedEmail())
 }
 
 // Purge deletes links, challenges, and ways to the provider, that are too old to work.

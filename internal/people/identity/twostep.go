@@ -97,7 +97,7 @@ func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts
 		if codes, err = s.arm(ctx, tx, a, from); err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, factorLetter("An authenticator app", true, !a.TwoStep, s.dashboard)); err != nil {
+		if err := s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("An authenticator app", true, !a.TwoStep, s.dashboard)); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -217,7 +217,7 @@ func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Ac
 			off, err = s.disarm(ctx, tx, a.ID, from)
 		}
 		if err == nil {
-			err = s.send(ctx, tx, a.ID, a.Email, factorLetter("An authenticator app", false, off, s.dashboard))
+			err = s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("An authenticator app", false, off, s.dashboard))
 		}
 		if err == nil {
 			changed, err = accounts.GetAccount(ctx, tx, a.ID)

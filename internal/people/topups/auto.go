@@ -165,7 +165,7 @@ func (s *Store) full(ctx context.Context, tx *db.Tx, p plan, usedCents int64, no
 	if err != nil || !first {
 		return err
 	}
-	return s.tell(ctx, tx, p.AccountID, s.fullLetter(p, usedCents, next))
+	return s.send(ctx, tx, p.AccountID, s.monthlyMaximumEmail(p, usedCents, next))
 }
 
 // charge has Stripe charge the card of an attempt, or finds out that it did, and
@@ -262,7 +262,7 @@ func (s *Store) learn(ctx context.Context, tx *db.Tx, p plan, c checkout, f fact
 				err = s.keepCard(ctx, tx, p, f.intent)
 			}
 			if c.automatic() {
-				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.tell(ctx, tx, p.AccountID, s.chargedLetter(p, c)))
+				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.send(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
 			}
 		case ledger.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
@@ -286,7 +286,7 @@ func (s *Store) wentBack(ctx context.Context, tx *db.Tx, p *plan) error {
 		return nil
 	}
 	p.On = false
-	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack), s.tell(ctx, tx, p.AccountID, s.offLetter(*p, offWentBack)))
+	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack), s.send(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
 }
 
 // failed waits longer after each failure, and gives up after the third.
@@ -302,7 +302,7 @@ func (s *Store) failed(ctx context.Context, tx *db.Tx, p plan, why string) error
 	if !p.On {
 		return err
 	}
-	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why), s.tell(ctx, tx, p.AccountID, s.offLetter(p, why)))
+	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why), s.send(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
 }
 
 // keepCard keeps the card that somebody just paid with, as they agreed to.

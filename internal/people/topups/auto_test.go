@@ -90,7 +90,7 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.wants(75*dollars, ledger.PaymentSettled)
 		p.charged(5000, 1)
-		p.told(1, "$50.00 was added", "charged $50.00 to your Visa ending in 4242", "https://purser.example.com/top-ups/"+p.payment().ID)
+		p.told(1, "We added $50.00", "charged $50.00 to your Visa ending in 4242", "https://purser.example.com/top-ups/"+p.payment().ID)
 		w.deliver(w.fresh(), http.StatusOK)
 		w.once()
 		p.wants(75*dollars, ledger.PaymentSettled)
@@ -107,8 +107,8 @@ func TestAuto(t *testing.T) {
 		p.auto("$100.00", "$0.00", "no room for another one", "Credited")
 		w.once()
 		p.charged(10000, 2)
-		const full = "Automatic top-up has stopped for this month"
-		p.told(3, full, "below $30.00", "$100.00 of at most $100.00", "before 1 "+w.now().UTC().AddDate(0, 1, 1-w.now().UTC().Day()).Format("January 2006"), "https://purser.example.com/top-up\n")
+		const full = "Automatic top-up is paused until next month"
+		p.told(3, full, "below $30.00", "$100.00 of your maximum of $100.00", "before 1 "+w.now().UTC().AddDate(0, 1, 1-w.now().UTC().Day()).Format("January 2006"), "https://purser.example.com/top-up\n")
 		w.later(time.Hour)
 		w.once()
 		p.wishes("30", "50", "120") // which is not enough for another one
@@ -122,7 +122,7 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.wants(69*dollars, ledger.PaymentSettled)
 		p.charged(15000, 3)
-		p.told(4, "$50.00 was added")
+		p.told(4, "We added $50.00")
 		p.lend(60 * dollars)
 		w.once()
 		p.lend(30 * dollars)
@@ -227,7 +227,7 @@ func TestAutoDeclined(t *testing.T) {
 		}
 		w.once()
 		p.charged(0, 0)
-		p.told(1, "is off: your card was refused", "three times", "confirm payments with this card yourself", "https://purser.example.com/top-up\n")
+		p.told(1, "is off: your card was declined", "three times", "confirm payments with this card yourself", "https://purser.example.com/top-up\n")
 		p.SignIn(p.Email)
 		p.auto("Switched off.", "refused three times. Your bank wants you")
 		if n := bytes.Count(bytes.Join(w.stripe.Events(), nil), []byte(`"payment_intent.canceled"`)); n != 3 {
@@ -312,7 +312,7 @@ func TestAutoCrashes(t *testing.T) {
 			w.deliver(w.fresh(), http.StatusOK)
 			p.wants(75*dollars, ledger.PaymentSettled)
 			p.charged(5000, 1)
-			p.told(1, "$50.00 was added")
+			p.told(1, "We added $50.00")
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.once() // ends it, and begins another one
 		p.charged(5000, 1)
 		p.wants(75*dollars, ledger.PaymentSettled)
-		p.told(1, "$50.00 was added")
+		p.told(1, "We added $50.00")
 	})
 }
 
@@ -387,7 +387,7 @@ func TestAutoStops(t *testing.T) {
 			w.once()
 			p.charged(0, 0)
 			p.auto("refunded or is disputed")
-			p.told(1, "a payment of yours went back")
+			p.told(1, "a payment was reversed")
 		},
 		"a refund of what was charged": func(t *testing.T, w *world) {
 			p, _ := ready(w)
@@ -435,7 +435,7 @@ func TestAutoStops(t *testing.T) {
 			p.lend(60 * dollars)
 			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.New{}).ID + `' WHERE id = '` + p.ID + `'`)
 			w.once()
-			p.told(1, "$50.00 was added")
+			p.told(1, "We added $50.00")
 			w.exec(`UPDATE accounts SET sandbox = 0, owner_id = NULL WHERE id = '` + p.ID + `'`)
 		},
 		"a card that Stripe has lost": func(t *testing.T, w *world) {

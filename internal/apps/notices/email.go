@@ -1,0 +1,93 @@
+package notices
+
+import (
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// A kind of notice: what it says, and whether users can turn it off.
+type kind struct {
+	optional bool
+	write    func(links web.Links, app string, n ledger.Notice, d data) ui.Email
+}
+
+// kinds are the notices that the ledger writes.
+var kinds = map[string]kind{
+	ledger.Allocation50:  {true, usedEmail("half of its spend cap")},
+	ledger.Allocation80:  {true, usedEmail("80% of its spend cap")},
+	ledger.Allocation100: {true, exhaustedEmail},
+	ledger.FrozenNotice:  {false, frozenEmail},
+	ledger.PaymentNotice: {false, paymentReversedEmail},
+	ledger.AskedNotice:   {true, allocationRequestEmail},
+}
+
+// quoted sets off a name that an app's developer chose from our own words.
+func quoted(app string) string { return "“" + app + "”" }
+
+func usedEmail(share string) func(web.Links, string, ledger.Notice, data) ui.Email {
+	return func(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+		c := d.Connection
+		return ui.Email{
+			Subject: quoted(app) + " has used " + share,
+			Paragraphs: []string{
+				fmt.Sprintf("%s has used %s of its %s spend cap. %s is left.", quoted(app), c.ConsumedMC.Display(),
+					c.AllocationMC.Display(), c.AllocationRemainingMC.Display()),
+				"You don’t need to do anything. The app can’t spend more than its cap, and only you can raise it.",
+			},
+			Action: &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
+		}
+	}
+}
+
+func exhaustedEmail(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+	return ui.Email{
+		Subject: quoted(app) + " has used all of its spend cap",
+		Paragraphs: []string{
+			fmt.Sprintf("%s has used its %s spend cap. It can’t make more calls unless you raise the cap.", quoted(app),
+				d.Connection.AllocationMC.Display()),
+			"If you’re done with the app, you don’t need to do anything.",
+		},
+		Action: &ui.Link{Href: links.Increase(n.ConnectionID), Text: "Raise spend cap"},
+	}
+}
+
+func frozenEmail(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+	return ui.Email{
+		Subject: "We paused " + quoted(app) + ": please review its spending",
+		Paragraphs: []string{
+			fmt.Sprintf("%s suddenly spent much more of your balance than usual, so we paused it. It can’t make calls until you decide.",
+				quoted(app)),
+			fmt.Sprintf("It has used %s of its %s spend cap.", d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
+			"Review its calls, then resume the app or revoke its access.",
+		},
+		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
+	}
+}
+
+func paymentReversedEmail(links web.Links, app string, n ledger.Notice, _ data) ui.Email {
+	return ui.Email{
+		Subject: "We paused " + quoted(app) + ": a payment was reversed",
+		Paragraphs: []string{
+			"One of your payments was reversed or disputed by your bank. Until this is resolved, your connected apps are paused.",
+			fmt.Sprintf("%s is paused. You can resume it once your balance is no longer below zero.", quoted(app)),
+		},
+		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
+	}
+}
+
+// allocationRequestEmail does not repeat the app's reason: text that an app wrote belongs on our page, where it is
+// marked as such, and not in our email.
+func allocationRequestEmail(links web.Links, app string, _ ledger.Notice, d data) ui.Email {
+	return ui.Email{
+		Subject: quoted(app) + " requested a higher spend cap",
+		Paragraphs: []string{
+			fmt.Sprintf("%s asks you to raise its spend cap from %s to %s.", quoted(app), d.Request.CurrentMC.Display(),
+				d.Request.TargetMC.Display()),
+			"Nothing changes unless you approve it.",
+		},
+		Action: &ui.Link{Href: links.Approval(d.Request.ID), Text: "Review request"},
+	}
+}

@@ -1,0 +1,40 @@
+package ui
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+	plaintext "text/template"
+)
+
+// An Email is one email to a user. Every sender fills one in, so that all of them look alike.
+type Email struct {
+	Subject    string
+	Paragraphs []string
+	Action     *Link  // what the email asks the user to do; nil = nothing
+	Footer     []Link // such as where to unsubscribe
+	Why        string // why the user gets an email that they cannot turn off; "" = they can
+}
+
+// Why users get emails that they cannot turn off.
+const (
+	AboutAccount = "You’re receiving this because it concerns your account."
+	AboutBalance = "You’re receiving this because it concerns your balance."
+)
+
+var (
+	emailHTML = template.Must(template.ParseFS(templates, "templates/mail/email.html"))
+	emailText = plaintext.Must(plaintext.ParseFS(templates, "templates/mail/email.txt"))
+)
+
+// Render writes the email as plain text and as HTML.
+func (e Email) Render() (text, html string, err error) {
+	var asText, asHTML strings.Builder
+	if err := emailText.Execute(&asText, e); err != nil {
+		return "", "", fmt.Errorf("ui: email as text: %w", err)
+	}
+	if err := emailHTML.Execute(&asHTML, e); err != nil {
+		return "", "", fmt.Errorf("ui: email as HTML: %w", err)
+	}
+	return asText.String(), asHTML.String(), nil
+}

@@ -1,0 +1,95 @@
+package topups
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/mail"
+)
+
+// autoPath is the page of automatic top-ups.
+const autoPath = "/top-up/auto"
+
+func dollarsOf(cents int64) string { return ui.Dollars(money.MC(cents) * money.Cent) }
+
+func (p plan) card() string { return p.Brand + " ending in " + p.Last4 }
+
+// automaticEmail is an email about automatic top-ups, with the link to their page.
+func (s *Store) automaticEmail(subject string, action ui.Link, paragraphs ...string) ui.Email {
+	return ui.Email{
+		Subject:    subject,
+		Paragraphs: paragraphs,
+		Action:     &action,
+		Footer:     []ui.Link{{Href: s.DashboardURL + autoPath, Text: "Automatic top-up"}},
+		Why:        ui.AboutBalance,
+	}
+}
+
+func (s *Store) chargedEmail(p plan, c checkout) ui.Email {
+	return s.automaticEmail(
+		"We added "+dollarsOf(c.Cents)+" to your balance",
+		ui.Link{Href: s.receiptURL(c.ID), Text: "View receipt"},
+		"Your balance fell below "+dollarsOf(p.Below)+", so we charged "+dollarsOf(c.Cents)+" to your "+p.card()+
+			", as you set up.",
+	)
+}
+
+// turnedOffEmail reports that automatic top-up was turned off, because of a failed card or a payment that was reversed.
+func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
+	action := ui.Link{Href: s.DashboardURL + "/top-up", Text: "Top up"}
+	if why == offWentBack {
+		return s.automaticEmail(
+			"Automatic top-up is off: a payment was reversed", action,
+			"One of your payments was refunded or disputed by your bank. To be safe, we no longer charge your card automatically.",
+			"You can turn automatic top-up on again at any time.",
+		)
+	}
+	return s.automaticEmail(
+		"Automatic top-up is off: your card was declined", action,
+		"We tried "+times(p.Failures)+" to add "+dollarsOf(p.Add)+" to your balance with your "+p.card()+". "+reasons[why]+
+			" We won’t try again.",
+		"You can still top up yourself. Turn automatic top-up on again when the card works, or with another card.",
+	)
+}
+
+func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.Email {
+	return s.automaticEmail(
+		"Automatic top-up is paused until next month",
+		ui.Link{Href: s.DashboardURL + "/top-up", Text: "Top up"},
+		"Your balance is below "+dollarsOf(p.Below)+". This month we charged "+dollarsOf(usedCents)+" of your maximum of "+
+			dollarsOf(p.Most)+", and another "+dollarsOf(p.Add)+" would exceed it. We won’t charge your card again before "+
+			day(next.UnixMicro())+". Until then, apps can only spend what is left.",
+		"You can top up yourself, or raise the maximum.",
+	)
+}
+
+func times(n int64) string {
+	if n == maxFailures {
+		return "three times"
+	}
+	return "more than once"
+}
+
+// send queues an email in the caller's transaction. An email that cannot be sent is logged: it must not hold up the
+// money.
+func (s *Store) send(ctx context.Context, tx *db.Tx, accountID string, e ui.Email) error {
+	a, err := accounts.GetAccount(ctx, tx, accountID)
+	if err != nil {
+		return err
+	}
+	text, html, err := e.Render()
+	if err != nil {
+		return err
+	}
+	err = s.Mails.Queue(ctx, tx, mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject, Text: text, HTML: html})
+	if errors.Is(err, mail.ErrMessage) {
+		s.Log.Error("top-up email not queued", "account_id", accountID, "error", err)
+		return nil
+	}
+	return err
+}
