@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,6 +113,20 @@ func (c *appClient) events(ctx context.Context, query string) (list []json.RawMe
 	return list, place, nil
 }
 
+// placeAfter returns the place of the nth event after a place. It is for a listener
+// that is being stopped, so it has a time limit and no parent context. If the
+// service does not answer, it returns the place it was given: events may be posted
+// again, but none is left out.
+func (c *appClient) placeAfter(after string, n int) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	list, place, err := c.events(ctx, "?after="+url.QueryEscape(after)+"&limit="+strconv.Itoa(n))
+	if err != nil || len(list) != n {
+		return after
+	}
+	return cmp.Or(place, after)
+}
+
 // refusal is an answer that is no success.
 type refusal struct {
 	status        int
@@ -189,11 +204,12 @@ func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error
 		} else if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(p.err, "purser:", err)
 		}
-		for _, e := range list {
-			l.post(ctx, p, e)
-		}
-		if ctx.Err() == nil { // otherwise some were not posted
+		switch posted := l.postAll(ctx, p, list); posted {
+		case len(list):
 			l.After = cmp.Or(place, l.After)
+		case 0: // interrupted before the first one
+		default:
+			l.After = c.placeAfter(l.After, posted)
 		}
 		if len(list) > 0 {
 			continue // there may be more
@@ -207,24 +223,31 @@ func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error
 	return nil
 }
 
-// post forwards one event and prints what became of it. What ctx has cut was not
-// posted, and is not told.
-func (l *listenCmd) post(ctx context.Context, p *program, body []byte) {
-	if ctx.Err() != nil {
-		return
+// postAll forwards events until ctx ends, and returns how many it has posted.
+func (l *listenCmd) postAll(ctx context.Context, p *program, list []json.RawMessage) int {
+	for i, body := range list {
+		if ctx.Err() != nil || !l.post(ctx, p, body) {
+			return i
+		}
 	}
+	return len(list)
+}
+
+// post forwards one event and prints the result. It returns false if ctx ended
+// the attempt: the event counts as not posted.
+func (l *listenCmd) post(ctx context.Context, p *program, body []byte) bool {
 	var e struct{ ID, Type string }
 	said, err := "", json.Unmarshal(body, &e)
 	if err == nil {
 		said, err = l.send(ctx, e.ID, body)
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
+		return false
+	} else if err != nil {
 		said = err.Error()
 	}
 	fmt.Fprintf(p.out, "%s %s: %s\n", e.ID, e.Type, said)
+	return true
 }
 
 func (l *listenCmd) send(ctx context.Context, eventID string, body []byte) (string, error) {

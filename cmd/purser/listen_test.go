@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,82 @@ func TestListenGoesOn(t *testing.T) {
 	}
 	if s := failed.String(); !strings.Contains(s, "503") || !strings.Contains(s, "no list of events") {
 		t.Errorf("failed with %s", s)
+	}
+}
+
+// A listener that is stopped goes on behind the last event that it has posted:
+// whether the stop comes within a list, after it, or within a post.
+func TestListenStops(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, last, posted, asked, place string
+	}{
+		{"before the end of a list", "evt_b", "evt_a evt_b", "after=0 after=0&limit=2", "2"},
+		{"at the end of a list", "evt_c", "evt_a evt_b evt_c", "after=0", "3"},
+		{"within a post", "", "evt_a", "after=0 after=0&limit=1", "1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var asked []string
+			events := []string{`{"id":"evt_a"}`, `{"id":"evt_b"}`, `{"id":"evt_c"}`}
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.URL.RawQuery)
+				list := events
+				if n, err := strconv.Atoi(r.FormValue("limit")); err == nil {
+					list = events[:n]
+				}
+				w.Header().Set("Link", fmt.Sprintf(`</v1/apps/a/events?after=%d>; rel="next"`, len(list)))
+				fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
+			}))
+			defer api.Close()
+			mine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				// A server notices that a request is cut only behind its body.
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					t.Error(err)
+				}
+				if test.last == "" && r.Header.Get("Svc-Event-Id") == "evt_b" {
+					stop()
+					<-r.Context().Done() // the post is cut
+				}
+			}))
+			defer mine.Close()
+			var posted []string
+			var at string
+			out := writerFunc(func(b []byte) {
+				at, _ = strings.CutPrefix(string(b), "Stopped. To go on from here: --after ")
+				if id, _, ok := strings.Cut(string(b), " : 200 OK"); ok {
+					posted = append(posted, id)
+					if id == test.last {
+						stop()
+					}
+				}
+			})
+			l := &listenCmd{
+				appFlags:  appFlags{URL: api.URL, App: "a", ClientID: "c", ClientSecret: "s"},
+				ForwardTo: mine.URL,
+				Secret:    "whsec_MTIz",
+				After:     "0",
+				Every:     time.Minute,
+			}
+			c, err := l.client(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.forward(ctx, &program{out: out, err: io.Discard}, c); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Join(posted, " "); got != test.posted {
+				t.Errorf("posted %s", got)
+			}
+			if got := strings.Join(asked, " "); got != test.asked {
+				t.Errorf("asked %s", got)
+			}
+			if strings.TrimSpace(at) != test.place {
+				t.Errorf("to go on: %q", at)
+			}
+		})
 	}
 }
 
