@@ -89,6 +89,9 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 	if err := d.QueryRowContext(ctx, `SELECT MAX(version_id) FROM goose_db_version`).Scan(&version); err != nil {
 		return nil, errors.Join(fmt.Errorf("database: no Purser database can be read there: %w", err), d.Close())
 	}
+	if err := refuseNewerSchema(version); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
+	}
 	return d, nil
 }
 

@@ -63,9 +63,9 @@ func (e Engine) snapshot() sql.IsolationLevel {
 // appendOnly are the tables whose rows the database itself refuses to change or delete.
 var appendOnly = []string{"ledger", "payment_records"}
 
-// guards make the database refuse it. Each text makes one guard; the function
-// comes with the first.
-func (e Engine) guards() (texts []string) {
+// createTriggers returns the statements that make the database refuse it. Each creates one trigger; on
+// PostgreSQL the first statement of a table also creates the function that the triggers call.
+func (e Engine) createTriggers() (statements []string) {
 	for _, table := range appendOnly {
 		var list []string
 		if e == Postgres {
@@ -81,14 +81,14 @@ func (e Engine) guards() (texts []string) {
 			}
 		}
 		for _, text := range list {
-			texts = append(texts, strings.ReplaceAll(text, "{table}", table))
+			statements = append(statements, strings.ReplaceAll(text, "{table}", table))
 		}
 	}
-	return texts
+	return statements
 }
 
-// countGuards counts the guards that are in place.
-func (e Engine) countGuards() string {
+// countTriggers returns the query that counts the triggers of createTriggers that exist and are enabled.
+func (e Engine) countTriggers() string {
 	if e == Postgres {
 		return `SELECT COUNT(*) FROM pg_trigger WHERE tgrelid IN ('ledger'::regclass, 'payment_records'::regclass) AND tgenabled = 'O'
 			AND tgname IN ('ledger_no_change', 'ledger_no_truncate', 'payment_records_no_change', 'payment_records_no_truncate')`
@@ -96,13 +96,13 @@ func (e Engine) countGuards() string {
 	return `SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name IN ('ledger_no_update', 'ledger_no_delete', 'payment_records_no_update', 'payment_records_no_delete')`
 }
 
-// alone runs f in one process at a time. The waiting is done by the database: who
-// comes second goes on the moment the first is done, or dead.
-func (e Engine) alone(ctx context.Context, pool *sql.DB, f func() error) (err error) {
+// runAlone runs f in one process at a time. On PostgreSQL the others wait for an advisory lock, which is
+// released when the first is done or its connection is lost.
+func (e Engine) runAlone(ctx context.Context, pool *sql.DB, f func() error) (err error) {
 	if e != Postgres {
 		return f() // the file is ours
 	}
-	const key = 7_821_669_314 // any number, but always this one
+	const key = 7_821_669_314 // of the advisory lock: arbitrary, the same in every version
 	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
-	"testing/fstest"
 
 	"github.com/pressly/goose/v3"
 )
@@ -17,14 +17,14 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// prepare brings the schema at target up to date and its guards in place.
+// prepare applies the missing migrations at target and installs the append-only triggers.
 func (d *DB) prepare(ctx context.Context, target string) error {
-	pool, done, err := d.migrationPool(target)
+	pool, closePool, err := d.migrationPool(target)
 	if err != nil {
 		return err
 	}
-	err = d.Engine.alone(ctx, pool, func() error { return d.migrate(ctx, pool) })
-	if err := errors.Join(err, done()); err != nil {
+	err = d.Engine.runAlone(ctx, pool, func() error { return d.migrate(ctx, pool) })
+	if err := errors.Join(err, closePool()); err != nil {
 		return err
 	}
 	if err := d.Sync(); err != nil {
@@ -34,41 +34,76 @@ func (d *DB) prepare(ctx context.Context, target string) error {
 }
 
 func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
-	files, err := d.Engine.schema()
+	p, err := goose.NewProvider(d.Engine.dialect(), pool, engineFS{d.Engine}, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(d.Engine.dialect(), pool, files, goose.WithDisableGlobalRegistry(true))
+	version, err := p.GetDBVersion(ctx)
 	if err != nil {
+		return fmt.Errorf("read the schema's version: %w", err)
+	}
+	if err := refuseNewerSchema(version); err != nil {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	var guards int
-	if err := pool.QueryRowContext(ctx, d.Engine.countGuards()).Scan(&guards); err != nil {
-		return fmt.Errorf("look for the ledger's guards: %w", err)
+	var triggers int
+	if err := pool.QueryRowContext(ctx, d.Engine.countTriggers()).Scan(&triggers); err != nil {
+		return fmt.Errorf("count the append-only triggers: %w", err)
 	}
-	// Looked for first, because a CREATE TRIGGER locks the ledger of running nodes.
-	if texts := d.Engine.guards(); guards < len(texts) {
-		for _, text := range texts {
-			if _, err := pool.ExecContext(ctx, text); err != nil {
-				return fmt.Errorf("guard the ledger: %w", err)
+	// Counted first, because CREATE TRIGGER locks the ledger of running nodes.
+	if statements := d.Engine.createTriggers(); triggers < len(statements) {
+		for _, statement := range statements {
+			if _, err := pool.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("create the append-only triggers: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// schema are the migrations. A line "-- sqlite: …" or "-- postgres: …" in them
-// holds for that engine only.
-func (e Engine) schema() (fs.FS, error) {
-	files := fstest.MapFS{}
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	for _, name := range names {
-		text, readErr := migrations.ReadFile(name)
-		err = errors.Join(err, readErr)
-		files[path.Base(name)] = &fstest.MapFile{Data: bytes.ReplaceAll(text, []byte("\n-- "+string(e)+": "), []byte("\n"))}
+// refuseNewerSchema refuses a database that a later version of Purser has migrated: rows that this binary
+// writes without knowing a column could be wrong for the later one (decision 051).
+func refuseNewerSchema(version int64) error {
+	names, err := fs.Glob(migrations, "migrations/*.sql") // sorted
+	if err != nil {
+		return err
 	}
-	return files, err
+	newest, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		return err
+	}
+	if version > newest {
+		return fmt.Errorf("its schema has version %d, and this purser knows versions up to %d: "+
+			"use the newer purser that wrote it", version, newest)
+	}
+	return nil
 }
+
+// engineFS holds the migrations as an engine runs them: lines "-- sqlite: …" and "-- postgres: …" are
+// statements for that engine, and comments for the other.
+type engineFS struct{ engine Engine }
+
+// Open implements fs.FS.
+func (f engineFS) Open(name string) (fs.File, error) {
+	file, err := migrations.Open(path.Join("migrations", name))
+	if err != nil || path.Ext(name) != ".sql" {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	text = bytes.ReplaceAll(text, []byte("\n-- "+string(f.engine)+": "), []byte("\n"))
+	return engineFile{file, bytes.NewReader(text)}, nil
+}
+
+// engineFile is a migration with its text as the engine runs it.
+type engineFile struct {
+	fs.File
+	text io.Reader
+}
+
+// Read implements fs.File.
+func (f engineFile) Read(b []byte) (int, error) { return f.text.Read(b) }

@@ -118,9 +118,9 @@ func postgresConfig(target string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// migrationPool is the pool on which the schema is changed, and what ends it. On
-// PostgreSQL it is one without the others' time limits.
-func (d *DB) migrationPool(target string) (p *sql.DB, done func() error, err error) {
+// migrationPool returns the pool that migrations run on, and the function that closes it. On PostgreSQL it is a
+// separate pool without time-outs of statements.
+func (d *DB) migrationPool(target string) (p *sql.DB, closePool func() error, err error) {
 	if d.Engine != Postgres {
 		return d.write, func() error { return nil }, nil
 	}

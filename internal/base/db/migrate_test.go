@@ -1,0 +1,84 @@
+package db_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// TestMigrationsAreAppendOnly compares the migrations with testdata/migrations.sha256, which lists those of
+// released versions. A listed file never changes, because databases exist that were made by it; a file that is
+// not listed is newer than all listed ones. A release lists its new files:
+//
+//	cd internal/base/db/migrations && sha256sum *.sql > ../testdata/migrations.sha256
+func TestMigrationsAreAppendOnly(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("testdata/migrations.sha256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, newest := map[string]bool{}, ""
+	for lines := bufio.NewScanner(bytes.NewReader(list)); lines.Scan(); {
+		want, name, ok := strings.Cut(lines.Text(), "  ")
+		if !ok || name <= newest {
+			t.Fatalf("the list has the line %q", lines.Text())
+		}
+		listed[name], newest = true, name
+		text, err := os.ReadFile(filepath.Join("migrations", name))
+		if err != nil {
+			t.Errorf("a released migration is missing: %v", err)
+			continue
+		}
+		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != want {
+			t.Errorf("%s was released and has changed: undo it, and add a migration", name)
+		}
+	}
+	files, err := filepath.Glob("migrations/*")
+	if err != nil || len(listed) == 0 {
+		t.Fatalf("%d migrations are listed, %v", len(listed), err)
+	}
+	for _, file := range files {
+		if name := filepath.Base(file); !listed[name] && name <= newest {
+			t.Errorf("%s is new, and must come after %s", name, newest)
+		}
+	}
+}
+
+// TestNewerSchemaIsRefused opens a database that a later version has migrated: nothing is read or written there.
+func TestNewerSchemaIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			target := dbtest.URL(t, e)
+			d := open(t, target)
+			const later = `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, TRUE)`
+			if _, err := d.ExecContext(t.Context(), later); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for name, openTarget := range map[string]func() (*db.DB, error){
+				"Open":         func() (*db.DB, error) { return db.Open(t.Context(), target) },
+				"OpenReadOnly": func() (*db.DB, error) { return db.OpenReadOnly(t.Context(), target) },
+			} {
+				d, err := openTarget()
+				if err == nil {
+					_ = d.Close()
+					t.Errorf("%s opened a newer schema", name)
+				} else if !strings.Contains(err.Error(), "version 9999") || !strings.HasPrefix(err.Error(), "database: ") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
