@@ -109,7 +109,7 @@ func (d *database) visit(ctx context.Context) (v visit, err error) {
 	people := accounts.NewStore(store, store.Now)
 	var operator accounts.Account
 	err = store.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		operator, err = people.Create(ctx, tx, accounts.New{Email: "operator@example.com", Operator: true})
+		operator, err = people.Create(ctx, tx, accounts.NewAccount{Email: "operator@example.com", Operator: true})
 		return err
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func signIn(ctx context.Context, people *accounts.Store, account string) (*http.
 	}
 	sessions, answer := accounts.NewSessions(people, false), httptest.NewRecorder()
 	err = sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		return sessions.Start(w, r, a, accounts.Two)
+		return sessions.Start(w, r, a, accounts.ProofMFA)
 	})(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	if err != nil {
 		return nil, err

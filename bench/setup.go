@@ -151,7 +151,7 @@ func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool
 		describe.RateLimit = web.Field[int64]{Set: true, Value: 1_000_000}
 	}
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("developer%d@example.com", nth), Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("developer%d@example.com", nth), Developer: true})
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func text(s string) web.Field[string] { return web.Field[string]{Set: true, Valu
 func connect(ctx context.Context, d *db.DB, w *ledger.Writer, people *accounts.Store, app apps.App, limited bool, i int) (grant, error) {
 	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("user%d@example.com", i)})
+		a, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("user%d@example.com", i)})
 		g.Account = a.ID
 		return err
 	})

@@ -282,14 +282,14 @@ func (s *Server) populate(ctx context.Context, tx *db.Tx, out *Seeded) error {
 	out.Operator = login{"operator@example.com", id.Secret()[:16]}
 	out.Developer = login{"developer@example.com", id.Secret()[:16]}
 	out.TestAccount = login{"tester@example.com", id.Secret()[:16]}
-	if _, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.Operator.Email, Password: out.Operator.Password, Operator: true}); err != nil {
+	if _, err := s.accounts.Create(ctx, tx, accounts.NewAccount{Email: out.Operator.Email, Password: out.Operator.Password, Operator: true}); err != nil {
 		return err
 	}
-	developer, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.Developer.Email, Password: out.Developer.Password, Developer: true})
+	developer, err := s.accounts.Create(ctx, tx, accounts.NewAccount{Email: out.Developer.Email, Password: out.Developer.Password, Developer: true})
 	if err != nil {
 		return err
 	}
-	tester, err := s.accounts.Create(ctx, tx, accounts.New{Email: out.TestAccount.Email, Password: out.TestAccount.Password, Sandbox: true, OwnerID: developer.ID})
+	tester, err := s.accounts.Create(ctx, tx, accounts.NewAccount{Email: out.TestAccount.Email, Password: out.TestAccount.Password, Sandbox: true, OwnerID: developer.ID})
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 	sum := sha256.Sum256([]byte(verifier))
 	money := ledger.New(d, d.Now)
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx, accounts.New{Email: "person@example.com", Password: "a long password"})
+		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx, accounts.NewAccount{Email: "person@example.com", Password: "a long password"})
 		if err != nil {
 			return err
 		}

@@ -190,7 +190,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 	token := ""
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		people := accounts.NewStore(d, d.Now)
-		developer, err := people.Create(ctx, tx, accounts.New{Email: "stranger@example.com", Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: "stranger@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		if err != nil {
 			return err
 		}
-		tester, err := people.Create(ctx, tx, accounts.New{Email: "theirs@example.com", Sandbox: true, OwnerID: developer.ID})
+		tester, err := people.Create(ctx, tx, accounts.NewAccount{Email: "theirs@example.com", Sandbox: true, OwnerID: developer.ID})
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 	people, tokens := accounts.NewStore(d, d.Now), &oauth.Store{DB: d, Ledger: w, Now: d.Now}
 	l := &liveApp{d: d, w: w}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err := people.Create(ctx, tx, accounts.New{Email: prefix + "live@example.com", Password: id.Secret(), Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: prefix + "live@example.com", Password: id.Secret(), Developer: true})
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 			return err
 		}
 		for i := range connections {
-			user, err := people.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
+			user, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
 			if err != nil {
 				return err
 			}

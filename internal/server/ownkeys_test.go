@@ -107,7 +107,7 @@ func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
 		_ = l.Close() // whoever serves on it has closed it
 	})
 	err = w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		a, err := w.accounts.Create(ctx, tx, accounts.New{Email: "own@example.com", Developer: true})
+		a, err := w.accounts.Create(ctx, tx, accounts.NewAccount{Email: "own@example.com", Developer: true})
 		w.developer = a.ID
 		return err
 	})

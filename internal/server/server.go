@@ -301,7 +301,7 @@ func secondFactor(dev bool) func(*http.Request) bool {
 	if dev {
 		return nil
 	}
-	return accounts.MFA
+	return accounts.HasMFA
 }
 
 func (s *Server) offered(model string) bool {
@@ -414,7 +414,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(time.Hour, "purge old answers", s.node.Purge),
 		s.every(time.Hour, "purge old tokens", s.tokens.Purge),
 		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),
-		s.every(5*time.Second, "write security events", s.accounts.WriteEvents),
+		s.every(5*time.Second, "write security events", s.accounts.FlushEvents),
 		s.every(time.Hour, "purge old links", s.identity.Purge),
 		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
 			_, err := s.accounts.Purge(ctx)

@@ -17,7 +17,7 @@ const MaxTesters = 100
 func NormalAllowlist(emails []string) ([]string, error) {
 	var list []string
 	for i, e := range emails {
-		email, err := accounts.NormalEmail(e)
+		email, err := accounts.NormalizeEmail(e)
 		if err != nil {
 			return nil, apierr.InvalidRequest.Errorf("test_allowlist[%d]: must be an address such as name@example.com", i)
 		}

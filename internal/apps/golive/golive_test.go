@@ -46,7 +46,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		b.developer, err = b.accounts.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		b.developer, err = b.accounts.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		return err
 	})
 	b.app, b.mine = b.newApp(t, server.URL)
@@ -88,7 +88,7 @@ func (b *bundle) number(t *testing.T, text string, args ...any) (n int) {
 func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 	t.Helper()
 	b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = b.accounts.Create(ctx, tx, accounts.New{Email: fmt.Sprintf("tester%d@example.com", n), Sandbox: true, OwnerID: b.developer.ID})
+		a, err = b.accounts.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("tester%d@example.com", n), Sandbox: true, OwnerID: b.developer.ID})
 		if err != nil {
 			return err
 		}

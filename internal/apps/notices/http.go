@@ -33,7 +33,7 @@ func (h *Handler) Mount(rt *web.Router) {
 }
 
 func (h *Handler) settings(w http.ResponseWriter, r *http.Request) error {
-	a, ok := accounts.Current(r.Context())
+	a, ok := accounts.CurrentAccount(r.Context())
 	if !ok {
 		return signIn(w)
 	}
@@ -41,7 +41,7 @@ func (h *Handler) settings(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
-	a, ok := accounts.Current(r.Context())
+	a, ok := accounts.CurrentAccount(r.Context())
 	if !ok {
 		return signIn(w)
 	}

@@ -57,16 +57,16 @@ func newWorld(t *testing.T, d *db.DB, appName, password string) *world {
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, a := range []struct {
 			to *accounts.Account
-			accounts.New
+			accounts.NewAccount
 		}{
-			{&w.ada, accounts.New{Email: "ada@example.com", Password: password}},
-			{&w.developer, accounts.New{Email: "dev@example.com", Password: password, Developer: true}},
+			{&w.ada, accounts.NewAccount{Email: "ada@example.com", Password: password}},
+			{&w.developer, accounts.NewAccount{Email: "dev@example.com", Password: password, Developer: true}},
 		} {
-			if *a.to, err = w.accounts.Create(ctx, tx, a.New); err != nil {
+			if *a.to, err = w.accounts.Create(ctx, tx, a.NewAccount); err != nil {
 				return err
 			}
 		}
-		if w.test, err = w.accounts.Create(ctx, tx, accounts.New{Email: "test@example.com", Password: password, Sandbox: true, OwnerID: w.developer.ID}); err != nil {
+		if w.test, err = w.accounts.Create(ctx, tx, accounts.NewAccount{Email: "test@example.com", Password: password, Sandbox: true, OwnerID: w.developer.ID}); err != nil {
 			return err
 		}
 		w.app, _, err = store.Create(ctx, tx, apps.New{OwnerID: w.developer.ID, Name: appName})

@@ -122,13 +122,13 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 		return nil, h.back(w, refusal.RedirectURI, map[string]string{"error": refusal.Code, "error_description": refusal.Description, "state": refusal.State})
 	}
 	v := &visit{app: app, req: req, action: "/oauth/authorize?" + q.Encode()}
-	if v.account, ok = accounts.Current(r.Context()); !ok {
+	if v.account, ok = accounts.CurrentAccount(r.Context()); !ok {
 		return nil, seeOther(w, accounts.SignInPath(v.action))
 	}
 	v.role = RoleOf(app, v.account)
 	reason := stranger[v.role]
 	if v.role.stands() {
-		all, err := h.Accounts.TestAccounts(r.Context(), app.OwnerID)
+		all, err := h.Accounts.ListTestAccounts(r.Context(), app.OwnerID)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +193,7 @@ func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms)
 		accountID := v.account.ID
 		switch {
 		case v.role.stands() && form.TestAccount == newAccount:
-			n := accounts.New{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
+			n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
 			if v.role == Tester {
 				n.TesterID = v.account.ID
 			}

@@ -78,14 +78,14 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	}
 	labels := features.NewStore(d, c.now, func(string) bool { return true })
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		developer, err := w.people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		developer, err := w.people.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
-		if w.tester, err = w.people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
+		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
 			return err
 		}
-		person, err := w.people.Create(ctx, tx, accounts.New{Email: "person@example.com"})
+		person, err := w.people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"})
 		if err != nil {
 			return err
 		}

@@ -53,12 +53,12 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		for _, a := range []struct {
 			at *accounts.Account
-			accounts.New
+			accounts.NewAccount
 		}{
-			{&w.developer, accounts.New{Email: "developer@example.com", Developer: true}}, {&w.other, accounts.New{Email: "other@example.com", Developer: true}},
-			{&w.person, accounts.New{Email: "person@example.com"}},
+			{&w.developer, accounts.NewAccount{Email: "developer@example.com", Developer: true}}, {&w.other, accounts.NewAccount{Email: "other@example.com", Developer: true}},
+			{&w.person, accounts.NewAccount{Email: "person@example.com"}},
 		} {
-			if *a.at, err = w.people.Create(ctx, tx, a.New); err != nil {
+			if *a.at, err = w.people.Create(ctx, tx, a.NewAccount); err != nil {
 				return err
 			}
 		}

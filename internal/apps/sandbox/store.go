@@ -49,7 +49,7 @@ type TestAccount struct {
 
 // List returns the developer's test accounts, oldest first.
 func (s *Store) List(ctx context.Context, developerID string) ([]TestAccount, error) {
-	list, err := s.people.TestAccounts(ctx, developerID)
+	list, err := s.people.ListTestAccounts(ctx, developerID)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +81,10 @@ func (s *Store) describe(ctx context.Context, a accounts.Account) (TestAccount, 
 // Create makes a test account to sign in as, and returns it with its password,
 // which is never shown again. A 26th is 400 invalid_request, haste is 429.
 func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, string, error) {
-	if list, err := s.people.TestAccounts(ctx, developerID); err != nil {
+	if list, err := s.people.ListTestAccounts(ctx, developerID); err != nil {
 		return TestAccount{}, "", err
 	} else if len(list) >= accounts.MaxTestAccounts {
-		return TestAccount{}, "", accounts.NoRoom() // before the price of a password
+		return TestAccount{}, "", accounts.TestAccountLimitError() // before the price of a password
 	}
 	if wait, ok := s.made.Allow(developerID); !ok {
 		e := apierr.RateLimited.Errorf("too many test accounts at once; see the header Retry-After")
@@ -98,7 +98,7 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 	}
 	var a accounts.Account
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = s.Open(ctx, tx, accounts.New{OwnerID: developerID, Hashed: hashed})
+		a, err = s.Open(ctx, tx, accounts.NewAccount{OwnerID: developerID, PasswordHash: hashed})
 		return err
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 // Open makes the test account of n.OwnerID that n describes, with its starting
 // balance, in the caller's transaction. Its address can receive nothing: .invalid
 // is reserved for that.
-func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.New) (accounts.Account, error) {
+func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (accounts.Account, error) {
 	n.Email, n.Sandbox = strings.ToLower(id.New("test-", s.now()))+"@test.invalid", true
 	a, err := s.people.Create(ctx, tx, n)
 	if err != nil {

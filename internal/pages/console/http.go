@@ -99,7 +99,7 @@ type personal func(http.ResponseWriter, *http.Request, accounts.Account) error
 // signedIn asks whoever is not signed in to do so, and to come back to the page.
 func (h *Handler) signedIn(next personal) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.Current(r.Context())
+		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok && ui.Reload(w, r) {
 			return nil
 		}

@@ -114,17 +114,17 @@ func newWorld(t *testing.T, d *db.DB) *world {
 func (w *world) fill() {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		if w.developer, err = w.people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true}); err != nil {
+		if w.developer, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true}); err != nil {
 			return err
 		}
-		other, err := w.people.Create(ctx, tx, accounts.New{Email: "other@example.com", Developer: true})
+		other, err := w.people.Create(ctx, tx, accounts.NewAccount{Email: "other@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
-		if w.person, err = w.people.Create(ctx, tx, accounts.New{Email: "person@example.com"}); err != nil {
+		if w.person, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"}); err != nil {
 			return err
 		}
-		if w.tester, err = w.people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: w.developer.ID}); err != nil {
+		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: w.developer.ID}); err != nil {
 			return err
 		}
 		if w.app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.developer.ID, Name: "My <b>App</b>", RedirectURIs: []string{"https://app.example.com/cb"}}); err != nil {

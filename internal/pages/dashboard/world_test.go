@@ -53,17 +53,17 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 	var sandbox apps.App
 	var person, tester accounts.Account
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		developer, err := people.Create(ctx, tx, accounts.New{Email: "developer@example.com", Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		if err != nil {
 			return err
 		}
-		if tester, err = people.Create(ctx, tx, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
+		if tester, err = people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
 			return err
 		}
-		if person, err = people.Create(ctx, tx, accounts.New{Email: "person@example.com"}); err != nil {
+		if person, err = people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"}); err != nil {
 			return err
 		}
-		if _, err = people.Create(ctx, tx, accounts.New{Email: "stranger@example.com"}); err != nil {
+		if _, err = people.Create(ctx, tx, accounts.NewAccount{Email: "stranger@example.com"}); err != nil {
 			return err
 		}
 		if sandbox, _, err = clients.Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Sandbox App", RedirectURIs: []string{"https://app.example.com/cb"}}); err != nil {

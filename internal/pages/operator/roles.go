@@ -12,11 +12,11 @@ import (
 )
 
 // roles are what an account may be on the operator's pages, in the API's words.
-var roles = map[string]accounts.Role{"operator": accounts.Operator, "viewer": accounts.Viewer, "none": accounts.Nobody}
+var roles = map[string]accounts.Role{"operator": accounts.Operator, "viewer": accounts.Viewer, "none": accounts.NoRole}
 
 // roleName is the API's word for a role.
 func roleName(role accounts.Role) string {
-	if role == accounts.Nobody {
+	if role == accounts.NoRole {
 		return "none"
 	}
 	return string(role)
@@ -30,11 +30,11 @@ type roleEntry struct {
 }
 
 // Grant gives the account of an address a role on the operator's pages, or takes
-// it with accounts.Nobody. The pages ask for the role with every request, so
+// it with accounts.NoRole. The pages ask for the role with every request, so
 // sessions that run are let in or shut out at once. Nobody is kept from taking the
 // last operator's role: whoever has the operator's token can give it back.
 func (d *Desk) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
-	person, err := d.Accounts.ByEmail(ctx, email)
+	person, err := d.Accounts.GetByEmail(ctx, email)
 	if err != nil {
 		return person, missing(err, "account")
 	}

@@ -31,7 +31,7 @@ func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
 	if text != "" {
 		list, err = h.find(r, text)
 	} else {
-		list, err = h.Accounts.Newest(r.Context(), q.Get("after"), maxListed+1)
+		list, err = h.Accounts.ListNewest(r.Context(), q.Get("after"), maxListed+1)
 	}
 	if err != nil {
 		return c, err
@@ -72,7 +72,7 @@ func (h *Handler) find(r *http.Request, text string) ([]accounts.Account, error)
 	var err error
 	switch {
 	case strings.Contains(text, "@"):
-		a, err := h.Accounts.ByEmail(ctx, text)
+		a, err := h.Accounts.GetByEmail(ctx, text)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, nil
 		}
@@ -118,7 +118,7 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 		{Label: "Reserved for apps", Value: ui.Money(balance.ReservedMC).Text, Exact: balance.ReservedMC.Display()},
 		{Label: "Ledger rows", Value: thousands(balance.Seq)},
 	}
-	role, err := h.Accounts.RoleOf(ctx, a.ID)
+	role, err := h.Accounts.GetRole(ctx, a.ID)
 	if err != nil {
 		return c, err
 	}
@@ -149,7 +149,7 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		}
 		return ui.Cell{Text: "No"}
 	}
-	if role == accounts.Nobody {
+	if role == accounts.NoRole {
 		role = "none"
 	}
 	facts := []ui.Detail{

@@ -118,15 +118,15 @@ var forbidden = apierr.Code{Name: "forbidden", Status: http.StatusForbidden, Typ
 // operator there is nothing at these addresses.
 func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) error) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.Current(r.Context())
+		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
 			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
-		role, err := h.Accounts.RoleOf(r.Context(), a.ID)
+		role, err := h.Accounts.GetRole(r.Context(), a.ID)
 		if err != nil {
 			return err
 		}
-		if role == accounts.Nobody {
+		if role == accounts.NoRole {
 			return apierr.NotFound.Errorf("There is nothing at this address.")
 		}
 		if h.MFA != nil && !h.MFA(r) {

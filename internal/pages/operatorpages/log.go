@@ -30,7 +30,7 @@ func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 		{ID: "actor", Label: "Who (e-mail, id or address)", Value: f.Actor}, {ID: "action", Label: "Action", Choices: choices}, {ID: "subject", Label: "Id of what it was about", Value: f.Subject},
 	}}}}
 	if strings.Contains(f.Actor, "@") {
-		if a, err := h.Accounts.ByEmail(r.Context(), f.Actor); err == nil {
+		if a, err := h.Accounts.GetByEmail(r.Context(), f.Actor); err == nil {
 			f.Actor = a.ID
 		} else if missing(err, "account") == err {
 			return c, err

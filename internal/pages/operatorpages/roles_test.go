@@ -17,7 +17,7 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.admin.MFA = accounts.MFA
+		w.admin.MFA = accounts.HasMFA
 		api := apitest.Client{Base: w.URL, Bearer: token}
 		grant := func(email, role string) apitest.Answer {
 			return api.Do(t, "POST", "/v1/operator/roles", `{"email":"`+email+`","role":"`+role+`"}`)

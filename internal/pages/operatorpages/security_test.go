@@ -19,7 +19,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	entry, ids := w.Spend(w.conn, money.Dollar), map[string]string{}
-	w.admin.MFA = accounts.MFA
+	w.admin.MFA = accounts.HasMFA
 	operator := w.twoSteps("operator")
 	operator.Post("/operator/apps/"+w.sandbox.ID, act("suspend", "So that there is an entry.")).Want(t, 303)
 	var logged string

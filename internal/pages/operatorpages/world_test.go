@@ -85,8 +85,8 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&operator.Handler{Desk: w.admin.Desk, Token: token}).Mount(rt)
 	// What the pages of two-step sign-in do in the end.
 	rt.HandlePage("POST /second-step", sessions.With(func(rw http.ResponseWriter, r *http.Request) error {
-		a, _ := accounts.Current(r.Context())
-		return sessions.Start(rw, r, a, accounts.Two)
+		a, _ := accounts.CurrentAccount(r.Context())
+		return sessions.Start(rw, r, a, accounts.ProofMFA)
 	}))
 	w.Server = httptest.NewServer(rt)
 	w.t.Cleanup(w.Close)
@@ -96,7 +96,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		for _, n := range []accounts.New{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "operator@example.com", Operator: true}, {Email: "viewer@example.com"}} {
+		for _, n := range []accounts.NewAccount{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "operator@example.com", Operator: true}, {Email: "viewer@example.com"}} {
 			a, err := w.accounts.Create(ctx, tx, n)
 			if err != nil {
 				return err

@@ -86,7 +86,7 @@ func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) err
 	if err != nil {
 		return err
 	}
-	role, err := s.Accounts.RoleOf(ctx, a.ID)
+	role, err := s.Accounts.GetRole(ctx, a.ID)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *Store) putNotices(ctx context.Context, a accounts.Account, row put) err
 }
 
 func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) error {
-	list, err := s.Accounts.Events(ctx, a.ID, maxRows)
+	list, err := s.Accounts.ListEvents(ctx, a.ID, maxRows)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) erro
 
 // putSessions leaves out their ids, which are hashes of what opens them.
 func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) error {
-	list, err := s.Sessions.SessionsOf(ctx, a.ID)
+	list, err := s.Sessions.ListSessions(ctx, a.ID)
 	if err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ func (s *Store) putApps(ctx context.Context, a accounts.Account, row put) error 
 }
 
 func (s *Store) putTestAccounts(ctx context.Context, a accounts.Account, row put) error {
-	list, err := accounts.OwnedBy(ctx, s.DB, a.ID)
+	list, err := accounts.ListTestAccounts(ctx, s.DB, a.ID)
 	if err != nil {
 		return err
 	}

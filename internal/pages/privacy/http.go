@@ -34,7 +34,7 @@ func (h *Handler) Mount(rt *web.Router) {
 // signedIn asks whoever is not signed in to do so, and to come back to the page.
 func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.Store.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.Current(r.Context())
+		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
 			w.Header().Set("Location", accounts.SignInPath("/settings/data"))
 			w.WriteHeader(http.StatusSeeOther)
@@ -62,7 +62,7 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	}
 	s := h.Store
 	err := s.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return s.Accounts.Record(ctx, tx, a.ID, accounts.DataExported, accounts.ClientOf(r))
+		return s.Accounts.RecordEvent(ctx, tx, a.ID, accounts.DataExported, accounts.ClientOf(r))
 	})
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request, a accounts.Acc
 		return apierr.NotFound.Errorf("A test account is deleted by its developer, in the developer console.")
 	}
 	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
-		return accounts.SignInAgain(w, r, a)
+		return accounts.RenderSignInAgain(w, r, a)
 	}
 	return ui.Render(w, http.StatusOK, st.page(a))
 }
@@ -94,7 +94,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return err
 	}
 	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
-		return accounts.SignInAgain(w, r, a)
+		return accounts.RenderSignInAgain(w, r, a)
 	}
 	typed := form.Get("confirm")
 	again := func(status int, problems ...ui.Problem) error {
@@ -106,7 +106,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		page.Typed, page.Errors = typed, problems
 		return ui.Render(w, status, page)
 	}
-	if email, err := accounts.NormalEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
+	if email, err := accounts.NormalizeEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
 		return again(http.StatusUnprocessableEntity, ui.Problem{Field: "confirm", Text: "This is not the address of your account."})
 	}
 	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))

@@ -60,7 +60,7 @@ func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) 
 	if st.apps, err = apps.OfOwner(ctx, q, a.ID); err != nil {
 		return st, err
 	}
-	st.testAccounts, err = accounts.OwnedBy(ctx, q, a.ID)
+	st.testAccounts, err = accounts.ListTestAccounts(ctx, q, a.ID)
 	return st, err
 }
 

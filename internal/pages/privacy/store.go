@@ -54,7 +54,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if len(st.obstacles()) > 0 {
 		return errObstacles
 	}
-	if err := s.Accounts.WriteEvents(ctx); err != nil { // none may follow
+	if err := s.Accounts.FlushEvents(ctx); err != nil { // none may follow
 		return err
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -73,7 +73,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 		if err := s.Identity.Erase(ctx, tx, a); err != nil {
 			return err
 		}
-		return s.Accounts.Close(ctx, tx, a.ID)
+		return s.Accounts.CloseAccount(ctx, tx, a.ID)
 	})
 	if err != nil {
 		return fmt.Errorf("privacy: close: %w", err)

@@ -107,7 +107,7 @@ func newWorld(t *testing.T, target string) *world {
 func (w *world) people() {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		for _, n := range []accounts.New{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "stranger@example.com"}, {Email: "tester@example.com", Sandbox: true}} {
+		for _, n := range []accounts.NewAccount{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "stranger@example.com"}, {Email: "tester@example.com", Sandbox: true}} {
 			if n.Sandbox {
 				n.OwnerID = w.ids["developer"]
 			}

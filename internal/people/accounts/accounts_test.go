@@ -20,7 +20,7 @@ import (
 
 const password = "correct horse battery"
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -40,7 +40,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-func create(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) (a accounts.Account, err error) {
+func create(t *testing.T, d *db.DB, s *accounts.Store, n accounts.NewAccount) (a accounts.Account, err error) {
 	t.Helper()
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		a, err = s.Create(ctx, tx, n)
@@ -49,7 +49,7 @@ func create(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) (a accoun
 	return a, err
 }
 
-func mustCreate(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) accounts.Account {
+func mustCreate(t *testing.T, d *db.DB, s *accounts.Store, n accounts.NewAccount) accounts.Account {
 	t.Helper()
 	a, err := create(t, d, s, n)
 	if err != nil {
@@ -58,7 +58,7 @@ func mustCreate(t *testing.T, d *db.DB, s *accounts.Store, n accounts.New) accou
 	return a
 }
 
-// code is the name of the error's code, "" for nil.
+// code returns the code of an API error, "" for nil.
 func code(err error) string {
 	if err == nil {
 		return ""
@@ -96,7 +96,7 @@ func TestEmails(t *testing.T) {
 		"Name <person@example.com>":              "",
 		"person@example.com, other@example.com":  "",
 	} {
-		got, err := accounts.NormalEmail(in)
+		got, err := accounts.NormalizeEmail(in)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("NormalEmail(%q) = %q, %v, want %q", in, got, err, want)
 		}
@@ -107,17 +107,22 @@ func TestAccountsAreKept(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
-		made := mustCreate(t, d, s, accounts.New{Email: "Developer@Example.com", Password: password, Developer: true, Operator: true})
-		tester := mustCreate(t, d, s, accounts.New{Email: "tester@example.com", Sandbox: true, OwnerID: made.ID})
+		made := mustCreate(t, d, s, accounts.NewAccount{
+			Email:     "Developer@Example.com",
+			Password:  password,
+			Developer: true,
+			Operator:  true,
+		})
+		tester := mustCreate(t, d, s, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: made.ID})
 
 		got, err := s.Get(t.Context(), made.ID)
 		if err != nil || cmp.Diff(made, got) != "" {
 			t.Errorf("Get: %v, %s", err, cmp.Diff(made, got))
 		}
-		if got, err = s.ByEmail(t.Context(), " DEVELOPER@example.com"); err != nil || got != made {
+		if got, err = s.GetByEmail(t.Context(), " DEVELOPER@example.com"); err != nil || got != made {
 			t.Errorf("ByEmail: %v, %v", got, err)
 		}
-		list, err := s.TestAccounts(t.Context(), made.ID)
+		list, err := s.ListTestAccounts(t.Context(), made.ID)
 		if err != nil || cmp.Diff([]accounts.Account{tester}, list) != "" {
 			t.Errorf("TestAccounts: %v, %v", list, err)
 		}
@@ -125,11 +130,11 @@ func TestAccountsAreKept(t *testing.T) {
 			if _, err := s.Get(t.Context(), unknown); !errors.Is(err, sql.ErrNoRows) {
 				t.Errorf("Get(%q): %v, want sql.ErrNoRows", unknown, err)
 			}
-			if _, err := s.ByEmail(t.Context(), unknown); !errors.Is(err, sql.ErrNoRows) {
+			if _, err := s.GetByEmail(t.Context(), unknown); !errors.Is(err, sql.ErrNoRows) {
 				t.Errorf("ByEmail(%q): %v, want sql.ErrNoRows", unknown, err)
 			}
 		}
-		for name, n := range map[string]accounts.New{
+		for name, n := range map[string]accounts.NewAccount{
 			"taken address":         {Email: "developer@EXAMPLE.com", Password: password},
 			"short password":        {Email: "a@example.com", Password: "ninechars"},
 			"long password":         {Email: "a@example.com", Password: strings.Repeat("x", 257)},
@@ -145,17 +150,21 @@ func TestAccountsAreKept(t *testing.T) {
 	})
 }
 
-// Spec §8: at most 25 test accounts, also when several are made at once.
+// Contract §8: at most 25 test accounts, also under concurrent requests.
 func TestTestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := accounts.NewStore(d, newClock().now)
-		owner := mustCreate(t, d, s, accounts.New{Email: "developer@example.com", Developer: true})
+		owner := mustCreate(t, d, s, accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		results := make([]error, 40)
 		var wg sync.WaitGroup
 		for i := range results {
 			wg.Go(func() {
-				_, results[i] = create(t, d, s, accounts.New{Email: fmt.Sprintf("t%d@example.com", i), Sandbox: true, OwnerID: owner.ID})
+				_, results[i] = create(t, d, s, accounts.NewAccount{
+					Email:   fmt.Sprintf("t%d@example.com", i),
+					Sandbox: true,
+					OwnerID: owner.ID,
+				})
 			})
 		}
 		wg.Wait()
@@ -169,7 +178,7 @@ func TestTestAccountsAreBounded(t *testing.T) {
 				t.Errorf("create: %v", err)
 			}
 		}
-		if list, err := s.TestAccounts(t.Context(), owner.ID); made != 25 || len(list) != 25 || err != nil {
+		if list, err := s.ListTestAccounts(t.Context(), owner.ID); made != 25 || len(list) != 25 || err != nil {
 			t.Errorf("%d were made, %d exist, want 25 (%v)", made, len(list), err)
 		}
 	})
@@ -180,8 +189,8 @@ func TestSignIn(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		clock := newClock()
 		s := accounts.NewStore(d, clock.now)
-		want := mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
-		mustCreate(t, d, s, accounts.New{Email: "nobody@example.com"}) // without a password
+		want := mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com", Password: password})
+		mustCreate(t, d, s, accounts.NewAccount{Email: "nobody@example.com"}) // without a password
 
 		got, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, " Person@example.com", password)
 		if err != nil || got != want {
@@ -206,20 +215,21 @@ func TestSignIn(t *testing.T) {
 				t.Errorf("the answer tells accounts apart: %q and %q", m, messages[0])
 			}
 		}
-		if _, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, "nobody@example.com", "nobody has this password"); code(err) != "unauthorized" {
+		if _, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, "nobody@example.com",
+			"nobody has this password"); code(err) != "unauthorized" {
 			t.Errorf("the stand-in for missing passwords signs in: %v", err)
 		}
 	})
 }
 
-// Ten failures a minute for one address and e-mail, known or not; signing in does
+// Ten failures a minute for one client address and email, known or unknown; successful sign-ins do
 // not count.
 func TestSignInIsThrottled(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	d := dbtest.Open(t, db.SQLite)
 	s := accounts.NewStore(d, clock.now)
-	mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
+	mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com", Password: password})
 	try := func(address, email, password string) string {
 		_, err := s.SignIn(t.Context(), accounts.Client{Address: address}, email, password)
 		return code(err)
@@ -242,7 +252,7 @@ func TestSignInIsThrottled(t *testing.T) {
 				refused++
 			}
 		}
-		if refused < 4 { // a try that was being hashed may slip by
+		if refused < 4 { // an attempt that was being hashed may pass
 			t.Errorf("%s: %d of 16 wrong tries at once were throttled, want 5 or so", email, refused)
 		}
 	}

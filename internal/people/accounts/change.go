@@ -2,32 +2,31 @@ package accounts
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// Confirm says that an account's address is proved, and sets its password, in the
+// ConfirmAddress marks the email of an account as confirmed and sets its password, in the caller's
+// transaction. All sessions end.
+func (s *Store) ConfirmAddress(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
+	return s.updateAndEndSessions(ctx, tx, accountID, `unconfirmed = 0, password_hash = $2, epoch = epoch + 1`,
+		passwordHash)
+}
+
+// SetPassword sets a password hash of HashPassword and ends all sessions of the account, in the
 // caller's transaction.
-func (s *Store) Confirm(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
-	return s.change(ctx, tx, accountID, `unconfirmed = 0, password_hash = $2, epoch = epoch + 1`, passwordHash)
-}
-
-// SetPassword sets what HashPassword made of a password, and ends all sessions of
-// the account, in the caller's transaction.
 func (s *Store) SetPassword(ctx context.Context, tx *db.Tx, accountID, passwordHash string) error {
-	return s.change(ctx, tx, accountID, `password_hash = $2, epoch = epoch + 1`, passwordHash)
+	return s.updateAndEndSessions(ctx, tx, accountID, `password_hash = $2, epoch = epoch + 1`, passwordHash)
 }
 
-// SetEmail sets an address that was proved, in the caller's transaction. Sessions
-// go on. A taken address is 400 invalid_request.
+// SetEmail sets a confirmed email, in the caller's transaction. Sessions continue. An email of
+// another account is 400 invalid_request.
 func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string) error {
-	_, err := tx.ExecContext(ctx, `UPDATE accounts SET email = $2 WHERE id = $1`, accountID, email)
+	err := updateEmail(ctx, tx, accountID, email)
 	if db.IsDuplicate(err) {
 		return apierr.InvalidRequest.Errorf("email: another account has this address")
 	} else if err != nil {
@@ -36,52 +35,39 @@ func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string
 	return nil
 }
 
-// SetTwoStep says whether a password alone signs in, and ends all sessions of the
-// account, in the caller's transaction: none goes on that passed one step only.
+// SetTwoStep turns two-step verification on or off and ends all sessions of the account, in the
+// caller's transaction: no session continues that passed only one step.
 func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
-	return s.change(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, flag(on))
+	return s.updateAndEndSessions(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, flag(on))
 }
 
-// Close makes a tombstone of a person's account, in the caller's transaction: the
-// address, the password, what it was allowed, its sessions and what is known of
-// them go, and its id stays, because the ledger names it. The address can be used
-// anew. The error wraps sql.ErrNoRows for a test account, and one that is closed.
-func (s *Store) Close(ctx context.Context, tx *db.Tx, accountID string) error {
-	res, err := tx.ExecContext(ctx, `UPDATE accounts SET email = $2, password_hash = '', developer = 0, operator = 0, notices = 0, two_step = 0, unconfirmed = 0,
-		epoch = epoch + 1, closed_us = $3 WHERE id = $1 AND sandbox = 0 AND closed_us IS NULL`, accountID, strings.ToLower(accountID)+"@closed.invalid", s.now().UnixMicro())
+// CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the
+// email, the password, the rights, the sessions and the security events; the id stays, because the
+// ledger refers to it. The email can be used for another account. The error wraps sql.ErrNoRows for
+// a test account and for a closed account.
+func (s *Store) CloseAccount(ctx context.Context, tx *db.Tx, accountID string) error {
+	err := updateClosed(ctx, tx, accountID, s.now().UnixMicro())
 	if err == nil {
-		var n int64
-		if n, err = res.RowsAffected(); n == 0 {
-			err = errors.Join(err, sql.ErrNoRows)
-		}
-	}
-	if err == nil {
-		err = errors.Join(deleteSessionsOf(ctx, tx, accountID), deleteEventsOf(ctx, tx, accountID))
+		err = errors.Join(deleteAccountSessions(ctx, tx, accountID), deleteAccountEvents(ctx, tx, accountID))
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: close: %w", err)
 	}
-	return s.Record(ctx, tx, accountID, AccountClosed, Client{})
+	return s.RecordEvent(ctx, tx, accountID, AccountClosed, Client{})
 }
 
-// EndSessions ends all sessions of the account, and all links that were mailed, in
-// the caller's transaction.
+// EndSessions ends all sessions of the account and invalidates all mailed links, in the caller's
+// transaction.
 func (s *Store) EndSessions(ctx context.Context, tx *db.Tx, accountID string) error {
-	return s.change(ctx, tx, accountID, `epoch = epoch + $2`, 1)
+	return s.updateAndEndSessions(ctx, tx, accountID, `epoch = epoch + $2`, 1)
 }
 
-// change updates an account and deletes its sessions. That the epoch rises ends
-// those, too, that begin beside this transaction.
-func (s *Store) change(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {
-	res, err := tx.ExecContext(ctx, `UPDATE accounts SET `+set+` WHERE id = $1`, accountID, value)
+// updateAndEndSessions updates an account and deletes its sessions. It relies on the higher epoch
+// to end the sessions that start while this transaction runs.
+func (s *Store) updateAndEndSessions(ctx context.Context, tx *db.Tx, accountID, set string, value any) error {
+	err := updateAccount(ctx, tx, accountID, set, value)
 	if err == nil {
-		var n int64
-		if n, err = res.RowsAffected(); n == 0 {
-			err = errors.Join(err, sql.ErrNoRows)
-		}
-	}
-	if err == nil {
-		err = deleteSessionsOf(ctx, tx, accountID)
+		err = deleteAccountSessions(ctx, tx, accountID)
 	}
 	if err != nil {
 		return fmt.Errorf("accounts: change: %w", err)
@@ -89,8 +75,8 @@ func (s *Store) change(ctx context.Context, tx *db.Tx, accountID, set string, va
 	return nil
 }
 
-// CheckPassword asks whoever is signed in for their password again. It counts
-// failures as SignIn does. A wrong one is 401 unauthorized.
+// CheckPassword verifies the password of a signed-in account. It counts failures as SignIn does. A
+// wrong password is 401 unauthorized.
 func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, password string) error {
 	_, err := s.SignIn(ctx, from, a.Email, password)
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
@@ -99,13 +85,13 @@ func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, passw
 	return err
 }
 
-// freshFor is how long ago a sign-in may be that stands in for a password.
-const freshFor = 10 * time.Minute
+// reauthWindow is the age up to which a sign-in replaces the password in Reauthenticate.
+const reauthWindow = 10 * time.Minute
 
-// Reauthenticate asks whoever is signed in to show once more who they are, before
-// what decides who may sign in from then on: by their password, or, if they have
-// none because they sign in at a provider, by having signed in just now in this
-// browser. It is asked inside of With. A failure is 401 unauthorized.
+// Reauthenticate proves the identity of a signed-in account once more, before a change to how the
+// account signs in. An account with a password must give it; an account without one, which signs in
+// at an identity provider, must have signed in within reauthWindow in this browser. It needs the
+// context of With. A failure is 401 unauthorized.
 func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, password string) error {
 	if a.HasPassword {
 		return s.CheckPassword(ctx, from, a, password)
@@ -116,22 +102,22 @@ func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, pass
 	return nil
 }
 
-// MustSignInAgain reports whether Reauthenticate has nothing to ask a for but to
-// sign in again. That the browser was used since then counts for nothing.
+// MustSignInAgain reports whether Reauthenticate fails for a until a signs in again. Only the
+// sign-in counts, not later use of the session.
 func (s *Store) MustSignInAgain(ctx context.Context, a Account) bool {
 	if a.HasPassword {
 		return false
 	}
-	c, ok := ctx.Value(currentKey{}).(current)
-	return !ok || c.ID != a.ID || c.proof == OneOfTwo || s.now().Sub(time.UnixMicro(c.startedUS)) >= freshFor
+	c, ok := ctx.Value(currentSessionKey{}).(currentSession)
+	return !ok || c.ID != a.ID || c.proof == ProofPending || s.now().Sub(time.UnixMicro(c.startedUS)) >= reauthWindow
 }
 
-// MatchPassword compares a password with what HashPassword made, in the same time
-// when it made nothing.
+// MatchPassword compares a password with a hash of HashPassword. An empty hash never matches and
+// takes the same time.
 func MatchPassword(ctx context.Context, password, hash string) (bool, error) {
-	if err := takeSlot(ctx); err != nil {
+	if err := acquireHashSlot(ctx); err != nil {
 		return false, err
 	}
-	defer func() { <-slots }()
-	return matches(password, hash)
+	defer func() { <-hashSlots }()
+	return comparePassword(password, hash)
 }

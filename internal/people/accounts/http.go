@@ -13,35 +13,35 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// Handler serves the pages on which people sign in and out, and the front page.
+// Handler serves the front page and the pages for signing in and out.
 type Handler struct {
 	Store    *Store
 	Sessions *Sessions
-	Home     ui.Home // what the front page says; the handler adds who is signed in
-	Provider string  // of OpenID Connect, by its name; "" = none
+	Home     ui.Home // the front page; the handler adds the signed-in account
+	Provider string  // name of the OpenID Connect provider; "" = none
 	Passkeys ui.Passkeys
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /{$}", h.Sessions.With(h.home))
-	rt.HandlePage("GET /sign-in", h.Sessions.With(h.form))
+	rt.HandlePage("GET /{$}", h.Sessions.With(h.showHome))
+	rt.HandlePage("GET /sign-in", h.Sessions.With(h.showSignIn))
 	rt.HandlePage("POST /sign-in", h.Sessions.With(h.signIn))
 	rt.HandlePage("POST /sign-out", h.Sessions.With(h.signOut))
-	rt.HandlePage("GET /signed-out", signedOut)
+	rt.HandlePage("GET /signed-out", showSignedOut)
 }
 
-func (h *Handler) home(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) showHome(w http.ResponseWriter, r *http.Request) error {
 	page := h.Home
-	if a, ok := Current(r.Context()); ok {
+	if a, ok := CurrentAccount(r.Context()); ok {
 		page.Shell = a.Shell("")
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-func (h *Handler) form(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request) error {
 	next := LocalPath(r.URL.Query().Get("next"))
-	if _, ok := Current(r.Context()); ok {
+	if _, ok := CurrentAccount(r.Context()); ok {
 		return seeOther(w, next)
 	}
 	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider, Passkeys: h.Passkeys})
@@ -66,19 +66,19 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if a.TwoStep {
-		if err := h.Sessions.Start(w, r, a, OneOfTwo); err != nil {
+		if err := h.Sessions.Start(w, r, a, ProofPending); err != nil {
 			return err
 		}
 		return seeOther(w, CodePath(next))
 	}
-	if err := h.Sessions.Start(w, r, a, One); err != nil {
+	if err := h.Sessions.Start(w, r, a, ProofSingle); err != nil {
 		return err
 	}
 	return seeOther(w, next)
 }
 
-// signOut ends the session. With a next it goes to the sign-in page that leads
-// there, for people who want to be somebody else.
+// signOut ends the session. With the form value next it redirects to the sign-in page, for a user
+// who wants to switch accounts.
 func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
@@ -93,7 +93,7 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 	return seeOther(w, "/signed-out")
 }
 
-func signedOut(w http.ResponseWriter, _ *http.Request) error {
+func showSignedOut(w http.ResponseWriter, _ *http.Request) error {
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "You are signed out",
 		Text:    "This browser no longer remembers you. Apps that you connected keep what you gave them.",
@@ -101,34 +101,38 @@ func signedOut(w http.ResponseWriter, _ *http.Request) error {
 	})
 }
 
-// SignInAgain shows whoever must sign in again how to do that, and to come back to
-// this page.
-func SignInAgain(w http.ResponseWriter, r *http.Request, a Account) error {
+// RenderSignInAgain asks a to sign in again and leads back to this page.
+func RenderSignInAgain(w http.ResponseWriter, r *http.Request, a Account) error {
 	return ui.Render(w, http.StatusUnauthorized, ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Sign in again", Lead: "Others are asked for their password here. You have none, so we ask that you signed in within the last ten minutes. You come back to this page.",
-		Action: "/sign-out", Next: r.URL.EscapedPath(), Button: "Sign in again", Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
+		Shell:   a.Shell(ui.Settings),
+		Heading: "Sign in again",
+		Lead: "Others are asked for their password here. You have none, so we ask that you signed in within " +
+			"the last ten minutes. You come back to this page.",
+		Action: "/sign-out",
+		Next:   r.URL.EscapedPath(),
+		Button: "Sign in again",
+		Links:  []ui.Link{{Href: "/settings", Text: "Settings"}},
 	})
 }
 
-// SignInPath is the address of the sign-in page that leads on to next, a path of
-// ours.
+// SignInPath returns the path of the sign-in page that continues at next, a local path.
 func SignInPath(next string) string {
 	return "/sign-in?next=" + url.QueryEscape(LocalPath(next))
 }
 
-// CodePath is the address of the page that asks for the second step (package
-// identity) and leads on to next.
+// CodePath returns the path of the page for the second step (package identity), which continues at
+// next.
 func CodePath(next string) string {
 	return "/sign-in/code?next=" + url.QueryEscape(LocalPath(next))
 }
 
-// LocalPath returns next if it is a path on this host, else "/", so that no
-// address of ours leads people to somebody else's.
+// LocalPath returns next if it is a path on this host, else "/". It prevents open redirects.
 func LocalPath(next string) string {
 	u, err := url.Parse(next)
 	plain := !strings.ContainsFunc(next, func(c rune) bool { return c <= ' ' || c == '\\' || c >= 0x7f })
 	if err != nil || !plain || u.Scheme != "" || u.Host != "" || u.Opaque != "" || u.User != nil ||
-		!strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "..") || strings.Contains(u.Path, `\`) {
+		!strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(u.Path, "//") ||
+		strings.Contains(u.Path, "..") || strings.Contains(u.Path, `\`) {
 		return "/"
 	}
 	return next

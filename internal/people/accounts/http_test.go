@@ -28,10 +28,14 @@ func serve(t *testing.T, d *db.DB, secure bool) *site {
 	t.Helper()
 	c := newClock()
 	s := accounts.NewStore(d, c.now)
-	mustCreate(t, d, s, accounts.New{Email: "person@example.com", Password: password})
+	mustCreate(t, d, s, accounts.NewAccount{Email: "person@example.com", Password: password})
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
-	(&accounts.Handler{Store: s, Sessions: accounts.NewSessions(s, secure), Home: ui.Home{BaseURL: "https://api.example.com"}}).Mount(rt)
+	(&accounts.Handler{
+		Store:    s,
+		Sessions: accounts.NewSessions(s, secure),
+		Home:     ui.Home{BaseURL: "https://api.example.com"},
+	}).Mount(rt)
 	srv := httptest.NewServer(rt)
 	t.Cleanup(srv.Close)
 	return &site{srv, d, c}
@@ -99,7 +103,8 @@ func TestSessionsBeginAndEnd(t *testing.T) {
 		}
 		_, token, _ := strings.Cut(session, "=")
 		var stored int
-		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM sessions WHERE token_hash = $1`, token).Scan(&stored); err != nil || stored != 0 {
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM sessions WHERE token_hash = $1`,
+			token).Scan(&stored); err != nil || stored != 0 {
 			t.Errorf("the token itself is stored (%v)", err)
 		}
 
@@ -165,7 +170,8 @@ func TestCookieIsBound(t *testing.T) {
 	d := dbtest.Open(t, db.SQLite)
 	s := serve(t, d, true)
 	c := s.do(t, "POST", "/sign-in", "", signIn("/")).Cookies()[0]
-	if c.Name != "__Host-purser" || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" || len(c.Value) != 43 {
+	if c.Name != "__Host-purser" || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" ||
+		c.Domain != "" || len(c.Value) != 43 {
 		t.Errorf("cookie: %v", c)
 	}
 }
@@ -177,12 +183,14 @@ func TestPagesAreProtected(t *testing.T) {
 	for _, path := range []string{"/", "/sign-in", "/signed-out"} {
 		h := s.do(t, "GET", path, "", nil).Header
 		policy := h.Get("Content-Security-Policy")
-		for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+		for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'",
+			"form-action 'self'"} {
 			if !strings.Contains(policy, rule) {
 				t.Errorf("%s: policy %q lacks %q", path, policy, rule)
 			}
 		}
-		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "script-src") || h.Get("X-Frame-Options") != "DENY" ||
+		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "script-src") ||
+			h.Get("X-Frame-Options") != "DENY" ||
 			h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: headers %v", path, h)
 		}
@@ -194,7 +202,8 @@ func TestPagesAreProtected(t *testing.T) {
 		{"Origin", "null"},
 	} {
 		for _, path := range []string{"/sign-in", "/sign-out"} {
-			if resp := s.do(t, "POST", path, session, signIn("/"), foreign...); resp.StatusCode != http.StatusForbidden || len(resp.Cookies()) != 0 {
+			if resp := s.do(t, "POST", path, session, signIn("/"),
+				foreign...); resp.StatusCode != http.StatusForbidden || len(resp.Cookies()) != 0 {
 				t.Errorf("POST %s with %v: %d, want 403", path, foreign, resp.StatusCode)
 			}
 		}
@@ -208,7 +217,11 @@ func TestPagesAreProtected(t *testing.T) {
 func TestSignInFormComesBack(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), false)
-	form := url.Values{"email": {`person@example.com"><script>`}, "password": {"wrong <password>"}, "next": {"/somewhere"}}
+	form := url.Values{
+		"email":    {`person@example.com"><script>`},
+		"password": {"wrong <password>"},
+		"next":     {"/somewhere"},
+	}
 	resp := s.do(t, "POST", "/sign-in", "", form)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -9,51 +9,50 @@ import (
 	"github.com/alexedwards/argon2id"
 )
 
-// hashing takes about 50 ms on one core of a server of today: one pass over
-// 64 MiB, after RFC 9106, which advises few passes over much memory. A person
-// does not notice it; whoever stole the table pays it for each guess. One lane,
-// so that hashes are the same on every machine.
-var hashing = argon2id.Params{Memory: 64 << 10, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+// argonParams are the parameters of argon2id after RFC 9106: one pass over 64 MiB, about 50 ms on
+// one core of a current server. One lane, so that hashes are equal on every machine.
+var argonParams = argon2id.Params{Memory: 64 << 10, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 
-// slots bounds how many passwords are hashed at once, so that strangers who try
-// to sign in cannot take all memory; the others wait their turn.
-var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
+// hashSlots bounds concurrent hashes, so that sign-in attempts cannot exhaust the memory; further
+// attempts wait.
+var hashSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// nobody is compared with when there is no account or it has no password, so
-// that the answer takes the same time.
-var nobody = sync.OnceValues(func() (string, error) { return argon2id.CreateHash("nobody has this password", &hashing) })
+// dummyHash is compared with when there is no account or no password, so that the response takes
+// the same time.
+var dummyHash = sync.OnceValues(func() (string, error) {
+	return argon2id.CreateHash("nobody has this password", &argonParams)
+})
 
-// takeSlot waits for a turn to hash; the caller gives it back with <-slots.
-func takeSlot(ctx context.Context) error {
+// acquireHashSlot waits for a slot to hash; the caller releases it with <-hashSlots.
+func acquireHashSlot(ctx context.Context) error {
 	select {
-	case slots <- struct{}{}:
+	case hashSlots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// HashPassword returns what is stored of a password, for New. It takes a while:
-// whoever is in a hurry with a transaction calls it before. A weak password is
-// 400 invalid_request.
+// HashPassword returns the hash of a password, for NewAccount. It is slow: call it before a
+// transaction starts. A weak password is 400 invalid_request.
 func HashPassword(ctx context.Context, password string) (string, error) {
-	if err := checkPassword(password); err != nil {
+	if err := validatePassword(password); err != nil {
 		return "", err
 	}
-	if err := takeSlot(ctx); err != nil {
+	if err := acquireHashSlot(ctx); err != nil {
 		return "", err
 	}
-	defer func() { <-slots }()
-	return argon2id.CreateHash(password, &hashing)
+	defer func() { <-hashSlots }()
+	return argon2id.CreateHash(password, &argonParams)
 }
 
-// matches compares a password with a stored hash, in the same time when there is
-// none. The caller holds a slot.
-func matches(password, hash string) (bool, error) {
+// comparePassword compares a password with a stored hash, in the same time when there is none. The
+// caller holds a slot.
+func comparePassword(password, hash string) (bool, error) {
 	known := hash != ""
 	if !known {
 		var err error
-		if hash, err = nobody(); err != nil {
+		if hash, err = dummyHash(); err != nil {
 			return false, fmt.Errorf("accounts: %w", err)
 		}
 	}

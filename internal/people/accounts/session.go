@@ -15,15 +15,15 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// Lifetimes of a browser session: without a page view, and at most.
+// Lifetimes of a sign-in session.
 const (
-	sessionIdle  = 12 * time.Hour
-	sessionLimit = 7 * 24 * time.Hour
-	sessionSlack = time.Minute      // the end moves in steps of this
-	halfLimit    = 10 * time.Minute // from the password to the second step
+	sessionIdleTimeout    = 12 * time.Hour     // without a page view
+	sessionMaxAge         = 7 * 24 * time.Hour // at most
+	sessionExtendStep     = time.Minute        // smallest extension that is written
+	pendingSessionTimeout = 10 * time.Minute   // from the password to the second step
 )
 
-// Members of a session.
+// Keys of a session's data.
 const (
 	accountKey = "account_id"
 	startedKey = "started_us"
@@ -31,26 +31,26 @@ const (
 	proofKey   = "proof"
 )
 
-// A Proof is what somebody has shown of who they are.
+// A Proof is the level of authentication of a session.
 type Proof string
 
 // The proofs of a session.
 const (
-	OneOfTwo Proof = "one-of-two" // the password of an account that wants a second step: not signed in yet
-	One      Proof = "one"        // all that the account asks for
-	Two      Proof = "two"        // a second step, or a passkey that asked for more than presence
+	ProofPending Proof = "one-of-two" // password accepted, second step pending: not signed in
+	ProofSingle  Proof = "one"        // signed in to an account without a second step
+	ProofMFA     Proof = "two"        // signed in by two steps, or by a passkey with user verification
 )
 
-// A Session is one browser in which somebody is signed in.
+// A Session is one browser in which an account is signed in.
 type Session struct {
-	ID        string // to revoke it by; of no use as a cookie
+	ID        string // for revocation; useless as a cookie
 	Agent     string
 	StartedUS int64
 	SeenUS    int64
 }
 
-// beginning is what is stored of a session when it begins.
-type beginning struct {
+// newSession holds the columns of a session that starts.
+type newSession struct {
 	accountID         string
 	proof             Proof
 	agent             string
@@ -58,22 +58,21 @@ type beginning struct {
 	expiresUS         int64
 }
 
-type beginningKey struct{}
+type newSessionKey struct{}
 
-// Sessions remembers in a browser who signed in. The cookie holds a random
-// token; the table holds its hash.
+// Sessions manages sign-in sessions. The cookie holds a random token; the table holds the token's
+// hash.
 type Sessions struct {
 	store *Store
 	scs   *scs.SessionManager
 }
 
-// NewSessions returns the sessions of store. If secure, which it is wherever the
-// pages are served over https, the cookie is bound to exactly this host and never
-// sent in the clear.
+// NewSessions returns the sessions of store. Set secure wherever the pages are served over https:
+// it binds the cookie to exactly this host and keeps it off unencrypted connections.
 func NewSessions(store *Store, secure bool) *Sessions {
 	m := scs.New()
-	m.Store = rows{store}
-	m.Lifetime, m.IdleTimeout = sessionLimit, sessionIdle
+	m.Store = scsStore{store}
+	m.Lifetime, m.IdleTimeout = sessionMaxAge, sessionIdleTimeout
 	m.HashTokenInStore = true
 	m.Cookie.Name, m.Cookie.Secure = "purser", secure
 	if secure {
@@ -84,17 +83,17 @@ func NewSessions(store *Store, secure bool) *Sessions {
 	return &Sessions{store: store, scs: m}
 }
 
-type currentKey struct{}
+type currentSessionKey struct{}
 
-// current is what a session of the browser says, inside of With.
-type current struct {
+// currentSession is the session of the request, in the context of With.
+type currentSession struct {
 	Account
 	proof     Proof
 	tokenHash string
 	startedUS int64
 }
 
-// With gives h the session of the browser; Current tells whose it is.
+// With loads the session of the request into its context; CurrentAccount returns the account.
 func (s *Sessions) With(h web.Handler) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		token := ""
@@ -106,7 +105,7 @@ func (s *Sessions) With(h web.Handler) web.Handler {
 			return fmt.Errorf("accounts: session: %w", err)
 		}
 		if accountID := s.scs.GetString(ctx, accountKey); accountID != "" {
-			if ctx, err = s.resume(ctx, accountID); err != nil {
+			if ctx, err = s.resumeSession(ctx, accountID); err != nil {
 				return err
 			}
 		}
@@ -114,113 +113,120 @@ func (s *Sessions) With(h web.Handler) web.Handler {
 	}
 }
 
-// resume puts the account into ctx and moves the end of its session. It only
-// ever changes a row that exists: writing the session anew could bring back one
-// that was signed out meanwhile.
-func (s *Sessions) resume(ctx context.Context, accountID string) (context.Context, error) {
+// resumeSession puts the account into ctx and extends its session. It only updates an existing row:
+// an upsert could restore a session that was signed out meanwhile.
+func (s *Sessions) resumeSession(ctx context.Context, accountID string) (context.Context, error) {
 	a, err := s.store.Get(ctx, accountID)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && (a.Deactivated || a.Unconfirmed || a.Epoch != s.scs.GetInt64(ctx, epochKey)) {
+	if errors.Is(err, sql.ErrNoRows) ||
+		err == nil && (a.Deactivated || a.Unconfirmed || a.Epoch != s.scs.GetInt64(ctx, epochKey)) {
 		return ctx, nil
 	} else if err != nil {
 		return nil, err
 	}
-	c := current{a, Proof(s.scs.GetString(ctx, proofKey)), id.Hash(s.scs.Token(ctx)), s.scs.GetInt64(ctx, startedKey)}
-	if c.proof == OneOfTwo { // its end stays where it is
-		return context.WithValue(ctx, currentKey{}, c), nil
+	c := currentSession{a, Proof(s.scs.GetString(ctx, proofKey)), id.Hash(s.scs.Token(ctx)),
+		s.scs.GetInt64(ctx, startedKey)}
+	if c.proof == ProofPending { // is not extended
+		return context.WithValue(ctx, currentSessionKey{}, c), nil
 	}
 	now := s.store.now()
-	end := endOf(time.UnixMicro(c.startedUS), now)
-	err = extendSession(ctx, s.store.db, c.tokenHash, now.UnixMicro(), end.UnixMicro(), sessionSlack.Microseconds())
+	end := computeSessionEnd(time.UnixMicro(c.startedUS), now)
+	err = extendSession(ctx, s.store.db, c.tokenHash, now.UnixMicro(), end.UnixMicro(),
+		sessionExtendStep.Microseconds())
 	if err != nil {
 		return nil, fmt.Errorf("accounts: session: %w", err)
 	}
-	return context.WithValue(ctx, currentKey{}, c), nil
+	return context.WithValue(ctx, currentSessionKey{}, c), nil
 }
 
-// endOf is when a session that began then, and is used now, ends.
-func endOf(started, now time.Time) time.Time {
-	end, last := now.Add(sessionIdle), started.Add(sessionLimit)
+// computeSessionEnd returns when a session ends that started at started and is used at now.
+func computeSessionEnd(started, now time.Time) time.Time {
+	end, last := now.Add(sessionIdleTimeout), started.Add(sessionMaxAge)
 	if last.Before(end) {
 		return last
 	}
 	return end
 }
 
-// Current returns who is signed in in the browser, inside of With. Whoever still
-// owes the second step is not.
-func Current(ctx context.Context) (Account, bool) {
-	c, ok := ctx.Value(currentKey{}).(current)
-	return c.Account, ok && c.proof != OneOfTwo
+// CurrentAccount returns the signed-in account, in the context of With. An account whose second step is
+// pending is not signed in.
+func CurrentAccount(ctx context.Context) (Account, bool) {
+	c, ok := ctx.Value(currentSessionKey{}).(currentSession)
+	return c.Account, ok && c.proof != ProofPending
 }
 
-// Half returns whose password was right in the browser, inside of With, if the
-// second step is still to come.
-func Half(ctx context.Context) (Account, bool) {
-	c, ok := ctx.Value(currentKey{}).(current)
-	return c.Account, ok && c.proof == OneOfTwo
+// PendingSecondStep returns the account whose password was accepted and whose second step is
+// pending, in the context of With.
+func PendingSecondStep(ctx context.Context) (Account, bool) {
+	c, ok := ctx.Value(currentSessionKey{}).(currentSession)
+	return c.Account, ok && c.proof == ProofPending
 }
 
-// MFA reports whether the session of r passed a second step, inside of With: a
-// one-time code, or a passkey that asked for more than presence. The operator's
-// pages ask it.
-func MFA(r *http.Request) bool {
-	c, ok := r.Context().Value(currentKey{}).(current)
-	return ok && c.proof == Two
+// HasMFA reports whether the session of r passed a second step: a one-time code, or a passkey with
+// user verification. It needs the context of With. The operator's pages require it.
+func HasMFA(r *http.Request) bool {
+	c, ok := r.Context().Value(currentSessionKey{}).(currentSession)
+	return ok && c.proof == ProofMFA
 }
 
-// ThisSession is the id of the browser's session among SessionsOf, inside of With.
-func ThisSession(ctx context.Context) string {
-	c, _ := ctx.Value(currentKey{}).(current)
+// CurrentSessionID returns the id of the request's session, as in ListSessions, in the context of
+// With.
+func CurrentSessionID(ctx context.Context) string {
+	c, _ := ctx.Value(currentSessionKey{}).(currentSession)
 	return c.tokenHash
 }
 
-// Browser names the browser of r inside of With, for what is asked of it alone: by
-// its session, or by a cookie of its own while it has none. "" = neither.
-func (s *Sessions) Browser(r *http.Request) string {
-	if session := ThisSession(r.Context()); session != "" {
+// BrowserID identifies the browser of r, in the context of With: by its session, or by the visitor
+// cookie while it has no session. "" = neither.
+func (s *Sessions) BrowserID(r *http.Request) string {
+	if session := CurrentSessionID(r.Context()); session != "" {
 		return session
 	}
-	c, err := r.Cookie(s.visitor())
+	c, err := r.Cookie(s.visitorCookieName())
 	if err != nil || c.Value == "" {
 		return ""
 	}
 	return id.Hash(c.Value)
 }
 
-// Visit is Browser that gives a browser without a session a new cookie, which
-// lasts for as long as the question does.
-func (s *Sessions) Visit(w http.ResponseWriter, r *http.Request, lasts time.Duration) string {
-	if session := ThisSession(r.Context()); session != "" {
+// EnsureBrowserID is BrowserID that sets a visitor cookie, valid for lifetime, when there is no
+// session.
+func (s *Sessions) EnsureBrowserID(w http.ResponseWriter, r *http.Request, lifetime time.Duration) string {
+	if session := CurrentSessionID(r.Context()); session != "" {
 		return session
 	}
 	token := id.Secret()
 	http.SetCookie(w, &http.Cookie{
-		Name: s.visitor(), Value: token, Path: "/", MaxAge: int(lasts.Seconds()), HttpOnly: true, Secure: s.scs.Cookie.Secure, SameSite: http.SameSiteLaxMode,
+		Name:     s.visitorCookieName(),
+		Value:    token,
+		Path:     "/",
+		MaxAge:   int(lifetime.Seconds()),
+		HttpOnly: true,
+		Secure:   s.scs.Cookie.Secure,
+		SameSite: http.SameSiteLaxMode,
 	})
 	return id.Hash(token)
 }
 
-func (s *Sessions) visitor() string { return s.scs.Cookie.Name + "-visit" }
+func (s *Sessions) visitorCookieName() string { return s.scs.Cookie.Name + "-visit" }
 
-// Start signs a in, inside of With, as far as proof goes. The token is always a
-// new one, so that a token which somebody planted in the browser before is worth
-// nothing.
+// Start signs in a with the given proof, in the context of With. It always sets a new token, which
+// prevents session fixation.
 func (s *Sessions) Start(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
-	return s.start(w, r, a, proof, s.store.now())
+	return s.startSession(w, r, a, proof, s.store.now())
 }
 
-// Continue is Start for whoever is signed in and has just ended all sessions of
-// the account by a change of it. The new one is as old as theirs was: nobody has
-// shown again who they are.
+// Continue starts a session for an account that is signed in and has just ended all its sessions by
+// a change. The new session keeps the start of the old one: the user has not authenticated again.
 func (s *Sessions) Continue(w http.ResponseWriter, r *http.Request, a Account, proof Proof) error {
-	c, ok := r.Context().Value(currentKey{}).(current)
+	c, ok := r.Context().Value(currentSessionKey{}).(currentSession)
 	if !ok || c.ID != a.ID {
 		return errors.New("accounts: there is no session to continue")
 	}
-	return s.start(w, r, a, proof, time.UnixMicro(c.startedUS))
+	return s.startSession(w, r, a, proof, time.UnixMicro(c.startedUS))
 }
 
-func (s *Sessions) start(w http.ResponseWriter, r *http.Request, a Account, proof Proof, started time.Time) error {
+func (s *Sessions) startSession(w http.ResponseWriter, r *http.Request, a Account, proof Proof,
+	started time.Time) error {
 	ctx := r.Context()
 	if err := s.scs.Clear(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
@@ -233,21 +239,22 @@ func (s *Sessions) start(w http.ResponseWriter, r *http.Request, a Account, proo
 	s.scs.Put(ctx, startedKey, started.UnixMicro())
 	s.scs.Put(ctx, epochKey, a.Epoch)
 	s.scs.Put(ctx, proofKey, string(proof))
-	end := endOf(started, now)
-	if proof == OneOfTwo {
-		end = now.Add(halfLimit)
+	end := computeSessionEnd(started, now)
+	if proof == ProofPending {
+		end = now.Add(pendingSessionTimeout)
 	}
-	ctx = context.WithValue(ctx, beginningKey{}, beginning{a.ID, proof, ClientOf(r).Agent, started.UnixMicro(), now.UnixMicro(), end.UnixMicro()})
+	ctx = context.WithValue(ctx, newSessionKey{},
+		newSession{a.ID, proof, ClientOf(r).Agent, started.UnixMicro(), now.UnixMicro(), end.UnixMicro()})
 	token, cookieEnd, err := s.scs.Commit(ctx)
 	if err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
 	}
-	s.cookie(ctx, w, token, cookieEnd)
-	if proof == OneOfTwo {
+	s.writeCookie(ctx, w, token, cookieEnd)
+	if proof == ProofPending {
 		return nil
 	}
 	return s.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return s.store.Record(ctx, tx, a.ID, SignedIn, ClientOf(r))
+		return s.store.RecordEvent(ctx, tx, a.ID, SignedIn, ClientOf(r))
 	})
 }
 
@@ -256,71 +263,70 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter) error {
 	if err := s.scs.Destroy(ctx); err != nil {
 		return fmt.Errorf("accounts: session: %w", err)
 	}
-	s.cookie(ctx, w, "", time.Time{})
+	s.writeCookie(ctx, w, "", time.Time{})
 	return nil
 }
 
-// SessionsOf returns where an account is signed in, the browser seen last first.
-func (s *Sessions) SessionsOf(ctx context.Context, accountID string) ([]Session, error) {
-	list, err := sessionsOf(ctx, s.store.db, accountID, s.store.now().UnixMicro())
+// ListSessions returns the sessions of an account, the last used first.
+func (s *Sessions) ListSessions(ctx context.Context, accountID string) ([]Session, error) {
+	list, err := listSessions(ctx, s.store.db, accountID, s.store.now().UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("accounts: sessions: %w", err)
 	}
 	return list, nil
 }
 
-// Revoke ends one session of an account. There is nothing wrong if it has ended.
+// Revoke ends one session of an account. A session that has ended is not an error.
 func (s *Sessions) Revoke(ctx context.Context, accountID, sessionID string, from Client) error {
-	if err := deleteSessionOf(ctx, s.store.db, accountID, sessionID); err != nil {
+	if err := deleteAccountSession(ctx, s.store.db, accountID, sessionID); err != nil {
 		return fmt.Errorf("accounts: revoke: %w", err)
 	}
 	return s.store.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return s.store.Record(ctx, tx, accountID, SessionEnded, from)
+		return s.store.RecordEvent(ctx, tx, accountID, SessionEnded, from)
 	})
 }
 
-// cookie sets the cookie and undoes what scs says of caches beside it: pages are
-// not to be stored at all.
-func (s *Sessions) cookie(ctx context.Context, w http.ResponseWriter, token string, end time.Time) {
+// writeCookie sets the cookie. It replaces the Cache-Control of scs: pages must not be stored at
+// all.
+func (s *Sessions) writeCookie(ctx context.Context, w http.ResponseWriter, token string, end time.Time) {
 	s.scs.WriteSessionCookie(ctx, w, token, end)
 	w.Header().Set("Cache-Control", "no-store")
 }
 
-// rows is the table of sessions, in the shape that scs asks for. It is given
-// hashes of tokens, never tokens.
-type rows struct{ *Store }
+// scsStore is the table of sessions as scs.Store. It receives hashes of tokens, never tokens.
+type scsStore struct{ *Store }
 
-func (s rows) FindCtx(ctx context.Context, tokenHash string) ([]byte, bool, error) {
-	data, err := findSession(ctx, s.db, tokenHash, s.now().UnixMicro())
+func (s scsStore) FindCtx(ctx context.Context, tokenHash string) ([]byte, bool, error) {
+	data, err := getSessionData(ctx, s.db, tokenHash, s.now().UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, false, nil
 	}
 	return data, err == nil, err
 }
 
-// CommitCtx saves a session that begins, which Start says more of than scs does.
-// Its end goes by our clock; scs has none that tests could move.
-func (s rows) CommitCtx(ctx context.Context, tokenHash string, data []byte, _ time.Time) error {
-	b, ok := ctx.Value(beginningKey{}).(beginning)
+// CommitCtx saves a session that starts. Start passes its columns in ctx, with an end by our clock,
+// because tests cannot move that of scs.
+func (s scsStore) CommitCtx(ctx context.Context, tokenHash string, data []byte, _ time.Time) error {
+	b, ok := ctx.Value(newSessionKey{}).(newSession)
 	if !ok {
 		return errors.New("accounts: only Start saves sessions")
 	}
 	return insertSession(ctx, s.db, tokenHash, data, b)
 }
 
-func (s rows) DeleteCtx(ctx context.Context, tokenHash string) error {
+func (s scsStore) DeleteCtx(ctx context.Context, tokenHash string) error {
 	return deleteSession(ctx, s.db, tokenHash)
 }
 
-// Find, Commit and Delete complete scs.Store; scs calls those above instead.
-func (s rows) Find(tokenHash string) ([]byte, bool, error) {
+// Find, Commit and Delete complete scs.Store, which calls the variants with a context instead.
+func (s scsStore) Find(tokenHash string) ([]byte, bool, error) {
 	return s.FindCtx(context.Background(), tokenHash)
 }
 
-func (s rows) Commit(tokenHash string, data []byte, end time.Time) error {
+func (s scsStore) Commit(tokenHash string, data []byte, end time.Time) error {
 	return s.CommitCtx(context.Background(), tokenHash, data, end)
 }
 
-func (s rows) Delete(tokenHash string) error {
+func (s scsStore) Delete(tokenHash string) error {
 	return s.DeleteCtx(context.Background(), tokenHash)
 }

@@ -6,30 +6,35 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-func findSession(ctx context.Context, q db.Queryer, tokenHash string, nowUS int64) (data []byte, err error) {
-	err = q.QueryRowContext(ctx, `SELECT data FROM sessions WHERE token_hash = $1 AND expires_us > $2`, tokenHash, nowUS).Scan(&data)
+func getSessionData(ctx context.Context, q db.Queryer, tokenHash string, nowUS int64) (data []byte, err error) {
+	err = q.QueryRowContext(ctx, `SELECT data FROM sessions
+		WHERE token_hash = $1 AND expires_us > $2`, tokenHash, nowUS).Scan(&data)
 	return data, err
 }
 
-func insertSession(ctx context.Context, d *db.DB, tokenHash string, data []byte, b beginning) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, account_id, pending, agent, started_us, seen_us, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		tokenHash, data, b.accountID, flag(b.proof == OneOfTwo), b.agent, b.startedUS, b.seenUS, b.expiresUS)
+func insertSession(ctx context.Context, d *db.DB, tokenHash string, data []byte, b newSession) error {
+	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, account_id, pending, agent, started_us,
+			seen_us, expires_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		tokenHash, data, b.accountID, flag(b.proof == ProofPending), b.agent, b.startedUS, b.seenUS, b.expiresUS)
 	return err
 }
 
-// extendSession moves the end of a session that still exists, if that gains at
-// least slackUS: not every page view is worth a write.
+// extendSession moves the end of an existing session. It writes only if the end or the last use
+// moves by at least slackUS, to save writes.
 func extendSession(ctx context.Context, d *db.DB, tokenHash string, seenUS, expiresUS, slackUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE sessions SET seen_us = $2, expires_us = $3 WHERE token_hash = $1 AND (expires_us <= $4 OR seen_us <= $5)`,
+	_, err := d.ExecContext(ctx, `UPDATE sessions SET seen_us = $2, expires_us = $3
+		WHERE token_hash = $1 AND (expires_us <= $4 OR seen_us <= $5)`,
 		tokenHash, seenUS, expiresUS, expiresUS-slackUS, seenUS-slackUS)
 	return err
 }
 
-// sessionsOf reads the sessions of an account that go on, the one seen last first.
-func sessionsOf(ctx context.Context, q db.Queryer, accountID string, nowUS int64) ([]Session, error) {
+// listSessions reads the live sessions of an account, the last used first.
+func listSessions(ctx context.Context, q db.Queryer, accountID string, nowUS int64) ([]Session, error) {
 	return db.List(ctx, q, db.Fields(func(s *Session) []any {
 		return []any{&s.ID, &s.Agent, &s.StartedUS, &s.SeenUS}
-	}), `SELECT token_hash, agent, started_us, seen_us FROM sessions WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash`, accountID, nowUS)
+	}), `SELECT token_hash, agent, started_us, seen_us FROM sessions
+		WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash`, accountID, nowUS)
 }
 
 func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
@@ -37,17 +42,17 @@ func deleteSession(ctx context.Context, d *db.DB, tokenHash string) error {
 	return err
 }
 
-func deleteSessionOf(ctx context.Context, d *db.DB, accountID, tokenHash string) error {
+func deleteAccountSession(ctx context.Context, d *db.DB, accountID, tokenHash string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE token_hash = $1 AND account_id = $2`, tokenHash, accountID)
 	return err
 }
 
-func deleteSessionsOf(ctx context.Context, tx *db.Tx, accountID string) error {
+func deleteAccountSessions(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE account_id = $1`, accountID)
 	return err
 }
 
-func deleteEndedSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
+func deleteExpiredSessions(ctx context.Context, d *db.DB, nowUS int64) (int64, error) {
 	res, err := d.ExecContext(ctx, `DELETE FROM sessions WHERE expires_us <= $1`, nowUS)
 	if err != nil {
 		return 0, err

@@ -68,7 +68,7 @@ func (h *Handler) Mount(rt *web.Router) {
 // signedIn asks whoever is not signed in to do so, and to come back to the page.
 func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.Current(r.Context())
+		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
 			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
@@ -198,7 +198,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return again(w, err, confirmPage(token), "password")
 	}
-	if err := h.Sessions.Start(w, r, a, accounts.One); err != nil {
+	if err := h.Sessions.Start(w, r, a, accounts.ProofSingle); err != nil {
 		return err
 	}
 	return seeOther(w, accounts.LocalPath(next))
@@ -282,7 +282,7 @@ func (h *Handler) codePage(r *http.Request, half accounts.Account, next string) 
 
 func (h *Handler) codeForm(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(r.URL.Query().Get("next"))
-	half, ok := accounts.Half(r.Context())
+	half, ok := accounts.PendingSecondStep(r.Context())
 	if !ok {
 		return seeOther(w, accounts.SignInPath(next))
 	}
@@ -299,7 +299,7 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := accounts.LocalPath(form.Get("next"))
-	a, ok := accounts.Half(r.Context())
+	a, ok := accounts.PendingSecondStep(r.Context())
 	if !ok {
 		return seeOther(w, accounts.SignInPath(next))
 	}
@@ -310,7 +310,7 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
 		}
 		return again(w, err, page, "code")
 	}
-	if err := h.Sessions.Start(w, r, a, accounts.Two); err != nil {
+	if err := h.Sessions.Start(w, r, a, accounts.ProofMFA); err != nil {
 		return err
 	}
 	return seeOther(w, next)

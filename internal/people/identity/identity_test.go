@@ -85,7 +85,7 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 		Provider: identity.NewRelyingParty(openID, s.now, here, "http://purser.example"),
 	}).Mount(rt)
 	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		if !accounts.MFA(r) {
+		if !accounts.HasMFA(r) {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		return nil

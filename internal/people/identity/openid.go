@@ -276,7 +276,7 @@ func (p *RelyingParty) arrive(ctx context.Context, origin string, t trip, answer
 		return login{}, err
 	}
 	l := login{issuer: p.Issuer, subject: said.Subject, verified: bool(c.Verified)}
-	if email, err := accounts.NormalEmail(c.Email); err == nil {
+	if email, err := accounts.NormalizeEmail(c.Email); err == nil {
 		l.email = email
 	}
 	return l, nil

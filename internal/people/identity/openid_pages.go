@@ -41,7 +41,7 @@ func (h *Handler) withProvider(next web.Handler) web.Handler {
 func (h *Handler) confirms(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if h.Accounts.MustSignInAgain(r.Context(), a) {
-			return accounts.SignInAgain(w, r, a)
+			return accounts.RenderSignInAgain(w, r, a)
 		}
 		return next(w, r, a)
 	})
@@ -151,12 +151,12 @@ func (h *Handler) arrive(w http.ResponseWriter, r *http.Request) error {
 	}
 	next := accounts.LocalPath(kept.next)
 	if a.TwoStep { // what the provider asked for besides is not known: ours is still to come
-		if err := h.Sessions.Start(w, r, a, accounts.OneOfTwo); err != nil {
+		if err := h.Sessions.Start(w, r, a, accounts.ProofPending); err != nil {
 			return err
 		}
 		return seeOther(w, accounts.CodePath(next))
 	}
-	if err := h.Sessions.Start(w, r, a, accounts.One); err != nil {
+	if err := h.Sessions.Start(w, r, a, accounts.ProofSingle); err != nil {
 		return err
 	}
 	return seeOther(w, next)
@@ -165,7 +165,7 @@ func (h *Handler) arrive(w http.ResponseWriter, r *http.Request) error {
 // linkTo ends a trip that began under Security: in the same session of the same
 // person.
 func (h *Handler) linkTo(w http.ResponseWriter, r *http.Request, kept attempt, l login) error {
-	a, ok := accounts.Current(r.Context())
+	a, ok := accounts.CurrentAccount(r.Context())
 	if !ok || a.ID != kept.accountID || a.Epoch != kept.epoch {
 		return h.failed(w, r, errTrip, loginPath)
 	}

@@ -83,7 +83,7 @@ func (s *Store) enter(ctx context.Context, from accounts.Client, l login, name s
 		}
 	}
 	if errors.Is(err, errTaken) {
-		s.people.Later(a.ID, accounts.ProviderRefused, from)
+		s.people.QueueEvent(a.ID, accounts.ProviderRefused, from)
 	}
 	return a, err
 }
@@ -122,7 +122,7 @@ func (s *Store) newcomer(ctx context.Context, tx *db.Tx, from accounts.Client, l
 	a, err = accountByEmail(ctx, tx, l.email)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		a, err = s.people.Create(ctx, tx, accounts.New{Email: l.email})
+		a, err = s.people.Create(ctx, tx, accounts.NewAccount{Email: l.email})
 	case err != nil:
 		err = fmt.Errorf("identity: newcomer: %w", err)
 	case !a.Unconfirmed:
@@ -136,8 +136,8 @@ func (s *Store) newcomer(ctx context.Context, tx *db.Tx, from accounts.Client, l
 	if err := insertLogin(ctx, tx, l, a.ID, s.now().UnixMicro()); err != nil {
 		return a, fmt.Errorf("identity: newcomer: %w", err)
 	}
-	for _, kind := range []accounts.Kind{accounts.Confirmed, accounts.ProviderLinked} {
-		if err := s.people.Record(ctx, tx, a.ID, kind, from); err != nil {
+	for _, kind := range []accounts.EventKind{accounts.Confirmed, accounts.ProviderLinked} {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, kind, from); err != nil {
 			return a, err
 		}
 	}
@@ -151,7 +151,7 @@ func (s *Store) takeOver(ctx context.Context, tx *db.Tx, a *accounts.Account) er
 		err = errTaken
 	}
 	if err == nil {
-		err = s.people.Confirm(ctx, tx, a.ID, "")
+		err = s.people.ConfirmAddress(ctx, tx, a.ID, "")
 	}
 	if err == nil {
 		*a, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -182,7 +182,7 @@ func (s *Store) linkLogin(ctx context.Context, from accounts.Client, a accounts.
 		if err := insertLogin(ctx, tx, l, a.ID, s.now().UnixMicro()); err != nil {
 			return fmt.Errorf("identity: link: %w", err)
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.ProviderLinked, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.ProviderLinked, from); err != nil {
 			return err
 		}
 		return s.send(ctx, tx, a.ID, a.Email, loginLinkedEmail(name, s.dashboard))
@@ -212,7 +212,7 @@ func (s *Store) unlink(ctx context.Context, from accounts.Client, a accounts.Acc
 		if err := s.people.EndSessions(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {
 			return err
 		}
 		if err := s.send(ctx, tx, a.ID, a.Email, loginUnlinkedEmail(name, s.dashboard)); err != nil {

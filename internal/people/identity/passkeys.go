@@ -82,7 +82,7 @@ func (s *Store) arm(ctx context.Context, tx *db.Tx, a accounts.Account, from acc
 	if err := s.people.SetTwoStep(ctx, tx, a.ID, true); err != nil {
 		return nil, err
 	}
-	return codes, s.people.Record(ctx, tx, a.ID, accounts.TwoStepOn, from)
+	return codes, s.people.RecordEvent(ctx, tx, a.ID, accounts.TwoStepEnabled, from)
 }
 
 // disarm turns the second step off when the factor that was just taken away was
@@ -108,7 +108,7 @@ func (s *Store) disarm(ctx context.Context, tx *db.Tx, accountID string, from ac
 	if err := s.people.SetTwoStep(ctx, tx, accountID, false); err != nil {
 		return false, err
 	}
-	return true, s.people.Record(ctx, tx, accountID, accounts.TwoStepOff, from)
+	return true, s.people.RecordEvent(ctx, tx, accountID, accounts.TwoStepDisabled, from)
 }
 
 func errPasskey() *apierr.Error {
@@ -253,7 +253,7 @@ func (s *Store) EndPasskey(ctx context.Context, from accounts.Client, a accounts
 		if err := insertPasskey(ctx, tx, a.ID, k); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.PasskeyAdded, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.PasskeyAdded, from); err != nil {
 			return err
 		}
 		if codes, err = s.arm(ctx, tx, a, from); err != nil {
@@ -296,7 +296,7 @@ func (s *Store) RemovePasskey(ctx context.Context, from accounts.Client, a accou
 		} else if n == 0 {
 			return errNoPasskey()
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.PasskeyRemoved, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.PasskeyRemoved, from); err != nil {
 			return err
 		}
 		off, err := s.disarm(ctx, tx, a.ID, from)
@@ -359,7 +359,7 @@ func (s *Store) SignInByPasskey(ctx context.Context, from accounts.Client, half 
 	}
 	a, err = s.verify(ctx, from, half, session, answer)
 	if _, ours := errors.AsType[*apierr.Error](err); ours && half.ID != "" {
-		s.people.Later(half.ID, accounts.PasskeyFailed, from)
+		s.people.QueueEvent(half.ID, accounts.PasskeyFailed, from)
 	}
 	return a, err
 }
@@ -416,7 +416,7 @@ func (s *Store) verify(ctx context.Context, from accounts.Client, half accounts.
 // warn tells the owner of a key that it may have been copied: by an event each
 // time, by mail as often as an address is written to at all.
 func (s *Store) warn(ctx context.Context, tx *db.Tx, a accounts.Account, from accounts.Client) error {
-	if err := s.people.Record(ctx, tx, a.ID, accounts.PasskeyCopied, from); err != nil {
+	if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.PasskeyCopied, from); err != nil {
 		return err
 	}
 	if _, ok := s.written.Allow(id.Hash(a.Email)); !ok {

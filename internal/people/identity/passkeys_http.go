@@ -33,11 +33,11 @@ func (h *Handler) askPasskey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := accounts.LocalPath(form.Get("next"))
-	if _, ok := accounts.Current(r.Context()); ok {
+	if _, ok := accounts.CurrentAccount(r.Context()); ok {
 		return seeOther(w, next)
 	}
-	half, _ := accounts.Half(r.Context())
-	if err := h.Store.AskPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.Visit(w, r, challengeLasts)); err != nil {
+	half, _ := accounts.PendingSecondStep(r.Context())
+	if err := h.Store.AskPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.EnsureBrowserID(w, r, challengeLasts)); err != nil {
 		return h.passkeyRefused(w, r, next, err)
 	}
 	return seeOther(w, usePath(next))
@@ -45,12 +45,12 @@ func (h *Handler) askPasskey(w http.ResponseWriter, r *http.Request) error {
 
 func (h *Handler) usePasskey(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(r.URL.Query().Get("next"))
-	half, ok := accounts.Half(r.Context())
+	half, ok := accounts.PendingSecondStep(r.Context())
 	kind, back, cancel := signInKey, accounts.SignInPath(next), "Sign in with your password"
 	if ok {
 		kind, back, cancel = secondStep, accounts.CodePath(next), "Use a code"
 	}
-	c, err := h.Store.open(r.Context(), h.Sessions.Browser(r), kind, half)
+	c, err := h.Store.open(r.Context(), h.Sessions.BrowserID(r), kind, half)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
 		return seeOther(w, back)
 	} else if err != nil {
@@ -68,12 +68,12 @@ func (h *Handler) passkeyAnswer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := accounts.LocalPath(form.Get("next"))
-	half, _ := accounts.Half(r.Context())
-	a, err := h.Store.SignInByPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.Browser(r), form.Get("answer"))
+	half, _ := accounts.PendingSecondStep(r.Context())
+	a, err := h.Store.SignInByPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.BrowserID(r), form.Get("answer"))
 	if err != nil {
 		return h.passkeyRefused(w, r, next, err)
 	}
-	if err := h.Sessions.Start(w, r, a, accounts.Two); err != nil {
+	if err := h.Sessions.Start(w, r, a, accounts.ProofMFA); err != nil {
 		return err
 	}
 	return seeOther(w, next)
@@ -85,7 +85,7 @@ func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next st
 	if e == nil {
 		return err
 	}
-	if half, ok := accounts.Half(r.Context()); ok {
+	if half, ok := accounts.PendingSecondStep(r.Context()); ok {
 		page, lost := h.codePage(r, half, next)
 		if lost != nil {
 			return lost
@@ -119,7 +119,7 @@ func (h *Handler) newPasskey(w http.ResponseWriter, r *http.Request, a accounts.
 	if err != nil {
 		return err
 	}
-	err = h.Store.BeginPasskey(r.Context(), accounts.ClientOf(r), a, form.Get("present"), form.Get("name"), h.Sessions.Browser(r))
+	err = h.Store.BeginPasskey(r.Context(), accounts.ClientOf(r), a, form.Get("present"), form.Get("name"), h.Sessions.BrowserID(r))
 	if err != nil {
 		return again(w, err, h.newPasskeyPage(a, form.Get("name")), "present")
 	}
@@ -127,7 +127,7 @@ func (h *Handler) newPasskey(w http.ResponseWriter, r *http.Request, a accounts.
 }
 
 func (h *Handler) makePasskey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	c, err := h.Store.open(r.Context(), h.Sessions.Browser(r), addKey, a)
+	c, err := h.Store.open(r.Context(), h.Sessions.BrowserID(r), addKey, a)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
 		return seeOther(w, "/settings/passkeys/new")
 	} else if err != nil {
@@ -144,14 +144,14 @@ func (h *Handler) madePasskey(w http.ResponseWriter, r *http.Request, a accounts
 	if err != nil {
 		return err
 	}
-	changed, codes, err := h.Store.EndPasskey(r.Context(), accounts.ClientOf(r), a, h.Sessions.Browser(r), form.Get("answer"))
+	changed, codes, err := h.Store.EndPasskey(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r), form.Get("answer"))
 	if err != nil {
 		return again(w, err, h.newPasskeyPage(a, browser(r.UserAgent())), "name")
 	}
 	if codes == nil {
 		return saved(w, "/settings/security", "passkey")
 	}
-	if err := h.Sessions.Continue(w, r, changed, accounts.Two); err != nil {
+	if err := h.Sessions.Continue(w, r, changed, accounts.ProofMFA); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes, Key: true})
@@ -207,7 +207,7 @@ func (h *Handler) removePasskey(w http.ResponseWriter, r *http.Request, a accoun
 // no second step if it was the last one.
 func (h *Handler) lessened(w http.ResponseWriter, r *http.Request, a accounts.Account, what string) error {
 	if !a.TwoStep {
-		if err := h.Sessions.Continue(w, r, a, accounts.One); err != nil {
+		if err := h.Sessions.Continue(w, r, a, accounts.ProofSingle); err != nil {
 			return err
 		}
 		what = "two-step-off"

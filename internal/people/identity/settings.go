@@ -50,23 +50,23 @@ func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err := h.waysIn(r, a, &page); err != nil {
 		return err
 	}
-	sessions, err := h.Sessions.SessionsOf(r.Context(), a.ID)
+	sessions, err := h.Sessions.ListSessions(r.Context(), a.ID)
 	if err != nil {
 		return err
 	}
 	for _, s := range sessions {
 		page.Sessions = append(page.Sessions, ui.Device{
-			ID: s.ID, Name: browser(s.Agent), Started: shown(s.StartedUS), Seen: shown(s.SeenUS), This: s.ID == accounts.ThisSession(r.Context()),
+			ID: s.ID, Name: browser(s.Agent), Started: shown(s.StartedUS), Seen: shown(s.SeenUS), This: s.ID == accounts.CurrentSessionID(r.Context()),
 		})
 	}
-	events, err := h.Accounts.Events(r.Context(), a.ID, maxEvents)
+	events, err := h.Accounts.ListEvents(r.Context(), a.ID, maxEvents)
 	if err != nil {
 		return err
 	}
 	for _, e := range events {
 		page.Events = append(page.Events, ui.SecurityEvent{
 			Text: words[e.Kind], When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04"), Address: e.Address, Device: browser(e.Agent),
-			Bad: slices.Contains([]accounts.Kind{accounts.SignInFailed, accounts.CodeFailed, accounts.PasskeyFailed, accounts.ProviderRefused, accounts.PasskeyCopied}, e.Kind),
+			Bad: slices.Contains([]accounts.EventKind{accounts.SignInFailed, accounts.CodeFailed, accounts.PasskeyFailed, accounts.ProviderRefused, accounts.PasskeyCopied}, e.Kind),
 		})
 	}
 	factors, err := h.Store.Factors(r.Context(), a.ID)
@@ -88,17 +88,17 @@ func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Ac
 }
 
 // words are what people read of an event.
-var words = map[accounts.Kind]string{
+var words = map[accounts.EventKind]string{
 	accounts.SignedIn: "Signed in", accounts.SignInFailed: "Wrong password", accounts.CodeFailed: "Wrong code",
-	accounts.Confirmed: "Address confirmed", accounts.ResetAsked: "New password asked for", accounts.PasswordChanged: "Password changed",
-	accounts.EmailAsked: "Another address asked for", accounts.EmailChanged: "Address changed",
-	accounts.TwoStepOn: "Two-step sign-in turned on", accounts.TwoStepOff: "Two-step sign-in turned off",
-	accounts.RecoveryUsed: "Recovery code used", accounts.RecoveryMade: "New recovery codes",
+	accounts.Confirmed: "Address confirmed", accounts.ResetRequested: "New password asked for", accounts.PasswordChanged: "Password changed",
+	accounts.EmailChangeRequested: "Another address asked for", accounts.EmailChanged: "Address changed",
+	accounts.TwoStepEnabled: "Two-step sign-in turned on", accounts.TwoStepDisabled: "Two-step sign-in turned off",
+	accounts.RecoveryCodeUsed: "Recovery code used", accounts.RecoveryCodesReplaced: "New recovery codes",
 	accounts.PasskeyAdded: "Passkey added", accounts.PasskeyRemoved: "Passkey removed", accounts.PasskeyFailed: "Passkey refused",
-	accounts.PasskeyCopied: "Passkey refused: somebody may have a copy of it. Remove it, and add another",
-	accounts.AppAdded:      "Authenticator app added", accounts.AppRemoved: "Authenticator app removed",
+	accounts.PasskeyCopied:      "Passkey refused: somebody may have a copy of it. Remove it, and add another",
+	accounts.AuthenticatorAdded: "Authenticator app added", accounts.AuthenticatorRemoved: "Authenticator app removed",
 	accounts.ProviderLinked: "Login at the provider linked", accounts.ProviderUnlinked: "Login at the provider unlinked", accounts.ProviderRefused: "Sign-in by the provider refused: not linked",
-	accounts.SessionEnded: "Session ended", accounts.DeveloperOn: "Building apps turned on",
+	accounts.SessionEnded: "Session ended", accounts.DeveloperEnabled: "Building apps turned on",
 	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
 }
 
@@ -137,9 +137,9 @@ func (h *Handler) endSession(w http.ResponseWriter, r *http.Request, a accounts.
 // restart signs in again after all sessions have ended, as far as the one that
 // goes on had shown.
 func (h *Handler) restart(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	proof := accounts.One
-	if accounts.MFA(r) {
-		proof = accounts.Two
+	proof := accounts.ProofSingle
+	if accounts.HasMFA(r) {
+		proof = accounts.ProofMFA
 	}
 	return h.Sessions.Start(w, r, a, proof)
 }
@@ -268,7 +268,7 @@ func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if codes == nil {
 		return saved(w, "/settings/security", "app")
 	}
-	if err := h.Sessions.Continue(w, r, changed, accounts.Two); err != nil {
+	if err := h.Sessions.Continue(w, r, changed, accounts.ProofMFA); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes})
@@ -277,7 +277,7 @@ func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Accou
 // bothSteps refuses what only somebody may do who passed the second step, should
 // a session ever have come by without.
 func bothSteps(r *http.Request) error {
-	if !accounts.MFA(r) {
+	if !accounts.HasMFA(r) {
 		return apierr.InvalidRequest.Errorf("Two-step sign-in is not on, or you have not passed both steps here. Sign out and in again.")
 	}
 	return nil

@@ -70,7 +70,7 @@ func errLink() error {
 // SignUp sends a link that makes the account, or says that there is one. The
 // answer is the same, in the same time.
 func (s *Store) SignUp(ctx context.Context, from accounts.Client, email, password, next string) error {
-	email, err := accounts.NormalEmail(email)
+	email, err := accounts.NormalizeEmail(email)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Store) sendSignUp(ctx context.Context, l link) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := accountByEmail(ctx, tx, l.email)
 		if errors.Is(err, sql.ErrNoRows) {
-			a, err = s.people.Create(ctx, tx, accounts.New{Email: l.email, Unconfirmed: true})
+			a, err = s.people.Create(ctx, tx, accounts.NewAccount{Email: l.email, Unconfirmed: true})
 		}
 		if err != nil {
 			return fmt.Errorf("identity: sign up: %w", err)
@@ -133,10 +133,10 @@ func (s *Store) Confirm(ctx context.Context, from accounts.Client, token, passwo
 		if err := s.use(ctx, tx, token, l); err != nil {
 			return err
 		}
-		if err := s.people.Confirm(ctx, tx, l.accountID, l.passwordHash); err != nil {
+		if err := s.people.ConfirmAddress(ctx, tx, l.accountID, l.passwordHash); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, l.accountID, accounts.Confirmed, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, l.accountID, accounts.Confirmed, from); err != nil {
 			return err
 		}
 		a, err = accounts.GetAccount(ctx, tx, l.accountID)
@@ -148,7 +148,7 @@ func (s *Store) Confirm(ctx context.Context, from accounts.Client, token, passwo
 // Forgot sends a link that sets a new password, if the address has an account.
 // For one that has none it writes as much, and sends nothing.
 func (s *Store) Forgot(ctx context.Context, from accounts.Client, email string) error {
-	email, err := accounts.NormalEmail(email)
+	email, err := accounts.NormalizeEmail(email)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *Store) Forgot(ctx context.Context, from accounts.Client, email string) 
 		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil || !known {
 			return err
 		}
-		s.people.Later(a.ID, accounts.ResetAsked, from)
+		s.people.QueueEvent(a.ID, accounts.ResetRequested, from)
 		return s.send(ctx, tx, a.ID, email, resetPasswordEmail(s.dashboard+resetPath+token))
 	})
 }
@@ -232,7 +232,7 @@ func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, email, ha
 	if err := s.people.SetPassword(ctx, tx, accountID, hash); err != nil {
 		return err
 	}
-	if err := s.people.Record(ctx, tx, accountID, accounts.PasswordChanged, from); err != nil {
+	if err := s.people.RecordEvent(ctx, tx, accountID, accounts.PasswordChanged, from); err != nil {
 		return err
 	}
 	return s.send(ctx, tx, accountID, email, passwordChangedEmail(s.dashboard))
@@ -241,7 +241,7 @@ func (s *Store) setPassword(ctx context.Context, tx *db.Tx, accountID, email, ha
 // AskEmail sends a link to a new address, if it is free, and writes as much if it
 // is not. The password was checked before.
 func (s *Store) AskEmail(ctx context.Context, from accounts.Client, a accounts.Account, email, password string) error {
-	email, err := accounts.NormalEmail(email)
+	email, err := accounts.NormalizeEmail(email)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (s *Store) AskEmail(ctx context.Context, from accounts.Client, a accounts.A
 		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil {
 			return fmt.Errorf("identity: link: %w", err)
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.EmailAsked, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.EmailChangeRequested, from); err != nil {
 			return err
 		}
 		return s.send(ctx, tx, a.ID, email, m)
@@ -290,7 +290,7 @@ func (s *Store) ChangeEmail(ctx context.Context, from accounts.Client, token str
 		if err := s.people.SetEmail(ctx, tx, a.ID, l.email); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.EmailChanged, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.EmailChanged, from); err != nil {
 			return err
 		}
 		return s.send(ctx, tx, a.ID, a.Email, addressChangedEmail())
@@ -303,7 +303,7 @@ func (s *Store) BecomeDeveloper(ctx context.Context, from accounts.Client, accou
 		return err
 	}
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return s.people.Record(ctx, tx, accountID, accounts.DeveloperOn, from)
+		return s.people.RecordEvent(ctx, tx, accountID, accounts.DeveloperEnabled, from)
 	})
 }
 

@@ -91,7 +91,7 @@ func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts
 		if err := activateSeed(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.people.Record(ctx, tx, a.ID, accounts.AppAdded, from); err != nil {
+		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorAdded, from); err != nil {
 			return err
 		}
 		if codes, err = s.arm(ctx, tx, a, from); err != nil {
@@ -127,10 +127,10 @@ func (s *Store) SecondStep(ctx context.Context, from accounts.Client, a accounts
 			s.codes.Allow(a.ID)
 			return errCode()
 		}
-		return s.people.Record(ctx, tx, a.ID, accounts.RecoveryUsed, from)
+		return s.people.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodeUsed, from)
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
-		s.people.Later(a.ID, accounts.CodeFailed, from)
+		s.people.QueueEvent(a.ID, accounts.CodeFailed, from)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func (s *Store) NewCodes(ctx context.Context, from accounts.Client, a accounts.A
 		if codes, err = s.makeCodes(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		return s.people.Record(ctx, tx, a.ID, accounts.RecoveryMade, from)
+		return s.people.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodesReplaced, from)
 	})
 	return codes, err
 }
@@ -210,7 +210,7 @@ func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Ac
 			err = deleteSeed(ctx, tx, a.ID)
 		}
 		if err == nil {
-			err = s.people.Record(ctx, tx, a.ID, accounts.AppRemoved, from)
+			err = s.people.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorRemoved, from)
 		}
 		off := false
 		if err == nil {

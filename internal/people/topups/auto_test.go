@@ -80,7 +80,7 @@ func (p *person) told(n int, subject string, says ...string) {
 func TestAuto(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.auto("First, save a card")
 		p.saves("25", "works")
 		p.auto("Visa ending in 4242", "expires 04/2030", "Switch it on")
@@ -137,7 +137,7 @@ func TestAuto(t *testing.T) {
 func TestAutoForm(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		set := func(below, add, most string) apitest.Page {
 			return p.Post("/top-up/auto", url.Values{"below": {below}, "add": {add}, "most": {most}})
 		}
@@ -181,8 +181,8 @@ func TestAutoForm(t *testing.T) {
 		for range 2 { // once more there is nothing to do
 			p.Post("/top-up/auto/card/remove", nil).Want(t, http.StatusSeeOther)
 		}
-		developer := w.person(accounts.New{Developer: true})
-		tester := w.person(accounts.New{Sandbox: true, OwnerID: developer.ID})
+		developer := w.person(accounts.NewAccount{Developer: true})
+		tester := w.person(accounts.NewAccount{Sandbox: true, OwnerID: developer.ID})
 		for _, path := range []string{"", "/off", "/card", "/card/remove"} {
 			tester.Post("/top-up/auto"+path, url.Values{"token": {token}, "first": {"25"}, "agree": {"yes"}}).Want(t, http.StatusNotFound)
 		}
@@ -195,7 +195,7 @@ func TestAutoForm(t *testing.T) {
 func TestAutoDeclined(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.saves("25", "declined")
 		card := w.stripe.SavedCards()[0]
 		p.wishes("30", "50", "100")
@@ -300,7 +300,7 @@ func TestAutoCrashes(t *testing.T) {
 	each(t, func(w *world) {
 		for name, crash := range crashes {
 			t.Log(name)
-			p := w.person(accounts.New{})
+			p := w.person(accounts.NewAccount{})
 			p.saves("25", "works")
 			p.wishes("30", "50", "100")
 			crash(w, p)
@@ -322,7 +322,7 @@ func TestAutoCrashes(t *testing.T) {
 func TestAutoNeverMade(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("30", "50", "50")
 		w.do("", "down", "down", "100")
@@ -355,7 +355,7 @@ func TestAutoNeverMade(t *testing.T) {
 func TestAutoStops(t *testing.T) {
 	t.Parallel()
 	ready := func(w *world) (*person, string) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("20", "50", "100")
 		return p, p.lend(10 * dollars)
@@ -433,7 +433,7 @@ func TestAutoStops(t *testing.T) {
 			p.wishes("20", "50", "50")
 			w.once()
 			p.lend(60 * dollars)
-			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.New{}).ID + `' WHERE id = '` + p.ID + `'`)
+			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.NewAccount{}).ID + `' WHERE id = '` + p.ID + `'`)
 			w.once()
 			p.told(1, "We added $50.00")
 			w.exec(`UPDATE accounts SET sandbox = 0, owner_id = NULL WHERE id = '` + p.ID + `'`)
@@ -482,7 +482,7 @@ func TestAutoClearance(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.store.Config.Clearance = 72 * time.Hour
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("20", "50", "100")
 		w.once()
@@ -509,7 +509,7 @@ func TestAutoClearance(t *testing.T) {
 func TestAutoForged(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("30", "50", "100")
 		w.do("", "lose", "lose", "100")
@@ -557,7 +557,7 @@ func TestAutoRace(t *testing.T) {
 		}
 		var people []*person
 		for range 3 {
-			p := w.person(accounts.New{})
+			p := w.person(accounts.NewAccount{})
 			p.saves("25", "works")
 			p.wishes("20", "30", "100")
 			people = append(people, p)

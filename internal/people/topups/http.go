@@ -40,7 +40,7 @@ func (h *Handler) Mount(rt *web.Router) {
 // test account has money that nobody pays for: for it these pages are not there.
 func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.Current(r.Context())
+		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
 			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		} else if a.Sandbox {

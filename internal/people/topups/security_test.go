@@ -18,9 +18,9 @@ import (
 func TestPagesAreGuarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite)
-	p, stranger := w.person(accounts.New{}), w.person(accounts.New{})
-	developer := w.person(accounts.New{Developer: true})
-	tester, nobody := w.person(accounts.New{Sandbox: true, OwnerID: developer.ID}), apitest.NewBrowser(t, w.URL)
+	p, stranger := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{})
+	developer := w.person(accounts.NewAccount{Developer: true})
+	tester, nobody := w.person(accounts.NewAccount{Sandbox: true, OwnerID: developer.ID}), apitest.NewBrowser(t, w.URL)
 	p.begin("25")
 	receipt := "/top-ups/" + p.payment().ID
 	form := url.Values{"token": {p.Get("/top-up").Found(t, tokenField)}, "amount": {"50"}}

@@ -23,7 +23,7 @@ const dollars = money.Dollar
 func TestPay(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		session := p.begin("25")
 		p.wants(0, ledger.PaymentPending)
 		receipt := "/top-ups/" + p.payment().ID
@@ -34,9 +34,9 @@ func TestPay(t *testing.T) {
 		p.wants(25*dollars, ledger.PaymentSettled)
 		p.Get(receipt).Want(t, http.StatusOK, "Credited", "pi_")
 		p.Get("/top-ups").Want(t, http.StatusOK, "$25.00")
-		w.person(accounts.New{}).Get(receipt).Want(t, http.StatusNotFound).Lacks(t, "25.00")
-		developer := w.person(accounts.New{Developer: true})
-		tester := w.person(accounts.New{Sandbox: true, OwnerID: developer.ID})
+		w.person(accounts.NewAccount{}).Get(receipt).Want(t, http.StatusNotFound).Lacks(t, "25.00")
+		developer := w.person(accounts.NewAccount{Developer: true})
+		tester := w.person(accounts.NewAccount{Sandbox: true, OwnerID: developer.ID})
 		for _, path := range []string{"/top-up", "/top-ups", receipt} {
 			tester.Get(path).Want(t, http.StatusNotFound)
 		}
@@ -48,7 +48,7 @@ func TestPay(t *testing.T) {
 func TestAmounts(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		token := p.Get("/top-up").Found(t, tokenField)
 		send := func(amount string) (int, string) {
 			a := p.Post("/top-up", url.Values{"token": {token}, "amount": {amount}})
@@ -78,7 +78,7 @@ func TestAmounts(t *testing.T) {
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		w.do(p.begin("50"), "pay")
 		events := w.fresh()
 		done := make(chan int, 8)
@@ -103,7 +103,7 @@ func TestDuplicates(t *testing.T) {
 func TestDisorder(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		session := p.begin("50")
 		w.do(session, "later")
 		w.do(session, "clear")
@@ -118,7 +118,7 @@ func TestDisorder(t *testing.T) {
 		w.deliver(w.fresh(), http.StatusOK)
 		p.wants(0, ledger.PaymentSettled)
 
-		q := w.person(accounts.New{}) // all of it went back before we heard anything
+		q := w.person(accounts.NewAccount{}) // all of it went back before we heard anything
 		session = q.begin("10")
 		w.do(session, "pay")
 		w.do(session, "refund")
@@ -133,7 +133,7 @@ func TestDisorder(t *testing.T) {
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		w.do(p.begin("50"), "pay")
 		e := w.fresh()[1]
 		good, now := w.stripe.Sign(e), time.Now()
@@ -181,14 +181,14 @@ func TestWrong(t *testing.T) {
 		for _, wrong := range [][]string{
 			{"amount_total", "500000"}, {"currency", "eur"}, {"client_reference_id", "top_x"}, {"account_id", "wac_x"}, {"topup_id", "top_x"}, {"livemode", "true"},
 		} {
-			p := w.person(accounts.New{})
+			p := w.person(accounts.NewAccount{})
 			session := p.begin("50")
 			w.do(session, "tamper", wrong...)
 			w.do(session, "pay")
 			w.deliver(w.fresh()[1:], http.StatusBadRequest)
 			p.wants(0, ledger.PaymentPending)
 		}
-		p := w.person(accounts.New{}) // an event that lies about a session that is right
+		p := w.person(accounts.NewAccount{}) // an event that lies about a session that is right
 		w.do(p.begin("50"), "pay")
 		e := w.fresh()[1]
 		for _, lie := range [][2]string{{`"amount_total":5000`, `"amount_total":500000`}, {`"currency":"usd"`, `"currency":"jpy"`}, {`"livemode":false`, `"livemode":true`}, {p.ID, "wac_x"}} {
@@ -205,7 +205,7 @@ func TestWrong(t *testing.T) {
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		form := url.Values{"token": {p.Get("/top-up").Found(t, tokenField)}, "amount": {"50"}}
 		w.do("", "lose", "lose", "3") // Stripe has opened the session; we never learn of it
 		p.Post("/top-up", form).Want(t, http.StatusBadGateway)
@@ -236,7 +236,7 @@ func TestCrashes(t *testing.T) {
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		session := p.begin("50")
 		w.exec(`UPDATE checkouts SET session_id = NULL, url = NULL`)
 		w.do(session, "pay")
@@ -249,7 +249,7 @@ func TestLostAnswer(t *testing.T) {
 func TestLostEvents(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p, q := w.person(accounts.New{}), w.person(accounts.New{})
+		p, q := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{})
 		paid, left := p.begin("50"), q.begin("50")
 		w.do(paid, "pay")
 		w.once()
@@ -271,7 +271,7 @@ func TestClearance(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.store.Config.Clearance = 72 * time.Hour
-		p, q, r := w.person(accounts.New{}), w.person(accounts.New{}), w.person(accounts.New{})
+		p, q, r := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{})
 		back, disputed := q.begin("50"), r.begin("50")
 		for _, session := range []string{p.begin("50"), back, disputed} {
 			w.do(session, "pay")
@@ -302,7 +302,7 @@ func TestClearance(t *testing.T) {
 func TestAsynchronous(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p, q := w.person(accounts.New{}), w.person(accounts.New{})
+		p, q := w.person(accounts.NewAccount{}), w.person(accounts.NewAccount{})
 		clears, bounces := p.begin("50"), q.begin("50")
 		w.do(clears, "later")
 		w.do(bounces, "later")
@@ -320,7 +320,7 @@ func TestAsynchronous(t *testing.T) {
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
-		p := w.person(accounts.New{})
+		p := w.person(accounts.NewAccount{})
 		session := p.begin("50")
 		w.do(session, "pay")
 		w.deliver(w.fresh(), http.StatusOK)

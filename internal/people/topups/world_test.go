@@ -133,7 +133,7 @@ type person struct {
 	*apitest.Browser
 }
 
-func (w *world) person(n accounts.New) *person {
+func (w *world) person(n accounts.NewAccount) *person {
 	w.t.Helper()
 	p := &person{world: w}
 	if n.Email == "" {

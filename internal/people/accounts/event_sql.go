@@ -1,0 +1,31 @@
+package accounts
+
+import (
+	"context"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO security_events (id, account_id, kind, address, agent, created_us)
+		VALUES ($1, $2, $3, $4, $5, $6)`,
+		e.ID, e.AccountID, string(e.Kind), e.Address, e.Agent, e.CreatedUS)
+	return err
+}
+
+func listEvents(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Event, error) {
+	return db.List(ctx, q, db.Fields(func(e *Event) []any {
+		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
+	}), `SELECT id, account_id, kind, address, agent, created_us FROM security_events
+		WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
+}
+
+func deleteAccountEvents(ctx context.Context, tx *db.Tx, accountID string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM security_events WHERE account_id = $1`, accountID)
+	return err
+}
+
+func deleteEventsBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
+	_, err := d.ExecContext(ctx, `DELETE FROM security_events WHERE created_us < $1`, beforeUS)
+	return err
+}
