@@ -37,7 +37,7 @@ var groups = []group{
 	{"apps", []string{
 		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "watch",
 	}},
-	{"gateway", []string{"callers", "inference", "voice"}},
+	{"gateway", []string{"callers", "inference", "voice/session", "voice/mock", "voice"}},
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
 	{"emulator", []string{""}},
@@ -68,6 +68,7 @@ var pure = []string{
 	"internal/base/money/*.go", "internal/base/id/*.go", "internal/base/apierr/*.go", "internal/ledger/limits/*.go",
 	"internal/ledger/tiers/*.go", "internal/models/pricing/*.go", "internal/models/estimates/rule.go",
 	"internal/ledger/apply*.go", "internal/ledger/command.go", "internal/ledger/state.go", "internal/ledger/chain.go",
+	"internal/gateway/voice/session/*.go",
 }
 
 // A source is one Go file that is not a test.

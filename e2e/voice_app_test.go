@@ -14,6 +14,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -311,7 +312,7 @@ func (c *caller) over(reason string, replies int) {
 		}
 		if status, s := c.session(); status == http.StatusOK {
 			c.receipts(&s, reason, charged, count)
-		} else if status != http.StatusForbidden || reason != voice.ConnectionRevoked && reason != voice.ConnectionFrozen {
+		} else if status != http.StatusForbidden || reason != session.ConnectionRevoked && reason != session.ConnectionFrozen {
 			c.t.Errorf("GET: %d", status)
 		}
 		if c.emulator != "" && call != "" {
@@ -331,7 +332,7 @@ func (c *caller) receipts(s *voice.Session, reason string, charged, count int64)
 	for _, r := range s.Receipts {
 		sum += int64(r.UserChargeMC)
 	}
-	if s.Status != voice.Ended || s.EndReason == nil || *s.EndReason != reason || int64(s.ChargedMC) != charged || sum != charged || s.ResponseCount != count || int64(len(s.Receipts)) != count || s.Live != nil {
+	if s.Status != session.Ended || s.EndReason == nil || *s.EndReason != reason || int64(s.ChargedMC) != charged || sum != charged || s.ResponseCount != count || int64(len(s.Receipts)) != count || s.Live != nil {
 		c.t.Errorf("GET shows %+v; want %s with %d mc in %d receipts", s, reason, charged, count)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -32,8 +32,8 @@ type end struct {
 // ends are those of sessions that share a node. What takes long comes first, and
 // goes on while the others do.
 var ends = []end{
-	{reason: voice.MaxDuration, options: `"max_duration_s":30`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
-	{reason: voice.BudgetNotApproved, options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
+	{reason: session.MaxDuration, options: `"max_duration_s":30`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
+	{reason: session.BudgetNotApproved, options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.listen(c.p)
 		c.converses()
@@ -46,7 +46,7 @@ var ends = []end{
 		c.word()
 		c.told("svc.session.ending")
 	}},
-	{reason: voice.ControlLost, options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
+	{reason: session.ControlLost, options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.listen(c.p)
 		c.converses()
@@ -54,32 +54,32 @@ var ends = []end{
 			c.t.Fatal(err)
 		}
 	}, finish: func(*caller) {}},
-	{reason: voice.IdleTimeout, replies: 1, begin: func(c *caller) {
+	{reason: session.IdleTimeout, replies: 1, begin: func(c *caller) {
 		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id) // development has no setting for it
 		c.begin()
 		c.converses()
 	}, finish: func(*caller) {}},
-	{reason: voice.AppEnded, replies: 3, begin: func(c *caller) {
+	{reason: session.AppEnded, replies: 3, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		c.converses()
 		c.answered()
-		c.end(c.p, voice.AfterHeard)
+		c.end(c.p, session.AfterHeard)
 		c.heardOut()
 	}},
-	{reason: voice.AppEnded, how: "immediate", steering: "words=100", replies: 1, begin: func(c *caller) {
+	{reason: session.AppEnded, how: "immediate", steering: "words=100", replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.answered()
-		c.end(c.p, voice.Immediate)
+		c.end(c.p, session.Immediate)
 	}},
-	{reason: voice.ClientClosed, steering: "leave_close", replies: 1, begin: func(c *caller) {
+	{reason: session.ClientClosed, steering: "leave_close", replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		c.leaves()
 	}},
-	{reason: voice.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
+	{reason: session.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
 	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
-	{reason: voice.ConfigTampering, replies: 1, begin: func(c *caller) {
+	{reason: session.ConfigTampering, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		c.listen(c.p)
@@ -88,8 +88,8 @@ var ends = []end{
 			c.told("svc.session.config_reset")
 		}
 	}},
-	{reason: voice.SidebandLost, only: "emulator", steering: "drop=output_audio_buffer.stopped down=forever", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
-	{reason: voice.ProviderError, only: "emulator", steering: "only=2,3,4 fail=server_error", replies: 1, begin: func(c *caller) {
+	{reason: session.SidebandLost, only: "emulator", steering: "drop=output_audio_buffer.stopped down=forever", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
+	{reason: session.ProviderError, only: "emulator", steering: "only=2,3,4 fail=server_error", replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		for range 3 {
@@ -97,24 +97,24 @@ var ends = []end{
 			c.hears("response.done")
 		}
 	}},
-	{reason: voice.ProviderError, how: "refused", only: "emulator", steering: "status=503", begin: func(c *caller) {
+	{reason: session.ProviderError, how: "refused", only: "emulator", steering: "status=503", begin: func(c *caller) {
 		c.expect("502")
 		if came := c.talk(); came != "502 provider_error" {
 			c.t.Errorf("the browser is told %s", came)
 		}
 	}},
-	{reason: voice.TicketExpired, begin: func(c *caller) {
+	{reason: session.TicketExpired, begin: func(c *caller) {
 		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketUS":' || ticket_until_us, '"TicketUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id) // a minute later
 		if came := c.talk(); came != "401 invalid_ticket" && came != "4001" && came != "4009" {
 			c.t.Errorf("the browser is told %s", came)
 		}
 	}},
-	{reason: voice.ConnectionRevoked, steering: "words=100", replies: 1, begin: func(c *caller) { // in the middle of a word
+	{reason: session.ConnectionRevoked, steering: "words=100", replies: 1, begin: func(c *caller) { // in the middle of a word
 		c.begin()
 		c.answered()
 		manage(c.t, c.p, "POST", "/v1/connections/"+c.conn+"/revoke", "", nil)
 	}},
-	{reason: voice.ConnectionFrozen, replies: 1, begin: func(c *caller) {
+	{reason: session.ConnectionFrozen, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
 		administer(c.t, c.p, "POST", "/v1/operator/connections/"+c.conn+"/freeze", `{"reason":"It spends fast."}`)
@@ -175,7 +175,7 @@ func endAll(t *testing.T, p *servertest.Process, from, emulator string, flags []
 		c.over("app_suspended", 1)
 		administer(t, p, "POST", app+"/lift", `{"reason":"It was reviewed."}`)
 	})
-	t.Run(voice.ServerShutdown, func(t *testing.T) {
+	t.Run(session.ServerShutdown, func(t *testing.T) {
 		endWithServer(newCaller(t, p, emulator, "5", "", "words=10"), flags)
 	})
 }
@@ -193,7 +193,7 @@ func endWithServer(c *caller, flags []string) {
 		c.t.Errorf("the node stopped with %d", code)
 	}
 	c.p = servertest.Start(c.t, c.p.DB, flags...)
-	c.over(voice.ServerShutdown, 1)
+	c.over(session.ServerShutdown, 1)
 }
 
 // TestVoiceNodes: the browser talks by one node and the app by another; then the
@@ -211,10 +211,10 @@ func TestVoiceNodes(t *testing.T) {
 	c.converses()
 	c.answered()
 	c.p = b
-	c.end(b, voice.AfterHeard)
+	c.end(b, session.AfterHeard)
 	c.heardOut()
 	c.told("svc.session.ended")
-	c.over(voice.AppEnded, 3)
+	c.over(session.AppEnded, 3)
 
 	c = newCaller(t, a, emulator, "5", "", "words=8 only=2 hang=3")
 	c.begin()
@@ -225,9 +225,9 @@ func TestVoiceNodes(t *testing.T) {
 	await(t, "the other node watches", func() bool { e := c.call(c.callID()); return e.Sidebands == 1 && e.Dials == 2 })
 	c.answered() // the second reply is cut by it
 	await(t, "three replies are billed", func() bool { _, s := c.session(); return s.ResponseCount >= 3 })
-	c.end(b, voice.AfterHeard)
+	c.end(b, session.AfterHeard)
 	c.heardOut()
-	c.over(voice.AppEnded, 3)
+	c.over(session.AppEnded, 3)
 	said := c.call(c.callID())
 	if _, s := c.session(); s.ResponseCount > int64(said.Replies) {
 		t.Errorf("%d receipts of %d replies", s.ResponseCount, said.Replies)

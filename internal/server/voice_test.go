@@ -11,6 +11,7 @@ import (
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -101,14 +102,14 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	if r := whole(t, a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), sdp, "Authorization: Bearer "+o.Client.Ticket, "Content-Type: application/sdp")); r.status != http.StatusCreated {
 		t.Fatal(r)
 	}
-	session := func(p *servertest.Process) (s voice.Session) {
+	readSession := func(p *servertest.Process) (s voice.Session) {
 		called(t, p.Call("GET", "/v1/realtime/sessions/"+o.ID, ""), http.StatusOK, &s)
 		return s
 	}
 	await := func(what string, ok func() bool) { t.Helper(); eventually(t, time.Minute, what, ok) }
 	await("the call is watched", func() bool { return calls.only().Sidebands == 1 })
 	calls.speak()
-	await("the first reply is billed", func() bool { return session(a).ResponseCount == 1 })
+	await("the first reply is billed", func() bool { return readSession(a).ResponseCount == 1 })
 	await("it was heard", func() bool { return !calls.only().Playing })
 	calls.speak()
 	await("the second reply is spoken", func() bool { return calls.only().Playing })
@@ -116,12 +117,12 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	a.Kill()
 	await("the other node watches", func() bool { c := calls.only(); return c.Sidebands == 1 && c.Dials == 2 })
 	calls.speak() // over the second reply, which ends so
-	await("all replies are billed", func() bool { return session(b).ResponseCount == 3 })
+	await("all replies are billed", func() bool { return readSession(b).ResponseCount == 3 })
 	called(t, b.Call("POST", "/v1/realtime/sessions/"+o.ID+"/end", `{}`), http.StatusAccepted, &struct{}{})
-	await("the session ends", func() bool { return session(b).Status == voice.Ended })
+	await("the session ends", func() bool { return readSession(b).Status == session.Ended })
 	await("the call is hung up", func() bool { return calls.only().State == "ended" })
-	s, c := session(b), calls.only()
-	if *s.EndReason != voice.AppEnded || s.ResponseCount != 3 || c.Replies != 3 {
+	s, c := readSession(b), calls.only()
+	if *s.EndReason != session.AppEnded || s.ResponseCount != 3 || c.Replies != 3 {
 		t.Errorf("ended by %s with %d receipts of %d replies", *s.EndReason, s.ResponseCount, c.Replies)
 	}
 	if t.Logf("unwatched: %d ms", c.UnwatchedMS); c.UnwatchedMS > 15_000 {

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
 // channel is an app's control channel. What the app does not read in time closes
@@ -121,7 +122,7 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
 		return closing(ws, 4004, "session not found")
 	case err != nil:
 		return closing(ws, websocket.StatusTryAgainLater, "try again")
-	case rw.Status == Ended:
+	case rw.Status == session.Ended:
 		return closing(ws, 4009, "session not live")
 	case rw.NodeID != "" && rw.NodeID != h.Node:
 		return closing(ws, websocket.StatusServiceRestart, "another node has the session; connect again")
@@ -135,7 +136,7 @@ const forwarded = "Purser-Forwarded"
 
 // elsewhere says whether a session is run by another node that can be reached.
 func (h *Handler) elsewhere(rw *row, r *http.Request) bool {
-	return rw.Status != Ended && rw.NodeID != "" && rw.NodeID != h.Node && rw.NodeURL != "" && r.Header.Get(forwarded) == ""
+	return rw.Status != session.Ended && rw.NodeID != "" && rw.NodeID != h.Node && rw.NodeURL != "" && r.Header.Get(forwarded) == ""
 }
 
 // forward passes a request on to the node that runs its session, socket and all.
@@ -166,7 +167,7 @@ func (h *Handler) moved(ctx context.Context) error {
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if err == nil && rw.Status != Ended && (rw.NodeID == "" || rw.NodeID == h.Node) {
+		if err == nil && rw.Status != session.Ended && (rw.NodeID == "" || rw.NodeID == h.Node) {
 			continue
 		}
 		h.mu.Lock()
@@ -174,7 +175,7 @@ func (h *Handler) moved(ctx context.Context) error {
 		delete(h.waiting, id)
 		h.mu.Unlock()
 		if c != nil {
-			c.end(err != nil || rw.Status == Ended)
+			c.end(err != nil || rw.Status == session.Ended)
 		}
 	}
 	return nil
@@ -200,7 +201,7 @@ func (h *Handler) attachControl(sessionID string, c *channel) *running {
 	}
 	s.control = c
 	s.mu.Unlock()
-	s.post(ControlUp{})
+	s.post(session.ControlUp{})
 	return s
 }
 
@@ -212,17 +213,17 @@ func (h *Handler) listen(sessionID string, c *channel) {
 		if err != nil {
 			break
 		}
-		event := FromApp{parseControl(data)}
+		event := session.FromApp{AppEvent: parseControlEvent(data)}
 		if kind != websocket.MessageText {
-			event.wrong = "an event is a text message"
+			event.Problem = "an event is a text message"
 		}
 		h.mu.Lock()
 		s := h.sessions[sessionID]
 		h.mu.Unlock()
 		if s == nil {
-			_, todo := Step(State{Status: Pending, TicketUS: 1 << 62, N: 1, HoldN: 1, Hold: Held}, event, h.Now()) // it says so
+			_, todo := session.Step(session.State{Status: session.Pending, TicketExpiresUS: 1 << 62, LastN: 1, HoldN: 1, Hold: session.Held}, event, h.Now()) // it says so
 			for _, a := range todo {
-				if e, ok := a.(Control); ok {
+				if e, ok := a.(session.ToApp); ok {
 					c.send(mustJSON(e.Event))
 				}
 			}
@@ -247,6 +248,6 @@ func (h *Handler) listen(sessionID string, c *channel) {
 	}
 	s.mu.Unlock()
 	if mine {
-		s.post(ControlDown{})
+		s.post(session.ControlDown{})
 	}
 }

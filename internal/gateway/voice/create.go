@@ -11,12 +11,13 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// strict reads JSON by package web's rules; the error names the member.
-func strict(data []byte, dst any) error {
+// decodeStrict reads JSON by package web's rules; the error names the member.
+func decodeStrict(data []byte, dst any) error {
 	err := web.Decode(data, dst, false)
 	if e, ok := err.(*apierr.Error); ok {
 		return fmt.Errorf("%s", e.Message)
@@ -90,18 +91,18 @@ func parseCreation(raw []byte) (c creation, err error) {
 			return c, invalid("client_updatable[%d]: must be voice or instructions, each once", i)
 		}
 	}
-	if c.Tools, err = flatten(c.Tools); err != nil {
+	if c.Tools, err = flattenTools(c.Tools); err != nil {
 		return c, invalid("%v", err)
 	}
-	if c.ToolChoice, err = flatChoice(c.ToolChoice); err != nil {
+	if c.ToolChoice, err = flattenToolChoice(c.ToolChoice); err != nil {
 		return c, invalid("%v", err)
 	}
 	return c, nil
 }
 
-// flatten reads tools in the chat shape or the flat one, and writes the flat one.
+// flattenTools reads tools in the chat shape or the flat one, and writes the flat one.
 // Only functions: the provider's own tools cost what nobody meters (wire, D.4).
-func flatten(raw json.RawMessage) (json.RawMessage, error) {
+func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("[]"), nil
 	}
@@ -148,8 +149,8 @@ func flatten(raw json.RawMessage) (json.RawMessage, error) {
 	return mustJSON(out), nil
 }
 
-// flatChoice reads tool_choice in either shape.
-func flatChoice(raw json.RawMessage) (json.RawMessage, error) {
+// flattenToolChoice reads tool_choice in either shape.
+func flattenToolChoice(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage(`"auto"`), nil
 	}
@@ -176,7 +177,7 @@ func flatChoice(raw json.RawMessage) (json.RawMessage, error) {
 }
 
 // plan decides model, prices and bounds, in the order of 'Order of checks'.
-func (h *Handler) plan(c *creation, who *callers.Caller) (State, book, error) {
+func (h *Handler) plan(c *creation, who *callers.Caller) (session.State, book, error) {
 	b := book{ConnectionID: who.ConnectionID, AccountID: who.AccountID, AppID: who.App.ID, OwnerID: who.App.OwnerID, Feature: c.Feature, Margin: who.App.DevMargin, Fee: h.Fee}
 	guard, registered := who.Features[c.Feature]
 	switch {
@@ -192,20 +193,20 @@ func (h *Handler) plan(c *creation, who *callers.Caller) (State, book, error) {
 	if model == "" {
 		switch {
 		case !registered:
-			return State{}, b, invalid("feature: %q is not registered; register it, or name a model", c.Feature)
+			return session.State{}, b, invalid("feature: %q is not registered; register it, or name a model", c.Feature)
 		case guard.DefaultModel == nil:
-			return State{}, b, invalid("feature: %q has no default_model; set one, or name a model", c.Feature)
+			return session.State{}, b, invalid("feature: %q has no default_model; set one, or name a model", c.Feature)
 		}
 		model = *guard.DefaultModel
 	}
 	m, rates, ok := h.Catalog.Current().Find(model, h.Now())
 	switch {
 	case !ok:
-		return State{}, b, invalid("model: %q is not offered; GET /v1/models lists what is", model)
+		return session.State{}, b, invalid("model: %q is not offered; GET /v1/models lists what is", model)
 	case !m.Realtime:
-		return State{}, b, invalid("model: %q is not a realtime model", model)
+		return session.State{}, b, invalid("model: %q is not a realtime model", model)
 	case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
-		return State{}, b, apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", model)
+		return session.State{}, b, apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", model)
 	}
 	output := int64(defaultOutput)
 	if registered && guard.MaxTokens != nil {
@@ -220,15 +221,15 @@ func (h *Handler) plan(c *creation, who *callers.Caller) (State, book, error) {
 }
 
 // state is a session that nobody has seen yet.
-func (h *Handler) state(c *creation, m *catalog.Model, output int64, who *callers.Caller) State {
-	s := State{Status: Pending, Settings: Settings{
-		Mock: who.App.ProviderMode == "mock", MaxOutputTokens: output, ContextTokens: m.ContextTokens, MaxDuration: defaultS * time.Second, Idle: h.Idle, MaxCostMC: c.MaxCostMC,
-		BudgetBlockMC: c.BudgetBlockMC, ConfirmBlocks: c.ConfirmEachBlock, EndWithControl: c.OnControlLost == "end", Updatable: c.ClientUpdatable,
+func (h *Handler) state(c *creation, m *catalog.Model, output int64, who *callers.Caller) session.State {
+	s := session.State{Status: session.Pending, Settings: session.Settings{
+		Mock: who.App.ProviderMode == "mock", MaxOutputTokens: output, ContextTokens: m.ContextTokens, MaxDuration: defaultS * time.Second, IdleTimeout: h.Idle, MaxCostMC: c.MaxCostMC,
+		BudgetBlockMC: c.BudgetBlockMC, ConfirmBlocks: c.ConfirmEachBlock, EndOnControlLost: c.OnControlLost == "end", ClientUpdatable: c.ClientUpdatable,
 	}}
 	if c.MaxDurationS != nil {
 		s.MaxDuration = time.Duration(*c.MaxDurationS) * time.Second
 	}
-	s.Config = Config{Model: m.ID, Instructions: c.Instructions, Voice: c.Voice, Tools: c.Tools, ToolChoice: c.ToolChoice, MaxOutput: output, Speaks: true}
-	s.Bound.TextInput = int64(tokens.Count(c.Instructions)+tokens.Count(string(c.Tools))) + 128 // what the provider adds of its own
+	s.Config = session.Config{Model: m.ID, Instructions: c.Instructions, Voice: c.Voice, Tools: c.Tools, ToolChoice: c.ToolChoice, MaxOutputTokens: output, AutoReply: true}
+	s.Context.TextInput = int64(tokens.Count(c.Instructions)+tokens.Count(string(c.Tools))) + 128 // what the provider adds of its own
 	return s
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -268,95 +269,95 @@ func TestFaults(t *testing.T) {
 			f.steer(`{"do":"drop"}`)
 			f.watched(2)
 			f.replies(1)
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 2}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 2}},
 		{"dropped within a reply", "!emu hang=3", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"drop","code":1011}`)
 			f.watched(2)
-			f.end(Immediate)
-		}, AppEnded, receipts{cancelled: 1}},
+			f.end(session.Immediate)
+		}, session.AppEnded, receipts{cancelled: 1}},
 		{"dead, though it is open", "!emu hang=0 mute=7", "", func(f *faulty) {
 			f.turn() // the last that this sideband tells
 			f.watched(2)
-			f.end(Immediate)
-		}, AppEnded, receipts{raced: 1}}, // a cancel that is answered too late leaves a reply of which nobody heard
+			f.end(session.Immediate)
+		}, session.AppEnded, receipts{raced: 1}}, // a cancel that is answered too late leaves a reply of which nobody heard
 		{"lost for ever", "!emu hang=3 down=forever", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"drop"}`)
-		}, SidebandLost, receipts{estimated: 1}},
+		}, session.SidebandLost, receipts{estimated: 1}},
 		{"lost, and hang-ups refused", "!emu hang=3 down=forever hangup_fails=2 hangup_status=503", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"drop"}`)
-		}, SidebandLost, receipts{estimated: 1}},
+		}, session.SidebandLost, receipts{estimated: 1}},
 		{"not found at first", "!emu not_found=2", "", func(f *faulty) {
 			f.replies(1)
 			if got := f.control.kinds(); slices.Contains(got, "error") {
 				f.t.Errorf("the provider refused an event of ours: %v", got)
 			}
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 1}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 1}},
 		{"hang-ups refused", "!emu hangup_fails=3", "", func(f *faulty) {
 			f.replies(1)
-			f.end(Immediate)
-		}, AppEnded, receipts{settled: 1}},
+			f.end(session.Immediate)
+		}, session.AppEnded, receipts{settled: 1}},
 		{"answers of hang-ups lost", "!emu hangup_lost=2", "", func(f *faulty) {
 			f.replies(1)
-			f.end(Immediate)
-		}, AppEnded, receipts{settled: 1}},
+			f.end(session.Immediate)
+		}, session.AppEnded, receipts{settled: 1}},
 		{"usage missing", "!emu only=2 no_usage", "", func(f *faulty) {
 			f.replies(3)
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 2, estimated: 1}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 2, estimated: 1}},
 		{"usage that cannot be", `!emu usage_raw={"input_tokens":-1,"output_tokens":5}`, "", func(f *faulty) {
 			f.replies(1)
-			f.end(AfterHeard)
-		}, AppEnded, receipts{estimated: 1}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{estimated: 1}},
 		{"done twice", "!emu duplicate unknown garbage", "", func(f *faulty) {
 			f.replies(2)
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 2}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 2}},
 		{"never done", "!emu only=1 no_done", "", func(f *faulty) {
 			f.turn()
 			f.until("the reply was heard", func() bool { r := f.report(); return !r.Playing && !r.Active })
 			f.turn()
 			f.control.wait("svc.response.settled")
 			f.control.wait("svc.response.settled")
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 1, estimated: 1}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 1, estimated: 1}},
 		{"failed replies", "!emu fail=server_error", "", func(f *faulty) {
-			for range maxFailures {
+			for range session.MaxFailures {
 				f.turn()
 				f.until("the reply has failed", func() bool { return !f.report().Active })
 			}
-		}, ProviderError, receipts{}},
+		}, session.ProviderError, receipts{}},
 		{"browser lost, nobody is told", "!emu vanish=1", "", func(f *faulty) {
 			f.replies(1)
 			f.pass(2*time.Minute + time.Second)
-		}, IdleTimeout, receipts{settled: 1}},
+		}, session.IdleTimeout, receipts{settled: 1}},
 		{"browser lost, the sideband stands", "!emu vanish=1 leave_gone", "", func(f *faulty) {
 			f.turn()
 			f.control.wait("svc.response.settled")
 			f.pass(2*time.Minute + time.Second)
-		}, IdleTimeout, receipts{settled: 1}},
+		}, session.IdleTimeout, receipts{settled: 1}},
 		{"browser leaves within a reply", "!emu hang=3 leave_close", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"vanish"}`)
-		}, ClientClosed, receipts{estimated: 1}},
+		}, session.ClientClosed, receipts{estimated: 1}},
 		{"expired within a reply", "!emu hang=3", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"expire"}`)
-		}, ProviderError, receipts{estimated: 1}},
+		}, session.ProviderError, receipts{estimated: 1}},
 		{"settings changed", "", "", func(f *faulty) {
 			f.replies(1)
-			f.tamper(maxResets)
-		}, ConfigTampering, receipts{settled: 1}},
+			f.tamper(session.MaxConfigResets)
+		}, session.ConfigTampering, receipts{settled: 1}},
 		{"settings changed once", "", "", func(f *faulty) {
 			f.tamper(1)
 			f.until("it is set back", func() bool { return string(f.report().Session.MaxOutput) == "1024" })
 			f.replies(1)
-			f.end(AfterHeard)
-		}, AppEnded, receipts{settled: 1}},
+			f.end(session.AfterHeard)
+		}, session.AppEnded, receipts{settled: 1}},
 		{"a reply beside the hold", "!emu only=2 hang=3\n!browser@response.done {\"type\":\"response.create\"}", "", func(f *faulty) {
 			f.nothingBeside()
 			f.turn() // the browser's own reply comes before its hold was refused, or after
@@ -379,11 +380,11 @@ func TestFaults(t *testing.T) {
 			if calls := f.calls(); won != 1 || len(calls) != 1 {
 				f.t.Errorf("%d offers won, %d calls", won, len(calls))
 			}
-			f.end(Immediate)
-		}, AppEnded, receipts{}},
+			f.end(session.Immediate)
+		}, session.AppEnded, receipts{}},
 		{"the ticket never used", "", "", func(f *faulty) {
 			f.pass(ticketLife + time.Second)
-			f.ended(f.o.ID, TicketExpired)
+			f.ended(f.o.ID, session.TicketExpired)
 			if status, calls := f.offer(), f.calls(); status != http.StatusUnauthorized || len(calls) != 0 {
 				f.t.Errorf("a late offer: %d, %d calls", status, len(calls))
 			}
@@ -394,35 +395,35 @@ func TestFaults(t *testing.T) {
 				c, err := ledger.GetConnection(f.t.Context(), f.db, f.conn)
 				return err == nil && c.HeldMC == 0
 			})
-		}, TicketExpired, receipts{}},
+		}, session.TicketExpired, receipts{}},
 		{"the control channel lost", "", `,"on_control_lost":"end"`, func(f *faulty) {
 			f.replies(1)
 			_ = f.control.ws.CloseNow() // as a crash does
 			f.until("the loss is known", func() bool { return !f.get(f.o.ID).Live.ControlAttached })
-			f.pass(controlGrace)
-		}, ControlLost, receipts{settled: 1}},
+			f.pass(session.ControlGrace)
+		}, session.ControlLost, receipts{settled: 1}},
 		{"shut down", "", "", func(f *faulty) {
 			f.replies(1)
 			f.turn()
 			f.nodes[0].Stop(context.Background())
-		}, ServerShutdown, receipts{settled: 2}},
+		}, session.ServerShutdown, receipts{settled: 2}},
 		{"shut down within a reply without end", "!emu hang=3 deaf", "", func(f *faulty) {
 			f.cutReply()
 			go f.nodes[0].Stop(context.Background())
 			f.control.wait("svc.session.ending")
-			f.pass(shutdownIn)
+			f.pass(session.ShutdownGrace)
 			f.until("it is cancelled", func() bool {
-				return strings.Contains(f.state(f.o.ID), `"Immediate":true`) || f.get(f.o.ID).Status == Ended
+				return strings.Contains(f.state(f.o.ID), `"Immediate":true`) || f.get(f.o.ID).Status == session.Ended
 			})
-			f.pass(cancelIn)
-		}, ServerShutdown, receipts{estimated: 1}},
+			f.pass(session.CancelWait)
+		}, session.ServerShutdown, receipts{estimated: 1}},
 		{"max_cost_mc", "", `,"max_cost_mc":1`, func(f *faulty) {
 			f.turn()
-		}, MaxCost, receipts{settled: 1}},
+		}, session.MaxCost, receipts{settled: 1}},
 		{"max_duration_s", "!emu hang=3", `,"max_duration_s":30`, func(f *faulty) {
 			f.cutReply()
 			f.pass(30 * time.Second)
-		}, MaxDuration, receipts{cancelled: 1}},
+		}, session.MaxDuration, receipts{cancelled: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,6 @@ package voice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -20,6 +19,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/voice/mock"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -65,8 +66,7 @@ type Handler struct {
 const (
 	ticketLife = time.Minute // spec §8
 	maxOffer   = 256 << 10
-	answerIn   = 20 * time.Second // the provider's answer to an offer
-	watchIn    = 2 * time.Second  // how long that is kept back for the sideband
+	watchIn    = 2 * time.Second // how long that is kept back for the sideband
 )
 
 // Mount adds the routes.
@@ -99,13 +99,13 @@ type client struct {
 }
 
 type created struct {
-	ID         string  `json:"id"`
-	Status     Status  `json:"status"`
-	Model      string  `json:"model"`
-	Mock       bool    `json:"mock"`
-	Notice     *string `json:"notice,omitempty"`
-	Client     client  `json:"client"`
-	ControlURL string  `json:"control_url"`
+	ID         string         `json:"id"`
+	Status     session.Status `json:"status"`
+	Model      string         `json:"model"`
+	Mock       bool           `json:"mock"`
+	Notice     *string        `json:"notice,omitempty"`
+	Client     client         `json:"client"`
+	ControlURL string         `json:"control_url"`
 }
 
 const notice = "The app is in mock mode: a canned placeholder voice answers, billed at sandbox prices."
@@ -155,15 +155,15 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 
 // open stores a new session and makes its first reply's hold; a session whose hold
 // does not fit never was.
-func (h *Handler) open(ctx context.Context, s *State, b *book) (ticket string, err error) {
+func (h *Handler) open(ctx context.Context, s *session.State, b *book) (ticket string, err error) {
 	now := h.Now()
-	s.ID, s.CreatedUS, s.TicketUS = id.New(id.Voice, now), now.UnixMicro(), now.Add(ticketLife).UnixMicro()
+	s.ID, s.CreatedUS, s.TicketExpiresUS = id.New(id.Voice, now), now.UnixMicro(), now.Add(ticketLife).UnixMicro()
 	ticket = "rtt_" + id.Secret()
-	next, todo := Step(*s, Tick{}, now) // which wants the hold
+	next, todo := session.Step(*s, session.Tick{}, now) // which wants the hold
 	*s = next
 	rw := row{
 		ID: s.ID, ConnectionID: b.ConnectionID, AccountID: b.AccountID, AppID: b.AppID, Feature: b.Feature, Model: b.Model, Mock: s.Mock,
-		TicketUntilUS: s.TicketUS, State: string(mustJSON(saved{State: *s, Book: *b})), MaxDurationS: int64(s.MaxDuration / time.Second), MaxCostMC: s.MaxCostMC, CreatedUS: s.CreatedUS,
+		TicketUntilUS: s.TicketExpiresUS, State: string(mustJSON(saved{State: *s, Book: *b})), MaxDurationS: int64(s.MaxDuration / time.Second), MaxCostMC: s.MaxCostMC, CreatedUS: s.CreatedUS,
 	}
 	ok, err := insert(ctx, h.DB, &rw, id.Hash(ticket))
 	if err != nil {
@@ -175,7 +175,7 @@ func (h *Handler) open(ctx context.Context, s *State, b *book) (ticket string, e
 		return "", e
 	}
 	for _, a := range todo {
-		if hold, ok := a.(Hold); ok {
+		if hold, ok := a.(session.Hold); ok {
 			if err := h.first(context.WithoutCancel(ctx), s, b, hold); err != nil {
 				if _, refused := errors.AsType[*apierr.Error](err); !refused {
 					return "", err // whether it is held is not known: the session ends with its ticket, and gives back what is
@@ -191,7 +191,7 @@ func (h *Handler) open(ctx context.Context, s *State, b *book) (ticket string, e
 }
 
 // first makes the first reply's hold, and says at whose key's cost.
-func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
+func (h *Handler) first(ctx context.Context, s *session.State, b *book, a session.Hold) error {
 	app, err := h.app(ctx, b)
 	if err != nil {
 		return err
@@ -200,11 +200,11 @@ func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
 	if err != nil {
 		return err
 	}
-	c, err := b.call(s.ID, a.N, requestID, a.Text, a.Audio)
+	c, err := b.call(s.ID, a.N, requestID, a.TextTokens, a.AudioTokens)
 	if err != nil {
 		return err
 	}
-	d, err := h.demand(b, &app, c, a.Text, a.Audio, h.Now())
+	d, err := h.demand(b, &app, c, a.TextTokens, a.AudioTokens, h.Now())
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
 	if err != nil {
 		return err
 	}
-	held, _ := Step(*s, HoldMade{a.N, res.Call.HoldMC}, h.Now())
+	held, _ := session.Step(*s, session.HoldMade{N: a.N, AmountMC: res.Call.HoldMC}, h.Now())
 	*s, b.OwnKey = held, res.OwnKey
 	_, err = h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET state = $1, own_key = $2 WHERE id = $3`, string(mustJSON(saved{*s, *b, &res.Call})), bit(b.OwnKey), s.ID)
 	if err != nil { // the row does not know what is held: given back now, or else when the session ends
@@ -225,12 +225,12 @@ func (h *Handler) first(ctx context.Context, s *State, b *book, a Hold) error {
 	return nil
 }
 
-func (h *Handler) created(s *State, ticket string) created {
+func (h *Handler) created(s *session.State, ticket string) created {
 	at := h.PublicURL + "/v1/realtime/sessions/" + s.ID
 	socket := "ws" + strings.TrimPrefix(at, "http")
 	out := created{
-		ID: s.ID, Status: Pending, Model: s.Config.Model, Mock: s.Mock, ControlURL: socket + "/control",
-		Client: client{Mode: "live", OfferURL: at + "/offer", Ticket: ticket, ExpiresAt: ledger.Timestamp(s.TicketUS)},
+		ID: s.ID, Status: session.Pending, Model: s.Config.Model, Mock: s.Mock, ControlURL: socket + "/control",
+		Client: client{Mode: "live", OfferURL: at + "/offer", Ticket: ticket, ExpiresAt: ledger.Timestamp(s.TicketExpiresUS)},
 	}
 	if s.Mock {
 		say, mock := notice, socket+"/mock"
@@ -266,9 +266,9 @@ func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if body.When == "" {
-		body.When = AfterHeard
+		body.When = session.AfterHeard
 	}
-	if body.When != AfterHeard && body.When != Immediate {
+	if body.When != session.AfterHeard && body.When != session.Immediate {
 		return invalid("when: must be after_heard or immediate")
 	}
 	sessionID := r.PathValue("id")
@@ -289,7 +289,7 @@ func (h *Handler) End(ctx context.Context, sessionID, when string) error {
 		return err
 	}
 	if !taken {
-		r.post(EndAsked{when == Immediate})
+		r.post(session.EndRequested{Immediate: when == session.Immediate})
 		return nil
 	}
 	select { // it was pending: it ends before this answer
@@ -370,7 +370,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerIn)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), session.AnswerTimeout)
 	defer cancel()
 	answer, callID, err := h.call(ctx, &s.book, sdp, s.config)
 	if err == nil {
@@ -381,10 +381,10 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err != nil {
 		h.Log.WarnContext(ctx, "the provider took no offer", "session_id", rw.ID, "error", err)
-		s.post(NotAnswered{})
+		s.post(session.CallRefused{})
 		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").Because(err)
 	}
-	s.post(Answered{callID})
+	s.post(session.CallAnswered{CallID: callID})
 	select { // what is said before somebody watches is not billed, so the browser hears a moment later
 	case <-s.first:
 	case <-s.over:
@@ -430,7 +430,7 @@ func (h *Handler) take(ctx context.Context, sessionID, ticket string) (*running,
 		return nil, err
 	}
 	r := h.start(s)
-	r.post(TicketUsed{})
+	r.post(session.TicketUsed{})
 	return r, nil
 }
 
@@ -488,7 +488,7 @@ func (h *Handler) closeTicket(ctx context.Context, ws *websocket.Conn, sessionID
 	switch {
 	case err != nil:
 		return closing(ws, 4004, "session not found")
-	case rw.Status != Pending:
+	case rw.Status != session.Pending:
 		return closing(ws, 4009, "session is "+string(rw.Status))
 	}
 	return closing(ws, 4001, "invalid ticket")
@@ -499,39 +499,18 @@ func closing(ws *websocket.Conn, code websocket.StatusCode, why string) error {
 	return nil
 }
 
-// serveMock runs the mock of a session until one of them ends.
+// serveMock runs the mock voice of a session until the browser or the session ends it.
 func (h *Handler) serveMock(ws *websocket.Conn, s *running) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	in := make(chan []byte, 256)
-	k := &mock{ws: ws, ctx: ctx, watch: s.hear, config: s.config}
-	s.post(Answered{}) // live as soon as the socket is accepted
+	call := mock.NewCall(ws, s.config, s.hear)
+	defer call.Close()
+	s.post(session.CallAnswered{}) // live as soon as the socket is accepted
 	s.connect(&line{
-		send: func(event []byte) error {
-			select {
-			case in <- event:
-				return nil
-			default:
-				return fmt.Errorf("voice: the mock does not keep up")
-			}
-		},
+		send:  call.Send,
 		close: func() { go func() { _ = ws.Close(websocket.StatusNormalClosure, "the session has ended") }() },
 	})
-	s.post(SidebandUp{})
-	go func() {
-		for {
-			select {
-			case event := <-in:
-				k.mu.Lock()
-				k.take(event)
-				k.mu.Unlock()
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	k.run()
-	s.post(SidebandDown{Gone: true})
+	s.post(session.SidebandUp{})
+	call.Serve()
+	s.post(session.SidebandDown{Gone: true})
 }
 
 // upgrade says whether a request asks for a WebSocket.

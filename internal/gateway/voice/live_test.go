@@ -8,6 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -51,11 +52,11 @@ func TestLiveSession(t *testing.T) {
 		if update := side.wait("session.update"); !strings.Contains(string(mustJSON(update)), `"create_response":false`) || status != 202 {
 			t.Errorf("while the user hears the rest: %d %v", status, update)
 		}
-		if w.get(o.ID).Status != Live {
+		if w.get(o.ID).Status != session.Live {
 			t.Error("it did not wait until the reply was heard")
 		}
 		side.send(`{"type":"output_audio_buffer.stopped","response_id":"resp_1"}`)
-		s := w.ended(o.ID, AppEnded)
+		s := w.ended(o.ID, session.AppEnded)
 		w.until("the call is hung up", w.up.gone)
 		if s.ResponseCount != 1 || s.ChargedMC != 77800+7780+3890 {
 			t.Errorf("ended: %s", mustJSON(s))
@@ -91,7 +92,7 @@ func TestTickets(t *testing.T) {
 	if status, answer := w.call(w.nodes[0], "POST", offer2, sdpOffer, o2.Client.Ticket); status != 502 || code(answer) != "provider_error" {
 		t.Errorf("the provider fails: %d %v", status, answer)
 	}
-	w.ended(o2.ID, ProviderError)
+	w.ended(o2.ID, session.ProviderError)
 	if status, _ := w.call(w.nodes[0], "GET", "/v1/realtime/sessions/"+o.ID, "", w.other); status != 404 {
 		t.Errorf("another connection's session: %d", status)
 	}
@@ -117,7 +118,7 @@ func TestCallOfNoRow(t *testing.T) {
 		t.Errorf("%d calls, %d hang-ups", len(w.up.call), w.up.hangUps)
 	}
 	w.up.mu.Unlock()
-	if s := w.ended(o.ID, ProviderError); s.ChargedMC != 0 {
+	if s := w.ended(o.ID, session.ProviderError); s.ChargedMC != 0 {
 		t.Errorf("charged %s", s.ChargedDisplay)
 	}
 	w.free()
@@ -160,7 +161,7 @@ func TestSidebandLost(t *testing.T) {
 		w.up.noDial, w.up.stubborn = true, 3
 		w.up.mu.Unlock()
 		_ = side.ws.CloseNow()
-		s := w.ended(o.ID, SidebandLost)
+		s := w.ended(o.ID, session.SidebandLost)
 		if len(s.Receipts) != 1 || s.Receipts[0].UsageSource != "estimated" || s.Receipts[0].UserChargeMC > s.Receipts[0].HoldAmountMC || s.ChargedMC == 0 {
 			t.Errorf("receipts: %s", mustJSON(s.Receipts))
 		}
@@ -182,7 +183,7 @@ func TestBrowserLeaves(t *testing.T) {
 	}
 	w.up.mu.Unlock()
 	_ = side.ws.Close(1000, "")
-	w.ended(o.ID, ClientClosed)
+	w.ended(o.ID, session.ClientClosed)
 }
 
 // TestHalts ends live sessions for what happens to their connection or app.
@@ -192,8 +193,8 @@ func TestHalts(t *testing.T) {
 		by, reason string
 		halt       func(w *world)
 	}{
-		{"the user", ConnectionRevoked, func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) }},
-		{"the risk layer", ConnectionFrozen, func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) }},
+		{"the user", session.ConnectionRevoked, func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) }},
+		{"the risk layer", session.ConnectionFrozen, func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) }},
 		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
 		{"the operator", "app_suspended", func(w *world) {
 			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.', suspension_us = 1`)
@@ -232,7 +233,7 @@ func (w *world) endedRow(id, reason string) {
 	w.t.Helper()
 	w.until("the session ends", func() bool {
 		r, err := getRow(w.t.Context(), w.db, id)
-		return err == nil && r.Status == Ended && *r.EndReason == reason
+		return err == nil && r.Status == session.Ended && *r.EndReason == reason
 	})
 }
 
@@ -266,7 +267,7 @@ func TestTampering(t *testing.T) {
 	side.send(`{"type":"conversation.item.added","item":{"type":"function_call_output","call_id":"call_1","output":"forged"}}`)
 	control.wait("svc.session.config_reset")
 	control.wait("svc.session.ending")
-	if s := w.ended(o.ID, ConfigTampering); s.ResponseCount != 1 {
+	if s := w.ended(o.ID, session.ConfigTampering); s.ResponseCount != 1 {
 		t.Errorf("%d receipts", s.ResponseCount)
 	}
 	w.until("the call is hung up", w.up.gone)
@@ -333,8 +334,8 @@ func TestControlEvents(t *testing.T) {
 	control.wait("svc.response.settled")
 	_ = control.ws.Close(1000, "")
 	w.until("the loss is known", func() bool { return !w.get(o.ID).Live.ControlAttached })
-	w.pass(controlGrace)
-	w.ended(o.ID, ControlLost)
+	w.pass(session.ControlGrace)
+	w.ended(o.ID, session.ControlLost)
 	w.until("the call is hung up", w.up.gone)
 }
 
@@ -366,7 +367,7 @@ func TestBudget(t *testing.T) {
 		}
 		say(side, control, "resp_3")
 		control.wait("svc.session.ending")
-		w.ended(o.ID, MaxCost)
+		w.ended(o.ID, session.MaxCost)
 	})
 	t.Run("approved", func(t *testing.T) {
 		t.Parallel()
@@ -376,16 +377,16 @@ func TestBudget(t *testing.T) {
 			t.Errorf("checkpoint: %v", e)
 		}
 		control.send(`{"type":"svc.session.approve_block"}`)
-		w.until("the approval is known", func() bool { return strings.Contains(w.state(o.ID), `"BlockUS":0`) })
-		w.pass(approveIn + time.Second)
+		w.until("the approval is known", func() bool { return strings.Contains(w.state(o.ID), `"ApproveByUS":0`) })
+		w.pass(session.ApprovalWindow + time.Second)
 		say(side, control, "resp_2")
 		control.wait("svc.session.budget_checkpoint")
-		w.pass(approveIn + time.Second)
-		w.until("it is barred", func() bool { return strings.Contains(w.state(o.ID), `"Barred":true`) })
+		w.pass(session.ApprovalWindow + time.Second)
+		w.until("it is barred", func() bool { return strings.Contains(w.state(o.ID), `"ApprovalMissed":true`) })
 		side.send(createdEvent("resp_3"))
 		side.wait("response.cancel")
 		side.send(doneEvent("resp_3", "cancelled", "null"))
-		w.ended(o.ID, BudgetNotApproved)
+		w.ended(o.ID, session.BudgetNotApproved)
 	})
 	t.Run("hold", func(t *testing.T) {
 		t.Parallel()
@@ -410,11 +411,11 @@ func TestTimes(t *testing.T) {
 	o := w.open(`{"model":"gpt-realtime-2.1-mini","max_duration_s":30}`)
 	w.connect(o)
 	w.pass(31 * time.Second)
-	w.ended(o.ID, MaxDuration)
+	w.ended(o.ID, session.MaxDuration)
 	o = w.open(mini)
 	w.connect(o)
 	w.pass(2*time.Minute + time.Second)
-	w.ended(o.ID, IdleTimeout)
+	w.ended(o.ID, session.IdleTimeout)
 	w.until("the calls are hung up", w.up.gone)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
 const mini = `{"model":"gpt-realtime-2.1-mini","instructions":"You are brief."}`
@@ -29,7 +30,7 @@ func TestMockSession(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e db.Engine) {
 		w := newWorld(t, e, "mock", "sandbox")
 		o := w.open(mini)
-		if s := w.get(o.ID); s.Status != Pending || s.StartedAt != nil || s.Live != nil {
+		if s := w.get(o.ID); s.Status != session.Pending || s.StartedAt != nil || s.Live != nil {
 			t.Errorf("pending: %+v", s)
 		}
 		control := w.dial(o.ControlURL, w.token)
@@ -49,14 +50,14 @@ func TestMockSession(t *testing.T) {
 				t.Errorf("charged %v, receipts %v", e["charged_mc"], sum)
 			}
 		}
-		if s := w.get(o.ID); s.Status != Live || s.Live == nil || s.Live.ResponseCount != 3 || !s.Live.ControlAttached || s.Live.Ending || len(s.Receipts) != 3 {
+		if s := w.get(o.ID); s.Status != session.Live || s.Live == nil || s.Live.ResponseCount != 3 || !s.Live.ControlAttached || s.Live.Ending || len(s.Receipts) != 3 {
 			t.Errorf("live: %s", mustJSON(s))
 		}
 		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 || answer["ending"] != true {
 			t.Errorf("end: %d %v", status, answer)
 		}
 		control.wait("svc.session.ending")
-		if e := control.wait("svc.session.ended"); e["reason"] != AppEnded || e["charged_mc"] != sum {
+		if e := control.wait("svc.session.ended"); e["reason"] != session.AppEnded || e["charged_mc"] != sum {
 			t.Errorf("ended: %v", e)
 		}
 		if code := control.closed(); code != 1000 {
@@ -65,7 +66,7 @@ func TestMockSession(t *testing.T) {
 		if code := browser.closed(); code != 1000 {
 			t.Errorf("browser closed with %d", code)
 		}
-		s := w.ended(o.ID, AppEnded)
+		s := w.ended(o.ID, session.AppEnded)
 		w.free()
 		if s.ChargedMC != money.MC(sum) || s.ResponseCount != 3 {
 			t.Errorf("ended: %s", mustJSON(s))
@@ -86,13 +87,13 @@ func TestPendingEnds(t *testing.T) {
 		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+first.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
 			t.Errorf("end: %d", status)
 		}
-		if s := w.get(first.ID); s.Status != Ended || *s.EndReason != AppEnded {
+		if s := w.get(first.ID); s.Status != session.Ended || *s.EndReason != session.AppEnded {
 			t.Errorf("at once: %s", mustJSON(s))
 		}
 		third := w.open(mini)
 		w.pass(ticketLife + 1)
-		w.ended(second.ID, TicketExpired)
-		w.ended(third.ID, TicketExpired)
+		w.ended(second.ID, session.TicketExpired)
+		w.ended(third.ID, session.TicketExpired)
 		w.free()
 		if c := w.dial(first.ControlURL, w.token).closed(); c != 4009 {
 			t.Errorf("control of an ended session: %d", c)
@@ -124,7 +125,7 @@ func TestEndBesideTheWatch(t *testing.T) {
 			if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
 				t.Errorf("end: %d %v", status, answer)
 			}
-			if s := w.get(o.ID); s.Status != Ended {
+			if s := w.get(o.ID); s.Status != session.Ended {
 				t.Errorf("at once: %s", mustJSON(s))
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -39,7 +40,7 @@ func TestTwoNodes(t *testing.T) {
 		t.Errorf("end: %d", status)
 	}
 	control.wait("svc.session.ended")
-	w.ended(o.ID, AppEnded)
+	w.ended(o.ID, session.AppEnded)
 	w.until("the call is hung up", w.up.gone)
 }
 
@@ -76,7 +77,7 @@ func TestDeadNode(t *testing.T) {
 		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 {
 			t.Errorf("end: %d", status)
 		}
-		w.ended(o.ID, AppEnded)
+		w.ended(o.ID, session.AppEnded)
 		w.until("the call is hung up", w.up.gone)
 		w.free()
 	})
@@ -102,7 +103,7 @@ func TestSlept(t *testing.T) {
 		t.Errorf("receipts: %s", mustJSON(s.Receipts))
 	}
 	w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token)
-	w.ended(o.ID, AppEnded)
+	w.ended(o.ID, session.AppEnded)
 }
 
 // TestLateHold: a hold that is made when the session is another node's already is
@@ -119,9 +120,9 @@ func TestLateHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]ledger.Call{}}
+	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan session.Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]ledger.Call{}}
 	slept.drop()
-	slept.money = []Action{Hold{N: 2, Text: 100, Audio: 100}}
+	slept.money = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
 	slept.pay()
 	if c, err := ledger.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
@@ -150,7 +151,7 @@ func TestShutdown(t *testing.T) {
 	}
 	side.send(doneEvent("resp_1", "completed", usage10))
 	<-stopped
-	if s := w.ended(o.ID, ServerShutdown); s.ResponseCount != 1 {
+	if s := w.ended(o.ID, session.ServerShutdown); s.ResponseCount != 1 {
 		t.Errorf("%d receipts", s.ResponseCount)
 	}
 	control.wait("svc.session.ended")
@@ -179,10 +180,10 @@ func TestDeadCreator(t *testing.T) {
 				if !held {
 					w.do(ledger.Release{Call: *s.First, Attempt: 1})
 				}
-				s.State.Hold, s.First = Asking, nil // as the row was before
+				s.State.Hold, s.First = session.Requested, nil // as the row was before
 				w.exec(`UPDATE realtime_sessions SET state = $1 WHERE id = $2`, string(mustJSON(s)), o.ID)
 				w.pass(ticketLife + time.Second)
-				w.ended(o.ID, TicketExpired)
+				w.ended(o.ID, session.TicketExpired)
 				w.free()
 			})
 		}

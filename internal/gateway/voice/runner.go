@@ -3,13 +3,13 @@ package voice
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -24,7 +24,7 @@ const (
 
 // saved is a session in its row.
 type saved struct {
-	State State
+	State session.State
 	Book  book
 	First *ledger.Call `json:",omitempty"` // as it is held, until the browser comes
 }
@@ -33,10 +33,10 @@ type saved struct {
 type running struct {
 	h      *Handler
 	id     string
-	config Config // as the session was created
+	config session.Config // as the session was created
 	book   book
-	state  State
-	events chan Event
+	state  session.State
+	events chan session.Event
 	over   chan struct{} // closed when the session has ended, or is another node's
 	here   context.Context
 	gone   context.CancelFunc // ends here, as over is closed
@@ -45,9 +45,9 @@ type running struct {
 	calls  map[int64]ledger.Call
 
 	mu      sync.Mutex
-	money   []Action // for the ledger, in order
-	line    *line    // to the provider: the sideband, or the mock
-	control *channel // to the app
+	money   []session.Action // for the ledger, in order
+	line    *line            // to the provider: the sideband, or the mock
+	control *channel         // to the app
 }
 
 // line is a way to the provider.
@@ -58,7 +58,7 @@ type line struct {
 
 // start runs a session whose row this node has.
 func (h *Handler) start(s saved) *running {
-	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan session.Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
 	r.here, r.gone = context.WithCancel(h.giveUp)
 	first := make(chan struct{})
 	r.first, r.seen = first, sync.OnceFunc(func() { close(first) })
@@ -76,13 +76,13 @@ func (h *Handler) start(s saved) *running {
 	h.mu.Unlock()
 	h.work.Go(r.run)
 	if waited != nil {
-		go r.post(ControlUp{})
+		go r.post(session.ControlUp{})
 	}
 	return r
 }
 
 // post gives the session an event, and says whether it is still there.
-func (r *running) post(e Event) bool {
+func (r *running) post(e session.Event) bool {
 	select {
 	case r.events <- e:
 		return true
@@ -96,15 +96,15 @@ func (r *running) run() {
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	defer r.leave()
-	for r.state.Status != Ended {
-		var e Event = Tick{}
+	for r.state.Status != session.Ended {
+		var e session.Event = session.Tick{}
 		select {
 		case e = <-r.events:
 		case <-clock.C:
 		case <-r.over:
 			return
 		}
-		next, todo := Step(r.state, e, r.h.Now())
+		next, todo := session.Step(r.state, e, r.h.Now())
 		r.state = next
 		for _, a := range todo {
 			r.do(ctx, a)
@@ -128,7 +128,7 @@ func (r *running) leave() {
 		line.close()
 	}
 	if control != nil {
-		control.end(r.state.Status == Ended)
+		control.end(r.state.Status == session.Ended)
 	}
 }
 
@@ -144,22 +144,22 @@ func (r *running) drop() {
 	}
 }
 
-func (r *running) do(ctx context.Context, a Action) {
+func (r *running) do(ctx context.Context, a session.Action) {
 	switch a := a.(type) {
-	case Persist:
+	case session.Persist:
 		r.persist(ctx)
-	case Hold, Settle, Release:
+	case session.Hold, session.Settle, session.Release:
 		r.owe(a)
-	case Upstream:
+	case session.ToProvider:
 		r.upstream(a.Event)
-	case Control:
+	case session.ToApp:
 		r.tell(a.Event)
-	case Dial:
+	case session.AttachSideband:
 		call := r.state.CallID // the state is read here only
 		r.h.work.Go(func() { r.dial(call, a.Again) })
-	case HangUp:
+	case session.HangUp:
 		r.hangUp(ctx)
-	case Finish:
+	case session.Finish:
 		r.finish(ctx, a.Reason)
 	}
 }
@@ -229,12 +229,12 @@ func (r *running) hangUp(ctx context.Context) {
 // finish writes the end, as often as it takes.
 func (r *running) finish(ctx context.Context, reason string) {
 	kept := saved{State: r.state, Book: r.book}
-	kept.State.Config.Instructions, kept.State.Config.Tools, kept.State.Wanted = "", nil, nil // the app's words are needed no longer
+	kept.State.Config.Instructions, kept.State.Config.Tools, kept.State.QueuedReply = "", nil, nil // the app's words are needed no longer
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		s, err := r.h.finish(ctx, r.id, reason, string(mustJSON(kept)), r.state.Mock)
 		switch {
 		case err == nil:
-			r.tell(endedEvent{"svc.session.ended", s.ID, reason, s.ChargedMC, s.ChargedDisplay, s.ResponseCount})
+			r.tell(session.NewEndedMessage(s.ID, reason, s.ChargedMC, s.ResponseCount))
 			r.h.Log.InfoContext(ctx, "voice session ended", "session_id", s.ID, "reason", reason, "replies", s.ResponseCount, "charged_mc", s.ChargedMC)
 			return
 		case errors.Is(err, errEnded):
@@ -251,7 +251,7 @@ func (r *running) finish(ctx context.Context, reason string) {
 
 // owe gives the ledger something to do, after what it has to do for the session
 // already.
-func (r *running) owe(a Action) {
+func (r *running) owe(a session.Action) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.money = append(r.money, a); len(r.money) == 1 {
@@ -273,21 +273,21 @@ func (r *running) pay() {
 	}
 }
 
-func (r *running) payFor(a Action) {
+func (r *running) payFor(a session.Action) {
 	ctx := context.Background()
 	switch a := a.(type) {
-	case Hold:
+	case session.Hold:
 		r.post(r.hold(ctx, a))
 		select {
 		case <-r.over: // taken over meanwhile: its new node may have looked for this hold too early
-			r.release(Release{a.N})
+			r.release(session.Release{N: a.N})
 		default:
 		}
-	case Settle:
+	case session.Settle:
 		r.post(r.settle(ctx, a))
-	case Release:
+	case session.Release:
 		if r.release(a) { // or this node stops, and the next one does it
-			r.post(Released(a))
+			r.post(session.Released(a))
 		}
 	}
 }
@@ -310,7 +310,7 @@ func again[T any](ctx context.Context, d time.Duration, f func(context.Context) 
 }
 
 // hold asks for the hold of a reply. Whatever refuses it ends the session.
-func (r *running) hold(ctx context.Context, a Hold) Event {
+func (r *running) hold(ctx context.Context, a session.Hold) session.Event {
 	res, err := again(ctx, patience, func(ctx context.Context) (ledger.Result, error) {
 		app, err := r.h.app(ctx, &r.book)
 		if err != nil {
@@ -319,21 +319,21 @@ func (r *running) hold(ctx context.Context, a Hold) Event {
 		if app.Suspended {
 			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is switched off")
 		}
-		c, err := r.name(a.N, a.Text, a.Audio)
+		c, err := r.name(a.N, a.TextTokens, a.AudioTokens)
 		if err != nil {
 			return ledger.Result{}, err
 		}
-		d, err := r.h.demand(&r.book, &app, c, a.Text, a.Audio, r.h.Now())
+		d, err := r.h.demand(&r.book, &app, c, a.TextTokens, a.AudioTokens, r.h.Now())
 		if err != nil {
 			return ledger.Result{}, err
 		}
 		return r.h.Ledger.Do(ctx, d)
 	})
 	if err != nil {
-		return HoldRefused{a.N, r.h.codeOf(ctx, r.id, err)}
+		return session.HoldRefused{N: a.N, Code: r.h.codeOf(ctx, r.id, err)}
 	}
 	r.calls[a.N] = res.Call
-	return HoldMade{a.N, res.Call.HoldMC}
+	return session.HoldMade{N: a.N, AmountMC: res.Call.HoldMC}
 }
 
 // codeOf is a refusal as an end reason.
@@ -357,7 +357,7 @@ func (r *running) name(n, text, audio int64) (ledger.Call, error) {
 
 // called returns the ledger's call of a reply: as it was held here, or by the node
 // before, or, without a hold, as it would have been.
-func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
+func (r *running) called(ctx context.Context, a session.Settle) (ledger.Call, error) {
 	if c, ok := r.calls[a.N]; ok {
 		delete(r.calls, a.N)
 		return c, nil
@@ -374,12 +374,12 @@ func (r *running) called(ctx context.Context, a Settle) (ledger.Call, error) {
 
 // settle charges a reply, and does not give up while the database is away: the
 // provider has been paid for it.
-func (r *running) settle(ctx context.Context, a Settle) Event {
+func (r *running) settle(ctx context.Context, a session.Settle) session.Event {
 	app, err := r.h.app(ctx, &r.book)
 	if err != nil { // it is charged all the same
 		r.h.Log.ErrorContext(ctx, "a voice reply is charged without a look at its pace", "session_id", r.id, "n", a.N, "error", err)
 	}
-	out := Settled{N: a.N, Reply: a.Reply, Usage: a.Usage}
+	out := session.Settled{N: a.N, ReplyID: a.ReplyID, Usage: a.Usage}
 	res, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
 		c, err := r.called(ctx, a)
 		if err != nil {
@@ -410,13 +410,13 @@ func (r *running) settle(ctx context.Context, a Settle) Event {
 		}
 	}
 	out.Entry = &entry
-	out.Warn = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
+	out.FastSpend = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
 	return out
 }
 
 // release gives a hold back, as often as it takes: nobody else looks for a hold of a
 // session that has ended. It is false when this node stops first; the next one does it.
-func (r *running) release(a Release) bool {
+func (r *running) release(a session.Release) bool {
 	err := until(r.h.giveUp, func(ctx context.Context) error {
 		c, ok := r.calls[a.N]
 		if !ok {
@@ -455,9 +455,9 @@ func until(ctx context.Context, f func(context.Context) error) error {
 
 // hear gives the session what a provider's socket says, until it ends.
 func (r *running) hear(data []byte) bool {
-	e := FromProvider{Raw: json.RawMessage(data)}
-	if json.Unmarshal(data, &e.providerEvent) != nil {
-		return true // of what is no event nothing is to be known
+	e, ok := session.ParseProviderEvent(data)
+	if !ok {
+		return true // ignore malformed events
 	}
 	return r.post(e)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
 // listed is how many sessions a page lists.
@@ -39,9 +40,9 @@ func shownTime(timestamp string) string {
 // Shown is the session's status for people.
 func (s *Session) Shown() string {
 	switch {
-	case s.Status == Pending:
+	case s.Status == session.Pending:
 		return "Waiting for the browser"
-	case s.Status == Ended:
+	case s.Status == session.Ended:
 		return "Ended"
 	case s.Live.Ending:
 		return "Ending"
@@ -71,19 +72,19 @@ func Because(reason string) string {
 }
 
 var reasons = map[string]string{
-	ClientClosed:           "The browser left",
-	AppEnded:               "The app ended it",
-	MaxDuration:            "It had lasted as long as it may",
-	MaxCost:                "It had cost as much as it may",
-	IdleTimeout:            "Nobody spoke any more",
-	BudgetNotApproved:      "The app approved no more spending",
-	ControlLost:            "The app was not there any more",
-	ConfigTampering:        "The browser kept changing its settings",
-	SidebandLost:           "The call could not be metered any more",
-	ProviderError:          "The model’s provider failed",
-	TicketExpired:          "No browser came",
-	ConnectionRevoked:      "The connection was ended",
-	ConnectionFrozen:       "The connection was paused",
-	ServerShutdown:         "The service was restarted",
-	"allocation_exhausted": "The next reply did not fit into the cap",
+	session.ClientClosed:      "The browser left",
+	session.AppEnded:          "The app ended it",
+	session.MaxDuration:       "It had lasted as long as it may",
+	session.MaxCost:           "It had cost as much as it may",
+	session.IdleTimeout:       "Nobody spoke any more",
+	session.BudgetNotApproved: "The app approved no more spending",
+	session.ControlLost:       "The app was not there any more",
+	session.ConfigTampering:   "The browser kept changing its settings",
+	session.SidebandLost:      "The call could not be metered any more",
+	session.ProviderError:     "The model’s provider failed",
+	session.TicketExpired:     "No browser came",
+	session.ConnectionRevoked: "The connection was ended",
+	session.ConnectionFrozen:  "The connection was paused",
+	session.ServerShutdown:    "The service was restarted",
+	"allocation_exhausted":    "The next reply did not fit into the cap",
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
 // maxEvent is far above any event of the provider.
@@ -50,7 +52,7 @@ func (h *Handler) provider(ctx context.Context, b *book) (provider, error) {
 
 // call makes a call of the browser's offer (wire, D.1): the provider's answer, and
 // its name of the call.
-func (h *Handler) call(ctx context.Context, b *book, offer []byte, c Config) (answer []byte, callID string, err error) {
+func (h *Handler) call(ctx context.Context, b *book, offer []byte, c session.Config) (answer []byte, callID string, err error) {
 	p, err := h.provider(ctx, b)
 	if err != nil {
 		return nil, "", err
@@ -60,7 +62,7 @@ func (h *Handler) call(ctx context.Context, b *book, offer []byte, c Config) (an
 	for _, part := range []struct {
 		name, kind string
 		data       []byte
-	}{{"sdp", "application/sdp", offer}, {"session", "application/json", mustJSON(c.session(true))}} {
+	}{{"sdp", "application/sdp", offer}, {"session", "application/json", mustJSON(c.RealtimeSession(true))}} {
 		w, err := form.CreatePart(textproto.MIMEHeader{"Content-Disposition": {fmt.Sprintf(`form-data; name=%q`, part.name)}, "Content-Type": {part.kind}})
 		if err != nil {
 			return nil, "", err
@@ -151,9 +153,9 @@ func (h *Handler) hangUpUnknown(b *book, sessionID, callID string) {
 // dial attaches the session's sideband: a call may be too young to be found, and a
 // sideband that was lost is dialled again. It reads until that ends.
 func (r *running) dial(callID string, againNow bool) {
-	window, missing := attachIn, 0
+	window, missing := session.AttachTimeout, 0
 	if againNow {
-		window = redialIn
+		window = session.RedialTimeout
 	}
 	ctx := r.here
 	deadline := time.Now().Add(window)
@@ -168,7 +170,7 @@ func (r *running) dial(callID string, againNow bool) {
 		}
 		if over := againNow && missing >= 2; over || time.Now().Add(pause).After(deadline) {
 			r.h.Log.WarnContext(ctx, "the sideband could not be attached", "session_id", r.id, "error", err)
-			r.post(DialFailed{Gone: gone})
+			r.post(session.AttachFailed{Gone: gone})
 			return
 		}
 		select {
@@ -189,7 +191,7 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 		},
 		close: func() { _ = ws.CloseNow() },
 	})
-	r.post(SidebandUp{})
+	r.post(session.SidebandUp{})
 	r.seen()
 	var heard atomic.Int64 // twice the events, and one more while one is taken in
 	watched, stop := context.WithCancel(ctx)
@@ -199,7 +201,7 @@ func (r *running) listen(ctx context.Context, ws *websocket.Conn) {
 		_, data, err := ws.Read(ctx)
 		if err != nil {
 			_ = ws.CloseNow()
-			r.post(SidebandDown{})
+			r.post(session.SidebandDown{})
 			return
 		}
 		heard.Add(1)

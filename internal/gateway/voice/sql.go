@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -17,7 +18,7 @@ import (
 type row struct {
 	ID, ConnectionID, AccountID, AppID, Feature, Model string
 	Mock                                               bool
-	Status                                             Status
+	Status                                             session.Status
 	TicketUntilUS                                      int64
 	NodeID, NodeURL                                    string
 	LeaseUS                                            int64
@@ -114,7 +115,7 @@ func (h *Handler) Renew(ctx context.Context) error {
 }
 
 // keep saves a session that this node runs, and says whether it still does.
-func (h *Handler) keep(s *State, state string) (mine bool, err error) {
+func (h *Handler) keep(s *session.State, state string) (mine bool, err error) {
 	var started *int64
 	if s.StartedUS > 0 {
 		started = &s.StartedUS
@@ -153,12 +154,12 @@ func (h *Handler) addReply(sessionID string, n int64) (requestID string, err err
 }
 
 // billed returns the ledger rows of a session's replies, oldest first.
-func billed(ctx context.Context, q db.Queryer, sessionID string) (list []Receipt, err error) {
+func billed(ctx context.Context, q db.Queryer, sessionID string) (list []session.Receipt, err error) {
 	ids, err := db.List(ctx, q, db.Column[string], `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	list = []Receipt{}
+	list = []session.Receipt{}
 	for _, id := range ids {
 		e, err := ledger.GetEntry(ctx, q, entryOf(id))
 		switch {
@@ -166,7 +167,7 @@ func billed(ctx context.Context, q db.Queryer, sessionID string) (list []Receipt
 		case err != nil:
 			return nil, err
 		default:
-			list = append(list, receiptOf(&e))
+			list = append(list, session.NewReceipt(&e))
 		}
 	}
 	return list, nil
@@ -217,7 +218,7 @@ func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error
 		return nil, err
 	}
 	for _, r := range found {
-		var receipts []Receipt
+		var receipts []session.Receipt
 		if r.ChargedMC == nil {
 			if receipts, err = billed(ctx, h.DB, r.ID); err != nil {
 				return nil, err

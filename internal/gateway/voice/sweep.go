@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 )
 
@@ -40,16 +41,16 @@ func (h *Handler) adopt(ctx context.Context, sessionID string) (*running, error)
 	if rw, err := getRow(ctx, h.DB, sessionID); err == nil && rw.CallID != "" && s.State.CallID == "" {
 		s.State.CallID = rw.CallID // the node before died between the provider's answer and this
 	}
-	asking := s.State.Hold == Asking
+	asking := s.State.Hold == session.Requested
 	r := h.start(s)
 	if before.NodeID != "" {
 		h.Log.WarnContext(ctx, "took over a dead node's voice session", "session_id", sessionID, "node_id", before.NodeID)
 	}
 	if before.NodeID != "" || asking { // whoever created it died before it knew of its hold, or after
-		r.post(Adopted{})
+		r.post(session.Adopted{})
 	}
 	if before.EndAsked != "" {
-		r.post(EndAsked{before.EndAsked == Immediate})
+		r.post(session.EndRequested{Immediate: before.EndAsked == session.Immediate})
 	}
 	return r, nil
 }
@@ -86,13 +87,13 @@ func (h *Handler) look(ctx context.Context) (err error) {
 		}
 		switch {
 		case status == string(ledger.Revoked):
-			s.post(Halt{ConnectionRevoked})
+			s.post(session.Halt{Reason: session.ConnectionRevoked})
 		case status == string(ledger.Frozen):
-			s.post(Halt{ConnectionFrozen})
+			s.post(session.Halt{Reason: session.ConnectionFrozen})
 		case off == 1:
-			s.post(Halt{"app_suspended"})
+			s.post(session.Halt{Reason: "app_suspended"})
 		default:
-			s.post(EndAsked{asked == Immediate})
+			s.post(session.EndRequested{Immediate: asked == session.Immediate})
 		}
 	}
 	return rows.Err()
@@ -181,7 +182,7 @@ func (h *Handler) Stop(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	for _, s := range all {
-		s.post(Shutdown{})
+		s.post(session.Shutdown{})
 	}
 	done := make(chan struct{})
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -97,7 +98,7 @@ func (h *Handler) demand(b *book, app *apps.App, c ledger.Call, text, audio int6
 }
 
 // charge prices what a reply used, by the terms of who pays.
-func (b *book) charge(c *ledger.Call, a Settle) (ledger.Settle, error) {
+func (b *book) charge(c *ledger.Call, a session.Settle) (ledger.Settle, error) {
 	margin, fee := b.Margin, b.Fee
 	if c.PaidBy == ledger.FreeCredit {
 		margin, fee = 0, 0

@@ -26,6 +26,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -311,7 +312,7 @@ func (w *world) until(what string, f func() bool) {
 func (w *world) ended(id, reason string) Session {
 	w.t.Helper()
 	var s Session
-	w.until("the session ends", func() bool { s = w.get(id); return s.Status == Ended })
+	w.until("the session ends", func() bool { s = w.get(id); return s.Status == session.Ended })
 	if *s.EndReason != reason {
 		w.t.Errorf("ended by %s, want %s", *s.EndReason, reason)
 	}

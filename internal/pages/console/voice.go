@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
 // voicePage is the form that begins a call, and the sessions that there were.
@@ -131,12 +132,12 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 	if err != nil {
 		return err
 	}
-	out := heard{Text: s.Shown() + ".", Ended: s.Status == voice.Ended, Time: s.Length(h.Now()), Spent: s.ChargedDisplay, Replies: []reply{}}
+	out := heard{Text: s.Shown() + ".", Ended: s.Status == session.Ended, Time: s.Length(h.Now()), Spent: s.ChargedDisplay, Replies: []reply{}}
 	switch {
 	case out.Ended:
 		out.Text = "Ended. " + voice.Because(*s.EndReason) + "."
-		out.Bad = *s.EndReason != voice.AppEnded && *s.EndReason != voice.ClientClosed
-	case s.Status == voice.Live && !s.Live.Ending:
+		out.Bad = *s.EndReason != session.AppEnded && *s.EndReason != session.ClientClosed
+	case s.Status == session.Live && !s.Live.Ending:
 		out.Text = "Live: say something."
 	}
 	for _, x := range s.Receipts {
@@ -167,7 +168,7 @@ func (h *Handler) endTalk(w http.ResponseWriter, r *http.Request, v visit) error
 	if v.app.Tier != apps.Sandbox { // nobody's call but a tester's
 		return missing()
 	}
-	if err := h.Voice.End(r.Context(), s.ID, voice.AfterHeard); err != nil {
+	if err := h.Voice.End(r.Context(), s.ID, session.AfterHeard); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusAccepted, map[string]bool{"ending": true})

@@ -1,8 +1,8 @@
-package voice
+package session
 
 import (
+	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,16 +34,18 @@ type play struct {
 	call     bool
 }
 
+const usage10 = `{"total_tokens":30,"input_tokens":20,"output_tokens":10,"input_token_details":{"text_tokens":12,"audio_tokens":8,"image_tokens":0,"cached_tokens":5,"cached_tokens_details":{"text_tokens":4,"audio_tokens":1,"image_tokens":0}},"output_token_details":{"text_tokens":3,"audio_tokens":7}}`
+
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newPlay(t *rapid.T) *play {
 	p := &play{t: t, now: start, holds: map[int64]money.MC{}, settled: map[int64]money.MC{}, done: map[string]bool{}, billed: map[string]int{}}
-	settings := Settings{ID: "rts_1", MaxOutputTokens: 1024, ContextTokens: 32000, MaxDuration: 15 * time.Minute, Idle: 2 * time.Minute, Mock: rapid.Bool().Draw(t, "mock"), EndWithControl: rapid.Bool().Draw(t, "end")}
+	settings := Settings{ID: "rts_1", MaxOutputTokens: 1024, ContextTokens: 32000, MaxDuration: 15 * time.Minute, IdleTimeout: 2 * time.Minute, Mock: rapid.Bool().Draw(t, "mock"), EndOnControlLost: rapid.Bool().Draw(t, "end")}
 	if rapid.Bool().Draw(t, "bounded") {
 		most, block := money.MC(900), money.MC(250)
 		settings.MaxCostMC, settings.BudgetBlockMC, settings.ConfirmBlocks = &most, &block, true
 	}
-	p.s = State{Settings: settings, Status: Pending, CreatedUS: start.UnixMicro(), TicketUS: start.Add(ticketLife).UnixMicro(), Config: Config{Model: "m", MaxOutput: 1024, Speaks: true}}
+	p.s = State{Settings: settings, Status: Pending, CreatedUS: start.UnixMicro(), TicketExpiresUS: start.Add(time.Minute).UnixMicro(), Config: Config{Model: "m", MaxOutputTokens: 1024, AutoReply: true}}
 	p.step(Tick{})
 	return p
 }
@@ -61,14 +63,14 @@ func (p *play) step(e Event) {
 			}
 		case Hold:
 			p.waiting = append(p.waiting, a)
-			if a.N <= p.made || a.Text < 0 || a.Audio < 0 {
+			if a.N <= p.made || a.TextTokens < 0 || a.AudioTokens < 0 {
 				p.t.Fatalf("hold %+v after %d", a, p.made)
 			}
 			p.made = a.N
 		case Settle:
-			p.billed[a.Reply]++
-			if p.billed[a.Reply] > 1 && !p.adopted {
-				p.t.Fatalf("reply %s is billed twice", a.Reply)
+			p.billed[a.ReplyID]++
+			if p.billed[a.ReplyID] > 1 && !p.adopted {
+				p.t.Fatalf("reply %s is billed twice", a.ReplyID)
 			}
 			if a.Estimated && a.Unheld {
 				p.t.Fatalf("an estimate without a hold: %+v", a)
@@ -80,7 +82,7 @@ func (p *play) step(e Event) {
 			p.hangUps++
 		case Finish:
 			p.finished++
-			if len(p.holds) > 0 || len(p.waiting) > 0 || len(p.s.Owed) > 0 {
+			if len(p.holds) > 0 || len(p.waiting) > 0 || len(p.s.Unsettled) > 0 {
 				p.t.Fatalf("ended with holds %v, owing %v", p.holds, p.waiting)
 			}
 			if p.call && p.hangUps == 0 {
@@ -121,7 +123,7 @@ func (p *play) carryOut(a Action, refuse bool) Event {
 		held, ok := p.holds[a.N]
 		delete(p.holds, a.N)
 		if _, was := p.settled[a.N]; !ok && a.Estimated && !was { // the hold was refused meanwhile: nothing may be charged
-			return Settled{N: a.N, Reply: a.Reply}
+			return Settled{N: a.N, ReplyID: a.ReplyID}
 		}
 		charge := money.MC(200)
 		if a.Estimated {
@@ -134,7 +136,7 @@ func (p *play) carryOut(a Action, refuse bool) Event {
 			p.entries += charge
 			p.rows++
 		}
-		return Settled{N: a.N, Reply: a.Reply, Entry: &ledger.Entry{ID: "led_1", Usage: "{}", Amounts: ledger.Amounts{UserChargeMC: charge}}}
+		return Settled{N: a.N, ReplyID: a.ReplyID, Entry: &ledger.Entry{ID: "led_1", Usage: "{}", Amounts: ledger.Amounts{UserChargeMC: charge}}}
 	case Release:
 		if _, ok := p.holds[a.N]; !ok && !p.adopted {
 			p.t.Fatalf("release of %d, which is not held: %v", a.N, p.holds)
@@ -146,7 +148,7 @@ func (p *play) carryOut(a Action, refuse bool) Event {
 }
 
 func provided(kind, reply string) FromProvider {
-	return FromProvider{providerEvent: providerEvent{Type: kind, ResponseID: reply, Delta: "some words"}, Raw: []byte(`{"type":"` + kind + `"}`)}
+	return FromProvider{content: providerEvent{Type: kind, ResponseID: reply, Delta: "some words"}, Raw: []byte(`{"type":"` + kind + `"}`)}
 }
 
 // happens draws something that happens.
@@ -163,15 +165,15 @@ func (p *play) happens() {
 	case "ticket":
 		p.step(TicketUsed{})
 	case "answered":
-		if p.s.Status == Pending && p.s.Used {
+		if p.s.Status == Pending && p.s.TicketUsed {
 			p.call = true
 		}
-		if p.s.Used {
-			p.step(Answered{"rtc_1"})
+		if p.s.TicketUsed {
+			p.step(CallAnswered{"rtc_1"})
 		}
 	case "unanswered":
 		if p.s.Status == Pending {
-			p.step(NotAnswered{})
+			p.step(CallRefused{})
 		}
 	case "up":
 		p.step(SidebandUp{})
@@ -180,7 +182,7 @@ func (p *play) happens() {
 	case "gone":
 		p.step(SidebandDown{Gone: true})
 	case "undialled":
-		p.step(DialFailed{Gone: rapid.Bool().Draw(p.t, "gone")})
+		p.step(AttachFailed{Gone: rapid.Bool().Draw(p.t, "gone")})
 	case "control":
 		p.step(ControlUp{})
 	case "uncontrol":
@@ -191,7 +193,7 @@ func (p *play) happens() {
 		p.step(provided("input_audio_buffer.speech_stopped", ""))
 	case "created":
 		e := provided("response.created", "")
-		e.Response = &responseObject{ID: reply, ConversationID: []byte(rapid.SampledFrom([]string{`"conv"`, `"conv"`, `"conv"`, "null"}).Draw(p.t, "conversation"))}
+		e.content.Response = &responseObject{ID: reply, ConversationID: []byte(rapid.SampledFrom([]string{`"conv"`, `"conv"`, `"conv"`, "null"}).Draw(p.t, "conversation"))}
 		p.step(e)
 	case "started":
 		p.step(provided("output_audio_buffer.started", reply))
@@ -203,33 +205,33 @@ func (p *play) happens() {
 		p.step(provided("response.output_audio_transcript.delta", reply))
 	case "done":
 		e := provided("response.done", "")
-		e.Response = &responseObject{ID: reply, Status: "completed", Usage: []byte(usage10)}
+		e.content.Response = &responseObject{ID: reply, Status: "completed", Usage: []byte(usage10)}
 		if p.s.Status == Live {
 			p.done[reply] = true
 		}
 		p.step(e)
 	case "cut", "failed":
 		e := provided("response.done", "")
-		e.Response = &responseObject{ID: reply, Status: rapid.SampledFrom([]string{"cancelled", "failed"}).Draw(p.t, "status"), Usage: []byte("null")}
+		e.content.Response = &responseObject{ID: reply, Status: rapid.SampledFrom([]string{"cancelled", "failed"}).Draw(p.t, "status"), Usage: []byte("null")}
 		p.step(e)
 	case "item":
 		e := provided("conversation.item.added", "")
-		e.Item = &itemObject{Type: "function_call_output", CallID: "call_1"}
+		e.content.Item = &itemObject{Type: "function_call_output", CallID: "call_1"}
 		p.step(e)
 	case "update":
 		e := provided("session.updated", "")
-		e.Session = &sessionObject{Model: "other"}
+		e.content.Session = &sessionObject{Model: "other"}
 		p.step(e)
 	case "app-create":
-		p.step(FromApp{parseControl([]byte(`{"type":"response.create"}`))})
+		p.step(FromApp{AppEvent{Type: "response.create", Reply: &ReplyOptions{}}})
 	case "app-approve":
-		p.step(FromApp{parseControl([]byte(`{"type":"svc.session.approve_block"}`))})
+		p.step(FromApp{AppEvent{Type: "svc.session.approve_block"}})
 	case "app-end":
-		p.step(FromApp{parseControl([]byte(`{"type":"svc.session.end"}`))})
+		p.step(FromApp{AppEvent{Type: "svc.session.end"}})
 	case "end":
-		p.step(EndAsked{})
+		p.step(EndRequested{})
 	case "now":
-		p.step(EndAsked{Immediate: true})
+		p.step(EndRequested{Immediate: true})
 	case "halt":
 		p.step(Halt{ConnectionRevoked})
 	case "stop":
@@ -242,7 +244,7 @@ func (p *play) happens() {
 // adopt is what a new node finds: what the dead one asked of the ledger was done or
 // never will be; holds that it made are there.
 func (p *play) adopt() {
-	if !p.s.Used || p.s.Status == Ended {
+	if !p.s.TicketUsed || p.s.Status == Ended {
 		return
 	}
 	p.adopted = true
@@ -264,8 +266,8 @@ func TestRandomOrders(t *testing.T) {
 		p := newPlay(t)
 		for range rapid.IntRange(5, 120).Draw(t, "steps") {
 			p.happens()
-			if !p.adopted && (p.s.ChargedMC != p.entries || p.s.Count != p.rows) {
-				t.Fatalf("charged %d in %d, rows %d in %d", p.s.ChargedMC, p.s.Count, p.entries, p.rows)
+			if !p.adopted && (p.s.ChargedMC != p.entries || p.s.ReplyCount != p.rows) {
+				t.Fatalf("charged %d in %d, rows %d in %d", p.s.ChargedMC, p.s.ReplyCount, p.entries, p.rows)
 			}
 		}
 		for range 200 { // time passes, the ledger answers
@@ -275,7 +277,7 @@ func TestRandomOrders(t *testing.T) {
 			p.now = p.now.Add(20 * time.Second)
 			p.step(Tick{})
 		}
-		if p.s.Status != Ended || p.finished != 1 || p.s.Reason == "" {
+		if p.s.Status != Ended || p.finished != 1 || p.s.EndReason == "" {
 			t.Fatalf("not ended: %s, finished %d times, %+v", p.s.Status, p.finished, p.s)
 		}
 		if len(p.holds) > 0 {
@@ -294,9 +296,9 @@ func TestRandomOrders(t *testing.T) {
 
 // at is a live session whose hold is made.
 func at(now time.Time) State {
-	s := State{Settings: Settings{ID: "rts_1", MaxOutputTokens: 1024, ContextTokens: 32000, MaxDuration: 15 * time.Minute, Idle: 2 * time.Minute}, Status: Pending, CreatedUS: now.UnixMicro(),
-		TicketUS: now.Add(ticketLife).UnixMicro(), Config: Config{Model: "m", MaxOutput: 1024, Speaks: true}}
-	for _, e := range []Event{Tick{}, HoldMade{1, 1000}, TicketUsed{}, Answered{"rtc_1"}, SidebandUp{}} {
+	s := State{Settings: Settings{ID: "rts_1", MaxOutputTokens: 1024, ContextTokens: 32000, MaxDuration: 15 * time.Minute, IdleTimeout: 2 * time.Minute}, Status: Pending, CreatedUS: now.UnixMicro(),
+		TicketExpiresUS: now.Add(time.Minute).UnixMicro(), Config: Config{Model: "m", MaxOutputTokens: 1024, AutoReply: true}}
+	for _, e := range []Event{Tick{}, HoldMade{1, 1000}, TicketUsed{}, CallAnswered{"rtc_1"}, SidebandUp{}} {
 		s, _ = Step(s, e, now)
 	}
 	return s
@@ -307,33 +309,33 @@ func TestSteps(t *testing.T) {
 	t.Parallel()
 	reply := func(kind string) FromProvider {
 		e := provided(kind, "resp_1")
-		e.Response = &responseObject{ID: "resp_1", Status: "completed", Usage: []byte(usage10)}
+		e.content.Response = &responseObject{ID: "resp_1", Status: "completed", Usage: []byte(usage10)}
 		return e
 	}
 	lost := reply("response.done")
-	lost.Response = &responseObject{ID: "resp_1", Status: "cancelled", Usage: []byte("null")}
+	lost.content.Response = &responseObject{ID: "resp_1", Status: "cancelled", Usage: []byte("null")}
 	failed := reply("response.done")
-	failed.Response = &responseObject{ID: "resp_1", Status: "failed"}
+	failed.content.Response = &responseObject{ID: "resp_1", Status: "failed"}
 	beside := provided("response.created", "resp_2")
-	beside.Response = &responseObject{ID: "resp_2"}
-	paid := Settled{N: 1, Reply: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}
+	beside.content.Response = &responseObject{ID: "resp_2"}
+	paid := Settled{N: 1, ReplyID: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}
 	for _, test := range []struct {
 		name   string
 		events []any // Event, or time.Duration
 		want   string
 	}{
-		{"a reply is settled, then the next is held for", []any{reply("response.created"), reply("response.done"), Settled{N: 1, Reply: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}}, "settle 1, control svc.response.settled, hold 2"},
+		{"a reply is settled, then the next is held for", []any{reply("response.created"), reply("response.done"), Settled{N: 1, ReplyID: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}}, "settle 1, control svc.response.settled, hold 2"},
 		{"usage is missing and nothing was said: released", []any{reply("response.created"), lost, Released{1}}, "release 1, hold 2"},
 		{"usage is missing and something was said: estimated", []any{reply("response.created"), reply("output_audio_buffer.started"), time.Second, reply("output_audio_buffer.cleared"), lost}, "settle 1 estimated 20 audio"},
 		{"a failed reply costs nothing", []any{reply("response.created"), failed}, "release 1"},
 		{"the end of a reply whose start was missed", []any{reply("response.done")}, "settle 1"},
 		{"a second done is nothing", []any{reply("response.created"), reply("response.done"), reply("response.done")}, "settle 1"},
-		{"an end waits until the reply was heard", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{}, reply("response.done"), time.Second / 10}, "control svc.session.ending, session.update, settle 1"},
-		{"and goes on when it was", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{}, reply("response.done"), reply("output_audio_buffer.stopped"), Settled{N: 1}}, "control svc.session.ending, session.update, settle 1, hang up, finish app_ended"},
-		{"or was cut by the user's speech", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{}, reply("output_audio_buffer.cleared"), reply("response.done")}, "control svc.session.ending, session.update, settle 1, hang up"},
-		{"or nobody says so", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{}, reply("response.done"), 6 * time.Second}, "control svc.session.ending, session.update, settle 1, hang up"},
-		{"immediate cancels, and waits two seconds for the usage", []any{reply("response.created"), EndAsked{Immediate: true}, time.Second}, "control svc.session.ending, response.cancel"},
-		{"and no longer", []any{reply("response.created"), reply("output_audio_buffer.started"), EndAsked{Immediate: true}, 2 * time.Second}, "control svc.session.ending, response.cancel, settle 1 estimated 40 audio, hang up"},
+		{"an end waits until the reply was heard", []any{reply("response.created"), reply("output_audio_buffer.started"), EndRequested{}, reply("response.done"), time.Second / 10}, "control svc.session.ending, session.update, settle 1"},
+		{"and goes on when it was", []any{reply("response.created"), reply("output_audio_buffer.started"), EndRequested{}, reply("response.done"), reply("output_audio_buffer.stopped"), Settled{N: 1}}, "control svc.session.ending, session.update, settle 1, hang up, finish app_ended"},
+		{"or was cut by the user's speech", []any{reply("response.created"), reply("output_audio_buffer.started"), EndRequested{}, reply("output_audio_buffer.cleared"), reply("response.done")}, "control svc.session.ending, session.update, settle 1, hang up"},
+		{"or nobody says so", []any{reply("response.created"), reply("output_audio_buffer.started"), EndRequested{}, reply("response.done"), 6 * time.Second}, "control svc.session.ending, session.update, settle 1, hang up"},
+		{"immediate cancels, and waits two seconds for the usage", []any{reply("response.created"), EndRequested{Immediate: true}, time.Second}, "control svc.session.ending, response.cancel"},
+		{"and no longer", []any{reply("response.created"), reply("output_audio_buffer.started"), EndRequested{Immediate: true}, 2 * time.Second}, "control svc.session.ending, response.cancel, settle 1 estimated 40 audio, hang up"},
 		{"without a next hold the last reply is heard to its end", []any{reply("response.created"), reply("output_audio_buffer.started"), reply("response.done"), paid, HoldRefused{2, "allocation_exhausted"}, time.Second / 10, reply("output_audio_buffer.stopped")},
 			"settle 1, control svc.response.settled, hold 2, control svc.session.ending, session.update, hang up, finish allocation_exhausted"},
 		{"and a reply that was faster than its hold is cut", []any{reply("response.created"), reply("response.done"), paid, beside, HoldRefused{2, "allocation_exhausted"}},
@@ -341,7 +343,7 @@ func TestSteps(t *testing.T) {
 		{"nobody speaks", []any{2 * time.Minute, Released{1}}, "control svc.session.ending, session.update, hang up, release 1, finish idle_timeout"},
 		{"a lost sideband is dialled again", []any{SidebandDown{}, 2 * time.Second, SidebandUp{}}, "dial again, session.update"},
 		{"and not for ever", []any{SidebandDown{}, 4 * time.Second, Released{1}}, "dial again, control svc.session.ending, hang up, release 1, finish sideband_lost"},
-		{"what comes with an end is cancelled and not let run", []any{EndAsked{}, reply("response.created")}, "control svc.session.ending, session.update, hang up, release 1, response.cancel"},
+		{"what comes with an end is cancelled and not let run", []any{EndRequested{}, reply("response.created")}, "control svc.session.ending, session.update, hang up, release 1, response.cancel"},
 	} {
 		now, s := start, at(start)
 		var got []string
@@ -374,16 +376,17 @@ func said(a Action) []string {
 		return []string{line}
 	case Release:
 		return []string{fmt.Sprintf("release %d", a.N)}
-	case Upstream:
+	case ToProvider:
 		if e, ok := a.Event.(map[string]any); ok {
 			return []string{fmt.Sprint(e["type"])}
 		}
-	case Control:
-		text := string(mustJSON(a.Event))
+	case ToApp:
+		data, _ := json.Marshal(a.Event) // it is rendered as JSON for the app, too
+		text := string(data)
 		if i := strings.Index(text, `"svc.`); i >= 0 {
 			return []string{"control " + text[i+1:i+1+strings.IndexByte(text[i+1:], '"')]}
 		}
-	case Dial:
+	case AttachSideband:
 		return []string{"dial again"}
 	case HangUp:
 		return []string{"hang up"}
@@ -393,7 +396,7 @@ func said(a Action) []string {
 	return nil
 }
 
-// TestReadUsage reads what providers say a reply used (wire, D.7; edge case 48).
+// TestReadUsage reads what providers say a reply used (provider notes D.7; edge case 48).
 func TestReadUsage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]*pricing.VoiceUsage{
@@ -408,15 +411,5 @@ func TestReadUsage(t *testing.T) {
 		if (got == nil) != (want == nil) || got != nil && *got != *want {
 			t.Errorf("%s: %+v", text, got)
 		}
-	}
-}
-
-// TestFlatten reads tools in both shapes.
-func TestFlatten(t *testing.T) {
-	t.Parallel()
-	a, err := flatten([]byte(`[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]`))
-	b, err2 := flatten([]byte(`[{"type":"function","name":"f","description":"d","parameters":{"type":"object"}}]`))
-	if err != nil || err2 != nil || !slices.Equal(a, b) {
-		t.Errorf("%s %v, %s %v", a, err, b, err2)
 	}
 }

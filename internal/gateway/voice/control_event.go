@@ -1,0 +1,167 @@
+package voice
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+// Limits of what an app may send.
+const (
+	maxControlBytes = 256 << 10
+	maxInstructions = 64 << 10
+	maxEventID      = 512
+)
+
+// controlEvent is an event of the control channel as an app writes it (contract §4.4). Members that
+// are not listed here are refused.
+type controlEvent struct {
+	Type    string          `json:"type"`
+	EventID string          `json:"event_id"`
+	When    string          `json:"when"`
+	Session json.RawMessage `json:"session"`
+	Item    json.RawMessage `json:"item"`
+	Reply   json.RawMessage `json:"response"`
+
+	ResponseID     string  `json:"response_id"`
+	PreviousItemID *string `json:"previous_item_id"`
+	ItemID         string  `json:"item_id"`
+	ContentIndex   int64   `json:"content_index"`
+	AudioEndMS     int64   `json:"audio_end_ms"`
+}
+
+// parseControlEvent reads an app's event. What is wrong with it is the Problem of the result, not an
+// error: the app gets an error event, and the session goes on.
+func parseControlEvent(data []byte) session.AppEvent {
+	if len(data) > maxControlBytes {
+		return session.AppEvent{Problem: fmt.Sprintf("an event may have at most %d bytes", maxControlBytes)}
+	}
+	var c controlEvent
+	if err := decodeStrict(data, &c); err != nil {
+		return session.AppEvent{EventID: c.EventID, Problem: err.Error()}
+	}
+	if len(c.EventID) > maxEventID {
+		return session.AppEvent{Type: c.Type, Problem: fmt.Sprintf("event_id: at most %d characters", maxEventID)}
+	}
+	e := session.AppEvent{
+		Type:       c.Type,
+		EventID:    c.EventID,
+		Immediate:  c.When == session.Immediate,
+		ResponseID: c.ResponseID,
+		ItemID:     c.ItemID,
+		AudioEndMS: c.AudioEndMS,
+	}
+	switch c.Type {
+	case "session.update":
+		e.Update, e.Problem = parseConfigUpdate(c.Session)
+	case "conversation.item.create":
+		e.ItemBytes = len(c.Item)
+		e.Item, e.Problem = parseItem(c.Item)
+	case "response.create":
+		e.Reply, e.Problem = parseReplyOptions(c.Reply)
+	case "conversation.item.truncate":
+		if c.ItemID == "" || c.ContentIndex != 0 || c.AudioEndMS < 0 {
+			e.Problem = "item_id is required, content_index is 0, audio_end_ms is 0 or more"
+		}
+	case "svc.session.end":
+		if c.When != "" && c.When != session.AfterHeard && c.When != session.Immediate {
+			e.Problem = "when: must be after_heard or immediate"
+		}
+	case "response.cancel", "svc.session.approve_block":
+	case "":
+		e.Problem = "type: required"
+	default:
+		e.Problem = fmt.Sprintf("type: %.64q is not an event that this channel takes", c.Type)
+	}
+	return e
+}
+
+// configUpdate is the session of a session.update as an app writes it: the voice stands at the top,
+// or where the provider has it.
+type configUpdate struct {
+	Type            string          `json:"type"`
+	Instructions    *string         `json:"instructions"`
+	Voice           *string         `json:"voice"`
+	Tools           json.RawMessage `json:"tools"`
+	ToolChoice      json.RawMessage `json:"tool_choice"`
+	MaxOutputTokens *int64          `json:"max_output_tokens"`
+	Audio           *struct {
+		Output *struct {
+			Voice *string `json:"voice"`
+		} `json:"output"`
+	} `json:"audio"`
+}
+
+func parseConfigUpdate(raw json.RawMessage) (update *session.ConfigUpdate, problem string) {
+	if len(raw) == 0 {
+		return nil, "session: required"
+	}
+	var c configUpdate
+	if err := decodeStrict(raw, &c); err != nil {
+		return nil, "session." + err.Error()
+	}
+	if c.Audio != nil && c.Audio.Output != nil && c.Audio.Output.Voice != nil {
+		c.Voice = c.Audio.Output.Voice
+	}
+	switch {
+	case c.Type != "" && c.Type != "realtime":
+		return nil, "session.type: must be realtime"
+	case c.Instructions != nil && len(*c.Instructions) > maxInstructions:
+		return nil, fmt.Sprintf("session.instructions: at most %d bytes", maxInstructions)
+	case c.Voice != nil && !voiceName.MatchString(*c.Voice):
+		return nil, "session.voice: must be the name of a voice"
+	}
+	u := &session.ConfigUpdate{Instructions: c.Instructions, Voice: c.Voice, MaxOutputTokens: c.MaxOutputTokens}
+	var err error
+	if len(c.Tools) > 0 {
+		if u.Tools, err = flattenTools(c.Tools); err != nil {
+			return nil, "session." + err.Error()
+		}
+	}
+	if len(c.ToolChoice) > 0 {
+		if u.ToolChoice, err = flattenToolChoice(c.ToolChoice); err != nil {
+			return nil, "session." + err.Error()
+		}
+	}
+	return u, ""
+}
+
+func parseItem(raw json.RawMessage) (item *session.Item, problem string) {
+	if len(raw) == 0 {
+		return nil, "item: required"
+	}
+	item = &session.Item{}
+	if err := decodeStrict(raw, item); err != nil {
+		return nil, "item." + err.Error()
+	}
+
+	switch {
+	case item.Type == "function_call_output" && (item.CallID == "" || item.Role != "" || item.Content != nil):
+		return nil, "item: a function_call_output has call_id and output"
+	case item.Type == "function_call_output":
+		return item, ""
+	case item.Type != "message":
+		return nil, "item.type: must be function_call_output or message"
+	case item.Role != "user" && item.Role != "system" || len(item.Content) == 0 || item.CallID != "" || item.Output != "":
+		return nil, "item: a message has role user or system, and content"
+	case slices.ContainsFunc(item.Content, func(p session.ContentPart) bool { return p.Type != "input_text" }):
+		return nil, "item.content: must be of type input_text"
+	}
+	return item, ""
+}
+
+func parseReplyOptions(raw json.RawMessage) (options *session.ReplyOptions, problem string) {
+	options = &session.ReplyOptions{}
+	if len(raw) == 0 || string(raw) == "null" {
+		return options, ""
+	}
+	if err := decodeStrict(raw, options); err != nil {
+		return nil, "response." + err.Error()
+	}
+	if options.Instructions != nil && len(*options.Instructions) > maxInstructions {
+		return nil, fmt.Sprintf("response.instructions: at most %d bytes", maxInstructions)
+	}
+	return options, ""
+}

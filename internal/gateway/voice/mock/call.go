@@ -1,0 +1,270 @@
+package mock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/tokens"
+)
+
+const (
+	writeTimeout = 5 * time.Second
+	maxQueued    = 256 // events of the sideband that wait for the call
+	audioDelta   = "response.output_audio.delta"
+
+	// The provider's codes of refused events.
+	codeInvalidEvent   = "invalid_event"
+	codeNoActiveReply  = "response_cancel_not_active"
+	codeHasActiveReply = "conversation_already_has_active_response"
+)
+
+// errQueueFull says that the call does not read its sideband's events fast enough.
+var errQueueFull = errors.New("voice: the mock does not keep up")
+
+// Call is one call of the mock voice: a conversation with a browser over its WebSocket.
+type Call struct {
+	ws       *websocket.Conn
+	sideband func(event []byte) bool // gets what the real provider's sideband would get
+	queue    chan []byte             // what the sideband sends
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	mu        sync.Mutex
+	config    session.Config
+	lastID    int
+	speech    speech
+	userTexts []string // since the last reply
+	results   int      // of tools, since the last reply
+	context   contextTokens
+	cached    contextTokens      // the part of context that the last reply has read
+	cutReply  context.CancelFunc // nil if no reply is in progress
+}
+
+// contextTokens are the tokens of the conversation.
+type contextTokens struct{ text, audio int64 }
+
+// NewCall returns a call over ws. Each event but audio also goes to sideband.
+func NewCall(ws *websocket.Conn, config session.Config, sideband func(event []byte) bool) *Call {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Call{
+		ws:       ws,
+		sideband: sideband,
+		queue:    make(chan []byte, maxQueued),
+		ctx:      ctx,
+		cancel:   cancel,
+		config:   config,
+	}
+}
+
+// Send takes an event of the sideband.
+func (c *Call) Send(event []byte) error {
+	select {
+	case c.queue <- event:
+		return nil
+	default:
+		return errQueueFull
+	}
+}
+
+// Close stops what still runs. It does not close the WebSocket.
+func (c *Call) Close() { c.cancel() }
+
+// Serve runs the call until its WebSocket ends.
+func (c *Call) Serve() {
+	go c.handleSideband()
+	c.mu.Lock()
+	c.emit("session.created", map[string]any{"session": c.session()})
+	c.mu.Unlock()
+	for {
+		kind, data, err := c.ws.Read(c.ctx)
+		if err != nil {
+			return
+		}
+		if kind == websocket.MessageText {
+			c.lockedHandle(data)
+		}
+	}
+}
+
+// handleSideband handles what the sideband sends until the call ends.
+func (c *Call) handleSideband() {
+	for {
+		select {
+		case event := <-c.queue:
+			c.lockedHandle(event)
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Call) lockedHandle(data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handle(data)
+}
+
+// emit sends an event to the browser and, unless it is audio or the greeting, to the sideband.
+func (c *Call) emit(kind string, members map[string]any) {
+	c.lastID++
+	event := map[string]any{"type": kind, "event_id": fmt.Sprintf("event_mock%06d", c.lastID)}
+	for name, v := range members {
+		event[name] = v
+	}
+	data, _ := json.Marshal(event) // all members are of JSON types
+	ctx, cancel := context.WithTimeout(c.ctx, writeTimeout)
+	defer cancel()
+	if err := c.ws.Write(ctx, websocket.MessageText, data); err != nil {
+		return // Serve reads the same error
+	}
+	if kind != audioDelta && kind != "session.created" {
+		c.sideband(data)
+	}
+}
+
+// emitError refuses an event.
+func (c *Call) emitError(code, message, eventID string) {
+	c.emit("error", map[string]any{"error": map[string]any{
+		"type":     "invalid_request_error",
+		"code":     code,
+		"message":  message,
+		"param":    nil,
+		"event_id": eventID,
+	}})
+}
+
+// session renders the session object.
+func (c *Call) session() map[string]any {
+	s := c.config.RealtimeSession(true)
+	s["object"], s["id"] = "realtime.session", "sess_mock"
+	return s
+}
+
+// newID returns a new id of an item, a reply or a tool call.
+func (c *Call) newID(kind string) string {
+	c.lastID++
+	return fmt.Sprintf("%s_mock%06d", kind, c.lastID)
+}
+
+// handle carries out an event of the browser or of the sideband. c.mu is held.
+func (c *Call) handle(data []byte) {
+	var e clientEvent
+	if json.Unmarshal(data, &e) != nil {
+		c.emitError(codeInvalidEvent, "this is not an event", "")
+		return
+	}
+	switch e.Type {
+	case "session.update":
+		c.updateSession(&e)
+	case "input_audio_buffer.append":
+		c.appendAudio(&e)
+	case "input_audio_buffer.commit":
+		c.commitAudio()
+	case "input_audio_buffer.clear":
+		c.speech.stop()
+		c.emit("input_audio_buffer.cleared", nil)
+	case "conversation.item.create":
+		c.addItem(&e)
+	case "response.create":
+		c.startReply(e.maxOutputTokens(c.config.MaxOutputTokens), e.EventID)
+	case "response.cancel":
+		if c.cutReply == nil {
+			c.emitError(codeNoActiveReply, "no reply is active", e.EventID)
+			return
+		}
+		c.cutReply()
+	case "conversation.item.truncate":
+		c.emit("conversation.item.truncated", nil)
+	case "output_audio_buffer.clear":
+	default:
+		c.emitError(codeInvalidEvent, "unknown type", e.EventID)
+	}
+}
+
+func (c *Call) updateSession(e *clientEvent) {
+	e.Session.applyTo(&c.config)
+	c.emit("session.updated", map[string]any{"session": c.session()})
+}
+
+// appendAudio listens: loud audio begins the user's turn, and half a second of silence ends it.
+func (c *Call) appendAudio(e *clientEvent) {
+	pcm, err := decodeAudio(e.Audio)
+	if err != nil {
+		c.emitError(codeInvalidEvent, "audio is not base64", e.EventID)
+		return
+	}
+	ms := durationMS(pcm)
+	c.speech.heardMS += ms
+	switch loud := isLoud(pcm); {
+	case loud && !c.speech.active:
+		c.speech.active, c.speech.silenceMS = true, 0
+		c.emit("input_audio_buffer.speech_started", map[string]any{
+			"audio_start_ms": c.speech.heardMS - ms,
+			"item_id":        c.newID("item"),
+		})
+		if c.cutReply != nil {
+			c.cutReply() // the user interrupts
+		}
+		c.context.audio += ms / msPerInputToken
+	case loud:
+		c.speech.silenceMS = 0
+		c.context.audio += ms / msPerInputToken
+	case c.speech.active:
+		if c.speech.silenceMS += ms; c.speech.silenceMS >= turnSilenceMS {
+			c.emit("input_audio_buffer.speech_stopped", map[string]any{
+				"audio_end_ms": c.speech.heardMS,
+				"item_id":      c.newID("item"),
+			})
+			c.commitAudio()
+			if c.config.AutoReply {
+				c.startReply(c.config.MaxOutputTokens, "")
+			}
+		}
+	}
+}
+
+// commitAudio ends the user's turn and makes an item of it.
+func (c *Call) commitAudio() {
+	c.speech.stop()
+	itemID := c.newID("item")
+	c.emit("input_audio_buffer.committed", map[string]any{"previous_item_id": nil, "item_id": itemID})
+	c.emitItem(map[string]any{
+		"id":      itemID,
+		"type":    "message",
+		"role":    "user",
+		"content": []any{map[string]any{"type": "input_audio"}},
+	})
+}
+
+// emitItem reports a new item of the conversation.
+func (c *Call) emitItem(item map[string]any) {
+	c.emit("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
+}
+
+// addItem adds a message or a tool result to the conversation.
+func (c *Call) addItem(e *clientEvent) {
+	if e.Item == nil {
+		c.emitError(codeInvalidEvent, "item: required", e.EventID)
+		return
+	}
+	item := map[string]any{"id": c.newID("item"), "type": e.Item.Type}
+	if e.Item.Type == "function_call_output" {
+		item["call_id"], item["output"] = e.Item.CallID, e.Item.Output
+		c.results++
+		c.context.text += int64(tokens.Count(e.Item.Output))
+	} else {
+		item["role"], item["content"] = e.Item.Role, e.Item.Content
+		for _, p := range e.Item.Content {
+			c.userTexts = append(c.userTexts, p.Text)
+			c.context.text += int64(tokens.Count(p.Text))
+		}
+	}
+	c.emitItem(item)
+}

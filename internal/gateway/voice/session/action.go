@@ -1,0 +1,46 @@
+package session
+
+import "github.com/purserhq/purser/internal/models/pricing"
+
+// An Action is something that a step asks its caller to do. Actions are carried out in their order.
+type Action interface{ action() }
+
+// What a step may ask for.
+type (
+	// Persist saves the state. It comes first: what follows must not be done before it is saved.
+	Persist struct{}
+	// Hold asks the ledger for the hold of reply N, whose input is at most so many tokens.
+	// HoldMade or HoldRefused answers.
+	Hold struct{ N, TextTokens, AudioTokens int64 }
+	// Settle charges a reply to hold N, or without a hold. Settled answers.
+	Settle struct {
+		N         int64
+		ReplyID   string
+		Usage     pricing.VoiceUsage
+		Estimated bool // by our own count; the charge is at most the hold
+		Unheld    bool // the reply has no hold
+	}
+	// Release ends hold N without a charge. Released answers.
+	Release struct{ N int64 }
+	// ToProvider sends an event to the provider.
+	ToProvider struct{ Event any }
+	// ToApp sends an event to the app, if its control channel is open.
+	ToApp struct{ Event any }
+	// AttachSideband opens the sideband; Again if the call had one before. SidebandUp or
+	// AttachFailed answers.
+	AttachSideband struct{ Again bool }
+	// HangUp ends the call at the provider. The caller repeats it until the call is gone.
+	HangUp struct{}
+	// Finish writes the end of the session.
+	Finish struct{ Reason string }
+)
+
+func (Persist) action()        {}
+func (Hold) action()           {}
+func (Settle) action()         {}
+func (Release) action()        {}
+func (ToProvider) action()     {}
+func (ToApp) action()          {}
+func (AttachSideband) action() {}
+func (HangUp) action()         {}
+func (Finish) action()         {}

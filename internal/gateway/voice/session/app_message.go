@@ -1,0 +1,85 @@
+package session
+
+import "github.com/purserhq/purser/internal/base/money"
+
+// The service's own events on the control channel (contract §6).
+type (
+	startedMessage struct {
+		Type      string `json:"type"`
+		ID        string `json:"session_id"`
+		Model     string `json:"model"`
+		Mock      bool   `json:"mock"`
+		StartedAt string `json:"started_at"`
+	}
+	settledMessage struct {
+		Type                  string   `json:"type"`
+		ID                    string   `json:"session_id"`
+		ResponseID            string   `json:"response_id"`
+		Receipt               Receipt  `json:"receipt"`
+		ChargedMC             money.MC `json:"charged_mc"`
+		ChargedDisplay        string   `json:"charged_display"`
+		ResponseCount         int64    `json:"response_count"`
+		AllocationRemainingMC money.MC `json:"allocation_remaining_mc"`
+	}
+	spendWarningMessage struct {
+		Type           string    `json:"type"`
+		ID             string    `json:"session_id"`
+		Reason         string    `json:"reason"`
+		ChargedMC      money.MC  `json:"charged_mc"`
+		ChargedDisplay string    `json:"charged_display"`
+		MaxCostMC      *money.MC `json:"max_cost_mc"`
+	}
+	budgetCheckpointMessage struct {
+		Type             string   `json:"type"`
+		ID               string   `json:"session_id"`
+		ChargedMC        money.MC `json:"charged_mc"`
+		ChargedDisplay   string   `json:"charged_display"`
+		BlockMC          money.MC `json:"budget_block_mc"`
+		Blocks           int64    `json:"blocks"`
+		ApprovalRequired bool     `json:"approval_required"`
+		ApproveBy        *string  `json:"approve_by"`
+	}
+	configResetMessage struct {
+		Type   string   `json:"type"`
+		ID     string   `json:"session_id"`
+		Fields []string `json:"fields"`
+		Resets int64    `json:"resets"`
+	}
+	endingMessage struct {
+		Type   string `json:"type"`
+		ID     string `json:"session_id"`
+		Reason string `json:"reason"`
+	}
+	errorMessage struct {
+		Type  string `json:"type"`
+		Error struct {
+			Type    string  `json:"type"`
+			Code    string  `json:"code"`
+			Message string  `json:"message"`
+			EventID *string `json:"event_id"`
+		} `json:"error"`
+	}
+)
+
+// EndedMessage is the last event on the control channel. The caller sends it when the end of the
+// session is saved: only then its sum is final.
+type EndedMessage struct {
+	Type           string   `json:"type"`
+	ID             string   `json:"session_id"`
+	Reason         string   `json:"reason"`
+	ChargedMC      money.MC `json:"charged_mc"`
+	ChargedDisplay string   `json:"charged_display"`
+	ResponseCount  int64    `json:"response_count"`
+}
+
+// NewEndedMessage returns svc.session.ended.
+func NewEndedMessage(id, reason string, chargedMC money.MC, replies int64) EndedMessage {
+	return EndedMessage{
+		Type:           "svc.session.ended",
+		ID:             id,
+		Reason:         reason,
+		ChargedMC:      chargedMC,
+		ChargedDisplay: chargedMC.Display(),
+		ResponseCount:  replies,
+	}
+}

@@ -1,0 +1,228 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
+
+const (
+	// ApprovalWindow is how long an app may take to approve a budget block (contract §8).
+	ApprovalWindow = 30 * time.Second
+	// nextSpeech is the user's speech that the next hold covers.
+	nextSpeech = 30 * time.Second
+
+	// AudioInputPerSecond and AudioOutputPerSecond are the tokens of a second of the user's and of
+	// the model's speech (OpenAI's documentation).
+	AudioInputPerSecond  = 10
+	AudioOutputPerSecond = 20
+
+	maxBilledIDs = 16 // so many ids of billed replies are remembered
+)
+
+// requestHold asks for the hold of the next reply.
+func (m *machine) requestHold() {
+	m.LastN++
+	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
+	text, audio := m.boundContext()
+	m.do(Hold{m.LastN, text, audio})
+}
+
+// boundContext returns how many tokens the next reply reads at most: what the last reply read and
+// said, none of it cached, what was added since, and the speech that is still to come (provider
+// notes D.9).
+func (m *machine) boundContext() (text, audio int64) {
+	c := m.Context
+	text = c.TextInput + c.TextCached + c.TextOutput + c.ImageInput + c.ImageCached + m.AddedTextTokens
+	audio = c.AudioInput + c.AudioCached + c.AudioOutput
+	audio += int64((m.UserSpeech+nextSpeech)/time.Second+1) * AudioInputPerSecond
+	if window := max(m.ContextTokens, 1); text+audio > window { // the provider drops what does not fit
+		audio = min(audio, window)
+		text = window - audio
+	}
+	return text, audio
+}
+
+// holdMade notes that the ledger made the current hold.
+func (m *machine) holdMade(e HoldMade) {
+	if e.N == m.HoldN && m.Hold == Requested {
+		m.Hold = Held
+	}
+}
+
+// holdRefused ends the session before its next reply (F-87): the error code of the refusal is the
+// end reason. The user may hear what is billed already, but not a reply that began before its hold
+// was refused.
+func (m *machine) holdRefused(e HoldRefused) {
+	if e.N == m.HoldN && m.Hold == Requested {
+		m.Hold = NoHold
+	}
+	for i := range m.Replies {
+		m.Replies[i].Held = false
+	}
+	m.beginEnd(e.Code, len(m.Replies) > 0)
+}
+
+// holdReleased notes that the ledger released the current hold.
+func (m *machine) holdReleased(e Released) {
+	if e.N == m.HoldN && m.Hold == Releasing {
+		m.Hold = NoHold
+	}
+}
+
+// releaseHold asks the ledger to end the current hold without a charge, if it is made.
+func (m *machine) releaseHold() {
+	if m.Hold == Held {
+		m.Hold = Releasing
+		m.do(Release{m.HoldN})
+	}
+}
+
+// billReplies ends all replies in progress by our own count: the provider will report no more of
+// them.
+func (m *machine) billReplies() {
+	for len(m.Replies) > 0 {
+		m.billReply(0, nil, "")
+	}
+}
+
+// cutReplies bills all replies in progress, and no longer waits until the user has heard the last.
+func (m *machine) cutReplies() {
+	m.billReplies()
+	m.Playback = nil
+}
+
+// billReply ends reply i and gives it to the ledger: by the provider's usage, else as an estimate
+// of what the user heard. A failed or silent reply without usage is not billed.
+func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
+	r := m.Replies[i]
+	m.Replies = slices.Delete(m.Replies, i, i+1)
+	m.mustPersist = true
+	charge := Settle{ReplyID: r.ID}
+	if usage != nil && pricing.VoiceUsable(*usage, m.MaxOutputTokens, m.ContextTokens) {
+		charge.Usage = *usage
+		m.Context, m.AddedTextTokens, m.UserSpeech = *usage, 0, 0
+	} else {
+		charge.Usage, charge.Estimated = m.estimateUsage(&r), true
+		m.AddedTextTokens += charge.Usage.Output()
+		if status == "failed" || charge.Usage.Output() == 0 {
+			if r.Held {
+				m.releaseHold()
+			}
+			return
+		}
+	}
+	switch {
+	case r.Held && (m.Hold == Held || m.Hold == Requested):
+		charge.N, m.Hold = m.HoldN, NoHold
+	case charge.Estimated:
+		return // an estimate is at most its hold, and there is none
+	default:
+		charge.Unheld = true
+		m.LastN++
+		charge.N = m.LastN
+	}
+	m.BilledIDs = append(m.BilledIDs, r.ID)
+	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
+	m.Unsettled = append(m.Unsettled, charge)
+	m.do(charge)
+}
+
+// estimateUsage returns what the user certainly got of a reply, rounded down: the context as cached
+// input, which is the cheapest, the seconds that the user heard, and the text that was reported.
+func (m *machine) estimateUsage(r *Reply) pricing.VoiceUsage {
+	u := pricing.VoiceUsage{TextOutput: r.TextBytes / 5}
+	if r.AudioUS > 0 {
+		until := m.nowUS
+		if r.SilentUS > 0 {
+			until = min(until, r.SilentUS)
+		}
+		u.AudioOutput = max(until-r.AudioUS, 0) * AudioOutputPerSecond / 1e6
+	}
+	if excess := u.Output() - m.MaxOutputTokens; excess > 0 {
+		u.AudioOutput = max(u.AudioOutput-excess, 0)
+		u.TextOutput = min(u.TextOutput, m.MaxOutputTokens)
+	}
+	c := m.Context
+	u.TextCached, u.AudioCached = c.TextInput+c.TextCached, c.AudioInput+c.AudioCached
+	return u
+}
+
+// replySettled counts a charge that the ledger confirmed, and applies the session's cost bounds.
+func (m *machine) replySettled(e *Settled) {
+	before := len(m.Unsettled)
+	m.Unsettled = slices.DeleteFunc(m.Unsettled, func(s Settle) bool { return s.N == e.N })
+	m.mustPersist = true
+	if e.Entry == nil || len(m.Unsettled) == before {
+		return
+	}
+	m.ChargedMC += e.Entry.UserChargeMC
+	m.ReplyCount++
+	m.do(ToApp{settledMessage{
+		Type:                  "svc.response.settled",
+		ID:                    m.ID,
+		ResponseID:            e.ReplyID,
+		Receipt:               NewReceipt(e.Entry),
+		ChargedMC:             m.ChargedMC,
+		ChargedDisplay:        m.ChargedMC.Display(),
+		ResponseCount:         m.ReplyCount,
+		AllocationRemainingMC: e.Entry.RemainingMC,
+	}})
+	if m.Ending != nil {
+		return
+	}
+	m.warnOfSpend(e.FastSpend)
+	m.crossBlock()
+	if m.MaxCostMC != nil && m.ChargedMC >= *m.MaxCostMC {
+		m.beginEnd(MaxCost, false)
+	}
+}
+
+// warnOfSpend warns the app once when four fifths of max_cost_mc are spent, and each time that its
+// connection spends fast.
+func (m *machine) warnOfSpend(fast bool) {
+	w := spendWarningMessage{
+		Type:           "svc.session.spend_warning",
+		ID:             m.ID,
+		ChargedMC:      m.ChargedMC,
+		ChargedDisplay: m.ChargedMC.Display(),
+		MaxCostMC:      m.MaxCostMC,
+	}
+	if fast {
+		w.Reason = "pace"
+		m.do(ToApp{w})
+	}
+	if m.MaxCostMC != nil && !m.CostWarned && m.ChargedMC >= *m.MaxCostMC-*m.MaxCostMC/5 {
+		m.CostWarned, w.Reason = true, "max_cost"
+		m.do(ToApp{w})
+	}
+}
+
+// crossBlock reports a budget checkpoint when spend crosses another budget block, and opens the
+// approval window if the app must approve it.
+func (m *machine) crossBlock() {
+	if m.BudgetBlockMC == nil {
+		return
+	}
+	blocks := int64(m.ChargedMC / *m.BudgetBlockMC)
+	if blocks <= m.Blocks {
+		return
+	}
+	m.Blocks = blocks
+	c := budgetCheckpointMessage{
+		Type:           "svc.session.budget_checkpoint",
+		ID:             m.ID,
+		ChargedMC:      m.ChargedMC,
+		ChargedDisplay: m.ChargedMC.Display(),
+		BlockMC:        *m.BudgetBlockMC,
+		Blocks:         blocks,
+	}
+	if m.ConfirmBlocks {
+		m.ApproveByUS = m.after(ApprovalWindow)
+		by := ledger.Timestamp(m.ApproveByUS)
+		c.ApprovalRequired, c.ApproveBy = true, &by
+	}
+	m.do(ToApp{c})
+}

@@ -1,0 +1,146 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// maxToolCallIDs is how many tool results of the app are remembered.
+const maxToolCallIDs = 128
+
+// handleAppEvent applies an event of the control channel. One that is refused is answered with an
+// error event, and the session goes on.
+func (m *machine) handleAppEvent(e *AppEvent) {
+	if problem := m.problemOf(e); problem != "" {
+		m.refuseAppEvent(e, problem)
+		return
+	}
+	switch e.Type {
+	case "session.update":
+		m.updateConfig(e)
+	case "conversation.item.create":
+		m.AddedTextTokens += textTokens(e.ItemBytes) + itemOverheadTokens
+		if e.Item.Type == "function_call_output" {
+			m.ToolCallIDs = append(m.ToolCallIDs, e.Item.CallID)
+			m.ToolCallIDs = m.ToolCallIDs[max(len(m.ToolCallIDs)-maxToolCallIDs, 0):]
+		}
+		m.forwardToProvider(e, map[string]any{"item": e.Item})
+	case "response.create":
+		m.queueReply(e)
+	case "response.cancel":
+		members := map[string]any{}
+		if e.ResponseID != "" {
+			members["response_id"] = e.ResponseID
+		}
+		m.forwardToProvider(e, members)
+	case "conversation.item.truncate":
+		m.forwardToProvider(e, map[string]any{
+			"item_id":       e.ItemID,
+			"content_index": 0,
+			"audio_end_ms":  e.AudioEndMS,
+		})
+	case "svc.session.end":
+		m.beginEnd(AppEnded, e.Immediate)
+	case "svc.session.approve_block":
+		m.approveBlock(e)
+	}
+}
+
+// problemOf returns why an event is refused whatever it says; "" = it is not.
+func (m *machine) problemOf(e *AppEvent) string {
+	switch {
+	case e.Problem != "":
+		return e.Problem
+	case e.Type == "svc.session.end":
+		return ""
+	case m.Status != Live:
+		return "the session is not live yet"
+	case m.Ending != nil:
+		return "the session is ending"
+	}
+	return ""
+}
+
+func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
+	out := errorMessage{Type: "error"}
+	out.Error.Type, out.Error.Code, out.Error.Message = "invalid_request_error", "invalid_event", problem
+	if e.EventID != "" {
+		out.Error.EventID = &e.EventID
+	}
+	m.do(ToApp{out})
+}
+
+// forwardToProvider sends an app's event on, with these members.
+func (m *machine) forwardToProvider(e *AppEvent, members map[string]any) {
+	members["type"] = e.Type
+	if e.EventID != "" {
+		members["event_id"] = e.EventID
+	}
+	m.do(ToProvider{members})
+}
+
+// updateConfig changes the session as the app wants. The output cap of a reply may fall, and rise
+// again up to what the session was created with.
+func (m *machine) updateConfig(e *AppEvent) {
+	u := e.Update
+	if n := u.MaxOutputTokens; n != nil && (*n < 1 || *n > m.MaxOutputTokens) {
+		m.refuseAppEvent(e, fmt.Sprintf("session.max_output_tokens: must be from 1 to %d, what the session was created with",
+			m.MaxOutputTokens))
+		return
+	}
+	if u.Instructions != nil {
+		m.AddedTextTokens += textTokens(len(*u.Instructions))
+		m.Config.Instructions = *u.Instructions
+	}
+	if u.Voice != nil {
+		m.Config.Voice = *u.Voice
+	}
+	if len(u.Tools) > 0 {
+		m.AddedTextTokens += textTokens(len(u.Tools))
+		m.Config.Tools = u.Tools
+	}
+	if len(u.ToolChoice) > 0 {
+		m.Config.ToolChoice = u.ToolChoice
+	}
+	if u.MaxOutputTokens != nil {
+		m.Config.MaxOutputTokens = *u.MaxOutputTokens
+	}
+	m.mustPersist = true
+	m.sendConfig()
+}
+
+// queueReply lets a reply begin that the app asked for: now if its hold is made and no other reply
+// is in progress, else as soon as that is so (see advance).
+func (m *machine) queueReply(e *AppEvent) {
+	r := e.Reply
+	if n := r.MaxOutputTokens; n != nil && (*n < 1 || *n > m.Config.MaxOutputTokens) {
+		m.refuseAppEvent(e, fmt.Sprintf("response.max_output_tokens: must be from 1 to %d, what the session has",
+			m.Config.MaxOutputTokens))
+		return
+	}
+	if m.ApprovalMissed {
+		m.beginEnd(BudgetNotApproved, true)
+		return
+	}
+	if m.QueuedReply != nil {
+		m.refuseAppEvent(e, "another response.create waits for its turn")
+		return
+	}
+	event := map[string]any{"type": "response.create", "response": r}
+	if e.EventID != "" {
+		event["event_id"] = e.EventID
+	}
+	if r.Instructions != nil {
+		m.AddedTextTokens += textTokens(len(*r.Instructions))
+	}
+	m.QueuedReply, _ = json.Marshal(event) // its raw members were decoded from JSON
+}
+
+// approveBlock closes the approval window.
+func (m *machine) approveBlock(e *AppEvent) {
+	if m.ApproveByUS == 0 {
+		m.refuseAppEvent(e, "there is no block to approve")
+		return
+	}
+	m.ApproveByUS, m.mustPersist = 0, true
+}

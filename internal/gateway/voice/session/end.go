@@ -1,0 +1,49 @@
+package session
+
+import "time"
+
+const (
+	// MaxReply bounds the length of a reply: none of 4,096 tokens takes longer.
+	MaxReply = 2 * time.Minute
+	// CancelWait is how long a cancelled reply has to report its usage.
+	CancelWait = 2 * time.Second
+)
+
+// beginEnd begins the end of the session. The first reason stands. An immediate end turns an end
+// after the current reply into an immediate one.
+func (m *machine) beginEnd(reason string, immediate bool) {
+	if m.Ending == nil {
+		m.Ending, m.mustPersist = &Ending{Reason: reason, DeadlineUS: m.after(MaxReply)}, true
+		m.QueuedReply = nil
+		if m.Status == Live {
+			m.do(ToApp{endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
+			if !immediate && m.SidebandAttached && m.Config.AutoReply {
+				m.Config.AutoReply = false // no new reply begins while the user hears the last one
+				m.sendConfig()
+			}
+		}
+	}
+	if immediate && !m.Ending.Immediate {
+		m.Ending.Immediate, m.mustPersist = true, true
+		m.cancelReplies()
+	}
+}
+
+// cancelReplies cancels the replies in progress. Each has CancelWait to report its usage.
+func (m *machine) cancelReplies() {
+	for i := range m.Replies {
+		m.cancelReply(&m.Replies[i])
+	}
+	m.Playback = nil
+}
+
+func (m *machine) cancelReply(r *Reply) {
+	if r.GiveUpUS == 0 || r.GiveUpUS > m.after(CancelWait) {
+		r.GiveUpUS = m.after(CancelWait)
+	}
+	if m.SidebandAttached {
+		m.do(ToProvider{map[string]any{"type": "response.cancel", "response_id": r.ID}})
+	} else {
+		r.GiveUpUS = m.nowUS
+	}
+}

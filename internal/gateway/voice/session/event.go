@@ -1,0 +1,89 @@
+package session
+
+import (
+	"encoding/json"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
+
+// An Event is something that happened to a session.
+type Event interface{ event() }
+
+// What can happen to a session.
+type (
+	// TicketUsed says that the browser used its ticket: this node runs the session.
+	TicketUsed struct{}
+	// CallAnswered says that the provider answered the browser's offer.
+	CallAnswered struct{ CallID string }
+	// CallRefused says that the provider did not answer the offer.
+	CallRefused struct{}
+	// Adopted says that another node has taken the session over from a dead one.
+	Adopted struct{}
+	// SidebandUp says that the sideband is attached.
+	SidebandUp struct{}
+	// SidebandDown says that the sideband is lost. Gone says that the call no longer exists.
+	SidebandDown struct{ Gone bool }
+	// AttachFailed says that the sideband could not be attached in time. Gone is as above.
+	AttachFailed struct{ Gone bool }
+	// ControlUp says that the app opened its control channel.
+	ControlUp struct{}
+	// ControlDown says that the app's control channel is closed.
+	ControlDown struct{}
+	// FromApp is an event of the control channel.
+	FromApp struct{ AppEvent }
+	// FromProvider is an event of the sideband; ParseProviderEvent makes it.
+	FromProvider struct {
+		content providerEvent
+		Raw     json.RawMessage // as the provider sent it
+	}
+	// HoldMade answers Hold.
+	HoldMade struct {
+		N        int64
+		AmountMC money.MC
+	}
+	// HoldRefused answers Hold with the code of an error.
+	HoldRefused struct {
+		N    int64
+		Code string
+	}
+	// Settled answers Settle.
+	Settled struct {
+		N         int64
+		ReplyID   string
+		Entry     *ledger.Entry // nil if the reply was not charged
+		Usage     pricing.VoiceUsage
+		FastSpend bool // the charge took the connection over its warning threshold
+	}
+	// Released answers Release.
+	Released struct{ N int64 }
+	// Halt ends a session immediately because its connection or app may no longer spend.
+	Halt struct{ Reason string }
+	// Shutdown says that the node stops.
+	Shutdown struct{}
+	// EndRequested says that the app asked for the end over the API.
+	EndRequested struct{ Immediate bool }
+	// Tick says that time has passed.
+	Tick struct{}
+)
+
+func (TicketUsed) event()   {}
+func (CallAnswered) event() {}
+func (CallRefused) event()  {}
+func (Adopted) event()      {}
+func (SidebandUp) event()   {}
+func (SidebandDown) event() {}
+func (AttachFailed) event() {}
+func (ControlUp) event()    {}
+func (ControlDown) event()  {}
+func (FromApp) event()      {}
+func (FromProvider) event() {}
+func (HoldMade) event()     {}
+func (HoldRefused) event()  {}
+func (Settled) event()      {}
+func (Released) event()     {}
+func (Halt) event()         {}
+func (Shutdown) event()     {}
+func (EndRequested) event() {}
+func (Tick) event()         {}

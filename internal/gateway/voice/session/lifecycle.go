@@ -1,0 +1,142 @@
+package session
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/ledger"
+)
+
+// missedDoneWait is how long a reply may go on after the sideband was away: its end may have been
+// missed meanwhile.
+const missedDoneWait = 20 * time.Second
+
+// callAnswered makes the session live (decision 045).
+func (m *machine) callAnswered(callID string) {
+	if m.Status != Pending {
+		return
+	}
+	if m.Ending != nil && m.Ending.HungUp { // the session was ended while the provider answered
+		m.CallID, m.mustPersist = callID, true
+		m.do(HangUp{})
+		return
+	}
+	m.Status, m.CallID, m.StartedUS, m.LastActivityUS, m.mustPersist = Live, callID, m.nowUS, m.nowUS, true
+	m.SidebandLostUS = m.nowUS
+	if !m.Mock {
+		m.do(AttachSideband{})
+	}
+	m.sendStarted()
+}
+
+// sendStarted tells the app that the session is live.
+func (m *machine) sendStarted() {
+	m.do(ToApp{startedMessage{
+		Type:      "svc.session.started",
+		ID:        m.ID,
+		Model:     m.Config.Model,
+		Mock:      m.Mock,
+		StartedAt: ledger.Timestamp(m.StartedUS),
+	}})
+}
+
+// adopted continues a session of a dead node from what that node saved. Charges on their way are
+// asked for again: the ledger charges a reply once. The replies in progress are billed as estimates,
+// and the hold of the next one is released: it belongs to the dead node.
+func (m *machine) adopted() {
+	m.SidebandAttached, m.ControlAttached, m.mustPersist = false, false, true
+	for _, charge := range m.Unsettled {
+		m.do(charge)
+	}
+	if m.Hold != NoHold {
+		m.Hold = Held // whether it was made or released, the ledger knows
+	}
+	for i := range m.Replies {
+		m.Replies[i].SilentUS = m.nowUS
+	}
+	m.billReplies()
+	m.releaseHold()
+	switch {
+	case m.Status == Pending && m.TicketUsed:
+		m.beginEnd(ProviderError, true) // whether there is a call is not known
+	case m.Mock && m.Status == Live:
+		m.beginEnd(SidebandLost, true) // the dead node had its socket
+	case m.Status == Live:
+		m.SidebandLostUS = m.nowUS
+		m.do(AttachSideband{Again: true})
+	}
+	if m.Status == Live && m.ControlLostUS == 0 && m.EndOnControlLost {
+		m.ControlLostUS = m.nowUS
+	}
+}
+
+// sidebandUp takes up the supervision of the call.
+func (m *machine) sidebandUp() {
+	if m.Status != Live || m.Ending != nil && m.Ending.HungUp {
+		return
+	}
+	again := m.EverAttached
+	m.SidebandAttached, m.EverAttached, m.SidebandLostUS = true, true, 0
+	if !m.Mock || again { // a change may have been missed: our update makes the provider report the session
+		m.sendConfig()
+	}
+	for i := range m.Replies {
+		if r := &m.Replies[i]; r.GiveUpUS == 0 || r.GiveUpUS > m.after(missedDoneWait) {
+			r.GiveUpUS = m.after(missedDoneWait)
+		}
+	}
+	if m.Ending != nil && m.Ending.Immediate {
+		m.cancelReplies()
+	}
+}
+
+// sidebandDown attaches the sideband again, unless the call is gone.
+func (m *machine) sidebandDown(gone bool) {
+	if !m.SidebandAttached {
+		return
+	}
+	m.SidebandAttached, m.SidebandLostUS = false, m.nowUS
+	if gone || m.Mock {
+		m.callGone()
+		return
+	}
+	if m.Ending == nil || !m.Ending.HungUp {
+		m.do(AttachSideband{Again: true})
+	}
+}
+
+// attachFailed ends a session whose call cannot be supervised.
+func (m *machine) attachFailed(gone bool) {
+	if m.SidebandAttached || m.Status != Live {
+		return
+	}
+	if gone && m.EverAttached {
+		m.callGone()
+		return
+	}
+	m.beginEnd(SidebandLost, true)
+}
+
+// callGone ends a session whose call no longer exists: the browser has left.
+func (m *machine) callGone() {
+	m.beginEnd(ClientClosed, true)
+	m.cutReplies()
+}
+
+// controlUp notes that the app opened its control channel.
+func (m *machine) controlUp() {
+	m.ControlAttached, m.ControlLostUS, m.mustPersist = true, 0, true
+	if m.Status == Live {
+		m.sendStarted()
+	}
+}
+
+// controlDown notes that the app's control channel is closed.
+func (m *machine) controlDown() {
+	m.ControlAttached, m.ControlLostUS, m.mustPersist = false, m.nowUS, true
+}
+
+// shutDown ends the session within shutdownGrace, because its node stops.
+func (m *machine) shutDown() {
+	m.beginEnd(ServerShutdown, false)
+	m.Ending.DeadlineUS = min(m.Ending.DeadlineUS, m.after(ShutdownGrace))
+}

@@ -1,0 +1,131 @@
+package session
+
+import "time"
+
+// Times of contract §8 and of the failure modes F-85 to F-93.
+const (
+	AnswerTimeout = 20 * time.Second // for the provider's answer to an offer
+	AttachTimeout = 10 * time.Second // for the first sideband of a call
+	RedialTimeout = 3 * time.Second  // for a sideband that was lost
+	ControlGrace  = 10 * time.Second // between the loss of the control channel and the end
+	ShutdownGrace = 20 * time.Second // for an end because the node stops
+)
+
+// applyDeadlines ends what has run out of time.
+func (m *machine) applyDeadlines() {
+	for i := 0; i < len(m.Replies); {
+		if r := &m.Replies[i]; m.isDue(r.GiveUpUS) || m.nowUS >= r.StartedUS+MaxReply.Microseconds() {
+			m.billReply(i, nil, "")
+			continue
+		}
+		i++
+	}
+	if m.Playback != nil && m.isDue(m.Playback.UntilUS) {
+		m.Playback = nil
+	}
+	if m.Status == Pending {
+		m.applyPendingDeadlines()
+		return
+	}
+	if m.isDue(m.ApproveByUS) {
+		m.ApprovalMissed, m.ApproveByUS, m.mustPersist = true, 0, true
+	}
+	switch {
+	case m.nowUS >= m.StartedUS+m.MaxDuration.Microseconds():
+		m.beginEnd(MaxDuration, true)
+	case m.sidebandOverdue():
+		m.beginEnd(SidebandLost, true)
+	case m.isIdle():
+		m.beginEnd(IdleTimeout, false)
+	case m.controlOverdue():
+		m.beginEnd(ControlLost, false)
+	}
+}
+
+// applyPendingDeadlines ends a session whose ticket has expired, or whose offer was not answered.
+func (m *machine) applyPendingDeadlines() {
+	if m.nowUS >= m.TicketExpiresUS && !m.TicketUsed {
+		m.beginEnd(TicketExpired, true)
+	} else if m.nowUS >= m.TicketExpiresUS+AnswerTimeout.Microseconds() {
+		m.beginEnd(ProviderError, true)
+	}
+}
+
+// sidebandOverdue reports whether the sideband is missing for a second longer than attaching it may
+// take.
+func (m *machine) sidebandOverdue() bool {
+	timeout := RedialTimeout
+	if !m.EverAttached {
+		timeout = AttachTimeout
+	}
+	return !m.SidebandAttached && m.SidebandLostUS > 0 &&
+		m.nowUS >= m.SidebandLostUS+(timeout+time.Second).Microseconds()
+}
+
+// isIdle reports whether neither the user nor the model has spoken for the idle timeout. A user who
+// is speaking has three times as long: the end of the speech may have been missed.
+func (m *machine) isIdle() bool {
+	timeout := m.IdleTimeout
+	if m.SpeakingUS > 0 {
+		timeout *= 3
+	}
+	return len(m.Replies) == 0 && m.Playback == nil && m.nowUS >= m.LastActivityUS+timeout.Microseconds()
+}
+
+// controlOverdue reports whether the session must end because its control channel is lost.
+func (m *machine) controlOverdue() bool {
+	return m.EndOnControlLost && !m.ControlAttached && m.ControlLostUS > 0 &&
+		m.nowUS >= m.ControlLostUS+ControlGrace.Microseconds()
+}
+
+// advance does what has become possible: the hold of the next reply, a reply that waited for its
+// hold, or the next part of an end.
+func (m *machine) advance() {
+	if m.Ending != nil {
+		m.completeEnd()
+		return
+	}
+	if m.ApprovalMissed && len(m.Replies) == 0 {
+		m.releaseHold()
+	}
+	if m.Hold == NoHold && len(m.Unsettled) == 0 && !m.ApprovalMissed && !m.hasHeldReply() {
+		m.requestHold()
+	}
+	if m.QueuedReply != nil && m.Hold == Held && len(m.Replies) == 0 && m.SidebandAttached {
+		m.do(ToProvider{m.QueuedReply})
+		m.QueuedReply = nil
+	}
+}
+
+// completeEnd takes an end as far as it can go: let the user hear the reply, hang up, settle,
+// finish.
+func (m *machine) completeEnd() {
+	e := m.Ending
+	if !e.HungUp {
+		hearing := len(m.Replies) > 0 || m.Playback != nil
+		if hearing && !e.Immediate && m.SidebandAttached && !m.isDue(e.DeadlineUS) {
+			return // the user has not heard all of it
+		}
+		if m.Status == Live && !m.SidebandAttached {
+			m.cutReplies()
+		}
+		if len(m.Replies) > 0 {
+			if !e.Immediate {
+				e.Immediate = true
+				m.cancelReplies()
+			}
+			return // until each has reported its usage or is given up
+		}
+		e.HungUp, m.Playback, m.mustPersist = true, nil, true
+		if m.Status == Live || m.TicketUsed {
+			m.do(HangUp{})
+		}
+	}
+	m.cutReplies() // of what begins after the end
+	m.releaseHold()
+	if m.Hold == NoHold && len(m.Unsettled) == 0 {
+		m.Status, m.EndReason = Ended, e.Reason
+		m.do(Finish{e.Reason})
+		m.mustPersist = false // Finish saves the state
+	}
+}

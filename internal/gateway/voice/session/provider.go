@@ -1,0 +1,59 @@
+package session
+
+import (
+	"slices"
+	"time"
+)
+
+// relayedTypes are the provider's events that the app gets unchanged (contract §4.4).
+var relayedTypes = []string{
+	"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done",
+	"input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "response.created", "error",
+}
+
+// handleProviderEvent applies an event of the sideband.
+func (m *machine) handleProviderEvent(e *FromProvider) {
+	if m.Status != Live {
+		return
+	}
+	event := &e.content
+	if slices.Contains(relayedTypes, event.Type) {
+		m.do(ToApp{e.Raw})
+	}
+	switch event.Type {
+	case "session.updated":
+		m.checkConfig(event.Session)
+	case "input_audio_buffer.speech_started":
+		m.speechStarted()
+	case "input_audio_buffer.speech_stopped":
+		m.speechStopped()
+	case "response.created":
+		m.replyCreated(event.Response)
+	case "response.output_audio_transcript.delta", "response.output_text.delta", "response.function_call_arguments.delta":
+		m.textReported(event.ResponseID, event.Delta)
+	case "output_audio_buffer.started":
+		m.playbackStarted(event.ResponseID)
+	case "output_audio_buffer.stopped", "output_audio_buffer.cleared":
+		m.playbackEnded(event.ResponseID)
+	case "response.done":
+		m.replyDone(event.Response)
+	case "conversation.item.added":
+		m.itemAdded(event.Item)
+	case "error":
+		if event.Error != nil && event.Error.Code == "session_expired" {
+			m.beginEnd(ProviderError, true)
+		}
+	}
+}
+
+func (m *machine) speechStarted() {
+	m.LastActivityUS, m.SpeakingUS = m.nowUS, m.nowUS
+}
+
+// speechStopped counts the user's speech as input of the next reply.
+func (m *machine) speechStopped() {
+	if m.SpeakingUS > 0 {
+		m.UserSpeech += time.Duration(m.nowUS-m.SpeakingUS) * time.Microsecond
+	}
+	m.LastActivityUS, m.SpeakingUS = m.nowUS, 0
+}

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"encoding/json"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
+
+// Receipt is one billed reply (contract §2, Realtime receipt): its ledger row.
+type Receipt struct {
+	ID                string      `json:"id"`
+	CreatedAt         string      `json:"created_at"`
+	UsageSource       string      `json:"usage_source"`
+	InputTokens       int64       `json:"input_tokens"`
+	OutputTokens      int64       `json:"output_tokens"`
+	UsageDetail       UsageDetail `json:"usage_detail"`
+	ProviderCostMC    money.MC    `json:"provider_cost_mc"`
+	SvcFeeMC          money.MC    `json:"svc_fee_mc"`
+	DevMarginMC       money.MC    `json:"dev_margin_mc"`
+	UserChargeMC      money.MC    `json:"user_charge_mc"`
+	UserChargeDisplay string      `json:"user_charge_display"`
+	HoldAmountMC      money.MC    `json:"hold_amount_mc"`
+	PaidBy            string      `json:"paid_by"`
+}
+
+// UsageDetail is the usage of a reply by modality. The cached counts are part of the input counts.
+type UsageDetail struct {
+	Input  Modalities `json:"input"`
+	Cached Modalities `json:"cached"`
+	Output Modalities `json:"output"`
+}
+
+// Modalities are token counts.
+type Modalities struct {
+	TextTokens  int64 `json:"text_tokens"`
+	AudioTokens int64 `json:"audio_tokens"`
+	ImageTokens int64 `json:"image_tokens"`
+}
+
+// NewReceipt renders the ledger row of a reply.
+func NewReceipt(e *ledger.Entry) Receipt {
+	var u pricing.VoiceUsage
+	_ = json.Unmarshal([]byte(e.Usage), &u) // a voice row holds the JSON of VoiceUsage
+	source := "provider"
+	if e.Settlement == ledger.Estimated {
+		source = "estimated"
+	}
+	return Receipt{
+		ID:           e.ID,
+		CreatedAt:    ledger.Timestamp(e.CreatedUS),
+		UsageSource:  source,
+		InputTokens:  u.Input(),
+		OutputTokens: u.Output(),
+		UsageDetail: UsageDetail{
+			Input:  Modalities{u.TextInput + u.TextCached, u.AudioInput + u.AudioCached, u.ImageInput + u.ImageCached},
+			Cached: Modalities{u.TextCached, u.AudioCached, u.ImageCached},
+			Output: Modalities{TextTokens: u.TextOutput, AudioTokens: u.AudioOutput},
+		},
+		ProviderCostMC:    e.ProviderCostMC,
+		SvcFeeMC:          e.SvcFeeMC,
+		DevMarginMC:       e.DevMarginMC,
+		UserChargeMC:      e.UserChargeMC,
+		UserChargeDisplay: e.UserChargeMC.Display(),
+		HoldAmountMC:      e.HoldMC,
+		PaidBy:            e.PaidBy,
+	}
+}

@@ -1,0 +1,163 @@
+package session
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
+
+// Status is the state of a session in the API (contract §3, Realtime session).
+type Status string
+
+// A session is pending until its ticket is used and the provider has answered, then live, then
+// ended.
+const (
+	Pending Status = "pending"
+	Live    Status = "live"
+	Ended   Status = "ended"
+)
+
+// The end reasons of contract §3. The error code of a refused hold is an end reason, too.
+const (
+	ClientClosed      = "client_closed"
+	AppEnded          = "app_ended"
+	MaxDuration       = "max_duration"
+	MaxCost           = "max_cost"
+	IdleTimeout       = "idle_timeout"
+	BudgetNotApproved = "budget_not_approved"
+	ControlLost       = "control_lost"
+	ConfigTampering   = "config_tampering"
+	SidebandLost      = "sideband_lost"
+	ProviderError     = "provider_error"
+	TicketExpired     = "ticket_expired"
+	ConnectionRevoked = "connection_revoked"
+	ConnectionFrozen  = "connection_frozen"
+	ServerShutdown    = "server_shutdown"
+)
+
+// When a session ends that its app asked to end (contract §4.4).
+const (
+	AfterHeard = "after_heard" // when the user has heard the current reply
+	Immediate  = "immediate"
+)
+
+// Settings are what a session was created with. They never change.
+type Settings struct {
+	ID               string
+	Mock             bool
+	MaxOutputTokens  int64 // of each reply
+	ContextTokens    int64 // what the model reads at most
+	MaxDuration      time.Duration
+	IdleTimeout      time.Duration
+	MaxCostMC        *money.MC
+	BudgetBlockMC    *money.MC
+	ConfirmBlocks    bool     // the app must approve each budget block
+	EndOnControlLost bool     // the session ends when the control channel is lost
+	ClientUpdatable  []string // what the browser may change: voice, instructions
+}
+
+// Reply is a reply that the provider has begun and not finished.
+type Reply struct {
+	ID        string
+	StartedUS int64
+	AudioUS   int64 // since when the user hears it; 0 = not yet
+	SilentUS  int64 // since when the user no longer hears it; 0 = not yet
+	TextBytes int64 // length of the text that the provider has reported of it
+	GiveUpUS  int64 // when it is billed by our own count; 0 = no such time is set
+	Held      bool  // the current hold is for it
+}
+
+// Playback is a finished reply that the user still hears.
+type Playback struct {
+	ReplyID string
+	UntilUS int64 // when it must be over
+}
+
+// HoldPhase says where the current hold stands.
+type HoldPhase string
+
+// The current hold is requested from the ledger, then held, then charged or being released.
+const (
+	NoHold    HoldPhase = ""
+	Requested HoldPhase = "requested"
+	Held      HoldPhase = "held"
+	Releasing HoldPhase = "releasing"
+)
+
+// Ending is how a session ends.
+type Ending struct {
+	Reason     string
+	Immediate  bool  // replies in progress are cancelled
+	DeadlineUS int64 // how long the user may hear the current reply
+	HungUp     bool  // the call is over; only money is left to be settled
+}
+
+// State is everything that the rules know of a session. It is saved as JSON, so that another node
+// can take the session over.
+type State struct {
+	Settings
+	Config          Config
+	Status          Status
+	CallID          string // the provider's name of the call; "" = none yet
+	CreatedUS       int64
+	TicketExpiresUS int64
+	TicketUsed      bool
+	StartedUS       int64
+
+	LastN      int64 // number of the newest reply that was held or charged
+	Hold       HoldPhase
+	HoldN      int64    // number of the reply that the current hold is for
+	Unsettled  []Settle // charges that the ledger has not confirmed
+	Replies    []Reply  // in progress
+	Playback   *Playback
+	BilledIDs  []string // of the newest replies that were given to the ledger
+	ChargedMC  money.MC
+	ReplyCount int64 // charged replies
+	Failures   int64 // replies in a row that the provider failed
+
+	Context         pricing.VoiceUsage // the context of the next reply, as the last usage reported it
+	AddedTextTokens int64              // text that was added to the context since, rounded up
+	UserSpeech      time.Duration      // how long the user has spoken since
+	LastActivityUS  int64              // when the user or the model last spoke
+	SpeakingUS      int64              // since when the user speaks; 0 = silent
+
+	SidebandAttached bool
+	SidebandLostUS   int64 // since when the sideband is missing
+	EverAttached     bool
+	ControlAttached  bool
+	ControlLostUS    int64    // since when the control channel is missing; 0 = it never was there
+	PendingUpdates   int64    // of our session.update, how many the provider has not confirmed
+	ConfigResets     int64    // how often the browser's changes were set back
+	ToolCallIDs      []string // whose results the app has sent
+	// QueuedReply is a response.create of the app that waits for its hold. It is omitted when empty:
+	// a null in the saved JSON would read back as the four bytes "null".
+	QueuedReply json.RawMessage `json:",omitempty"`
+
+	Blocks         int64 // how many budget blocks are spent
+	ApproveByUS    int64 // until when the app must approve the block; 0 = nothing to approve
+	ApprovalMissed bool  // the app did not: the next reply ends the session
+	CostWarned     bool  // the app was warned of max_cost_mc
+
+	Ending    *Ending
+	EndReason string
+}
+
+// clone copies s, so that a step may change the copy.
+func (s State) clone() State {
+	s.Replies = slices.Clone(s.Replies)
+	s.Unsettled = slices.Clone(s.Unsettled)
+	s.BilledIDs = slices.Clone(s.BilledIDs)
+	s.ToolCallIDs = slices.Clone(s.ToolCallIDs)
+	if s.Playback != nil {
+		p := *s.Playback
+		s.Playback = &p
+	}
+	if s.Ending != nil {
+		e := *s.Ending
+		s.Ending = &e
+	}
+	return s
+}

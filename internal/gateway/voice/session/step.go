@@ -1,0 +1,60 @@
+package session
+
+import "time"
+
+// Step is the rules of a session: from what the session is and what happened follow what it becomes
+// and what is to be done. It does nothing itself, and knows the time only as an argument.
+func Step(s State, e Event, now time.Time) (State, []Action) {
+	m := &machine{State: s.clone(), nowUS: now.UnixMicro()}
+	if m.Status != Ended {
+		m.handle(e)
+		m.applyDeadlines()
+		m.advance()
+	}
+	if m.mustPersist {
+		m.actions = append([]Action{Persist{}}, m.actions...)
+	}
+	return m.State, m.actions
+}
+
+// handle applies an event. Tick has no rule: time passes with every event.
+func (m *machine) handle(e Event) {
+	switch e := e.(type) {
+	case TicketUsed:
+		m.TicketUsed, m.mustPersist = true, true
+	case CallAnswered:
+		m.callAnswered(e.CallID)
+	case CallRefused:
+		m.beginEnd(ProviderError, true)
+	case Adopted:
+		m.adopted()
+	case SidebandUp:
+		m.sidebandUp()
+	case SidebandDown:
+		m.sidebandDown(e.Gone)
+	case AttachFailed:
+		m.attachFailed(e.Gone)
+	case ControlUp:
+		m.controlUp()
+	case ControlDown:
+		m.controlDown()
+	case FromApp:
+		m.handleAppEvent(&e.AppEvent)
+	case FromProvider:
+		m.handleProviderEvent(&e)
+	case HoldMade:
+		m.holdMade(e)
+	case HoldRefused:
+		m.holdRefused(e)
+	case Settled:
+		m.replySettled(&e)
+	case Released:
+		m.holdReleased(e)
+	case Halt:
+		m.beginEnd(e.Reason, true)
+	case Shutdown:
+		m.shutDown()
+	case EndRequested:
+		m.beginEnd(AppEnded, e.Immediate)
+	}
+}
