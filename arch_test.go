@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -17,6 +18,9 @@ import (
 	"strings"
 	"testing"
 )
+
+// module is how import paths of this module begin.
+const module = "github.com/purserhq/purser/"
 
 // A group is a folder of internal/ with its packages, in their order.
 type group struct {
@@ -27,7 +31,7 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"money", "id", "retry", "apierr", "db", "seal", "web", "ui"}},
+	{"base", []string{"money", "id", "retry", "apierr", "db", "settings", "seal", "web", "ui"}},
 	{"models", []string{
 		"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates", "metrics",
@@ -40,8 +44,9 @@ var groups = []group{
 	{"gateway", []string{"callers", "inference", "voice/session", "voice/mock", "voice"}},
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
-	{"emulator", []string{""}},
 	{"server", []string{""}},
+	{"emulator", []string{""}},
+	{"dev", []string{"sample", ""}},
 }
 
 // outside are the packages that do not stand in internal/, before and after the groups.
@@ -134,6 +139,27 @@ func TestRulesArePure(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("no file matches %s", pattern)
+		}
+	}
+}
+
+// A binary for production, built with the tag serve, has no test doubles: no
+// emulator, no emulated Stripe, no WebRTC, and nothing of package dev.
+func TestServeHasNoTestDoubles(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "-tags", "serve", "./cmd/purser").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"internal/server") {
+		t.Fatalf("purser does not import the server: %d packages", len(deps))
+	}
+	for _, dep := range deps {
+		for _, double := range []string{module + "emulator", module + "internal/dev", module + "internal/testkit", "github.com/pion/"} {
+			if strings.HasPrefix(dep, double) {
+				t.Errorf("purser serve is built with %s", dep)
+			}
 		}
 	}
 }
@@ -235,7 +261,7 @@ func imports(file *ast.File) (list []string) {
 // ours are the imports from this module, named as in order.
 func ours(file *ast.File) (list []string) {
 	for _, name := range imports(file) {
-		if rest, ok := strings.CutPrefix(name, "github.com/purserhq/purser/"); ok {
+		if rest, ok := strings.CutPrefix(name, module); ok {
 			list = append(list, strings.TrimPrefix(rest, "internal/"))
 		}
 	}

@@ -33,7 +33,7 @@ balance on AI calls, and every micro-cent is in an immutable ledger.
 Exit codes: 0 all is well; 1 it failed, or the audit found something; 2 wrong usage or settings, or the audit could not look.
 
 Start here:
-  purser dev`
+  ` + start
 
 // A program is purser with what it is connected to.
 type program struct {
@@ -43,9 +43,8 @@ type program struct {
 }
 
 type cli struct {
-	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
+	testDoubles
 	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
-	Emulator emulatorCmd `cmd:"" help:"Run a server that stands in for the AI providers."`
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
 	Ledger   ledgerCmd   `cmd:"" help:"Look after the ledger."`
@@ -128,36 +127,6 @@ func interruptible() (context.Context, func()) {
 	return ctx, stop
 }
 
-type devCmd struct {
-	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
-	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
-	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
-	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"WHO" help:"Who answers: mock, canned answers at once; emulator, the three providers' APIs served in this process; live, the real ones by PURSER_PROVIDERS_… (default: mock)."`
-	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
-	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
-	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
-	Lease     time.Duration `default:"5m" hidden:""`
-}
-
-// Help is shown by purser dev --help.
-func (devCmd) Help() string {
-	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev --data ./purser-data --listen 127.0.0.1:8080"
-}
-
-// Run runs the development node until it is interrupted.
-func (c *devCmd) Run(p *program) error {
-	given, err := config.Read("", nil, p.environ, nil)
-	if err != nil {
-		return exitError{err, exitUsage}
-	}
-	ctx, stop := interruptible()
-	defer stop()
-	o := server.DevOptions{
-		Data: c.Data, Listen: c.Listen, Database: c.Database, Providers: c.Providers, Configured: given.Providers, OIDC: given.OIDC, JSON: c.JSON, Lease: c.Lease, Out: p.out,
-	}
-	return server.Dev(ctx, o, p.logger(c.LogLevel, c.LogFormat))
-}
-
 type serveCmd struct {
 	Config       string `placeholder:"FILE" help:"YAML file with the settings."`
 	kong.Plugins        // a flag for every setting that is no secret
@@ -166,7 +135,8 @@ type serveCmd struct {
 // Help is shown by purser serve --help.
 func (serveCmd) Help() string {
 	return "Flags win over the environment, which wins over the file. In the environment every setting, secrets too, is called PURSER_ and its name:\n\n" +
-		settingNames() + "\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen 0.0.0.0:8080"
+		settingNames() +
+		"\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen 0.0.0.0:8080"
 }
 
 // Run runs a node until it is interrupted.

@@ -43,9 +43,21 @@ func TestCommandLine(t *testing.T) {
 		{args: "listen --help", out: "PURSER_CLIENT_SECRET=… purser listen --app"},
 		{args: "trigger --help", out: "realtime_session.ended"},
 		{args: "listen", code: 2, err: "--forward-to"},
-		{args: "listen --app a --client-id b --client-secret c --forward-to localhost:3000", code: 2, err: "--forward-to: must be an address"},
-		{args: "listen --app a --client-id b --client-secret c --forward-to http://localhost:3000 --secret whsec_%", code: 2, err: "--secret: must be a signing secret"},
-		{args: "listen --app a --client-id b --client-secret c --forward-to http://localhost:3000 --url http://127.0.0.1:1", code: 1, err: "connection refused"},
+		{
+			args: "listen --app a --client-id b --client-secret c --forward-to localhost:3000",
+			code: 2,
+			err:  "--forward-to: must be an address",
+		},
+		{
+			args: "listen --app a --client-id b --client-secret c --forward-to http://localhost:3000 --secret whsec_%",
+			code: 2,
+			err:  "--secret: must be a signing secret",
+		},
+		{
+			args: "listen --app a --client-id b --client-secret c --forward-to http://localhost:3000 --url http://127.0.0.1:1",
+			code: 1,
+			err:  "connection refused",
+		},
 		{args: "trigger connection.revoked", code: 2, err: "PURSER_APP: required"},
 		{args: "trigger connection.revoked --app a --client-id b", code: 2, err: "PURSER_CLIENT_SECRET: required"},
 		{args: "ledger verify --help", out: "purser ledger verify --database"},
@@ -78,7 +90,8 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("purser %s mixes its outputs: %q, %q", c.args, out, err)
 		}
 	}
-	if code, _, err := command([]string{"PURSER_PROVIDERS_OPENAI_BASE_URL=ftp://x"}, "dev"); code != exitUsage || !strings.Contains(err, "PURSER_PROVIDERS_OPENAI_BASE_URL: must be an http") {
+	if code, _, err := command([]string{"PURSER_PROVIDERS_OPENAI_BASE_URL=ftp://x"}, "dev"); code != exitUsage ||
+		!strings.Contains(err, "PURSER_PROVIDERS_OPENAI_BASE_URL: must be an http") {
 		t.Errorf("purser dev with a wrong variable: exit %d\n%s", code, err)
 	}
 }
@@ -108,12 +121,14 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = d.Close() })
-			if _, err := d.ExecContext(t.Context(), `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ('acc_broken', 0, 1, 0, 0, '')`); err != nil {
+			if _, err := d.ExecContext(t.Context(),
+				`INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ('acc_broken', 0, 1, 0, 0, '')`); err != nil {
 				t.Fatal(err)
 			}
 			verify(exitFailed, nil, "--database", target)
 			verify(exitFailed, nil, "--config", settings)
-			verify(exitOK, []string{"PURSER_DATABASE=" + dbtest.URL(t, e)}, "--config", settings) // the environment wins
+			// the environment wins
+			verify(exitOK, []string{"PURSER_DATABASE=" + dbtest.URL(t, e)}, "--config", settings)
 		})
 	}
 }

@@ -1,3 +1,5 @@
+//go:build !serve
+
 package main
 
 import (
@@ -58,9 +60,15 @@ func (c *emulatorCmd) Run(p *program) error {
 	}
 	base := "http://" + listener.Addr().String()
 	if c.JSON {
-		err = json.NewEncoder(p.out).Encode(map[string]string{"openai": base + "/v1", "anthropic": base, "google": base, "requests": base + "/emulator/requests"})
+		err = json.NewEncoder(p.out).Encode(map[string]string{
+			"openai":    base + "/v1",
+			"anthropic": base,
+			"google":    base,
+			"requests":  base + "/emulator/requests",
+		})
 	} else {
-		_, err = fmt.Fprintf(p.out, "OpenAI     %s/v1\nAnthropic  %s\nGoogle     %s\nRequests   %s/emulator/requests\n", base, base, base, base)
+		_, err = fmt.Fprintf(p.out, "OpenAI     %s/v1\nAnthropic  %s\nGoogle     %s\nRequests   %s/emulator/requests\n",
+			base, base, base, base)
 	}
 	if err != nil {
 		return errors.Join(err, listener.Close())

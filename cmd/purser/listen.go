@@ -162,7 +162,8 @@ func (l *listenCmd) Run(p *program) error {
 	}
 	to, err := url.Parse(l.ForwardTo)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
-		return exitError{errors.New("--forward-to: must be an address such as http://localhost:3000/webhooks"), exitUsage}
+		return exitError{errors.New("--forward-to: must be an address such as http://localhost:3000/webhooks"),
+			exitUsage}
 	}
 	l.Secret = cmp.Or(l.Secret, variable(p.environ, "PURSER_WEBHOOK_SECRET"))
 	if l.Secret == "" {
@@ -276,7 +277,8 @@ type triggerCmd struct {
 // Help is shown by purser trigger --help.
 func (triggerCmd) Help() string {
 	return "Makes a sample event: the app's endpoints get it, and purser listen. It is about a connection that does not exist, and moves nothing.\n\n" +
-		"Events: " + strings.Join(webhooks.Types, ", ") + "\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
+		"Events: " + strings.Join(webhooks.Types, ", ") +
+		"\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
 }
 
 // Run makes the event and prints it.

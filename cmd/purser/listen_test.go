@@ -44,21 +44,28 @@ func listen(t *testing.T, node *servertest.Process) {
 		at, v1, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Svc-Signature"), "t="), ",v1=")
 		mac := hmac.New(sha256.New, []byte(secret))
 		mac.Write([]byte(at + "." + string(body)))
-		if err != nil || v1 != hex.EncodeToString(mac.Sum(nil)) || r.Header.Get("Webhook-Id") != r.Header.Get("Svc-Event-Id") {
+		if err != nil || v1 != hex.EncodeToString(mac.Sum(nil)) ||
+			r.Header.Get("Webhook-Id") != r.Header.Get("Svc-Event-Id") {
 			t.Errorf("got %v (%v)", r.Header, err)
 		}
 		w.WriteHeader(http.StatusAccepted)
 		arrived <- kind(body)
 	}))
 	defer mine.Close()
-	flags := appFlags{URL: node.BaseURL, App: node.App.ID, ClientID: node.App.ClientID, ClientSecret: node.App.ClientSecret}
+	flags := appFlags{
+		URL:          node.BaseURL,
+		App:          node.App.ID,
+		ClientID:     node.App.ClientID,
+		ClientSecret: node.App.ClientSecret,
+	}
 	c, err := flags.client(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	trigger := func(event string) {
 		t.Helper()
-		code, out, err := command([]string{"PURSER_CLIENT_SECRET=" + flags.ClientSecret}, "trigger", event, "--url", flags.URL, "--app", flags.App, "--client-id", flags.ClientID)
+		code, out, err := command([]string{"PURSER_CLIENT_SECRET=" + flags.ClientSecret}, "trigger", event, "--url",
+			flags.URL, "--app", flags.App, "--client-id", flags.ClientID)
 		if code != exitOK || kind([]byte(out)) != event {
 			t.Errorf("trigger: %d %s%s", code, out, err)
 		}
@@ -67,7 +74,13 @@ func listen(t *testing.T, node *servertest.Process) {
 	start := func(after string) (lines chan string, stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines, done := make(chan string, 20), make(chan error, 1)
-		l := &listenCmd{appFlags: flags, ForwardTo: mine.URL, Secret: secret, After: after, Every: 20 * time.Millisecond}
+		l := &listenCmd{
+			appFlags:  flags,
+			ForwardTo: mine.URL,
+			Secret:    secret,
+			After:     after,
+			Every:     20 * time.Millisecond,
+		}
 		go func() {
 			done <- l.forward(ctx, &program{out: writerFunc(func(b []byte) { lines <- string(b) }), err: io.Discard}, c)
 		}()
@@ -120,7 +133,8 @@ func redeliver(t *testing.T, node *servertest.Process, url string) {
 	t.Helper()
 	call := func(method, path, body string, out any) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, node.BaseURL+"/v1/apps/"+node.App.ID+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), method, node.BaseURL+"/v1/apps/"+node.App.ID+path,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +151,8 @@ func redeliver(t *testing.T, node *servertest.Process, url string) {
 	}
 	var endpoint, delivery struct{ ID string }
 	call("POST", "/webhooks", `{"url":"`+url+`","events":["connection.created"]}`, &endpoint)
-	call("PATCH", "/webhooks/"+endpoint.ID, `{"status":"disabled"}`, &endpoint) // its own delivery waits: nothing arrives but by listening
+	// its own delivery waits: nothing arrives but by listening
+	call("PATCH", "/webhooks/"+endpoint.ID, `{"status":"disabled"}`, &endpoint)
 	call("POST", "/webhooks/"+endpoint.ID+"/test", `{"type":"request.settled"}`, &delivery)
 	call("POST", "/webhooks/"+endpoint.ID+"/deliveries/"+delivery.ID+"/redeliver", "", &delivery)
 }
@@ -167,7 +182,12 @@ func TestListenGoesOn(t *testing.T) {
 	}))
 	defer api.Close()
 	var out, failed strings.Builder
-	l := &listenCmd{appFlags: appFlags{URL: api.URL, App: "a", ClientID: "c", ClientSecret: "s"}, ForwardTo: "http://127.0.0.1:1/", Secret: "whsec_MTIz", Every: time.Millisecond}
+	l := &listenCmd{
+		appFlags:  appFlags{URL: api.URL, App: "a", ClientID: "c", ClientSecret: "s"},
+		ForwardTo: "http://127.0.0.1:1/",
+		Secret:    "whsec_MTIz",
+		Every:     time.Millisecond,
+	}
 	c, err := l.client(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +199,8 @@ func TestListenGoesOn(t *testing.T) {
 	if got := strings.Join(asked, " "); got != "limit=1 after=7 after=7 after=7 after=9" {
 		t.Errorf("asked %s", got)
 	}
-	if s := out.String(); strings.Contains(s, "evt_old") || !strings.Contains(s, "evt_new t: ") || !strings.Contains(s, "connection refused") {
+	if s := out.String(); strings.Contains(s, "evt_old") || !strings.Contains(s, "evt_new t: ") ||
+		!strings.Contains(s, "connection refused") {
 		t.Errorf("said %s", s)
 	}
 	if s := failed.String(); !strings.Contains(s, "503") || !strings.Contains(s, "no list of events") {

@@ -55,7 +55,8 @@ func (c *operatorCmd) do(p *program, method, path string, body any) error {
 		return exitError{err, exitUsage}
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // the token goes nowhere else
+	// the token goes nowhere else
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -263,7 +264,8 @@ type grantCmd struct {
 
 // Help is shown by purser operator grant --help.
 func (grantCmd) Help() string {
-	return "The person needs an account whose address is confirmed, and two-step sign-in to be let in.\n\n" + example("grant person@example.com operator")
+	return "The person needs an account whose address is confirmed, and two-step sign-in to be let in.\n\n" +
+		example("grant person@example.com operator")
 }
 
 // Run grants the role.

@@ -37,10 +37,13 @@ func TestDescribeBuild(t *testing.T) {
 			want:     "v0.1.0+dirty, commit b8eb904d8fd2 of 2026-11-22T12:11:50Z with local changes",
 		},
 		{
-			name:     "a short revision",
-			version:  "(devel)",
-			settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "12"}, {Key: "vcs.time", Value: "2026-11-22T12:11:50Z"}},
-			want:     "development, commit 12 of 2026-11-22T12:11:50Z",
+			name:    "a short revision",
+			version: "(devel)",
+			settings: []debug.BuildSetting{
+				{Key: "vcs.revision", Value: "12"},
+				{Key: "vcs.time", Value: "2026-11-22T12:11:50Z"},
+			},
+			want: "development, commit 12 of 2026-11-22T12:11:50Z",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -59,7 +59,11 @@ type books struct {
 }
 
 func newBooks(t *testing.T, refuse func(status int, code string) bool) *books {
-	return &books{t: t, refuse: refuse, http: &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	return &books{
+		t:      t,
+		refuse: refuse,
+		http:   &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+	}
 }
 
 // scripts are the calls that clients make: fast and slow ones, whole and streamed.
@@ -88,7 +92,8 @@ func (b *books) fresh() *booked {
 // add books a new call with a script for the mock provider.
 func (b *books) add(stream bool, script string) *booked {
 	c := &booked{key: servertest.UUID(), stream: stream}
-	c.body = fmt.Sprintf(`{"stream":%t,"max_tokens":100,"messages":[{"role":"user","content":"%s\n%s"}]}`, stream, c.key, script)
+	c.body = fmt.Sprintf(`{"stream":%t,"max_tokens":100,"messages":[{"role":"user","content":"%s\n%s"}]}`, stream,
+		c.key, script)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, c)
@@ -209,7 +214,8 @@ func (b *books) enter(p *servertest.Process, c *booked, resp *http.Response, bod
 		var e struct {
 			Error struct{ Code, Message string }
 		}
-		if err := json.Unmarshal(body, &e); err != nil || e.Error.Code == "" || !b.refuse(resp.StatusCode, e.Error.Code) {
+		if err := json.Unmarshal(body, &e); err != nil || e.Error.Code == "" ||
+			!b.refuse(resp.StatusCode, e.Error.Code) {
 			b.t.Errorf("key %s: status %d, %v: %s", c.key, resp.StatusCode, err, body)
 		}
 		b.other.Add(1)
@@ -228,8 +234,10 @@ func (b *books) enter(p *servertest.Process, c *booked, resp *http.Response, bod
 		if len(c.parts) > 0 {
 			b.retried.Add(1)
 		}
-		if bytes.Contains(body, []byte(`"settlement":"estimated"`)) && !slices.ContainsFunc(c.parts, func(part []byte) bool { return bytes.HasPrefix(part, delivered(body)) }) {
-			b.t.Errorf("key %s: billed as delivered\n%s\nbut this had been delivered\n%s", c.key, body, bytes.Join(c.parts, []byte("\n---\n")))
+		if bytes.Contains(body, []byte(`"settlement":"estimated"`)) &&
+			!slices.ContainsFunc(c.parts, func(part []byte) bool { return bytes.HasPrefix(part, delivered(body)) }) {
+			b.t.Errorf("key %s: billed as delivered\n%s\nbut this had been delivered\n%s", c.key, body,
+				bytes.Join(c.parts, []byte("\n---\n")))
 		}
 		c.answer, c.node = body, p
 		b.answered.Add(1)
@@ -323,7 +331,8 @@ func spends(t *testing.T, database string) map[string][]bill {
 	t.Helper()
 	d := open(t, database)
 	defer d.Close()
-	rows, err := d.QueryContext(t.Context(), `SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, settlement FROM ledger WHERE type = 'spend'`)
+	rows, err := d.QueryContext(t.Context(),
+		`SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, settlement FROM ledger WHERE type = 'spend'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +341,8 @@ func spends(t *testing.T, database string) map[string][]bill {
 	for rows.Next() {
 		var key string
 		var r bill
-		if err := rows.Scan(&key, &r.HoldMC, &r.CostMC, &r.FeeMC, &r.MarginMC, &r.ChargeMC, &r.RemainingMC, &r.Settlement); err != nil {
+		if err := rows.Scan(&key, &r.HoldMC, &r.CostMC, &r.FeeMC, &r.MarginMC, &r.ChargeMC, &r.RemainingMC,
+			&r.Settlement); err != nil {
 			t.Fatal(err)
 		}
 		list[key] = append(list[key], r)

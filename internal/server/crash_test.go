@@ -85,10 +85,16 @@ func crash(t *testing.T, url string) {
 	p.Verify()
 	released += strings.Count(p.Log(), "released a dead node's hold")
 	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
-		n, inFlight, len(b.snapshot()), b.answered.Load(), b.streamed.Load(), b.replayed.Load(), b.retried.Load(), b.broke.Load(), b.other.Load(), estimated, released)
+		n, inFlight, len(b.snapshot()), b.answered.Load(), b.streamed.Load(), b.replayed.Load(), b.retried.Load(),
+		b.broke.Load(), b.other.Load(), estimated, released)
 	for what, count := range map[string]int64{
-		"calls in flight at kills": inFlight, "broken calls": b.broke.Load(), "estimated recoveries": int64(estimated),
-		"released holds": int64(released), "replays after a crash": b.replayed.Load(), "retries of broken streams": b.retried.Load(), "streams": b.streamed.Load(),
+		"calls in flight at kills":  inFlight,
+		"broken calls":              b.broke.Load(),
+		"estimated recoveries":      int64(estimated),
+		"released holds":            int64(released),
+		"replays after a crash":     b.replayed.Load(),
+		"retries of broken streams": b.retried.Load(),
+		"streams":                   b.streamed.Load(),
 	} {
 		if count == 0 {
 			t.Errorf("vacuous: no %s", what)

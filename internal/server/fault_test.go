@@ -31,7 +31,8 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	cut := int64(0)
 	for range 150 {
 		var n int64
-		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`).Scan(&n); err != nil {
+		if err := d.QueryRowContext(t.Context(),
+			`SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		cut += n
@@ -50,7 +51,8 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 		}
 	}
 	p.Verify()
-	t.Logf("%d connections cut; %d calls, %d answered, %d told 503, %d cut", cut, len(b.snapshot()), b.answered.Load(), b.other.Load(), b.broke.Load())
+	t.Logf("%d connections cut; %d calls, %d answered, %d told 503, %d cut", cut, len(b.snapshot()), b.answered.Load(),
+		b.other.Load(), b.broke.Load())
 	if cut < 100 || b.answered.Load() < 100 {
 		t.Error("vacuous")
 	}
@@ -87,8 +89,10 @@ func TestStatementFails(t *testing.T) {
 		rows                 int
 	}{
 		{"INSERT", "holds", "", false, 1}, {"UPDATE", "connections", "", false, 1}, // a hold
-		{"DELETE", "holds", "", false, 1}, {"INSERT", "ledger", "", false, 1}, {"UPDATE", "balances", "", false, 1}, // a settlement
-		{"INSERT", "answers", "", false, 1}, {"INSERT OR UPDATE", "rollups", "", false, 1}, {"INSERT", "ledger", "", true, 1}, {"INSERT", "answers", "", true, 1},
+		// a settlement
+		{"DELETE", "holds", "", false, 1}, {"INSERT", "ledger", "", false, 1}, {"UPDATE", "balances", "", false, 1},
+		{"INSERT", "answers", "", false, 1}, {"INSERT OR UPDATE", "rollups", "", false, 1},
+		{"INSERT", "ledger", "", true, 1}, {"INSERT", "answers", "", true, 1},
 		{"UPDATE", "holds", "status=502", false, 0}, // a release
 	} {
 		what := fmt.Sprintf("%s of %s, stream %t", f.event, f.table, f.stream)
@@ -107,7 +111,9 @@ func TestStatementFails(t *testing.T) {
 		if rows := spends(t, p.DB)[c.key]; len(rows) != f.rows {
 			t.Errorf("after a failed %s: %+v", what, rows)
 		}
-		eventually(t, 20*time.Second, "nothing is held after a failed "+what, func() bool { return number(t, p.DB, openHolds) == 0 })
+		eventually(t, 20*time.Second, "nothing is held after a failed "+what, func() bool {
+			return number(t, p.DB, openHolds) == 0
+		})
 	}
 	p.Verify()
 }
@@ -124,10 +130,14 @@ func TestCheckpointFails(t *testing.T) {
 	defer d.Close()
 	c := newBooks(t, nil).add(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a, c)
-	eventually(t, 10*time.Second, "a checkpoint", func() bool { return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0 })
+	eventually(t, 10*time.Second, "a checkpoint", func() bool {
+		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0
+	})
 	follower := asking(b, c)
 	undo := fails(t, d, "INSERT", "chunks")
-	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool { return strings.Contains(a.Log(), "checkpoints were not saved") })
+	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
+		return strings.Contains(a.Log(), "checkpoints were not saved")
+	})
 	undo()
 	if want, r := <-owner, <-follower; r.status != 200 || r.body != want.body {
 		t.Errorf("the follower got\n%+v\nthe owner's client\n%+v", r, want)

@@ -74,7 +74,12 @@ func TestAppGoesLive(t *testing.T) {
 			if p.Connection.ID != "" {
 				t.Errorf("a live app was seeded with connection %s of a test account", p.Connection.ID)
 			}
-			tokens := tokenRequest(t, p, url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {publicCallback}, "code_verifier": {verifier}})
+			tokens := tokenRequest(t, p, url.Values{
+				"grant_type":    {"authorization_code"},
+				"code":          {code},
+				"redirect_uri":  {publicCallback},
+				"code_verifier": {verifier},
+			})
 			wants(t, "a real account connects", tokens, 200, "", `"allocation_mc":1000000000`)
 			p.Connection.AccessToken = memberOf(t, tokens, "access_token")
 			suspendAndLift(t, p, memberOf(t, tokens, "refresh_token"))
@@ -90,26 +95,35 @@ func promote(t *testing.T, p *servertest.Process) {
 	t.Helper()
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	operator, path := operatorOf(t, p), "/v1/apps/"+p.App.ID
-	wants(t, "not ready", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", `"missing":["redirect_uri","allowed_models"]`)
-	wants(t, "patch", app.Do(t, "PATCH", path, `{"redirect_uris":["`+publicCallback+`"],"allowed_models":["gpt-6-luna","gpt-6-astra"]}`), 200, "", publicCallback)
+	wants(t, "not ready", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request",
+		`"missing":["redirect_uri","allowed_models"]`)
+	wants(t, "patch",
+		app.Do(t, "PATCH", path,
+			`{"redirect_uris":["`+publicCallback+`"],"allowed_models":["gpt-6-luna","gpt-6-astra"]}`), 200, "",
+		publicCallback)
 	wants(t, "status", app.Do(t, "GET", path+"/go-live", ""), 200, "", `"ready":true`)
 	asked := wants(t, "ask", app.Do(t, "POST", path+"/go-live", ""), 200, "", `"status":"pending"`)
 	request := memberOf(t, asked, "id")
 	wants(t, "ask twice", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", request)
 	wants(t, "queue", operator.Do(t, "GET", "/v1/operator/go-live", ""), 200, "", request)
-	wants(t, "refuse", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/refuse", `{"reason":"Say more."}`), 200, "", `"status":"refused","reason":"Say more."`)
+	wants(t, "refuse", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/refuse", `{"reason":"Say more."}`), 200,
+		"", `"status":"refused","reason":"Say more."`)
 	wants(t, "still in the sandbox", app.Do(t, "GET", path, ""), 200, "", `"tier":"sandbox"`)
 	whole(t, p.Call("POST", luna, prompt("before"))).bill(t)
 
 	request = memberOf(t, wants(t, "ask again", app.Do(t, "POST", path+"/go-live", ""), 200, "", "pending"), "id")
-	approved := wants(t, "approve", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 200, "", `"tier":"limited-live"`)
-	if !strings.Contains(approved.Body, `"provider_mode":"live"`) || !strings.Contains(approved.Body, `"max_cap_mc":2500000000`) {
+	approved := wants(t, "approve", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 200, "",
+		`"tier":"limited-live"`)
+	if !strings.Contains(approved.Body, `"provider_mode":"live"`) ||
+		!strings.Contains(approved.Body, `"max_cap_mc":2500000000`) {
 		t.Errorf("approved: %s", approved.Body)
 	}
-	wants(t, "approve twice", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 400, "invalid_request", "approved already")
+	wants(t, "approve twice", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 400,
+		"invalid_request", "approved already")
 	whole(t, p.Call("POST", luna, prompt("after"))).want(t, 403, "connection_revoked")
 	wants(t, "full-live", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", "not open yet")
-	wants(t, "back to mock", app.Do(t, "PATCH", path, `{"provider_mode":"mock"}`), 400, "invalid_request", "provider_mode: is always live")
+	wants(t, "back to mock", app.Do(t, "PATCH", path, `{"provider_mode":"mock"}`), 400, "invalid_request",
+		"provider_mode: is always live")
 	if left := number(t, p.DB, `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`); left != 0 {
 		t.Errorf("%d connections of test accounts are left", left)
 	}
@@ -127,7 +141,8 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 	sum := sha256.Sum256([]byte(verifier))
 	money := ledger.New(d, d.Now)
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx, accounts.NewAccount{Email: "person@example.com", Password: "a long password"})
+		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx,
+			accounts.NewAccount{Email: "person@example.com", Password: "a long password"})
 		if err != nil {
 			return err
 		}
@@ -136,7 +151,11 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 		}
 		store := &oauth.Store{DB: d, Ledger: money, Now: d.Now}
 		code, err = store.Approve(ctx, tx, oauth.Consent{
-			AppID: p.App.ID, AccountID: person.ID, RedirectURI: publicCallback, Challenge: base64.RawURLEncoding.EncodeToString(sum[:]), CapMC: 10 * dollar,
+			AppID:       p.App.ID,
+			AccountID:   person.ID,
+			RedirectURI: publicCallback,
+			Challenge:   base64.RawURLEncoding.EncodeToString(sum[:]),
+			CapMC:       10 * dollar,
 		})
 		return err
 	})
@@ -153,7 +172,8 @@ const dollar = money.Dollar
 
 func tokenRequest(t *testing.T, p *servertest.Process, form url.Values) apitest.Answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", p.BaseURL+"/oauth/token", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.BaseURL+"/oauth/token",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,9 +207,19 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	off := func(what, authorize string) {
 		t.Helper()
 		whole(t, p.Call("POST", luna, prompt("while "+what))).want(t, 403, "app_suspended")
-		wants(t, what+", refresh", tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 403, "app_suspended", "suspended")
-		q := url.Values{"response_type": {"code"}, "client_id": {p.App.ClientID}, "redirect_uri": {publicCallback}, "state": {"s"}, "code_challenge": {strings.Repeat("c", 43)}, "code_challenge_method": {"S256"}}
-		req, err := http.NewRequestWithContext(t.Context(), "GET", p.AuthURL+"/oauth/authorize?"+q.Encode(), http.NoBody)
+		wants(t, what+", refresh",
+			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 403,
+			"app_suspended", "suspended")
+		q := url.Values{
+			"response_type":         {"code"},
+			"client_id":             {p.App.ClientID},
+			"redirect_uri":          {publicCallback},
+			"state":                 {"s"},
+			"code_challenge":        {strings.Repeat("c", 43)},
+			"code_challenge_method": {"S256"},
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", p.AuthURL+"/oauth/authorize?"+q.Encode(),
+			http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,25 +236,35 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	on := func(what string) {
 		t.Helper()
 		whole(t, p.Call("POST", luna, prompt("after "+what))).bill(t)
-		again := wants(t, what+", refresh", tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 200, "", "refresh_token")
+		again := wants(t, what+", refresh",
+			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 200, "",
+			"refresh_token")
 		refresh = memberOf(t, again, "refresh_token")
 	}
 	wants(t, "switch off", app.Do(t, "PATCH", path, `{"suspended":true}`), 200, "", `"by":"developer"`)
 	off("switched off", "error=unauthorized_client")
-	wants(t, "both", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"Its secret has leaked."}`), 200, "", `"by":"operator","reason":"Its secret has leaked."`)
-	wants(t, "not the developer's to lift", app.Do(t, "PATCH", path, `{"suspended":false}`), 403, "app_suspended", "Its secret has leaked.")
-	wants(t, "suspend twice", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"x"}`), 400, "invalid_request", "suspended already")
+	wants(t, "both",
+		operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"Its secret has leaked."}`), 200,
+		"", `"by":"operator","reason":"Its secret has leaked."`)
+	wants(t, "not the developer's to lift", app.Do(t, "PATCH", path, `{"suspended":false}`), 403, "app_suspended",
+		"Its secret has leaked.")
+	wants(t, "suspend twice", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"x"}`), 400,
+		"invalid_request", "suspended already")
 	wants(t, "the list", operator.Do(t, "GET", "/v1/operator/suspended-apps", ""), 200, "", p.App.ID)
-	wants(t, "lifted, but off", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 200, "", `"by":"developer"`)
+	wants(t, "lifted, but off", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 200, "",
+		`"by":"developer"`)
 	off("still switched off", "error=unauthorized_client")
-	wants(t, "switch on", app.Do(t, "PATCH", path, `{"suspended":false}`), 200, "", `"suspended":false,"suspension":null`)
+	wants(t, "switch on", app.Do(t, "PATCH", path, `{"suspended":false}`), 200, "",
+		`"suspended":false,"suspension":null`)
 	on("switched on")
 
-	wants(t, "suspend", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"Again."}`), 200, "", `"suspended":true`)
+	wants(t, "suspend", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"Again."}`), 200,
+		"", `"suspended":true`)
 	off("suspended", "takes no new connections")
 	wants(t, "lift", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 200, "", `"suspended":false`)
 	on("lifted")
-	wants(t, "lift twice", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 400, "invalid_request", "has not suspended")
+	wants(t, "lift twice", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 400, "invalid_request",
+		"has not suspended")
 	wants(t, "nothing is suspended", operator.Do(t, "GET", "/v1/operator/suspended-apps", ""), 200, "", "[]")
 }
 
@@ -233,9 +273,11 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 	t.Helper()
 	run := func(want string, args ...string) {
 		t.Helper()
-		cmd := exec.Command(servertest.Binary(t), append([]string{"operator", "--url", p.BaseURL, "--token-file", p.OperatorFile}, args...)...)
+		cmd := exec.Command(servertest.Binary(t),
+			append([]string{"operator", "--url", p.BaseURL, "--token-file", p.OperatorFile}, args...)...)
 		out, err := cmd.CombinedOutput()
-		if failed := strings.HasPrefix(string(out), "purser: "); failed != (err != nil) || !strings.Contains(string(out), want) {
+		if failed := strings.HasPrefix(string(out), "purser: "); failed != (err != nil) ||
+			!strings.Contains(string(out), want) {
 			t.Errorf("purser operator %v: %v\n%s\nwant %q", args, err, out, want)
 		}
 	}
@@ -245,13 +287,16 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 	}
 	defer d.Close()
 	// This may cost more than a user's free credit on one app: the wallet pays.
-	costly := whole(t, p.Call("POST", "/v1/ai/gpt-6-astra", `{"max_tokens":45000,"messages":[{"role":"user","content":"hello"}]}`))
+	costly := whole(t,
+		p.Call("POST", "/v1/ai/gpt-6-astra", `{"max_tokens":45000,"messages":[{"role":"user","content":"hello"}]}`))
 	if !strings.Contains(costly.body, `"paid_by":"wallet"`) {
 		t.Errorf("the wallet did not pay: %+v", costly)
 	}
 	var row string
 	var charged int64
-	if err := d.QueryRowContext(t.Context(), `SELECT id, user_charge_mc FROM ledger WHERE type = 'spend' AND connection_id = $1 ORDER BY seq DESC LIMIT 1`, connectionID).Scan(&row, &charged); err != nil {
+	if err := d.QueryRowContext(t.Context(),
+		`SELECT id, user_charge_mc FROM ledger WHERE type = 'spend' AND connection_id = $1 ORDER BY seq DESC LIMIT 1`,
+		connectionID).Scan(&row, &charged); err != nil {
 		t.Fatal(err)
 	}
 	consumed := number(t, p.DB, `SELECT consumed_mc FROM connections WHERE status = 'active'`)

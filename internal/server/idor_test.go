@@ -58,10 +58,12 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 	bearer := apitest.Client{Base: p.BaseURL, Bearer: p.Connection.AccessToken}
 	for _, route := range apitest.Routes() {
 		method, path, _ := strings.Cut(route, " ")
-		if !parameter.MatchString(path) || strings.HasPrefix(path, "/v1/operator") || strings.HasPrefix(path, "/v1/ai/") || strings.Contains(path, "{provider}") {
+		if !parameter.MatchString(path) || strings.HasPrefix(path, "/v1/operator") ||
+			strings.HasPrefix(path, "/v1/ai/") || strings.Contains(path, "{provider}") {
 			continue
 		}
-		if rest, ok := strings.CutPrefix(path, "/v1/realtime/sessions/{id}/"); ok && rest != "end" { // a ticket's, or a socket: package voice asks these
+		// a ticket's, or a socket: package voice asks these
+		if rest, ok := strings.CutPrefix(path, "/v1/realtime/sessions/{id}/"); ok && rest != "end" {
 			continue
 		}
 		clients := []apitest.Client{basic}
@@ -93,7 +95,8 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 	if after := traces(t, p); after != before {
 		t.Errorf("something has changed:\n%s\n%s", before, after)
 	}
-	if a := s.Do(t, "GET", "/v1/connections/"+s.params["connections"], ""); a.Status != 200 || !strings.Contains(a.Body, `"active"`) {
+	if a := s.Do(t, "GET", "/v1/connections/"+s.params["connections"], ""); a.Status != 200 ||
+		!strings.Contains(a.Body, `"active"`) {
 		t.Errorf("the stranger's connection: %v", a)
 	}
 }
@@ -105,7 +108,9 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	ask := func(method, path string, form url.Values) answer {
 		req, err := http.NewRequestWithContext(t.Context(), method, p.BaseURL+path, strings.NewReader(form.Encode()))
 		if err != nil {
@@ -120,7 +125,8 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 		}
 		return whole(t, resp)
 	}
-	if a := ask("POST", "/sign-in", url.Values{"email": {p.TestAccount.Email}, "password": {p.TestAccount.Password}}); a.status != 303 {
+	if a := ask("POST", "/sign-in",
+		url.Values{"email": {p.TestAccount.Email}, "password": {p.TestAccount.Password}}); a.status != 303 {
 		t.Fatalf("sign in: %+v", a)
 	}
 	tried := 0
@@ -129,10 +135,12 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 		if !parameter.MatchString(path) || strings.Contains(path, "{token}") || strings.Contains(path, "{$}") {
 			continue
 		}
-		if strings.HasPrefix(path, "/operator/") || strings.HasPrefix(path, "/top-ups/") { // nobody else's at all: packages admin and topups ask them
+		// nobody else's at all: packages admin and topups ask them
+		if strings.HasPrefix(path, "/operator/") || strings.HasPrefix(path, "/top-ups/") {
 			continue
 		}
-		if strings.HasPrefix(path, "/developer/") { // whoever is no developer is led away from all of them; package console asks them as another developer
+		// whoever is no developer is led away from all of them; package console asks them as another developer
+		if strings.HasPrefix(path, "/developer/") {
 			continue
 		}
 		tried++
@@ -194,18 +202,36 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		if err != nil {
 			return err
 		}
-		app, secret, err := apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Theirs", RedirectURIs: []string{publicCallback}})
+		app, secret, err := apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Theirs",
+			RedirectURIs: []string{publicCallback},
+		})
 		if err != nil {
 			return err
 		}
-		tester, err := people.Create(ctx, tx, accounts.NewAccount{Email: "theirs@example.com", Sandbox: true, OwnerID: developer.ID})
+		tester, err := people.Create(ctx, tx, accounts.NewAccount{
+			Email:   "theirs@example.com",
+			Sandbox: true,
+			OwnerID: developer.ID,
+		})
 		if err != nil {
 			return err
 		}
-		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: 100 * dollar}); err != nil {
+		if _, err := w.DoTx(ctx, tx, ledger.TopUp{
+			AccountID: tester.ID,
+			Sandbox:   true,
+			AmountMC:  100 * dollar,
+		}); err != nil {
 			return err
 		}
-		r, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, d.Now()), AppID: app.ID, AccountID: tester.ID, Sandbox: true, RequestedMC: 10 * dollar})
+		r, err := w.DoTx(ctx, tx, ledger.Connect{
+			ConnectionID: id.New(id.Connection, d.Now()),
+			AppID:        app.ID,
+			AccountID:    tester.ID,
+			Sandbox:      true,
+			RequestedMC:  10 * dollar,
+		})
 		if err != nil {
 			return err
 		}
@@ -213,7 +239,8 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		token = tokens.AccessToken
 		s.params["passkeys"] = id.New("pky_", d.Now())
 		if err == nil {
-			_, err = tx.ExecContext(ctx, `INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`, s.params["passkeys"], tester.ID, []byte("theirs"))
+			_, err = tx.ExecContext(ctx,
+				`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`, s.params["passkeys"], tester.ID, []byte("theirs"))
 		}
 		s.User, s.Secret = app.ClientID, secret
 		s.params["apps"], s.params["connections"], s.params["wac_id"] = app.ID, r.Connection.ID, tester.ID
@@ -230,20 +257,28 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		}
 		return memberOf(t, a, member)
 	}
-	s.params["slug"] = made("POST", at+"/features", `{"slug":"theirs","display_name":"Theirs","description":"Theirs."}`, "slug")
+	s.params["slug"] = made("POST", at+"/features", `{"slug":"theirs","display_name":"Theirs","description":"Theirs."}`,
+		"slug")
 	s.params["webhookId"] = made("POST", at+"/webhooks", `{"url":"https://app.example.com/hooks"}`, "id")
-	s.params["deliveryId"] = made("POST", at+"/webhooks/"+s.params["webhookId"]+"/test", `{"type":"connection.revoked"}`, "id")
-	s.params["requestId"] = made("POST", "/v1/connections/"+s.params["connections"]+"/allocation-requests", fmt.Sprintf(`{"target_allocation_mc":%d}`, 20*dollar), "id")
+	s.params["deliveryId"] = made("POST", at+"/webhooks/"+s.params["webhookId"]+"/test",
+		`{"type":"connection.revoked"}`, "id")
+	s.params["requestId"] = made("POST", "/v1/connections/"+s.params["connections"]+"/allocation-requests",
+		fmt.Sprintf(`{"target_allocation_mc":%d}`, 20*dollar), "id")
 	s.params["allocation-requests"] = s.params["requestId"]
-	call := p.Call("POST", "/v1/ai/gpt-6-luna", prompt("hello"), "Authorization: Bearer "+token, "Idempotency-Key: "+servertest.UUID())
+	call := p.Call("POST", "/v1/ai/gpt-6-luna", prompt("hello"), "Authorization: Bearer "+token,
+		"Idempotency-Key: "+servertest.UUID())
 	if a := whole(t, call); a.status != 200 {
 		t.Fatalf("the stranger's call: %+v", a)
 	}
-	voice := whole(t, p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini"}`, "Authorization: Bearer "+token))
+	voice := whole(t,
+		p.Call("POST", "/v1/realtime/sessions", `{"model":"gpt-realtime-2.1-mini"}`, "Authorization: Bearer "+token))
 	if _, rest, ok := strings.Cut(voice.body, `"id":"`); ok {
 		s.params["sessions"], _, _ = strings.Cut(rest, `"`)
 	}
-	if a := whole(t, p.Call("POST", "/v1/realtime/sessions/"+s.params["sessions"]+"/end", `{}`, "Authorization: Bearer "+token)); a.status != 202 { // so that nothing happens to it later
+	// so that nothing happens to it later
+	if a := whole(t,
+		p.Call("POST", "/v1/realtime/sessions/"+s.params["sessions"]+"/end", `{}`,
+			"Authorization: Bearer "+token)); a.status != 202 {
 		t.Fatalf("the stranger's voice session: %+v, %+v", voice, a)
 	}
 	s.params["requests"] = call.Header.Get("X-Request-Id")

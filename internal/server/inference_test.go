@@ -38,7 +38,8 @@ func prompt(text string, more ...string) string {
 	if err != nil {
 		panic(err)
 	}
-	return `{"max_tokens":100,"messages":[{"role":"user","content":` + string(b) + `}]` + strings.Join(append([]string{""}, more...), ",") + `}`
+	return `{"max_tokens":100,"messages":[{"role":"user","content":` + string(b) + `}]` +
+		strings.Join(append([]string{""}, more...), ",") + `}`
 }
 
 const streamed = `"stream":true`
@@ -129,7 +130,8 @@ func rowsOf(t *testing.T, p *servertest.Process) (n int) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND connection_id = $1`, p.Connection.ID).Scan(&n); err != nil {
+	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND connection_id = $1`,
+		p.Connection.ID).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -149,7 +151,8 @@ func TestStreamCostsTheSame(t *testing.T) {
 				t.Errorf("%s: %v streamed, %v not", member, got, want)
 			}
 		}
-		if !strings.HasSuffix(stream.body, "data: [DONE]\n\n") || !strings.HasPrefix(stream.header.Get("Content-Type"), "text/event-stream") {
+		if !strings.HasSuffix(stream.body, "data: [DONE]\n\n") ||
+			!strings.HasPrefix(stream.header.Get("Content-Type"), "text/event-stream") {
 			t.Errorf("stream ends with %q", stream.body[max(len(stream.body)-100, 0):])
 		}
 	})
@@ -163,7 +166,8 @@ func TestIdempotency(t *testing.T) {
 		key := "Idempotency-Key: " + id
 		first := whole(t, p.Call("POST", luna, prompt("one"), key))
 		again := whole(t, p.Call("POST", luna, prompt("one"), "Idempotency-Key: "+strings.ToUpper(id)))
-		if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
+		if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" ||
+			again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
 			t.Errorf("replayed %+v, first %+v", again, first)
 		}
 		whole(t, p.Call("POST", luna, prompt("two"), key)).want(t, 409, "idempotency_key_reused")
@@ -193,8 +197,10 @@ func TestFaults(t *testing.T) {
 			script, more string
 			settlement   string // "" = not billed
 		}{
-			{"usage=none", "", "estimated"}, {"usage=wrong", "", "estimated"}, {"usage=fraction", "", "estimated"}, {"usage=huge", "", "estimated"},
-			{"usage=none", streamed, "estimated"}, {"usage=wrong", streamed, "estimated"}, {"usage=huge", streamed, "estimated"},
+			{"usage=none", "", "estimated"}, {"usage=wrong", "", "estimated"}, {"usage=fraction", "", "estimated"},
+			{"usage=huge", "", "estimated"},
+			{"usage=none", streamed, "estimated"}, {"usage=wrong", streamed, "estimated"},
+			{"usage=huge", streamed, "estimated"},
 			{"cut=5", streamed, "estimated"}, {"cut=1", streamed, ""}, {"words=30", streamed, "settled"},
 		} {
 			before := rowsOf(t, p)
@@ -209,7 +215,9 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%s %s: billed %d, %s", c.script, c.more, billed, a.body)
 			case c.settlement != "":
 				svc := a.bill(t)
-				if billed != 1 || svc["settlement"] != c.settlement || svc["user_charge_mc"].(float64) > svc["hold_amount_mc"].(float64) || svc["user_charge_mc"].(float64) <= 0 {
+				if billed != 1 || svc["settlement"] != c.settlement ||
+					svc["user_charge_mc"].(float64) > svc["hold_amount_mc"].(float64) ||
+					svc["user_charge_mc"].(float64) <= 0 {
 					t.Errorf("%s %s: billed %d, %v", c.script, c.more, billed, svc)
 				}
 			}
@@ -232,7 +240,11 @@ func TestClientGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"Authorization": {"Bearer " + p.Connection.AccessToken}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
+		req.Header = http.Header{
+			"Authorization":   {"Bearer " + p.Connection.AccessToken},
+			"Content-Type":    {"application/json"},
+			"Idempotency-Key": {key},
+		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -245,7 +257,8 @@ func TestClientGone(t *testing.T) {
 		a := whole(t, p.Call("POST", luna, body, "Idempotency-Key: "+key))
 		svc := a.bill(t)
 		exact := whole(t, p.Call("POST", luna, prompt("!mock pace=50ms words=20"))).bill(t)
-		if svc["settlement"] != "settled" || svc["user_charge_mc"] != exact["user_charge_mc"] || strings.Count(a.body, `"finish_reason":"stop"`) != 1 {
+		if svc["settlement"] != "settled" || svc["user_charge_mc"] != exact["user_charge_mc"] ||
+			strings.Count(a.body, `"finish_reason":"stop"`) != 1 {
 			t.Errorf("after the client left: %s", a.body)
 		}
 	})
@@ -283,7 +296,8 @@ func TestHoldIsVisible(t *testing.T) {
 			Lines               []map[string]any
 		}
 		text := whole(t, p.Call("GET", "/v1/requests/"+a.header.Get("X-Request-Id"), "")).body
-		if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Status != "settled" || !receipt.Billed || len(receipt.Lines) != 2 || !strings.HasPrefix(receipt.PriceVersion, "2026-11-21-") {
+		if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Status != "settled" ||
+			!receipt.Billed || len(receipt.Lines) != 2 || !strings.HasPrefix(receipt.PriceVersion, "2026-11-21-") {
 			t.Errorf("receipt %s, %v", text, err)
 		}
 		refused := whole(t, p.Call("POST", luna, `{}`))
@@ -299,7 +313,8 @@ func TestHoldIsVisible(t *testing.T) {
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
-		a := whole(t, p.Call("POST", "/v1/ai/claude-opus-5", strings.Replace(prompt("hello"), `"max_tokens":100`, `"max_tokens":128000`, 1)))
+		a := whole(t, p.Call("POST", "/v1/ai/claude-opus-5",
+			strings.Replace(prompt("hello"), `"max_tokens":100`, `"max_tokens":128000`, 1)))
 		if a.status == 200 { // $3.36 of $25: it fits; nine at once do not
 			var wg sync.WaitGroup
 			var mu sync.Mutex
@@ -307,7 +322,8 @@ func TestExhausted(t *testing.T) {
 			var last answer
 			for range 16 {
 				wg.Go(func() {
-					a := whole(t, p.Call("POST", "/v1/ai/claude-opus-5", strings.Replace(prompt("!mock delay=1s"), `"max_tokens":100`, `"max_tokens":128000`, 1)))
+					a := whole(t, p.Call("POST", "/v1/ai/claude-opus-5",
+						strings.Replace(prompt("!mock delay=1s"), `"max_tokens":100`, `"max_tokens":128000`, 1)))
 					mu.Lock()
 					defer mu.Unlock()
 					if statuses[a.status]++; a.status == 402 {
@@ -322,7 +338,8 @@ func TestExhausted(t *testing.T) {
 			a = last
 		}
 		a.want(t, 402, "allocation_exhausted")
-		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":"` + p.DashboardURL, `"required_mc"`, `"remaining_mc"`, `"held_mc"`} {
+		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":"` + p.DashboardURL,
+			`"required_mc"`, `"remaining_mc"`, `"held_mc"`} {
 			if !strings.Contains(a.body, part) {
 				t.Errorf("402 lacks %s: %s", part, a.body)
 			}

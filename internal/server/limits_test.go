@@ -43,25 +43,40 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 	people, tokens := accounts.NewStore(d, d.Now), &oauth.Store{DB: d, Ledger: w, Now: d.Now}
 	l := &liveApp{d: d, w: w}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: prefix + "live@example.com", Password: id.Secret(), Developer: true})
+		developer, err := people.Create(ctx, tx, accounts.NewAccount{
+			Email:     prefix + "live@example.com",
+			Password:  id.Secret(),
+			Developer: true,
+		})
 		if err != nil {
 			return err
 		}
 		app, _, err := apps.NewStore(d, d.Now, true).Create(ctx, tx, apps.New{
-			OwnerID: developer.ID, Name: "Live app", RedirectURIs: []string{"https://example.com/back"}, Tier: tiers.LimitedLive, ProviderMode: apps.Mock, DevMargin: money.One / 5,
+			OwnerID:      developer.ID,
+			Name:         "Live app",
+			RedirectURIs: []string{"https://example.com/back"},
+			Tier:         tiers.LimitedLive,
+			ProviderMode: apps.Mock,
+			DevMargin:    money.One / 5,
 		})
 		if l.id = app.ID; err != nil {
 			return err
 		}
 		for i := range connections {
-			user, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
+			user, err := people.Create(ctx, tx,
+				accounts.NewAccount{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
 			if err != nil {
 				return err
 			}
 			if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: user.ID, AmountMC: 2 * lent}); err != nil {
 				return err
 			}
-			r, err := w.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, d.Now()), AppID: app.ID, AccountID: user.ID, RequestedMC: lent})
+			r, err := w.DoTx(ctx, tx, ledger.Connect{
+				ConnectionID: id.New(id.Connection, d.Now()),
+				AppID:        app.ID,
+				AccountID:    user.ID,
+				RequestedMC:  lent,
+			})
 			if err != nil {
 				return err
 			}
@@ -81,7 +96,8 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 
 // hold opens a hold of so much on a connection for a node: of free credit, or of the
 // wallet, as the limits are.
-func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount money.MC, free bool, list []limits.Limit) {
+func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount money.MC, free bool,
+	list []limits.Limit) {
 	t.Helper()
 	cost := amount * 100 / 105 // a hold is 105 % of the cost, rounded up
 	if (cost*105+99)/100 != amount {
@@ -89,13 +105,26 @@ func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount mo
 		l.hold(t, node, c, amount-2, free, list)
 		return
 	}
-	terms := fmt.Sprintf(`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,"max_tokens":1000000`, cost)
+	terms := fmt.Sprintf(
+		`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,"max_tokens":1000000`, cost)
 	key := servertest.UUID()
 	h := ledger.Hold{Claim: key, NodeID: node, Limits: list, Call: ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: l.id, Key: key, RequestID: id.New(id.Request, l.d.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: terms + "}", HoldMC: amount,
+		ConnectionID: c.ID,
+		AccountID:    c.AccountID,
+		AppID:        l.id,
+		Key:          key,
+		RequestID:    id.New(id.Request, l.d.Now()),
+		Fingerprint:  "f",
+		Model:        "gpt-6-luna",
+		Terms:        terms + "}",
+		HoldMC:       amount,
 	}}
 	if free {
-		h.Free, h.Limits = &ledger.Free{Terms: terms + `,"pool":"` + list[0].Subject + `"}`, HoldMC: amount, Limits: list}, nil
+		h.Free, h.Limits = &ledger.Free{
+			Terms:  terms + `,"pool":"` + list[0].Subject + `"}`,
+			HoldMC: amount,
+			Limits: list,
+		}, nil
 	}
 	r, err := l.w.Do(t.Context(), h)
 	if err != nil || r.Outcome != ledger.Applied || (r.Call.PaidBy == ledger.FreeCredit) != free {
@@ -139,7 +168,8 @@ func TestNodesAppDay(t *testing.T) {
 	}
 	call := money.MC(one(t, a, probe.key).HoldMC)
 	const node = "node_of_the_test" // which lives longer than the test
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, node, d.Now().UnixMicro(), d.Now().Add(time.Hour).UnixMicro()); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, node,
+		d.Now().UnixMicro(), d.Now().Add(time.Hour).UnixMicro()); err != nil {
 		t.Fatal(err)
 	}
 	for _, race := range []struct {
@@ -165,7 +195,8 @@ func TestNodesAppDay(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		told := number(t, a.DB, `SELECT COUNT(*) FROM events WHERE type = 'app.spend_limit_reached' AND app_id = $1`, l.id)
+		told := number(t, a.DB, `SELECT COUNT(*) FROM events WHERE type = 'app.spend_limit_reached' AND app_id = $1`,
+			l.id)
 		if won != race.won || refused != 64-race.won || told != 1 {
 			t.Errorf("with %d mc for calls of %d: %d won, %d refused, %d told", race.left, call, won, refused, told)
 		}

@@ -15,8 +15,12 @@ func (s *Server) serveMetrics(ctx context.Context, l net.Listener) error {
 	routes := http.NewServeMux()
 	routes.Handle("GET /metrics", s.metrics.Handler())
 	server := &http.Server{
-		Handler: routes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler:        routes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ReadTimeout:    10 * time.Second,
+		WriteTimeout:   30 * time.Second,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
 	}
 	stop := context.AfterFunc(ctx, func() {
 		if err := server.Close(); err != nil {

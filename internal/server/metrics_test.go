@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -38,7 +38,10 @@ func (heavy) Complete(_ context.Context, r *provider.Request) (*provider.Respons
 		return nil, &provider.Error{Status: 529, Message: "overloaded"}
 	}
 	counted := tokens.CountRequest(r, "gpt-6")
-	return &provider.Response{Body: []byte(`{"object":"chat.completion","choices":[]}`), Usage: &provider.Usage{Input: counted * 13 / 10, Output: 5}}, nil
+	return &provider.Response{
+		Body:  []byte(`{"object":"chat.completion","choices":[]}`),
+		Usage: &provider.Usage{Input: counted * 13 / 10, Output: 5},
+	}, nil
 }
 
 func (heavy) Stream(context.Context, *provider.Request) (provider.Stream, error) {
@@ -50,7 +53,7 @@ func (heavy) Stream(context.Context, *provider.Request) (provider.Stream, error)
 type node struct {
 	*Server
 	t             *testing.T
-	seeded        Seeded
+	seeded        sample.Data
 	base, metrics string
 	prices        string
 	stop          func()
@@ -69,23 +72,33 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 	}
 	l, base := listener()
 	n.base = base
-	c := config.Config{Database: url, BaseURL: base, AuthURL: base, DashboardURL: base, FeeRate: money.One / 20, SandboxDayMC: money.Max, Lease: time.Minute, Prices: n.prices, EnvelopeKey: make([]byte, 32)}
+	c := config.Config{
+		Database:     url,
+		BaseURL:      base,
+		AuthURL:      base,
+		DashboardURL: base,
+		FeeRate:      money.One / 20,
+		SandboxDayMC: money.Max,
+		Lease:        time.Minute,
+		Prices:       n.prices,
+		EnvelopeKey:  make([]byte, 32),
+	}
 	var err error
-	if n.Server, err = build(t.Context(), c, slog.New(slog.DiscardHandler), true); err != nil {
+	if n.Server, err = Open(t.Context(), c, slog.New(slog.DiscardHandler), true); err != nil {
 		t.Fatal(err)
 	}
 	n.monitored, n.metrics = listener()
 	n.inference.Providers["openai"] = p
-	if n.seeded, err = n.seed(t.Context(), apps.Mock); err != nil {
+	if n.seeded, err = seed(t, n.Server); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.db.ExecContext(t.Context(), `UPDATE apps SET provider_mode = 'live'`); err != nil {
+	if _, err := n.DB.ExecContext(t.Context(), `UPDATE apps SET provider_mode = 'live'`); err != nil {
 		t.Fatal(err)
 	}
-	n.mount(ui.Home{})
+	n.Mount(ui.Home{})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)
-	go func() { ran <- n.run(ctx, []net.Listener{l}) }()
+	go func() { ran <- n.Run(ctx, []net.Listener{l}) }()
 	n.stop = func() {
 		cancel()
 		if err := <-ran; err != nil {

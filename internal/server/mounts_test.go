@@ -19,33 +19,61 @@ import (
 )
 
 // pages are for browsers, and no part of the contract.
-var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in", "POST /sign-out",
+var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth/authorize", "POST /sign-in",
+	"POST /sign-out",
 	"GET /dashboard", "GET /activity", "GET /activity.csv", "GET /activity/{id}", "GET /requests/{id}",
-	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze", "GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
-	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase", "GET /connections/{id}/review", "POST /connections/{id}/review",
+	"GET /connections/{id}", "GET /connections/{id}/live", "POST /connections/{id}/freeze",
+	"GET /connections/{id}/revoke", "POST /connections/{id}/revoke",
+	"GET /connections", "GET /connections/{id}/increase", "POST /connections/{id}/increase",
+	"GET /connections/{id}/review", "POST /connections/{id}/review",
 	"GET /allocation-requests/{id}", "POST /allocation-requests/{id}",
 	"GET /sign-up", "POST /sign-up", "GET /sign-up/confirm/{token}", "POST /sign-up/confirm/{token}",
 	"GET /forgot", "POST /forgot", "GET /reset/{token}", "POST /reset/{token}",
-	"GET /sign-in/code", "POST /sign-in/code", "GET /settings", "POST /settings/developer", "GET /settings/data", "POST /settings/data/export", "GET /settings/data/close", "POST /settings/data/close",
+	"GET /sign-in/code", "POST /sign-in/code", "GET /settings", "POST /settings/developer", "GET /settings/data",
+	"POST /settings/data/export", "GET /settings/data/close", "POST /settings/data/close",
 	"GET /settings/security", "POST /settings/security/sessions", "GET /settings/password", "POST /settings/password",
-	"GET /settings/email", "POST /settings/email", "GET /settings/email/confirm/{token}", "POST /settings/email/confirm/{token}",
-	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup", "POST /settings/two-step/setup",
-	"POST /sign-in/provider", "GET /sign-in/provider/callback", "GET /settings/provider", "POST /settings/provider", "POST /settings/provider/unlink",
-	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off", "POST /settings/two-step/off",
-	"POST /sign-in/passkey", "GET /sign-in/passkey", "POST /sign-in/passkey/answer", "GET /settings/passkeys/new", "POST /settings/passkeys/new",
-	"GET /settings/passkeys/make", "POST /settings/passkeys/make", "GET /settings/passkeys/{id}", "POST /settings/passkeys/{id}",
-	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto", "POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events", // the last is for Stripe
+	"GET /settings/email", "POST /settings/email", "GET /settings/email/confirm/{token}",
+	"POST /settings/email/confirm/{token}",
+	"GET /settings/two-step", "POST /settings/two-step", "GET /settings/two-step/setup",
+	"POST /settings/two-step/setup",
+	"POST /sign-in/provider", "GET /sign-in/provider/callback", "GET /settings/provider", "POST /settings/provider",
+	"POST /settings/provider/unlink",
+	"GET /settings/two-step/codes", "POST /settings/two-step/codes", "GET /settings/two-step/off",
+	"POST /settings/two-step/off",
+	"POST /sign-in/passkey", "GET /sign-in/passkey", "POST /sign-in/passkey/answer", "GET /settings/passkeys/new",
+	"POST /settings/passkeys/new",
+	"GET /settings/passkeys/make", "POST /settings/passkeys/make", "GET /settings/passkeys/{id}",
+	"POST /settings/passkeys/{id}",
+	// the last is for Stripe
+	"GET /top-up", "POST /top-up", "GET /top-ups", "GET /top-ups/{id}", "GET /top-up/auto", "POST /top-up/auto",
+	"POST /top-up/auto/off", "POST /top-up/auto/card", "POST /top-up/auto/card/remove", "POST /stripe/events",
 	"GET /settings/notices", "POST /settings/notices", "GET /unsubscribe/{token}", "POST /unsubscribe/{token}",
-	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts", "POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund", "POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
-	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}", "GET /developer/apps/{id}/live", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
-	"POST /developer/apps/{id}/logo", "POST /developer/apps/{id}/logo/delete", "POST /developer/apps/{id}/secret", "POST /developer/apps/{id}/switch", "GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features", "GET /developer/apps/{id}/features/{slug}",
-	"POST /developer/apps/{id}/features/{slug}", "GET /developer/apps/{id}/webhooks", "POST /developer/apps/{id}/webhooks", "GET /developer/apps/{id}/webhooks/{hook}", "POST /developer/apps/{id}/webhooks/{hook}",
-	"POST /developer/apps/{id}/webhooks/{hook}/rotate", "POST /developer/apps/{id}/webhooks/{hook}/delete", "POST /developer/apps/{id}/webhooks/{hook}/test", "GET /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}", "POST /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}",
-	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/requests", "GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live", "POST /developer/apps/{id}/go-live",
-	"GET /developer/apps/{id}/playground", "POST /developer/apps/{id}/playground", "GET /developer/apps/{id}/playground/voice", "POST /developer/apps/{id}/playground/voice", "GET /developer/apps/{id}/voice/{session}", "POST /developer/apps/{id}/voice/{session}/end",
-	"GET /operator", "GET /operator/verify", "POST /operator/verify", "GET /operator/reviews", "GET /operator/reviews/{id}", "POST /operator/reviews/{id}",
-	"GET /operator/apps", "GET /operator/apps/{id}", "POST /operator/apps/{id}", "GET /operator/accounts", "GET /operator/accounts/{id}",
-	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}", "GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",
+	"GET /developer", "GET /developer/apps/new", "POST /developer/apps", "GET /developer/test-accounts",
+	"POST /developer/test-accounts", "POST /developer/test-accounts/{account}/fund",
+	"POST /developer/test-accounts/{account}/delete", "GET /developer/keys",
+	"POST /developer/keys", "POST /developer/keys/{provider}/delete", "GET /developer/apps/{id}",
+	"GET /developer/apps/{id}/live", "GET /developer/apps/{id}/settings", "POST /developer/apps/{id}/settings",
+	"POST /developer/apps/{id}/logo", "POST /developer/apps/{id}/logo/delete", "POST /developer/apps/{id}/secret",
+	"POST /developer/apps/{id}/switch", "GET /developer/apps/{id}/features", "POST /developer/apps/{id}/features",
+	"GET /developer/apps/{id}/features/{slug}",
+	"POST /developer/apps/{id}/features/{slug}", "GET /developer/apps/{id}/webhooks",
+	"POST /developer/apps/{id}/webhooks", "GET /developer/apps/{id}/webhooks/{hook}",
+	"POST /developer/apps/{id}/webhooks/{hook}",
+	"POST /developer/apps/{id}/webhooks/{hook}/rotate", "POST /developer/apps/{id}/webhooks/{hook}/delete",
+	"POST /developer/apps/{id}/webhooks/{hook}/test", "GET /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}",
+	"POST /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}",
+	"GET /developer/apps/{id}/analytics", "GET /developer/apps/{id}/requests",
+	"GET /developer/apps/{id}/requests/{request}", "GET /developer/apps/{id}/go-live",
+	"POST /developer/apps/{id}/go-live",
+	"GET /developer/apps/{id}/playground", "POST /developer/apps/{id}/playground",
+	"GET /developer/apps/{id}/playground/voice", "POST /developer/apps/{id}/playground/voice",
+	"GET /developer/apps/{id}/voice/{session}", "POST /developer/apps/{id}/voice/{session}/end",
+	"GET /operator", "GET /operator/verify", "POST /operator/verify", "GET /operator/reviews",
+	"GET /operator/reviews/{id}", "POST /operator/reviews/{id}",
+	"GET /operator/apps", "GET /operator/apps/{id}", "POST /operator/apps/{id}", "GET /operator/accounts",
+	"GET /operator/accounts/{id}",
+	"GET /operator/connections/{id}", "POST /operator/connections/{id}", "GET /operator/ledger/{id}",
+	"GET /operator/ledger/{id}/reverse", "POST /operator/ledger/{id}/reverse",
 	"GET /operator/risk", "GET /operator/providers", "GET /operator/log", "GET /operator/log/{id}"}
 
 // Pages are the pages, for tests from outside.
@@ -64,11 +92,11 @@ func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 				says string
 			}{{1, ""}, {2, "envelope_key: "}, {1, ""}} {
 				c.EnvelopeKey = bytes.Repeat([]byte{try.key}, 32)
-				s, err := build(t.Context(), c, slog.New(slog.DiscardHandler), false)
+				s, err := Open(t.Context(), c, slog.New(slog.DiscardHandler), false)
 				if (err == nil) != (try.says == "") || err != nil && !strings.HasPrefix(err.Error(), try.says) {
 					t.Errorf("key %d: %v", try.key, err)
 				}
-				if err == nil && s.db.Close() != nil {
+				if err == nil && s.DB.Close() != nil {
 					t.Error("the database does not close")
 				}
 			}
@@ -80,13 +108,20 @@ func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 // by method, path and the names of path parameters, both ways.
 func TestMounts(t *testing.T) {
 	t.Parallel()
-	s, err := build(t.Context(), config.Config{Database: dbtest.URL(t, db.SQLite), Lease: time.Minute, EnvelopeKey: make([]byte, 32), OperatorToken: strings.Repeat("x", 32)}, slog.New(slog.DiscardHandler), false)
+	s, err := Open(t.Context(), config.Config{
+		Database:      dbtest.URL(t, db.SQLite),
+		Lease:         time.Minute,
+		EnvelopeKey:   make([]byte, 32),
+		OperatorToken: strings.Repeat("x", 32),
+	}, slog.New(slog.DiscardHandler), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.db.Close()
-	s.mount(ui.Home{})
-	mounted := slices.DeleteFunc(s.router.Routes(), func(route string) bool { return strings.HasPrefix(route, "GET /assets/") })
+	defer s.DB.Close()
+	s.Mount(ui.Home{})
+	mounted := slices.DeleteFunc(s.Router.Routes(), func(route string) bool {
+		return strings.HasPrefix(route, "GET /assets/")
+	})
 	documented := apitest.Routes()
 	for _, route := range mounted {
 		if !slices.Contains(documented, route) && !slices.Contains(pages, route) {
@@ -107,17 +142,22 @@ func TestMounts(t *testing.T) {
 // what it says, and else by where they really come from.
 func TestBehindAProxy(t *testing.T) {
 	t.Parallel()
-	for proxies, guesserLocksOut := range map[string]bool{"192.0.2.0/24": false, "10.0.0.0/8": true} { // requests of httptest come from 192.0.2.1
+	// requests of httptest come from 192.0.2.1
+	for proxies, guesserLocksOut := range map[string]bool{"192.0.2.0/24": false, "10.0.0.0/8": true} {
 		t.Run(proxies, func(t *testing.T) {
 			t.Parallel()
-			s, err := build(t.Context(), config.Config{
-				Database: dbtest.URL(t, db.SQLite), Lease: time.Minute, EnvelopeKey: make([]byte, 32), OperatorToken: strings.Repeat("x", 32), Proxies: []netip.Prefix{netip.MustParsePrefix(proxies)},
+			s, err := Open(t.Context(), config.Config{
+				Database:      dbtest.URL(t, db.SQLite),
+				Lease:         time.Minute,
+				EnvelopeKey:   make([]byte, 32),
+				OperatorToken: strings.Repeat("x", 32),
+				Proxies:       []netip.Prefix{netip.MustParsePrefix(proxies)},
 			}, slog.New(slog.DiscardHandler), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.db.Close()
-			s.mount(ui.Home{})
+			defer s.DB.Close()
+			s.Mount(ui.Home{})
 			guess := func(from string) int {
 				r, w := httptest.NewRequest("POST", "/v1/operator/roles", nil), httptest.NewRecorder()
 				r.Header.Set("Authorization", "Bearer wrong")

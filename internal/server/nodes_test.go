@@ -90,7 +90,8 @@ func holdState(t *testing.T, p *servertest.Process, key, want string) {
 		d := open(t, p.DB)
 		defer d.Close()
 		var state string
-		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`, key).Scan(&state)
+		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`,
+			key).Scan(&state)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +135,8 @@ func TestNodesLastMicroCent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ledger.New(d, d.Now).Do(t.Context(), ledger.ChangeCap{ConnectionID: conn.ID, TargetMC: conn.ConsumedMC + race.spare}); err != nil {
+		if _, err := ledger.New(d, d.Now).Do(t.Context(),
+			ledger.ChangeCap{ConnectionID: conn.ID, TargetMC: conn.ConsumedMC + race.spare}); err != nil {
 			t.Fatal(err)
 		}
 		won, refused := 0, 0
@@ -168,7 +170,8 @@ func TestNodesJoin(t *testing.T) {
 	a, b := pair(t)
 	books := newBooks(t, nil)
 	for _, c := range []*booked{
-		books.add(false, "!mock delay=1500ms words=20"), books.add(true, "!mock pace=100ms words=60 chunks=30"), books.add(true, "!mock delay=700ms words=20 chunks=4"),
+		books.add(false, "!mock delay=1500ms words=20"), books.add(true, "!mock pace=100ms words=60 chunks=30"),
+		books.add(true, "!mock delay=700ms words=20 chunks=4"),
 		books.add(false, "!mock words=20"), books.add(true, "!mock words=20 chunks=5"),
 	} {
 		var copies []<-chan reply
@@ -182,7 +185,8 @@ func TestNodesJoin(t *testing.T) {
 				first = r
 			}
 			if r.status != 200 || r.body != first.body || r.err != nil {
-				t.Errorf("stream %t: status %d, %v:\n%s\nand another copy got\n%s", c.stream, r.status, r.err, r.body, first.body)
+				t.Errorf("stream %t: status %d, %v:\n%s\nand another copy got\n%s", c.stream, r.status, r.err, r.body,
+					first.body)
 			}
 			if r.header.Get("Idempotent-Replayed") == "true" {
 				marked++
@@ -226,12 +230,15 @@ func TestNodesOwnerDies(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	books := newBooks(t, nil)
-	whole, stream := books.add(false, "!mock delay=6s words=9"), books.add(true, "!mock pace=100ms words=200 chunks=200")
+	whole, stream := books.add(false, "!mock delay=6s words=9"),
+		books.add(true, "!mock pace=100ms words=200 chunks=200")
 	owners := []<-chan reply{asking(a, whole), asking(a, stream)}
 	holdState(t, a, whole.key, "open")
 	holdState(t, a, stream.key, "open")
 	joined, following := asking(b, whole), asking(b, stream)
-	eventually(t, 10*time.Second, "two checkpoints", func() bool { return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) >= 2 })
+	eventually(t, 10*time.Second, "two checkpoints", func() bool {
+		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) >= 2
+	})
 	a.Kill()
 	for _, ch := range owners {
 		if r := <-ch; r.err == nil {
@@ -334,7 +341,11 @@ func TestNodesRevoke(t *testing.T) {
 	form := "Content-Type: application/x-www-form-urlencoded"
 	read(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
 	eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
-		return ask(b, &booked{key: servertest.UUID(), body: books.calls[0].body, as: a.Connection.AccessToken}).status == 401
+		return ask(b, &booked{
+			key:  servertest.UUID(),
+			body: books.calls[0].body,
+			as:   a.Connection.AccessToken,
+		}).status == 401
 	})
 	read(t, a.Call("POST", "/v1/connections/"+a.Connection.ID+"/revoke", "{}", "Authorization: Basic "+basic))
 	for range 3 {
@@ -382,12 +393,16 @@ func TestNodesSeedOnce(t *testing.T) {
 		return
 	}
 	for _, p := range nodes[1:] {
-		if p.Connection.ID != nodes[0].Connection.ID || p.App.ClientID != nodes[0].App.ClientID || p.Operator != nodes[0].Operator {
-			t.Errorf("seeded %+v and %+v", p.Seeded, nodes[0].Seeded)
+		if p.Connection.ID != nodes[0].Connection.ID || p.App.ClientID != nodes[0].App.ClientID ||
+			p.Operator != nodes[0].Operator {
+			t.Errorf("seeded %+v and %+v", p.Data, nodes[0].Data)
 		}
 	}
 	for query, want := range map[string]int64{
-		`SELECT COUNT(*) FROM accounts`: 3, `SELECT COUNT(*) FROM apps`: 1, `SELECT COUNT(*) FROM connections`: 1, `SELECT COUNT(*) FROM features`: 2,
+		`SELECT COUNT(*) FROM accounts`:                    3,
+		`SELECT COUNT(*) FROM apps`:                        1,
+		`SELECT COUNT(*) FROM connections`:                 1,
+		`SELECT COUNT(*) FROM features`:                    2,
 		`SELECT COUNT(*) FROM ledger WHERE type = 'topup'`: 1,
 	} {
 		if n := number(t, url, query); n != want {
@@ -425,7 +440,9 @@ func TestStopUnderLoad(t *testing.T) {
 			leaver := begin(p, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
-			eventually(t, 20*time.Second, "streams and calls in flight", func() bool { return b.streamed.Load() > 5 && b.inFlight.Load() > 8 })
+			eventually(t, 20*time.Second, "streams and calls in flight", func() bool {
+				return b.streamed.Load() > 5 && b.inFlight.Load() > 8
+			})
 			inFlight := b.inFlight.Load()
 			if code := p.Stop(); code != 0 {
 				t.Errorf("stopped with %d: %s", code, p.Log())

@@ -46,7 +46,8 @@ func newOwnKeys(s *Server) *ownKeys {
 func (o *ownKeys) provider(ctx context.Context, accountID, name string) (provider.Provider, bool) {
 	key, found, err := o.s.keys.Recent(ctx, accountID, name)
 	if err != nil {
-		o.s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", name, "error", err)
+		o.s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", name,
+			"error", err)
 	}
 	if err != nil || !found {
 		return nil, false
@@ -69,7 +70,8 @@ func (o *ownKeys) provider(ctx context.Context, accountID, name string) (provide
 func (s *Server) ownVoice(ctx context.Context, accountID string) (string, bool) {
 	key, found, err := s.keys.Recent(ctx, accountID, "openai")
 	if err != nil {
-		s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", "openai", "error", err)
+		s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", "openai",
+			"error", err)
 	}
 	return key.Reveal(), err == nil && found
 }
@@ -77,7 +79,7 @@ func (s *Server) ownVoice(ctx context.Context, accountID string) (string, bool) 
 // ownProvider returns a provider that uses a developer's key. What is wrong with
 // the key or its account is told to the developer, and is no alarm of ours.
 func (s *Server) ownProvider(name string, key providerkeys.Secret) provider.Provider {
-	return upstream.NewReliable(own{s.dial(name, key.Reveal(), false)}, s.db.Now, s.log, nil)
+	return upstream.NewReliable(own{s.dial(name, key.Reveal(), false)}, s.DB.Now, s.log, nil)
 }
 
 // own turns what a provider says of a key into what its owner can act on.
@@ -109,8 +111,10 @@ func (o own) explain(err error) error {
 	}
 	name := o.Provider.Name()
 	return &provider.Error{
-		Kind: provider.Rejected, Status: e.Status,
-		Message: fmt.Sprintf("your own key for %s does not serve this call: %s. Mend it at the provider, or replace it with PUT /v1/provider-keys/%s", name, e.Alarm, name),
-		Cause:   fmt.Errorf("a developer's own key: %s: status %d", e.Alarm, e.Status),
+		Kind:   provider.Rejected,
+		Status: e.Status,
+		Message: fmt.Sprintf(
+			"your own key for %s does not serve this call: %s. Mend it at the provider, or replace it with PUT /v1/provider-keys/%s", name, e.Alarm, name),
+		Cause: fmt.Errorf("a developer's own key: %s: status %d", e.Alarm, e.Status),
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/upstream"
@@ -40,20 +41,20 @@ type ownWorld struct {
 
 // serve runs the node until the test ends, with the people and the app of
 // `purser dev`, and returns them.
-func (w *ownWorld) serve(t *testing.T) Seeded {
+func (w *ownWorld) serve(t *testing.T) sample.Data {
 	t.Helper()
-	seeded, err := w.seed(t.Context(), apps.Mock)
+	seeded, err := seed(t, w.Server)
 	if err == nil {
-		err = w.apps.SetProviderMode(t.Context(), seeded.App.ID, apps.Live)
+		err = w.Apps.SetProviderMode(t.Context(), seeded.App.ID, apps.Live)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.mount(ui.Home{})
+	w.Mount(ui.Home{})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	w.ran = true
-	go func() { done <- w.run(ctx, []net.Listener{w.at}) }()
+	go func() { done <- w.Run(ctx, []net.Listener{w.at}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -90,24 +91,31 @@ func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
 		t.Fatal(err)
 	}
 	w.at, w.url = l, "http://"+l.Addr().String()
-	w.Server, err = build(t.Context(), config.Config{
-		Database: dbtest.URL(t, e), Lease: time.Minute, EnvelopeKey: make([]byte, 32), BaseURL: w.url, AuthURL: w.url, DashboardURL: w.url,
+	w.Server, err = Open(t.Context(), config.Config{
+		Database:     dbtest.URL(t, e),
+		Lease:        time.Minute,
+		EnvelopeKey:  make([]byte, 32),
+		BaseURL:      w.url,
+		AuthURL:      w.url,
+		DashboardURL: w.url,
 		SandboxDayMC: 1, // less than any call costs
 		Providers: map[string]config.Provider{
-			"openai": {BaseURL: emulated.URL + "/v1", Key: "the-operators"}, "anthropic": {BaseURL: emulated.URL}, "google": {BaseURL: emulated.URL, Key: "the-operators"},
+			"openai":    {BaseURL: emulated.URL + "/v1", Key: "the-operators"},
+			"anthropic": {BaseURL: emulated.URL},
+			"google":    {BaseURL: emulated.URL, Key: "the-operators"},
 		},
 	}, slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.db.Close(); err != nil && !w.ran {
+		if err := w.DB.Close(); err != nil && !w.ran {
 			t.Error(err)
 		}
 		_ = l.Close() // whoever serves on it has closed it
 	})
-	err = w.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		a, err := w.accounts.Create(ctx, tx, accounts.NewAccount{Email: "own@example.com", Developer: true})
+	err = w.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		a, err := w.Accounts.Create(ctx, tx, accounts.NewAccount{Email: "own@example.com", Developer: true})
 		w.developer = a.ID
 		return err
 	})
@@ -142,7 +150,12 @@ func (w *ownWorld) alarms(t *testing.T) string {
 }
 
 func ask(model string) *provider.Request {
-	return &provider.Request{ID: "req_1", Model: model, MaxTokens: 50, Messages: []provider.Message{{Role: "user", HasContent: true, Text: "Hello"}}}
+	return &provider.Request{
+		ID:        "req_1",
+		Model:     model,
+		MaxTokens: 50,
+		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "Hello"}},
+	}
 }
 
 func stream(model string) *provider.Request {
@@ -222,14 +235,16 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 			for _, err := range []error{whole, streamed} {
 				e, ok := errors.AsType[*provider.Error](err)
 				if !ok || e.Kind != provider.Rejected || e.Retry || e.Alarm != "" ||
-					!strings.HasPrefix(e.Message, "your own key for "+name+" does not serve this call: ") || !strings.Contains(e.Message, says) {
+					!strings.HasPrefix(e.Message, "your own key for "+name+" does not serve this call: ") ||
+					!strings.Contains(e.Message, says) {
 					t.Errorf("%s with %s: %+v", name, key, err)
 				} else if strings.Contains(e.Error(), key) {
 					t.Errorf("%s: the error shows the key: %v", name, err)
 				}
 			}
 		}
-		if _, err := w.ownProvider(name, providerkeys.NewSecret("a-good-key")).Complete(t.Context(), ask("no-such-model")); err == nil {
+		if _, err := w.ownProvider(name, providerkeys.NewSecret("a-good-key")).Complete(t.Context(),
+			ask("no-such-model")); err == nil {
 			t.Errorf("%s: a model that does not exist", name)
 		}
 	}
@@ -241,7 +256,8 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 			t.Errorf("the log shows a key:\n%s", w.log)
 		}
 	}
-	_, _ = upstream.NewReliable(w.dial("openai", "bad-key", false), w.db.Now, w.Server.log, w.alarm).Complete(t.Context(), ask("gpt-6-luna"))
+	_, _ = upstream.NewReliable(w.dial("openai", "bad-key", false), w.DB.Now, w.Server.log,
+		w.alarm).Complete(t.Context(), ask("gpt-6-luna"))
 	if got := w.alarms(t); !strings.Contains(got, "the key is refused") {
 		t.Errorf("the canary: the operator's own refused key raised %q", got)
 	}
@@ -251,7 +267,8 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 func TestOwnKeysShareConnections(t *testing.T) {
 	t.Parallel()
 	w := newOwnWorld(t, db.SQLite)
-	a, b := w.ownProvider("openai", providerkeys.NewSecret("one")), w.ownProvider("openai", providerkeys.NewSecret("two"))
+	a, b := w.ownProvider("openai", providerkeys.NewSecret("one")),
+		w.ownProvider("openai", providerkeys.NewSecret("two"))
 	for range 30 { // more than it takes to open a circuit
 		q := ask("gpt-6-luna")
 		q.Messages[0].Text = "!emu status=500 should_retry=false"
@@ -260,7 +277,8 @@ func TestOwnKeysShareConnections(t *testing.T) {
 		}
 	}
 	_, err := a.Complete(t.Context(), ask("gpt-6-luna"))
-	if e, ok := errors.AsType[*provider.Error](err); !ok || e.RetryAfter == 0 || !strings.Contains(e.Message, "not answering") {
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.RetryAfter == 0 ||
+		!strings.Contains(e.Message, "not answering") {
 		t.Errorf("the circuit of the one whose calls fail: %v", err)
 	}
 	if _, err := b.Complete(t.Context(), ask("gpt-6-luna")); err != nil {
@@ -282,18 +300,22 @@ func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
 			token := apitest.Client{Base: w.url, Bearer: p.Connection.AccessToken}
 			call := func(model, text string, stream bool, status int, says string) {
 				t.Helper()
-				req := fmt.Sprintf(`{"stream":%t,"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, stream, text)
-				if got := token.Do(t, "POST", "/v1/chat/completions", `{"model":"`+model+`",`+req[1:]); got.Status != status || !strings.Contains(got.Body, says) {
+				req := fmt.Sprintf(`{"stream":%t,"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, stream,
+					text)
+				if got := token.Do(t, "POST", "/v1/chat/completions",
+					`{"model":"`+model+`",`+req[1:]); got.Status != status || !strings.Contains(got.Body, says) {
 					t.Errorf("%s, streamed %t: %v, want %d that says %q", model, stream, got, status, says)
 				}
 			}
 			for name, model := range ownModels {
 				call(model, "Hello", false, 429, "sandbox_live_cost_limited")
-				if got := server.Do(t, "PUT", "/v1/provider-keys/"+name, `{"key":"a-key-of-the-developers-own"}`); got.Status != 200 {
+				if got := server.Do(t, "PUT", "/v1/provider-keys/"+name,
+					`{"key":"a-key-of-the-developers-own"}`); got.Status != 200 {
 					t.Fatal(got)
 				}
 				for _, stream := range []bool{false, true} {
-					call(model, "!emu status=401", stream, 400, "your own key for "+name+" does not serve this call: the key is refused")
+					call(model, "!emu status=401", stream, 400,
+						"your own key for "+name+" does not serve this call: the key is refused")
 				}
 				call(model, "Hello", false, 200, `"svc"`)
 				call(model, "Hello", true, 200, "data: [DONE]")
@@ -306,11 +328,14 @@ func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
 				t.Errorf("the operator got alarms:\n%s", got)
 			}
 			var rows int
-			if err := w.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&rows); err != nil || rows != 2*len(ownModels) {
+			if err := w.DB.QueryRowContext(t.Context(),
+				`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&rows); err != nil ||
+				rows != 2*len(ownModels) {
 				t.Errorf("%d calls billed, %v", rows, err)
 			}
 			var out strings.Builder
-			if findings, err := audit.Run(t.Context(), w.config.Database, &out, time.Now()); err != nil || findings > 0 {
+			if findings, err := audit.Run(t.Context(), w.Config.Database, &out, time.Now()); err != nil ||
+				findings > 0 {
 				t.Errorf("%d findings, %v\n%s", findings, err, &out)
 			}
 		})

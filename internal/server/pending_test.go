@@ -34,7 +34,8 @@ func TestPendingByTheRecord(t *testing.T) {
 				return string(text), r.Header
 			}
 			body := func(steer string) string {
-				return `{"stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"!emu words=200 ` + steer + `\nSpeak."}]}`
+				return `{"stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"!emu words=200 ` +
+					steer + `\nSpeak."}]}`
 			}
 			whole, _ := ask(body("pace=0s"), id.UUID())
 			key := id.UUID()
@@ -42,7 +43,8 @@ func TestPendingByTheRecord(t *testing.T) {
 			if !strings.Contains(first, `"svc_final":{"usage":null,"svc":null,"settlement":"pending"}`) {
 				t.Fatalf("the stream ends with %.400s", first[max(0, len(first)-400):])
 			}
-			if again, h := ask(body("cut=1500"), key); h.Get("Idempotent-Replayed") != "true" || !strings.Contains(again, `"settlement":"pending"`) {
+			if again, h := ask(body("cut=1500"), key); h.Get("Idempotent-Replayed") != "true" ||
+				!strings.Contains(again, `"settlement":"pending"`) {
 				t.Errorf("the replay is %.200s", again)
 			}
 			type receipt struct {

@@ -57,7 +57,11 @@ func TestProviderKeysAreNeverShown(t *testing.T) {
 			if !strings.Contains(list.Body, `"last4":"WxYz"`) {
 				t.Errorf("after a restart: %v", list)
 			}
-			for where, text := range map[string]string{"the log": p.Log(), "answers": answers.String() + list.Body, "files": files(t, e, url)} {
+			for where, text := range map[string]string{
+				"the log": p.Log(),
+				"answers": answers.String() + list.Body,
+				"files":   files(t, e, url),
+			} {
 				if strings.Contains(text, canary) || strings.Contains(text, "0123456789-abc") {
 					t.Errorf("the key stands in %s:\n%.2000s", where, text)
 				}
@@ -96,10 +100,13 @@ func TestProviderKeysAreTestedAtEachProvider(t *testing.T) {
 	p := servertest.Start(t, "", "--providers=emulator")
 	c := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
 	for _, provider := range []string{"openai", "anthropic", "google"} {
-		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider, `{"key":"a-key-of-the-developers-own"}`); got.Status != http.StatusOK {
+		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider,
+			`{"key":"a-key-of-the-developers-own"}`); got.Status != http.StatusOK {
 			t.Errorf("%s: got %v", provider, got)
 		}
-		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider, `{"key":"bad-key"}`); got.Status != http.StatusBadRequest || !strings.HasPrefix(got.Message, "key: the provider refuses it") {
+		if got := c.Do(t, "PUT", "/v1/provider-keys/"+provider,
+			`{"key":"bad-key"}`); got.Status != http.StatusBadRequest ||
+			!strings.HasPrefix(got.Message, "key: the provider refuses it") {
 			t.Errorf("%s: got %v for a wrong key", provider, got)
 		}
 	}

@@ -1,15 +1,8 @@
 package server
 
 import (
-	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
-	"time"
 
-	"github.com/purserhq/purser/emulator"
-	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/models/provider/anthropic"
@@ -20,7 +13,9 @@ import (
 
 // addresses of the real providers, where the operator names no other.
 var addresses = map[string]string{
-	"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com", "google": "https://generativelanguage.googleapis.com",
+	"openai":    "https://api.openai.com/v1",
+	"anthropic": "https://api.anthropic.com",
+	"google":    "https://generativelanguage.googleapis.com",
 }
 
 // providers are the live ones: those that the operator has a key for; and of them
@@ -29,12 +24,12 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 	list, records := map[string]provider.Provider{}, map[string]inference.Recorder{}
 	s.own = newOwnKeys(s)
 	for name := range addresses {
-		p := s.config.Providers[name]
+		p := s.Config.Providers[name]
 		if p.Key == "" {
 			continue
 		}
 		client := s.dial(name, p.Key, p.Store)
-		list[name] = upstream.NewReliable(client, s.db.Now, s.log, s.alarm)
+		list[name] = upstream.NewReliable(client, s.DB.Now, s.log, s.alarm)
 		if r, ok := client.(inference.Recorder); ok && p.Store {
 			records[name] = r
 		}
@@ -44,7 +39,7 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 
 // address is where a provider is reached.
 func (s *Server) address(name string) string {
-	if at := s.config.Providers[name].BaseURL; at != "" {
+	if at := s.Config.Providers[name].BaseURL; at != "" {
 		return at
 	}
 	return addresses[name]
@@ -70,25 +65,6 @@ func (s *Server) dial(name, key string, store bool) provider.Provider {
 func (s *Server) alarm(provider, alarm string, cause error) {
 	s.metrics.Alarm(alarm, provider)
 	s.log.Error("alarm: a provider refuses us", "provider", provider, "alarm", alarm, "error", cause)
-}
-
-// emulate serves the three providers' APIs on a free port of this machine until
-// the process ends, for calls need it to their end, and returns how to reach them.
-// store lets the emulated OpenAI keep records.
-func emulate(log *slog.Logger, store bool) (map[string]config.Provider, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("emulator: %w", err)
-	}
-	srv := &http.Server{Handler: emulator.New(emulator.Options{}), ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		log.Error("the emulator stopped", "error", srv.Serve(l))
-	}()
-	at := "http://" + l.Addr().String()
-	log.Info("emulator", "url", at) // where GET /emulator/requests shows what was asked of it
-	return map[string]config.Provider{
-		"openai": {BaseURL: at + "/v1", Key: "emulated-key", Store: store}, "anthropic": {BaseURL: at, Key: "emulated-key"}, "google": {BaseURL: at, Key: "emulated-key"},
-	}, nil
 }
 
 // dialect makes a check of a translation.

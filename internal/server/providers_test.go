@@ -44,12 +44,37 @@ type vendor struct {
 }
 
 var vendors = []vendor{
-	{name: "openai", model: "gpt-6-luna", in: "prompt_tokens", out: "completion_tokens", totals: "total_tokens",
-		quota: "status=429 code=insufficient_quota", within: gives, instead: gives, page: [2]ends{dies, gives}, spelled: [2]ends{settles, settles}},
-	{name: "anthropic", model: "claude-haiku-4-5", in: "input_tokens", out: "output_tokens",
-		quota: "status=402 code=billing_error", within: dies, instead: gives, page: [2]ends{gives, gives}, spelled: [2]ends{settles, settles}},
-	{name: "google", model: "gemini-3.8-flash", in: "promptTokenCount", out: "candidatesTokenCount", totals: "totalTokenCount",
-		quota: "status=429 daily", within: gives, instead: gives, page: [2]ends{dies, gives}, spelled: [2]ends{gives, breaks}}, // Google says so itself
+	{name: "openai",
+		model:   "gpt-6-luna",
+		in:      "prompt_tokens",
+		out:     "completion_tokens",
+		totals:  "total_tokens",
+		quota:   "status=429 code=insufficient_quota",
+		within:  gives,
+		instead: gives,
+		page:    [2]ends{dies, gives},
+		spelled: [2]ends{settles, settles}},
+	{name: "anthropic",
+		model:   "claude-haiku-4-5",
+		in:      "input_tokens",
+		out:     "output_tokens",
+		quota:   "status=402 code=billing_error",
+		within:  dies,
+		instead: gives,
+		page:    [2]ends{gives, gives},
+		spelled: [2]ends{settles, settles}},
+	{
+		name:    "google",
+		model:   "gemini-3.8-flash",
+		in:      "promptTokenCount",
+		out:     "candidatesTokenCount",
+		totals:  "totalTokenCount",
+		quota:   "status=429 daily",
+		within:  gives,
+		instead: gives,
+		page:    [2]ends{dies, gives},
+		spelled: [2]ends{gives, breaks},
+	}, // Google says so itself
 }
 
 // usage is steering to report these numbers, as they are.
@@ -89,7 +114,10 @@ var emulatorAt = regexp.MustCompile(`"msg":"emulator","url":"([^"]+)"`)
 
 func startEmulated(t *testing.T, e db.Engine) *emulated {
 	t.Helper()
-	n := &emulated{Process: servertest.Start(t, dbtest.URL(t, e), "--providers=emulator", "--log-level=info", "--log-format=json"), t: t}
+	n := &emulated{
+		Process: servertest.Start(t, dbtest.URL(t, e), "--providers=emulator", "--log-level=info", "--log-format=json"),
+		t:       t,
+	}
 	eventually(t, 10*time.Second, "the emulator's address", func() bool {
 		m := emulatorAt.FindStringSubmatch(n.Log())
 		if m != nil {
@@ -121,7 +149,11 @@ func (n *emulated) request(ctx context.Context, model, body, key string) *http.R
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	req.Header = http.Header{"Authorization": {"Bearer " + n.Connection.AccessToken}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
+	req.Header = http.Header{
+		"Authorization":   {"Bearer " + n.Connection.AccessToken},
+		"Content-Type":    {"application/json"},
+		"Idempotency-Key": {key},
+	}
 	return req
 }
 
@@ -184,7 +216,8 @@ func (n *emulated) headroom() (held, consumed int64) {
 		Held     *int64 `json:"held_mc"`
 		Consumed int64  `json:"consumed_mc"`
 	}
-	if a := whole(n.t, n.Call("GET", "/v1/connection", "")); json.Unmarshal([]byte(a.body), &c) != nil || c.Held == nil {
+	if a := whole(n.t, n.Call("GET", "/v1/connection", "")); json.Unmarshal([]byte(a.body), &c) != nil ||
+		c.Held == nil {
 		n.t.Fatalf("%+v", a)
 	}
 	return *c.Held, c.Consumed
@@ -402,7 +435,8 @@ func (n *emulated) billed(where string, v *vendor, a answer, body, key string, w
 	if err != nil || json.Unmarshal(b, &said) != nil || said != row || row.Settlement != want.settlement {
 		n.t.Errorf("%s: answered %+v, the ledger has %+v", where, said, row)
 	}
-	if row.CostMC <= 0 || row.ChargeMC != row.CostMC+row.FeeMC+row.MarginMC || row.Settlement == "estimated" && row.ChargeMC > row.HoldMC {
+	if row.CostMC <= 0 || row.ChargeMC != row.CostMC+row.FeeMC+row.MarginMC ||
+		row.Settlement == "estimated" && row.ChargeMC > row.HoldMC {
 		n.t.Errorf("%s: row %+v", where, row)
 	}
 	if strings.Contains(body, `"stream":true`) && !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
@@ -414,7 +448,8 @@ func (n *emulated) billed(where string, v *vendor, a answer, body, key string, w
 		for i < min(len(a.body), len(again.body)) && a.body[i] == again.body[i] {
 			i++
 		}
-		n.t.Errorf("%s: replayed %d %v …%.500s\nfirst …%.500s", where, again.status, again.header, again.body[i:], a.body[i:])
+		n.t.Errorf("%s: replayed %d %v …%.500s\nfirst …%.500s", where, again.status, again.header, again.body[i:],
+			a.body[i:])
 	}
 	if tries := len(n.tries("")); tries != want.tries {
 		n.t.Errorf("%s: %d tries after a replay", where, tries)
@@ -428,7 +463,9 @@ func TestRetryAfter(t *testing.T) {
 	eachEmulated(t, func(t *testing.T, n *emulated) {
 		for _, v := range vendors {
 			for script, least := range map[string]time.Duration{
-				"retry_after=1": time.Second, "retry_after=0.7": 700 * time.Millisecond, "retry_after_ms=800": 800 * time.Millisecond,
+				"retry_after=1":      time.Second,
+				"retry_after=0.7":    700 * time.Millisecond,
+				"retry_after_ms=800": 800 * time.Millisecond,
 				"retry_after_date=2": 900 * time.Millisecond, // a date has whole seconds
 			} {
 				a := n.ask(v.model, question("status=429 fails=1 "+script, true), servertest.UUID())
@@ -439,10 +476,16 @@ func TestRetryAfter(t *testing.T) {
 					t.Errorf("%s, %s: waited %s", v.name, script, d)
 				}
 			}
-			for script, most := range map[string]int{"retry_after=40": 40, "retry_after=39.2": 40, "retry_after_ms=39500": 40, "retry_after_date=40": 40} {
+			for script, most := range map[string]int{
+				"retry_after=40":       40,
+				"retry_after=39.2":     40,
+				"retry_after_ms=39500": 40,
+				"retry_after_date=40":  40,
+			} {
 				a := n.ask(v.model, question("status=503 "+script, false), servertest.UUID())
 				a.want(t, 502, "provider_error")
-				if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after > most || after < most-2 {
+				if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after > most ||
+					after < most-2 {
 					t.Errorf("%s, %s: the app is told %q", v.name, script, a.header.Get("Retry-After"))
 				}
 				if tries := len(n.tries(a.header.Get("X-Request-Id"))); tries != 1 {
@@ -460,7 +503,8 @@ func TestCircuit(t *testing.T) {
 	eachEmulated(t, func(t *testing.T, n *emulated) {
 		for i, v := range vendors {
 			for range 20 {
-				n.ask(v.model, question("status=503 should_retry=false", i%2 == 0), servertest.UUID()).want(t, 502, "provider_error")
+				n.ask(v.model, question("status=503 should_retry=false", i%2 == 0), servertest.UUID()).want(t, 502,
+					"provider_error")
 			}
 			n.forget()
 			begun := time.Now()
@@ -506,7 +550,8 @@ func (n *emulated) left(where string, v *vendor, script string, stream bool, key
 	n.t.Helper()
 	a := n.ask(v.model, question(script, stream), key)
 	row := n.row(key)
-	if a.status != 200 || row.Settlement != "settled" || stream && !strings.HasSuffix(a.body, "data: [DONE]\n\n") || strings.Contains(a.body, `data: {"error":`) {
+	if a.status != 200 || row.Settlement != "settled" || stream && !strings.HasSuffix(a.body, "data: [DONE]\n\n") ||
+		strings.Contains(a.body, `data: {"error":`) {
 		n.t.Errorf("%s: %+v, row %+v", where, a, row)
 	}
 	if tries := n.tries(""); len(tries) != 1 || tries[0].End != "whole" {
@@ -593,7 +638,8 @@ func (n *emulated) half(v *vendor, stream bool) {
 		n.t.Fatal(err)
 	}
 	got, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") || !strings.Contains(string(got), `"user_charge_mc"`) {
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") ||
+		!strings.Contains(string(got), `"user_charge_mc"`) {
 		n.t.Errorf("%s, stream %t, half closed: %v %s", v.name, stream, err, got)
 	}
 	n.left(v.name+", half closed", v, script, stream, key)
@@ -642,7 +688,9 @@ func (n *emulated) abortedUpload() {
 			n.t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "%sHost: purser\r\nAuthorization: Bearer %s\r\nIdempotency-Key: %s\r\n%sContent-Length: 5000\r\n\r\n%s", line, n.Connection.AccessToken, servertest.UUID(), typed, hello); err != nil {
+		if _, err := fmt.Fprintf(conn,
+			"%sHost: purser\r\nAuthorization: Bearer %s\r\nIdempotency-Key: %s\r\n%sContent-Length: 5000\r\n\r\n%s",
+			line, n.Connection.AccessToken, servertest.UUID(), typed, hello); err != nil {
 			n.t.Fatal(err)
 		}
 		if err := how(conn.(*net.TCPConn)); err != nil {
@@ -676,7 +724,9 @@ func TestSlowReader(t *testing.T) {
 	if err := n.request(t.Context(), "gpt-6-luna", body, key).Write(conn); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 90*time.Second, "the call is settled without its client", func() bool { return len(spends(t, n.DB)[key]) == 1 })
+	eventually(t, 90*time.Second, "the call is settled without its client", func() bool {
+		return len(spends(t, n.DB)[key]) == 1
+	})
 	if row := n.row(key); row.Settlement != "settled" {
 		t.Errorf("row %+v", row)
 	}

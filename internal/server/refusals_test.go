@@ -62,7 +62,9 @@ func TestRefusals(t *testing.T) {
 
 func (c *refusal) check(t *testing.T, p *servertest.Process) {
 	t.Helper()
-	req, err := http.NewRequest(c.Method, p.BaseURL+strings.NewReplacer("{app}", p.App.ID, "{connection}", p.Connection.ID).Replace(c.Path), strings.NewReader(c.Body))
+	req, err := http.NewRequest(c.Method,
+		p.BaseURL+strings.NewReplacer("{app}", p.App.ID, "{connection}", p.Connection.ID).Replace(c.Path),
+		strings.NewReader(c.Body))
 	if err != nil {
 		t.Fatal(c.Name, err)
 	}
@@ -96,7 +98,8 @@ func (c *refusal) check(t *testing.T, p *servertest.Process) {
 			ReviewURL           *string `json:"review_url"`
 		}
 	}
-	if err := json.Unmarshal([]byte(a.body), &envelope); err != nil || envelope.Error.Code == nil || envelope.Error.Message == nil || envelope.Error.Type == nil {
+	if err := json.Unmarshal([]byte(a.body), &envelope); err != nil || envelope.Error.Code == nil ||
+		envelope.Error.Message == nil || envelope.Error.Type == nil {
 		t.Errorf("%s: %d is no envelope: %s", c.Name, a.status, a.body)
 		return
 	}
@@ -121,8 +124,13 @@ func traces(t *testing.T, p *servertest.Process) (out string) {
 	}
 	defer d.Close()
 	for _, text := range []string{
-		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`, `SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`, `SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM golive_requests`, `SELECT COUNT(*) FROM operator_log`, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`, `SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
-		`SELECT SUM(allocation_mc + 3 * consumed_mc + 7 * held_mc) FROM connections`, `SELECT SUM(available_mc + 3 * reserved_mc + seq) FROM balances`,
+		`SELECT COUNT(*) FROM holds`, `SELECT COUNT(*) FROM ledger`, `SELECT COUNT(*) FROM events`,
+		`SELECT COUNT(*) FROM features`, `SELECT COUNT(*) FROM connections`, `SELECT COUNT(*) FROM provider_keys`,
+		`SELECT COUNT(*) FROM allocation_requests`, `SELECT COUNT(*) FROM golive_requests`,
+		`SELECT COUNT(*) FROM operator_log`, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`,
+		`SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL`,
+		`SELECT SUM(allocation_mc + 3 * consumed_mc + 7 * held_mc) FROM connections`,
+		`SELECT SUM(available_mc + 3 * reserved_mc + seq) FROM balances`,
 	} {
 		var n int64
 		if err := d.QueryRowContext(t.Context(), text).Scan(&n); err != nil {

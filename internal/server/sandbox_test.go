@@ -27,13 +27,18 @@ type testAccount struct {
 
 // connectAs signs in on the pages as somebody, consents to a cap with what more
 // says, and exchanges the code: the whole of spec §5.
-func connectAs(t *testing.T, p *servertest.Process, email, password, amount string, more ...string) (accessToken, connectionID string) {
+func connectAs(t *testing.T, p *servertest.Process, email, password, amount string,
+	more ...string) (accessToken, connectionID string) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Jar: jar, Transport: apitest.Transport(t, nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	browser := &http.Client{
+		Jar:           jar,
+		Transport:     apitest.Transport(t, nil),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	post := func(path string, form url.Values, want int) *http.Response {
 		t.Helper()
 		resp, err := browser.PostForm(p.AuthURL+path, form)
@@ -62,7 +67,10 @@ func connectAs(t *testing.T, p *servertest.Process, email, password, amount stri
 		t.Fatal(err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "POST", p.BaseURL+"/oauth/token", strings.NewReader(url.Values{
-		"grant_type": {"authorization_code"}, "code": {back.Query().Get("code")}, "redirect_uri": {p.App.RedirectURI}, "code_verifier": {verifier},
+		"grant_type":    {"authorization_code"},
+		"code":          {back.Query().Get("code")},
+		"redirect_uri":  {p.App.RedirectURI},
+		"code_verifier": {verifier},
 	}.Encode()))
 	if err != nil {
 		t.Fatal(err)
@@ -105,21 +113,26 @@ func TestTestAccountsEndToEnd(t *testing.T) {
 			t.Fatalf("a call: %d %s", got.status, got.body)
 		}
 		var funded testAccount
-		if got := c.Do(t, "POST", at+"/"+a.ID+"/fund", `{"amount_mc":100000000}`); json.Unmarshal([]byte(got.Body), &funded) != nil ||
-			funded.Available != a.Available-250_000_000+100_000_000 || funded.Reserved >= 250_000_000 || funded.Reserved < 249_000_000 {
+		if got := c.Do(t, "POST", at+"/"+a.ID+"/fund", `{"amount_mc":100000000}`); json.Unmarshal([]byte(got.Body),
+			&funded) != nil ||
+			funded.Available != a.Available-250_000_000+100_000_000 || funded.Reserved >= 250_000_000 ||
+			funded.Reserved < 249_000_000 {
 			t.Errorf("funded: %v", got)
 		}
 		if got := c.Do(t, "DELETE", at+"/"+a.ID, ""); got.Status != http.StatusNoContent {
 			t.Errorf("deleted: %v", got)
 		}
-		if got := whole(t, call()); got.status != http.StatusForbidden || !strings.Contains(got.body, "connection_revoked") {
+		if got := whole(t, call()); got.status != http.StatusForbidden ||
+			!strings.Contains(got.body, "connection_revoked") {
 			t.Errorf("a call after it was deleted: %d %s", got.status, got.body)
 		}
-		if got := c.Do(t, "GET", "/v1/connections/"+connectionID, ""); !strings.Contains(got.Body, `"status":"revoked"`) || !strings.Contains(got.Body, `"type":"spend"`) {
+		if got := c.Do(t, "GET", "/v1/connections/"+connectionID, ""); !strings.Contains(got.Body,
+			`"status":"revoked"`) || !strings.Contains(got.Body, `"type":"spend"`) {
 			t.Errorf("its connection: %v", got)
 		}
 		_, other := connectAs(t, p, p.Developer.Email, p.Developer.Password, "1", "test_account", "new")
-		if got := c.Do(t, "GET", at, ""); strings.Count(got.Body, "wac_id") != 2 || other == connectionID { // the seeded one and the new one
+		// the seeded one and the new one
+		if got := c.Do(t, "GET", at, ""); strings.Count(got.Body, "wac_id") != 2 || other == connectionID {
 			t.Errorf("listed: %v", got)
 		}
 	})
@@ -132,7 +145,9 @@ func TestSandboxLiveModeReachesTheEmulator(t *testing.T) {
 	n := startEmulated(t, db.SQLite)
 	token, _ := connectAs(t, n.Process, n.Developer.Email, n.Developer.Password, "5", "test_account", "new")
 	for _, v := range vendors {
-		if got := whole(t, n.Call("POST", "/v1/ai/"+v.model, prompt("What is new, "+v.name+"?"), "Authorization: Bearer "+token)); got.status != http.StatusOK {
+		if got := whole(t,
+			n.Call("POST", "/v1/ai/"+v.model, prompt("What is new, "+v.name+"?"),
+				"Authorization: Bearer "+token)); got.status != http.StatusOK {
 			t.Errorf("%s: %d %s", v.name, got.status, got.body)
 		}
 		resp, err := http.Get(n.url + "/emulator/requests")

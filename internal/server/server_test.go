@@ -25,7 +25,8 @@ func TestDev(t *testing.T) {
 			const body = `{"max_tokens":50,"messages":[{"role":"user","content":"Hello"}]}`
 			first := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key))
 			p.Signal(syscall.SIGHUP) // it has no file of prices to read again, and goes on
-			if again := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first || !strings.Contains(first, `"svc":{`) {
+			if again := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first ||
+				!strings.Contains(first, `"svc":{`) {
 				t.Errorf("replayed\n%s\nwant\n%s", again, first)
 			}
 			if code := p.Stop(); code != 0 {
@@ -33,8 +34,9 @@ func TestDev(t *testing.T) {
 			}
 			q := servertest.Start(t, url)
 			p.App.RedirectURI = q.App.RedirectURI // the port has moved
-			if q.Connection.ID != p.Connection.ID || q.App != p.App || q.Connection.AccessToken == p.Connection.AccessToken {
-				t.Errorf("started again as %+v, was %+v", q.Seeded, p.Seeded)
+			if q.Connection.ID != p.Connection.ID || q.App != p.App ||
+				q.Connection.AccessToken == p.Connection.AccessToken {
+				t.Errorf("started again as %+v, was %+v", q.Data, p.Data)
 			}
 			if again := read(t, q.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first {
 				t.Errorf("after a restart\n%s\nwant\n%s", again, first)

@@ -34,10 +34,11 @@ func emulating(t *testing.T, e db.Engine, header, idle time.Duration, at http.Ha
 	url = dbtest.URL(t, e)
 	n = startNode(t, url, nil)
 	for _, p := range []provider.Provider{
-		openai.New(srv.URL+"/v1", "k", openai.Timeouts(header, idle)), anthropic.New(srv.URL, "k", anthropic.Timeouts(header, idle)),
+		openai.New(srv.URL+"/v1", "k", openai.Timeouts(header, idle)),
+		anthropic.New(srv.URL, "k", anthropic.Timeouts(header, idle)),
 		google.New(srv.URL, "k", google.Timeouts(header, idle)),
 	} {
-		n.inference.Providers[p.Name()] = upstream.NewReliable(p, n.db.Now, slog.New(slog.DiscardHandler), n.alarm)
+		n.inference.Providers[p.Name()] = upstream.NewReliable(p, n.DB.Now, slog.New(slog.DiscardHandler), n.alarm)
 	}
 	return n, url
 }
@@ -50,7 +51,11 @@ func (n *node) ask(model, key, text string, stream bool) (int, string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	req.Header = http.Header{"Authorization": {"Bearer " + n.seeded.Connection.AccessToken}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
+	req.Header = http.Header{
+		"Authorization":   {"Bearer " + n.seeded.Connection.AccessToken},
+		"Content-Type":    {"application/json"},
+		"Idempotency-Key": {key},
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		n.t.Fatal(err)
@@ -66,7 +71,8 @@ func (n *node) ask(model, key, text string, stream bool) (int, string) {
 // row is what the ledger has of a key.
 func (n *node) row(key string) (settlement string, cost, charge, hold int64) {
 	n.t.Helper()
-	err := n.db.QueryRowContext(n.t.Context(), `SELECT settlement, provider_cost_mc, user_charge_mc, hold_amount_mc FROM ledger WHERE type = 'spend' AND key = $1`, key).Scan(&settlement, &cost, &charge, &hold)
+	err := n.DB.QueryRowContext(n.t.Context(),
+		`SELECT settlement, provider_cost_mc, user_charge_mc, hold_amount_mc FROM ledger WHERE type = 'spend' AND key = $1`, key).Scan(&settlement, &cost, &charge, &hold)
 	if err != nil {
 		n.t.Errorf("key %s: %v", key, err)
 	}
@@ -89,16 +95,19 @@ func TestSilentProvider(t *testing.T) {
 					status       int
 				}{
 					{"before the headers", "hang", false, 502}, {"before the headers", "hang", true, 502},
-					{"within a whole answer", "hang=5 words=50", false, 502}, {"within a stream", "hang=8 words=50", true, 200},
+					{"within a whole answer", "hang=5 words=50", false, 502},
+					{"within a stream", "hang=8 words=50", true, 200},
 				} {
 					where, key := model+", "+c.name, id.UUID()
 					begun := time.Now()
 					status, body := n.ask(model, key, "!emu "+c.script, c.stream)
-					if took := time.Since(begun); status != c.status || took < 200*time.Millisecond || took > 20*time.Second || !strings.Contains(body, `"code":"provider_error"`) {
+					if took := time.Since(begun); status != c.status || took < 200*time.Millisecond ||
+						took > 20*time.Second || !strings.Contains(body, `"code":"provider_error"`) {
 						t.Errorf("%s: %s, %d %s", where, took, status, body)
 					}
 					if c.status == 200 {
-						if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge <= 0 || charge > hold || !strings.HasSuffix(body, "data: [DONE]\n\n") {
+						if settlement, _, charge, hold := n.row(key); settlement != "estimated" || charge <= 0 ||
+							charge > hold || !strings.HasSuffix(body, "data: [DONE]\n\n") {
 							t.Errorf("%s: %s, charged %d of %d: %s", where, settlement, charge, hold, body)
 						}
 						if _, again := n.ask(model, key, "!emu "+c.script, c.stream); again != body {
@@ -106,7 +115,8 @@ func TestSilentProvider(t *testing.T) {
 						}
 					}
 					var held int64
-					if err := n.db.QueryRowContext(t.Context(), `SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
+					if err := n.DB.QueryRowContext(t.Context(),
+						`SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
 						t.Errorf("%s: %d held, %v", where, held, err)
 					}
 					if status, body := n.ask(model, id.UUID(), "Hello", c.stream); status != 200 {
@@ -115,11 +125,13 @@ func TestSilentProvider(t *testing.T) {
 				}
 				n.ask(model, id.UUID(), "!emu status=401", false)
 				n.ask(model, id.UUID(), "!emu usage=10,0,0,9000", false)
-				if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got, `purser_alarms_total{alarm="absurd usage",subject="`+model+`"} 1`) {
+				if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got,
+					`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} 1`) {
 					t.Errorf("%s: absurd usage raises no alarm", model)
 				}
 			}
-			if _, got := fetch(t, n.metrics+"/metrics"); strings.Count(got, `purser_alarms_total{alarm="the key is refused",`) != 3 {
+			if _, got := fetch(t, n.metrics+"/metrics"); strings.Count(got,
+				`purser_alarms_total{alarm="the key is refused",`) != 3 {
 				t.Errorf("keys that are refused raise no alarm:\n%s", got)
 			}
 			n.stop()
@@ -170,7 +182,8 @@ func TestPricesChangeWithinACall(t *testing.T) {
 					if status := <-done; status != 200 {
 						t.Errorf("%s, stream %t: the call in flight ends with %d", model, stream, status)
 					}
-					if settlement, got, total, _ := n.row(key); settlement != "settled" || got != want || total != charge || want <= 0 {
+					if settlement, got, total, _ := n.row(key); settlement != "settled" || got != want ||
+						total != charge || want <= 0 {
 						t.Errorf("%s, stream %t: %s at %d, before %d", model, stream, settlement, got, want)
 					}
 				}

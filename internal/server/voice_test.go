@@ -62,7 +62,8 @@ func (e *emulatedCalls) only() emulatedCall {
 // speak lets the user say something.
 func (e *emulatedCalls) speak() {
 	e.t.Helper()
-	resp, err := http.Post(e.url+"/emulator/realtime/"+e.only().ID, "application/json", strings.NewReader(`{"do":"speak","fast":20}`))
+	resp, err := http.Post(e.url+"/emulator/realtime/"+e.only().ID, "application/json",
+		strings.NewReader(`{"do":"speak","fast":20}`))
 	if err != nil || resp.StatusCode != http.StatusOK {
 		e.t.Fatal(resp, err)
 	}
@@ -85,7 +86,8 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	t.Parallel()
 	calls := newEmulatedCalls(t)
 	start := func(url string) *servertest.Process {
-		return servertest.Start(t, url, "--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL="+calls.url+"/v1", "PURSER_PROVIDERS_OPENAI_KEY=sk-emulated")
+		return servertest.Start(t, url, "--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL="+calls.url+"/v1",
+			"PURSER_PROVIDERS_OPENAI_KEY=sk-emulated")
 	}
 	url := dbtest.URL(t, db.Postgres)
 	a, b := start(url), start(url)
@@ -99,7 +101,9 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	body := `{"model":"gpt-realtime-2.1-mini","instructions":"Be kind.\n!emu fast=20 pace=1ms audio=1s only=2 hang=3"}`
 	called(t, a.Call("POST", "/v1/realtime/sessions", body), http.StatusCreated, &o)
 	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
-	if r := whole(t, a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), sdp, "Authorization: Bearer "+o.Client.Ticket, "Content-Type: application/sdp")); r.status != http.StatusCreated {
+	if r := whole(t,
+		a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), sdp, "Authorization: Bearer "+o.Client.Ticket,
+			"Content-Type: application/sdp")); r.status != http.StatusCreated {
 		t.Fatal(r)
 	}
 	readSession := func(p *servertest.Process) (s voice.Session) {
@@ -132,7 +136,8 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	d := open(t, b.DB)
 	defer d.Close()
 	var held int64
-	if err := d.QueryRowContext(t.Context(), `SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
+	if err := d.QueryRowContext(t.Context(), `SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil ||
+		held != 0 {
 		t.Errorf("%d micro-cents are held, %v", held, err)
 	}
 }

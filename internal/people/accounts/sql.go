@@ -46,6 +46,12 @@ func getByEmail(ctx context.Context, q db.Queryer, email string) (a Account, pas
 	return a, passwordHash, err
 }
 
+// IDByEmail reads the id of the account with an address, or returns sql.ErrNoRows.
+func IDByEmail(ctx context.Context, q db.Queryer, email string) (accountID string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT id FROM accounts WHERE email = $1`, email).Scan(&accountID)
+	return accountID, err
+}
+
 // listTestAccounts reads the test accounts of a developer that are not deleted, oldest first.
 func listTestAccounts(ctx context.Context, q db.Queryer, ownerID string) ([]Account, error) {
 	return db.List(ctx, q, db.Fields((*Account).fields), `SELECT `+accountColumns+` FROM accounts

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/dev/sample"
 	"github.com/purserhq/purser/internal/ledger/audit"
-	"github.com/purserhq/purser/internal/server"
 )
 
 var built struct {
@@ -65,7 +65,7 @@ func Binary(t testing.TB) string {
 
 // Process is one running node.
 type Process struct {
-	server.Seeded
+	sample.Data
 	t    testing.TB
 	cmd  *exec.Cmd
 	log  *syncBuffer
@@ -125,7 +125,7 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	go func() {
 		text, err := bufio.NewReader(out).ReadBytes('\n')
 		if err == nil {
-			err = json.Unmarshal(text, &p.Seeded)
+			err = json.Unmarshal(text, &p.Data)
 		}
 		ready <- err
 		_, _ = io.Copy(io.Discard, out) // until it ends

@@ -1,4 +1,4 @@
-package server
+package dev
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ func TestDevKeyIsMadeOnce(t *testing.T) {
 	for i := range keys {
 		all.Go(func() {
 			var err error
-			if keys[i], err = devKey(path); err != nil {
+			if keys[i], err = envelopeKey(path); err != nil {
 				t.Error(err)
 			}
 		})
@@ -35,7 +35,7 @@ func TestDevKeyIsMadeOnce(t *testing.T) {
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
 		t.Errorf("left behind: %v (%v)", files, err)
 	}
-	if again, err := devKey(path); err != nil || !bytes.Equal(again, keys[0]) {
+	if again, err := envelopeKey(path); err != nil || !bytes.Equal(again, keys[0]) {
 		t.Errorf("read again: %x (%v), was %x", again, err, keys[0])
 	}
 }
@@ -46,7 +46,7 @@ func TestDevKeyOfAnotherLengthIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 31), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := devKey(path); err == nil {
+	if key, err := envelopeKey(path); err == nil {
 		t.Errorf("took %x", key)
 	}
 }

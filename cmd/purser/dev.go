@@ -1,0 +1,57 @@
+//go:build !serve
+
+package main
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/dev"
+)
+
+// testDoubles are the commands that stand in for the outside world. A binary built
+// with the tag serve has none of them, and none of what they import.
+type testDoubles struct {
+	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
+	Emulator emulatorCmd `cmd:"" help:"Run a server that stands in for the AI providers."`
+}
+
+const start = "purser dev"
+
+type devCmd struct {
+	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
+	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
+	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
+	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"WHO" help:"Who answers: mock, canned answers at once; emulator, the three providers' APIs served in this process; live, the real ones by PURSER_PROVIDERS_… (default: mock)."`
+	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
+	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
+	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
+	Lease     time.Duration `default:"5m" hidden:""`
+}
+
+// Help is shown by purser dev --help.
+func (devCmd) Help() string {
+	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev --data ./purser-data --listen 127.0.0.1:8080"
+}
+
+// Run runs the development node until it is interrupted.
+func (c *devCmd) Run(p *program) error {
+	given, err := config.Read("", nil, p.environ, nil)
+	if err != nil {
+		return exitError{err, exitUsage}
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	o := dev.Options{
+		Data:       c.Data,
+		Listen:     c.Listen,
+		Database:   c.Database,
+		Providers:  c.Providers,
+		Configured: given.Providers,
+		OIDC:       given.OIDC,
+		JSON:       c.JSON,
+		Lease:      c.Lease,
+		Out:        p.out,
+	}
+	return dev.Run(ctx, o, p.logger(c.LogLevel, c.LogFormat))
+}

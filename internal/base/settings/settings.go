@@ -1,0 +1,42 @@
+// Package settings keeps the few values that a database has once for all its nodes,
+// in the table settings: a name and a text.
+package settings
+
+import (
+	"context"
+
+	"github.com/purserhq/purser/internal/base/db"
+)
+
+// Keep stores value under name, unless the database has one already, and returns
+// the value that it has then. Of several nodes that start together one wins.
+func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err error) {
+	if err := create(ctx, d, name, value); err != nil {
+		return "", err
+	}
+	err = d.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = $1`, name).Scan(&kept)
+	return kept, err
+}
+
+// Lock returns the value under name, "" if there was none, and locks it until the
+// end of the transaction, so that no other node reads or changes it before.
+func Lock(ctx context.Context, tx *db.Tx, name string) (value string, err error) {
+	if err := create(ctx, tx, name, ""); err != nil {
+		return "", err
+	}
+	query := `SELECT value FROM settings WHERE name = $1` + tx.Engine.ForUpdate()
+	err = tx.QueryRowContext(ctx, query, name).Scan(&value)
+	return value, err
+}
+
+// Set changes a value that Lock has locked.
+func Set(ctx context.Context, tx *db.Tx, name, value string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE settings SET value = $2 WHERE name = $1`, name, value)
+	return err
+}
+
+func create(ctx context.Context, q db.Execer, name, value string) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`,
+		name, value)
+	return err
+}

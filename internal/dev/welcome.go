@@ -1,0 +1,55 @@
+package dev
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/dev/sample"
+)
+
+// printWelcome writes the sample data: one line of JSON, or the welcome.
+func printWelcome(o Options, d *sample.Data, connectURL string) error {
+	if o.JSON {
+		return json.NewEncoder(o.Out).Encode(d)
+	}
+	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
+		d.BaseURL, d.Connection.AccessToken, id.UUID(), d.BaseURL, d.Connection.AccessToken, id.UUID(),
+		d.DashboardURL, connectURL, d.BaseURL,
+		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password,
+		d.Operator.Email, d.Operator.Password, d.BaseURL, d.OperatorFile,
+		d.App.ClientID, d.App.ClientSecret, d.DB)
+	return err
+}
+
+const welcome = `
+Purser is running at %s on %s, with a mock provider and fake money.
+
+A metered call. Paste it twice: the second time is a replay, and costs nothing.
+(The token lives 15 minutes; start again for a fresh one.)
+
+  curl -s %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
+    -H 'Idempotency-Key: %s' -H 'X-Svc-Feature: chat' \
+    -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
+
+The same, streamed:
+
+  curl -sN %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
+    -H 'Idempotency-Key: %s' \
+    -H 'Content-Type: application/json' -d '{"stream":true,"messages":[{"role":"user","content":"Tell me a story."}]}'
+
+Pages
+  start               %s/
+  connect an app      %s
+  API description     %s/openapi.yaml
+
+People and keys
+  developer           %s   %s
+  test account        %s      %s
+  operator            %s    %s
+  operator's API      purser operator requests --url %s --token-file %s
+  app                 client_id %s   client_secret %s
+
+Check the books at any time:  purser ledger verify --database %s
+Stop with Ctrl-C.
+`

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/pages/operatorpages"
+)
+
+// jobs are what a node does besides answering. Each ends with its context.
+func (s *Server) jobs() []func(context.Context) error {
+	return []func(context.Context) error{
+		s.inference.Checkpoint,
+		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
+		s.every(s.Config.Lease/10, "renew the lease", s.node.Renew),
+		s.every(min(5*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
+			_, err := s.inference.Sweep(ctx)
+			return err
+		}),
+		s.every(time.Second, "keep voice sessions", s.voice.Renew),
+		s.every(time.Second, "watch voice sessions", s.voice.Watch),
+		s.every(time.Second, "hang up voice calls", s.voice.HangUps),
+		s.every(5*time.Second, "settle pending calls", func(ctx context.Context) error {
+			_, err := s.inference.Resolve(ctx)
+			return err
+		}),
+		s.every(5*time.Second, "settle top-ups", s.topups.Once),
+		s.every(time.Hour, "purge old events of Stripe", s.topups.Purge),
+		s.every(5*time.Second, "make mail of notices", s.notices.Once),
+		s.every(5*time.Second, "send mail", s.sendMail),
+		s.every(time.Hour, "purge old mail", s.Mails.Purge),
+		s.every(30*time.Second, "read the database's clock", s.DB.SyncClock),
+		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
+		s.every(time.Minute, "watch live apps", s.watch.Run),
+		s.every(15*time.Second, "count money for the operator", (&operatorpages.Counter{DB: s.DB, Now: s.DB.Now}).Once),
+		s.every(time.Second, "verify the books when asked",
+			(&operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}).Once),
+		s.every(time.Hour, "purge old answers", s.node.Purge),
+		s.every(time.Hour, "purge old tokens", s.Tokens.Purge),
+		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),
+		s.every(5*time.Second, "write security events", s.Accounts.FlushEvents),
+		s.every(time.Hour, "purge old links", s.identity.Purge),
+		s.every(time.Hour, "purge old sessions", func(ctx context.Context) error {
+			_, err := s.Accounts.Purge(ctx)
+			return err
+		}),
+	}
+}
+
+// sendMail sends what waits. In development mail stays in the outbox.
+func (s *Server) sendMail(ctx context.Context) error {
+	if s.sender == nil {
+		return nil
+	}
+	return s.sender.Once(ctx)
+}
+
+// watchPrices reads the operator's prices again when their file changes, and at
+// once on SIGHUP.
+func (s *Server) watchPrices(ctx context.Context, asked <-chan os.Signal) error {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if s.Config.Prices != "" {
+				s.catalog.Poll()
+			}
+		case <-asked:
+			if s.Config.Prices != "" {
+				s.catalog.Reload()
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// every runs f at once and then in intervals. A failure is logged and tried
+// again: none of these jobs may stop the node.
+func (s *Server) every(interval time.Duration, what string, f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				s.log.Error("job failed", "job", what, "error", err)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/golive"
+	"github.com/purserhq/purser/internal/apps/notices"
+	"github.com/purserhq/purser/internal/apps/oauth"
+	"github.com/purserhq/purser/internal/apps/providerkeys"
+	"github.com/purserhq/purser/internal/apps/sandbox"
+	"github.com/purserhq/purser/internal/apps/watch"
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/seal"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/config"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/voice"
+	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/images"
+	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/provider/anthropic"
+	"github.com/purserhq/purser/internal/models/provider/google"
+	"github.com/purserhq/purser/internal/models/provider/mock"
+	"github.com/purserhq/purser/internal/models/tokens"
+	"github.com/purserhq/purser/internal/pages/operator"
+	"github.com/purserhq/purser/internal/people/accounts"
+	"github.com/purserhq/purser/internal/people/identity"
+	"github.com/purserhq/purser/internal/people/mail"
+	"github.com/purserhq/purser/internal/people/topups"
+)
+
+// wire builds everything that works on the store, layer by layer: each needs those
+// before it.
+func (s *Server) wire(ctx context.Context, dev bool) error {
+	if err := s.wireLedger(ctx); err != nil {
+		return err
+	}
+	box, err := seal.OpenEnvelope(ctx, s.DB, s.Config.EnvelopeKey)
+	if err != nil {
+		return err
+	}
+	if err := s.wirePeople(box, dev); err != nil {
+		return err
+	}
+	s.wireApps(box, dev)
+	if err := s.wireNotices(); err != nil {
+		return err
+	}
+	s.wireGateway(dev)
+	s.wireOperator()
+	return nil
+}
+
+// wireLedger builds what models cost and the ledger, and joins the nodes.
+func (s *Server) wireLedger(ctx context.Context) (err error) {
+	if s.catalog, err = catalog.Open(s.Config.Prices, s.log); err != nil {
+		return err
+	}
+	tokens.Load()
+	s.Ledger = ledger.New(s.DB, s.DB.Now)
+	if s.node, err = ledger.Join(ctx, s.DB, id.New(id.Node, s.DB.Now()), s.Config.Lease, s.DB.Now); err != nil {
+		return err
+	}
+	if s.estimates, err = estimates.Open(ctx, s.DB, s.DB.Now, s.log); err != nil {
+		return err
+	}
+	s.metrics = metrics.New(s.catalog, s.estimates)
+	return nil
+}
+
+// wirePeople builds accounts, how users sign in, their mail and their top-ups.
+func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
+	c, now := s.Config, s.DB.Now
+	s.Accounts = accounts.NewStore(s.DB, now)
+	s.Mails = &mail.Store{DB: s.DB, Now: now}
+	if !dev {
+		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
+	}
+	if s.party, err = identity.NewParty(c.AuthURL, c.DashboardURL); err != nil {
+		return err
+	}
+	s.identity = identity.NewStore(s.DB, s.Accounts, s.Mails, box, now, c.DashboardURL, s.party)
+	s.topups = &topups.Store{
+		DB:           s.DB,
+		Ledger:       s.Ledger,
+		Config:       c.Stripe,
+		DashboardURL: c.DashboardURL,
+		Mails:        s.Mails,
+		Metrics:      s.metrics,
+		Log:          s.log,
+		Now:          now,
+	}
+	return s.topups.Open()
+}
+
+// wireApps builds apps and what belongs to them.
+func (s *Server) wireApps(box *seal.Box, dev bool) {
+	c, now := s.Config, s.DB.Now
+	s.Apps = apps.NewStore(s.DB, now, dev)
+	s.Features = features.NewStore(s.DB, now, s.offered)
+	s.sandbox = sandbox.NewStore(s.DB, s.Accounts, s.Ledger, now)
+	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
+	s.keys = providerkeys.NewStore(s.DB, box, now, baseURLs(c))
+	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}
+	s.webhooks = webhooks.NewStore(s.DB, box, now, webhooks.Addresses{
+		Allow: append(allowed(dev), c.WebhookAllow...),
+		HTTP:  dev,
+		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
+	}, web.Links{Dashboard: c.DashboardURL})
+}
+
+// wireNotices builds the mail that events of apps cause.
+func (s *Server) wireNotices() error {
+	stops, err := notices.NewSigner(s.Config.EnvelopeKey)
+	if err != nil {
+		return err
+	}
+	s.notices = &notices.Store{
+		DB:    s.DB,
+		Apps:  s.Apps,
+		Mails: s.Mails,
+		Links: web.Links{Dashboard: s.Config.DashboardURL},
+		Stops: stops,
+		Log:   s.log,
+	}
+	return nil
+}
+
+// wireGateway builds what answers calls, by text and by voice.
+func (s *Server) wireGateway(dev bool) {
+	c, now := s.Config, s.DB.Now
+	live, records := s.providers()
+	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
+	s.Apps.OnChange = s.callers.Forget
+	s.inference = &inference.Handler{
+		DB:           s.DB,
+		Ledger:       s.Ledger,
+		Node:         s.node,
+		Apps:         s.Apps,
+		Catalog:      s.catalog,
+		Estimates:    s.estimates,
+		Metrics:      s.metrics,
+		Fee:          c.FeeRate,
+		Free:         c.Free,
+		Risk:         c.Risk,
+		SandboxDayMC: c.SandboxDayMC,
+		Now:          now,
+		Log:          s.log,
+		Callers:      s.callers,
+		Mock:         mock.New(tokens.Count, s.countInput, now),
+		Providers:    live,
+		Records:      records,
+		Own:          s.own.provider,
+		Dialects: map[string]inference.Dialect{
+			"anthropic": dialect(anthropic.Encode),
+			"google":    dialect(google.Encode),
+		},
+		Images: images.New(images.Config{Allow: allowed(dev)}),
+	}
+	s.voice = &voice.Handler{
+		DB:           s.DB,
+		Ledger:       s.Ledger,
+		Node:         s.node.ID,
+		NodeURL:      c.NodeURL,
+		Callers:      s.callers,
+		Apps:         s.Apps,
+		Catalog:      s.catalog,
+		Metrics:      s.metrics,
+		Fee:          c.FeeRate,
+		Free:         c.Free,
+		Risk:         c.Risk,
+		SandboxDayMC: c.SandboxDayMC,
+		Idle:         c.VoiceIdle,
+		PublicURL:    c.BaseURL,
+		BaseURL:      s.address("openai"),
+		Key:          c.Providers["openai"].Key,
+		Own:          s.ownVoice,
+		Client:       &http.Client{},
+		Now:          now,
+		Log:          s.log,
+	}
+}
+
+// wireOperator builds what watches live apps, and what operators do.
+func (s *Server) wireOperator() {
+	s.watch = &watch.Watch{
+		DB:      s.DB,
+		Apps:    s.Apps,
+		Metrics: s.metrics,
+		Log:     s.log,
+		Now:     s.DB.Now,
+	}
+	s.desk = &operator.Desk{
+		DB:       s.DB,
+		Accounts: s.Accounts,
+		Apps:     s.Apps,
+		GoLive:   s.golive,
+		Ledger:   s.Ledger,
+		Now:      s.DB.Now,
+	}
+}
+
+// countInput counts a request's input the way its hold does.
+func (s *Server) countInput(r *provider.Request) int64 {
+	m, _, _ := s.catalog.Current().Find(r.Model, s.DB.Now()) // a model that just retired counts as the default family
+	return tokens.CountRequest(r, m.Family)
+}
+
+// baseURLs is where providers are reached that are not at their public address.
+func baseURLs(c config.Config) map[string]string {
+	list := map[string]string{}
+	for name, p := range c.Providers {
+		list[name] = p.BaseURL
+	}
+	return list
+}
+
+func (s *Server) offered(model string) bool {
+	_, _, ok := s.catalog.Current().Find(model, s.DB.Now())
+	return ok
+}
