@@ -12,7 +12,7 @@ RUN_TOOL := GOPROXY="file://$$(go env GOMODCACHE)/cache/download,$$(go env GOPRO
 WITH_POSTGRES := go run ./internal/testkit/dbtest/pg --
 
 help: ## list the targets | 0 s
-	@echo 'Target     Time      What it does (times of a second run on 2 cores; ~ = depends on the machine)'
+	@echo 'Target     Time      What it does (times of a second run on 2 cores; ~: not measured)'
 	@awk -F ' *## *' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); n = split($$2, part, " *[|] *"); \
 		printf "%-10s %-9s %s\n", $$1, (n > 1 ? part[2] : "~"), part[1] }' $(MAKEFILE_LIST)
 
@@ -22,13 +22,13 @@ build release: export GIT_CONFIG_KEY_0 := safe.directory
 build release: export GIT_CONFIG_VALUE_0 := $(CURDIR)
 OUT := purser
 
-build: ## one static binary, ./purser | ~
+build: ## one static binary, ./purser | 10 s
 	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -pgo=cmd/purser/hot.pgo -ldflags='-s -w' -o $(OUT) ./cmd/purser
 
 setup: ## what tests need beside Go: PostgreSQL and Chromium (Debian, as root)
 	@.ci/setup
 
-check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths, licences | ~
+check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths, licences | 10 s
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	go vet ./...
 	$(RUN_TOOL) $(STATICCHECK) ./...
@@ -55,7 +55,7 @@ notices: ## write THIRD_PARTY_LICENSES from what is linked | 2 s
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
-release: ## dist/: an archive for each platform, and their checksums | ~
+release: ## dist/: an archive for each platform, and their checksums | 11 min
 	@rm -rf dist; version=$$(git describe --tags --always --dirty); \
 	for platform in $(PLATFORMS); do \
 		name=purser_$${version}_$${platform%/*}_$${platform#*/}; mkdir -p dist/$$name; \
@@ -64,7 +64,7 @@ release: ## dist/: an archive for each platform, and their checksums | ~
 		tar -C dist -czf dist/$$name.tar.gz $$name; rm -r dist/$$name; \
 	done; cd dist; sha256sum *.tar.gz | tee checksums.txt
 
-module: ## rename the module, for a fork: make module NEW=example.com/fork/purser | 10 s
+module: ## rename the module, for a fork: make module NEW=example.com/fork/purser | 20 s
 	@[ -n "$(NEW)" ] || { echo 'usage: make module NEW=example.com/fork/purser' >&2; exit 2; }
 	@OLD=$$(go list -m) NEW=$(NEW); export OLD NEW; \
 	git grep -lzIF "$$OLD" | xargs -0 perl -pi -e 's/\Q$$ENV{OLD}\E/$$ENV{NEW}/g'
@@ -73,5 +73,5 @@ module: ## rename the module, for a fork: make module NEW=example.com/fork/purse
 	go -C e2e mod tidy
 	@echo 'cmd/purser/hot.pgo still has the old names: make profile measures it again.'
 
-clean: ## what the targets above left behind
+clean: ## what the targets above left behind | 0 s
 	rm -rf purser dist bench/out
