@@ -24,7 +24,7 @@ var licenseKinds = []struct{ name, phrase string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"},
 	{"ISC", "distribute this software for any purpose with or without fee is hereby granted, provided"},
-	{"BSD-3-Clause", "endorse or promote products derived from this software without specific prior written permission"},
+	{"BSD-3-Clause", "endorse or promote products derived from this software without specific prior"},
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms, with or without modification, are permitted"},
 }
 

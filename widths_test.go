@@ -26,7 +26,7 @@ var exactWidths = flag.Bool("exact-widths", false, "fail also when fewer lines a
 // overlong has the number of lines that are too long, by the first two levels of their folder. A number
 // may only fall. A blank line between two entries keeps changes of both from a merge conflict.
 var overlong = map[string]int{
-	".": 97,
+	".": 88,
 
 	"bench": 109,
 
@@ -38,13 +38,13 @@ var overlong = map[string]int{
 
 	"emulator": 363,
 
-	"internal/apps": 470,
+	"internal/apps": 464,
 
 	"internal/base": 171,
 
 	"internal/config": 66,
 
-	"internal/gateway": 352,
+	"internal/gateway": 346,
 
 	"internal/ledger": 608,
 
@@ -52,9 +52,9 @@ var overlong = map[string]int{
 
 	"internal/pages": 550,
 
-	"internal/people": 403,
+	"internal/people": 395,
 
-	"internal/server": 310,
+	"internal/server": 307,
 
 	"internal/testkit": 62,
 }
@@ -81,13 +81,14 @@ func TestLineWidths(t *testing.T) {
 		lines, allowed := found[folder], overlong[folder]
 		switch {
 		case len(lines) > allowed:
-			t.Errorf("%s has %d lines that are too long, %d are allowed; among them:\n\t%s",
+			t.Errorf("%s has %d lines that are too long, %d are allowed. git diff shows yours; among all:\n\t%s",
 				folder, len(lines), allowed, strings.Join(lines[:min(len(lines), 20)], "\n\t"))
 		case len(lines) == allowed || !*exactWidths:
 		case len(lines) == 0:
 			t.Errorf("%s has no line that is too long any more: delete its entry in overlong of widths_test.go", folder)
 		default:
-			t.Errorf("%s has fewer lines that are too long: write %q: %d, in overlong of widths_test.go", folder, folder, len(lines))
+			t.Errorf("%s has fewer lines that are too long: write %q: %d, in overlong of widths_test.go",
+				folder, folder, len(lines))
 		}
 	}
 }
