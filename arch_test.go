@@ -156,7 +156,8 @@ func TestServeHasNoTestDoubles(t *testing.T) {
 		t.Fatalf("purser does not import the server: %d packages", len(deps))
 	}
 	for _, dep := range deps {
-		for _, double := range []string{module + "emulator", module + "internal/dev", module + "internal/testkit", "github.com/pion/"} {
+		for _, double := range []string{module + "emulator", module + "internal/dev", module + "internal/testkit",
+			"github.com/pion/"} {
 			if strings.HasPrefix(dep, double) {
 				t.Errorf("purser serve is built with %s", dep)
 			}
@@ -228,7 +229,8 @@ func sources(t *testing.T) (all []source) {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "node_modules", "e2e"}, d.Name())) {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") ||
+				slices.Contains([]string{"testdata", "node_modules", "e2e"}, d.Name())) {
 				return fs.SkipDir
 			}
 			return nil
