@@ -124,7 +124,7 @@ func (d *database) visit(ctx context.Context) (v visit, err error) {
 	var entry string
 	var middle, madeUS int64
 	err = store.QueryRowContext(ctx, `SELECT id, seq, created_us FROM ledger WHERE account_id = $1 AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`, g.Account).Scan(&entry, &middle, &madeUS)
-	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}", feature, "{entry}", entry, "{request}", id.Swap(entry, id.Ledger, id.Request),
+	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}", feature, "{entry}", entry, "{request}", id.ReplacePrefix(entry, id.Ledger, id.Request),
 		"{middle}", strconv.FormatInt(middle, 10), "{day}", time.UnixMicro(madeUS).UTC().Format(time.DateOnly))
 	return v, err
 }

@@ -38,7 +38,7 @@ func emulateStripe(log *slog.Logger, nodeURL string) (topups.Config, error) {
 	}
 	c := topups.Config{
 		Key:           "sk_test_emulated",
-		WebhookSecret: "whsec_" + id.Secret(),
+		WebhookSecret: "whsec_" + id.NewSecret(),
 		BaseURL:       "http://" + l.Addr().String(),
 	}
 	serve(log, "stripe", l, emulator.NewStripe(emulator.StripeOptions{

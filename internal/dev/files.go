@@ -18,7 +18,7 @@ func operatorTokenFile(o Options) string { return filepath.Join(o.Data, "operato
 
 // operatorToken reads that token, and makes one the first time.
 func operatorToken(path string) (string, error) {
-	if err := makeOnce(path, []byte(id.Secret())); err != nil {
+	if err := makeOnce(path, []byte(id.NewSecret())); err != nil {
 		return "", fmt.Errorf("operator's token: %w", err)
 	}
 	text, err := os.ReadFile(path)

@@ -14,7 +14,7 @@ func printWelcome(o Options, d *sample.Data, connectURL string) error {
 		return json.NewEncoder(o.Out).Encode(d)
 	}
 	_, err := fmt.Fprintf(o.Out, welcome, d.BaseURL, d.DB,
-		d.BaseURL, d.Connection.AccessToken, id.UUID(), d.BaseURL, d.Connection.AccessToken, id.UUID(),
+		d.BaseURL, d.Connection.AccessToken, id.NewUUID(), d.BaseURL, d.Connection.AccessToken, id.NewUUID(),
 		d.DashboardURL, connectURL, d.BaseURL,
 		d.Developer.Email, d.Developer.Password, d.TestAccount.Email, d.TestAccount.Password,
 		d.Operator.Email, d.Operator.Password, d.BaseURL, d.OperatorFile,

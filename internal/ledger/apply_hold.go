@@ -92,7 +92,7 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 		if d.fingerprint != c.Fingerprint {
 			return Result{}, reused(c)
 		}
-		return Result{Outcome: Done, RequestID: id.Swap(d.id, id.Ledger, id.Request), Entry: Entry{ID: d.id, Fingerprint: d.fingerprint}}, nil
+		return Result{Outcome: Done, RequestID: id.ReplacePrefix(d.id, id.Ledger, id.Request), Entry: Entry{ID: d.id, Fingerprint: d.fingerprint}}, nil
 	}
 	if row == nil {
 		return Result{}, nil
@@ -322,7 +322,8 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		}
 	}
 	e := Entry{
-		ID: id.Swap(c.RequestID, id.Request, id.Ledger), AccountID: conn.AccountID, Type: Spend, Status: "settled",
+		ID: id.ReplacePrefix(c.RequestID, id.Request, id.Ledger), AccountID: conn.AccountID, Type: Spend,
+		Status:       "settled",
 		ConnectionID: conn.ID, AppID: conn.AppID, Feature: c.Feature, Bucket: c.Bucket, Model: c.Model, Key: c.Key, Fingerprint: c.Fingerprint,
 		PaidBy: c.PaidBy, Settlement: c.Settlement, Terms: c.Terms, Usage: c.Usage.JSON, HoldMC: c.HoldMC, Amounts: amounts,
 		RemainingMC: conn.RemainingMC() + held - charged - freed,

@@ -227,7 +227,7 @@ func (e Entry) RequestID() string {
 	case e.Type != Spend:
 		return ""
 	case e.ReversalOf != "":
-		return id.Swap(e.ReversalOf, id.Ledger, id.Request)
+		return id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)
 	}
-	return id.Swap(e.ID, id.Ledger, id.Request)
+	return id.ReplacePrefix(e.ID, id.Ledger, id.Request)
 }

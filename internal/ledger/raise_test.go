@@ -87,7 +87,7 @@ func TestRacedRaises(t *testing.T) {
 		do(TopUp{AccountID: "wac_race", AmountMC: 1000})
 		do(Connect{ConnectionID: "conn_race", AppID: "app_race", AccountID: "wac_race", RequestedMC: 100})
 		race(64, func(i int) {
-			if _, err := w.Do(ctx, AskRaise{RequestID: id.New(id.AllocRequest, d.Now()), ConnectionID: "conn_race", AppID: "app_race", TargetMC: money.MC(101 + i), MaxMC: 1000}); err != nil {
+			if _, err := w.Do(ctx, AskRaise{RequestID: id.New(id.AllocationRequest, d.Now()), ConnectionID: "conn_race", AppID: "app_race", TargetMC: money.MC(101 + i), MaxMC: 1000}); err != nil {
 				t.Error(err)
 			}
 		})

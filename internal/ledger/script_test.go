@@ -453,7 +453,7 @@ func command(t *testing.T, b *bench, f []string) Command {
 		}
 		return c
 	case "hold":
-		h := Hold{Call: call(), Claim: fmt.Sprint(len(f), id.Secret())}
+		h := Hold{Call: call(), Claim: fmt.Sprint(len(f), id.NewSecret())}
 		h.Fingerprint, h.HoldMC = f[3], num(f[4])
 		if v, ok := option("claim"); ok {
 			h.Claim = v

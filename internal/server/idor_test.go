@@ -282,9 +282,10 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		t.Fatalf("the stranger's voice session: %+v, %+v", voice, a)
 	}
 	s.params["requests"] = call.Header.Get("X-Request-Id")
-	s.params["activity"] = id.Swap(s.params["requests"], id.Request, id.Ledger)
+	s.params["activity"] = id.ReplacePrefix(s.params["requests"], id.Request, id.Ledger)
 	// The operator's pages are not there for anybody else, whatever the id.
-	s.params["ledger"], s.params["accounts"] = id.Swap(s.params["requests"], id.Request, id.Ledger), s.params["wac_id"]
+	s.params["ledger"] = id.ReplacePrefix(s.params["requests"], id.Request, id.Ledger)
+	s.params["accounts"] = s.params["wac_id"]
 	s.params["reviews"], s.params["log"] = id.New("glr_", time.Now()), id.New("opl_", time.Now())
 	if slices.Contains([]string{s.params["requests"], s.params["slug"]}, "") {
 		t.Fatalf("%v", s.params)

@@ -45,7 +45,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		developer, err := people.Create(ctx, tx, accounts.NewAccount{
 			Email:     prefix + "live@example.com",
-			Password:  id.Secret(),
+			Password:  id.NewSecret(),
 			Developer: true,
 		})
 		if err != nil {
@@ -64,7 +64,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 		}
 		for i := range connections {
 			user, err := people.Create(ctx, tx,
-				accounts.NewAccount{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.Secret()})
+				accounts.NewAccount{Email: fmt.Sprintf("%suser%d@example.com", prefix, i), Password: id.NewSecret()})
 			if err != nil {
 				return err
 			}

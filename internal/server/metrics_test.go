@@ -125,7 +125,7 @@ func (n *node) call(model, text string) (int, int64) {
 	}
 	req.Header.Set("Authorization", "Bearer "+n.seeded.Connection.AccessToken)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", id.UUID())
+	req.Header.Set("Idempotency-Key", id.NewUUID())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		n.t.Fatal(err)

@@ -37,8 +37,8 @@ func TestPendingByTheRecord(t *testing.T) {
 				return `{"stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"!emu words=200 ` +
 					steer + `\nSpeak."}]}`
 			}
-			whole, _ := ask(body("pace=0s"), id.UUID())
-			key := id.UUID()
+			whole, _ := ask(body("pace=0s"), id.NewUUID())
+			key := id.NewUUID()
 			first, h := ask(body("cut=1500"), key)
 			if !strings.Contains(first, `"svc_final":{"usage":null,"svc":null,"settlement":"pending"}`) {
 				t.Fatalf("the stream ends with %.400s", first[max(0, len(first)-400):])

@@ -69,7 +69,7 @@ func (c *refusal) check(t *testing.T, p *servertest.Process) {
 		t.Fatal(c.Name, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", id.UUID())
+	req.Header.Set("Idempotency-Key", id.NewUUID())
 	switch c.Auth {
 	case "", "bearer":
 		req.Header.Set("Authorization", "Bearer "+p.Connection.AccessToken)
@@ -78,7 +78,7 @@ func (c *refusal) check(t *testing.T, p *servertest.Process) {
 	case "operator":
 		req.Header.Set("Authorization", "Bearer "+operatorOf(t, p).Bearer)
 	case "wrong":
-		req.SetBasicAuth(p.App.ClientID, id.Secret())
+		req.SetBasicAuth(p.App.ClientID, id.NewSecret())
 	}
 	for name, value := range c.Headers {
 		req.Header.Set(name, value)

@@ -98,7 +98,7 @@ func TestSilentProvider(t *testing.T) {
 					{"within a whole answer", "hang=5 words=50", false, 502},
 					{"within a stream", "hang=8 words=50", true, 200},
 				} {
-					where, key := model+", "+c.name, id.UUID()
+					where, key := model+", "+c.name, id.NewUUID()
 					begun := time.Now()
 					status, body := n.ask(model, key, "!emu "+c.script, c.stream)
 					if took := time.Since(begun); status != c.status || took < 200*time.Millisecond ||
@@ -119,12 +119,12 @@ func TestSilentProvider(t *testing.T) {
 						`SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil || held != 0 {
 						t.Errorf("%s: %d held, %v", where, held, err)
 					}
-					if status, body := n.ask(model, id.UUID(), "Hello", c.stream); status != 200 {
+					if status, body := n.ask(model, id.NewUUID(), "Hello", c.stream); status != 200 {
 						t.Errorf("after %s: %d %s", where, status, body)
 					}
 				}
-				n.ask(model, id.UUID(), "!emu status=401", false)
-				n.ask(model, id.UUID(), "!emu usage=10,0,0,9000", false)
+				n.ask(model, id.NewUUID(), "!emu status=401", false)
+				n.ask(model, id.NewUUID(), "!emu usage=10,0,0,9000", false)
 				if _, got := fetch(t, n.metrics+"/metrics"); !strings.Contains(got,
 					`purser_alarms_total{alarm="absurd usage",subject="`+model+`"} 1`) {
 					t.Errorf("%s: absurd usage raises no alarm", model)
@@ -163,10 +163,10 @@ func TestPricesChangeWithinACall(t *testing.T) {
 					n.write("date: 2026-11-21\nmodels: [{id: gpt-4o-mini, off: true}]\n")
 					n.catalog.Reload()
 					const text = "!emu usage=1000,0,0,100 words=20"
-					before := id.UUID()
+					before := id.NewUUID()
 					n.ask(model, before, text, stream)
 					_, want, charge, _ := n.row(before)
-					key, done := id.UUID(), make(chan int)
+					key, done := id.NewUUID(), make(chan int)
 					arrived, open := gate.close()
 					go func() {
 						status, _ := n.ask(model, key, text, stream)
@@ -175,7 +175,7 @@ func TestPricesChangeWithinACall(t *testing.T) {
 					<-arrived
 					n.write("date: 2026-11-21\nmodels: [{id: " + model + ", off: true}]\n")
 					n.catalog.Reload()
-					if status, body := n.ask(model, id.UUID(), text, stream); status != 400 {
+					if status, body := n.ask(model, id.NewUUID(), text, stream); status != 400 {
 						t.Errorf("%s is retired: %d %s", model, status, body)
 					}
 					open()

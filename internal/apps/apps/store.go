@@ -63,7 +63,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 		RedirectURIs: n.RedirectURIs, AllowedModels: n.AllowedModels, DefaultMaxTokens: n.DefaultMaxTokens,
 		Tier: n.Tier, ProviderMode: n.ProviderMode, TestAllowlist: []string{}, DevMargin: n.DevMargin, CreatedUS: now.UnixMicro(),
 	}
-	secret := id.Secret()
+	secret := id.NewSecret()
 	if err := insert(ctx, tx, a, id.Hash(secret)); err != nil {
 		return App{}, "", fmt.Errorf("apps: create: %w", err)
 	}
@@ -139,7 +139,7 @@ func OfOwner(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
 // ReplaceSecret gives an app a new client secret and returns it, once; the old one
 // opens nothing any more. The error wraps sql.ErrNoRows when there is no such app.
 func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error) {
-	secret := id.Secret()
+	secret := id.NewSecret()
 	if err := updateSecret(ctx, s.db, appID, id.Hash(secret)); err != nil {
 		return "", fmt.Errorf("apps: replace secret: %w", err)
 	}
@@ -149,7 +149,7 @@ func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error)
 // ForgetSecret makes an app's client secret worthless, in the caller's transaction:
 // nobody is told the new one.
 func (s *Store) ForgetSecret(ctx context.Context, tx *db.Tx, appID string) error {
-	if err := updateSecret(ctx, tx, appID, id.Hash(id.Secret())); err != nil {
+	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret())); err != nil {
 		return fmt.Errorf("apps: forget secret: %w", err)
 	}
 	return nil
@@ -254,7 +254,7 @@ func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, er
 
 // nobody is compared with what is sent for an unknown client id, so that the
 // time does not tell.
-var nobody = id.Hash(id.Secret())
+var nobody = id.Hash(id.NewSecret())
 
 func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
 	clientID, secret, err := web.Basic(r)

@@ -99,7 +99,8 @@ func (b *bundle) connect(user string, amount money.MC) ledger.Connection {
 func (b *bundle) hold(c ledger.Connection, amount money.MC) (ledger.Call, ledger.Result) {
 	b.t.Helper()
 	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, b.now()),
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
+		RequestID:   id.New(id.Request, b.now()),
 		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
 	}
 	return call, b.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
@@ -167,7 +168,7 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 			t.Fatalf("recent_ledger: %v", entries)
 		}
 		entry := entries[0].(object)
-		if entry["id"] != row.ID || entry["type"] != "spend" || entry["user_charge_mc"] != 1e8 || entry["feature"] != "summaries" || entry["request_id"] != id.Swap(row.ID, id.Ledger, id.Request) || entry["amount_mc"] != nil {
+		if entry["id"] != row.ID || entry["type"] != "spend" || entry["user_charge_mc"] != 1e8 || entry["feature"] != "summaries" || entry["request_id"] != id.ReplacePrefix(row.ID, id.Ledger, id.Request) || entry["amount_mc"] != nil {
 			t.Errorf("recent_ledger: %v", entry)
 		}
 

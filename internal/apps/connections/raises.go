@@ -54,7 +54,7 @@ func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	done, err := h.Ledger.Do(r.Context(), ledger.AskRaise{
-		RequestID: id.New(id.AllocRequest, h.DB.Now()), ConnectionID: c.ID, AppID: app.ID,
+		RequestID: id.New(id.AllocationRequest, h.DB.Now()), ConnectionID: c.ID, AppID: app.ID,
 		TargetMC: a.TargetMC.Value, Reason: a.Reason.Value, MaxMC: tiers.Of(app.Tier).MaxCapMC,
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ func TestAskForMore(t *testing.T) {
 			"superseded_by": nil, "decided_at": nil, "created_at": first["created_at"],
 			"approval_url": "https://purser.example.com/allocation-requests/" + requestID,
 		}
-		if diff := cmp.Diff(expected, first); diff != "" || !strings.HasPrefix(requestID, id.AllocRequest) {
+		if diff := cmp.Diff(expected, first); diff != "" || !strings.HasPrefix(requestID, id.AllocationRequest) {
 			t.Errorf("%s %s", requestID, diff)
 		}
 		if diff := cmp.Diff(first, read[object](t, b.mine.Do(t, "GET", path+"/"+requestID, ""))); diff != "" {

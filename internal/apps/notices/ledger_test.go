@@ -43,7 +43,7 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 		c := do(ledger.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: w.app.ID, AccountID: w.ada.ID, RequestedMC: 10 * money.Dollar}).Connection
 		spend := func(amount money.MC) {
 			t.Helper()
-			call := ledger.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.UUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
+			call := ledger.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewUUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
 			held := do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 			do(ledger.Settle{Call: call, Attempt: held.Attempt, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: ledger.Amounts{ProviderCostMC: amount, UserChargeMC: amount}})
 		}

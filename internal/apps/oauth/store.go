@@ -65,8 +65,8 @@ func (s *Store) Issue(ctx context.Context, tx *db.Tx, connectionID, appID, famil
 		familyID = id.New(family, now)
 	}
 	t := Tokens{
-		AccessToken: id.Secret(), TokenType: "Bearer", ExpiresIn: int64(accessLife.Seconds()),
-		RefreshToken: id.Secret(), ConnectionID: connectionID,
+		AccessToken: id.NewSecret(), TokenType: "Bearer", ExpiresIn: int64(accessLife.Seconds()),
+		RefreshToken: id.NewSecret(), ConnectionID: connectionID,
 	}
 	row := tokenRow{FamilyID: familyID, ConnectionID: connectionID, AppID: appID}
 	row.Hash, row.ExpiresUS = id.Hash(t.AccessToken), now.Add(accessLife).UnixMicro()
@@ -92,7 +92,7 @@ type Consent struct {
 // Approve returns the authorization code of a consent, in the caller's
 // transaction. No money moves yet.
 func (s *Store) Approve(ctx context.Context, tx *db.Tx, c Consent) (code string, err error) {
-	code = id.Secret()
+	code = id.NewSecret()
 	row := codeRow{
 		AppID: c.AppID, AccountID: c.AccountID, RedirectURI: c.RedirectURI, Challenge: c.Challenge,
 		AllocationMC: c.CapMC, VelocityMC: c.VelocityMC, ExpiresUS: s.Now().Add(codeLife).UnixMicro(),

@@ -74,7 +74,8 @@ func test(ctx context.Context, wait time.Duration, name, baseURL string, s Secre
 	if ctx.Err() != nil { // the client has left
 		return ctx.Err()
 	}
-	return apierr.ProviderError.Errorf("the key could not be tested at the provider, try again").Because(cause(name, err))
+	e := apierr.ProviderError.Errorf("the key could not be tested at the provider, try again")
+	return e.WithCause(cause(name, err))
 }
 
 // isRefusal tells a refused key from a provider in trouble. Google answers a

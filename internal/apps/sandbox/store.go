@@ -91,7 +91,7 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 		e.RetryAfter = wait
 		return TestAccount{}, "", e
 	}
-	password := id.Secret()[:20]
+	password := id.NewSecret()[:20]
 	hashed, err := accounts.HashPassword(ctx, password)
 	if err != nil {
 		return TestAccount{}, "", err

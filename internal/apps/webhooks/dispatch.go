@@ -189,7 +189,7 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 	if len(room) == 0 {
 		return nil, nil
 	}
-	lease := id.UUID()
+	lease := id.NewUUID()
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		claimed = nil // what a try that lost a conflict had claimed
 		now := s.now()

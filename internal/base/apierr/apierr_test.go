@@ -5,15 +5,34 @@ import (
 	"testing"
 )
 
-// TestTable holds the codes to the statuses of spec §7.
+// TestTable holds the codes to the statuses of contract §7.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	want := map[string]int{
-		"invalid_request": 400, "feature_model_not_configured": 400, "invalid_grant": 400, "unsupported_grant_type": 400,
-		"invalid_ticket": 401, "unauthorized": 401, "allocation_exhausted": 402, "feature_cost_exceeded": 402,
-		"connection_revoked": 403, "connection_frozen": 403, "app_suspended": 403, "model_not_allowed": 403, "idempotency_key_reused": 409,
-		"rate_limited": 429, "risk_throttled": 429, "daily_limit_reached": 429, "app_spend_limited": 429, "too_many_sessions": 429, "sandbox_live_cost_limited": 429,
-		"provider_error": 502, "not_found": 404, "method_not_allowed": 405, "internal_error": 500, "unavailable": 503,
+		"invalid_request":              400,
+		"feature_model_not_configured": 400,
+		"invalid_grant":                400,
+		"unsupported_grant_type":       400,
+		"invalid_ticket":               401,
+		"unauthorized":                 401,
+		"allocation_exhausted":         402,
+		"feature_cost_exceeded":        402,
+		"connection_revoked":           403,
+		"connection_frozen":            403,
+		"app_suspended":                403,
+		"model_not_allowed":            403,
+		"idempotency_key_reused":       409,
+		"rate_limited":                 429,
+		"risk_throttled":               429,
+		"daily_limit_reached":          429,
+		"app_spend_limited":            429,
+		"too_many_sessions":            429,
+		"sandbox_live_cost_limited":    429,
+		"provider_error":               502,
+		"not_found":                    404,
+		"method_not_allowed":           405,
+		"internal_error":               500,
+		"unavailable":                  503,
 	}
 	if len(All) != len(want) {
 		t.Errorf("%d codes, want %d", len(All), len(want))
@@ -37,7 +56,7 @@ func TestTable(t *testing.T) {
 func TestCause(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("secret detail")
-	err := error(ProviderError.On("conn_1", "failed").Because(cause))
+	err := error(ProviderError.On("conn_1", "failed").WithCause(cause))
 	var e *Error
 	if !errors.Is(err, cause) || !errors.As(err, &e) || e.Message != "failed" || e.ConnectionID != "conn_1" {
 		t.Errorf("%+v", err)

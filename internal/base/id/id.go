@@ -1,6 +1,6 @@
-// Package id makes the identifiers and secrets of Purser (spec §2).
-// Identifiers are prefixed, opaque and rise with time, so that rows written
-// together lie together; secrets are 256 random bits, kept only as a hash.
+// Package id makes the identifiers and secrets of Purser (contract §2; decisions 006, 061). Identifiers have a
+// prefix, are opaque and rise with time, so that rows written together are stored together. Secrets are 256 random
+// bits, of which only a hash is stored.
 package id
 
 import (
@@ -14,28 +14,28 @@ import (
 	"time"
 )
 
-// The prefixes of spec §2, and ours: Request is one inference call. Voice tickets, rtt_, are secrets.
+// The prefixes of contract §2, and ours. Request is one inference call. Voice tickets, rtt_…, are secrets.
 const (
-	Account      = "wac_"
-	App          = "app_"
-	Connection   = "conn_"
-	Ledger       = "led_"
-	AllocRequest = "acr_"
-	Event        = "evt_"
-	Request      = "req_"
-	Client       = "cid_"
-	Node         = "node_"
-	Notice       = "ntc_"
-	Webhook      = "whk_"
-	Delivery     = "whd_"
-	Payment      = "top_"
-	Voice        = "rts_"
+	Account           = "wac_"
+	App               = "app_"
+	Connection        = "conn_"
+	Ledger            = "led_"
+	AllocationRequest = "acr_"
+	Event             = "evt_"
+	Request           = "req_"
+	Client            = "cid_"
+	Node              = "node_"
+	Notice            = "ntc_"
+	Webhook           = "whk_"
+	Delivery          = "whd_"
+	Payment           = "top_"
+	Voice             = "rts_"
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// New returns a fresh identifier: prefix, 48 bits of milliseconds, 80 random
-// bits, in 26 lower-case characters.
+// New returns a new identifier: the prefix, then 48 bits of milliseconds and 80 random bits in 26 lower-case
+// characters.
 func New(prefix string, now time.Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(now.UnixMilli())<<16)
@@ -43,34 +43,33 @@ func New(prefix string, now time.Time) string {
 	return prefix + encoding.EncodeToString(b[:])
 }
 
-// Swap returns the identifier with another prefix: the ledger row of request
-// req_X is led_X, so either finds the other without an index.
-func Swap(id, from, to string) string { return to + id[len(from):] }
+// ReplacePrefix returns an identifier with another prefix. The ledger row of request req_X is led_X, so either
+// finds the other without an index.
+func ReplacePrefix(id, from, to string) string { return to + id[len(from):] }
 
-// Secret returns 256 random bits as 43 URL-safe characters, without a prefix.
-func Secret() string {
+// NewSecret returns 256 random bits as 43 URL-safe characters, without a prefix.
+func NewSecret() string {
 	var b [32]byte
 	rand.Read(b[:])
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Hash returns what is stored of a secret: its SHA-256, URL-safe. Secrets are
-// random, so a slow hash would add nothing.
+// Hash returns the hash that is stored of a secret: SHA-256, URL-safe. Secrets are random, so a slow hash would
+// not make them safer.
 func Hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Floor returns a text that sorts before every identifier of the prefix made at
-// or after t, and behind those made earlier.
+// Floor returns a lower bound in the sort order: identifiers with the prefix sort after it if they were made at or
+// after t, and before it otherwise.
 func Floor(prefix string, t time.Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli())<<16)
 	return prefix + encoding.EncodeToString(b[:])
 }
 
-// Time returns when an identifier was made, to the millisecond; the zero time of
-// what New did not make.
+// Time returns when an identifier was made, in whole milliseconds. It returns the zero time if New did not make it.
 func Time(id string) time.Time {
 	b, err := encoding.DecodeString(id[strings.LastIndexByte(id, '_')+1:])
 	if err != nil || len(b) != 16 {
@@ -79,8 +78,8 @@ func Time(id string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b) >> 16))
 }
 
-// UUID returns a fresh random UUID, the form of idempotency keys (spec §4.3).
-func UUID() string {
+// NewUUID returns a random UUID (version 4), the form of idempotency keys (contract §4.3).
+func NewUUID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80

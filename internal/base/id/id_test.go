@@ -22,15 +22,17 @@ func TestOrder(t *testing.T) {
 	if list[499] >= floor || list[500] < floor {
 		t.Errorf("%s does not stand between %s and %s", floor, list[499], list[500])
 	}
-	if got := Swap(list[0], Ledger, Request); !strings.HasPrefix(got, Request) || Swap(got, Request, Ledger) != list[0] {
+	if got := ReplacePrefix(list[0], Ledger, Request); !strings.HasPrefix(got, Request) ||
+		ReplacePrefix(got, Request, Ledger) != list[0] {
 		t.Errorf("%s became %s", list[0], got)
 	}
 }
 
 func TestSecret(t *testing.T) {
 	t.Parallel()
-	a, b := Secret(), Secret()
-	if a == b || len(a) != 43 || strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+	a, b := NewSecret(), NewSecret()
+	if a == b || len(a) != 43 ||
+		strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		t.Errorf("%s, %s", a, b)
 	}
 	if first, again := Hash(a), Hash(a); first != again || first == Hash(b) || strings.Contains(first, a) {
@@ -58,7 +60,7 @@ func TestParseUUID(t *testing.T) {
 			t.Errorf("%q: %q, %v", s, got, ok)
 		}
 	}
-	if _, ok := ParseUUID(UUID()); !ok {
+	if _, ok := ParseUUID(NewUUID()); !ok {
 		t.Error("a UUID of ours is refused")
 	}
 }

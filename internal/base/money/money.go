@@ -1,6 +1,5 @@
 // Package money holds the one unit of Purser: the micro-cent. All amounts are
-// integers; 100,000,000 micro-cents are one US dollar (spec §1). Products that
-// may pass 64 bits go through MulDiv, which works in 128 bits.
+// integers; 100,000,000 micro-cents are one US dollar (contract §1). MulDiv computes products that may pass 64 bits.
 package money
 
 import (
@@ -15,7 +14,7 @@ import (
 // MC is an amount in micro-cents of US dollars.
 type MC int64
 
-// Units of money (spec §1).
+// Units of money (contract §1).
 const (
 	Cent   MC = 1_000_000
 	Dollar MC = 100 * Cent
@@ -34,11 +33,10 @@ const One PPM = 1_000_000
 // ErrOverflow says that a result does not fit 63 bits.
 var ErrOverflow = errors.New("money: overflow")
 
-// Rounding says what becomes of a fraction of a micro-cent.
+// Rounding is the rule for a fraction of a micro-cent.
 type Rounding int
 
-// The rounding rules in use: costs and fees round Up, margins HalfUp,
-// estimated charges Down (decisions, Money).
+// The rounding rules: costs and fees round Up, margins HalfUp, estimated charges Down (decisions 016, 019).
 const (
 	Down Rounding = iota
 	HalfUp
@@ -77,9 +75,8 @@ func Share(amount MC, rate PPM, round Rounding) (MC, error) {
 	return MC(n), err
 }
 
-// Display writes the amount the way people read it: "$12.34", with more digits
-// when it has a fraction of a cent, and never rounded up, so that nobody reads
-// more money than there is.
+// Display writes the amount as users read it, such as "$12.34". It adds digits for a fraction of a cent and never
+// rounds up, so that no page shows more money than there is (decision 002).
 func (m MC) Display() string {
 	sign, u := "", uint64(m)
 	if m < 0 {
@@ -91,13 +88,13 @@ func (m MC) Display() string {
 	return fmt.Sprintf("%s$%d.%s", sign, dollars, frac[:max(keep, 2)])
 }
 
-// Parse reads an amount in dollars as a person types it: "25", "25.5",
-// "$1,234.56". At most eight decimals, not negative, at most Max.
+// Parse reads an amount in dollars as users type it: "25", "25.5", "$1,234.56". It accepts at most eight decimals,
+// and amounts from 0 to Max.
 func Parse(s string) (MC, error) {
 	t := strings.TrimPrefix(strings.TrimSpace(s), "$")
 	whole, frac, _ := strings.Cut(t, ".")
-	whole, err := dropThousands(whole)
-	if err != nil || whole+frac == "" || len(frac) > 8 || !digits(whole) || !digits(frac) {
+	whole, err := removeThousands(whole)
+	if err != nil || whole+frac == "" || len(frac) > 8 || !isDigits(whole) || !isDigits(frac) {
 		return 0, fmt.Errorf("%q is not an amount in dollars such as 25 or 12.50", s)
 	}
 	n, err := strconv.ParseInt("0"+whole+frac+strings.Repeat("0", 8-len(frac)), 10, 64)
@@ -107,11 +104,11 @@ func Parse(s string) (MC, error) {
 	return MC(n), nil
 }
 
-// ParseRate reads a decimal rate such as 0.15 exactly into parts per million.
-// At most six decimals, not negative, at most 1000.
+// ParseRate reads a decimal rate such as 0.15, without rounding. It accepts at most six decimals, and rates from 0
+// to 1000.
 func ParseRate(s string) (PPM, error) {
 	whole, frac, dot := strings.Cut(s, ".")
-	if whole == "" || !digits(whole) || !digits(frac) || len(whole) > 4 || len(frac) > 6 || dot && frac == "" {
+	if whole == "" || !isDigits(whole) || !isDigits(frac) || len(whole) > 4 || len(frac) > 6 || dot && frac == "" {
 		return 0, fmt.Errorf("%q is not a rate such as 0.15, with at most six decimals", s)
 	}
 	n, err := strconv.ParseInt(whole+frac+strings.Repeat("0", 6-len(frac)), 10, 64)
@@ -127,8 +124,8 @@ func (p PPM) String() string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// dropThousands removes commas that stand where thousands are separated.
-func dropThousands(s string) (string, error) {
+// removeThousands removes commas that separate thousands, and fails on other commas.
+func removeThousands(s string) (string, error) {
 	parts := strings.Split(s, ",")
 	for i, p := range parts[1:] {
 		if len(p) != 3 || parts[0] == "" || i == 0 && len(parts[0]) > 3 {
@@ -138,7 +135,7 @@ func dropThousands(s string) (string, error) {
 	return strings.Join(parts, ""), nil
 }
 
-func digits(s string) bool {
+func isDigits(s string) bool {
 	for _, c := range []byte(s) {
 		if c < '0' || c > '9' {
 			return false

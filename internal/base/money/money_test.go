@@ -15,7 +15,8 @@ func TestDisplay(t *testing.T) {
 		want   string
 	}{
 		{0, "$0.00"}, {1, "$0.00000001"}, {Cent, "$0.01"}, {Dollar, "$1.00"}, {12*Dollar + 34*Cent, "$12.34"},
-		{Dollar + 50*Cent, "$1.50"}, {2_499_997_250, "$24.9999725"}, {-Dollar - 1, "-$1.00000001"}, {999_999_999_999_999_999, "$9999999999.99999999"},
+		{Dollar + 50*Cent, "$1.50"}, {2_499_997_250, "$24.9999725"}, {-Dollar - 1, "-$1.00000001"},
+		{999_999_999_999_999_999, "$9999999999.99999999"},
 		{math.MinInt64, "-$92233720368.54775808"},
 	} {
 		if got := c.amount.Display(); got != c.want {
@@ -27,13 +28,21 @@ func TestDisplay(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]MC{
-		"25": 25 * Dollar, "25.5": 25*Dollar + 50*Cent, "$1,234.56": 1234*Dollar + 56*Cent, " 0.00000001 ": 1, ".5": 50 * Cent, "7.": 7 * Dollar, "0": 0, "10000000": Max,
+		"25":           25 * Dollar,
+		"25.5":         25*Dollar + 50*Cent,
+		"$1,234.56":    1234*Dollar + 56*Cent,
+		" 0.00000001 ": 1,
+		".5":           50 * Cent,
+		"7.":           7 * Dollar,
+		"0":            0,
+		"10000000":     Max,
 	} {
 		if got, err := Parse(text); err != nil || got != want {
 			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", ".", "$", "-1", "+1", "1e3", "1.000000001", "1,23", "12,34,567", "1.2.3", "10000000.01", "99999999999999999999", "٣", "0x10", "1 000", "NaN", "1_000"} {
+	for _, text := range []string{"", ".", "$", "-1", "+1", "1e3", "1.000000001", "1,23", "12,34,567", "1.2.3",
+		"10000000.01", "99999999999999999999", "٣", "0x10", "1 000", "NaN", "1_000"} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}
@@ -42,7 +51,14 @@ func TestParse(t *testing.T) {
 
 func TestParseRate(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]PPM{"0": 0, "0.15": 150_000, "1": One, "0.000001": 1, "1000": 1000 * One, "2.5": 2_500_000} {
+	for text, want := range map[string]PPM{
+		"0":        0,
+		"0.15":     150_000,
+		"1":        One,
+		"0.000001": 1,
+		"1000":     1000 * One,
+		"2.5":      2_500_000,
+	} {
 		got, err := ParseRate(text)
 		if err != nil || got != want {
 			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A Backoff is a sequence of pauses: the first is First, each next one is twice as
-// long, and none is longer than Max.
+// A Backoff is a sequence of pauses: the first is First, each next one is twice as long, and none exceeds Max.
 type Backoff struct {
 	First, Max time.Duration
 	last       time.Duration
@@ -23,7 +22,7 @@ func (b *Backoff) Next() time.Duration {
 	return b.last
 }
 
-// Sleep pauses for d. It returns false if ctx ended before that.
+// Sleep pauses for d. It returns false if ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

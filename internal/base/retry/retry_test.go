@@ -66,15 +66,18 @@ func TestDo(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.limit)
 				defer cancel()
 				start, calls := time.Now(), 0
-				n, err := Do(ctx, Backoff{First: time.Second, Max: 1500 * time.Millisecond}, func(context.Context) (int, error) {
-					calls++
-					if calls <= len(tt.fails) {
-						return calls, tt.fails[calls-1]
-					}
-					return calls, nil
-				}, func(err error) bool { return errors.Is(err, errAway) })
-				if took := time.Since(start); n != tt.calls || calls != tt.calls || !errors.Is(err, tt.want) || took != tt.took {
-					t.Errorf("%d calls, result %d, %v, in %s; want %d, %v, in %s", calls, n, err, took, tt.calls, tt.want, tt.took)
+				n, err := Do(ctx, Backoff{First: time.Second, Max: 1500 * time.Millisecond},
+					func(context.Context) (int, error) {
+						calls++
+						if calls <= len(tt.fails) {
+							return calls, tt.fails[calls-1]
+						}
+						return calls, nil
+					}, func(err error) bool { return errors.Is(err, errAway) })
+				if took := time.Since(start); n != tt.calls || calls != tt.calls || !errors.Is(err, tt.want) ||
+					took != tt.took {
+					t.Errorf("%d calls, result %d, %v, in %s; want %d, %v, in %s", calls, n, err, took, tt.calls,
+						tt.want, tt.took)
 				}
 			})
 		})

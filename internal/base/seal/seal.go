@@ -1,9 +1,8 @@
-// Package seal encrypts secrets at rest (decisions, Names and shapes) under the
-// operator's envelope key: provider keys now, whatever must be read again and
-// never be shown later. What only has to be recognized is hashed instead.
+// Package seal encrypts secrets at rest under the operator's envelope key (decision 007): secrets that Purser must
+// read again, such as provider keys. A secret that only has to be recognized is hashed instead.
 //
-// A sealed value is bound to its place: in another row, column or table it does
-// not open, so whoever can write to the database cannot swap secrets about.
+// A sealed value is bound to its place: it does not open in another row, column or table, so write access to the
+// database is not enough to exchange secrets.
 package seal
 
 import (
@@ -16,18 +15,18 @@ import (
 // KeySize is the length of an envelope key in bytes.
 const KeySize = 32
 
-// keyID is the first byte of everything sealed: which envelope key it was. There
-// is one as yet; a second one gets the next number, and both open.
+// keyID is the first byte of each sealed value, and names the envelope key. There is one key so far; another would
+// get the next number, and Open would accept both.
 const keyID = 1
 
-// A Box seals and opens. It may be used by many goroutines.
+// A Box seals and opens values. It is safe for concurrent use.
 type Box struct{ aead *subtle.XChaCha20Poly1305 }
 
-// A Place is where a value is stored: its table, its column, and the row's key.
+// A Place is where a value is stored: table, column, and the key of the row.
 type Place []string
 
-// bytes spells the place so that no two places are spelled alike.
-func (p Place) bytes() []byte { return fmt.Appendf(nil, "%q", []string(p)) }
+// encode returns the place as bytes that differ for different places.
+func (p Place) encode() []byte { return fmt.Appendf(nil, "%q", []string(p)) }
 
 // New returns a Box under an envelope key of KeySize bytes.
 func New(envelopeKey []byte) (*Box, error) {
@@ -38,25 +37,25 @@ func New(envelopeKey []byte) (*Box, error) {
 	return &Box{a}, nil
 }
 
-// Seal encrypts plain for a place, differently each time.
+// Seal encrypts plain for a place. Each call returns another ciphertext.
 func (b *Box) Seal(plain []byte, at Place) ([]byte, error) {
-	sealed, err := b.aead.Encrypt(plain, at.bytes())
+	sealed, err := b.aead.Encrypt(plain, at.encode())
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
 	return append([]byte{keyID}, sealed...), nil
 }
 
-var errClosed = errors.New("seal: does not open: changed, moved, or sealed under another envelope key")
+var errNotOpened = errors.New("seal: does not open: changed, moved, or sealed under another envelope key")
 
-// Open decrypts what was sealed for this very place.
+// Open decrypts a value that was sealed for the same place.
 func (b *Box) Open(sealed []byte, at Place) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != keyID {
-		return nil, errClosed
+		return nil, errNotOpened
 	}
-	plain, err := b.aead.Decrypt(sealed[1:], at.bytes())
+	plain, err := b.aead.Decrypt(sealed[1:], at.encode())
 	if err != nil {
-		return nil, errClosed // the cause says no more
+		return nil, errNotOpened // the cause adds nothing
 	}
 	return plain, nil
 }

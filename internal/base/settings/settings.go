@@ -1,5 +1,5 @@
-// Package settings keeps the few values that a database has once for all its nodes,
-// in the table settings: a name and a text.
+// Package settings stores the few values that a database has once for all its nodes, in the table settings: a name
+// and a text.
 package settings
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// Keep stores value under name, unless the database has one already, and returns
-// the value that it has then. Of several nodes that start together one wins.
+// Keep stores value under name, unless the database has one already, and returns the value that it has then. Of
+// several nodes that start together, one wins.
 func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err error) {
 	if err := create(ctx, d, name, value); err != nil {
 		return "", err
@@ -18,8 +18,8 @@ func Keep(ctx context.Context, d *db.DB, name, value string) (kept string, err e
 	return kept, err
 }
 
-// Lock returns the value under name, "" if there was none, and locks it until the
-// end of the transaction, so that no other node reads or changes it before.
+// Lock returns the value under name, or "" if there was none, and locks it until the transaction ends, so that no
+// other node locks or changes it before.
 func Lock(ctx context.Context, tx *db.Tx, name string) (value string, err error) {
 	if err := create(ctx, tx, name, ""); err != nil {
 		return "", err

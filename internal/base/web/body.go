@@ -45,11 +45,11 @@ func ReadBody(r *http.Request, mediaType string, maxBytes int64) ([]byte, error)
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, apierr.InvalidRequest.Errorf("body: did not arrive in time").Because(err)
+		return nil, apierr.InvalidRequest.Errorf("body: did not arrive in time").WithCause(err)
 	case r.Context().Err() != nil:
 		return nil, r.Context().Err()
 	default:
-		return nil, apierr.InvalidRequest.Errorf("body: could not be read to its end").Because(err)
+		return nil, apierr.InvalidRequest.Errorf("body: could not be read to its end").WithCause(err)
 	}
 	if int64(len(data)) > maxBytes {
 		return nil, errTooLarge(maxBytes)
@@ -115,7 +115,7 @@ func ReadFile(r *http.Request, field string, maxBytes int64) ([]byte, error) {
 	tooLarge := apierr.InvalidRequest.Errorf("%s: must be at most %d kB", field, maxBytes>>10)
 	if r.ContentLength > maxBytes+around {
 		_, err := io.CopyN(io.Discard, r.Body, min(r.ContentLength, 32<<20)) // browsers show an answer only once they have sent all
-		return nil, tooLarge.Because(err)
+		return nil, tooLarge.WithCause(err)
 	}
 	body, err := ReadBody(r, "multipart/form-data", maxBytes+around)
 	if err != nil {
@@ -129,14 +129,14 @@ func ReadFile(r *http.Request, field string, maxBytes int64) ([]byte, error) {
 	for parts := multipart.NewReader(bytes.NewReader(body), params["boundary"]); ; {
 		part, err := parts.NextRawPart()
 		if err != nil {
-			return nil, malformed.Because(err)
+			return nil, malformed.WithCause(err)
 		}
 		if part.FormName() != field {
 			continue
 		}
 		file, err := io.ReadAll(part) // no more than the body
 		if err != nil {
-			return nil, malformed.Because(err)
+			return nil, malformed.WithCause(err)
 		}
 		if int64(len(file)) > maxBytes {
 			return nil, tooLarge

@@ -134,11 +134,11 @@ func toAPIError(err error) *apierr.Error {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) || db.IsUnavailable(err) {
-		e := apierr.Unavailable.Errorf("The service is briefly unavailable. Try again in a moment.").Because(err)
+		e := apierr.Unavailable.Errorf("The service is briefly unavailable. Try again in a moment.").WithCause(err)
 		e.RetryAfter = time.Second
 		return e
 	}
-	return apierr.Internal.Errorf(internalMessage).Because(err)
+	return apierr.Internal.Errorf(internalMessage).WithCause(err)
 }
 
 // logError puts the code and the cause into the log line. The message does not

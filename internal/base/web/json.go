@@ -112,12 +112,12 @@ func decodeError(err error) error {
 	}
 	e, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {
-		return apierr.InvalidRequest.Errorf("body: must be JSON").Because(err)
+		return apierr.InvalidRequest.Errorf("body: must be JSON").WithCause(err)
 	}
 	if errors.Is(e.Err, json.ErrUnknownName) {
 		return apierr.InvalidRequest.Errorf("%s: is not a member that this request takes", path(e.JSONPointer))
 	}
-	return apierr.InvalidRequest.Errorf("%s: %s", path(e.JSONPointer), typeRule(e)).Because(err)
+	return apierr.InvalidRequest.Errorf("%s: %s", path(e.JSONPointer), typeRule(e)).WithCause(err)
 }
 
 // typeRule says what JSON a Go type takes.

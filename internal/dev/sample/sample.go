@@ -131,9 +131,9 @@ func (s Stores) seedOnce(ctx context.Context, redirectURI string) (out Data, err
 
 // populate creates the accounts and the app.
 func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out *Data) error {
-	out.Operator = Login{"operator@example.com", id.Secret()[:16]}
-	out.Developer = Login{"developer@example.com", id.Secret()[:16]}
-	out.TestAccount = Login{"tester@example.com", id.Secret()[:16]}
+	out.Operator = Login{"operator@example.com", id.NewSecret()[:16]}
+	out.Developer = Login{"developer@example.com", id.NewSecret()[:16]}
+	out.TestAccount = Login{"tester@example.com", id.NewSecret()[:16]}
 	_, err := s.Accounts.Create(ctx, tx, accounts.NewAccount{
 		Email:    out.Operator.Email,
 		Password: out.Operator.Password,

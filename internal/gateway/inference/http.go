@@ -167,7 +167,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		case errors.As(err, &tooLarge):
 			return nil, invalid("body: at most %d bytes", maxBody)
 		case err != nil:
-			return nil, apierr.InvalidRequest.Errorf("body: it did not arrive whole").Because(err)
+			return nil, apierr.InvalidRequest.Errorf("body: it did not arrive whole").WithCause(err)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // SDK is the same call as an earlier one: it finds the newest with its fingerprint.
 func (h *Handler) derive(r *http.Request, who *callers.Caller, print string) (string, error) {
 	if !retried(r) {
-		return id.UUID(), nil
+		return id.NewUUID(), nil
 	}
 	if key := h.calls.find(who.ConnectionID, print); key != "" {
 		return key, nil
@@ -185,7 +185,7 @@ func (h *Handler) derive(r *http.Request, who *callers.Caller, print string) (st
 	if err != nil || key != "" {
 		return key, err
 	}
-	return id.UUID(), nil
+	return id.NewUUID(), nil
 }
 
 // find returns the key of a call that runs here with this fingerprint.

@@ -73,7 +73,7 @@ func (a *attempt) postpone(ctx context.Context, record string, body []byte) (boo
 
 // unsettled is the row of a call that has none yet, as far as its end needs it.
 func unsettled(requestID, model string, at time.Time) ledger.Entry {
-	return ledger.Entry{ID: id.Swap(requestID, id.Request, id.Ledger), Type: ledger.Spend, Model: model, CreatedUS: at.UnixMicro()}
+	return ledger.Entry{ID: id.ReplacePrefix(requestID, id.Request, id.Ledger), Type: ledger.Spend, Model: model, CreatedUS: at.UnixMicro()}
 }
 
 // await answers a key whose call is pending: what was delivered, and that it is

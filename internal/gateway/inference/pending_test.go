@@ -269,7 +269,7 @@ func TestPendingStream(t *testing.T) {
 			onEach(t, func(t *testing.T, e db.Engine) {
 				f := &fake{chunks: []provider.Chunk{{Frames: []byte(delta("Hello"))}, {Frames: []byte(delta(" there"))}}, ended: tt.ended}
 				s := newDesk(t, e, f)
-				key := id.UUID()
+				key := id.NewUUID()
 				body, request, _ := s.call(key, tt.query)
 				end := pendingEnd
 				if tt.query != "" {
@@ -346,7 +346,7 @@ func TestNotPending(t *testing.T) {
 			if !tt.keeps {
 				s.Records = nil
 			}
-			_, request, _ := s.call(id.UUID(), "")
+			_, request, _ := s.call(id.NewUUID(), "")
 			s.receipt(request, tt.want, true)
 			s.verify(`SELECT 1 - COUNT(*) FROM events WHERE type = 'request.settled'`)
 			s.audit()
@@ -370,7 +370,7 @@ func TestPendingAfterACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := id.New(id.Request, s.Now())
-		s.do(ledger.Hold{Call: q.call(s.who, id.UUID(), request, "print"), NodeID: s.Node.ID, Claim: request})
+		s.do(ledger.Hold{Call: q.call(s.who, id.NewUUID(), request, "print"), NodeID: s.Node.ID, Claim: request})
 		if err := s.Node.Save(t.Context(), []ledger.Checkpoint{{RequestID: request, Attempt: 1, Body: []byte(delta("Hello"))}}); err != nil {
 			t.Fatal(err)
 		}
@@ -489,7 +489,7 @@ func TestDrains(t *testing.T) {
 	var keys []string
 	leave := map[string]func(){}
 	for range 4 {
-		key := id.UUID()
+		key := id.NewUUID()
 		keys, leave[key] = append(keys, key), s.begin(key)
 		<-f.started
 	}

@@ -167,7 +167,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 		row, err := ledger.GetHold(ctx, h.DB, c.key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			res, err := h.recall(ctx, q, id.Swap(held.RequestID, id.Request, id.Ledger))
+			res, err := h.recall(ctx, q, id.ReplacePrefix(held.RequestID, id.Request, id.Ledger))
 			if err != nil {
 				return err
 			}

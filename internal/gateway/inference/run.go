@@ -159,7 +159,7 @@ func (h *Handler) prepare(ctx context.Context, who *callers.Caller, q *plan, k l
 	err := check(&q.Request)
 	var p *provider.Error
 	if errors.As(err, &p) {
-		return apierr.InvalidRequest.Errorf("%s", p.Message).Because(err)
+		return apierr.InvalidRequest.Errorf("%s", p.Message).WithCause(err)
 	}
 	return err
 }
@@ -413,9 +413,9 @@ func (a *attempt) fail(ctx context.Context, cause error) error {
 	a.count(cause)
 	var p *provider.Error
 	if errors.As(cause, &p) && p.Kind == provider.Rejected {
-		return apierr.InvalidRequest.On(a.call.ConnectionID, "%s", p.Message).Because(cause)
+		return apierr.InvalidRequest.On(a.call.ConnectionID, "%s", p.Message).WithCause(cause)
 	}
-	e := apierr.ProviderError.On(a.call.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key").Because(cause)
+	e := apierr.ProviderError.On(a.call.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key").WithCause(cause)
 	if p != nil {
 		e.RetryAfter = p.RetryAfter
 	}

@@ -38,7 +38,7 @@ func TestTheEndOfAStreamWaitsForNoProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Idempotency-Key", id.UUID())
+	req.Header.Set("Idempotency-Key", id.NewUUID())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

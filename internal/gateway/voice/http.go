@@ -158,7 +158,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) open(ctx context.Context, s *session.State, b *book) (ticket string, err error) {
 	now := h.Now()
 	s.ID, s.CreatedUS, s.TicketExpiresUS = id.New(id.Voice, now), now.UnixMicro(), now.Add(ticketLife).UnixMicro()
-	ticket = "rtt_" + id.Secret()
+	ticket = "rtt_" + id.NewSecret()
 	next, todo := session.Step(*s, session.Tick{}, now) // which wants the hold
 	*s = next
 	rw := row{
@@ -382,7 +382,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		h.Log.WarnContext(ctx, "the provider took no offer", "session_id", rw.ID, "error", err)
 		s.post(session.CallRefused{})
-		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").Because(err)
+		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").WithCause(err)
 	}
 	s.post(session.CallAnswered{CallID: callID})
 	select { // what is said before somebody watches is not billed, so the browser hears a moment later

@@ -39,7 +39,7 @@ func (b *book) open() (err error) {
 // keyOf names reply n of a session in the ledger. No client's key looks like it.
 func keyOf(sessionID string, n int64) string { return fmt.Sprintf("%s/%d", sessionID, n) }
 
-func entryOf(requestID string) string { return id.Swap(requestID, id.Request, id.Ledger) }
+func entryOf(requestID string) string { return id.ReplacePrefix(requestID, id.Request, id.Ledger) }
 
 // terms writes what the price of a reply is computed from (see package inference).
 func (b *book) terms(margin, fee money.PPM, text, audio int64, pool string) string {

@@ -259,7 +259,7 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap",
 			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in all, of which your margin is $0.25", "Provider’s cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
-		requestID := id.Swap(first.ID, id.Ledger, id.Request)
+		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Number">1,200<`, `data-label="Number">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
@@ -354,7 +354,7 @@ func TestForeignApps(t *testing.T) {
 		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t, `webhooks/(whk_[0-9a-z]+)"`)
 		b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(t, 303)
 		delivery := b.Get(w.mine("/webhooks/"+hook)).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
-		call := id.Swap(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
+		call := id.ReplacePrefix(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
 		const talk = "rts_00000000000000000000000001"
 		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
 			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk, w.tester.ID, w.app.ID)

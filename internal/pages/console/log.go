@@ -51,12 +51,12 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request, v visit) erro
 
 func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
 	if before != "" {
-		before = id.Swap(before, id.Request, id.Ledger)
+		before = id.ReplacePrefix(before, id.Request, id.Ledger)
 	}
 	rows, err := ledger.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
 	for _, e := range rows {
 		c := ui.LoggedCall{
-			ID: id.Swap(e.ID, id.Ledger, id.Request), When: ledger.Timestamp(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
+			ID: id.ReplacePrefix(e.ID, id.Ledger, id.Request), When: ledger.Timestamp(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
 			Connection: e.ConnectionID, Charge: ui.Dollars(e.UserChargeMC), Margin: ui.Dollars(e.DevMarginMC),
 		}
 		switch {
@@ -94,7 +94,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	if !strings.HasPrefix(requestID, id.Request) {
 		return missing()
 	}
-	e, err := ledger.GetEntry(r.Context(), h.DB, id.Swap(requestID, id.Request, id.Ledger))
+	e, err := ledger.GetEntry(r.Context(), h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
 	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
 		return ui.Render(w, http.StatusOK, refund(page, requestID, &e))
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -160,7 +160,7 @@ func refund(c ui.Console, requestID string, e *ledger.Entry) ui.CallPage {
 		Console: c, ID: requestID, Says: "This is the refund of an earlier call, and what it takes back from your margin.", Money: amounts(e),
 		Facts: []ui.Fact{
 			{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
-			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.Swap(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
+			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
 		},
 	}
 }

@@ -228,7 +228,7 @@ func (a *recorder) Write(p []byte) (int, error) {
 
 // send makes the call as an app's server would, but for the wire.
 func (h *Handler) send(ctx context.Context, c call, token string) *recorder {
-	more := http.Header{"Idempotency-Key": {id.UUID()}}
+	more := http.Header{"Idempotency-Key": {id.NewUUID()}}
 	if c.Feature != "" {
 		more.Set(web.FeatureHeader, c.Feature)
 	}

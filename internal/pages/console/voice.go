@@ -145,7 +145,7 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 		if x.UsageSource == "estimated" {
 			detail += ", estimated"
 		}
-		out.Replies = append(out.Replies, reply{x.UserChargeDisplay, detail, v.path("/requests/" + id.Swap(x.ID, id.Ledger, id.Request))})
+		out.Replies = append(out.Replies, reply{x.UserChargeDisplay, detail, v.path("/requests/" + id.ReplacePrefix(x.ID, id.Ledger, id.Request))})
 	}
 	return web.WriteJSON(w, http.StatusOK, out)
 }

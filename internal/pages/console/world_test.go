@@ -173,7 +173,8 @@ func (w *world) spend(c ledger.Connection, feature, bucket string, cost, margin 
 		w.t.Fatal("the model is not offered")
 	}
 	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, w.d.Now()),
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
+		RequestID:   id.New(id.Request, w.d.Now()),
 		Fingerprint: "f", Feature: feature, Bucket: bucket, Model: "gpt-5.6-terra", Terms: `{"rates":` + rates.Snapshot() + `}`, HoldMC: cost + margin,
 	}
 	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})

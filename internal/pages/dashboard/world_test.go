@@ -92,7 +92,7 @@ func (w *world) connect(app apps.App, accountID string) ledger.Connection {
 // ask files a request on a connection and returns its page.
 func (w *world) ask(c ledger.Connection, target money.MC, reason string) (path string) {
 	w.t.Helper()
-	requestID := id.New(id.AllocRequest, w.Now())
+	requestID := id.New(id.AllocationRequest, w.Now())
 	w.Do(ledger.AskRaise{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
 	return "/allocation-requests/" + requestID
 }

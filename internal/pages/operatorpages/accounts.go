@@ -83,7 +83,7 @@ func (h *Handler) find(r *http.Request, text string) ([]accounts.Account, error)
 		accountID = c.AccountID
 	case strings.HasPrefix(text, id.Ledger), strings.HasPrefix(text, id.Request):
 		var e ledger.Entry
-		e, err = ledger.GetEntry(ctx, h.DB, id.Swap(text, id.Request, id.Ledger))
+		e, err = ledger.GetEntry(ctx, h.DB, id.ReplacePrefix(text, id.Request, id.Ledger))
 		accountID = e.AccountID
 	}
 	var a accounts.Account

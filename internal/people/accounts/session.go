@@ -194,7 +194,7 @@ func (s *Sessions) EnsureBrowserID(w http.ResponseWriter, r *http.Request, lifet
 	if session := CurrentSessionID(r.Context()); session != "" {
 		return session
 	}
-	token := id.Secret()
+	token := id.NewSecret()
 	http.SetCookie(w, &http.Cookie{
 		Name:     s.visitorCookieName(),
 		Value:    token,

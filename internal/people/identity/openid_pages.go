@@ -80,7 +80,7 @@ func cookieName(origin string) string {
 // browserOf returns the secret of the browser, "" if it has none.
 func browserOf(r *http.Request, origin string) string {
 	c, err := r.Cookie(cookieName(origin))
-	if err != nil || len(c.Value) != len(id.Secret()) {
+	if err != nil || len(c.Value) != len(id.NewSecret()) {
 		return ""
 	}
 	return c.Value
@@ -108,7 +108,7 @@ func (h *Handler) sendOut(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	origin := p.origin(r)
 	browser := browserOf(r, origin)
 	if browser == "" {
-		browser = id.Secret()
+		browser = id.NewSecret()
 	}
 	d, err := p.discover(r.Context())
 	if err != nil {

@@ -30,7 +30,7 @@ func (t trip) verifier() string { return id.Hash("verifier " + t.state + " " + t
 // begin makes a trip of a browser: to sign in, or to link a login with a. Its
 // password was just asked for.
 func (s *Store) begin(ctx context.Context, browser string, a accounts.Account, next string) (trip, error) {
-	t := trip{state: id.Secret(), browser: browser}
+	t := trip{state: id.NewSecret(), browser: browser}
 	err := insertAttempt(ctx, s.db, id.Hash(t.state), id.Hash(t.browser), attempt{accountID: a.ID, epoch: a.Epoch, next: next, expiresUS: s.now().Add(tripLasts).UnixMicro()})
 	if err != nil {
 		return trip{}, fmt.Errorf("identity: begin: %w", err)

@@ -237,7 +237,7 @@ func (s *Store) EndPasskey(ctx context.Context, from accounts.Client, a accounts
 	}
 	made, err := s.credential(a, session, answer)
 	if err != nil {
-		return a, nil, errPasskey().Because(err)
+		return a, nil, errPasskey().WithCause(err)
 	}
 	now := s.now()
 	k := Passkey{ID: id.New(passkeyPrefix, now), Name: c.name, CreatedUS: now.UnixMicro(), record: *made}
@@ -367,7 +367,7 @@ func (s *Store) SignInByPasskey(ctx context.Context, from accounts.Client, half 
 func (s *Store) verify(ctx context.Context, from accounts.Client, half accounts.Account, session webauthn.SessionData, answer string) (a accounts.Account, err error) {
 	parsed, err := protocol.ParseCredentialRequestResponseBytes([]byte(answer))
 	if err != nil {
-		return a, errPasskey().Because(err)
+		return a, errPasskey().WithCause(err)
 	}
 	accountID := half.ID
 	if accountID == "" {
@@ -391,7 +391,7 @@ func (s *Store) verify(ctx context.Context, from accounts.Client, half accounts.
 		}
 		used, err := s.validate(o, half.ID != "", session, parsed)
 		if err != nil {
-			return errPasskey().Because(err)
+			return errPasskey().WithCause(err)
 		}
 		if used.Authenticator.CloneWarning {
 			copied = true

@@ -89,7 +89,7 @@ func (s *Store) SignUp(ctx context.Context, from accounts.Client, email, passwor
 }
 
 func (s *Store) sendSignUp(ctx context.Context, l link) error {
-	token := id.Secret()
+	token := id.NewSecret()
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := accountByEmail(ctx, tx, l.email)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -155,7 +155,7 @@ func (s *Store) Forgot(ctx context.Context, from accounts.Client, email string) 
 	if err := s.throttle(from, email); err != nil {
 		return err
 	}
-	token := id.Secret()
+	token := id.NewSecret()
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := accountByEmail(ctx, tx, email)
 		known := err == nil && !a.Unconfirmed && !a.Deactivated && !a.Sandbox
@@ -251,7 +251,7 @@ func (s *Store) AskEmail(ctx context.Context, from accounts.Client, a accounts.A
 	if err := s.throttle(from, email); err != nil {
 		return err
 	}
-	token := id.Secret()
+	token := id.NewSecret()
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := s.unchanged(ctx, tx, a); err != nil {
 			return err

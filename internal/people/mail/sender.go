@@ -87,7 +87,7 @@ func (s *Store) claim(ctx context.Context) (m Mail, err error) {
 			return Mail{}, fmt.Errorf("mail: due: %w", err)
 		}
 		err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			m, err = take(ctx, tx, mailID, turnUS, id.Secret(), now.Add(lease).UnixMicro())
+			m, err = take(ctx, tx, mailID, turnUS, id.NewSecret(), now.Add(lease).UnixMicro())
 			return err
 		})
 		if err == nil {

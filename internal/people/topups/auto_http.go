@@ -83,7 +83,7 @@ func typedCents(cents int64) string {
 // renderAuto fills in what the page says besides what was typed and is wrong.
 func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int, page ui.TopUpAuto) error {
 	s, now := h.Store, h.Store.Now()
-	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.Usable(), id.Secret()
+	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.Usable(), id.NewSecret()
 	page.Below = dollarField(page.Below, "below", "When it is below (USD)", MinBelowCents, MaxBelowCents)
 	page.Add = dollarField(page.Add, "add", "Add this much (USD)", MinCents, MaxAutoCents)
 	page.Most = dollarField(page.Most, "most", "At most in a calendar month (USD)", MinCents, MaxMonthCents)
@@ -263,7 +263,7 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return err
 	}
 	token := form.Get("token")
-	if len(token) != len(id.Secret()) {
+	if len(token) != len(id.NewSecret()) {
 		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
 	}
 	p, err := h.planOf(r.Context(), a.ID)

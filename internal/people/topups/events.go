@@ -35,11 +35,11 @@ func (h *Handler) event(w http.ResponseWriter, r *http.Request) error {
 	e, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), s.Config.WebhookSecret,
 		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true}) // only names are read of it; the rest is asked for
 	if err != nil || e.Data == nil {
-		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").Because(err)
+		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").WithCause(err)
 	}
 	err = s.hear(r.Context(), e)
 	if bad, ok := errors.AsType[*refused](err); ok {
-		return apierr.InvalidRequest.Errorf("not what was opened here").Because(bad)
+		return apierr.InvalidRequest.Errorf("not what was opened here").WithCause(bad)
 	} else if err != nil {
 		return err
 	}

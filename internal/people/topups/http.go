@@ -82,7 +82,7 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return fmt.Errorf("topups: payments: %w", err)
 	}
 	page := ui.TopUpForm{
-		Shell: a.Shell(ui.TopUp), Off: !s.Usable(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.Secret(), id.Secret()},
+		Shell: a.Shell(ui.TopUp), Off: !s.Usable(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.NewSecret(), id.NewSecret()},
 		Amounts: []string{"10", "25", "50", "100"}, Amount: typed, Least: ui.Dollars(MinCents * money.Cent), Most: ui.Dollars(MaxCents * money.Cent), Errors: problems,
 		List: lines(list),
 	}
@@ -120,7 +120,7 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 		return err
 	}
 	token, typed := body.Get("token"), body.Get("amount")
-	if len(token) != len(id.Secret()) {
+	if len(token) != len(id.NewSecret()) {
 		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
 	}
 	cents, problem := Cents(typed)

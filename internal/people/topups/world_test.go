@@ -137,7 +137,7 @@ func (w *world) person(n accounts.NewAccount) *person {
 	w.t.Helper()
 	p := &person{world: w}
 	if n.Email == "" {
-		n.Email = strings.ToLower(strings.TrimLeft(id.Secret()[:12], "-_")) + "@example.com"
+		n.Email = strings.ToLower(strings.TrimLeft(id.NewSecret()[:12], "-_")) + "@example.com"
 	}
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
 		if p.Account, err = w.people.Create(ctx, tx, n); err != nil {

@@ -67,7 +67,8 @@ func (b *Books) Do(c ledger.Command) ledger.Result {
 func (b *Books) Hold(c ledger.Connection, amount money.MC) ledger.Call {
 	b.t.Helper()
 	call := ledger.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.Secret(), RequestID: id.New(id.Request, b.Now()),
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
+		RequestID:   id.New(id.Request, b.Now()),
 		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
 	}
 	b.Do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})

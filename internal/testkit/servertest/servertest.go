@@ -203,7 +203,7 @@ func (p *Process) Call(method, path, body string, headers ...string) *http.Respo
 }
 
 // UUID returns a fresh random key.
-func UUID() string { return id.UUID() }
+func UUID() string { return id.NewUUID() }
 
 // syncBuffer is a log that is read while it is written.
 type syncBuffer struct {

@@ -2,7 +2,7 @@
 
 -- What operators do and see, and facts about the installation.
 
--- Facts about this installation that are not configuration. Written by package server.
+-- Facts about this installation that are not configuration. Written by package settings.
 CREATE TABLE settings (
   name  TEXT PRIMARY KEY,
   value TEXT NOT NULL
