@@ -131,13 +131,13 @@ func TestEveryLimitHasATest(t *testing.T) {
 			t.Errorf("%s: %q tests no limit of the list", boundaries, m[1])
 		}
 	}
-	docs, err := os.ReadFile("docs/limits.md")
+	docs, err := os.ReadFile("docs/guide/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, code := range regexp.MustCompile("(402|403|429) `([a-z_]+)`").FindAllStringSubmatch(string(docs), -1) {
 		if row := code[1] + " " + code[2]; limitTests[row] == nil {
-			t.Errorf("docs/limits.md tells of %s, which has no test in the list", row)
+			t.Errorf("docs/guide/limits.md tells of %s, which has no test in the list", row)
 		}
 	}
 }

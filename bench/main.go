@@ -1,5 +1,5 @@
 // Bench measures what durable billing costs: Purser against a bare reverse proxy
-// in front of the same fake provider, in the same run. See docs/performance.md.
+// in front of the same fake provider, in the same run. See docs/internals/performance.md.
 package main
 
 import (

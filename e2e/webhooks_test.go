@@ -313,7 +313,7 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours is the check of docs/webhooks.md; without now, of any time.
+// ours is the check of docs/guide/webhooks.md; without now, of any time.
 func ours(secret string, header http.Header, body []byte, now time.Time) bool {
 	at, v1, ok := strings.Cut(strings.TrimPrefix(header.Get("Svc-Signature"), "t="), ",v1=")
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -45,7 +45,7 @@ func run(t *testing.T, d *webhooks.Dispatcher) (stop func()) {
 	}
 }
 
-// verify is the check of docs/webhooks.md.
+// verify is the check of docs/guide/webhooks.md.
 func verify(secret string, header http.Header, body []byte) bool {
 	t, v1, ok := strings.Cut(strings.TrimPrefix(header.Get("Svc-Signature"), "t="), ",v1=")
 	mac := hmac.New(sha256.New, []byte(secret))

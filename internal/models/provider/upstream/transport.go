@@ -34,7 +34,7 @@ const (
 // It does what http.Transport does with a connection, in the goroutine of the call.
 // That one has two goroutines beside each connection, and hands every request and
 // every answer across: 37 of the 490 µs of processor time that a call took
-// (docs/performance.md). Parsing is net/http's own.
+// (docs/internals/performance.md). Parsing is net/http's own.
 //
 // Nothing is sent twice: a connection that the server has closed meanwhile is
 // found out before anything is written to it.
