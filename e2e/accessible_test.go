@@ -74,7 +74,7 @@ func TestAccessibleNames(t *testing.T) {
 	b := newTab(t, p.BaseURL)
 	want := b.operable
 	frame := []string{"link Skip to the content", "main", "link Purser"}
-	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in", "link Create an account", "link Forgot your password?")
+	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in", "link Create account", "link Forgot your password?")
 	consent := append(frame, "button Use another account", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Approve", "button Deny")
 	slip := []string{"alert", "heading Please check"}
 
@@ -82,13 +82,13 @@ func TestAccessibleNames(t *testing.T) {
 	b.open(address)
 	want("the sign-in page", signIn...)
 	b.signIn(p.TestAccount.Email, "a wrong one")
-	want("the sign-in page after a slip", slices.Concat(signIn, slip, []string{"link That e-mail and password do not belong together."})...)
+	want("the sign-in page after a slip", slices.Concat(signIn, slip, []string{"link Incorrect email or password."})...)
 	b.signIn(p.TestAccount.Email, p.TestAccount.Password)
 	want("the consent page", slices.Concat(consent, []string{"heading Change what Sample app may spend"})...)
 	b.fill("Spend cap (USD)", "a lot")
 	b.press("button", "Approve")
 	want("the consent page after a slip", slices.Concat(consent, slip, []string{
-		"heading Change what Sample app may spend", "link The spend cap must be an amount in dollars, such as 25 or 12.50.",
+		"heading Change what Sample app may spend", "link Enter a spend cap in dollars, such as 25 or 12.50.",
 	})...)
 	b.press("button", "Use another account")
 	b.signIn(p.Developer.Email, p.Developer.Password)

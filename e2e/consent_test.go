@@ -76,7 +76,7 @@ func lend(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 	if status := b.press("button", "Approve"); status != http.StatusUnprocessableEntity || b.value("Spend cap (USD)") != "a lot" || b.value("Daily limit (USD, optional)") != "-3" {
 		t.Errorf("wrong amounts: %d, and the form keeps %q, %q", status, b.value("Spend cap (USD)"), b.value("Daily limit (USD, optional)"))
 	}
-	for field, message := range map[string]string{"Spend cap (USD)": "The spend cap must be an amount in dollars", "Daily limit (USD, optional)": "The daily limit must be an amount in dollars"} {
+	for field, message := range map[string]string{"Spend cap (USD)": "Enter a spend cap in dollars", "Daily limit (USD, optional)": "Enter a daily limit in dollars"} {
 		if said := b.described(field); !said.invalid || !strings.Contains(said.description, message) {
 			t.Errorf("%s is described as %+v", field, said)
 		}
@@ -194,6 +194,6 @@ func TestDeveloperChooses(t *testing.T) {
 	if b.signIn(p.Operator.Email, p.Operator.Password); b.at().Path != "/oauth/authorize" {
 		t.Errorf("signed in as somebody else, and landed at %s", b.at())
 	}
-	b.says("This account cannot connect", p.Operator.Email)
+	b.says("This account can’t connect", p.Operator.Email)
 	p.Verify()
 }

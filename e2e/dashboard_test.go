@@ -198,7 +198,7 @@ func TestStrangersAtThePages(t *testing.T) {
 		if status := stranger.open(address); status != http.StatusNotFound {
 			t.Errorf("%s shows a stranger %d", address, status)
 		}
-		stranger.says("There is no such page")
+		stranger.says("Page not found")
 	}
 	form := func(name, action, field, value string) string {
 		return `<form method="post" action="` + html.EscapeString(action) + `"><input type="hidden" name="` + field + `" value="` + value + `"><button>` + name + `</button></form>`

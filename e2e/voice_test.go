@@ -147,9 +147,9 @@ func TestVoicePage(t *testing.T) {
 					t.Error("nothing was to be heard")
 				}
 				run(v.tab, chromedp.Click("End", as("button", "End")))
-				v.shows("state", "Ended. The app ended it.")
+				v.shows("state", "Ended. Ended by the app.")
 				v.ended("app_ended", 3)
-				v.shows("sessions", "The app ended it")
+				v.shows("sessions", "Ended by the app")
 				if p.DB[:6] == "sqlite" {
 					v.look("voice-" + from)
 				}

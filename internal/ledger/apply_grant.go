@@ -92,7 +92,7 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, err
 	}
 	if conn.Status == Revoked {
-		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no cap")
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
 	}
 	if c.TargetMC < 0 || c.TargetMC > money.Max {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: must be between 0 and %d", money.Max)
@@ -103,7 +103,7 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 	b := s.balances[conn.AccountID]
 	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
 	if delta > 0 && delta > b.AvailableMC {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap takes %s, and %s is available: %s is missing.",
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
 			delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
 	}
 	return s.move(conn, b, Cap, delta, nowUS), nil
@@ -165,7 +165,7 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 	}
 	conn, err := s.connection(c.ConnectionID)
 	if err == nil && conn.Status == Frozen && s.balances[conn.AccountID].AvailableMC < 0 {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "A payment was taken back, and your balance is %s below zero. Top it up first.", (-s.balances[conn.AccountID].AvailableMC).Display())
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "A payment was reversed and your balance is %s below zero. Top up first.", (-s.balances[conn.AccountID].AvailableMC).Display())
 	}
 	if err == nil && conn.Status == Frozen && c.Faster > 0 {
 		conn.Faster = c.Faster
@@ -215,7 +215,7 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.Errorf("only a settled spend can be reversed, and only once")
 	}
 	if o.PaidBy == FreeCredit {
-		return Result{}, apierr.InvalidRequest.Errorf("this call was paid by free credit: there is nothing to give back")
+		return Result{}, apierr.InvalidRequest.Errorf("this call was paid by free credit; there is nothing to refund")
 	}
 	if c.Reason == "" {
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")

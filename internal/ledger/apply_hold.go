@@ -127,7 +127,7 @@ func (c Hold) held(row *HoldRow) (held Call, own bool) {
 }
 
 func reused(c Hold) error {
-	return apierr.IdempotencyKeyReused.On(c.ConnectionID, "Idempotency-Key %s was used with a different request; use a fresh key", c.Key)
+	return apierr.IdempotencyKeyReused.On(c.ConnectionID, "Idempotency-Key %s was used with a different request; use a new key", c.Key)
 }
 
 // admitCall checks how many calls there may be, whoever pays.
@@ -232,7 +232,7 @@ func (s *State) pace(c *Hold, conn *Connection, now time.Time) error {
 	if c.Risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.TooFast {
 		return nil
 	}
-	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection spends far faster than it usually does; try again later")
+	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual; try again later")
 	e.RetryAfter = max(conn.Spent.Wait(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
 	return e
 }

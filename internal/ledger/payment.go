@@ -180,7 +180,7 @@ func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
 	}
 	switch {
 	case b.Sandbox:
-		return Result{}, apierr.InvalidRequest.Errorf("a test account's money is not real: nobody can pay it")
+		return Result{}, apierr.InvalidRequest.Errorf("a test account's money is not real; it cannot be topped up")
 	case c.AmountMC <= 0 || c.AmountMC > money.Max:
 		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: must be between 1 and %d", money.Max)
 	}
@@ -281,7 +281,7 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 	case c.Reason == "":
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
 	case p.ReversedMC+back > p.AmountMC:
-		return Result{}, apierr.InvalidRequest.Errorf("more would go back than was paid")
+		return Result{}, apierr.InvalidRequest.Errorf("more would be reversed than was paid")
 	}
 	e := s.write(Entry{
 		ID: s.newID(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: Topup, Status: "reversed",

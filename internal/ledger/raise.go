@@ -113,7 +113,7 @@ func (c AskRaise) apply(s *State, nowUS int64) (Result, error) {
 	case conn.AppID != c.AppID:
 		return Result{}, apierr.NotFound.Errorf("no such connection")
 	case conn.Status == Revoked:
-		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no cap")
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
 	case c.TargetMC <= conn.AllocationMC:
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be more than the present allocation of %d", conn.AllocationMC)
 	case c.TargetMC > c.MaxMC:
@@ -150,7 +150,7 @@ func (c DecideRaise) apply(s *State, nowUS int64) (Result, error) {
 	if c.Approve {
 		status, event = RaiseApproved, "allocation_change.approved"
 		if conn.Status == Revoked {
-			return Result{}, apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, and has no cap to raise.")
+			return Result{}, apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
 		}
 		if r.TargetMC > conn.AllocationMC { // else the user has set it as high in the meantime
 			if _, err := (ChangeCap{ConnectionID: conn.ID, TargetMC: r.TargetMC, MaxMC: c.MaxMC}).apply(s, nowUS); err != nil {

@@ -128,7 +128,7 @@ func (c *Change) setModes(a *App, nowUS int64) error {
 		return nil
 	}
 	if !c.Suspended.Value && a.Suspension != nil {
-		return apierr.AppSuspended.Errorf("suspended: the service switched this app off, and only its operator lifts that: %s", a.Suspension.Reason)
+		return apierr.AppSuspended.Errorf("suspended: the service suspended this app, and only the operator can lift that: %s", a.Suspension.Reason)
 	}
 	if a.SwitchedOff != c.Suspended.Value {
 		a.SwitchedOff, a.SwitchedOffUS = c.Suspended.Value, nowUS

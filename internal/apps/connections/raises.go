@@ -42,9 +42,9 @@ func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case app.Suspended:
-		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot ask users for more until that is lifted")
+		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot request more until the suspension is lifted")
 	case c.Status == ledger.Revoked: // also before the body is read (decisions, Order of checks)
-		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no cap")
+		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no spend cap")
 	}
 	var a ask
 	if err := web.ReadJSON(r, &a); err != nil {

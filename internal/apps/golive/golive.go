@@ -66,11 +66,11 @@ type Item struct {
 // Checklist judges an app that has so many registered features.
 func Checklist(a apps.App, features int) []Item {
 	return []Item{
-		{"redirect_uri", true, a.HasPublicRedirect(), "At least one redirect URI that begins with https:// and is not on a loopback host."},
-		{"feature", true, features > 0, "At least one registered feature, so that users read what their money is for."},
-		{"allowed_models", true, len(a.AllowedModels) > 0, "The models that the app may call, chosen in allowed_models."},
-		{"logo", false, false, "A logo for the consent page. Apps cannot have one yet."},
-		{"live_models", false, a.ProviderMode == apps.Live, "Tried with live models: provider_mode live."},
+		{"redirect_uri", true, a.HasPublicRedirect(), "At least one https redirect URL that is not on a loopback host."},
+		{"feature", true, features > 0, "At least one registered feature, so users know what the app uses AI for."},
+		{"allowed_models", true, len(a.AllowedModels) > 0, "A choice of allowed models."},
+		{"logo", false, false, "A logo for the consent screen. Apps cannot have one yet."},
+		{"live_models", false, a.ProviderMode == apps.Live, "Tested with live models (provider mode live)."},
 	}
 }
 

@@ -51,10 +51,10 @@ func Check(app apps.App, q url.Values) (Request, *Refusal) {
 	case !ok || redirectURI == "":
 		return Request{}, &Refusal{Page: "The app did not say where to return to: it sent no redirect_uri, or several."}
 	case !slices.Contains(app.RedirectURIs, redirectURI):
-		return Request{}, &Refusal{Page: "The app asked to return to an address that it has not registered. Nobody was sent there."}
+		return Request{}, &Refusal{Page: "The app asked to return to an address that it has not registered."}
 	}
 	if app.Suspension != nil { // the service does not send people to an app that it suspended
-		return Request{}, &Refusal{Page: app.Name + " is suspended: it takes no new connections until that is lifted."}
+		return Request{}, &Refusal{Page: app.Name + " is suspended and can’t accept new connections."}
 	}
 	req := Request{RedirectURI: redirectURI}
 	refuse := func(code, description string) (Request, *Refusal) {
@@ -73,7 +73,7 @@ func Check(app apps.App, q url.Values) (Request, *Refusal) {
 		return refuse(code, description)
 	}
 	if app.Suspended {
-		return refuse("unauthorized_client", "the app is switched off: no new connections until its developer switches it on again")
+		return refuse("unauthorized_client", "the app is disabled by its developer and takes no new connections")
 	}
 	return req, nil
 }

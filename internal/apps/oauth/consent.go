@@ -79,7 +79,7 @@ func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
 	case problem != "":
 		wrong(fieldCap, problem)
 	case t.CapMC == 0:
-		wrong(fieldCap, "The spend cap must be more than zero. To lend nothing, choose Deny.")
+		wrong(fieldCap, "The spend cap must be more than zero. To decline, choose Deny.")
 	case t.CapMC > maxMC:
 		wrong(fieldCap, "The spend cap can be at most "+dollars(maxMC)+" for this app.")
 	}

@@ -102,15 +102,15 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, refuse(w, "The address that the app sent you to is not well-formed.")
+		return nil, refuse(w, "The app sent you to an invalid address.")
 	}
 	clientID, ok := ClientID(q)
 	if !ok {
-		return nil, refuse(w, "The app did not say who it is: it sent no client_id, or several.")
+		return nil, refuse(w, "The app did not identify itself: it sent no client_id, or several.")
 	}
 	app, err := h.Apps.ByClientID(r.Context(), clientID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, refuse(w, "The app that sent you here is not known. Its client_id is wrong, or it was removed.")
+		return nil, refuse(w, "We don’t know the app that sent you here. Its client_id is wrong, or it was removed.")
 	} else if err != nil {
 		return nil, err
 	}
@@ -139,27 +139,27 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	}
 	if reason != "" {
 		return nil, ui.Render(w, http.StatusForbidden, ui.Message{
-			Heading: "This account cannot connect", Switch: v.action,
-			Text: fmt.Sprintf("You are signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
+			Heading: "This account can’t connect", Switch: v.action,
+			Text: fmt.Sprintf("You’re signed in as %s. %s", v.account.Email, fmt.Sprintf(reason, app.Name)),
 		})
 	}
 	return v, nil
 }
 
 // full is told to a tester for whom no test account can be made any more.
-const full = "%s is in testing, and its developer has no test account left for you. Ask the developer to delete one."
+const full = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to delete one."
 
 // stranger says why somebody in a role cannot connect; %s is the app's name.
 var stranger = map[Role]string{
-	StrangerToSandbox: "%s is in testing: only its developer, the people it is shared with and test accounts can connect to it.",
-	TestAccountOnLive: "It is a test account, and its money is not real. %s is live and takes real accounts only.",
+	StrangerToSandbox: "%s is in testing. Only its developer, invited testers and test accounts can connect.",
+	TestAccountOnLive: "This is a test account, and %s is live. Live apps accept real accounts only.",
 }
 
 // refuse tells the person what is wrong with a request that leads nowhere.
 func refuse(w http.ResponseWriter, text string) error {
 	return ui.Render(w, http.StatusBadRequest, ui.Message{
-		Heading: "This link does not work",
-		Text:    text + " You have not given anything to anybody. Go back to the app and try again, or tell whoever runs it.",
+		Heading: "This link doesn’t work",
+		Text:    text + " Nothing was shared or charged. Go back to the app and try again, or contact its developer.",
 	})
 }
 

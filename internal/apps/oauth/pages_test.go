@@ -81,7 +81,7 @@ func TestConsentFormComesBack(t *testing.T) {
 		t.Errorf("status %d", resp.Status)
 	}
 	has(t, page, `role="alert"`, `value="te&#34;n"`, `value="-4"`, `href="#spend_cap"`, `href="#daily_limit"`,
-		`aria-describedby="spend_cap-hint spend_cap-error" aria-invalid="true"`, `<p class="error" id="daily_limit-error">The daily limit must be`)
+		`aria-describedby="spend_cap-hint spend_cap-error" aria-invalid="true"`, `<p class="error" id="daily_limit-error">Enter a daily limit`)
 	if n := w.count(`SELECT COUNT(*) FROM oauth_codes`); n != 0 {
 		t.Errorf("%d codes", n)
 	}
@@ -198,7 +198,7 @@ func TestSandboxPages(t *testing.T) {
 		{"tester@example.com", w.sandbox, 200, "their money is not real"},
 		{"developer@example.com", w.sandbox, 200, "Connect as"},
 		{"person@example.com", w.sandbox, 403, "is in testing"},
-		{"tester@example.com", w.live, 403, "takes real accounts only"},
+		{"tester@example.com", w.live, 403, "Live apps accept real accounts only"},
 		{"person@example.com", w.live, 200, "Available in your balance"},
 	} {
 		b := w.signedIn(c.who)
@@ -313,7 +313,7 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		}
 		resp := second.Get(authorizePath(w.sandbox))
 		page = resp.Body
-		has(t, page, "no test account left")
+		has(t, page, "has reached the limit of test accounts")
 		if post := second.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != 403 || post.Status != 403 {
 			t.Errorf("no room: %d and %d", resp.Status, post.Status)
 		}

@@ -185,9 +185,9 @@ func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequ
 	return func() (answer, error) { return s.exchange(ctx, tx, app, req, c) }, nil
 }
 
-var errInvalidGrant = apierr.InvalidGrant.Errorf("What was presented is not valid here: unknown, expired, already used, or not given to this app with this redirect_uri and code_verifier.")
+var errInvalidGrant = apierr.InvalidGrant.Errorf("The code or token is not valid: unknown, expired, already used, or not issued to this app with this redirect_uri and code_verifier.")
 
-var errSuspended = apierr.AppSuspended.Errorf("The app is suspended: tokens are not issued until that is lifted. Keep the ones you have.")
+var errSuspended = apierr.AppSuspended.Errorf("The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones you have.")
 
 // exchange turns a code into a connection with its money and into tokens. The
 // zero row stands for a code that does not exist.
@@ -258,7 +258,7 @@ func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenR
 	return answer{tokens: tokens}, err
 }
 
-var errKeyReused = apierr.IdempotencyKeyReused.Errorf("Idempotency-Key: was used with other parameters in the last minute; take a fresh one.")
+var errKeyReused = apierr.IdempotencyKeyReused.Errorf("Idempotency-Key: was used with other parameters in the last minute; use a new one")
 
 // replay answers a request again that was answered under the same key.
 func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string, req TokenRequest) (a answer, found bool, err error) {

@@ -19,7 +19,7 @@ import (
 func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, error) {
 	p := ui.Consent{
 		Email: v.account.Email, App: v.app.Name, Logo: v.app.LogoPath(), Sandbox: v.app.Tier == apps.Sandbox, Action: v.action,
-		CapHint:   "You can change or end it at any time.",
+		CapHint:   "You can change or revoke it at any time.",
 		DailyHint: "The most it may spend in any 24 hours.",
 		Models:    v.app.AllowedModels, Providers: h.providers(v.app),
 		Dashboard: host(h.DashboardURL), ReturnTo: v.req.RedirectURI, ReturnHost: host(v.req.RedirectURI),
@@ -53,7 +53,7 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 	}
 	p.Available = dollars(s.balance.AvailableMC)
 	if s.balance.AvailableMC == 0 && v.app.Tier != apps.Sandbox {
-		p.CapHint += " Your balance is empty: until you add funds, only calls that free credit pays for go through."
+		p.CapHint += " Your balance is empty. Until you top up, only calls paid by free credit go through."
 	}
 	if s.live == nil {
 		if v.app.Tier == apps.LimitedLive {
@@ -65,7 +65,7 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 	if s.live.HeldMC > 0 {
 		p.Live.Held = dollars(s.live.HeldMC)
 	}
-	p.CapHint = "In total, what is used included."
+	p.CapHint = "In total, including what is already used."
 	filled.Cap = typed(proposedCap(v.app, v.req.RequestedMC, s.live.AllocationMC))
 	if s.live.VelocityLimitMC != nil {
 		filled.Daily = typed(*s.live.VelocityLimitMC)
@@ -152,7 +152,7 @@ var providerNames = []struct{ id, name string }{{"openai", "OpenAI"}, {"anthropi
 // offered model.
 func (h *Handler) providers(app apps.App) string {
 	if app.ProviderMode == "mock" {
-		return "None while in testing: answers are canned."
+		return "None. In testing, answers are canned."
 	}
 	book, now, used := h.Catalog.Current(), h.Store.Now(), map[string]bool{}
 	for _, m := range book.Offered(now) {
@@ -171,7 +171,7 @@ func (h *Handler) providers(app apps.App) string {
 	}
 	text := strings.Join(names, ", ")
 	if h.Kept && used["openai"] {
-		text += ". OpenAI keeps what is sent to it, and its answers, for up to 30 days."
+		text += ". OpenAI keeps requests and responses for up to 30 days."
 	}
 	return text
 }

@@ -17,7 +17,7 @@ func TestConsentTellsWhatIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const kept = ". OpenAI keeps what is sent to it, and its answers, for up to 30 days."
+	const kept = ". OpenAI keeps requests and responses for up to 30 days."
 	for _, tt := range []struct {
 		name, mode, model string
 		kept              bool
@@ -26,7 +26,7 @@ func TestConsentTellsWhatIsKept(t *testing.T) {
 		{"kept", "live", "gpt-5.6-terra", true, "OpenAI" + kept},
 		{"kept, among all providers", "live", "", true, "OpenAI, Anthropic, Google" + kept},
 		{"not kept", "live", "gpt-5.6-terra", false, "OpenAI"},
-		{"nothing is sent there", "mock", "gpt-5.6-terra", true, "None while in testing: answers are canned."},
+		{"nothing is sent there", "mock", "gpt-5.6-terra", true, "None. In testing, answers are canned."},
 	} {
 		app := apps.App{ProviderMode: tt.mode}
 		if tt.model != "" {

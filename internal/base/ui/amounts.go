@@ -32,7 +32,7 @@ func ReadCap(text string) (mc money.MC, problem string) {
 	case strings.TrimSpace(text) == "":
 		problem = "Enter a spend cap in dollars, such as 25 or 12.50."
 	case err != nil:
-		problem = "The spend cap must be an amount in dollars, such as 25 or 12.50."
+		problem = "Enter a spend cap in dollars, such as 25 or 12.50."
 	}
 	return mc, problem
 }
@@ -46,9 +46,9 @@ func ReadDailyLimit(text string) (limit *money.MC, problem string) {
 	mc, err := money.Parse(text)
 	switch {
 	case err != nil:
-		problem = "The daily limit must be an amount in dollars, such as 5, or stay empty."
+		problem = "Enter a daily limit in dollars, such as 5, or leave it empty."
 	case mc == 0:
-		problem = "The daily limit must be more than zero, or stay empty."
+		problem = "Enter a daily limit of more than zero, or leave it empty."
 	}
 	return &mc, problem
 }

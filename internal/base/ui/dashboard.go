@@ -61,7 +61,7 @@ type Approval struct {
 }
 
 func (Approval) name() string       { return "dashboard/approval" }
-func (a Approval) title() string    { return a.App + " asks for more" }
+func (a Approval) title() string    { return a.App + " requested a higher spend cap" }
 func (Approval) formAction() string { return "" }
 
 // Increase is the page on which a person changes the cap and the daily limit of a

@@ -135,7 +135,7 @@ type TwoStepSetup struct {
 }
 
 func (TwoStepSetup) name() string       { return "account/two-step-setup" }
-func (TwoStepSetup) title() string      { return "Set up two-step sign-in" }
+func (TwoStepSetup) title() string      { return "Set up two-step verification" }
 func (TwoStepSetup) formAction() string { return "" }
 
 // RecoveryCodes shows them this once.

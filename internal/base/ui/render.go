@@ -140,9 +140,9 @@ func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	m := Message{Heading: http.StatusText(e.Code.Status), Text: e.Message, Detail: "Request " + web.RequestID(r.Context())}
 	switch {
 	case e.Code.Status == http.StatusNotFound:
-		m.Heading = "There is no such page"
+		m.Heading = "Page not found"
 	case e.Code.Status >= 500:
-		m.Heading, m.Text = "Something went wrong here", "It is our fault, and it is in our log. Nothing was lent. Please try again in a minute."
+		m.Heading, m.Text = "Something went wrong on our side", "You weren’t charged. Please try again in a minute."
 	}
 	if err := Render(w, e.Code.Status, m); err != nil {
 		web.Log(r.Context(), slog.String("page_error", err.Error()))

@@ -36,7 +36,7 @@ func (l Links) connection(connectionID, page string) string {
 	return l.Dashboard + "/connections/" + url.PathEscape(connectionID) + page
 }
 
-const internalMessage = "Something went wrong on our side. Nothing more can be said here; the request id helps to find it."
+const internalMessage = "Something went wrong on our side. If it happens again, contact support with the request id."
 
 // envelope is the body of every answer that is not 2xx (spec §7).
 type envelope struct {

@@ -101,7 +101,7 @@ var originCheck = http.NewCrossOriginProtection()
 
 func checkOrigin(r *http.Request) error {
 	if err := originCheck.Check(r); err != nil {
-		return crossOrigin.Errorf("This form was sent from another site. Open the page here and send it again.").WithCause(err)
+		return crossOrigin.Errorf("This form was sent from another site. Open the page here and submit it again.").WithCause(err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ type Caller struct {
 func (c *Caller) CheckAllowed() error {
 	switch {
 	case c.App.Suspended:
-		return apierr.AppSuspended.On(c.ConnectionID, "this app is switched off; keep its grants, they work again when it is lifted")
+		return apierr.AppSuspended.On(c.ConnectionID, "this app is suspended; keep its tokens, they work again when the suspension is lifted")
 	case c.Status == ledger.Revoked:
 		return apierr.ConnectionRevoked.On(c.ConnectionID, "the user revoked this connection; ask for a new one")
 	case c.Status == ledger.Frozen:

@@ -90,7 +90,7 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, q *plan, c *runn
 func (h *Handler) recallPending(ctx context.Context, q *plan, requestID string) (result, error) {
 	answer, err := ledger.GetAnswer(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return result{}, apierr.IdempotencyKeyReused.Errorf("the answer to this key was too long to be kept; it was given once, as request %s", requestID)
+		return result{}, apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; it was delivered once, as request %s", requestID)
 	} else if err != nil {
 		return result{}, err
 	}

@@ -147,9 +147,9 @@ func billed(e *ledger.Entry) (*Receipt, error) {
 	if out.Lines, err = lines(e, rates); err != nil {
 		return nil, err
 	}
-	how := "from the usage that the provider reported"
+	how := "from the usage reported by the provider"
 	if e.Settlement == ledger.Estimated {
-		how = "from our own count, because the provider reported no usable usage; estimates are rounded down and never above the hold"
+		how = "estimated, because the provider reported no usable usage; estimates are rounded down and never exceed the hold"
 	}
 	out.Explanation = fmt.Sprintf("%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
 		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(), how, e.HoldMC.Display())
@@ -216,13 +216,13 @@ func unbilled(h *ledger.HoldRow) *Receipt {
 	if h.Feature != "" {
 		out.Feature = &h.Feature
 	}
-	out.Explanation = fmt.Sprintf("The call is running; up to %s is held for it.", h.HoldMC.Display())
+	out.Explanation = fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display())
 	switch h.State {
 	case ledger.Pending:
 		out.Status = "pending"
-		out.Explanation = fmt.Sprintf("The call was delivered, but what it used is not known yet; up to %s stays held until the provider's record says so. Event request.settled tells the charge.", h.HoldMC.Display())
+		out.Explanation = fmt.Sprintf("The call was delivered, but its usage is not known yet. Up to %s stays held until the provider reports it. The event request.settled carries the charge.", h.HoldMC.Display())
 	case ledger.Failed:
-		out.Status, out.Explanation = "failed", "The provider failed. Nothing was billed; the same Idempotency-Key may try again."
+		out.Status, out.Explanation = "failed", "The provider failed. Nothing was billed. You can retry with the same Idempotency-Key."
 	}
 	return out
 }

@@ -47,7 +47,7 @@ func (h *Handler) join(w http.ResponseWriter, r *http.Request, q *plan, c *runni
 }
 
 func tooLong(q *plan, out *sse) error {
-	err := apierr.IdempotencyKeyReused.Errorf("the answer to this key was too long to be kept; use a fresh key")
+	err := apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key")
 	if out.begun {
 		out.write(errorFrame(err))
 		return web.Begun(err)
@@ -128,7 +128,7 @@ func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, 
 	}
 	answer, err := ledger.GetAnswer(ctx, h.DB, entry.RequestID())
 	if errors.Is(err, sql.ErrNoRows) {
-		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID, "the answer to this key is no longer kept; it was billed once, as request %s", entry.RequestID())
+		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID, "the response to this key is no longer stored; it was billed once, as request %s", entry.RequestID())
 	} else if err != nil {
 		return result{}, err
 	}

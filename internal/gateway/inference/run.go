@@ -58,7 +58,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *callers.Calle
 	c, leads := h.calls.enter(k, print, claim)
 	if !leads {
 		if c.fingerprint != print {
-			return apierr.IdempotencyKeyReused.On(who.ConnectionID, "Idempotency-Key %s was used with a different request; use a fresh key", key)
+			return apierr.IdempotencyKeyReused.On(who.ConnectionID, "Idempotency-Key %s was used with a different request; use a new key", key)
 		}
 		return h.join(w, r, q, c)
 	}
@@ -365,7 +365,7 @@ func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, le
 		return ledger.Entry{}, r.Outcome, err
 	case r.Outcome == ledger.Fenced:
 		h.Log.WarnContext(ctx, "a late settlement was fenced", "request_id", c.RequestID, "attempt", c.Attempt)
-		return ledger.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and another one took its place; retry with the same Idempotency-Key")
+		return ledger.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and was superseded; retry with the same Idempotency-Key")
 	case r.Outcome == ledger.Done:
 		e, err := ledger.GetEntry(ctx, h.DB, r.Entry.ID)
 		return e, r.Outcome, err

@@ -108,7 +108,7 @@ type created struct {
 	ControlURL string         `json:"control_url"`
 }
 
-const notice = "The app is in mock mode: a canned placeholder voice answers, billed at sandbox prices."
+const notice = "The app is in mock mode: a canned voice answers, billed at sandbox prices."
 
 // caller returns who asks, or 401, 403.
 func (h *Handler) caller(r *http.Request) (*callers.Caller, error) {
@@ -318,7 +318,7 @@ func (h *Handler) askEnd(ctx context.Context, sessionID, when string) (r *runnin
 }
 
 func stopsNow() error {
-	e := apierr.Unavailable.Errorf("this server is stopping; try again")
+	e := apierr.Unavailable.Errorf("this node is stopping; try again")
 	e.RetryAfter = time.Second
 	return e
 }
@@ -380,7 +380,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if err != nil {
-		h.Log.WarnContext(ctx, "the provider took no offer", "session_id", rw.ID, "error", err)
+		h.Log.WarnContext(ctx, "the provider rejected the offer", "session_id", rw.ID, "error", err)
 		s.post(session.CallRefused{})
 		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").WithCause(err)
 	}

@@ -317,7 +317,7 @@ func (r *running) hold(ctx context.Context, a session.Hold) session.Event {
 			return ledger.Result{}, err
 		}
 		if app.Suspended {
-			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is switched off")
+			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is suspended")
 		}
 		c, err := r.name(a.N, a.TextTokens, a.AudioTokens)
 		if err != nil {

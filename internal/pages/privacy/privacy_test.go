@@ -177,7 +177,7 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account for good", "person@example.com", "1 connection", "less than a cent")
 		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not the address of your account")
 		b.post(closing, url.Values{"present": {password}}).want(t, 422)
-		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401, "That is not your password", `value="person@example.com"`).lacks(t, `value="wrong"`)
+		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401, "Incorrect password", `value="person@example.com"`).lacks(t, `value="wrong"`)
 		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
 			b.post(closing, person, forged...).want(t, 403)
 		}
@@ -191,7 +191,7 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		for range 9 {
 			b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}})
 		}
-		if a := b.post(closing, person).want(t, 429, "Too many attempts"); a.header.Get("Retry-After") == "" {
+		if a := b.post(closing, person).want(t, 429, "Too many failed attempts"); a.header.Get("Retry-After") == "" {
 			t.Errorf("no Retry-After: %v", a.header)
 		}
 		open("by guessing")

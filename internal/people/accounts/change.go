@@ -80,7 +80,7 @@ func (s *Store) updateAndEndSessions(ctx context.Context, tx *db.Tx, accountID, 
 func (s *Store) CheckPassword(ctx context.Context, from Client, a Account, password string) error {
 	_, err := s.SignIn(ctx, from, a.Email, password)
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
-		return apierr.Unauthorized.Errorf("That is not your password.")
+		return apierr.Unauthorized.Errorf("Incorrect password.")
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (s *Store) Reauthenticate(ctx context.Context, from Client, a Account, pass
 		return s.CheckPassword(ctx, from, a, password)
 	}
 	if s.MustSignInAgain(ctx, a) {
-		return apierr.Unauthorized.Errorf("You signed in too long ago for this. Sign in again.")
+		return apierr.Unauthorized.Errorf("For your security, please sign in again.")
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 
 func showSignedOut(w http.ResponseWriter, _ *http.Request) error {
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "You are signed out",
-		Text:    "This browser no longer remembers you. Apps that you connected keep what you gave them.",
+		Heading: "You’re signed out",
+		Text:    "Apps you connected stay connected.",
 		Link:    &ui.Link{Href: "/sign-in", Text: "Sign in again"},
 	})
 }
@@ -106,8 +106,8 @@ func RenderSignInAgain(w http.ResponseWriter, r *http.Request, a Account) error 
 	return ui.Render(w, http.StatusUnauthorized, ui.Form{
 		Shell:   a.Shell(ui.Settings),
 		Heading: "Sign in again",
-		Lead: "Others are asked for their password here. You have none, so we ask that you signed in within " +
-			"the last ten minutes. You come back to this page.",
+		Lead: "Your account has no password, so this page needs a sign-in from the last ten minutes. " +
+			"You’ll return here afterwards.",
 		Action: "/sign-out",
 		Next:   r.URL.EscapedPath(),
 		Button: "Sign in again",

@@ -104,7 +104,7 @@ func checkTestAccountLimit(ctx context.Context, tx *db.Tx, ownerID, testerID str
 	}
 	if testerID != "" && slices.ContainsFunc(list, func(a Account) bool { return a.TesterID == testerID }) {
 		return apierr.InvalidRequest.Errorf(
-			"a tester has one test account of a developer, and you have yours: connect as it")
+			"a tester has at most one test account per developer; connect with the one you have")
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 	// their failures are counted.
 	key := id.Hash(from.Address + " " + normal)
 	if wait, ok := s.failures.Peek(key); !ok {
-		e := apierr.RateLimited.Errorf("Too many attempts failed. Wait a moment, then try again.")
+		e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a moment, then try again.")
 		e.RetryAfter = wait
 		return Account{}, e
 	}
@@ -219,7 +219,7 @@ func (s *Store) SignIn(ctx context.Context, from Client, email, password string)
 		if a.ID != "" {
 			s.QueueEvent(a.ID, SignInFailed, from)
 		}
-		return Account{}, apierr.Unauthorized.Errorf("That e-mail and password do not belong together.")
+		return Account{}, apierr.Unauthorized.Errorf("Incorrect email or password.")
 	}
 	return a, nil
 }

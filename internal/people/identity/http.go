@@ -112,7 +112,7 @@ func retryAfter(w http.ResponseWriter, e *apierr.Error) {
 	}
 }
 
-const passwordHint = "At least 10 characters. A few words are easier to keep than signs."
+const passwordHint = "At least 10 characters. Tip: several words are easier to remember."
 
 func emailField(value string) ui.Input {
 	return ui.Input{Name: "email", Label: "Email", Type: "email", Complete: "username", Value: value}
@@ -138,17 +138,17 @@ func confirming(a accounts.Account, fields ...ui.Input) []ui.Input {
 // alone is the one step by which an account would sign in without a second one.
 func (h *Handler) alone(a accounts.Account) string {
 	if a.HasPassword || h.Provider == nil {
-		return "your password alone"
+		return "your password"
 	}
-	return "your login at " + h.Provider.Name + " alone"
+	return h.Provider.Name
 }
 
 func (h *Handler) signUpPage(next, email string) ui.Form {
 	return ui.Form{
 		Provider: h.Provider.name(),
-		Heading:  "Create an account", Lead: "Your money stays yours: apps only spend what you let them.",
-		Action: "/sign-up", Next: next, Fields: []ui.Input{emailField(email), newPasswordField("Password")}, Button: "Create an account",
-		Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "I have an account"}},
+		Heading:  "Create your account", Lead: "Apps only spend what you allow.",
+		Action: "/sign-up", Next: next, Fields: []ui.Input{emailField(email), newPasswordField("Password")}, Button: "Create account",
+		Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "Sign in instead"}},
 	}
 }
 
@@ -166,16 +166,16 @@ func (h *Handler) signUp(w http.ResponseWriter, r *http.Request) error {
 		return again(w, err, h.signUpPage(next, form.Get("email")), "email")
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Look at your mail",
-		Text:    "We wrote to the address that you gave. Open the link in the mail within a day and your account is ready.",
+		Heading: "Check your email",
+		Text:    "We sent you a link. Open it within a day to finish creating your account.",
 	})
 }
 
 func confirmPage(token string) ui.Form {
 	return ui.Form{
-		Heading: "Confirm your address", Lead: "Type the password that you chose when you created the account.",
+		Heading: "Confirm your email", Lead: "Enter the password you chose when you signed up.",
 		Action: confirmPath + token, Button: "Confirm", Fields: []ui.Input{{Name: "password", Label: "Password", Type: "password", Complete: "current-password"}},
-		Links: []ui.Link{{Href: "/sign-up", Text: "Start again with another password"}},
+		Links: []ui.Link{{Href: "/sign-up", Text: "Start over with another password"}},
 	}
 }
 
@@ -206,8 +206,8 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) error {
 
 func forgotPage(email string) ui.Form {
 	return ui.Form{
-		Heading: "Forgot your password?", Lead: "We send you a link with which you set a new one.",
-		Action: "/forgot", Fields: []ui.Input{emailField(email)}, Button: "Send the link", Links: []ui.Link{{Href: "/sign-in", Text: "Sign in"}},
+		Heading: "Forgot your password?", Lead: "We’ll email you a link to reset it.",
+		Action: "/forgot", Fields: []ui.Input{emailField(email)}, Button: "Send link", Links: []ui.Link{{Href: "/sign-in", Text: "Sign in"}},
 	}
 }
 
@@ -224,16 +224,16 @@ func (h *Handler) forgot(w http.ResponseWriter, r *http.Request) error {
 		return again(w, err, forgotPage(form.Get("email")), "email")
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Look at your mail",
-		Text:    "If that address has an account, we sent it a link. It works once, for an hour.",
+		Heading: "Check your email",
+		Text:    "If an account uses this address, we sent it a link. The link works once, within one hour.",
 		Link:    &ui.Link{Href: "/sign-in", Text: "Sign in"},
 	})
 }
 
 func resetPage(token string) ui.Form {
 	return ui.Form{
-		Heading: "Set a new password", Lead: "You will be signed out everywhere, then sign in with the new one.",
-		Action: resetPath + token, Fields: []ui.Input{newPasswordField("New password")}, Button: "Set the password",
+		Heading: "Set a new password", Lead: "This signs you out everywhere.",
+		Action: resetPath + token, Fields: []ui.Input{newPasswordField("New password")}, Button: "Set password",
 	}
 }
 
@@ -255,7 +255,7 @@ func (h *Handler) reset(w http.ResponseWriter, r *http.Request) error {
 		return again(w, err, resetPage(token), "password")
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Your password is set", Text: "All sessions have ended. Sign in with the new password.", Link: &ui.Link{Href: "/sign-in", Text: "Sign in"},
+		Heading: "Password changed", Text: "You were signed out everywhere. Sign in with your new password.", Link: &ui.Link{Href: "/sign-in", Text: "Sign in"},
 	})
 }
 
@@ -266,15 +266,15 @@ func (h *Handler) codePage(r *http.Request, half accounts.Account, next string) 
 		return ui.Form{}, err
 	}
 	page := ui.Form{
-		Heading: "One more step", Lead: "Type the six digits that your authenticator app shows, or a recovery code.",
-		Action: "/sign-in/code", Next: next, Button: "Sign in", Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "Start again"}},
+		Heading: "Two-step verification", Lead: "Enter the six-digit code from your authenticator app, or a recovery code.",
+		Action: "/sign-in/code", Next: next, Button: "Sign in", Links: []ui.Link{{Href: accounts.SignInPath(next), Text: "Start over"}},
 		Fields: []ui.Input{{Name: "code", Label: "Code", Type: "text", Complete: "one-time-code", Code: true}},
 	}
 	if len(f.Passkeys) > 0 {
 		page.Passkeys = h.Store.party.Offer()
 		if !f.App {
 			page.First = true
-			page.Lead, page.Fields[0].Label = "Use your passkey. If it is not there, type a recovery code.", "Recovery code"
+			page.Lead, page.Fields[0].Label = "Use your passkey. If you don’t have it with you, enter a recovery code.", "Recovery code"
 		}
 	}
 	return page, nil
@@ -319,7 +319,7 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) error {
 func usePath(next string) string { return passkeyPath + "?" + url.Values{"next": {next}}.Encode() }
 
 func newEmailPage(token, email string) ui.Form {
-	return ui.Form{Heading: "Use this address", Lead: "Your account will have the address " + email + ".", Action: emailPath + token, Button: "Use this address"}
+	return ui.Form{Heading: "Confirm your new email address", Lead: "Your account will use " + email + ".", Action: emailPath + token, Button: "Confirm"}
 }
 
 func (h *Handler) newEmailForm(w http.ResponseWriter, r *http.Request) error {
@@ -339,7 +339,7 @@ func (h *Handler) newEmail(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Your address is changed", Text: "Sign in with it from now on. We told the old address.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
+		Heading: "Email address changed", Text: "Use it to sign in from now on. We also notified your old address.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
 	})
 }
 

@@ -370,7 +370,7 @@ func TestTwoSteps(t *testing.T) {
 		s.get("/sign-in/code", half).want(t, 303, "/sign-in?next=%2F")
 
 		page := s.get("/settings/security", session).want(t, 200, "").page
-		for _, want := range []string{"9 recovery codes are left", "Recovery code used", "Two-step sign-in turned on", "Wrong code", "This browser"} {
+		for _, want := range []string{"9 recovery codes are left", "Recovery code used", "Two-step verification turned on", "Incorrect code", "This browser"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the security page lacks %q", want)
 			}

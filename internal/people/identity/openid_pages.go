@@ -30,7 +30,7 @@ func (h *Handler) mountOpenID(rt *web.Router) {
 func (h *Handler) withProvider(next web.Handler) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if h.Provider == nil {
-			return apierr.NotFound.Errorf("Signing in by a provider is not set up here.")
+			return apierr.NotFound.Errorf("Signing in with another provider isn’t set up here.")
 		}
 		return next(w, r)
 	}
@@ -55,8 +55,8 @@ func (h *Handler) knowsPassword(next func(http.ResponseWriter, *http.Request, ac
 			return next(w, r, a)
 		}
 		return ui.Render(w, http.StatusOK, ui.Form{
-			Shell: a.Shell(ui.Settings), Heading: "Set a password first", Lead: "This page asks for your password, and your account has none yet. We send you a link with which you set one.",
-			Action: "/forgot", Button: "Send the link", Fields: []ui.Input{emailField(a.Email)}, Links: []ui.Link{{Href: "/settings/security", Text: "Security"}},
+			Shell: a.Shell(ui.Settings), Heading: "Set a password first", Lead: "This page needs your password, and your account has none yet. We’ll email you a link to set one.",
+			Action: "/forgot", Button: "Send link", Fields: []ui.Input{emailField(a.Email)}, Links: []ui.Link{{Href: "/settings/security", Text: "Security"}},
 		})
 	})
 }
@@ -101,7 +101,7 @@ func (h *Handler) leave(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) sendOut(w http.ResponseWriter, r *http.Request, a accounts.Account, next string) error {
 	p := h.Provider
 	if wait, ok := p.starts.Allow(id.Hash(accounts.ClientOf(r).Address)); !ok {
-		e := apierr.RateLimited.Errorf("That was asked for too often. Wait a moment, then try again.")
+		e := apierr.RateLimited.Errorf("Too many requests. Wait a moment, then try again.")
 		e.RetryAfter = wait
 		return e
 	}
@@ -122,7 +122,7 @@ func (h *Handler) sendOut(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	http.SetCookie(w, browserCookie(origin, browser))
 	w.Header().Set("Refresh", "0; url="+to)
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "On to " + p.Name, Text: "You go on to " + p.Name + " to show who you are. If nothing happens, use the button.", Link: &ui.Link{Href: to, Text: "Go on"},
+		Heading: "Continue to " + p.Name, Text: "We’re sending you to " + p.Name + " to sign in. If nothing happens, use the button.", Link: &ui.Link{Href: to, Text: "Continue"},
 	})
 }
 
@@ -180,7 +180,7 @@ func (h *Handler) linkTo(w http.ResponseWriter, r *http.Request, kept attempt, l
 func (h *Handler) declined(w http.ResponseWriter, r *http.Request, reason string, kept attempt) error {
 	web.Log(r.Context(), slog.String("provider_error", short(reason)))
 	m := ui.Message{
-		Heading: "You are not signed in", Text: h.Provider.Name + " did not say who you are, perhaps because you chose not to go on.", Link: &ui.Link{Href: accounts.SignInPath(kept.next), Text: "Sign in"},
+		Heading: "You’re not signed in", Text: h.Provider.Name + " didn’t sign you in, perhaps because you cancelled.", Link: &ui.Link{Href: accounts.SignInPath(kept.next), Text: "Sign in"},
 	}
 	if kept.accountID != "" {
 		m.Heading, m.Link = "Nothing was linked", &ui.Link{Href: "/settings/security", Text: "Security"}
@@ -195,38 +195,38 @@ func short(text string) string { return strings.ToValidUTF8(text[:min(len(text),
 // What is no fault of it is returned.
 func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error, next string) error {
 	name := h.Provider.Name
-	status, m := http.StatusBadRequest, ui.Message{Link: &ui.Link{Href: accounts.SignInPath(next), Text: "Start again"}}
+	status, m := http.StatusBadRequest, ui.Message{Link: &ui.Link{Href: accounts.SignInPath(next), Text: "Start over"}}
 	switch {
 	case errors.Is(err, errAway):
-		status, m.Heading = http.StatusServiceUnavailable, name+" does not answer"
-		m.Text = "Signing in by " + name + " does not work at the moment. Your account is as it was: try again in a minute, or use your password."
+		status, m.Heading = http.StatusServiceUnavailable, name+" isn’t responding"
+		m.Text = "Signing in with " + name + " isn’t working right now. Try again in a minute, or use your password."
 		w.Header().Set("Retry-After", "60")
 	case errors.Is(err, errTrip):
-		m.Heading, m.Text = "Please start again", "This sign-in has ended, was used already, or began in another browser."
+		m.Heading, m.Text = "Please start over", "This sign-in expired, was already used, or started in another browser."
 	case errors.Is(err, errUnverified):
-		status, m.Heading = http.StatusForbidden, name+" does not know your address"
-		m.Text = "A new account needs an email address that " + name + " has confirmed as yours. Confirm it there, or create an account with a password here."
-		m.Link = &ui.Link{Href: "/sign-up", Text: "Create an account"}
+		status, m.Heading = http.StatusForbidden, name+" hasn’t confirmed your address"
+		m.Text = "A new account needs an email address that " + name + " has confirmed. Confirm it there, or create an account with a password here."
+		m.Link = &ui.Link{Href: "/sign-up", Text: "Create account"}
 	case errors.Is(err, errTaken):
-		status, m.Heading = http.StatusForbidden, "You have an account already"
-		m.Text = "There is an account with your address, and this login at " + name + " is not linked with it. Sign in with your password first, then link it under Security: so we know that both are yours."
+		status, m.Heading = http.StatusForbidden, "You already have an account"
+		m.Text = "An account with your address exists, but this " + name + " login isn’t linked to it. Sign in with your password first, then link it under Security."
 		m.Link.Text = "Sign in"
 		if next == "/" {
 			m.Link.Href = accounts.SignInPath(loginPath)
 		}
 	case errors.Is(err, errElsewhere):
-		status, m.Heading = http.StatusConflict, "Linked with another account"
-		m.Text = "This login at " + name + " signs in to another Purser account. Unlink it there first."
+		status, m.Heading = http.StatusConflict, "Linked to another account"
+		m.Text = "This " + name + " login belongs to another Purser account. Unlink it there first."
 		m.Link = &ui.Link{Href: "/settings/security", Text: "Security"}
 	case errors.Is(err, errAnother):
-		status, m.Heading = http.StatusConflict, "You have linked one already"
-		m.Text = "Another login at " + name + " is linked with your account. Unlink it first."
-		m.Link = &ui.Link{Href: loginPath, Text: "Look at it"}
+		status, m.Heading = http.StatusConflict, "Another login is already linked"
+		m.Text = "Another " + name + " login is linked to your account. Unlink it first."
+		m.Link = &ui.Link{Href: loginPath, Text: "View login"}
 	case errors.Is(err, errClosed):
-		status, m.Heading, m.Text = http.StatusForbidden, "This account is not in use", "Nobody can sign in to it any more."
+		status, m.Heading, m.Text = http.StatusForbidden, "This account is closed", "You can no longer sign in to it."
 	case errors.Is(err, errAnswer):
-		m.Heading = "That did not work"
-		m.Text = "What " + name + " answered is not what we may trust. Nothing was changed. Start again; if it happens again, tell whoever runs this service."
+		m.Heading = "That didn’t work"
+		m.Text = "We couldn’t verify the response from " + name + ". Nothing was changed. Start over, and contact support if it happens again."
 	default:
 		return err
 	}
@@ -264,11 +264,11 @@ func (h *Handler) loginPage(r *http.Request, a accounts.Account) (ui.Form, error
 	}
 	name := h.Provider.Name
 	page := ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Link " + name, Lead: "Your login at " + name + " will sign in to this account, beside your password. You show it there next.",
-		Action: loginPath, Button: "Go on to " + name, Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+		Shell: a.Shell(ui.Settings), Heading: "Link " + name, Lead: "You’ll be able to sign in with " + name + " or with your password. Next, we’ll send you to " + name + " to sign in.",
+		Action: loginPath, Button: "Continue to " + name, Fields: []ui.Input{presentField("Password")}, Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
 	}
 	if ok {
-		page.Heading, page.Lead, page.Button, page.Danger = "Unlink "+name, "The login"+of(l.email)+" will no longer sign in to this account. Your password will. Your other sessions end.", "Unlink", true
+		page.Heading, page.Lead, page.Button, page.Danger = "Unlink "+name, "You’ll no longer be able to sign in with the login"+of(l.email)+". Your password still works. Your other sessions are signed out.", "Unlink", true
 		page.Action, page.Links[0].Text = loginPath+"/unlink", "Keep it"
 	}
 	return page, nil
@@ -296,7 +296,7 @@ func (h *Handler) linkForm(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return err
 	}
 	if a.Sandbox {
-		return apierr.InvalidRequest.Errorf("A test account signs in with its password only.")
+		return apierr.InvalidRequest.Errorf("Test accounts sign in with a password only.")
 	}
 	if err := h.Accounts.CheckPassword(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
 		return h.loginAgain(w, r, a, err)

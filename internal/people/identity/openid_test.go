@@ -128,7 +128,7 @@ func TestNewcomerByProvider(t *testing.T) {
 		}
 		for _, who := range []oidctest.Person{unproved, nameless} {
 			b := s.browser()
-			if a := b.enter(who); a.status != 403 || !strings.Contains(a.page, "does not know your address") || b.signedIn() {
+			if a := b.enter(who); a.status != 403 || !strings.Contains(a.page, "hasn’t confirmed your address") || b.signedIn() {
 				t.Errorf("%+v: %d\n%s", who, a.status, a.page)
 			}
 		}
@@ -145,7 +145,7 @@ func TestNewcomerByProvider(t *testing.T) {
 			t.Errorf("%q to %s", subject, to)
 		}
 		security := b.get("/settings/security").page
-		for _, said := range []string{"Login at the provider linked", "Address confirmed", "Signed in", "Set a password"} {
+		for _, said := range []string{"Provider login linked", "Email address confirmed", "Signed in", "Set a password"} {
 			if !strings.Contains(security, said) {
 				t.Errorf("no %q under Security", said)
 			}
@@ -284,7 +284,7 @@ func TestLinking(t *testing.T) {
 			t.Fatalf("%d\n%s", a.status, a.page)
 		}
 		b.post("/sign-in", "email", person, "password", password).want(t, 303, "/")
-		if page := b.get("/settings/security").page; !strings.Contains(page, "refused: not linked") {
+		if page := b.get("/settings/security").page; !strings.Contains(page, "rejected: not linked") {
 			t.Errorf("the owner reads nothing of it:\n%s", page)
 		}
 		b.post("/settings/provider", "present", another).want(t, 401, "")
@@ -297,7 +297,7 @@ func TestLinking(t *testing.T) {
 		elsewhere.enter(proved).want(t, 303, "/settings")
 
 		// One login signs in to one account, and an account has one.
-		if a := b.get(b.choose(b.leave("/settings/provider", "present", password), impostor)); a.status != 409 || !strings.Contains(a.page, "linked one already") {
+		if a := b.get(b.choose(b.leave("/settings/provider", "present", password), impostor)); a.status != 409 || !strings.Contains(a.page, "Another login is already linked") {
 			t.Errorf("a second login: %d", a.status)
 		}
 		o := s.browser()
@@ -416,7 +416,7 @@ func TestTripsAreNotTransferable(t *testing.T) {
 		s := serve(t, d, proved, other)
 		refused := func(what string, a answer) {
 			t.Helper()
-			if a.status != 400 || !strings.Contains(a.page, "Please start again") {
+			if a.status != 400 || !strings.Contains(a.page, "Please start over") {
 				t.Errorf("%s: %d to %q", what, a.status, a.to)
 			}
 		}
@@ -483,7 +483,7 @@ func TestAnswersToDistrust(t *testing.T) {
 		s.pass(time.Minute) // more ways out
 		s.login.Do(wrong)
 		b := s.browser()
-		if a := b.enter(proved); a.status != 400 || !strings.Contains(a.page, "not what we may trust") || b.signedIn() {
+		if a := b.enter(proved); a.status != 400 || !strings.Contains(a.page, "We couldn’t verify the response") || b.signedIn() {
 			t.Errorf("%s: %d\n%s", name, a.status, a.page)
 		}
 	}
@@ -495,7 +495,7 @@ func TestAnswersToDistrust(t *testing.T) {
 	}
 	s.pass(time.Minute)
 	a := b.get(b.choose(b.leave("/sign-in/provider"), oidctest.Person{}))
-	if a.status != 403 || strings.Contains(a.page, "555") || !strings.Contains(a.page, "did not say who you are") {
+	if a.status != 403 || strings.Contains(a.page, "555") || !strings.Contains(a.page, "didn’t sign you in") {
 		t.Errorf("declined: %d\n%s", a.status, a.page)
 	}
 	if n := s.count("accounts"); n != 0 {
@@ -522,7 +522,7 @@ func TestProviderIsAway(t *testing.T) {
 	for _, down := range []oidctest.Wrong{{Down: true}, {Issuer: "https://evil.example"}} {
 		s.login.Do(down)
 		for range 3 {
-			if a := s.browser().post("/sign-in/provider"); a.status != 503 || a.retryAfter == "" || !strings.Contains(a.page, "Acme does not answer") {
+			if a := s.browser().post("/sign-in/provider"); a.status != 503 || a.retryAfter == "" || !strings.Contains(a.page, "Acme isn’t responding") {
 				t.Errorf("%+v: %d\n%s", down, a.status, a.page)
 			}
 		}

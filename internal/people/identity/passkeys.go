@@ -100,7 +100,7 @@ func (s *Store) disarm(ctx context.Context, tx *db.Tx, accountID string, from ac
 		return false, err
 	}
 	if a.Operator {
-		return false, apierr.InvalidRequest.Errorf("An operator keeps a second step. Add another passkey or an authenticator app before you remove this one.")
+		return false, apierr.InvalidRequest.Errorf("Operators need a second step. Add another passkey or an authenticator app before you remove this one.")
 	}
 	if err := deleteCodes(ctx, tx, accountID); err != nil {
 		return false, fmt.Errorf("identity: recovery codes: %w", err)
@@ -112,11 +112,11 @@ func (s *Store) disarm(ctx context.Context, tx *db.Tx, accountID string, from ac
 }
 
 func errPasskey() *apierr.Error {
-	return apierr.Unauthorized.Errorf("That passkey was not accepted. Try again, or sign in another way.")
+	return apierr.Unauthorized.Errorf("We couldn’t verify this passkey. Try again, or sign in another way.")
 }
 
 func errNoParty() error {
-	return apierr.InvalidRequest.Errorf("There are no passkeys here: browsers make them for host names, and this service is at an IP address.")
+	return apierr.InvalidRequest.Errorf("Passkeys need a domain name, and this service runs at an IP address.")
 }
 
 // passkeyName checks what a person calls a key.
@@ -222,7 +222,7 @@ func (s *Store) mayAnswer(c challenge, err error, kind ask, a accounts.Account) 
 		return c, fmt.Errorf("identity: challenge: %w", err)
 	}
 	if err != nil || c.kind != kind || c.accountID != a.ID || c.epoch != a.Epoch || s.now().UnixMicro() >= c.expiresUS {
-		return c, apierr.Unauthorized.Errorf("This took too long, or was answered already. Begin again.")
+		return c, apierr.Unauthorized.Errorf("This request expired or was already used. Start over.")
 	}
 	return c, nil
 }
@@ -266,7 +266,7 @@ func (s *Store) EndPasskey(ctx context.Context, from accounts.Client, a accounts
 		return err
 	})
 	if db.IsDuplicate(err) {
-		err = apierr.InvalidRequest.Errorf("That passkey belongs to an account already.")
+		err = apierr.InvalidRequest.Errorf("This passkey is already in use.")
 	}
 	return changed, codes, err
 }
@@ -312,7 +312,7 @@ func (s *Store) RemovePasskey(ctx context.Context, from accounts.Client, a accou
 	return changed, err
 }
 
-func errNoPasskey() error { return apierr.NotFound.Errorf("There is no such passkey.") }
+func errNoPasskey() error { return apierr.NotFound.Errorf("This passkey does not exist.") }
 
 // AskPasskey asks the browser holder to sign in by a passkey: as the second step
 // of half, whose password was right, or alone when that is nobody.
@@ -321,7 +321,7 @@ func (s *Store) AskPasskey(ctx context.Context, from accounts.Client, half accou
 		return errNoParty()
 	}
 	if wait, ok := s.begun.Allow(id.Hash(from.Address)); !ok {
-		e := apierr.RateLimited.Errorf("That was asked for too often. Wait a moment, then try again.")
+		e := apierr.RateLimited.Errorf("Too many requests. Wait a moment, then try again.")
 		e.RetryAfter = wait
 		return e
 	}

@@ -57,8 +57,8 @@ func (h *Handler) usePasskey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Passkey{
-		Passkeys: h.Store.party.Offer(), Heading: "Use your passkey", Lead: "Your browser asks you for it now.",
-		Action: passkeyPath + "/answer", Next: next, Options: c.options, Button: "Ask again", Cancel: cancel, Back: back,
+		Passkeys: h.Store.party.Offer(), Heading: "Use your passkey", Lead: "Follow the prompt from your browser.",
+		Action: passkeyPath + "/answer", Next: next, Options: c.options, Button: "Try again", Cancel: cancel, Back: back,
 	})
 }
 
@@ -97,16 +97,16 @@ func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next st
 }
 
 func (h *Handler) newPasskeyPage(a accounts.Account, name string) ui.Form {
-	lead := "You sign in with it, and nothing else."
+	lead := "You’ll be able to sign in with it alone."
 	if a.HasPassword {
-		lead = "You confirm it with your password now, and never again when you sign in with it."
+		lead = "Confirm with your password now. You won’t need it when you sign in with the passkey."
 	}
 	if !a.TwoStep {
-		lead += " From then on " + h.alone(a) + " no longer signs in, and your other sessions end. You get recovery codes for when the passkey is not there."
+		lead += " From then on, " + h.alone(a) + " alone is not enough to sign in, and your other sessions are signed out. You’ll get recovery codes in case you lose the passkey."
 	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Add a passkey", Lead: lead, Action: "/settings/passkeys/new", Button: "Go on", Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
-		Fields: confirming(a, ui.Input{Name: "name", Label: "Name", Type: "text", Complete: "off", Value: name, Hint: "By which you know it again, such as the device that it is on."}),
+		Shell: a.Shell(ui.Settings), Heading: "Add a passkey", Lead: lead, Action: "/settings/passkeys/new", Button: "Continue", Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+		Fields: confirming(a, ui.Input{Name: "name", Label: "Name", Type: "text", Complete: "off", Value: name, Hint: "For example, the device it is stored on."}),
 	}
 }
 
@@ -134,8 +134,8 @@ func (h *Handler) makePasskey(w http.ResponseWriter, r *http.Request, a accounts
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Passkey{
-		Shell: a.Shell(ui.Settings), Passkeys: h.Store.party.Offer(), Heading: "Make the passkey", Lead: "Your browser asks where to keep “" + c.name + "”, and for your finger, your face or a PIN.",
-		Action: "/settings/passkeys/make", Options: c.options, Create: true, Button: "Make the passkey", Cancel: "Not now", Back: "/settings/security",
+		Shell: a.Shell(ui.Settings), Passkeys: h.Store.party.Offer(), Heading: "Create a passkey", Lead: "Your browser will ask where to save “" + c.name + "”, and for your fingerprint, face or PIN.",
+		Action: "/settings/passkeys/make", Options: c.options, Create: true, Button: "Create a passkey", Cancel: "Not now", Back: "/settings/security",
 	})
 }
 
@@ -169,13 +169,13 @@ func (h *Handler) removePage(r *http.Request, a accounts.Account) (ui.Form, erro
 		return ui.Form{}, errNoPasskey()
 	}
 	k := f.Passkeys[i]
-	lead := "“" + k.Name + "” will no longer sign you in. Delete it on your device, too."
+	lead := "“" + k.Name + "” can no longer be used to sign in. Delete it on your device, too."
 	if len(f.Passkeys) == 1 && !f.App {
-		lead += " It is your last second step: " + h.alone(a) + " will sign in again, your recovery codes go, and your other sessions end."
+		lead += " This is your last second step: " + h.alone(a) + " alone will be enough to sign in, your recovery codes are deleted, and your other sessions are signed out."
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Remove a passkey", Lead: lead, Danger: true,
-		Action: "/settings/passkeys/" + k.ID, Button: "Remove it", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+		Action: "/settings/passkeys/" + k.ID, Button: "Remove", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}, nil
 }
 

@@ -159,7 +159,7 @@ func TestPasskeys(t *testing.T) {
 		a.want(t, 303, "/settings/security?done=passkey") // the session and the codes stay
 		s.withKey(phone).want(t, 303, "/settings")
 		page := s.get("/settings/security", session).want(t, 200, "").page
-		for _, want := range []string{"Laptop &lt;i&gt;", "Phone", "9 recovery codes are left", "Passkey added", "Two-step sign-in turned on", "Add a passkey"} {
+		for _, want := range []string{"Laptop &lt;i&gt;", "Phone", "9 recovery codes are left", "Passkey added", "Two-step verification turned on", "Add a passkey"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the security page lacks %q", want)
 			}
@@ -366,7 +366,7 @@ func TestCopiedPasskey(t *testing.T) {
 		s.withKey(key).want(t, 303, "/settings")
 		s.withKey(&theft).want(t, 401, "")
 		s.withKey(&theft).want(t, 401, "") // the same count
-		if page := s.get("/settings/security", a.cookie).page; strings.Count(page, "somebody may have a copy of it") != 2 {
+		if page := s.get("/settings/security", a.cookie).page; strings.Count(page, "it may have been copied") != 2 {
 			t.Error("the owner is not told")
 		}
 		s.withKey(key).want(t, 303, "/settings")
@@ -376,7 +376,7 @@ func TestCopiedPasskey(t *testing.T) {
 	})
 }
 
-// An operator keeps a second step, whichever it is.
+// Operators need a second step, whichever it is.
 func TestOperatorKeepsSecondStep(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -391,7 +391,7 @@ func TestOperatorKeepsSecondStep(t *testing.T) {
 		}
 		link := regexp.MustCompile(`/settings/passkeys/pky_\w+`).FindString(s.get("/settings/security", session).page)
 		mails := s.mailCount()
-		if a := s.post(link, session, "present", password).want(t, 400, ""); !strings.Contains(a.page, "An operator keeps a second step") {
+		if a := s.post(link, session, "present", password).want(t, 400, ""); !strings.Contains(a.page, "Operators need a second step") {
 			t.Errorf("it says %s", a.page)
 		}
 		s.post("/settings/two-step/off", app, "present", password).want(t, 400, "")

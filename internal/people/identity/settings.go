@@ -21,10 +21,10 @@ const maxEvents = 50
 // done is what pages say of what was just done; nothing else that stands in an
 // address is shown.
 var done = map[string]string{
-	"password": "Your password is changed, and your other sessions have ended.", "session": "That session has ended.",
-	"two-step-off": "Two-step sign-in is off, and your other sessions have ended.", "app": "Your authenticator app is set up.", "app-off": "Your authenticator app is removed.",
-	"passkey": "Your passkey is added.", "passkey-off": "Your passkey is removed.",
-	"provider-linked": "Your login is linked: it signs in to this account now.", "provider-unlinked": "Your login is unlinked, and your other sessions have ended.",
+	"password": "Password changed. Your other sessions were signed out.", "session": "Session signed out.",
+	"two-step-off": "Two-step verification is off. Your other sessions were signed out.", "app": "Authenticator app added.", "app-off": "Authenticator app removed.",
+	"passkey": "Passkey added.", "passkey-off": "Passkey removed.",
+	"provider-linked": "Login linked. You can now sign in with it.", "provider-unlinked": "Login unlinked. Your other sessions were signed out.",
 }
 
 func (h *Handler) settings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -35,7 +35,7 @@ func (h *Handler) settings(w http.ResponseWriter, r *http.Request, a accounts.Ac
 
 func (h *Handler) developer(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if a.Sandbox {
-		return apierr.InvalidRequest.Errorf("A test account builds no apps.")
+		return apierr.InvalidRequest.Errorf("Test accounts can’t own apps.")
 	}
 	if !a.Developer {
 		if err := h.Store.BecomeDeveloper(r.Context(), accounts.ClientOf(r), a.ID); err != nil {
@@ -89,16 +89,16 @@ func (h *Handler) security(w http.ResponseWriter, r *http.Request, a accounts.Ac
 
 // words are what people read of an event.
 var words = map[accounts.EventKind]string{
-	accounts.SignedIn: "Signed in", accounts.SignInFailed: "Wrong password", accounts.CodeFailed: "Wrong code",
-	accounts.Confirmed: "Address confirmed", accounts.ResetRequested: "New password asked for", accounts.PasswordChanged: "Password changed",
-	accounts.EmailChangeRequested: "Another address asked for", accounts.EmailChanged: "Address changed",
-	accounts.TwoStepEnabled: "Two-step sign-in turned on", accounts.TwoStepDisabled: "Two-step sign-in turned off",
-	accounts.RecoveryCodeUsed: "Recovery code used", accounts.RecoveryCodesReplaced: "New recovery codes",
-	accounts.PasskeyAdded: "Passkey added", accounts.PasskeyRemoved: "Passkey removed", accounts.PasskeyFailed: "Passkey refused",
-	accounts.PasskeyCopied:      "Passkey refused: somebody may have a copy of it. Remove it, and add another",
+	accounts.SignedIn: "Signed in", accounts.SignInFailed: "Incorrect password", accounts.CodeFailed: "Incorrect code",
+	accounts.Confirmed: "Email address confirmed", accounts.ResetRequested: "Password reset requested", accounts.PasswordChanged: "Password changed",
+	accounts.EmailChangeRequested: "Email address change requested", accounts.EmailChanged: "Email address changed",
+	accounts.TwoStepEnabled: "Two-step verification turned on", accounts.TwoStepDisabled: "Two-step verification turned off",
+	accounts.RecoveryCodeUsed: "Recovery code used", accounts.RecoveryCodesReplaced: "New recovery codes created",
+	accounts.PasskeyAdded: "Passkey added", accounts.PasskeyRemoved: "Passkey removed", accounts.PasskeyFailed: "Passkey rejected",
+	accounts.PasskeyCopied:      "Passkey rejected: it may have been copied. Remove it and add a new one",
 	accounts.AuthenticatorAdded: "Authenticator app added", accounts.AuthenticatorRemoved: "Authenticator app removed",
-	accounts.ProviderLinked: "Login at the provider linked", accounts.ProviderUnlinked: "Login at the provider unlinked", accounts.ProviderRefused: "Sign-in by the provider refused: not linked",
-	accounts.SessionEnded: "Session ended", accounts.DeveloperEnabled: "Building apps turned on",
+	accounts.ProviderLinked: "Provider login linked", accounts.ProviderUnlinked: "Provider login unlinked", accounts.ProviderRefused: "Provider sign-in rejected: not linked",
+	accounts.SessionEnded: "Session signed out", accounts.DeveloperEnabled: "Developer tools enabled",
 	accounts.DataExported: "Your data downloaded", accounts.AccountClosed: "Account closed",
 }
 
@@ -107,7 +107,7 @@ func shown(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan 2006
 // browser names the program and the system that a browser says it is, as far as
 // people know them by name.
 func browser(agent string) string {
-	name, system := "Another program", ""
+	name, system := "Unknown browser", ""
 	for _, b := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"}} {
 		if strings.Contains(agent, b[0]) {
 			name = b[1]
@@ -146,8 +146,8 @@ func (h *Handler) restart(w http.ResponseWriter, r *http.Request, a accounts.Acc
 
 func passwordPage(a accounts.Account) ui.Form {
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Change your password", Action: "/settings/password", Button: "Change the password",
-		Fields: []ui.Input{presentField("Present password"), newPasswordField("New password")},
+		Shell: a.Shell(ui.Settings), Heading: "Change your password", Action: "/settings/password", Button: "Change password",
+		Fields: []ui.Input{presentField("Current password"), newPasswordField("New password")},
 		Links:  []ui.Link{{Href: "/forgot", Text: "Forgot your password?"}, {Href: "/settings", Text: "Settings"}},
 	}
 }
@@ -173,8 +173,8 @@ func (h *Handler) password(w http.ResponseWriter, r *http.Request, a accounts.Ac
 
 func emailPage(a accounts.Account, email string) ui.Form {
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Change your address", Lead: "It is " + a.Email + " now. We send a link to the new one, and the change counts when you open it.",
-		Action: "/settings/email", Button: "Send the link", Fields: confirming(a, ui.Input{Name: "email", Label: "New address", Type: "email", Complete: "email", Value: email}),
+		Shell: a.Shell(ui.Settings), Heading: "Change your email address", Lead: "Your address is " + a.Email + ". We’ll email a link to the new one. The change takes effect when you open it.",
+		Action: "/settings/email", Button: "Send link", Fields: confirming(a, ui.Input{Name: "email", Label: "New email address", Type: "email", Complete: "email", Value: email}),
 		Links: []ui.Link{{Href: "/settings", Text: "Settings"}},
 	}
 }
@@ -189,24 +189,24 @@ func (h *Handler) email(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return err
 	}
 	if a.Sandbox {
-		return apierr.InvalidRequest.Errorf("A test account keeps its address.")
+		return apierr.InvalidRequest.Errorf("A test account’s address can’t be changed.")
 	}
 	if err := h.Store.AskEmail(r.Context(), accounts.ClientOf(r), a, form.Get("email"), form.Get("present")); err != nil {
 		return again(w, err, emailPage(a, form.Get("email")), "present")
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Look at your mail", Text: "We wrote to the new address. The link in the mail works once, for an hour.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
+		Heading: "Check your email", Text: "We sent a link to your new address. It works once, within one hour.", Link: &ui.Link{Href: "/settings", Text: "Settings"},
 	})
 }
 
 func twoStepPage(a accounts.Account) ui.Form {
-	lead := "You need an authenticator app on your phone."
+	lead := "You’ll need an authenticator app on your phone."
 	if !a.TwoStep {
-		lead += " Your other sessions end when it is set up."
+		lead += " Setting it up signs out your other sessions."
 	}
 	return ui.Form{
 		Shell: a.Shell(ui.Settings), Heading: "Set up an authenticator app", Lead: lead,
-		Action: "/settings/two-step", Button: "Go on", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+		Action: "/settings/two-step", Button: "Continue", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
 	}
 }
 
@@ -278,15 +278,15 @@ func (h *Handler) setup(w http.ResponseWriter, r *http.Request, a accounts.Accou
 // a session ever have come by without.
 func bothSteps(r *http.Request) error {
 	if !accounts.HasMFA(r) {
-		return apierr.InvalidRequest.Errorf("Two-step sign-in is not on, or you have not passed both steps here. Sign out and in again.")
+		return apierr.InvalidRequest.Errorf("This needs a sign-in with two-step verification. Sign out, then sign in again.")
 	}
 	return nil
 }
 
 func codesPage(a accounts.Account) ui.Form {
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "New recovery codes", Lead: "The codes that you have now will no longer work.",
-		Action: "/settings/two-step/codes", Button: "Make new codes", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep them"}},
+		Shell: a.Shell(ui.Settings), Heading: "New recovery codes", Lead: "Your current codes will stop working.",
+		Action: "/settings/two-step/codes", Button: "Create new codes", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep them"}},
 	}
 }
 
@@ -313,13 +313,13 @@ func (h *Handler) codes(w http.ResponseWriter, r *http.Request, a accounts.Accou
 }
 
 func (h *Handler) offPage(a accounts.Account, f Factors) ui.Form {
-	lead := "It is your last second step: " + h.alone(a) + " will sign in again, your recovery codes go, and your other sessions end."
+	lead := "This is your last second step: " + h.alone(a) + " alone will be enough to sign in, your recovery codes are deleted, and your other sessions are signed out."
 	if len(f.Passkeys) > 0 {
-		lead = "Your passkeys and recovery codes stay: " + h.alone(a) + " still signs nobody in."
+		lead = "Your passkeys and recovery codes stay: " + h.alone(a) + " alone is still not enough to sign in."
 	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Remove the authenticator app", Lead: lead, Danger: true,
-		Action: "/settings/two-step/off", Button: "Remove it", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+		Shell: a.Shell(ui.Settings), Heading: "Remove authenticator app", Lead: lead, Danger: true,
+		Action: "/settings/two-step/off", Button: "Remove", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}
 }
 

@@ -54,7 +54,7 @@ func (s *Store) throttle(from accounts.Client, email string) error {
 		key     string
 	}{{s.asked, from.Address}, {s.written, email}} {
 		if wait, ok := l.limiter.Allow(id.Hash(l.key)); !ok {
-			e := apierr.RateLimited.Errorf("That was asked for too often. Wait a while, then try again.")
+			e := apierr.RateLimited.Errorf("Too many requests. Wait a while, then try again.")
 			e.RetryAfter = wait
 			return e
 		}
@@ -64,7 +64,7 @@ func (s *Store) throttle(from accounts.Client, email string) error {
 
 // errLink answers a link that was used, is too old, or never was one.
 func errLink() error {
-	return apierr.NotFound.Errorf("This link has been used, is too old, or is not one of ours. Ask for a new one.")
+	return apierr.NotFound.Errorf("This link was already used, has expired or is invalid. Request a new one.")
 }
 
 // SignUp sends a link that makes the account, or says that there is one. The
@@ -127,7 +127,7 @@ func (s *Store) Confirm(ctx context.Context, from accounts.Client, token, passwo
 	}
 	if !ok {
 		s.codes.Allow(l.accountID)
-		return a, "", apierr.Unauthorized.Errorf("That is not the password that was chosen when this mail was asked for.")
+		return a, "", apierr.Unauthorized.Errorf("Incorrect password. Enter the one you chose when you requested this email.")
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := s.use(ctx, tx, token, l); err != nil {
@@ -223,7 +223,7 @@ func (s *Store) ChangePassword(ctx context.Context, from accounts.Client, a acco
 func (s *Store) unchanged(ctx context.Context, tx *db.Tx, a accounts.Account) error {
 	now, err := accounts.Lock(ctx, tx, a.ID)
 	if err == nil && now.Epoch != a.Epoch {
-		return apierr.Unauthorized.Errorf("Your password or two-step sign-in was just changed somewhere else. Sign in again.")
+		return apierr.Unauthorized.Errorf("Your password or two-step verification was changed in another session. Sign in again.")
 	}
 	return err
 }
@@ -372,7 +372,7 @@ func (s *Store) use(ctx context.Context, tx *db.Tx, token string, l link) error 
 // have failed; whoever fails takes one from codes.
 func (s *Store) mayTry(accountID string) error {
 	if wait, ok := s.codes.Peek(accountID); !ok {
-		e := apierr.RateLimited.Errorf("Too many attempts failed. Wait a few minutes, then try again.")
+		e := apierr.RateLimited.Errorf("Too many failed attempts. Wait a few minutes, then try again.")
 		e.RetryAfter = wait
 		return e
 	}

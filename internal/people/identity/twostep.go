@@ -107,7 +107,7 @@ func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts
 }
 
 func errCode() error {
-	return apierr.Unauthorized.Errorf("That code is not right, or was used already. Wait for the next one.")
+	return apierr.Unauthorized.Errorf("Incorrect code, or it was already used. Wait for the next one.")
 }
 
 // SecondStep checks a one-time code or a recovery code; each works once.

@@ -45,7 +45,7 @@ var address = regexp.MustCompile(`https?://[^\s<>"]+`)
 func (o *Outbox) one(w http.ResponseWriter, r *http.Request) error {
 	m, err := o.Store.Get(r.Context(), r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("There is no such mail.")
+		return apierr.NotFound.Errorf("There is no such email.")
 	} else if err != nil {
 		return err
 	}

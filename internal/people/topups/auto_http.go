@@ -22,9 +22,9 @@ const lastAttempts = 5
 
 // done says what a form of the page has done.
 var done = map[string]string{
-	"on":      "Saved. Automatic top-up is on.",
-	"off":     "Automatic top-up is off. Your card stays saved.",
-	"removed": "Your card is removed, and automatic top-up is off.",
+	"on":      "Automatic top-up is on.",
+	"off":     "Automatic top-up is off. Your card is still saved.",
+	"removed": "Card removed. Automatic top-up is off.",
 }
 
 // wentOff says why we switched it off.
@@ -33,19 +33,19 @@ func wentOff(reason string) string {
 	case "":
 		return ""
 	case offWentBack:
-		return "A payment of yours was refunded or is disputed, so nothing more is charged automatically."
+		return "One of your payments was refunded or disputed."
 	case offClosed:
-		return "The account cannot be topped up."
+		return "This account can’t be topped up."
 	}
-	return "Your card was refused three times. " + reasons[reason]
+	return "Your card was declined three times. " + reasons[reason]
 }
 
 // waits says what stands in the way of a charge.
 var waits = map[string]string{
-	"below-zero": "It waits while your balance is below zero.",
-	"frozen":     "It waits while a connection of yours is paused: review that first.",
-	"clearing":   "It waits for a payment of yours to clear.",
-	"month":      "The month’s maximum has no room for another one. It goes on next month.",
+	"below-zero": "Paused while your balance is below zero.",
+	"frozen":     "Paused until you review your paused connection.",
+	"clearing":   "Paused until your last payment clears.",
+	"month":      "You’ve reached your monthly maximum. It resumes next month.",
 }
 
 // auto is GET /top-up/auto.
@@ -84,9 +84,9 @@ func typedCents(cents int64) string {
 func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int, page ui.TopUpAuto) error {
 	s, now := h.Store, h.Store.Now()
 	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.Usable(), id.NewSecret()
-	page.Below = dollarField(page.Below, "below", "When it is below (USD)", MinBelowCents, MaxBelowCents)
-	page.Add = dollarField(page.Add, "add", "Add this much (USD)", MinCents, MaxAutoCents)
-	page.Most = dollarField(page.Most, "most", "At most in a calendar month (USD)", MinCents, MaxMonthCents)
+	page.Below = dollarField(page.Below, "below", "When balance is below (USD)", MinBelowCents, MaxBelowCents)
+	page.Add = dollarField(page.Add, "add", "Add (USD)", MinCents, MaxAutoCents)
+	page.Most = dollarField(page.Most, "most", "Monthly maximum (USD)", MinCents, MaxMonthCents)
 	page.First = dollarField(page.First, "first", "Pay now (USD)", MinCents, MaxCents)
 	if p.PaymentMethod != "" {
 		page.Card = &ui.SavedCard{Name: p.card(), Expires: p.Expires}
@@ -113,9 +113,9 @@ func dollarField(f ui.Field, name, label string, least, most int64) ui.Field {
 	f.ID, f.Label, f.Kind, f.Hint = name, label, "dollars", "From "+dollarsOf(least)+" to "+dollarsOf(most)+"."
 	switch name {
 	case "add":
-		f.Hint = "At least the amount before, so that one is enough."
+		f.Hint = "Must be at least the threshold."
 	case "most":
-		f.Hint = "Months are counted in UTC. Up to " + dollarsOf(most) + "."
+		f.Hint = "Per calendar month, in UTC. Up to " + dollarsOf(most) + "."
 	}
 	return f
 }
@@ -123,7 +123,7 @@ func dollarField(f ui.Field, name, label string, least, most int64) ui.Field {
 func day(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
 
 func (p plan) summary() string {
-	return "When less than " + dollarsOf(p.Below) + " is available, " + dollarsOf(p.Add) + " is added with your " + p.card() + "."
+	return "When your balance is below " + dollarsOf(p.Below) + ", we charge " + dollarsOf(p.Add) + " to your " + p.card() + "."
 }
 
 // autoSummary is what the page of top-ups says of it.
@@ -169,7 +169,7 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 	case o.why != "":
 		page.Waits = waits[o.why]
 	case p.Failures > 0 && p.NextUS > now.UnixMicro():
-		page.Waits = "The card was refused. It is tried again after " + date(p.NextUS) + "."
+		page.Waits = "Your card was declined. We’ll try again after " + date(p.NextUS) + "."
 	}
 	return nil
 }
@@ -225,10 +225,10 @@ func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 	p.Add = read(&page.Add, "add", MinCents, MaxAutoCents)
 	p.Most = read(&page.Most, "most", MinCents, MaxMonthCents)
 	if page.Below.Error == "" && page.Add.Error == "" && p.Add < p.Below {
-		page.Add.Error = "Add at least " + dollarsOf(p.Below) + ", so that your balance is not below it again at once."
+		page.Add.Error = "Add at least " + dollarsOf(p.Below) + " to bring your balance back above the threshold."
 	}
 	if page.Add.Error == "" && page.Most.Error == "" && p.Most < p.Add {
-		page.Most.Error = "The month’s maximum must have room for one top-up of " + dollarsOf(p.Add) + "."
+		page.Most.Error = "The monthly maximum must allow at least one top-up of " + dollarsOf(p.Add) + "."
 	}
 	for _, f := range []struct{ id, text string }{{"below", page.Below.Error}, {"add", page.Add.Error}, {"most", page.Most.Error}} {
 		if f.text != "" {
@@ -264,7 +264,7 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	}
 	token := form.Get("token")
 	if len(token) != len(id.NewSecret()) {
-		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
+		return apierr.InvalidRequest.Errorf("This form is incomplete. Reload the page and try again.")
 	}
 	p, err := h.planOf(r.Context(), a.ID)
 	if err != nil {
@@ -279,7 +279,7 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		page.Errors = append(page.Errors, ui.Problem{Field: "first", Text: problem})
 	}
 	if form.Get("agree") != "yes" {
-		page.Agree = "Tick the box to have your card saved. To pay without saving it, top up by hand."
+		page.Agree = "Check the box to save your card. To pay without saving it, use a one-time top-up."
 		page.Errors = append(page.Errors, ui.Problem{Field: "agree", Text: page.Agree})
 	}
 	if len(page.Errors) > 0 {

@@ -104,7 +104,7 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.wants(19*dollars, ledger.PaymentSettled)
 		p.charged(10000, 2)
-		p.auto("$100.00", "$0.00", "no room for another one", "Credited")
+		p.auto("$100.00", "$0.00", "You’ve reached your monthly maximum", "Credited")
 		w.once()
 		p.charged(10000, 2)
 		const full = "Automatic top-up is paused until next month"
@@ -116,7 +116,7 @@ func TestAuto(t *testing.T) {
 		p.charged(10000, 2)
 		p.told(3, full)
 		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, ", automatically", `href="/top-up/auto"`)
-		p.Get("/top-up").Want(t, http.StatusOK, "On. When less than $30.00 is available, $50.00 is added")
+		p.Get("/top-up").Want(t, http.StatusOK, "On. When your balance is below $30.00, we charge $50.00")
 		now := w.now().UTC()
 		w.later(time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC).Sub(now))
 		w.once()
@@ -153,7 +153,7 @@ func TestAutoForm(t *testing.T) {
 		for _, bad := range [][4]string{
 			{"0.99", "25", "100", "from $1.00 to $500.00"}, {"501", "501", "1000", "from $1.00 to $500.00"}, {"", "25", "100", "in dollars and cents"},
 			{"10", "4.99", "100", "from $5.00 to $500.00"}, {"10", "500.01", "1000", "from $5.00 to $500.00"}, {"30", "25", "100", "Add at least $30.00"},
-			{"10", "25", "24.99", "room for one top-up of $25.00"}, {"10", "25", "5000.01", "from $5.00 to $5,000.00"}, {"10", "25", "-1", "in dollars and cents"}, {"1e2", "25", "100", "in dollars and cents"},
+			{"10", "25", "24.99", "allow at least one top-up of $25.00"}, {"10", "25", "5000.01", "from $5.00 to $5,000.00"}, {"10", "25", "-1", "in dollars and cents"}, {"1e2", "25", "100", "in dollars and cents"},
 		} {
 			set(bad[0], bad[1], bad[2]).Want(t, http.StatusUnprocessableEntity, bad[3], `value="`+bad[1]+`"`)
 		}
@@ -203,7 +203,7 @@ func TestAutoDeclined(t *testing.T) {
 			card, why string
 			pause     time.Duration
 		}{
-			{"poor", "too little money", time.Hour}, {"expired", "has expired", 24 * time.Hour}, {"authenticate", "confirm payments with this card yourself", 24 * time.Hour},
+			{"poor", "insufficient funds", time.Hour}, {"expired", "has expired", 24 * time.Hour}, {"authenticate", "requires you to confirm payments with this card", 24 * time.Hour},
 		} {
 			p.told(0, "")
 			w.do(card, "card", "card", x.card)
@@ -215,7 +215,7 @@ func TestAutoDeclined(t *testing.T) {
 			}
 			p.SignIn(p.Email)
 			if p.auto(x.why, "Not charged"); i < 2 {
-				p.auto("It is tried again after", "$0.00")
+				p.auto("We’ll try again after", "$0.00")
 			}
 			w.deliver(w.fresh(), http.StatusOK) // they tell of what is over
 			w.later(x.pause - time.Minute)
@@ -227,9 +227,9 @@ func TestAutoDeclined(t *testing.T) {
 		}
 		w.once()
 		p.charged(0, 0)
-		p.told(1, "is off: your card was declined", "three times", "confirm payments with this card yourself", "https://purser.example.com/top-up\n")
+		p.told(1, "is off: your card was declined", "three times", "requires you to confirm payments with this card", "https://purser.example.com/top-up\n")
 		p.SignIn(p.Email)
-		p.auto("Switched off.", "refused three times. Your bank wants you")
+		p.auto("Switched off.", "declined three times. Your bank requires you")
 		if n := bytes.Count(bytes.Join(w.stripe.Events(), nil), []byte(`"payment_intent.canceled"`)); n != 3 {
 			t.Error(n, "payments were cancelled")
 		}
@@ -334,7 +334,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.later(6 * time.Minute)
 		w.once()
 		p.wants(25*dollars, ledger.PaymentFailed)
-		p.auto("Automatic top-ups were stopped")
+		p.auto("Automatic top-up was turned off")
 		w.once()
 		p.charged(0, 0)
 		p.wishes("30", "50", "50") // the whole month is there
@@ -368,7 +368,7 @@ func TestAutoStops(t *testing.T) {
 			}
 			w.once()
 			p.charged(0, 0)
-			p.auto("while a connection of yours is paused")
+			p.auto("until you review your paused connection")
 			if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: connection}); err != nil {
 				t.Fatal(err)
 			}
@@ -386,7 +386,7 @@ func TestAutoStops(t *testing.T) {
 			w.later(time.Hour)
 			w.once()
 			p.charged(0, 0)
-			p.auto("refunded or is disputed")
+			p.auto("refunded or disputed")
 			p.told(1, "a payment was reversed")
 		},
 		"a refund of what was charged": func(t *testing.T, w *world) {
@@ -399,7 +399,7 @@ func TestAutoStops(t *testing.T) {
 			w.later(time.Hour)
 			w.once()
 			p.charged(5000, 1)
-			p.auto("refunded or is disputed", "Returned")
+			p.auto("refunded or disputed", "Returned")
 		},
 		"a lost dispute of what was charged and spent": func(t *testing.T, w *world) {
 			p, _ := ready(w)
@@ -426,7 +426,7 @@ func TestAutoStops(t *testing.T) {
 			w.later(time.Hour)
 			w.once()
 			p.charged(0, 0) // it was switched off for good
-			p.auto("cannot be topped up")
+			p.auto("can’t be topped up")
 		},
 		"a test account whose month is full": func(t *testing.T, w *world) {
 			p, _ := ready(w)
@@ -443,7 +443,7 @@ func TestAutoStops(t *testing.T) {
 			w.exec(`UPDATE auto_topups SET payment_method = 'pm_gone' WHERE account_id = '` + p.ID + `'`)
 			w.once()
 			p.wants(15*dollars, ledger.PaymentFailed)
-			p.auto("It is tried again after")
+			p.auto("We’ll try again after")
 			p.charged(0, 0)
 		},
 		"switched off": func(t *testing.T, w *world) {
@@ -487,7 +487,7 @@ func TestAutoClearance(t *testing.T) {
 		p.wishes("20", "50", "100")
 		w.once()
 		p.charged(0, 0)
-		p.auto("waits for a payment of yours to clear")
+		p.auto("until your last payment clears")
 		w.later(73 * time.Hour)
 		w.once()
 		p.wants(25*dollars, ledger.PaymentSettled)

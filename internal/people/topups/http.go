@@ -121,7 +121,7 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 	}
 	token, typed := body.Get("token"), body.Get("amount")
 	if len(token) != len(id.NewSecret()) {
-		return apierr.InvalidRequest.Errorf("This form is not whole. Open the page again.")
+		return apierr.InvalidRequest.Errorf("This form is incomplete. Reload the page and try again.")
 	}
 	cents, problem := Cents(typed)
 	if problem != "" {
@@ -138,7 +138,7 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 func (s *Store) unreachable(err error, topupID string) string {
 	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
 	s.Metrics.Alarm("checkout_failed", "stripe")
-	return "Stripe cannot be reached at the moment. Nothing was charged. Please try again in a minute."
+	return "We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
 }
 
 // toStripe leads to where a checkout is paid, or to its receipt when it is over.
@@ -160,7 +160,7 @@ func centsWithin(typed string, least, most money.MC) (int64, string) {
 	mc, err := money.Parse(typed)
 	switch {
 	case err != nil || mc%money.Cent != 0:
-		return 0, "The amount must be in dollars and cents, such as 25 or 12.50."
+		return 0, "Enter an amount in dollars and cents, such as 25 or 12.50."
 	case mc < least*money.Cent || mc > most*money.Cent:
 		return 0, "The amount must be from " + ui.Dollars(least*money.Cent) + " to " + ui.Dollars(most*money.Cent) + "."
 	}
@@ -221,11 +221,11 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 func entry(r ledger.PaymentRecord) string {
 	switch r.Kind {
 	case "opened":
-		return "Begun, nothing moved"
+		return "Started"
 	case "settled":
 		return "Credited"
 	case "failed":
-		return "Not paid, nothing moved"
+		return "Not paid"
 	}
 	if r.Reason == "dispute_lost" {
 		return "Returned after a dispute"
@@ -235,15 +235,15 @@ func entry(r ledger.PaymentRecord) string {
 
 // reasons say why a payment came to nothing.
 var reasons = map[string]string{
-	"expired":              "The payment was not finished in time.",
-	"payment_failed":       "Your bank refused the payment.",
-	"card_declined":        "Your bank refused the card.",
-	"card_expired":         "The card has expired.",
-	"insufficient_funds":   "Your bank says that the card has too little money.",
-	"needs_authentication": "Your bank wants you to confirm payments with this card yourself.",
-	"stopped":              "Automatic top-ups were stopped before the card was charged.",
+	"expired":              "The payment was not completed in time.",
+	"payment_failed":       "Your bank declined the payment.",
+	"card_declined":        "Your card was declined.",
+	"card_expired":         "Your card has expired.",
+	"insufficient_funds":   "Your card has insufficient funds.",
+	"needs_authentication": "Your bank requires you to confirm payments with this card.",
+	"stopped":              "Automatic top-up was turned off before your card was charged.",
 	"refunded":             "The payment was refunded before it was credited.",
-	"dispute_lost":         "Your bank took the payment back before it was credited.",
+	"dispute_lost":         "Your bank reversed the payment before it was credited.",
 }
 
 func lines(list []*ledger.Payment) (out []ui.Payment) {
