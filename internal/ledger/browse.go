@@ -69,7 +69,7 @@ func browse(ctx context.Context, q db.Queryer, f Filter, first, last int64, limi
 	where, args := f.where()
 	args = append(args, f.AccountID, first, last, limit)
 	n := len(args)
-	return db.List(ctx, q, scanEntry, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
+	return db.QueryAll(ctx, q, scanEntry, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
 }
 
 // where is the filter's own part of the condition.
@@ -131,7 +131,7 @@ type Total struct {
 // Totals returns what an account spent since a day, on one connection if it is
 // named. It reads the day's totals and no ledger row.
 func Totals(ctx context.Context, q db.Queryer, accountID, connectionID, sinceDay string) ([]Total, error) {
-	return db.List(ctx, q, db.Fields(func(t *Total) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(t *Total) []any {
 		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
 	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
 		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2)) AND day >= $3`, accountID, connectionID, sinceDay)

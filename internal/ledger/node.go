@@ -71,13 +71,13 @@ func (n *Node) Save(ctx context.Context, list []Checkpoint) error {
 // was told nothing puts them off by as much as it thinks right.
 func (n *Node) Claim(ctx context.Context, lease time.Duration, limit int) (list []Deferred, err error) {
 	now := n.now().UnixMicro()
-	ids, err := db.List(ctx, n.db, db.Column[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
 	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
 		return nil, err
 	}
 	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		list = nil
-		ids, err := db.List(ctx, tx, db.Column[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
+		ids, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
 		if err != nil {
 			return err
 		}

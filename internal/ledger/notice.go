@@ -28,7 +28,7 @@ type Notice struct {
 // PassNotices takes at most limit notices that nobody has passed on yet, oldest
 // first, and marks them in tx: with its commit they are passed on, exactly once.
 func PassNotices(ctx context.Context, tx *db.Tx, limit int) (list []Notice, err error) {
-	list, err = db.List(ctx, tx, db.Fields(func(n *Notice) []any {
+	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(n *Notice) []any {
 		return []any{&n.ID, &n.Kind, &n.AccountID, &n.ConnectionID, &n.AppID, &n.Data, &n.CreatedUS}
 	}), `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
 		UPDATE notices SET passed = 1 WHERE id IN (SELECT id FROM fresh)

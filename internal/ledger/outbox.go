@@ -15,7 +15,7 @@ import (
 // with time, but a transaction that began earlier may commit later, and a reader
 // who remembers a place would step over its events.
 func PassOn(ctx context.Context, tx *db.Tx, limit int) (list []Event, err error) {
-	list, err = db.List(ctx, tx, db.Fields(func(e *Event) []any {
+	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(e *Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
 	}), `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
 		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)

@@ -47,7 +47,7 @@ func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limi
 }
 
 func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) (list []*Payment, err error) {
-	records, err := db.List(ctx, q, db.Fields(func(r *PaymentRecord) []any {
+	records, err := db.QueryAll(ctx, q, db.ScanFields(func(r *PaymentRecord) []any {
 		return []any{&r.PaymentID, &r.N, &r.Kind, &r.AccountID, &r.AmountMC, &r.EntryID, &r.Intent, &r.HoldUntilUS, &r.Reason, &r.CreatedUS}
 	}), `SELECT `+paymentColumns+` FROM payment_records WHERE `+where+` ORDER BY payment_id DESC, n`, args...)
 	for _, r := range records {
@@ -119,7 +119,7 @@ func overdraw(ctx context.Context, tx *db.Tx, w *wants, p *Payment) error {
 
 // findActive finds the connections of an account that may be frozen.
 func findActive(ctx context.Context, tx *db.Tx, w *wants, accountID string) error {
-	active, err := db.List(ctx, tx, db.Column[string], `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
+	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
 	for _, connectionID := range active {
 		w.connections[connectionID] = accountID
 	}

@@ -54,7 +54,7 @@ func PendingRaises(ctx context.Context, q db.Queryer, accountID string) (map[str
 }
 
 func readRaises(ctx context.Context, q db.Queryer, where string, args ...any) ([]Raise, error) {
-	return db.List(ctx, q, scanRaise, `SELECT `+raiseColumns+` FROM allocation_requests WHERE `+where, args...)
+	return db.QueryAll(ctx, q, scanRaise, `SELECT `+raiseColumns+` FROM allocation_requests WHERE `+where, args...)
 }
 
 // ConnectionsOfAccount returns the newest connections of an account, at most limit.
@@ -71,7 +71,7 @@ func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 }
 
 func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Connection, error) {
-	return db.List(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
+	return db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
 }
 
 // findRaiseConnections adds the connections of the requests that are named: a

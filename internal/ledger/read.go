@@ -78,7 +78,7 @@ func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, li
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.List(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
+	return db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
 }
 
 // GetBalance returns an account's balance; an account without one has nothing.
@@ -114,7 +114,7 @@ func GetEntry(ctx context.Context, q db.Queryer, entryID string) (Entry, error) 
 // RecentEntries returns the newest spend rows of a connection. It walks the
 // account's chain backwards.
 func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) ([]Entry, error) {
-	return db.List(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
+	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
 }
 
 // EntriesOfApp returns spend rows of an app, newest first: those before an id, or
@@ -123,7 +123,7 @@ func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit
 	if before == "" {
 		before = "~" // behind every id
 	}
-	return db.List(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
+	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
 }
 
 // GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
@@ -151,7 +151,7 @@ func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limi
 	if before == "" {
 		before = "~" // behind every id
 	}
-	return db.List(ctx, q, scanRefusal, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
+	return db.QueryAll(ctx, q, scanRefusal, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
@@ -225,7 +225,7 @@ func Chunks(ctx context.Context, q db.Queryer, requestID string, attempt, n int6
 // Orphans returns open holds whose owner's lease has ended, oldest first; those
 // of voice sessions, whose keys are not UUIDs, end with their session.
 func Orphans(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]HoldRow, error) {
-	return db.List(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
+	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
 		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
 }
 

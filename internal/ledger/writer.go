@@ -71,7 +71,7 @@ func newStore(d *db.DB) store {
 	if d.Engine == db.Postgres {
 		return &postgres{}
 	}
-	return d.Beside(func() any { return newSQLite(d) }).(store)
+	return d.WriteConnState(func() any { return newSQLite(d) }).(store)
 }
 
 // Do applies c in the next batch and answers when what it changed is on the disk. It does not

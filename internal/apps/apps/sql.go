@@ -67,7 +67,7 @@ func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
 }
 
 func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]App, error) {
-	return db.List(ctx, q, func(row db.Row) (App, error) {
+	return db.QueryAll(ctx, q, func(row db.Row) (App, error) {
 		a, _, err := scan(row)
 		return a, err
 	}, text, args...)

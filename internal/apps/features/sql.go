@@ -29,7 +29,7 @@ func olderThan(ctx context.Context, q db.Queryer, appID, slug string, limit int)
 }
 
 func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Feature, error) {
-	return db.List(ctx, q, db.Fields((*Feature).fields), text, args...)
+	return db.QueryAll(ctx, q, db.ScanFields((*Feature).fields), text, args...)
 }
 
 // countLocked counts an app's features and keeps others from adding one until tx

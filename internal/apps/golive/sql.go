@@ -34,7 +34,7 @@ func queue(ctx context.Context, q db.Queryer, after string, limit int) ([]Reques
 }
 
 func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
-	return db.List(ctx, q, db.Fields((*Request).fields), text, args...)
+	return db.QueryAll(ctx, q, db.ScanFields((*Request).fields), text, args...)
 }
 
 func insert(ctx context.Context, tx *db.Tx, r Request) error {
@@ -62,8 +62,8 @@ func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err 
 // order, so that no batch and this transaction wait for each other in a circle.
 func lockTestConnections(ctx context.Context, tx *db.Tx, appID string) (ids []string, err error) {
 	const of = ` FROM connections WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`
-	if _, err := db.List(ctx, tx, db.Column[string], `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
+	if _, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
 		return nil, err
 	}
-	return db.List(ctx, tx, db.Column[string], `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)
+	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)
 }

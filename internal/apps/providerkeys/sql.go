@@ -33,7 +33,7 @@ func sealedKey(ctx context.Context, q db.Queryer, accountID, provider string) (s
 }
 
 func ofAccount(ctx context.Context, q db.Queryer, accountID string) ([]Key, error) {
-	return db.List(ctx, q, db.Fields((*Key).fields), `SELECT `+columns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
+	return db.QueryAll(ctx, q, db.ScanFields((*Key).fields), `SELECT `+columns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
 }
 
 // remove returns sql.ErrNoRows when there is nothing to delete.

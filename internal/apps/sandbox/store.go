@@ -178,5 +178,5 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 // liveConnections returns the ids of an account's connections that are not
 // revoked. Whoever holds the account's lock knows that no more are made.
 func liveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
-	return db.List(ctx, tx, db.Column[string], `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
+	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 }

@@ -57,7 +57,8 @@ func sums(ctx context.Context, q db.Queryer, text string, args ...any) (list map
 		bucket int64
 		mc     money.MC
 	}
-	rows, err := db.List(ctx, q, db.Fields(func(s *sum) []any { return []any{&s.appID, &s.bucket, &s.mc} }), text, args...)
+	scan := db.ScanFields(func(s *sum) []any { return []any{&s.appID, &s.bucket, &s.mc} })
+	rows, err := db.QueryAll(ctx, q, scan, text, args...)
 	list = map[string]map[int64]money.MC{}
 	for _, s := range rows {
 		if list[s.appID] == nil {
@@ -91,7 +92,7 @@ const ofPeople = ` AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = co
 
 // revoking returns the apps of which at least so many people have revoked since a time.
 func revoking(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
-	return db.List(ctx, q, db.Column[string], `SELECT app_id FROM connections WHERE revoked_us > $1`+ofPeople+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT app_id FROM connections WHERE revoked_us > $1`+ofPeople+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
 // revocations returns how many connections of people were live at a time, and how
@@ -109,7 +110,7 @@ func revocations(ctx context.Context, q db.Queryer, appID string, sinceUS int64)
 
 // chargedBack returns the apps with at least so many chargebacks since a time.
 func chargedBack(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
-	return db.List(ctx, q, db.Column[string], `SELECT app_id FROM ledger WHERE reason = 'chargeback' AND status = 'reversed' AND app_id IS NOT NULL AND created_us > $1 GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT app_id FROM ledger WHERE reason = 'chargeback' AND status = 'reversed' AND app_id IS NOT NULL AND created_us > $1 GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
 func chargebacks(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (n int64, err error) {

@@ -31,7 +31,7 @@ func endpoints(ctx context.Context, q db.Queryer, appID, after string, limit int
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.List(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
+	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
 // countLocked counts an app's endpoints and keeps others from adding one until tx
@@ -86,7 +86,7 @@ func scanDelivery(row db.Row) (d Delivery, err error) {
 }
 
 func latestDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
-	return db.List(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
+	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
 }
 
 func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock string) (Delivery, error) {
@@ -109,13 +109,13 @@ func again(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error
 // ready returns the active endpoints that have something due: a look into the index
 // for each, however long their queues are.
 func ready(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	return db.List(ctx, q, db.Column[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
 		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
 }
 
 // claim leases at most limit due deliveries of an endpoint until leaseUS.
 func claim(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
-	return db.List(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
+	return db.QueryAll(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
 		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due) RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
 }
 
@@ -177,12 +177,12 @@ func scanLogged(row db.Row) (l logged, err error) {
 
 // newestLogged returns the last of what an app was told, newest first.
 func newestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]logged, error) {
-	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
+	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
 // loggedAfter returns what an app was told after a place, oldest first.
 func loggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]logged, error) {
-	return db.List(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
+	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 }
 
 // placeOf returns where an app was first told of an event, or sql.ErrNoRows.

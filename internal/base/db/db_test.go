@@ -17,12 +17,13 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// A driver that binds by position instead of by number would swap money.
+// TestParametersBindByNumber guards against a driver that binds by position, which would exchange amounts.
 func TestParametersBindByNumber(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		var got string
-		err := d.QueryRowContext(t.Context(), `SELECT CAST($2 AS TEXT) || CAST($1 AS TEXT) || CAST($2 AS TEXT)`, "a", "b").Scan(&got)
+		const query = `SELECT CAST($2 AS TEXT) || CAST($1 AS TEXT) || CAST($2 AS TEXT)`
+		err := d.QueryRowContext(t.Context(), query, "a", "b").Scan(&got)
 		if err != nil || got != "bab" {
 			t.Fatalf("SELECT $2 || $1 || $2 of a, b = %q, %v", got, err)
 		}
@@ -33,10 +34,14 @@ func TestInTxCommitsOrLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		failure := errors.New("no")
-		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "kept") }); err != nil {
+		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return save(ctx, tx, "kept")
+		}); err != nil {
 			t.Fatal(err)
 		}
-		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return errors.Join(save(ctx, tx, "failed"), failure) })
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return errors.Join(save(ctx, tx, "failed"), failure)
+		})
 		if !errors.Is(err, failure) {
 			t.Errorf("InTx returned %v", err)
 		}
@@ -59,7 +64,7 @@ func TestInTxCommitsOrLeavesNothing(t *testing.T) {
 	})
 }
 
-// A handler that reads while a transaction is open must not wait for it.
+// TestReadsDoNotWaitForTheWriter reads inside an open transaction.
 func TestReadsDoNotWaitForTheWriter(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -78,7 +83,7 @@ func TestReadsDoNotWaitForTheWriter(t *testing.T) {
 	})
 }
 
-// Two transactions that wait for each other in a circle both come through.
+// TestInTxRetriesDeadlocks lets two transactions lock the same rows in opposite order: both commit.
 func TestInTxRetriesDeadlocks(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, db.Postgres)
@@ -97,11 +102,12 @@ func TestInTxRetriesDeadlocks(t *testing.T) {
 			mu.Lock()
 			runs++
 			mu.Unlock()
-			if _, err := tx.ExecContext(ctx, `UPDATE sessions SET expires_us = expires_us + 1 WHERE token_hash = $1`, first); err != nil {
+			const lock = `UPDATE sessions SET expires_us = expires_us + 1 WHERE token_hash = $1`
+			if _, err := tx.ExecContext(ctx, lock, first); err != nil {
 				return err
 			}
 			met()
-			_, err := tx.ExecContext(ctx, `UPDATE sessions SET expires_us = expires_us + 1 WHERE token_hash = $1`, second)
+			_, err := tx.ExecContext(ctx, lock, second)
 			return err
 		})
 	}
@@ -112,7 +118,8 @@ func TestInTxRetriesDeadlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sum int
-	if err := d.QueryRowContext(t.Context(), `SELECT SUM(expires_us) FROM sessions`).Scan(&sum); err != nil || sum != 4 {
+	err := d.QueryRowContext(t.Context(), `SELECT SUM(expires_us) FROM sessions`).Scan(&sum)
+	if err != nil || sum != 4 {
 		t.Errorf("sum %d, %v", sum, err)
 	}
 	if runs < 3 {
@@ -123,9 +130,11 @@ func TestInTxRetriesDeadlocks(t *testing.T) {
 func TestSnapshotSeesOneState(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		err := d.Snapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		err := d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			before := saved(t, tx)
-			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "later") }); err != nil {
+			if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				return save(ctx, tx, "later")
+			}); err != nil {
 				return err
 			}
 			if after := saved(t, tx); before != "" || after != "" {
@@ -136,7 +145,7 @@ func TestSnapshotSeesOneState(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		err = d.Snapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "written") })
+		err = d.InSnapshot(t.Context(), func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "written") })
 		if err == nil || saved(t, d) != "later" {
 			t.Errorf("a snapshot wrote: %v", err)
 		}
@@ -163,12 +172,12 @@ func TestReadOnlyBesideAServer(t *testing.T) {
 				t.Errorf("the auditor reads %q", got)
 			}
 			if err := auditor.InTx(t.Context(), write); err == nil {
-				t.Error("InTx of a read-only store works")
+				t.Error("InTx of a read-only database works")
 			}
 			if rows, err := auditor.QueryContext(t.Context(), `DELETE FROM sessions RETURNING token_hash`); err == nil {
 				_ = rows.Next()
 				if rows.Err() == nil {
-					t.Error("a read-only store deletes")
+					t.Error("a read-only database deletes")
 				}
 				_ = rows.Close()
 			}
@@ -198,12 +207,14 @@ func TestReadOnlyNeedsADatabase(t *testing.T) {
 	}
 }
 
-// The audit also takes a copy of a live file with its log.
+// TestReadOnlyOnACopy reads a copy of a live SQLite file with its log.
 func TestReadOnlyOnACopy(t *testing.T) {
 	t.Parallel()
 	target := dbtest.URL(t, db.SQLite)
 	d := open(t, target)
-	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "x") }); err != nil {
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return save(ctx, tx, "x")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	path, folder := strings.TrimPrefix(target, "sqlite:"), t.TempDir()
@@ -252,12 +263,15 @@ func TestOneServerPerFile(t *testing.T) {
 
 func TestSQLitePaths(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"plain.db", "new folder/a b.db", "what?mode=memory#x.db", "100%41é.db", "a&b=c+d;e.db", "co:lon"} {
+	for _, name := range []string{"plain.db", "new folder/a b.db", "what?mode=memory#x.db", "100%41é.db",
+		"a&b=c+d;e.db", "co:lon"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), name)
 			d := open(t, "sqlite:"+path)
-			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "x") }); err != nil {
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				return save(ctx, tx, "x")
+			}); err != nil {
 				t.Fatal(err)
 			}
 			if got := saved(t, d); got != "x" {
@@ -289,7 +303,8 @@ func TestSQLitePaths(t *testing.T) {
 
 func TestURLsThatNameNoStore(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"", "purser.db", "sqlite:", "sqlite::memory:", "sqlite://purser.db", "mysql://u:hunter2@h/d", "postgres://u:hunter2@h:port/d", "sqlite:/dev/null/x"} {
+	for _, target := range []string{"", "purser.db", "sqlite:", "sqlite::memory:", "sqlite://purser.db",
+		"mysql://u:hunter2@h/d", "postgres://u:hunter2@h:port/d", "sqlite:/dev/null/x"} {
 		d, err := db.Open(t.Context(), target)
 		if err == nil {
 			_ = d.Close()
@@ -302,7 +317,7 @@ func TestURLsThatNameNoStore(t *testing.T) {
 	}
 }
 
-// Nodes that start at once on an empty database all come up.
+// TestNodesStartAtOnce starts six nodes together on an empty database.
 func TestNodesStartAtOnce(t *testing.T) {
 	t.Parallel()
 	target := dbtest.URL(t, db.Postgres)
@@ -338,9 +353,12 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 			t.Parallel()
 			target := dbtest.URL(t, e)
 			d := open(t, target)
-			const row = `INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
+			const row = `INSERT INTO ledger (id, account_id, seq, type, status,
+					available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
 				VALUES ('led_1', 'acc_1', 1, 'topup', 'settled', 0, 0, 0, 0, 0, 'x')`
-			const record = `INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, created_us) VALUES ('top_1', 1, 'opened', 'acc_1', 1, 'led_1', 0)`
+			const record = `INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id,
+					created_us)
+				VALUES ('top_1', 1, 'opened', 'acc_1', 1, 'led_1', 0)`
 			for _, text := range []string{row, record} {
 				if _, err := d.ExecContext(t.Context(), text); err != nil {
 					t.Fatal(err)
@@ -348,8 +366,7 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 			}
 			changes := []string{
 				`UPDATE ledger SET reason = 'x'`, `DELETE FROM ledger`,
-				`INSERT INTO ledger (id, account_id, seq, type, status, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
-				VALUES ('led_1', 'acc_1', 1, 'topup', 'settled', 0, 0, 0, 0, 0, 'x') ON CONFLICT (id) DO UPDATE SET hash = 'y'`,
+				row + ` ON CONFLICT (id) DO UPDATE SET hash = 'y'`,
 				`UPDATE payment_records SET reason = 'x'`, `DELETE FROM payment_records`,
 			}
 			if e == db.Postgres {
@@ -358,15 +375,17 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 			refused := func(d *db.DB) {
 				t.Helper()
 				for _, text := range changes {
-					if _, err := d.ExecContext(t.Context(), text); err == nil || !strings.Contains(err.Error(), "append-only") {
+					if _, err := d.ExecContext(t.Context(), text); err == nil ||
+						!strings.Contains(err.Error(), "append-only") {
 						t.Errorf("%s: %v", text, err)
 					}
 				}
 			}
 			refused(d)
 			drop := map[db.Engine]string{
-				db.SQLite:   `DROP TRIGGER ledger_no_delete`,
-				db.Postgres: `ALTER TABLE ledger DISABLE TRIGGER ledger_no_truncate; DROP TRIGGER ledger_no_change ON ledger`,
+				db.SQLite: `DROP TRIGGER ledger_no_delete`,
+				db.Postgres: `ALTER TABLE ledger DISABLE TRIGGER ledger_no_truncate;
+					DROP TRIGGER ledger_no_change ON ledger`,
 			}
 			if _, err := d.ExecContext(t.Context(), drop[e]); err != nil {
 				t.Fatal(err)
@@ -408,11 +427,12 @@ func open(t *testing.T, target string) *db.DB {
 }
 
 func save(ctx context.Context, tx *db.Tx, name string) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, 0)`, name, []byte{0})
+	const insert = `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, 0)`
+	_, err := tx.ExecContext(ctx, insert, name, []byte{0})
 	return err
 }
 
-// saved lists what save has saved.
+// saved returns the names that save has saved.
 func saved(t *testing.T, q db.Queryer) string {
 	t.Helper()
 	rows, err := q.QueryContext(t.Context(), `SELECT token_hash FROM sessions ORDER BY token_hash`)

@@ -18,8 +18,7 @@ const (
 	Postgres Engine = "postgres"
 )
 
-// ForUpdate is the suffix of a SELECT that locks its rows. On SQLite a write
-// transaction has the whole file anyway.
+// ForUpdate returns the suffix of a SELECT that locks its rows. On SQLite a write transaction locks the whole file.
 func (e Engine) ForUpdate() string {
 	if e == Postgres {
 		return " FOR UPDATE"
@@ -27,8 +26,8 @@ func (e Engine) ForUpdate() string {
 	return ""
 }
 
-// SkipLocked is the suffix of a SELECT that locks those of its rows that nobody
-// else has locked, and leaves out the others: how several nodes share a queue.
+// SkipLocked returns the suffix of a SELECT that locks its rows and leaves out rows that are locked already, so that
+// several nodes share a queue.
 func (e Engine) SkipLocked() string {
 	if e == Postgres {
 		return " FOR UPDATE SKIP LOCKED"
@@ -36,8 +35,8 @@ func (e Engine) SkipLocked() string {
 	return ""
 }
 
-// ForShare is the suffix of a SELECT whose rows nobody may change until the
-// transaction ends, though others may read them the same way.
+// ForShare returns the suffix of a SELECT whose rows cannot change until the transaction ends. Other transactions may
+// read them with ForShare at the same time.
 func (e Engine) ForShare() string {
 	if e == Postgres {
 		return " FOR SHARE"
@@ -52,36 +51,41 @@ func (e Engine) dialect() goose.Dialect {
 	return goose.DialectSQLite3
 }
 
-// snapshot is the isolation in which a transaction sees one state.
-func (e Engine) snapshot() sql.IsolationLevel {
+// snapshotIsolation returns the isolation level in which a transaction sees one state.
+func (e Engine) snapshotIsolation() sql.IsolationLevel {
 	if e == Postgres {
 		return sql.LevelRepeatableRead
 	}
-	return sql.LevelDefault // in WAL mode every read transaction does
+	return sql.LevelDefault // every read transaction does in WAL mode
 }
 
-// appendOnly are the tables whose rows the database itself refuses to change or delete.
-var appendOnly = []string{"ledger", "payment_records"}
+// appendOnlyTables are the tables whose rows the database itself refuses to change or delete.
+var appendOnlyTables = []string{"ledger", "payment_records"}
 
 // createTriggers returns the statements that make the database refuse it. Each creates one trigger; on
 // PostgreSQL the first statement of a table also creates the function that the triggers call.
 func (e Engine) createTriggers() (statements []string) {
-	for _, table := range appendOnly {
-		var list []string
+	for _, table := range appendOnlyTables {
+		var templates []string
 		if e == Postgres {
-			list = []string{
-				`CREATE OR REPLACE FUNCTION {table}_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{table} is append-only'; END $$;
-				CREATE OR REPLACE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_is_append_only()`,
-				`CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {table}_is_append_only()`,
+			templates = []string{
+				`CREATE OR REPLACE FUNCTION {table}_is_append_only() RETURNS trigger LANGUAGE plpgsql
+				AS $$ BEGIN RAISE EXCEPTION '{table} is append-only'; END $$;
+				CREATE OR REPLACE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table}
+				FOR EACH ROW EXECUTE FUNCTION {table}_is_append_only()`,
+				`CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}
+				FOR EACH STATEMENT EXECUTE FUNCTION {table}_is_append_only()`,
 			}
 		} else {
-			list = []string{
-				`CREATE TRIGGER IF NOT EXISTS {table}_no_update BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
-				`CREATE TRIGGER IF NOT EXISTS {table}_no_delete BEFORE DELETE ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
+			templates = []string{
+				`CREATE TRIGGER IF NOT EXISTS {table}_no_update BEFORE UPDATE ON {table}
+				BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
+				`CREATE TRIGGER IF NOT EXISTS {table}_no_delete BEFORE DELETE ON {table}
+				BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END`,
 			}
 		}
-		for _, text := range list {
-			statements = append(statements, strings.ReplaceAll(text, "{table}", table))
+		for _, template := range templates {
+			statements = append(statements, strings.ReplaceAll(template, "{table}", table))
 		}
 	}
 	return statements
@@ -90,10 +94,12 @@ func (e Engine) createTriggers() (statements []string) {
 // countTriggers returns the query that counts the triggers of createTriggers that exist and are enabled.
 func (e Engine) countTriggers() string {
 	if e == Postgres {
-		return `SELECT COUNT(*) FROM pg_trigger WHERE tgrelid IN ('ledger'::regclass, 'payment_records'::regclass) AND tgenabled = 'O'
-			AND tgname IN ('ledger_no_change', 'ledger_no_truncate', 'payment_records_no_change', 'payment_records_no_truncate')`
+		return `SELECT COUNT(*) FROM pg_trigger
+			WHERE tgrelid IN ('ledger'::regclass, 'payment_records'::regclass) AND tgenabled = 'O' AND tgname
+			IN ('ledger_no_change', 'ledger_no_truncate', 'payment_records_no_change', 'payment_records_no_truncate')`
 	}
-	return `SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name IN ('ledger_no_update', 'ledger_no_delete', 'payment_records_no_update', 'payment_records_no_delete')`
+	return `SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name
+		IN ('ledger_no_update', 'ledger_no_delete', 'payment_records_no_update', 'payment_records_no_delete')`
 }
 
 // runAlone runs f in one process at a time. On PostgreSQL the others wait for an advisory lock, which is

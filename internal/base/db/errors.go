@@ -14,7 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqlState returns PostgreSQL's code of err, "" if there is none.
+// sqlState returns PostgreSQL's SQLSTATE of err, or "".
 func sqlState(err error) string {
 	if p, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return p.Code
@@ -22,7 +22,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// sqliteCode returns SQLite's extended code of err, 0 if there is none.
+// sqliteCode returns SQLite's extended result code of err, or 0.
 func sqliteCode(err error) int {
 	if s, ok := errors.AsType[*sqlite.Error](err); ok {
 		return s.Code()
@@ -33,49 +33,51 @@ func sqliteCode(err error) int {
 // IsDuplicate reports whether err is a violated unique key.
 func IsDuplicate(err error) bool {
 	c := sqliteCode(err)
-	return sqlState(err) == "23505" || c == sqlite3.SQLITE_CONSTRAINT_UNIQUE || c == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+	return sqlState(err) == "23505" || c == sqlite3.SQLITE_CONSTRAINT_UNIQUE ||
+		c == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
-// IsCheck reports whether err is a violated CHECK: a bug that the database caught.
-func IsCheck(err error) bool {
+// IsCheckViolation reports whether err is a violated CHECK, which is a bug that the database has caught.
+func IsCheckViolation(err error) bool {
 	return sqlState(err) == "23514" || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_CHECK
 }
 
-// isConflict reports whether the transaction lost a conflict and may run again.
+// isConflict reports whether the transaction was rolled back because of a conflict and may run again.
 func isConflict(err error) bool {
 	s := sqlState(err)
 	return s == "40001" || s == "40P01"
 }
 
-// IsUnavailable reports whether err says that the database is away, full or
-// overloaded: nothing is known to be wrong with what was asked, and trying again
-// later may help. A transaction that ended so may have been committed.
+// IsUnavailable reports whether err says that the database is unreachable, full or overloaded, so that the same
+// statement may succeed later. A transaction that failed with such an error may have been committed.
 func IsUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
 	if s := sqlState(err); s != "" {
-		return isConflict(err) || unavailableState(s)
+		return isConflict(err) || isUnavailableState(s)
 	}
 	if c := sqliteCode(err); c != 0 {
 		switch c & 0xff { // the primary code
-		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
+			sqlite3.SQLITE_CANTOPEN:
 			return true
 		}
 		return false
 	}
-	return connectionLost(err)
+	return isConnectionLost(err)
 }
 
-// unavailableState knows the classes 08 (connection), 53 (resources), 57P
-// (shutdown), and a standby, and what took longer than the limits of openPostgres.
-func unavailableState(s string) bool {
+// isUnavailableState reports whether a SQLSTATE is of class 08 (connection), 53 (resources) or 57P (shutdown), says
+// that the server is a standby, or that a time limit of openPostgres was exceeded.
+func isUnavailableState(s string) bool {
 	return strings.HasPrefix(s, "08") || strings.HasPrefix(s, "53") || strings.HasPrefix(s, "57P") ||
 		s == "25006" || s == "25P03" || s == "55P03" || s == "57014"
 }
 
-func connectionLost(err error) bool {
-	for _, known := range []error{errNotDurable, driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+func isConnectionLost(err error) bool {
+	for _, known := range []error{errNotDurable, driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF,
+		io.ErrUnexpectedEOF, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return true
 		}

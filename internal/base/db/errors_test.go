@@ -26,9 +26,16 @@ func TestKindsOfErrors(t *testing.T) {
 			duplicate, check, unavailable bool
 		}{
 			{text: session, duplicate: true},
-			{text: `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head) VALUES ('a', 0, -1, 0, 0, '')`, check: true},
-			{text: `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)
-				VALUES ('a', 'nobody', '', '', '', '', '', 'sandbox', 'mock', '', 0, 0)`}, // a foreign key
+			{
+				text: `INSERT INTO balances (account_id, sandbox, available_mc, reserved_mc, seq, head)
+				VALUES ('a', 0, -1, 0, 0, '')`,
+				check: true,
+			},
+			{
+				text: `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models,
+					tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)
+				VALUES ('a', 'nobody', '', '', '', '', '', 'sandbox', 'mock', '', 0, 0)`,
+			}, // a foreign key
 			{text: `INSERT INTO nothing VALUES (1)`},
 			{text: `UPDATE sessions SET expires_us = "x"`}, // no text on either engine
 		} {
@@ -37,8 +44,10 @@ func TestKindsOfErrors(t *testing.T) {
 				t.Errorf("%s: no error", c.text)
 			}
 			err = fmt.Errorf("wrapped: %w", err)
-			if db.IsDuplicate(err) != c.duplicate || db.IsCheck(err) != c.check || db.IsUnavailable(err) != c.unavailable {
-				t.Errorf("%v: duplicate %v, check %v, unavailable %v", err, db.IsDuplicate(err), db.IsCheck(err), db.IsUnavailable(err))
+			if db.IsDuplicate(err) != c.duplicate || db.IsCheckViolation(err) != c.check ||
+				db.IsUnavailable(err) != c.unavailable {
+				t.Errorf("%v: duplicate %v, check %v, unavailable %v", err, db.IsDuplicate(err),
+					db.IsCheckViolation(err), db.IsUnavailable(err))
 			}
 		}
 	})
@@ -75,7 +84,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// Each of these takes a real database away.
+// TestDatabaseGoesAway makes real databases unavailable.
 func TestDatabaseGoesAway(t *testing.T) {
 	t.Parallel()
 	write := func(ctx context.Context, tx *db.Tx) error { return save(ctx, tx, "x") }
@@ -98,7 +107,8 @@ func TestDatabaseGoesAway(t *testing.T) {
 			if err := tx.QueryRowContext(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 				return err
 			}
-			if err := d.QueryRowContext(ctx, `SELECT pid FROM pg_stat_activity, pg_terminate_backend(pid, 5000) WHERE pid = $1`, pid).Scan(&pid); err != nil {
+			const terminate = `SELECT pid FROM pg_stat_activity, pg_terminate_backend(pid, 5000) WHERE pid = $1`
+			if err := d.QueryRowContext(ctx, terminate, pid).Scan(&pid); err != nil {
 				return err
 			}
 			return save(ctx, tx, "x")
@@ -131,7 +141,8 @@ func TestDatabaseGoesAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, expires_us) VALUES ('x', $1, 0)`, make([]byte, 1<<20))
+			const insert = `INSERT INTO sessions (token_hash, data, expires_us) VALUES ('x', $1, 0)`
+			_, err := tx.ExecContext(ctx, insert, make([]byte, 1<<20))
 			return err
 		})
 		if !db.IsUnavailable(err) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 )
 
-// A Row is what a scan reads: a *sql.Row, or *sql.Rows where they stand.
+// A Row is one row of a result: a *sql.Row, or the current row of *sql.Rows.
 type Row interface{ Scan(dest ...any) error }
 
-// List reads all rows of a query, each by scan.
-func List[T any](ctx context.Context, q Queryer, scan func(Row) (T, error), query string, args ...any) (list []T, err error) {
+// QueryAll runs a query and returns all its rows, each read by scan.
+func QueryAll[T any](
+	ctx context.Context, q Queryer, scan func(Row) (T, error), query string, args ...any,
+) (list []T, err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -25,16 +27,17 @@ func List[T any](ctx context.Context, q Queryer, scan func(Row) (T, error), quer
 	return list, rows.Err()
 }
 
-// Fields is a scan into the fields that are named, in the order of the columns.
-func Fields[T any](fields func(*T) []any) func(Row) (T, error) {
+// ScanFields returns a scan for QueryAll. The argument returns pointers to the fields of a T, in the order of the
+// columns.
+func ScanFields[T any](fields func(*T) []any) func(Row) (T, error) {
 	return func(row Row) (v T, err error) {
 		err = row.Scan(fields(&v)...)
 		return v, err
 	}
 }
 
-// Column is the scan of a query of one column.
-func Column[T any](row Row) (v T, err error) {
+// ScanColumn is the scan for a query of one column.
+func ScanColumn[T any](row Row) (v T, err error) {
 	err = row.Scan(&v)
 	return v, err
 }

@@ -75,7 +75,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 				if err == nil {
 					_ = d.Close()
 					t.Errorf("%s opened a newer schema", name)
-				} else if !strings.Contains(err.Error(), "version 9999") || !strings.HasPrefix(err.Error(), "database: ") {
+				} else if !strings.Contains(err.Error(), "version 9999") ||
+					!strings.HasPrefix(err.Error(), "database: ") {
 					t.Errorf("%s: %v", name, err)
 				}
 			}

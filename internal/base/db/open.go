@@ -18,10 +18,10 @@ import (
 	_ "modernc.org/sqlite" // the driver sqlite
 )
 
-// errURL answers a URL that names no store.
+// errURL is the error for a URL of no database.
 var errURL = errors.New("database: must be sqlite:PATH or postgres://USER:PASSWORD@HOST/NAME")
 
-// open makes the pools of the store at target; nothing is connected yet.
+// open creates the pools of the database at target, without connecting.
 func open(target string) (*DB, error) {
 	if isPostgres(target) {
 		return openPostgres(target)
@@ -40,7 +40,7 @@ func openReadOnly(target string) (*DB, error) {
 			return nil, err
 		}
 		config.RuntimeParams["default_transaction_read_only"] = "on"
-		return &DB{Engine: Postgres, read: pool(stdlib.OpenDB(*config), 2)}, nil
+		return &DB{Engine: Postgres, read: limitPool(stdlib.OpenDB(*config), 2)}, nil
 	}
 	path, err := sqlitePath(target)
 	if err != nil {
@@ -53,22 +53,22 @@ func openReadOnly(target string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	return &DB{Engine: SQLite, read: pool(read, 2)}, nil
+	return &DB{Engine: SQLite, read: limitPool(read, 2)}, nil
 }
 
 func isPostgres(target string) bool {
 	return strings.HasPrefix(target, "postgres://") || strings.HasPrefix(target, "postgresql://")
 }
 
-// pool bounds p and keeps its connections for use.
-func pool(p *sql.DB, size int) *sql.DB {
+// limitPool lets p have at most size connections, and keep as many open when they are idle.
+func limitPool(p *sql.DB, size int) *sql.DB {
 	p.SetMaxOpenConns(size)
 	p.SetMaxIdleConns(size)
 	return p
 }
 
-// Connections of one node: a PostgreSQL takes 100 unless told otherwise, so four
-// nodes fit. What waits for a row's lock or for the disk needs no processor.
+// postgresPoolSize is the size of each of the two pools of a node. PostgreSQL accepts 100 connections by default, so
+// four nodes fit. More connections than processors pay, because many wait for a lock or for the disk.
 const postgresPoolSize = 12
 
 func openPostgres(target string) (*DB, error) {
@@ -87,17 +87,17 @@ func openPostgres(target string) (*DB, error) {
 	}
 	d := &DB{
 		Engine: Postgres,
-		read:   pool(stdlib.OpenDB(*config), postgresPoolSize),
-		write:  pool(stdlib.OpenDB(*config, stdlib.OptionResetSession(leaveStandby)), postgresPoolSize),
+		read:   limitPool(stdlib.OpenDB(*config), postgresPoolSize),
+		write:  limitPool(stdlib.OpenDB(*config, stdlib.OptionResetSession(rejectStandby)), postgresPoolSize),
 	}
 	for _, p := range []*sql.DB{d.read, d.write} {
-		p.SetConnMaxLifetime(30 * time.Minute) // finds its way after a failover
+		p.SetConnMaxLifetime(30 * time.Minute) // so that connections move to the new primary after a failover
 	}
 	return d, nil
 }
 
-// leaveStandby drops a connection whose server is now a standby.
-func leaveStandby(_ context.Context, c *pgx.Conn) error {
+// rejectStandby drops a connection whose server has become a standby.
+func rejectStandby(_ context.Context, c *pgx.Conn) error {
 	if c.PgConn().ParameterStatus("in_hot_standby") == "on" {
 		return driver.ErrBadConn
 	}
@@ -128,12 +128,11 @@ func (d *DB) migrationPool(target string) (p *sql.DB, closePool func() error, er
 	if err != nil {
 		return nil, nil, err
 	}
-	p = pool(stdlib.OpenDB(*config), 3)
+	p = limitPool(stdlib.OpenDB(*config), 3)
 	return p, p.Close, nil
 }
 
-// sqlitePath is the file of "sqlite:PATH", absolute and with links resolved, so
-// that one file has one lock.
+// sqlitePath returns the file of "sqlite:PATH" as an absolute path with links resolved, so that a file has one lock.
 func sqlitePath(target string) (string, error) {
 	path, ok := strings.CutPrefix(target, "sqlite:")
 	switch {
@@ -154,11 +153,11 @@ func sqlitePath(target string) (string, error) {
 	return path, nil
 }
 
-// fileURL writes path as SQLite takes it, whatever signs are in it.
+// fileURL returns path as the URL that SQLite opens, with special characters escaped.
 func fileURL(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
 
-// openSQLite opens one connection that writes and a pool that reads: in WAL mode
-// they do not wait for each other.
+// openSQLite creates a pool of one connection for writing and a pool for reading. In WAL mode readers and the writer
+// do not wait for each other.
 func openSQLite(path string) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("database: %w", err)
@@ -167,38 +166,39 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{Engine: SQLite, lock: lock, wal: &wal{path: path + "-wal", flush: flush}}
-	// synchronous=NORMAL: a commit survives a power cut after Sync. A checkpoint every 4,000
-	// pages (16 MB) spreads the cost of one over some thousand calls and keeps the
-	// log short. The writer's 16 MB of cache hold the pages that calls touch;
-	// readers, of which there are several, get 2 MB each. _dqs=0 refuses "text" for
-	// 'text', as PostgreSQL does.
-	const write = "?_txlock=immediate&_dqs=0&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=foreign_keys(1)" +
-		"&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-16384)"
+	d := &DB{Engine: SQLite, lock: lock, wal: &wal{path: path + "-wal", fdatasync: fdatasync}}
+	// synchronous=NORMAL: a commit survives a power cut after Sync. A WAL checkpoint every 4,000 pages (16 MB) spreads
+	// its cost over some thousand calls and keeps the log short. The writer's cache of 16 MB holds the pages that calls
+	// touch; the readers get 2 MB each. _dqs=0 refuses "text" for 'text', as PostgreSQL does.
+	const write = "?_txlock=immediate&_dqs=0&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)" +
+		"&_pragma=synchronous(normal)&_pragma=foreign_keys(1)&_pragma=wal_autocheckpoint(4000)" +
+		"&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-16384)"
 	const read = "?_dqs=0&_pragma=busy_timeout(5000)&_pragma=query_only(1)&_pragma=cache_size(-2048)"
 	w, err := sql.Open("sqlite", fileURL(path)+write)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	d.write = pool(w, 1)
+	d.write = limitPool(w, 1)
 	r, err := sql.Open("sqlite", fileURL(path)+read)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	d.read = pool(r, 8)
-	d.texts = newTexts(d.read)
+	d.read = limitPool(r, 8)
+	d.stmts = newStmtCache(d.read)
 	return d, nil
 }
 
-// lockFile makes this process the only server of the file at path, and the file
-// readable by its owner only. The kernel frees the lock when the process dies.
+// lockFile locks the file at path for this process, and makes the file readable by its owner only. The kernel
+// releases the lock when the process dies.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path), f.Close())
+		return nil, errors.Join(
+			fmt.Errorf("database: %s is in use by another purser: stop that one, or share a PostgreSQL", path),
+			f.Close())
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("database: lock %s.lock: %w", path, err), f.Close())
 	}

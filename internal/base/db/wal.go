@@ -11,59 +11,57 @@ import (
 // errNotDurable says that a commit may not have reached the disk.
 var errNotDurable = errors.New("database: the disk does not take what is written")
 
-// wal makes the commits of a SQLite file durable. SQLite commits with
-// synchronous=NORMAL, which writes the log and syncs it before a checkpoint only;
-// whoever needs a commit to survive a power cut calls sync after it. So the next
-// transaction runs while the last one is on its way to the disk, and one sync
-// serves all that were committed before it.
+// wal makes the commits of a SQLite file durable (group commit). With synchronous=NORMAL, SQLite writes commits to
+// its write-ahead log and syncs the log only before a checkpoint. A commit survives a power cut once sync has
+// returned after it. So the next transaction runs while the last one is being written to the disk, and one sync
+// serves all commits before it.
 //
-// It has a descriptor of its own for the log. SQLite's locks are on the file
-// itself and on its -shm: those must never be opened here, because closing any
-// descriptor of theirs would drop the locks.
+// wal opens the log with a file descriptor of its own. SQLite's locks are on the database file and on its -shm file:
+// those must never be opened here, because closing any descriptor of them would drop the locks.
 type wal struct {
-	path   string
-	flush  func(*os.File) error  // replaced in tests
-	asked  atomic.Int64          // how often sync was called
-	failed atomic.Pointer[error] // since then nothing is known
+	path      string
+	fdatasync func(*os.File) error  // replaced in tests
+	requested atomic.Int64          // calls of sync
+	failed    atomic.Pointer[error] // the first failure, which lasts until restart
 
-	mu     sync.Mutex // held while the disk works
-	served int64      // calls of sync that are answered
+	mu     sync.Mutex // held during a sync
+	served int64      // calls of sync that a finished sync has served
 	file   *os.File
 }
 
-// sync returns when everything that was committed before is on the disk. After a
-// failure nobody knows what is there, even if a later sync succeeds (the kernel
-// forgets what it could not write), so the failure is answered until restart.
+// sync returns when everything that was committed before is on the disk. After a failure it is not known what is
+// there, even if a later sync succeeds (the kernel forgets pages that it could not write), so every later call
+// returns the failure until restart.
 func (l *wal) sync() error {
-	n := l.asked.Add(1)
-	l.mu.Lock() // who waits here is likely served by the one before
+	n := l.requested.Add(1)
+	l.mu.Lock() // a call that waits here is usually served by the sync before
 	defer l.mu.Unlock()
-	if err := l.state(); err != nil || l.served >= n {
+	if err := l.failure(); err != nil || l.served >= n {
 		return err
 	}
-	upto := l.asked.Load()
-	if err := l.once(); err != nil {
+	upTo := l.requested.Load()
+	if err := l.syncFile(); err != nil {
 		err = fmt.Errorf("%w: %w", errNotDurable, err)
 		l.failed.Store(&err)
 		return err
 	}
-	l.served = upto
+	l.served = upTo
 	return nil
 }
 
-// once syncs the log that is at the path now. SQLite may have deleted the one
-// that we know, after a checkpoint that made all of it durable, and begun another.
-func (l *wal) once() error {
-	now, err := os.Stat(l.path)
+// syncFile syncs the log that is at the path now. After a checkpoint that made all of it durable, SQLite may have
+// deleted the log that was open here and created another.
+func (l *wal) syncFile() error {
+	current, err := os.Stat(l.path)
 	if err != nil {
 		return err
 	}
 	if l.file != nil {
-		known, err := l.file.Stat()
+		opened, err := l.file.Stat()
 		if err != nil {
 			return err
 		}
-		if !os.SameFile(now, known) {
+		if !os.SameFile(current, opened) {
 			if err := l.close(); err != nil {
 				return err
 			}
@@ -74,18 +72,18 @@ func (l *wal) once() error {
 			return err
 		}
 	}
-	return l.flush(l.file)
+	return l.fdatasync(l.file)
 }
 
-// state returns the failure of an earlier sync.
-func (l *wal) state() error {
+// failure returns the failure of an earlier sync.
+func (l *wal) failure() error {
 	if err := l.failed.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// close is called with mu held.
+// close closes the log. The caller holds mu.
 func (l *wal) close() error {
 	if l.file == nil {
 		return nil
@@ -95,9 +93,8 @@ func (l *wal) close() error {
 	return err
 }
 
-// Sync returns when everything that was committed before, by anybody, is on the
-// disk. Only the connection of Conn needs it, and only on SQLite: transactions of
-// InTx and ExecContext have done it, and PostgreSQL does it as it commits.
+// Sync returns when every transaction that was committed before is on the disk. Only users of Conn call it, and it
+// matters only on SQLite: InTx and ExecContext call it themselves, and PostgreSQL syncs at each commit.
 func (d *DB) Sync() error {
 	if d.wal == nil {
 		return nil

@@ -4,4 +4,4 @@ package db
 
 import "os"
 
-func flush(f *os.File) error { return f.Sync() }
+func fdatasync(f *os.File) error { return f.Sync() }

@@ -10,8 +10,7 @@ import (
 
 const addSession = `INSERT INTO sessions (token_hash, data, expires_us) VALUES ($1, $2, 0)`
 
-// TestCommitsWaitForTheDisk shows that whoever changes a SQLite file outside the
-// ledger is answered after a sync that began after the commit.
+// TestCommitsWaitForTheDisk shows that InTx and ExecContext return after a sync that began after their commit.
 func TestCommitsWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	d, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "purser.db"))
@@ -20,11 +19,12 @@ func TestCommitsWaitForTheDisk(t *testing.T) {
 	}
 	defer d.Close()
 	committed := -1
-	d.wal.flush = func(f *os.File) error {
-		if err := d.QueryRowContext(context.Background(), `SELECT COUNT(*) FROM sessions`).Scan(&committed); err != nil {
+	d.wal.fdatasync = func(f *os.File) error {
+		if err := d.QueryRowContext(context.Background(),
+			`SELECT COUNT(*) FROM sessions`).Scan(&committed); err != nil {
 			t.Error(err)
 		}
-		return flush(f)
+		return fdatasync(f)
 	}
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *Tx) error {
 		_, err := tx.ExecContext(ctx, addSession, "1", []byte{0})
@@ -37,8 +37,8 @@ func TestCommitsWaitForTheDisk(t *testing.T) {
 	}
 }
 
-// TestSyncFails shows that after a failed sync nothing is written any more: what
-// the disk holds is not known, and a second sync that succeeds would say nothing.
+// TestSyncFails shows that nothing is written after a failed sync: what the disk holds is not known, and a second
+// sync that succeeds would not prove that the first commits are there.
 func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	d, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "purser.db"))
@@ -47,7 +47,7 @@ func TestSyncFails(t *testing.T) {
 	}
 	defer d.Close()
 	broken, syncs := errors.New("I/O error"), 0
-	d.wal.flush = func(*os.File) error {
+	d.wal.fdatasync = func(*os.File) error {
 		if syncs++; syncs == 1 {
 			return broken
 		}
@@ -74,15 +74,14 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// TestNewLog deletes the log and lets another one begin, as SQLite does when its
-// last connection closes: the one that is there is synced.
+// TestNewLog replaces the log, as SQLite does when its last connection closes: sync uses the present one.
 func TestNewLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	var synced os.FileInfo
-	l := &wal{path: path, flush: func(f *os.File) (err error) {
+	l := &wal{path: path, fdatasync: func(f *os.File) (err error) {
 		synced, err = f.Stat()
-		return errors.Join(err, flush(f))
+		return errors.Join(err, fdatasync(f))
 	}}
 	defer func() { _ = l.close() }()
 	if err := l.sync(); !errors.Is(err, os.ErrNotExist) {

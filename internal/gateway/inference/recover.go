@@ -71,7 +71,7 @@ func (h *Handler) abandoned(ctx context.Context) (list []ledger.HoldRow, err err
 		ledger.Key
 		claim string
 	}
-	mine, err := db.List(ctx, h.DB, db.Fields(func(c *claimed) []any {
+	mine, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(c *claimed) []any {
 		return []any{&c.ConnectionID, &c.Key.Key, &c.claim}
 	}), `SELECT connection_id, key, claim FROM holds WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT 5000`, h.Node.ID)
 	if err != nil {

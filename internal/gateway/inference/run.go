@@ -390,7 +390,7 @@ func persist(ctx context.Context, do func(context.Context) (ledger.Result, error
 	unknown := 0
 	return retry.Do(ctx, persistBackoff, do, func(err error) bool {
 		var refusal *apierr.Error
-		if errors.As(err, &refusal) || db.IsCheck(err) {
+		if errors.As(err, &refusal) || db.IsCheckViolation(err) {
 			return false
 		}
 		if !db.IsUnavailable(err) {

@@ -155,7 +155,7 @@ func (h *Handler) addReply(sessionID string, n int64) (requestID string, err err
 
 // billed returns the ledger rows of a session's replies, oldest first.
 func billed(ctx context.Context, q db.Queryer, sessionID string) (list []session.Receipt, err error) {
-	ids, err := db.List(ctx, q, db.Column[string], `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
+	ids, err := db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error
 	if f.Before == "" {
 		f.Before = "~" // behind every id
 	}
-	found, err := db.List(ctx, h.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
+	found, err := db.QueryAll(ctx, h.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
 		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4 ORDER BY id DESC LIMIT $5`,
 		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
 	if err != nil {

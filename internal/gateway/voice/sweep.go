@@ -109,7 +109,7 @@ func (h *Handler) takeOver(ctx context.Context) error {
 		return nil
 	}
 	now := h.Now().UnixMicro()
-	ids, err := db.List(ctx, h.DB, db.Column[string], `SELECT s.id FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
+	ids, err := db.QueryAll(ctx, h.DB, db.ScanColumn[string], `SELECT s.id FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
 		WHERE s.status <> 'ended' AND (s.node_id IS NOT NULL AND s.lease_us <= $1
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active' OR `+suspended+`)) LIMIT 200`, now)
 	if err != nil {
@@ -145,7 +145,7 @@ func (h *Handler) runs(ctx context.Context, sessionID string) (bool, error) {
 // until the provider says that it is gone, by any node. It is called once a second, and
 // by itself: nothing else waits for a provider that does not answer.
 func (h *Handler) HangUps(ctx context.Context) error {
-	ids, err := db.List(ctx, h.DB, db.Column[string], `SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
+	ids, err := db.QueryAll(ctx, h.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
 	if err != nil {
 		return err
 	}

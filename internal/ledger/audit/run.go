@@ -71,7 +71,7 @@ func Look(ctx context.Context, databaseURL string, now time.Time, progress func(
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	err = d.Snapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a := &audit{Tx: tx, now: now, progress: progress}
 		if err := a.inspect(ctx); err != nil {
 			return err

@@ -50,7 +50,7 @@ func Open(ctx context.Context, d *db.DB, now func() time.Time, log *slog.Logger)
 		name string
 		model
 	}
-	list, err := db.List(ctx, d, db.Fields(func(m *named) []any {
+	list, err := db.QueryAll(ctx, d, db.ScanFields(func(m *named) []any {
 		return []any{&m.name, &m.Calls, &m.MeanPPM, &m.Telling, &m.MaxPPM, &m.PriorPPM}
 	}), `SELECT model, calls, mean_ppm, telling, max_ppm, prior_ppm FROM estimates`)
 	if err != nil {

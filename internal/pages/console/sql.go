@@ -34,7 +34,7 @@ const figures = `CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.input_tokens) AS BIGIN
 
 // sums reads one line for each group.
 func sums(ctx context.Context, q db.Queryer, text string, args ...any) ([]sum, error) {
-	return db.List(ctx, q, db.Fields(func(s *sum) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *sum) []any {
 		return []any{&s.Name, &s.Calls, &s.Input, &s.Output, &s.Revenue, &s.Cost, &s.Margin}
 	}), text, args...)
 }
@@ -79,7 +79,7 @@ type refused struct {
 
 // refusedBy counts an app's refusals since a time by code, the most frequent first.
 func refusedBy(ctx context.Context, q db.Queryer, appID string, since time.Time) (list []refused, err error) {
-	list, err = db.List(ctx, q, db.Fields(func(r *refused) []any {
+	list, err = db.QueryAll(ctx, q, db.ScanFields(func(r *refused) []any {
 		return []any{&r.code, &r.n, &r.lastUS}
 	}), `SELECT code, COUNT(*), MAX(created_us) FROM refusals WHERE app_id = $1 AND request_id >= $2 GROUP BY code ORDER BY 2 DESC, code`, appID, id.Floor(id.Request, since))
 	if err != nil {

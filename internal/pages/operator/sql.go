@@ -50,7 +50,8 @@ func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int
 			where += fmt.Sprintf(" AND %s = $%d", c.column, len(args))
 		}
 	}
-	return db.List(ctx, q, scan, `SELECT `+columns+` FROM operator_log WHERE `+where+` ORDER BY id DESC LIMIT $2`, args...)
+	return db.QueryAll(ctx, q, scan,
+		`SELECT `+columns+` FROM operator_log WHERE `+where+` ORDER BY id DESC LIMIT $2`, args...)
 }
 
 const columns = `id, actor, action, subject, reason, before, after, created_us`

@@ -27,7 +27,7 @@ type line struct {
 
 // entriesBefore walks an account's chain backwards.
 func entriesBefore(ctx context.Context, q db.Queryer, accountID string, before int64, limit int) ([]line, error) {
-	return db.List(ctx, q, db.Fields(func(l *line) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(l *line) []any {
 		return []any{&l.id, &l.kind, &l.status, &l.model, &l.seq, &l.createdUS, &l.charge, &l.available, &l.reserved}
 	}), `SELECT id, type, status, COALESCE(model, ''), seq, created_us, COALESCE(user_charge_mc, 0), available_delta_mc, reserved_delta_mc
 		FROM ledger WHERE account_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3`, accountID, before, limit)

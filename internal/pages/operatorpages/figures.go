@@ -89,7 +89,7 @@ func newestDay(ctx context.Context, q db.Queryer) (day string, err error) {
 // sumDays adds up rollups from a day on. Grouping by an expression keeps SQLite from
 // walking the index of apps, all of it, in place of the days'.
 func sumDays(ctx context.Context, q db.Queryer, from string) ([]sum, error) {
-	return db.List(ctx, q, db.Fields(func(s *sum) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *sum) []any {
 		return []any{&s.appID, &s.day, &s.calls, &s.cost, &s.fee, &s.margin, &s.charge}
 	}), `SELECT (r.app_id || ''), r.day, CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.provider_cost_mc) AS BIGINT), CAST(SUM(r.svc_fee_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT)
 		FROM rollups AS r JOIN balances AS b ON b.account_id = r.account_id AND b.sandbox = 0 WHERE r.day >= $1 GROUP BY (r.app_id || ''), r.day`, from)

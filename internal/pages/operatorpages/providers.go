@@ -135,7 +135,7 @@ func freePools(ctx context.Context, q db.Queryer, month, after string, limit int
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.List(ctx, q, scanPool, `SELECT apps.id, apps.name, windows.buckets, windows.held FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
+	return db.QueryAll(ctx, q, scanPool, `SELECT apps.id, apps.name, windows.buckets, windows.held FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
 		WHERE apps.tier <> 'sandbox' AND apps.id < $2 ORDER BY apps.id DESC LIMIT $3`, month, after, limit)
 }
 

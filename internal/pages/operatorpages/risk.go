@@ -19,7 +19,7 @@ func risks(ctx context.Context, q db.Queryer, after string, limit int) ([]ledger
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.List(ctx, q, db.Fields(func(e *ledger.Event) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *ledger.Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS}
 	}), `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
 		WHERE (type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached') AND test = 0 AND id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
@@ -86,7 +86,7 @@ func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
 // holds links with which one acts for the person.
 func (h *Handler) mails(ctx context.Context, accountID string) (t *ui.Table, err error) {
 	t = &ui.Table{Label: "Mails", Heads: []ui.Head{{Name: "When"}, {Name: "Subject"}, {Name: "State"}}, Empty: "None."}
-	list, err := db.List(ctx, h.DB, db.Fields(func(m *mail.Mail) []any {
+	list, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(m *mail.Mail) []any {
 		return []any{&m.Subject, &m.Status, &m.CreatedUS, &m.LastError}
 	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, maxListed)
 	if err != nil {

@@ -142,7 +142,7 @@ func askVerification(ctx context.Context, d *db.DB, verificationID, by string, n
 }
 
 func newestVerifications(ctx context.Context, q db.Queryer, limit int) ([]verification, error) {
-	return db.List(ctx, q, db.Fields((*verification).fields), `SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
+	return db.QueryAll(ctx, q, db.ScanFields((*verification).fields), `SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
 }
 
 // verify is POST /operator/verify: somebody asks for an audit. It changes no money,

@@ -14,7 +14,7 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 }
 
 func listEvents(ctx context.Context, q db.Queryer, accountID string, limit int) ([]Event, error) {
-	return db.List(ctx, q, db.Fields(func(e *Event) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *Event) []any {
 		return []any{&e.ID, &e.AccountID, &e.Kind, &e.Address, &e.Agent, &e.CreatedUS}
 	}), `SELECT id, account_id, kind, address, agent, created_us FROM security_events
 		WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)

@@ -31,7 +31,7 @@ func extendSession(ctx context.Context, d *db.DB, tokenHash string, seenUS, expi
 
 // listSessions reads the live sessions of an account, the last used first.
 func listSessions(ctx context.Context, q db.Queryer, accountID string, nowUS int64) ([]Session, error) {
-	return db.List(ctx, q, db.Fields(func(s *Session) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *Session) []any {
 		return []any{&s.ID, &s.Agent, &s.StartedUS, &s.SeenUS}
 	}), `SELECT token_hash, agent, started_us, seen_us FROM sessions
 		WHERE account_id = $1 AND pending = 0 AND expires_us > $2 ORDER BY seen_us DESC, token_hash`, accountID, nowUS)

@@ -54,7 +54,7 @@ func IDByEmail(ctx context.Context, q db.Queryer, email string) (accountID strin
 
 // listTestAccounts reads the test accounts of a developer that are not deleted, oldest first.
 func listTestAccounts(ctx context.Context, q db.Queryer, ownerID string) ([]Account, error) {
-	return db.List(ctx, q, db.Fields((*Account).fields), `SELECT `+accountColumns+` FROM accounts
+	return db.QueryAll(ctx, q, db.ScanFields((*Account).fields), `SELECT `+accountColumns+` FROM accounts
 		WHERE owner_id = $1 AND deactivated_us IS NULL ORDER BY id`, ownerID)
 }
 
@@ -78,7 +78,7 @@ func listNewest(ctx context.Context, q db.Queryer, after string, limit int) ([]A
 	if after == "" {
 		after = "~" // sorts after every id
 	}
-	return db.List(ctx, q, db.Fields((*Account).fields), `SELECT `+accountColumns+` FROM accounts
+	return db.QueryAll(ctx, q, db.ScanFields((*Account).fields), `SELECT `+accountColumns+` FROM accounts
 		WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
 }
 

@@ -65,7 +65,7 @@ type Login struct {
 
 // loginsOf returns all of an account, also at providers that are asked no longer.
 func loginsOf(ctx context.Context, q db.Queryer, accountID string) ([]Login, error) {
-	return db.List(ctx, q, db.Fields(func(l *Login) []any { return []any{&l.Issuer, &l.Email, &l.CreatedUS} }),
+	return db.QueryAll(ctx, q, db.ScanFields(func(l *Login) []any { return []any{&l.Issuer, &l.Email, &l.CreatedUS} }),
 		`SELECT issuer, email, created_us FROM openid_logins WHERE account_id = $1 ORDER BY created_us, issuer`, accountID)
 }
 

@@ -22,7 +22,7 @@ type Passkey struct {
 }
 
 func passkeysOf(ctx context.Context, q db.Queryer, accountID string) ([]Passkey, error) {
-	return db.List(ctx, q, scanPasskey, `SELECT id, name, credential_id, public_key, transports, backup_eligible <> 0, counter, created_us, used_us FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
+	return db.QueryAll(ctx, q, scanPasskey, `SELECT id, name, credential_id, public_key, transports, backup_eligible <> 0, counter, created_us, used_us FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
 }
 
 func scanPasskey(row db.Row) (k Passkey, err error) {

@@ -36,7 +36,8 @@ func get(ctx context.Context, q db.Queryer, mailID string) (m Mail, err error) {
 }
 
 func newest(ctx context.Context, q db.Queryer, limit int) ([]Mail, error) {
-	return db.List(ctx, q, db.Fields((*Mail).fields), `SELECT `+columns+` FROM mails ORDER BY id DESC LIMIT $1`, limit)
+	return db.QueryAll(ctx, q, db.ScanFields((*Mail).fields),
+		`SELECT `+columns+` FROM mails ORDER BY id DESC LIMIT $1`, limit)
 }
 
 // due names the mail that has waited longest, and the turn that it waits for.

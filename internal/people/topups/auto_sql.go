@@ -97,7 +97,7 @@ func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4
 // low returns accounts whose balance is below what their plan says, and which no
 // attempt is under way for.
 func low(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	return db.List(ctx, q, db.Column[string], `SELECT a.account_id FROM auto_topups a JOIN balances b ON b.account_id = a.account_id
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.account_id FROM auto_topups a JOIN balances b ON b.account_id = a.account_id
 		WHERE a.enabled = 1 AND a.next_us <= $1 AND b.available_mc < a.below_cents * 1000000
 			AND NOT EXISTS (SELECT 1 FROM checkouts c WHERE c.account_id = a.account_id AND c.n IS NOT NULL AND c.next_us IS NOT NULL)
 		ORDER BY a.next_us, a.account_id LIMIT 100`, nowUS)
@@ -133,7 +133,7 @@ func byIntent(ctx context.Context, q db.Queryer, intentID string) (c checkout, e
 
 // attempts returns the ids of an account's newest automatic top-ups.
 func attempts(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
-	return db.List(ctx, q, db.Column[string], `SELECT id FROM checkouts WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM checkouts WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
 }
 
 // frozen says whether something that the account lent is paused.

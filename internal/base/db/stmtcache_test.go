@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A text that comes often is prepared, and says the same as before; one that comes
-// seldom, or that cannot be prepared, is not; and there is an end to them.
+// TestReadsArePrepared shows that a frequent query is prepared and returns the same rows as before, that a rare or
+// wrong one is not prepared, and that the number of prepared queries is bounded.
 func TestReadsArePrepared(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -26,7 +26,7 @@ func TestReadsArePrepared(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			for i := range 3 * often {
+			for i := range 3 * prepareAfter {
 				var rows, echo int
 				if err := d.QueryRowContext(ctx, count, i).Scan(&rows, &echo); err != nil || rows != 0 || echo != i {
 					t.Errorf("%d %d %v", rows, echo, err)
@@ -35,8 +35,8 @@ func TestReadsArePrepared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if d.texts.find(ctx, count) == nil {
-		t.Error("a text that came often was not prepared")
+	if d.stmts.lookup(ctx, count) == nil {
+		t.Error("a frequent query was not prepared")
 	}
 	if _, err := d.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ('nod_1', 1, 1)`); err != nil {
 		t.Fatal(err)
@@ -48,22 +48,22 @@ func TestReadsArePrepared(t *testing.T) {
 	if err := d.QueryRowContext(ctx, count, 7).Scan(&rows, &echo); err != nil || rows != 1 || echo != 7 {
 		t.Errorf("after a change of the schema: %d %d %v", rows, echo, err)
 	}
-	for range 2 * often {
+	for range 2 * prepareAfter {
 		if _, err := d.QueryContext(ctx, `SELECT nothing FROM nowhere`); err == nil {
-			t.Fatal("a wrong text was answered")
+			t.Fatal("a wrong query succeeded")
 		}
 	}
-	if d.texts.find(ctx, `SELECT nothing FROM nowhere`) != nil || d.texts.find(ctx, `SELECT 1`) != nil {
-		t.Error("a text was prepared that is wrong, or that never came")
+	if d.stmts.lookup(ctx, `SELECT nothing FROM nowhere`) != nil || d.stmts.lookup(ctx, `SELECT 1`) != nil {
+		t.Error("a wrong query was prepared, or one that never ran")
 	}
-	for i := range maxTexts {
-		for range often + 1 {
-			if i < maxPrepared+10 || i == maxTexts-1 {
-				d.texts.find(ctx, fmt.Sprintf(`SELECT %d`, i))
+	for i := range maxCounted {
+		for range prepareAfter + 1 {
+			if i < maxPrepared+10 || i == maxCounted-1 {
+				d.stmts.lookup(ctx, fmt.Sprintf(`SELECT %d`, i))
 			}
 		}
 	}
-	if d.texts.kept != maxPrepared {
-		t.Errorf("%d are prepared", d.texts.kept)
+	if d.stmts.prepared != maxPrepared {
+		t.Errorf("%d queries are prepared", d.stmts.prepared)
 	}
 }
