@@ -50,8 +50,8 @@ type Config struct {
 	LogFormat     string           // auto, text, json; auto is text on a terminal
 	Providers     map[string]Provider
 	Stripe        topups.Config
-	OIDC          identity.OpenID // who else tells who people are; the zero one = nobody
-	SMTP          mail.Server     // takes our mail; the zero one = mail waits
+	OIDC          identity.OpenIDConfig // who else tells who people are; the zero one = nobody
+	SMTP          mail.Server           // takes our mail; the zero one = mail waits
 }
 
 // String names the configuration and keeps its secrets out of whatever prints it.

@@ -56,7 +56,7 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
 			"google":    {Key: "0123456789012345678901234567890"}, // not a number
 		},
-		OIDC: identity.OpenID{Name: "Acme", Issuer: "https://login.example.com/", ClientID: "us", ClientSecret: "sesame"},
+		OIDC: identity.OpenIDConfig{Name: "Acme", Issuer: "https://login.example.com/", ClientID: "us", ClientSecret: "sesame"},
 		SMTP: mail.Server{Host: "mail.example.com", Port: 587, User: "u", Password: "sesame", Unencrypted: true, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}},
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {

@@ -32,7 +32,7 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	case c.SMTP.Host != "" && c.SMTP.From.Address == "":
 		return Config{}, errors.New("smtp.from: required with smtp.url, the address that mail comes from")
 	}
-	if err := c.OIDC.Check(); err != nil {
+	if err := c.OIDC.Validate(); err != nil {
 		return Config{}, err
 	}
 	if c.AuthURL == "" {

@@ -34,8 +34,8 @@ type Options struct {
 	Providers string // what answers the sample app's calls: mock, emulator or live
 	// Configured are the providers that Providers "live" reaches.
 	Configured map[string]config.Provider
-	OIDC       identity.OpenID // an identity provider to sign in with
-	JSON       bool            // print one line of JSON instead of the welcome
+	OIDC       identity.OpenIDConfig // an identity provider to sign in with
+	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
 	Out        io.Writer
 }

@@ -54,7 +54,7 @@ func (s *Server) sendMail(ctx context.Context) error {
 	if s.sender == nil {
 		return nil
 	}
-	return s.sender.Once(ctx)
+	return s.sender.SendDue(ctx)
 }
 
 // watchPrices reads the operator's prices again when their file changes, and at

@@ -40,7 +40,7 @@ func (s *Server) Mount(home ui.Home) {
 		Sessions: sessions,
 		Home:     home,
 		Provider: c.OIDC.Name,
-		Passkeys: s.party.Offer(),
+		Passkeys: s.party.PageData(),
 	}).Mount(s.Router)
 	(&oauth.Handler{
 		Store:        s.Tokens,
@@ -60,7 +60,7 @@ func (s *Server) Mount(home ui.Home) {
 		Store:    s.identity,
 		Accounts: s.Accounts,
 		Sessions: sessions,
-		Provider: identity.NewRelyingParty(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
+		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
 	}).Mount(s.Router)
 	(&privacy.Handler{Store: &privacy.Store{
 		DB:       s.DB,

@@ -55,7 +55,7 @@ type Server struct {
 
 	Accounts  *accounts.Store
 	identity  *identity.Store
-	party     *identity.Party
+	party     *identity.PasskeyParty
 	Apps      *apps.Store
 	Features  *features.Store
 	sandbox   *sandbox.Store

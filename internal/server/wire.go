@@ -84,7 +84,7 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
 	}
-	if s.party, err = identity.NewParty(c.AuthURL, c.DashboardURL); err != nil {
+	if s.party, err = identity.NewPasskeyParty(c.AuthURL, c.DashboardURL); err != nil {
 		return err
 	}
 	s.identity = identity.NewStore(s.DB, s.Accounts, s.Mails, box, now, c.DashboardURL, s.party)

@@ -107,7 +107,7 @@ func (w *world) once() {
 // all is the outbox.
 func (w *world) all() []mail.Mail {
 	w.t.Helper()
-	list, err := w.Mails.Newest(w.t.Context(), 1000)
+	list, err := w.Mails.ListNewest(w.t.Context(), 1000)
 	if err != nil {
 		w.t.Fatal(err)
 	}

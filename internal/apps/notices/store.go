@@ -71,7 +71,7 @@ func (s *Store) Once(ctx context.Context) error {
 // make a mail of is logged and left: it must not hold up the others.
 func (s *Store) pass(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 	err := s.queue(ctx, tx, n)
-	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrMessage) || errors.Is(err, errNotice) {
+	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrInvalidMessage) || errors.Is(err, errNotice) {
 		s.Log.Error("notice not turned into email", "notice_id", n.ID, "kind", n.Kind, "error", err)
 		return nil
 	}
@@ -109,7 +109,7 @@ func (s *Store) queue(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 	if m.Text, m.HTML, err = e.Render(); err != nil {
 		return err
 	}
-	return s.Mails.Queue(ctx, tx, m)
+	return s.Mails.QueueMessage(ctx, tx, m)
 }
 
 var errNotice = errors.New("notices: no mail can be made of it")

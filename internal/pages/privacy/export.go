@@ -263,7 +263,7 @@ func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) er
 
 // putPasskeys leaves out the keys.
 func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) error {
-	f, err := s.Identity.Factors(ctx, a.ID)
+	f, err := s.Identity.GetFactors(ctx, a.ID)
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) er
 }
 
 func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) error {
-	list, err := s.Identity.Logins(ctx, a.ID)
+	list, err := s.Identity.ListLogins(ctx, a.ID)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 		if err := s.Topups.Erase(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.Identity.Erase(ctx, tx, a); err != nil {
+		if err := s.Identity.EraseAccount(ctx, tx, a); err != nil {
 			return err
 		}
 		return s.Accounts.CloseAccount(ctx, tx, a.ID)

@@ -90,7 +90,7 @@ func newWorld(t *testing.T, target string) *world {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
-	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example", &identity.Party{})
+	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example", &identity.PasskeyParty{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	w.apps.OnChange = func() { w.changes++ }

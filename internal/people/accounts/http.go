@@ -59,8 +59,11 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.RetryAfter.Seconds()))))
 		}
 		return ui.Render(w, refused.Code.Status, ui.SignIn{
-			Next: next, Email: form.Get("email"), Provider: h.Provider, Passkeys: h.Passkeys,
-			Errors: []ui.Problem{{Field: "email", Text: refused.Message}},
+			Next:     next,
+			Email:    form.Get("email"),
+			Provider: h.Provider,
+			Passkeys: h.Passkeys,
+			Errors:   []ui.Problem{{Field: "email", Text: refused.Message}},
 		})
 	} else if err != nil {
 		return err

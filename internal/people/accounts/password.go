@@ -11,7 +11,13 @@ import (
 
 // argonParams are the parameters of argon2id after RFC 9106: one pass over 64 MiB, about 50 ms on
 // one core of a current server. One lane, so that hashes are equal on every machine.
-var argonParams = argon2id.Params{Memory: 64 << 10, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+var argonParams = argon2id.Params{
+	Memory:      64 << 10,
+	Iterations:  1,
+	Parallelism: 1,
+	SaltLength:  16,
+	KeyLength:   32,
+}
 
 // hashSlots bounds concurrent hashes, so that sign-in attempts cannot exhaust the memory; further
 // attempts wait.

@@ -40,6 +40,16 @@ func Lock(ctx context.Context, tx *db.Tx, accountID string) (a Account, err erro
 	return a, nil
 }
 
+// GetAccountByEmail reads the account of a normalized email, inside or outside of a transaction. The
+// error wraps sql.ErrNoRows when there is none.
+func GetAccountByEmail(ctx context.Context, q db.Queryer, email string) (Account, error) {
+	a, _, err := getByEmail(ctx, q, email)
+	if err != nil {
+		return Account{}, fmt.Errorf("accounts: get by email: %w", err)
+	}
+	return a, nil
+}
+
 func getByEmail(ctx context.Context, q db.Queryer, email string) (a Account, passwordHash string, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+accountColumns+`, password_hash FROM accounts WHERE email = $1`,
 		email).Scan(append(a.fields(), &passwordHash)...)

@@ -143,11 +143,7 @@ func (s *Store) GetByEmail(ctx context.Context, email string) (Account, error) {
 	if err != nil {
 		return Account{}, fmt.Errorf("accounts: by e-mail: %w", sql.ErrNoRows)
 	}
-	a, _, err := getByEmail(ctx, s.db, email)
-	if err != nil {
-		return Account{}, fmt.Errorf("accounts: by e-mail: %w", err)
-	}
-	return a, nil
+	return GetAccountByEmail(ctx, s.db, email)
 }
 
 // SetNotices sets whether an account receives notices about the spend of its apps. The error wraps

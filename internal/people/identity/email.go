@@ -12,7 +12,8 @@ func confirmEmail(url string) ui.Email {
 	return ui.Email{
 		Subject: "Confirm your email",
 		Paragraphs: []string{
-			"Confirm your email to finish creating your Purser account. You’ll be asked for the password you chose. The link works for one day.",
+			"Confirm your email to finish creating your Purser account. You’ll be asked for the password you chose. " +
+				"The link works for one day.",
 			"If this wasn’t you, ignore this email. No account will be created.",
 		},
 		Action: &ui.Link{Href: url, Text: "Confirm email"},
@@ -23,7 +24,8 @@ func alreadyRegisteredEmail(dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "You already have an account",
 		Paragraphs: []string{
-			"We received a request to use this address for a Purser account. It already has one, so nothing was changed.",
+			"We received a request to use this address for a Purser account. It already has one, so nothing was " +
+				"changed.",
 			"Forgot your password? You can reset it on the sign-in page.",
 		},
 		Action: &ui.Link{Href: dashboard + "/sign-in", Text: "Sign in"},
@@ -77,7 +79,8 @@ func accountClosedEmail() ui.Email {
 	return ui.Email{
 		Subject: "Your account is closed",
 		Paragraphs: []string{
-			"Your Purser account is closed, as you asked, and your personal data is erased. Payment records stay, without your name. This is our last email to you.",
+			"Your Purser account is closed, as you asked, and your personal data is erased. Payment records stay, " +
+				"without your name. This is our last email to you.",
 			"If this wasn’t you, contact support right away.",
 		},
 	}
@@ -98,7 +101,8 @@ func factorChangedEmail(factor string, added, turned bool, dashboard string) ui.
 	if turned {
 		e.Paragraphs = append(e.Paragraphs, effect)
 	}
-	e.Paragraphs = append(e.Paragraphs, "If this wasn’t you, reset your password now, then review your security settings.")
+	e.Paragraphs = append(e.Paragraphs,
+		"If this wasn’t you, reset your password now, then review your security settings.")
 	return e
 }
 
@@ -107,7 +111,8 @@ func welcomeEmail(provider, dashboard string) ui.Email {
 		Subject: "Welcome to Purser",
 		Paragraphs: []string{
 			"You signed in to Purser with " + provider + ", so we created an account with this address.",
-			"Your account has no password yet. If this wasn’t you, secure your " + provider + " login and set a password here. That signs out all sessions.",
+			"Your account has no password yet. If this wasn’t you, secure your " + provider +
+				" login and set a password here. That signs out all sessions.",
 		},
 		Action: &ui.Link{Href: dashboard + "/forgot", Text: "Set a password"},
 	}
@@ -117,7 +122,8 @@ func loginLinkedEmail(provider, dashboard string) ui.Email {
 	return ui.Email{
 		Subject: "You can now sign in with " + provider,
 		Paragraphs: []string{
-			"A " + provider + " login was linked to your Purser account. You can sign in with it or with your password.",
+			"A " + provider +
+				" login was linked to your Purser account. You can sign in with it or with your password.",
 			"If this wasn’t you, reset your password now and unlink the login in your security settings.",
 		},
 		Action: &ui.Link{Href: dashboard + "/settings/security", Text: "Review security settings"},
@@ -146,12 +152,18 @@ func passkeyCopiedEmail(dashboard string) ui.Email {
 	}
 }
 
-// send queues an email in the caller's transaction.
-func (s *Store) send(ctx context.Context, tx *db.Tx, accountID, to string, e ui.Email) error {
+// sendMail queues an email in the caller's transaction.
+func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID, to string, e ui.Email) error {
 	e.Why = ui.AboutAccount
 	text, html, err := e.Render()
 	if err != nil {
 		return err
 	}
-	return s.mails.Queue(ctx, tx, mail.Message{AccountID: accountID, To: to, Subject: e.Subject, Text: text, HTML: html})
+	return s.mails.QueueMessage(ctx, tx, mail.Message{
+		AccountID: accountID,
+		To:        to,
+		Subject:   e.Subject,
+		Text:      text,
+		HTML:      html,
+	})
 }

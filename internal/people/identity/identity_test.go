@@ -31,7 +31,7 @@ const (
 	another  = "a staple, another one"
 )
 
-// site is the pages of this package and of accounts, served.
+// site serves the pages of this package and of accounts.
 type site struct {
 	*httptest.Server
 	t     *testing.T
@@ -55,7 +55,7 @@ func (s *site) pass(d time.Duration) {
 	s.at = s.at.Add(d)
 }
 
-// serve starts the pages, with a provider if there are people who can sign in there.
+// serve starts the pages, with a provider if it has users.
 func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	t.Helper()
 	s := &site{t: t, d: d, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
@@ -65,7 +65,7 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	party, err := identity.NewParty("http://purser.example", "http://purser.example")
+	party, err := identity.NewPasskeyParty("http://purser.example", "http://purser.example")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,16 +73,23 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	s.Server = httptest.NewUnstartedServer(rt)
-	here, openID := "http://"+s.Listener.Addr().String(), identity.OpenID{}
+	here, openID := "http://"+s.Listener.Addr().String(), identity.OpenIDConfig{}
 	if len(known) > 0 {
 		s.login = oidctest.Start(t, s.now, known...)
 		s.login.Allow(here + "/sign-in/provider/callback")
-		openID = identity.OpenID{Name: "Acme", Issuer: s.login.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret}
+		openID = identity.OpenIDConfig{
+			Name:         "Acme",
+			Issuer:       s.login.URL,
+			ClientID:     oidctest.ClientID,
+			ClientSecret: oidctest.ClientSecret,
+		}
 	}
-	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.Offer()}).Mount(rt)
+	(&accounts.Handler{Store: people, Sessions: sessions, Provider: openID.Name, Passkeys: party.PageData()}).Mount(rt)
 	(&identity.Handler{
-		Store: identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party), Accounts: people, Sessions: sessions,
-		Provider: identity.NewRelyingParty(openID, s.now, here, "http://purser.example"),
+		Store:    identity.NewStore(d, people, s.mails, box, s.now, "http://purser.example", party),
+		Accounts: people,
+		Sessions: sessions,
+		Provider: identity.NewOpenIDClient(openID, s.now, here, "http://purser.example"),
 	}).Mount(rt)
 	rt.HandlePage("GET /operator", sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		if !accounts.HasMFA(r) {
@@ -95,7 +102,7 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	return s
 }
 
-// An answer is what a browser sees.
+// An answer is a response as a browser sees it.
 type answer struct {
 	status     int
 	to, page   string
@@ -130,7 +137,12 @@ func (s *site) do(method, path, cookie string, form url.Values, headers ...strin
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	a := answer{status: resp.StatusCode, to: resp.Header.Get("Location"), page: string(body), retryAfter: resp.Header.Get("Retry-After")}
+	a := answer{
+		status:     resp.StatusCode,
+		to:         resp.Header.Get("Location"),
+		page:       string(body),
+		retryAfter: resp.Header.Get("Retry-After"),
+	}
 	for _, c := range resp.Cookies() {
 		a.cookie = c.Name + "=" + c.Value
 	}
@@ -160,7 +172,7 @@ func (a answer) want(t *testing.T, status int, to string) answer {
 // mail returns the newest mail's subject, recipient, and the path of its link.
 func (s *site) mail() (subject, to, path string) {
 	s.t.Helper()
-	list, err := s.mails.Newest(s.t.Context(), 1)
+	list, err := s.mails.ListNewest(s.t.Context(), 1)
 	if err != nil || len(list) != 1 {
 		s.t.Fatalf("mail: %v, %v", list, err)
 	}
@@ -176,12 +188,12 @@ func (s *site) mailCount() (n int) {
 	return n
 }
 
-// join makes a confirmed account and returns its session.
+// join creates a confirmed account and returns its session.
 func (s *site) join(email string) string {
 	s.t.Helper()
 	s.post("/sign-up", "", "email", email, "password", password, "next", "/oauth/authorize?a=b").want(s.t, 200, "")
 	_, _, link := s.mail()
-	s.pass(time.Second) // ids of mails rise with time
+	s.pass(time.Second) // mail ids are ordered by time
 	return s.post(link, "", "password", password).want(s.t, 303, "/oauth/authorize?a=b").cookie
 }
 
@@ -198,10 +210,10 @@ func TestSignUp(t *testing.T) {
 		_, _, link := s.mail()
 		s.signIn(password).want(t, 401, "")
 		s.get(link, "").want(t, 200, "")
-		s.signIn(password).want(t, 401, "") // looking at the link changed nothing
+		s.signIn(password).want(t, 401, "") // opening the link changed nothing
 		s.post(link, "", "password", another).want(t, 401, "")
 
-		// Somebody else signs up with the address; each link goes with its own password.
+		// A second sign-up with the same email: each link works with its own password only.
 		s.pass(time.Second)
 		s.post("/sign-up", "", "email", person, "password", another).want(t, 200, "")
 		_, _, theirs := s.mail()
@@ -222,7 +234,7 @@ func TestSignUp(t *testing.T) {
 	})
 }
 
-// Taken, free and unknown addresses are told apart by nothing but the mail.
+// Taken, free and unknown emails differ in nothing but the mail.
 func TestAnswersTellNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -245,8 +257,9 @@ func TestAnswersTellNothing(t *testing.T) {
 		if got := s.mailCount(); got != mails+1 {
 			t.Errorf("%d mails were sent, want 1", got-mails)
 		}
-		for range 5 { // the same throttle, too
-			known, unknown = s.post("/forgot", "", "email", person), s.post("/forgot", "", "email", "unknown@example.com")
+		for range 5 { // throttled alike
+			known, unknown = s.post("/forgot", "", "email", person),
+				s.post("/forgot", "", "email", "unknown@example.com")
 			if known.status == 429 {
 				break
 			}
@@ -262,7 +275,7 @@ func TestAnswersTellNothing(t *testing.T) {
 	})
 }
 
-// A reset ends every session and every link, and skips no second step.
+// A reset ends all sessions and links, and does not skip the second step.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -294,7 +307,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// twoStep turns it on and returns the secret.
+// twoStep turns two-step verification on and returns the secret.
 func (s *site) twoStep(session string) string {
 	s.t.Helper()
 	s.post("/settings/two-step", session, "present", "not the password").want(s.t, 401, "")
@@ -322,12 +335,13 @@ func (s *site) code(secret string) string {
 	return code
 }
 
-// step signs in by both steps.
+// step signs in by password and code.
 func (s *site) step(secret string) string {
 	s.t.Helper()
 	s.pass(time.Minute)
 	half := s.signIn(password).want(s.t, 303, "/sign-in/code?next=%2F").cookie
-	return s.post("/sign-in/code", half, "code", s.code(secret), "next", "//elsewhere.example").want(s.t, 303, "/").cookie
+	return s.post("/sign-in/code", half, "code", s.code(secret), "next", "//elsewhere.example").want(s.t, 303,
+		"/").cookie
 }
 
 func TestTwoSteps(t *testing.T) {
@@ -344,11 +358,14 @@ func TestTwoSteps(t *testing.T) {
 
 		s.pass(time.Minute)
 		half := s.signIn(password).want(t, 303, "/sign-in/code?next=%2F").cookie
-		for _, path := range []string{"/settings", "/settings/security", "/settings/two-step/off", "/settings/password"} { // no way around
+		// not accessible
+		for _, path := range []string{"/settings", "/settings/security", "/settings/two-step/off",
+			"/settings/password"} {
 			s.get(path, half).want(t, 303, "/sign-in?next="+url.QueryEscape(path))
 		}
 		s.get("/operator", half).want(t, 403, "")
-		s.post("/settings/two-step/off", half, "present", password).want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step%2Foff")
+		s.post("/settings/two-step/off", half, "present", password).want(t, 303,
+			"/sign-in?next=%2Fsettings%2Ftwo-step%2Foff")
 		code := s.code(secret)
 		session := s.post("/sign-in/code", half, "code", code[:3]+" "+code[3:]).want(t, 303, "/").cookie
 		s.get("/operator", session).want(t, 200, "")
@@ -359,7 +376,8 @@ func TestTwoSteps(t *testing.T) {
 		half = s.signIn(password).cookie
 		s.post("/sign-in/code", half, "code", code).want(t, 401, "") // used
 
-		codes := regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`).FindAllStringSubmatch(s.post("/settings/two-step/codes", session, "present", password).want(t, 200, "").page, -1)
+		codes := regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`).FindAllStringSubmatch(
+			s.post("/settings/two-step/codes", session, "present", password).want(t, 200, "").page, -1)
 		if len(codes) != 10 {
 			t.Fatalf("%d recovery codes", len(codes))
 		}
@@ -370,24 +388,27 @@ func TestTwoSteps(t *testing.T) {
 		s.get("/sign-in/code", half).want(t, 303, "/sign-in?next=%2F")
 
 		page := s.get("/settings/security", session).want(t, 200, "").page
-		for _, want := range []string{"9 recovery codes are left", "Recovery code used", "Two-step verification turned on", "Incorrect code", "This browser"} {
+		for _, want := range []string{"9 recovery codes are left", "Recovery code used",
+			"Two-step verification turned on",
+			"Incorrect code", "This browser"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the security page lacks %q", want)
 			}
 		}
-		off := s.post("/settings/two-step/off", session, "present", password).want(t, 303, "/settings/security?done=two-step-off").cookie
+		off := s.post("/settings/two-step/off", session, "present", password).want(t, 303,
+			"/settings/security?done=two-step-off").cookie
 		s.get("/settings", session).want(t, 303, "/sign-in?next=%2Fsettings")
 		s.get("/operator", off).want(t, 403, "")
 		s.signIn(password).want(t, 303, "/")
 	})
 }
 
-// Codes cannot be tried one after the other, nor all at once.
+// Codes cannot be guessed by sequential or concurrent attempts.
 func TestCodesAreThrottled(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := serve(t, d)
-		secret := s.twoStep(s.join(person)) // with one wrong code
+		secret := s.twoStep(s.join(person)) // includes one wrong code
 		s.pass(time.Minute)
 		half := s.signIn(password).cookie
 		statuses := make([]int, 12)
@@ -422,18 +443,21 @@ func TestSettings(t *testing.T) {
 		session, other := s.join(person), s.signIn(password).cookie
 		stranger := s.join("stranger@example.com")
 
-		id := regexp.MustCompile(`name="session" value="([^"]+)"`).FindStringSubmatch(s.get("/settings/security", session).page)
+		id := regexp.MustCompile(`name="session" value="([^"]+)"`).FindStringSubmatch(s.get("/settings/security",
+			session).page)
 		if id == nil {
 			t.Fatal("the other session is not listed")
 		}
-		s.post("/settings/security/sessions", stranger, "session", id[1]).want(t, 303, "/settings/security?done=session")
+		s.post("/settings/security/sessions", stranger, "session", id[1]).want(t, 303,
+			"/settings/security?done=session")
 		s.get("/settings", other).want(t, 200, "")
 		s.post("/settings/security/sessions", session, "session", id[1]).want(t, 303, "/settings/security?done=session")
 		s.get("/settings", other).want(t, 303, "/sign-in?next=%2Fsettings")
 
 		other = s.signIn(password).cookie
 		s.post("/settings/password", session, "present", "not the password", "password", another).want(t, 401, "")
-		changed := s.post("/settings/password", session, "present", password, "password", another).want(t, 303, "/settings?done=password").cookie
+		changed := s.post("/settings/password", session, "present", password, "password", another).want(t, 303,
+			"/settings?done=password").cookie
 		for _, old := range []string{session, other} {
 			s.get("/settings", old).want(t, 303, "/sign-in?next=%2Fsettings")
 		}

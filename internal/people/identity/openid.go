@@ -19,78 +19,86 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// OpenID says by which OpenID Connect provider people may sign in; the zero one =
-// by none.
-type OpenID struct {
-	Name         string // as people know it: "Continue with NAME"
-	Issuer       string // as the provider spells it, to the slash
+// OpenIDConfig configures the OpenID Connect provider for signing in; the zero value is none.
+type OpenIDConfig struct {
+	Name         string // shown to users: "Continue with NAME"
+	Issuer       string // exactly as the provider spells it, including a final slash
 	ClientID     string
 	ClientSecret string
 }
 
-// On reports whether there is a provider.
-func (o OpenID) On() bool { return o.Issuer != "" }
+// Enabled reports whether there is a provider.
+func (o OpenIDConfig) Enabled() bool { return o.Issuer != "" }
 
-// Check refuses half a configuration.
-func (o OpenID) Check() error {
-	for _, k := range []struct{ name, value string }{{"issuer", o.Issuer}, {"name", o.Name}, {"client_id", o.ClientID}, {"client_secret", o.ClientSecret}} {
-		if o != (OpenID{}) && k.value == "" {
+// Validate returns an error for an incomplete configuration.
+func (o OpenIDConfig) Validate() error {
+	for _, k := range []struct{ name, value string }{
+		{"issuer", o.Issuer},
+		{"name", o.Name},
+		{"client_id", o.ClientID},
+		{"client_secret", o.ClientSecret},
+	} {
+		if o != (OpenIDConfig{}) && k.value == "" {
 			return fmt.Errorf("oidc.%s: required with the other settings of oidc", k.name)
 		}
 	}
 	return nil
 }
 
-// String keeps the secret out of whatever prints it.
-func (o OpenID) String() string { return "login at " + o.Issuer }
+// String hides the client secret.
+func (o OpenIDConfig) String() string { return "login at " + o.Issuer }
 
-// What is asked of the provider takes no longer than this, and brings no more.
+// Bounds of requests to the provider.
 const (
-	openIDTimeout = 10 * time.Second
-	openIDMaxBody = 1 << 20
-	openIDKeeps   = time.Hour        // what a provider says of itself, until it is asked again
-	openIDRests   = 15 * time.Second // after it did not answer: meanwhile nobody waits for it
+	openIDTimeout       = 10 * time.Second
+	openIDMaxBody       = 1 << 20
+	discoveryTTL        = time.Hour        // lifetime of the provider's metadata
+	discoveryRetryAfter = 15 * time.Second // wait after a failed request for metadata
 )
 
-// errAway is that the provider does not answer, or not as one does.
-var errAway = errors.New("identity: the provider is away")
+// errProviderDown means that the provider does not respond, or not as an OpenID provider.
+var errProviderDown = errors.New("identity: the provider is away")
 
-// errAnswer is an answer that says nothing to be believed.
-var errAnswer = errors.New("identity: not an answer to trust")
+// errInvalidResponse means that a response failed verification.
+var errInvalidResponse = errors.New("identity: not an answer to trust")
 
-// A RelyingParty is what we are to the provider. It may be used by many goroutines.
-type RelyingParty struct {
-	OpenID
-	origins []string // where our pages are reached; the last one is taken for what is none of them
-	now     func() time.Time
-	client  *http.Client
-	starts  *web.Limiter // ways to the provider, by client; an office may share an address
+// An OpenIDClient is the relying party of one OpenID Connect provider. It is safe for concurrent
+// use.
+type OpenIDClient struct {
+	OpenIDConfig
+	origins      []string // of our pages; the last is the default
+	now          func() time.Time
+	client       *http.Client
+	startLimiter *web.Limiter // starts of a sign-in, by client address; many users may share one
 
-	turn  sync.Mutex // held by whoever asks the provider about itself
-	mu    sync.Mutex // guards those below, never for long
-	found *discovered
-	asked time.Time // when it was last asked about itself
-	err   error     // what came of it
+	discoverMu sync.Mutex // held during a request for metadata
+	mu         sync.Mutex // guards the fields below
+	metadata   *providerMetadata
+	askedAt    time.Time // time of the last request for metadata
+	lastErr    error     // result of that request
 }
 
-// discovered is what a provider says of itself (OpenID Connect Discovery §3).
-type discovered struct {
-	provider *oidc.Provider
-	verifier *oidc.IDTokenVerifier
-	style    oauth2.AuthStyle
-	saysIss  bool // its answers name it (RFC 9207)
+// providerMetadata is the provider's metadata (OpenID Connect Discovery §3).
+type providerMetadata struct {
+	provider    *oidc.Provider
+	verifier    *oidc.IDTokenVerifier
+	authStyle   oauth2.AuthStyle
+	sendsIssuer bool // authorization responses carry iss (RFC 9207)
 }
 
-// NewRelyingParty returns the party for a provider, nil if there is none. It asks
-// nothing yet: a provider that is away keeps no node from starting.
-func NewRelyingParty(o OpenID, now func() time.Time, origins ...string) *RelyingParty {
-	if !o.On() {
+// NewOpenIDClient returns the client of a provider, nil if none is configured. It sends no request,
+// so that a node starts while the provider is down.
+func NewOpenIDClient(o OpenIDConfig, now func() time.Time, origins ...string) *OpenIDClient {
+	if !o.Enabled() {
 		return nil
 	}
-	return &RelyingParty{
-		OpenID: o, origins: origins, now: now, starts: web.NewLimiter(2*time.Second, 30, now),
+	return &OpenIDClient{
+		OpenIDConfig: o,
+		origins:      origins,
+		now:          now,
+		startLimiter: web.NewLimiter(2*time.Second, 30, now),
 		client: &http.Client{
-			Timeout: openIDTimeout, Transport: bounded{http.DefaultTransport},
+			Timeout: openIDTimeout, Transport: limitedTransport{http.DefaultTransport},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return errors.New("identity: a provider's endpoint may not lead elsewhere")
 			},
@@ -98,18 +106,18 @@ func NewRelyingParty(o OpenID, now func() time.Time, origins ...string) *Relying
 	}
 }
 
-// name is the provider's, "" if there is none.
-func (p *RelyingParty) name() string {
+// displayName returns the provider's name, "" if there is none.
+func (p *OpenIDClient) displayName() string {
 	if p == nil {
 		return ""
 	}
 	return p.Name
 }
 
-// bounded cuts answers that are too long.
-type bounded struct{ http.RoundTripper }
+// limitedTransport bounds the size of response bodies.
+type limitedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		resp.Body = struct {
@@ -120,10 +128,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// origin is where the browser of r reaches us: cookies of one host are not sent to
-// another, so it comes back to where it started. Only addresses of the
-// configuration are ever named to the provider, whatever the request says.
-func (p *RelyingParty) origin(r *http.Request) string {
+// matchOrigin returns the origin at which the browser of r reaches us, because the callback needs
+// the cookies of the same host. It returns only configured origins, whatever the request says.
+func (p *OpenIDClient) matchOrigin(r *http.Request) string {
 	for _, o := range p.origins {
 		if u, err := url.Parse(o); err == nil && u.Host == r.Host {
 			return o
@@ -132,49 +139,51 @@ func (p *RelyingParty) origin(r *http.Request) string {
 	return p.origins[len(p.origins)-1]
 }
 
-// discover returns what the provider says of itself, asked at most once in a while.
-func (p *RelyingParty) discover(ctx context.Context) (*discovered, error) {
-	if d, err, known := p.known(); known {
+// discover returns the provider's metadata. It requests it at most once per discoveryTTL or
+// discoveryRetryAfter.
+func (p *OpenIDClient) discover(ctx context.Context) (*providerMetadata, error) {
+	if d, err, known := p.getCached(); known {
 		return d, err
 	}
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	if d, err, known := p.known(); known { // somebody else has just asked
+	p.discoverMu.Lock()
+	defer p.discoverMu.Unlock()
+	if d, err, known := p.getCached(); known { // another goroutine has just requested it
 		return d, err
 	}
-	d, err := p.ask(context.WithoutCancel(ctx)) // the client has a limit; somebody else may wait for it
+	// bounded by openIDTimeout; other goroutines may wait for the result
+	d, err := p.fetchMetadata(context.WithoutCancel(ctx))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked, p.err = p.now(), err
+	p.askedAt, p.lastErr = p.now(), err
 	if err == nil {
-		p.found = d
-	} else if p.found != nil { // better old than none
-		return p.found, nil
+		p.metadata = d
+	} else if p.metadata != nil { // prefer outdated metadata to an error
+		return p.metadata, nil
 	}
-	return p.found, err
+	return p.metadata, err
 }
 
-// known returns what needs no asking.
-func (p *RelyingParty) known() (d *discovered, err error, known bool) {
+// getCached returns the last result; known is false when it must be requested again.
+func (p *OpenIDClient) getCached() (d *providerMetadata, err error, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	age := p.now().Sub(p.asked)
+	age := p.now().Sub(p.askedAt)
 	switch {
-	case p.asked.IsZero():
+	case p.askedAt.IsZero():
 		return nil, nil, false
-	case p.err == nil:
-		return p.found, nil, age < openIDKeeps
-	case p.found != nil:
-		return p.found, nil, age < openIDRests
+	case p.lastErr == nil:
+		return p.metadata, nil, age < discoveryTTL
+	case p.metadata != nil:
+		return p.metadata, nil, age < discoveryRetryAfter
 	}
-	return nil, p.err, age < openIDRests
+	return nil, p.lastErr, age < discoveryRetryAfter
 }
 
-func (p *RelyingParty) ask(ctx context.Context) (*discovered, error) {
+func (p *OpenIDClient) fetchMetadata(ctx context.Context) (*providerMetadata, error) {
 	ctx = oidc.ClientContext(ctx, p.client)
 	provider, err := oidc.NewProvider(ctx, p.Issuer)
 	if err != nil {
-		return nil, fmt.Errorf("%w: discovery: %w", errAway, err)
+		return nil, fmt.Errorf("%w: discovery: %w", errProviderDown, err)
 	}
 	var said struct {
 		Iss     bool     `json:"authorization_response_iss_parameter_supported"`
@@ -182,95 +191,103 @@ func (p *RelyingParty) ask(ctx context.Context) (*discovered, error) {
 		Keys    string   `json:"jwks_uri"`
 	}
 	if err := provider.Claims(&said); err != nil {
-		return nil, fmt.Errorf("%w: discovery: %w", errAway, err)
+		return nil, fmt.Errorf("%w: discovery: %w", errProviderDown, err)
 	}
 	for _, endpoint := range []string{provider.Endpoint().AuthURL, provider.Endpoint().TokenURL, said.Keys} {
-		if err := checkEndpoint(p.Issuer, endpoint); err != nil {
-			return nil, fmt.Errorf("%w: discovery: %w", errAway, err)
+		if err := validateEndpoint(p.Issuer, endpoint); err != nil {
+			return nil, fmt.Errorf("%w: discovery: %w", errProviderDown, err)
 		}
 	}
-	d := &discovered{
-		provider: provider, style: oauth2.AuthStyleInHeader, saysIss: said.Iss,
-		verifier: provider.Verifier(&oidc.Config{ClientID: p.ClientID, Now: p.now}), // never takes "none" or a shared secret
+	d := &providerMetadata{
+		provider:    provider,
+		authStyle:   oauth2.AuthStyleInHeader,
+		sendsIssuer: said.Iss,
+		// never accepts alg "none" or HMAC
+		verifier: provider.Verifier(&oidc.Config{ClientID: p.ClientID, Now: p.now}),
 	}
 	if len(said.Methods) > 0 && !slices.Contains(said.Methods, "client_secret_basic") {
-		d.style = oauth2.AuthStyleInParams
+		d.authStyle = oauth2.AuthStyleInParams
 	}
 	return d, nil
 }
 
-// checkEndpoint refuses what would send people, or our secret, in the clear where
-// the issuer does not.
-func checkEndpoint(issuer, endpoint string) error {
+// validateEndpoint returns an error for an endpoint without TLS, unless the issuer has none either.
+func validateEndpoint(issuer, endpoint string) error {
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && !(u.Scheme == "http" && strings.HasPrefix(issuer, "http:")) {
+	if err != nil || u.Host == "" || u.User != nil ||
+		u.Scheme != "https" && !(u.Scheme == "http" && strings.HasPrefix(issuer, "http:")) {
 		return fmt.Errorf("endpoint %q is not one to use", endpoint)
 	}
 	return nil
 }
 
-func (p *RelyingParty) config(d *discovered, origin string) *oauth2.Config {
+func (p *OpenIDClient) makeOAuthConfig(d *providerMetadata, origin string) *oauth2.Config {
 	endpoint := d.provider.Endpoint()
-	endpoint.AuthStyle = d.style
+	endpoint.AuthStyle = d.authStyle
 	return &oauth2.Config{
-		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: endpoint, RedirectURL: origin + callbackPath,
-		Scopes: []string{oidc.ScopeOpenID, "email"},
+		ClientID:     p.ClientID,
+		ClientSecret: p.ClientSecret,
+		Endpoint:     endpoint,
+		RedirectURL:  origin + callbackPath,
+		Scopes:       []string{oidc.ScopeOpenID, "email"},
 	}
 }
 
-// wayOut is the address at the provider that asks people who they are.
-func (p *RelyingParty) wayOut(d *discovered, origin string, t trip) string {
-	return p.config(d, origin).AuthCodeURL(t.state, oidc.Nonce(t.nonce()), oauth2.S256ChallengeOption(t.verifier()))
+// makeAuthorizationURL returns the URL of the authorization request.
+func (p *OpenIDClient) makeAuthorizationURL(d *providerMetadata, origin string, t authRequest) string {
+	return p.makeOAuthConfig(d, origin).AuthCodeURL(t.state, oidc.Nonce(t.nonce()),
+		oauth2.S256ChallengeOption(t.verifier()))
 }
 
-// A login is who the provider says that somebody is.
+// A login is an authenticated subject at the provider.
 type login struct {
 	issuer, subject string
-	email           string // normal; "" = none that can be used
-	verified        bool   // the provider knows that the address is theirs
+	email           string // normalized; "" = none, or not valid here
+	verified        bool   // the provider has verified the email
 }
 
-// claims are those of an ID token that go-oidc does not look at, and of the
-// userinfo endpoint.
+// claims are the claims of the ID token that go-oidc does not verify, and of the userinfo endpoint.
 type claims struct {
-	Party    string `json:"azp"`
-	Email    string `json:"email"`
-	Verified truth  `json:"email_verified"`
+	AuthorizedParty string    `json:"azp"`
+	Email           string    `json:"email"`
+	Verified        looseBool `json:"email_verified"`
 }
 
-// truth is a boolean, which some providers send as a text.
-type truth bool
+// looseBool is a boolean that some providers send as a string.
+type looseBool bool
 
-func (t *truth) UnmarshalJSON(text []byte) error {
-	*t = truth(string(text) == "true" || string(text) == `"true"`)
+func (t *looseBool) UnmarshalJSON(text []byte) error {
+	*t = looseBool(string(text) == "true" || string(text) == `"true"`)
 	return nil
 }
 
-// arrive checks that an answer comes from the provider, and exchanges its code for
-// who the person is (OpenID Connect Core §3.1.3).
-func (p *RelyingParty) arrive(ctx context.Context, origin string, t trip, answer url.Values) (login, error) {
+// exchangeCode verifies the issuer of the authorization response and exchanges its code for a login
+// (OpenID Connect Core §3.1.3).
+func (p *OpenIDClient) exchangeCode(ctx context.Context, origin string, t authRequest,
+	answer url.Values) (login, error) {
 	d, err := p.discover(ctx)
 	if err != nil {
 		return login{}, err
 	}
-	if iss := answer.Get("iss"); iss != p.Issuer && (iss != "" || d.saysIss) {
-		return login{}, fmt.Errorf("%w: one of %q", errAnswer, iss)
+	if iss := answer.Get("iss"); iss != p.Issuer && (iss != "" || d.sendsIssuer) {
+		return login{}, fmt.Errorf("%w: one of %q", errInvalidResponse, iss)
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
-	token, err := p.config(d, origin).Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(t.verifier()))
+	token, err := p.makeOAuthConfig(d, origin).Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(t.verifier()))
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.Response.StatusCode < 500 {
-		return login{}, fmt.Errorf("%w: the code was refused: %d %s", errAnswer, refused.Response.StatusCode, refused.ErrorCode)
+		return login{}, fmt.Errorf("%w: the code was refused: %d %s", errInvalidResponse, refused.Response.StatusCode,
+			refused.ErrorCode)
 	} else if err != nil {
-		return login{}, fmt.Errorf("%w: token: %w", errAway, err)
+		return login{}, fmt.Errorf("%w: token: %w", errProviderDown, err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	said, err := d.verifier.Verify(ctx, raw)
 	if err != nil {
-		return login{}, fmt.Errorf("%w: ID token: %w", errAnswer, err)
+		return login{}, fmt.Errorf("%w: ID token: %w", errInvalidResponse, err)
 	}
-	c, err := p.check(said, t)
+	c, err := p.verifyClaims(said, t)
 	if err == nil && c.Email == "" {
-		c, err = d.more(ctx, said.Subject, token, c)
+		c, err = d.fetchEmail(ctx, said.Subject, token, c)
 	}
 	if err != nil {
 		return login{}, err
@@ -282,34 +299,35 @@ func (p *RelyingParty) arrive(ctx context.Context, origin string, t trip, answer
 	return l, nil
 }
 
-// check does what go-oidc leaves to its caller.
-func (p *RelyingParty) check(said *oidc.IDToken, t trip) (c claims, err error) {
+// verifyClaims verifies what go-oidc leaves to its caller: nonce, authorized party and subject.
+func (p *OpenIDClient) verifyClaims(said *oidc.IDToken, t authRequest) (c claims, err error) {
 	if err := said.Claims(&c); err != nil {
-		return c, fmt.Errorf("%w: claims: %w", errAnswer, err)
+		return c, fmt.Errorf("%w: claims: %w", errInvalidResponse, err)
 	}
 	switch {
-	case !same(said.Nonce, t.nonce()):
-		err = fmt.Errorf("%w: ID token of another sign-in", errAnswer)
-	case c.Party != p.ClientID && (c.Party != "" || len(said.Audience) > 1):
-		err = fmt.Errorf("%w: ID token issued to %q", errAnswer, c.Party)
+	case !equalSecrets(said.Nonce, t.nonce()):
+		err = fmt.Errorf("%w: ID token of another sign-in", errInvalidResponse)
+	case c.AuthorizedParty != p.ClientID && (c.AuthorizedParty != "" || len(said.Audience) > 1):
+		err = fmt.Errorf("%w: ID token issued to %q", errInvalidResponse, c.AuthorizedParty)
 	case said.Subject == "" || len(said.Subject) > 255 || strings.ContainsRune(said.Subject, 0):
-		err = fmt.Errorf("%w: ID token without a subject", errAnswer)
+		err = fmt.Errorf("%w: ID token without a subject", errInvalidResponse)
 	}
 	return c, err
 }
 
-// more asks for the address where the ID token has none: with a code, providers
-// may tell it there only (OpenID Connect Core §5.4).
-func (d *discovered) more(ctx context.Context, subject string, token *oauth2.Token, c claims) (claims, error) {
+// fetchEmail reads the email from the userinfo endpoint: in the code flow, a provider may leave it
+// out of the ID token (OpenID Connect Core §5.4).
+func (d *providerMetadata) fetchEmail(ctx context.Context, subject string, token *oauth2.Token,
+	c claims) (claims, error) {
 	if d.provider.UserInfoEndpoint() == "" {
 		return c, nil
 	}
 	info, err := d.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
-		return c, fmt.Errorf("%w: userinfo: %w", errAway, err)
+		return c, fmt.Errorf("%w: userinfo: %w", errProviderDown, err)
 	}
 	if info.Subject != subject {
-		return c, fmt.Errorf("%w: userinfo of somebody else", errAnswer)
+		return c, fmt.Errorf("%w: userinfo of somebody else", errInvalidResponse)
 	}
-	return claims{Email: info.Email, Verified: truth(info.EmailVerified)}, nil
+	return claims{Email: info.Email, Verified: looseBool(info.EmailVerified)}, nil
 }

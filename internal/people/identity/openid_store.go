@@ -13,122 +13,131 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// tripLasts is how long somebody may be away at the provider.
-const tripLasts = 10 * time.Minute
+// authRequestTTL is the lifetime of an authorization request.
+const authRequestTTL = 10 * time.Minute
 
-// A trip leads to the provider and back. The state is for everybody to see, the
-// browser's secret only for us and it; both together make what else must not be
-// guessed, so none of it needs to be kept.
-type trip struct{ state, browser string }
+// loginStore signs in by logins at the provider, and links and unlinks them.
+type loginStore struct{ *Store }
 
-// nonce is what the ID token must repeat: it was made for this trip.
-func (t trip) nonce() string { return id.Hash("nonce " + t.state + " " + t.browser) }
+// An authRequest is one OpenID Connect authorization request. The state is public, the browser's
+// secret is in its cookie only; nonce and PKCE verifier are derived from both and need not be
+// stored.
+type authRequest struct{ state, browser string }
 
-// verifier proves to the provider that who started comes back (RFC 7636).
-func (t trip) verifier() string { return id.Hash("verifier " + t.state + " " + t.browser) }
+// nonce returns the nonce that the ID token must repeat.
+func (t authRequest) nonce() string { return id.Hash("nonce " + t.state + " " + t.browser) }
 
-// begin makes a trip of a browser: to sign in, or to link a login with a. Its
-// password was just asked for.
-func (s *Store) begin(ctx context.Context, browser string, a accounts.Account, next string) (trip, error) {
-	t := trip{state: id.NewSecret(), browser: browser}
-	err := insertAttempt(ctx, s.db, id.Hash(t.state), id.Hash(t.browser), attempt{accountID: a.ID, epoch: a.Epoch, next: next, expiresUS: s.now().Add(tripLasts).UnixMicro()})
+// verifier returns the PKCE code verifier (RFC 7636).
+func (t authRequest) verifier() string { return id.Hash("verifier " + t.state + " " + t.browser) }
+
+// beginAuthRequest stores an authorization request of a browser: to link a login to a, or to sign
+// in if a is empty.
+func (s loginStore) beginAuthRequest(ctx context.Context, browser string, a accounts.Account,
+	next string) (authRequest, error) {
+	t := authRequest{state: id.NewSecret(), browser: browser}
+	err := insertAuthRequest(ctx, s.db, id.Hash(t.state), id.Hash(t.browser), storedAuthRequest{
+		accountID: a.ID,
+		epoch:     a.Epoch,
+		next:      next,
+		expiresUS: s.now().Add(authRequestTTL).UnixMicro(),
+	})
 	if err != nil {
-		return trip{}, fmt.Errorf("identity: begin: %w", err)
+		return authRequest{}, fmt.Errorf("identity: begin: %w", err)
 	}
 	return t, nil
 }
 
 var (
-	// errTrip is an answer that this browser did not ask for, or not now.
-	errTrip = errors.New("identity: this sign-in has ended, or began in another browser")
-	// errUnverified is that a new account would have an address that may be somebody else's.
-	errUnverified = errors.New("identity: the provider knows no verified address")
-	// errTaken is that the address has an account, which nobody has linked.
-	errTaken = errors.New("identity: the address has an account")
-	// errElsewhere is that the login signs in to another account.
-	errElsewhere = errors.New("identity: the login is linked with another account")
-	// errAnother is that the account has another login of the same provider.
-	errAnother = errors.New("identity: the account has another login")
-	// errClosed is that the account may not be used.
-	errClosed = errors.New("identity: the account may not be used")
+	// errRequestExpired means that this browser has no such open authorization request.
+	errRequestExpired = errors.New("identity: this sign-in has ended, or began in another browser")
+	// errEmailUnverified means that the provider has no verified email for a new account.
+	errEmailUnverified = errors.New("identity: the provider knows no verified address")
+	// errEmailTaken means that the email has an account that the login is not linked to.
+	errEmailTaken = errors.New("identity: the address has an account")
+	// errLoginLinkedElsewhere means that the login is linked to another account.
+	errLoginLinkedElsewhere = errors.New("identity: the login is linked with another account")
+	// errOtherLoginLinked means that the account has another login at the same provider.
+	errOtherLoginLinked = errors.New("identity: the account has another login")
+	// errAccountUnusable means that the account is closed, deleted or unconfirmed.
+	errAccountUnusable = errors.New("identity: the account may not be used")
 )
 
-// end is the end of a trip, which comes once.
-func (s *Store) end(ctx context.Context, t trip) (attempt, error) {
-	var a attempt
+// endAuthRequest returns an open authorization request, once.
+func (s loginStore) endAuthRequest(ctx context.Context, t authRequest) (storedAuthRequest, error) {
+	var a storedAuthRequest
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = takeAttempt(ctx, tx, id.Hash(t.state), id.Hash(t.browser))
+		a, err = consumeAuthRequest(ctx, tx, id.Hash(t.state), id.Hash(t.browser))
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && s.now().UnixMicro() >= a.expiresUS {
-		return attempt{}, errTrip
+		return storedAuthRequest{}, errRequestExpired
 	} else if err != nil {
-		return attempt{}, fmt.Errorf("identity: end: %w", err)
+		return storedAuthRequest{}, fmt.Errorf("identity: end: %w", err)
 	}
 	return a, nil
 }
 
-// enter returns the account that a login signs in to, and makes one for a login
-// that is new. An address alone opens no account that exists: whoever runs the
-// mailbox today need not be who opened the account, and who runs the provider need
-// not be trusted with more than its own logins.
-func (s *Store) enter(ctx context.Context, from accounts.Client, l login, name string) (a accounts.Account, err error) {
-	for range 2 { // again if somebody else took the login or the address at this moment
+// signIn returns the account of a login and creates one for a new login. An email alone opens no
+// existing account: the owner of the mailbox may have changed, and the provider is trusted for its
+// own logins only.
+func (s loginStore) signIn(ctx context.Context, from accounts.Client, l login,
+	name string) (a accounts.Account, err error) {
+	for range 2 { // retry after a conflict with a concurrent sign-in
 		err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			a, err = s.accountFor(ctx, tx, from, l, name)
+			a, err = s.getOrCreateAccount(ctx, tx, from, l, name)
 			return err
 		})
-		if !isTaken(err) {
+		if !isConflict(err) {
 			break
 		}
 	}
-	if errors.Is(err, errTaken) {
-		s.people.QueueEvent(a.ID, accounts.ProviderRefused, from)
+	if errors.Is(err, errEmailTaken) {
+		s.accounts.QueueEvent(a.ID, accounts.ProviderRefused, from)
 	}
 	return a, err
 }
 
-// isTaken reports whether a row was there already that we wanted to make; the
-// account of our own login, perhaps.
-func isTaken(err error) bool {
+// isConflict reports whether a concurrent transaction may have created the same login or account.
+func isConflict(err error) bool {
 	e, ok := errors.AsType[*apierr.Error](err)
-	return db.IsDuplicate(err) || errors.Is(err, errTaken) || ok && e.Code == apierr.InvalidRequest
+	return db.IsDuplicate(err) || errors.Is(err, errEmailTaken) || ok && e.Code == apierr.InvalidRequest
 }
 
-func (s *Store) accountFor(ctx context.Context, tx *db.Tx, from accounts.Client, l login, name string) (accounts.Account, error) {
-	accountID, err := accountOfLogin(ctx, tx, l.issuer, l.subject)
+func (s loginStore) getOrCreateAccount(ctx context.Context, tx *db.Tx, from accounts.Client, l login,
+	name string) (accounts.Account, error) {
+	accountID, err := getLoginAccount(ctx, tx, l.issuer, l.subject)
 	if errors.Is(err, sql.ErrNoRows) {
-		return s.newcomer(ctx, tx, from, l, name)
+		return s.createFromLogin(ctx, tx, from, l, name)
 	} else if err != nil {
 		return accounts.Account{}, fmt.Errorf("identity: login: %w", err)
 	}
 	a, err := accounts.Lock(ctx, tx, accountID)
 	if err == nil {
-		_, err = accountOfLogin(ctx, tx, l.issuer, l.subject) // not unlinked meanwhile
+		_, err = getLoginAccount(ctx, tx, l.issuer, l.subject) // check again under the lock
 	}
 	if err == nil && (a.Deactivated || a.Unconfirmed) {
-		err = errClosed
+		err = errAccountUnusable
 	}
 	return a, err
 }
 
-// newcomer makes an account of a verified address. One that somebody signed up
-// for and never confirmed is theirs now: the password that was chosen for it, by
-// whomever, and the links that were sent count no more.
-func (s *Store) newcomer(ctx context.Context, tx *db.Tx, from accounts.Client, l login, name string) (a accounts.Account, err error) {
+// createFromLogin creates an account for a login with a verified email. It claims an account that
+// was signed up for but never confirmed; the password and the links of that sign-up become invalid.
+func (s loginStore) createFromLogin(ctx context.Context, tx *db.Tx, from accounts.Client, l login,
+	name string) (a accounts.Account, err error) {
 	if !l.verified || l.email == "" {
-		return a, errUnverified
+		return a, errEmailUnverified
 	}
-	a, err = accountByEmail(ctx, tx, l.email)
+	a, err = accounts.GetAccountByEmail(ctx, tx, l.email)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		a, err = s.people.Create(ctx, tx, accounts.NewAccount{Email: l.email})
+		a, err = s.accounts.Create(ctx, tx, accounts.NewAccount{Email: l.email})
 	case err != nil:
 		err = fmt.Errorf("identity: newcomer: %w", err)
 	case !a.Unconfirmed:
-		err = errTaken
+		err = errEmailTaken
 	default:
-		err = s.takeOver(ctx, tx, &a)
+		err = s.claimUnconfirmed(ctx, tx, &a)
 	}
 	if err != nil {
 		return a, err
@@ -137,21 +146,22 @@ func (s *Store) newcomer(ctx context.Context, tx *db.Tx, from accounts.Client, l
 		return a, fmt.Errorf("identity: newcomer: %w", err)
 	}
 	for _, kind := range []accounts.EventKind{accounts.Confirmed, accounts.ProviderLinked} {
-		if err := s.people.RecordEvent(ctx, tx, a.ID, kind, from); err != nil {
+		if err := s.accounts.RecordEvent(ctx, tx, a.ID, kind, from); err != nil {
 			return a, err
 		}
 	}
-	return a, s.send(ctx, tx, a.ID, a.Email, welcomeEmail(name, s.dashboard))
+	return a, s.sendMail(ctx, tx, a.ID, a.Email, welcomeEmail(name, s.dashboard))
 }
 
-// takeOver confirms an account without a password, unless it is confirmed meanwhile.
-func (s *Store) takeOver(ctx context.Context, tx *db.Tx, a *accounts.Account) error {
+// claimUnconfirmed confirms an account without a password. It returns errEmailTaken if the account
+// was confirmed concurrently.
+func (s loginStore) claimUnconfirmed(ctx context.Context, tx *db.Tx, a *accounts.Account) error {
 	now, err := accounts.Lock(ctx, tx, a.ID)
 	if err == nil && !now.Unconfirmed {
-		err = errTaken
+		err = errEmailTaken
 	}
 	if err == nil {
-		err = s.people.ConfirmAddress(ctx, tx, a.ID, "")
+		err = s.accounts.ConfirmAddress(ctx, tx, a.ID, "")
 	}
 	if err == nil {
 		*a, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -159,63 +169,61 @@ func (s *Store) takeOver(ctx context.Context, tx *db.Tx, a *accounts.Account) er
 	return err
 }
 
-// linkLogin lets a login sign in to an account, whose owner is signed in and gave the
-// password when the trip began.
-func (s *Store) linkLogin(ctx context.Context, from accounts.Client, a accounts.Account, l login, name string) error {
+// link links a login to an account whose owner re-authenticated when the request began.
+func (s loginStore) link(ctx context.Context, from accounts.Client, a accounts.Account, l login, name string) error {
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.unchanged(ctx, tx, a); err != nil {
+		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
-		other, err := accountOfLogin(ctx, tx, l.issuer, l.subject)
+		other, err := getLoginAccount(ctx, tx, l.issuer, l.subject)
 		if err == nil && other == a.ID {
 			return nil
 		} else if err == nil {
-			return errElsewhere
+			return errLoginLinkedElsewhere
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("identity: link: %w", err)
 		}
-		if _, err := loginOf(ctx, tx, a.ID, l.issuer); err == nil {
-			return errAnother
+		if _, err := getLogin(ctx, tx, a.ID, l.issuer); err == nil {
+			return errOtherLoginLinked
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("identity: link: %w", err)
 		}
 		if err := insertLogin(ctx, tx, l, a.ID, s.now().UnixMicro()); err != nil {
 			return fmt.Errorf("identity: link: %w", err)
 		}
-		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.ProviderLinked, from); err != nil {
+		if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.ProviderLinked, from); err != nil {
 			return err
 		}
-		return s.send(ctx, tx, a.ID, a.Email, loginLinkedEmail(name, s.dashboard))
+		return s.sendMail(ctx, tx, a.ID, a.Email, loginLinkedEmail(name, s.dashboard))
 	})
-	if db.IsDuplicate(err) { // linked with another account at this moment
-		return errElsewhere
+	if db.IsDuplicate(err) { // a concurrent link
+		return errLoginLinkedElsewhere
 	}
 	return err
 }
 
-// unlink ends that a login signs in to an account, for whoever knows the password,
-// which stays as the way in: without one nothing is unlinked. All sessions end, as
-// some may have begun by the login; the caller starts another one of the account
-// returned.
-func (s *Store) unlink(ctx context.Context, from accounts.Client, a accounts.Account, issuer, name, password string) (accounts.Account, error) {
-	if err := s.people.CheckPassword(ctx, from, a, password); err != nil {
+// unlink removes a login from an account after checking the password, which remains as the sign-in
+// method. All sessions end; the caller starts another for the returned account.
+func (s loginStore) unlink(ctx context.Context, from accounts.Client, a accounts.Account,
+	issuer, name, password string) (accounts.Account, error) {
+	if err := s.accounts.CheckPassword(ctx, from, a, password); err != nil {
 		return a, err
 	}
 	changed := a
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.unchanged(ctx, tx, a); err != nil {
+		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
 		if n, err := deleteLogin(ctx, tx, a.ID, issuer); err != nil || n == 0 {
 			return err
 		}
-		if err := s.people.EndSessions(ctx, tx, a.ID); err != nil {
+		if err := s.accounts.EndSessions(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {
+		if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.ProviderUnlinked, from); err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, loginUnlinkedEmail(name, s.dashboard)); err != nil {
+		if err := s.sendMail(ctx, tx, a.ID, a.Email, loginUnlinkedEmail(name, s.dashboard)); err != nil {
 			return err
 		}
 		var err error
@@ -225,9 +233,9 @@ func (s *Store) unlink(ctx context.Context, from accounts.Client, a accounts.Acc
 	return changed, err
 }
 
-// loginOf returns the login of an account at the provider, if there is one.
-func (s *Store) loginOf(ctx context.Context, accountID, issuer string) (l linked, ok bool, err error) {
-	l, err = loginOf(ctx, s.db, accountID, issuer)
+// getLogin returns the account's login at the provider, if any.
+func (s loginStore) getLogin(ctx context.Context, accountID, issuer string) (l linkedLogin, ok bool, err error) {
+	l, err = getLogin(ctx, s.db, accountID, issuer)
 	if errors.Is(err, sql.ErrNoRows) {
 		return l, false, nil
 	} else if err != nil {

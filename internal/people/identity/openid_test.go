@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/oidctest"
 )
 
-// The people at the provider.
+// The users at the provider.
 var (
 	proved   = oidctest.Person{Subject: "1", Email: person, Verified: true}
 	unproved = oidctest.Person{Subject: "2", Email: person}
@@ -29,8 +29,7 @@ var (
 	nameless = oidctest.Person{Subject: "5"}
 )
 
-// A browser keeps cookies, follows the pages that go on by themselves, and stops
-// at redirects.
+// A browser keeps cookies, follows pages with a Refresh header, and stops at redirects.
 type browser struct {
 	*http.Client
 	s *site
@@ -42,10 +41,12 @@ func (s *site) browser() *browser {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s}
+	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, s}
 }
 
-// ask sends a request to an address of ours or of the provider's.
+// ask sends a request to one of our pages or to the provider.
 func (b *browser) ask(method, address string, pairs ...string) (answer, http.Header) {
 	b.s.t.Helper()
 	form := url.Values{}
@@ -70,7 +71,12 @@ func (b *browser) ask(method, address string, pairs ...string) (answer, http.Hea
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		b.s.t.Fatal(err)
 	}
-	return answer{status: resp.StatusCode, to: resp.Header.Get("Location"), page: string(body), retryAfter: resp.Header.Get("Retry-After")}, resp.Header
+	return answer{
+		status:     resp.StatusCode,
+		to:         resp.Header.Get("Location"),
+		page:       string(body),
+		retryAfter: resp.Header.Get("Retry-After"),
+	}, resp.Header
 }
 
 func (b *browser) get(path string) answer {
@@ -85,7 +91,7 @@ func (b *browser) post(path string, pairs ...string) answer {
 	return a
 }
 
-// leave presses the button and returns where it leads at the provider.
+// leave starts the sign-in and returns the URL at the provider.
 func (b *browser) leave(path string, pairs ...string) string {
 	b.s.t.Helper()
 	a, h := b.ask("POST", path, pairs...)
@@ -96,7 +102,7 @@ func (b *browser) leave(path string, pairs ...string) string {
 	return to
 }
 
-// choose signs in at the provider, and returns the address that it sends back to.
+// choose signs in at the provider and returns the callback URL.
 func (b *browser) choose(at string, who oidctest.Person) string {
 	b.s.t.Helper()
 	a := b.post(at, "sub", who.Subject)
@@ -106,7 +112,7 @@ func (b *browser) choose(at string, who oidctest.Person) string {
 	return a.to
 }
 
-// enter does all of it, from the page where people sign in.
+// enter signs in by the provider, from the sign-in page on.
 func (b *browser) enter(who oidctest.Person) answer {
 	b.s.t.Helper()
 	return b.get(b.choose(b.leave("/sign-in/provider", "next", "/settings"), who))
@@ -128,7 +134,8 @@ func TestNewcomerByProvider(t *testing.T) {
 		}
 		for _, who := range []oidctest.Person{unproved, nameless} {
 			b := s.browser()
-			if a := b.enter(who); a.status != 403 || !strings.Contains(a.page, "hasn’t confirmed your address") || b.signedIn() {
+			if a := b.enter(who); a.status != 403 || !strings.Contains(a.page, "hasn’t confirmed your address") ||
+				b.signedIn() {
 				t.Errorf("%+v: %d\n%s", who, a.status, a.page)
 			}
 		}
@@ -145,12 +152,13 @@ func TestNewcomerByProvider(t *testing.T) {
 			t.Errorf("%q to %s", subject, to)
 		}
 		security := b.get("/settings/security").page
-		for _, said := range []string{"Provider login linked", "Email address confirmed", "Signed in", "Set a password"} {
+		for _, said := range []string{"Provider login linked", "Email address confirmed", "Signed in",
+			"Set a password"} {
 			if !strings.Contains(security, said) {
 				t.Errorf("no %q under Security", said)
 			}
 		}
-		// Again, elsewhere: the same account, and neither password nor another login opens it.
+		// In another browser: the same account, and neither password nor another login opens it.
 		s.browser().enter(proved).want(t, 303, "/settings")
 		s.signIn("").want(t, 401, "")
 		if a := s.browser().enter(impostor); a.status != 403 {
@@ -159,7 +167,8 @@ func TestNewcomerByProvider(t *testing.T) {
 		if n := s.count("accounts"); n != 1 {
 			t.Errorf("%d accounts, want 1", n)
 		}
-		// It is the only way in: on pages about the ways in, a password is set first.
+		// The login is the only sign-in method: pages about sign-in methods ask for a password
+		// first.
 		for _, path := range []string{"/settings/provider", "/settings/password"} {
 			if a := b.get(path); !strings.Contains(a.page, "Set a password first") {
 				t.Errorf("%s: %d\n%s", path, a.status, a.page)
@@ -171,15 +180,16 @@ func TestNewcomerByProvider(t *testing.T) {
 		_, _, link := s.mail()
 		b.post(link, "password", password).want(t, 200, "")
 		b.post("/sign-in", "email", person, "password", password).want(t, 303, "/")
-		b.post("/settings/provider/unlink", "present", password).want(t, 303, "/settings/security?done=provider-unlinked")
+		b.post("/settings/provider/unlink", "present", password).want(t, 303,
+			"/settings/security?done=provider-unlinked")
 		if a := s.browser().enter(proved); a.status != 403 {
 			t.Errorf("an unlinked login: %d", a.status)
 		}
 	})
 }
 
-// Whoever has no password confirms what others confirm with theirs by a sign-in of
-// the last ten minutes: in this browser, and no matter how it was used since then.
+// An account without a password confirms by a sign-in of the last ten minutes in this browser,
+// however the session was used since then.
 func TestConfirmingWithoutPassword(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -187,10 +197,12 @@ func TestConfirmingWithoutPassword(t *testing.T) {
 		b := s.browser()
 		again := func(what string, b *browser) {
 			t.Helper()
-			for _, path := range []string{"/settings/email", "/settings/two-step", "/settings/two-step/codes", "/settings/two-step/off", "/settings/passkeys/new", "/settings/passkeys/psk_x"} {
+			for _, path := range []string{"/settings/email", "/settings/two-step", "/settings/two-step/codes",
+				"/settings/two-step/off", "/settings/passkeys/new", "/settings/passkeys/psk_x"} {
 				for _, method := range []string{"GET", "POST"} {
 					a, _ := b.ask(method, path, "email", "thief@example.com", "present", "", "name", "Mine")
-					if a.status != 401 || !strings.Contains(a.page, "Sign in again") || !strings.Contains(a.page, `name="next" value="`+path+`"`) {
+					if a.status != 401 || !strings.Contains(a.page, "Sign in again") ||
+						!strings.Contains(a.page, `name="next" value="`+path+`"`) {
 						t.Errorf("%s: %s %s: %d to %q", what, method, path, a.status, a.to)
 					}
 				}
@@ -205,7 +217,7 @@ func TestConfirmingWithoutPassword(t *testing.T) {
 				t.Errorf("just signed in, and %s: %d\n%s", path, a.status, a.page)
 			}
 		}
-		for range 3 { // it is used all the time
+		for range 3 { // the session is in use
 			s.pass(3*time.Minute + 20*time.Second)
 			b.get("/settings")
 		}
@@ -214,13 +226,15 @@ func TestConfirmingWithoutPassword(t *testing.T) {
 		newer.enter(proved).want(t, 303, "/settings")
 		again("after another browser's sign-in", b)
 		b.post("/sign-out", "next", "/settings/two-step").want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step")
-		b.get(b.choose(b.leave("/sign-in/provider", "next", "/settings/two-step"), proved)).want(t, 303, "/settings/two-step")
+		b.get(b.choose(b.leave("/sign-in/provider", "next", "/settings/two-step"), proved)).want(t, 303,
+			"/settings/two-step")
 		s.pass(10*time.Minute - time.Second)
 		b.post("/settings/two-step").want(t, 303, "/settings/two-step/setup")
 
-		// What it ends all sessions for begins another, which is as old as this one was.
+		// A change that ends all sessions starts another, with the start time of this one.
 		setup := b.get("/settings/two-step/setup").page
-		secret := strings.ReplaceAll(regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(setup)[1], "-", "")
+		secret := strings.ReplaceAll(regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(setup)[1], "-",
+			"")
 		code, err := totp.GenerateCode(secret, s.now())
 		if err != nil {
 			t.Fatal(err)
@@ -232,15 +246,15 @@ func TestConfirmingWithoutPassword(t *testing.T) {
 			t.Errorf("a second later: %d; here %t, elsewhere %t", a.status, b.signedIn(), newer.signedIn())
 		}
 
-		// The provider and no second step is no sign-in at all.
+		// The provider without the second step does not sign in.
 		half := s.browser()
 		half.enter(proved).want(t, 303, "/sign-in/code?next=%2Fsettings")
 		half.post("/settings/two-step/off").want(t, 303, "/sign-in?next=%2Fsettings%2Ftwo-step%2Foff")
 	})
 }
 
-// A session that somebody planted in a browser is not the one that is signed in,
-// and so nobody else's sign-in makes it a new one.
+// A session that an attacker planted in a browser is not signed in, and a sign-in does not renew
+// it.
 func TestPlantedSessionConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
@@ -255,7 +269,7 @@ func TestPlantedSessionConfirmsNothing(t *testing.T) {
 	victim.Jar.SetCookies(here, planted)
 	victim.enter(proved).want(t, 303, "/settings")
 	victim.get("/settings/email").want(t, 200, "")
-	thief.get("/settings/email").want(t, 303, "/sign-in?next=%2Fsettings%2Femail") // it ended by that
+	thief.get("/settings/email").want(t, 303, "/sign-in?next=%2Fsettings%2Femail") // ended by it
 	for _, c := range victim.Jar.Cookies(here) {
 		if c.Name == "purser" && slices.ContainsFunc(planted, func(p *http.Cookie) bool { return p.Value == c.Value }) {
 			t.Error("the planted cookie is signed in")
@@ -271,7 +285,7 @@ func (s *site) count(table string) (n int) {
 	return n
 }
 
-// A verified address opens no account that exists; its owner links the login.
+// A verified email opens no existing account; its owner links the login.
 func TestLinking(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -289,45 +303,54 @@ func TestLinking(t *testing.T) {
 		}
 		b.post("/settings/provider", "present", another).want(t, 401, "")
 		mails := s.mailCount()
-		b.get(b.choose(b.leave("/settings/provider", "present", password), proved)).want(t, 303, "/settings/security?done=provider-linked")
+		b.get(b.choose(b.leave("/settings/provider", "present", password), proved)).want(t, 303,
+			"/settings/security?done=provider-linked")
 		if got := s.mailCount(); got != mails+1 {
 			t.Errorf("%d mails tell of it", got-mails)
 		}
 		elsewhere := s.browser()
 		elsewhere.enter(proved).want(t, 303, "/settings")
 
-		// One login signs in to one account, and an account has one.
-		if a := b.get(b.choose(b.leave("/settings/provider", "present", password), impostor)); a.status != 409 || !strings.Contains(a.page, "Another login is already linked") {
+		// A login belongs to one account, and an account has one login.
+		if a := b.get(b.choose(b.leave("/settings/provider", "present", password), impostor)); a.status != 409 ||
+			!strings.Contains(a.page, "Another login is already linked") {
 			t.Errorf("a second login: %d", a.status)
 		}
 		o := s.browser()
 		o.post("/sign-in", "email", "other@example.com", "password", password).want(t, 303, "/")
-		if a := o.get(o.choose(o.leave("/settings/provider", "present", password), proved)); a.status != 409 || !strings.Contains(a.page, "another account") {
+		if a := o.get(o.choose(o.leave("/settings/provider", "present", password), proved)); a.status != 409 ||
+			!strings.Contains(a.page, "another account") {
 			t.Errorf("somebody else's login: %d", a.status)
 		}
 
 		b.post("/settings/provider/unlink", "present", another).want(t, 401, "")
-		b.post("/settings/provider/unlink", "present", password).want(t, 303, "/settings/security?done=provider-unlinked")
+		b.post("/settings/provider/unlink", "present", password).want(t, 303,
+			"/settings/security?done=provider-unlinked")
 		if !b.signedIn() || elsewhere.signedIn() {
 			t.Errorf("unlinked: here %t, elsewhere %t", b.signedIn(), elsewhere.signedIn())
 		}
 		if a := elsewhere.enter(proved); a.status != 403 {
 			t.Errorf("an unlinked login: %d", a.status)
 		}
-		o.get(o.choose(o.leave("/settings/provider", "present", password), proved)).want(t, 303, "/settings/security?done=provider-linked")
+		o.get(o.choose(o.leave("/settings/provider", "present", password), proved)).want(t, 303,
+			"/settings/security?done=provider-linked")
 	})
 }
 
-// A trip to link ends in the session that it began in, or not at all.
+// A request to link ends in the session where it began, or not at all.
 func TestLinkingBelongsToTheSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
 	s.join(person)
 	s.join("other@example.com")
 	for name, meanwhile := range map[string]func(b *browser){
-		"signed out":       func(b *browser) { b.post("/sign-out") },
-		"somebody else":    func(b *browser) { b.post("/sign-in", "email", "other@example.com", "password", password) },
-		"password changed": func(b *browser) { b.post("/settings/password", "present", password, "password", password) },
+		"signed out": func(b *browser) { b.post("/sign-out") },
+		"somebody else": func(b *browser) {
+			b.post("/sign-in", "email", "other@example.com", "password", password)
+		},
+		"password changed": func(b *browser) {
+			b.post("/settings/password", "present", password, "password", password)
+		},
 	} {
 		s.pass(time.Minute)
 		b := s.browser()
@@ -343,7 +366,7 @@ func TestLinkingBelongsToTheSession(t *testing.T) {
 	}
 }
 
-// Whoever signed up with somebody else's address and waits for them gets nothing.
+// An attacker who signed up with a stranger's email gains nothing.
 func TestNobodyWaitsForANewcomer(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -361,7 +384,7 @@ func TestNobodyWaitsForANewcomer(t *testing.T) {
 	})
 }
 
-// Many first visits at once make one account.
+// Concurrent first sign-ins create one account.
 func TestNewcomersAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -386,7 +409,7 @@ func TestNewcomersAtOnce(t *testing.T) {
 	})
 }
 
-// The provider is one step of two.
+// The provider is one of two steps.
 func TestProviderSkipsNoSecondStep(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
@@ -397,7 +420,8 @@ func TestProviderSkipsNoSecondStep(t *testing.T) {
 	if b.signedIn() {
 		t.Fatal("signed in without a link")
 	}
-	if _, err := s.d.ExecContext(t.Context(), `INSERT INTO openid_logins SELECT $1, '1', id, email, 0 FROM accounts`, s.login.URL); err != nil {
+	if _, err := s.d.ExecContext(t.Context(), `INSERT INTO openid_logins SELECT $1, '1', id, email, 0 FROM accounts`,
+		s.login.URL); err != nil {
 		t.Fatal(err)
 	}
 	b.enter(proved).want(t, 303, "/sign-in/code?next=%2Fsettings")
@@ -437,7 +461,7 @@ func TestTripsAreNotTransferable(t *testing.T) {
 		b.get(back).want(t, 303, "/")
 		refused("again", b.get(back))
 		first, second := b.choose(b.leave("/sign-in/provider"), proved), b.choose(b.leave("/sign-in/provider"), proved)
-		b.get(second).want(t, 303, "/") // in two windows
+		b.get(second).want(t, 303, "/") // from two windows
 		b.get(first).want(t, 303, "/")
 		if victim.signedIn() {
 			t.Error("the victim is signed in as somebody else")
@@ -447,8 +471,9 @@ func TestTripsAreNotTransferable(t *testing.T) {
 		s.pass(10 * time.Minute)
 		refused("too late", b.get(late))
 
-		// Another person's code in one's own trip: PKCE, and the nonce.
-		mine, theirs := b.choose(b.leave("/sign-in/provider"), proved), victim.choose(victim.leave("/sign-in/provider"), other)
+		// Another user's code in one's own request: PKCE and the nonce reject it.
+		mine, theirs := b.choose(b.leave("/sign-in/provider"), proved),
+			victim.choose(victim.leave("/sign-in/provider"), other)
 		code := regexp.MustCompile(`code=\w+`)
 		if a := b.get(code.ReplaceAllString(mine, code.FindString(theirs))); a.status != 400 {
 			t.Errorf("an injected code: %d", a.status)
@@ -456,7 +481,7 @@ func TestTripsAreNotTransferable(t *testing.T) {
 	})
 }
 
-// Whatever is wrong with an answer, nobody is signed in by it.
+// An invalid response never signs in.
 func TestAnswersToDistrust(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
@@ -480,10 +505,11 @@ func TestAnswersToDistrust(t *testing.T) {
 		"another key of no name": {Unkeyed: true, Header: map[string]string{"alg": "ES256"}},
 		"userinfo of someone":    {Thin: true, Info: func(c map[string]any) { c["sub"] = "9" }},
 	} {
-		s.pass(time.Minute) // more ways out
+		s.pass(time.Minute) // allow more starts
 		s.login.Do(wrong)
 		b := s.browser()
-		if a := b.enter(proved); a.status != 400 || !strings.Contains(a.page, "We couldn’t verify the response") || b.signedIn() {
+		if a := b.enter(proved); a.status != 400 || !strings.Contains(a.page, "We couldn’t verify the response") ||
+			b.signedIn() {
 			t.Errorf("%s: %d\n%s", name, a.status, a.page)
 		}
 	}
@@ -501,11 +527,13 @@ func TestAnswersToDistrust(t *testing.T) {
 	if n := s.count("accounts"); n != 0 {
 		t.Errorf("%d accounts were made", n)
 	}
-	// What providers may do, too.
+	// Variants that the standard allows.
 	for name, right := range map[string]oidctest.Wrong{
 		"address by userinfo only": {Thin: true},
 		"email_verified as a text": set("email_verified", "true"),
-		"more than one audience":   {Claims: func(c map[string]any) { c["aud"], c["azp"] = []string{"x", oidctest.ClientID}, oidctest.ClientID }},
+		"more than one audience": {Claims: func(c map[string]any) {
+			c["aud"], c["azp"] = []string{"x", oidctest.ClientID}, oidctest.ClientID
+		}},
 	} {
 		s.pass(time.Minute)
 		s.login.Do(right)
@@ -515,20 +543,21 @@ func TestAnswersToDistrust(t *testing.T) {
 	}
 }
 
-// A provider that is away is no reason to wait, and is asked again.
+// A provider that is down delays nothing, and is asked again.
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
 	for _, down := range []oidctest.Wrong{{Down: true}, {Issuer: "https://evil.example"}} {
 		s.login.Do(down)
 		for range 3 {
-			if a := s.browser().post("/sign-in/provider"); a.status != 503 || a.retryAfter == "" || !strings.Contains(a.page, "Acme isn’t responding") {
+			if a := s.browser().post("/sign-in/provider"); a.status != 503 || a.retryAfter == "" ||
+				!strings.Contains(a.page, "Acme isn’t responding") {
 				t.Errorf("%+v: %d\n%s", down, a.status, a.page)
 			}
 		}
 		s.pass(time.Minute)
 	}
-	if n := s.login.Asked(); n != 1 { // one who was down heard nothing
+	if n := s.login.Asked(); n != 1 { // none while it was down
 		t.Errorf("asked %d times", n)
 	}
 	s.login.Do(oidctest.Wrong{InForm: true})
@@ -539,7 +568,7 @@ func TestProviderIsAway(t *testing.T) {
 	if a := b.get(back); a.status != 503 {
 		t.Errorf("away when people come back: %d", a.status)
 	}
-	s.pass(2 * time.Hour) // what it said is old, and better than nothing
+	s.pass(2 * time.Hour) // outdated metadata is still used
 	s.login.Do(oidctest.Wrong{Down: true})
 	b.leave("/sign-in/provider")
 	if n := s.count("openid_attempts"); n != 1 {
@@ -547,7 +576,7 @@ func TestProviderIsAway(t *testing.T) {
 	}
 }
 
-// Nobody is led elsewhere, nor asked for too much.
+// Redirects stay local, and requests are bounded.
 func TestWaysOutAreOurs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
@@ -558,7 +587,8 @@ func TestWaysOutAreOurs(t *testing.T) {
 	}
 	s.pass(time.Minute)
 	a := s.do("POST", "/sign-in/provider", "", nil, "Host", "evil.example", "X-Forwarded-Host", "evil.example")
-	if a.status != 200 || strings.Contains(a.page, "evil") || !strings.Contains(a.page, "redirect_uri=http%3A%2F%2Fpurser.example%2F") {
+	if a.status != 200 || strings.Contains(a.page, "evil") ||
+		!strings.Contains(a.page, "redirect_uri=http%3A%2F%2Fpurser.example%2F") {
 		t.Errorf("%d\n%s", a.status, a.page)
 	}
 	if a := s.do("POST", "/sign-in/provider", "", nil, "Sec-Fetch-Site", "cross-site"); a.status != 403 {
@@ -572,7 +602,7 @@ func TestWaysOutAreOurs(t *testing.T) {
 	}
 }
 
-// Without a provider there is no trace of one.
+// Without a provider its pages do not exist.
 func TestNoProvider(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite))

@@ -14,22 +14,20 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 )
 
-// challengeLasts is how long a browser may take to answer.
-const challengeLasts = 5 * time.Minute
+// challengeTTL is the lifetime of a WebAuthn challenge.
+const challengeTTL = 5 * time.Minute
 
-// A Party is who asks browsers for passkeys: the relying party of WebAuthn. It is
-// known by a host name, to which every key is bound for good, and takes answers
-// from its own pages only.
-type Party struct {
-	webauthn *webauthn.WebAuthn // nil = browsers make no passkeys for these addresses
-	home     string             // origin of a page that passkeys work on
+// A PasskeyParty is the WebAuthn relying party. Its passkeys are bound to its host name; it accepts
+// responses from its own pages only.
+type PasskeyParty struct {
+	webauthn *webauthn.WebAuthn // nil = passkeys are not possible at these URLs
+	home     string             // origin where passkeys work
 }
 
-// NewParty returns the relying party of the pages at these URLs. Browsers know
-// none at an IP address: at one of this machine it is localhost, on which the
-// same pages are, and at any other there are no passkeys. Where the URLs have
-// different hosts it is the name that both end in.
-func NewParty(authURL, dashboardURL string) (*Party, error) {
+// NewPasskeyParty returns the relying party of the pages at these URLs. WebAuthn needs a host name:
+// a loopback address becomes localhost, which serves the same pages; at any other IP address there
+// are no passkeys. For URLs of different hosts it is their common parent domain.
+func NewPasskeyParty(authURL, dashboardURL string) (*PasskeyParty, error) {
 	var origins []string
 	name := ""
 	for i, address := range []string{dashboardURL, authURL} {
@@ -46,32 +44,39 @@ func NewParty(authURL, dashboardURL string) (*Party, error) {
 		if i == 0 {
 			name = host
 		}
-		name = shared(name, host)
+		name = findCommonHost(name, host)
 		if port := u.Port(); port != "" {
 			host += ":" + port
 		}
 		origins = append(origins, u.Scheme+"://"+host)
 	}
 	if name == "" {
-		return &Party{}, nil
+		return &PasskeyParty{}, nil
 	}
 	w, err := webauthn.New(&webauthn.Config{
-		RPID: name, RPDisplayName: "Purser", RPOrigins: slices.Compact(origins), AttestationPreference: protocol.PreferNoAttestation,
+		RPID:                  name,
+		RPDisplayName:         "Purser",
+		RPOrigins:             slices.Compact(origins),
+		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
-			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(), UserVerification: protocol.VerificationRequired,
+			ResidentKey:        protocol.ResidentKeyRequirementRequired,
+			RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification:   protocol.VerificationRequired,
 		},
-		Timeouts: webauthn.TimeoutsConfig{Login: webauthn.TimeoutConfig{Timeout: challengeLasts}, Registration: webauthn.TimeoutConfig{Timeout: challengeLasts}},
+		Timeouts: webauthn.TimeoutsConfig{
+			Login:        webauthn.TimeoutConfig{Timeout: challengeTTL},
+			Registration: webauthn.TimeoutConfig{Timeout: challengeTTL},
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("identity: passkeys: %w", err)
 	}
-	return &Party{w, origins[0]}, nil
+	return &PasskeyParty{w, origins[0]}, nil
 }
 
-// shared is the name that two hosts have in common: the same one, or the parent
-// of both that has at least two labels; "" = none. Where the parent is one under
-// which strangers have names, too, browsers refuse it.
-func shared(a, b string) string {
+// findCommonHost returns the host name that two hosts share: the same name, or a common parent of
+// at least two labels; "" = none. Browsers reject a parent that is a public suffix.
+func findCommonHost(a, b string) string {
 	if a == b {
 		return a
 	}
@@ -90,8 +95,8 @@ func shared(a, b string) string {
 	return strings.Join(common, ".")
 }
 
-// Offer is what pages say of passkeys.
-func (p *Party) Offer() ui.Passkeys {
+// PageData returns what pages need to offer passkeys.
+func (p *PasskeyParty) PageData() ui.Passkeys {
 	if p.webauthn == nil {
 		return ui.Passkeys{}
 	}

@@ -13,21 +13,26 @@ import (
 
 const passkeyPath = "/sign-in/passkey"
 
-func (h *Handler) mountPasskeys(rt *web.Router) {
-	rt.HandlePage("POST "+passkeyPath, h.Sessions.With(h.askPasskey))
-	rt.HandlePage("GET "+passkeyPath, h.Sessions.With(h.usePasskey))
-	rt.HandlePage("POST "+passkeyPath+"/answer", h.Sessions.With(h.passkeyAnswer))
-	rt.HandlePage("GET /settings/passkeys/new", h.confirms(h.newPasskeyForm))
-	rt.HandlePage("POST /settings/passkeys/new", h.confirms(h.newPasskey))
-	rt.HandlePage("GET /settings/passkeys/make", h.signedIn(h.makePasskey))
-	rt.HandlePage("POST /settings/passkeys/make", h.signedIn(h.madePasskey))
-	rt.HandlePage("GET /settings/passkeys/{id}", h.confirms(h.passkeyForm))
-	rt.HandlePage("POST /settings/passkeys/{id}", h.confirms(h.removePasskey))
+// passkeyPages are the pages for passkeys.
+type passkeyPages struct {
+	*Handler
+	store passkeyStore
 }
 
-// askPasskey begins a sign-in by passkey: the second step of whoever typed the
-// right password, or the whole of it.
-func (h *Handler) askPasskey(w http.ResponseWriter, r *http.Request) error {
+func (h passkeyPages) mount(rt *web.Router) {
+	rt.HandlePage("POST "+passkeyPath, h.Sessions.With(h.startSignIn))
+	rt.HandlePage("GET "+passkeyPath, h.Sessions.With(h.showSignIn))
+	rt.HandlePage("POST "+passkeyPath+"/answer", h.Sessions.With(h.submitSignIn))
+	rt.HandlePage("GET /settings/passkeys/new", h.requireRecentSignIn(h.showNew))
+	rt.HandlePage("POST /settings/passkeys/new", h.requireRecentSignIn(h.submitNew))
+	rt.HandlePage("GET /settings/passkeys/make", h.signedIn(h.showRegistration))
+	rt.HandlePage("POST /settings/passkeys/make", h.signedIn(h.submitRegistration))
+	rt.HandlePage("GET /settings/passkeys/{id}", h.requireRecentSignIn(h.showRemove))
+	rt.HandlePage("POST /settings/passkeys/{id}", h.requireRecentSignIn(h.submitRemove))
+}
+
+// startSignIn begins a sign-in by passkey, alone or as the second step.
+func (h passkeyPages) startSignIn(w http.ResponseWriter, r *http.Request) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -37,41 +42,49 @@ func (h *Handler) askPasskey(w http.ResponseWriter, r *http.Request) error {
 		return seeOther(w, next)
 	}
 	half, _ := accounts.PendingSecondStep(r.Context())
-	if err := h.Store.AskPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.EnsureBrowserID(w, r, challengeLasts)); err != nil {
-		return h.passkeyRefused(w, r, next, err)
+	if err := h.store.beginSignIn(r.Context(), accounts.ClientOf(r), half,
+		h.Sessions.EnsureBrowserID(w, r, challengeTTL)); err != nil {
+		return h.showRefusal(w, r, next, err)
 	}
-	return seeOther(w, usePath(next))
+	return seeOther(w, passkeySignInPath(next))
 }
 
-func (h *Handler) usePasskey(w http.ResponseWriter, r *http.Request) error {
+func (h passkeyPages) showSignIn(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(r.URL.Query().Get("next"))
 	half, ok := accounts.PendingSecondStep(r.Context())
-	kind, back, cancel := signInKey, accounts.SignInPath(next), "Sign in with your password"
+	kind, back, cancel := signInChallenge, accounts.SignInPath(next), "Sign in with your password"
 	if ok {
-		kind, back, cancel = secondStep, accounts.CodePath(next), "Use a code"
+		kind, back, cancel = secondStepChallenge, accounts.CodePath(next), "Use a code"
 	}
-	c, err := h.Store.open(r.Context(), h.Sessions.BrowserID(r), kind, half)
+	c, err := h.store.getPendingChallenge(r.Context(), h.Sessions.BrowserID(r), kind, half)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
 		return seeOther(w, back)
 	} else if err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Passkey{
-		Passkeys: h.Store.party.Offer(), Heading: "Use your passkey", Lead: "Follow the prompt from your browser.",
-		Action: passkeyPath + "/answer", Next: next, Options: c.options, Button: "Try again", Cancel: cancel, Back: back,
+		Passkeys: h.Store.party.PageData(),
+		Heading:  "Use your passkey",
+		Lead:     "Follow the prompt from your browser.",
+		Action:   passkeyPath + "/answer",
+		Next:     next,
+		Options:  c.options,
+		Button:   "Try again",
+		Cancel:   cancel,
+		Back:     back,
 	})
 }
 
-func (h *Handler) passkeyAnswer(w http.ResponseWriter, r *http.Request) error {
+func (h passkeyPages) submitSignIn(w http.ResponseWriter, r *http.Request) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
 	next := accounts.LocalPath(form.Get("next"))
 	half, _ := accounts.PendingSecondStep(r.Context())
-	a, err := h.Store.SignInByPasskey(r.Context(), accounts.ClientOf(r), half, h.Sessions.BrowserID(r), form.Get("answer"))
+	a, err := h.store.finishSignIn(r.Context(), accounts.ClientOf(r), half, h.Sessions.BrowserID(r), form.Get("answer"))
 	if err != nil {
-		return h.passkeyRefused(w, r, next, err)
+		return h.showRefusal(w, r, next, err)
 	}
 	if err := h.Sessions.Start(w, r, a, accounts.ProofMFA); err != nil {
 		return err
@@ -79,77 +92,105 @@ func (h *Handler) passkeyAnswer(w http.ResponseWriter, r *http.Request) error {
 	return seeOther(w, next)
 }
 
-// passkeyRefused shows the page from which the sign-in began, with what is wrong.
-func (h *Handler) passkeyRefused(w http.ResponseWriter, r *http.Request, next string, err error) error {
-	p, e := problem(err, "passkey")
+// showRefusal shows the page where the sign-in began, with the error.
+func (h passkeyPages) showRefusal(w http.ResponseWriter, r *http.Request, next string, err error) error {
+	p, e := toProblem(err, "passkey")
 	if e == nil {
 		return err
 	}
 	if half, ok := accounts.PendingSecondStep(r.Context()); ok {
-		page, lost := h.codePage(r, half, next)
+		page, lost := h.makeCodePage(r, half, next)
 		if lost != nil {
 			return lost
 		}
-		return again(w, err, page, "passkey")
+		return renderFormError(w, err, page, "passkey")
 	}
-	retryAfter(w, e)
-	return ui.Render(w, e.Code.Status, ui.SignIn{Passkeys: h.Store.party.Offer(), Next: next, Errors: []ui.Problem{p}})
+	setRetryAfter(w, e)
+	return ui.Render(w, e.Code.Status, ui.SignIn{
+		Passkeys: h.Store.party.PageData(),
+		Next:     next,
+		Errors:   []ui.Problem{p},
+	})
 }
 
-func (h *Handler) newPasskeyPage(a accounts.Account, name string) ui.Form {
+func (h passkeyPages) makeNewPage(a accounts.Account, name string) ui.Form {
 	lead := "You’ll be able to sign in with it alone."
 	if a.HasPassword {
 		lead = "Confirm with your password now. You won’t need it when you sign in with the passkey."
 	}
 	if !a.TwoStep {
-		lead += " From then on, " + h.alone(a) + " alone is not enough to sign in, and your other sessions are signed out. You’ll get recovery codes in case you lose the passkey."
+		lead += " From then on, " + h.describeSingleStep(a) +
+			" alone is not enough to sign in, and your other sessions are signed out. You’ll get recovery codes in " +
+			"case you lose the passkey."
 	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Add a passkey", Lead: lead, Action: "/settings/passkeys/new", Button: "Continue", Links: []ui.Link{{Href: "/settings/security", Text: "Not now"}},
-		Fields: confirming(a, ui.Input{Name: "name", Label: "Name", Type: "text", Complete: "off", Value: name, Hint: "For example, the device it is stored on."}),
+		Shell:   a.Shell(ui.Settings),
+		Heading: "Add a passkey",
+		Lead:    lead,
+		Action:  "/settings/passkeys/new",
+		Button:  "Continue",
+		Links:   []ui.Link{{Href: "/settings/security", Text: "Not now"}},
+		Fields: appendPasswordField(a, ui.Input{
+			Name:     "name",
+			Label:    "Name",
+			Type:     "text",
+			Complete: "off",
+			Value:    name,
+			Hint:     "For example, the device it is stored on.",
+		}),
 	}
 }
 
-func (h *Handler) newPasskeyForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return ui.Render(w, http.StatusOK, h.newPasskeyPage(a, browser(r.UserAgent())))
+func (h passkeyPages) showNew(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return ui.Render(w, http.StatusOK, h.makeNewPage(a, describeBrowser(r.UserAgent())))
 }
 
-func (h *Handler) newPasskey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h passkeyPages) submitNew(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	err = h.Store.BeginPasskey(r.Context(), accounts.ClientOf(r), a, form.Get("present"), form.Get("name"), h.Sessions.BrowserID(r))
+	err = h.store.beginRegistration(r.Context(), accounts.ClientOf(r), a, form.Get("present"), form.Get("name"),
+		h.Sessions.BrowserID(r))
 	if err != nil {
-		return again(w, err, h.newPasskeyPage(a, form.Get("name")), "present")
+		return renderFormError(w, err, h.makeNewPage(a, form.Get("name")), "present")
 	}
 	return seeOther(w, "/settings/passkeys/make")
 }
 
-func (h *Handler) makePasskey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	c, err := h.Store.open(r.Context(), h.Sessions.BrowserID(r), addKey, a)
+func (h passkeyPages) showRegistration(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	c, err := h.store.getPendingChallenge(r.Context(), h.Sessions.BrowserID(r), registerChallenge, a)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
 		return seeOther(w, "/settings/passkeys/new")
 	} else if err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Passkey{
-		Shell: a.Shell(ui.Settings), Passkeys: h.Store.party.Offer(), Heading: "Create a passkey", Lead: "Your browser will ask where to save “" + c.name + "”, and for your fingerprint, face or PIN.",
-		Action: "/settings/passkeys/make", Options: c.options, Create: true, Button: "Create a passkey", Cancel: "Not now", Back: "/settings/security",
+		Shell:    a.Shell(ui.Settings),
+		Passkeys: h.Store.party.PageData(),
+		Heading:  "Create a passkey",
+		Lead:     "Your browser will ask where to save “" + c.name + "”, and for your fingerprint, face or PIN.",
+		Action:   "/settings/passkeys/make",
+		Options:  c.options,
+		Create:   true,
+		Button:   "Create a passkey",
+		Cancel:   "Not now",
+		Back:     "/settings/security",
 	})
 }
 
-func (h *Handler) madePasskey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h passkeyPages) submitRegistration(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	changed, codes, err := h.Store.EndPasskey(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r), form.Get("answer"))
+	changed, codes, err := h.store.finishRegistration(r.Context(), accounts.ClientOf(r), a, h.Sessions.BrowserID(r),
+		form.Get("answer"))
 	if err != nil {
-		return again(w, err, h.newPasskeyPage(a, browser(r.UserAgent())), "name")
+		return renderFormError(w, err, h.makeNewPage(a, describeBrowser(r.UserAgent())), "name")
 	}
 	if codes == nil {
-		return saved(w, "/settings/security", "passkey")
+		return redirectSaved(w, "/settings/security", "passkey")
 	}
 	if err := h.Sessions.Continue(w, r, changed, accounts.ProofMFA); err != nil {
 		return err
@@ -157,10 +198,9 @@ func (h *Handler) madePasskey(w http.ResponseWriter, r *http.Request, a accounts
 	return ui.Render(w, http.StatusOK, ui.RecoveryCodes{Shell: changed.Shell(ui.Settings), Codes: codes, Key: true})
 }
 
-// removePage asks for the password before a key goes. Somebody else's is as one
-// that does not exist.
-func (h *Handler) removePage(r *http.Request, a accounts.Account) (ui.Form, error) {
-	f, err := h.Store.Factors(r.Context(), a.ID)
+// makeRemovePage returns the form that removes a passkey. A passkey of another account is 404.
+func (h passkeyPages) makeRemovePage(r *http.Request, a accounts.Account) (ui.Form, error) {
+	f, err := h.Store.GetFactors(r.Context(), a.ID)
 	if err != nil {
 		return ui.Form{}, err
 	}
@@ -171,46 +211,41 @@ func (h *Handler) removePage(r *http.Request, a accounts.Account) (ui.Form, erro
 	k := f.Passkeys[i]
 	lead := "“" + k.Name + "” can no longer be used to sign in. Delete it on your device, too."
 	if len(f.Passkeys) == 1 && !f.App {
-		lead += " This is your last second step: " + h.alone(a) + " alone will be enough to sign in, your recovery codes are deleted, and your other sessions are signed out."
+		lead += " This is your last second step: " + h.describeSingleStep(a) +
+			" alone will be enough to sign in, your recovery codes are deleted, and your other sessions are signed out."
 	}
 	return ui.Form{
-		Shell: a.Shell(ui.Settings), Heading: "Remove a passkey", Lead: lead, Danger: true,
-		Action: "/settings/passkeys/" + k.ID, Button: "Remove", Fields: confirming(a), Links: []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
+		Shell:   a.Shell(ui.Settings),
+		Heading: "Remove a passkey",
+		Lead:    lead,
+		Danger:  true,
+		Action:  "/settings/passkeys/" + k.ID,
+		Button:  "Remove",
+		Fields:  appendPasswordField(a),
+		Links:   []ui.Link{{Href: "/settings/security", Text: "Keep it"}},
 	}, nil
 }
 
-func (h *Handler) passkeyForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	page, err := h.removePage(r, a)
+func (h passkeyPages) showRemove(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	page, err := h.makeRemovePage(r, a)
 	if err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-func (h *Handler) removePasskey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h passkeyPages) submitRemove(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	page, err := h.removePage(r, a)
+	page, err := h.makeRemovePage(r, a)
 	if err != nil {
 		return err
 	}
-	changed, err := h.Store.RemovePasskey(r.Context(), accounts.ClientOf(r), a, form.Get("present"), r.PathValue("id"))
+	changed, err := h.store.remove(r.Context(), accounts.ClientOf(r), a, form.Get("present"), r.PathValue("id"))
 	if err != nil {
-		return again(w, err, page, "present")
+		return renderFormError(w, err, page, "present")
 	}
-	return h.lessened(w, r, changed, "passkey-off")
-}
-
-// lessened goes on after a second factor was taken away: in a session that shows
-// no second step if it was the last one.
-func (h *Handler) lessened(w http.ResponseWriter, r *http.Request, a accounts.Account, what string) error {
-	if !a.TwoStep {
-		if err := h.Sessions.Continue(w, r, a, accounts.ProofSingle); err != nil {
-			return err
-		}
-		what = "two-step-off"
-	}
-	return saved(w, "/settings/security", what)
+	return h.redirectAfterRemoval(w, r, changed, "passkey-off")
 }

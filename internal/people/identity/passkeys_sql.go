@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// A Passkey is a key that its owner signs in with.
+// A Passkey is a WebAuthn credential of an account.
 type Passkey struct {
 	ID        string
 	Name      string
@@ -21,14 +21,17 @@ type Passkey struct {
 	record    webauthn.Credential
 }
 
-func passkeysOf(ctx context.Context, q db.Queryer, accountID string) ([]Passkey, error) {
-	return db.QueryAll(ctx, q, scanPasskey, `SELECT id, name, credential_id, public_key, transports, backup_eligible <> 0, counter, created_us, used_us FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
+func listPasskeys(ctx context.Context, q db.Queryer, accountID string) ([]Passkey, error) {
+	return db.QueryAll(ctx, q, scanPasskey,
+		`SELECT id, name, credential_id, public_key, transports, backup_eligible <> 0,
+			counter, created_us, used_us FROM passkeys WHERE account_id = $1 ORDER BY id`, accountID)
 }
 
 func scanPasskey(row db.Row) (k Passkey, err error) {
 	transports := ""
 	r := &k.record
-	err = row.Scan(&k.ID, &k.Name, &r.ID, &r.PublicKey, &transports, &r.Flags.BackupEligible, &r.Authenticator.SignCount, &k.CreatedUS, &k.UsedUS)
+	err = row.Scan(&k.ID, &k.Name, &r.ID, &r.PublicKey, &transports, &r.Flags.BackupEligible,
+		&r.Authenticator.SignCount, &k.CreatedUS, &k.UsedUS)
 	for t := range strings.SplitSeq(transports, ",") {
 		if t != "" {
 			r.Transport = append(r.Transport, protocol.AuthenticatorTransport(t))
@@ -43,13 +46,17 @@ func insertPasskey(ctx context.Context, tx *db.Tx, accountID string, k Passkey) 
 		transports = append(transports, string(t))
 	}
 	r := k.record
-	_, err := tx.ExecContext(ctx, `INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0)`,
-		k.ID, accountID, r.ID, r.PublicKey, k.Name, strings.Join(transports, ","), flag(r.Flags.BackupEligible), int64(r.Authenticator.SignCount), k.CreatedUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports,
+			backup_eligible, counter, created_us, used_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0)`,
+		k.ID, accountID, r.ID, r.PublicKey, k.Name, strings.Join(transports, ","), flag(r.Flags.BackupEligible),
+		int64(r.Authenticator.SignCount), k.CreatedUS)
 	return err
 }
 
-func usePasskey(ctx context.Context, tx *db.Tx, passkeyID string, counter uint32, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE passkeys SET counter = $2, used_us = $3 WHERE id = $1`, passkeyID, int64(counter), nowUS)
+func updatePasskeyUse(ctx context.Context, tx *db.Tx, passkeyID string, counter uint32, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE passkeys SET counter = $2, used_us = $3
+		WHERE id = $1`, passkeyID, int64(counter), nowUS)
 	return err
 }
 
@@ -61,34 +68,35 @@ func deletePasskey(ctx context.Context, tx *db.Tx, accountID, passkeyID string) 
 	return res.RowsAffected()
 }
 
-// deletePasskeys deletes all keys of an account, and what its browsers were asked.
+// deletePasskeys deletes all passkeys and challenges of an account.
 func deletePasskeys(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, keys := tx.ExecContext(ctx, `DELETE FROM passkeys WHERE account_id = $1`, accountID)
 	_, asked := tx.ExecContext(ctx, `DELETE FROM passkey_challenges WHERE account_id = $1`, accountID)
 	return errors.Join(keys, asked)
 }
 
-// countFactors counts what an account's second step may be, recovery codes apart.
+// countFactors counts the second factors of an account, apart from recovery codes.
 func countFactors(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM passkeys WHERE account_id = $1) + (SELECT COUNT(*) FROM totp_seeds WHERE account_id = $1 AND active = 1)`, accountID).Scan(&n)
+	err = q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM passkeys WHERE account_id = $1) + (SELECT COUNT(*)
+			FROM totp_seeds WHERE account_id = $1 AND active = 1)`, accountID).Scan(&n)
 	return n, err
 }
 
-// An ask says what a challenge is for.
-type ask string
+// A challengeKind is the purpose of a challenge.
+type challengeKind string
 
 const (
-	addKey     ask = "add"
-	signInKey  ask = "sign-in"
-	secondStep ask = "second-step"
+	registerChallenge   challengeKind = "add"
+	signInChallenge     challengeKind = "sign-in"
+	secondStepChallenge challengeKind = "second-step"
 )
 
-// A challenge is what a browser was asked to sign.
+// A challenge is a WebAuthn challenge that a browser has not answered yet.
 type challenge struct {
-	kind      ask
-	accountID string // "" for signInKey
+	kind      challengeKind
+	accountID string // "" for signInChallenge
 	epoch     int64
-	name      string // addKey: of the key to be made
+	name      string // registerChallenge: name of the new passkey
 	options   string // for the browser
 	session   string // of the library
 	expiresUS int64
@@ -100,27 +108,33 @@ func (c *challenge) fields() []any {
 	return []any{&c.kind, &c.accountID, &c.epoch, &c.name, &c.options, &c.session, &c.expiresUS}
 }
 
-// setChallenge asks a browser anew: what it was asked before is void.
-func setChallenge(ctx context.Context, d *db.DB, holder string, c challenge) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (holder) DO UPDATE SET kind = excluded.kind, account_id = excluded.account_id, epoch = excluded.epoch, name = excluded.name,
+// upsertChallenge stores a challenge and replaces the browser's former one.
+func upsertChallenge(ctx context.Context, d *db.DB, holder string, c challenge) error {
+	_, err := d.ExecContext(ctx, `INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options,
+			session, expires_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (holder) DO UPDATE
+		SET kind = excluded.kind, account_id = excluded.account_id, epoch = excluded.epoch, name = excluded.name,
 			options = excluded.options, session = excluded.session, expires_us = excluded.expires_us`,
-		holder, string(c.kind), sql.NullString{String: c.accountID, Valid: c.accountID != ""}, c.epoch, c.name, c.options, c.session, c.expiresUS)
+		holder, string(c.kind), sql.NullString{String: c.accountID, Valid: c.accountID != ""}, c.epoch, c.name,
+		c.options, c.session, c.expiresUS)
 	return err
 }
 
 func getChallenge(ctx context.Context, q db.Queryer, holder string) (c challenge, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+challengeColumns+` FROM passkey_challenges WHERE holder = $1`, holder).Scan(c.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+challengeColumns+` FROM passkey_challenges
+		WHERE holder = $1`, holder).Scan(c.fields()...)
 	return c, err
 }
 
-// takeChallenge reads a challenge and deletes it: of two who answer one has it.
-func takeChallenge(ctx context.Context, q db.Queryer, holder string) (c challenge, err error) {
-	err = q.QueryRowContext(ctx, `DELETE FROM passkey_challenges WHERE holder = $1 RETURNING `+challengeColumns, holder).Scan(c.fields()...)
+// consumeChallenge deletes and returns a challenge; only one of several callers gets it.
+func consumeChallenge(ctx context.Context, q db.Queryer, holder string) (c challenge, err error) {
+	err = q.QueryRowContext(ctx, `DELETE FROM passkey_challenges WHERE holder = $1
+		RETURNING `+challengeColumns, holder).Scan(c.fields()...)
 	return c, err
 }
 
-func deleteChallenges(ctx context.Context, d *db.DB, nowUS int64) error {
+func deleteExpiredChallenges(ctx context.Context, d *db.DB, nowUS int64) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM passkey_challenges WHERE expires_us <= $1`, nowUS)
 	return err
 }

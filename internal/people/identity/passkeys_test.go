@@ -17,7 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// party is the relying party that the site is.
+// party is the relying party of the site.
 var party = vw.RelyingParty{ID: "purser.example", Name: "Purser", Origin: "http://purser.example"}
 
 // A device is an authenticator with one key.
@@ -28,7 +28,7 @@ type device struct {
 
 var optionsOf = regexp.MustCompile(`data-options="([^"]*)"`)
 
-// options are what a page asks the browser.
+// options are what a page passes to the browser.
 func options(t *testing.T, a answer) string {
 	t.Helper()
 	found := optionsOf.FindStringSubmatch(a.page)
@@ -38,8 +38,8 @@ func options(t *testing.T, a answer) string {
 	return html.UnescapeString(found[1])
 }
 
-// newKey is a key that is written in full: the library drops leading zeros of
-// coordinates, which authenticators do not.
+// newKey returns a key without leading zeros in its coordinates, which the library would drop and
+// authenticators do not.
 func newKey() vw.Credential {
 	for {
 		if k := vw.NewCredential(vw.KeyTypeEC2); len(k.Key.AttestationData()) == 77 {
@@ -48,7 +48,7 @@ func newKey() vw.Credential {
 	}
 }
 
-// made is a new key, as a page asked for it.
+// made returns the attestation response to a page.
 func made(t *testing.T, asked string) (*device, string) {
 	t.Helper()
 	o, err := vw.ParseAttestationOptions(asked)
@@ -59,7 +59,7 @@ func made(t *testing.T, asked string) (*device, string) {
 	return d, vw.CreateAttestationResponse(party, d.auth, d.key, *o)
 }
 
-// sign answers what a page asked.
+// sign returns the assertion response to a page.
 func (d *device) sign(t *testing.T, at vw.RelyingParty, asked string) string {
 	t.Helper()
 	o, err := vw.ParseAssertionOptions(asked)
@@ -70,14 +70,15 @@ func (d *device) sign(t *testing.T, at vw.RelyingParty, asked string) string {
 	return vw.CreateAssertionResponse(at, d.auth, d.key, *o)
 }
 
-// beginKey goes to the page on which a key is made, and returns what it asks.
+// beginKey starts a registration and returns its options.
 func (s *site) beginKey(session, name string) string {
 	s.t.Helper()
-	s.post("/settings/passkeys/new", session, "present", password, "name", name).want(s.t, 303, "/settings/passkeys/make")
+	s.post("/settings/passkeys/new", session, "present", password, "name", name).want(s.t, 303,
+		"/settings/passkeys/make")
 	return options(s.t, s.get("/settings/passkeys/make", session))
 }
 
-// addKey adds a first passkey and returns the session that goes on.
+// addKey adds a first passkey and returns the new session.
 func (s *site) addKey(session, name string) (*device, answer) {
 	s.t.Helper()
 	d, response := made(s.t, s.beginKey(session, name))
@@ -88,7 +89,7 @@ func (s *site) addKey(session, name string) (*device, answer) {
 	return d, a
 }
 
-// beginPasskey begins a sign-in and returns the cookie that goes with it, and what is asked.
+// beginPasskey starts a sign-in and returns its cookie and options.
 func (s *site) beginPasskey(cookie string) (string, string) {
 	s.t.Helper()
 	a := s.post("/sign-in/passkey", cookie, "next", "/settings").want(s.t, 303, "/sign-in/passkey?next=%2Fsettings")
@@ -103,7 +104,7 @@ func (s *site) answer(cookie, response string) answer {
 	return s.post("/sign-in/passkey/answer", cookie, "next", "/settings", "answer", response)
 }
 
-// fresh is a browser that was asked, and the right answer of d.
+// fresh returns a new browser's challenge and the right response of d.
 func (s *site) withKey(d *device) answer {
 	s.t.Helper()
 	cookie, asked := s.beginPasskey("")
@@ -112,8 +113,8 @@ func (s *site) withKey(d *device) answer {
 
 var recovery = regexp.MustCompile(`<code>([a-z2-7-]{19})</code>`)
 
-// A passkey is made, signs in alone and as the second step, counts as two
-// factors, and goes again.
+// A passkey is registered, signs in alone and as the second step, counts as two factors, and is
+// removed.
 func TestPasskeys(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -144,7 +145,8 @@ func TestPasskeys(t *testing.T) {
 		s.get("/operator", alone).want(t, 200, "")
 
 		half := s.signIn(password).want(t, 303, "/sign-in/code?next=%2F").cookie
-		if page := s.get("/sign-in/code", half).page; !strings.Contains(page, "Use a passkey") || !strings.Contains(page, "Recovery code") {
+		if page := s.get("/sign-in/code", half).page; !strings.Contains(page, "Use a passkey") ||
+			!strings.Contains(page, "Recovery code") {
 			t.Error("the second step offers no passkey")
 		}
 		_, asked := s.beginPasskey(half)
@@ -156,10 +158,11 @@ func TestPasskeys(t *testing.T) {
 		s.pass(time.Second)
 		checkOptions(t, s.beginKey(session, "Phone"))
 		phone, a := s.addKey(session, "Phone")
-		a.want(t, 303, "/settings/security?done=passkey") // the session and the codes stay
+		a.want(t, 303, "/settings/security?done=passkey") // session and codes stay
 		s.withKey(phone).want(t, 303, "/settings")
 		page := s.get("/settings/security", session).want(t, 200, "").page
-		for _, want := range []string{"Laptop &lt;i&gt;", "Phone", "9 recovery codes are left", "Passkey added", "Two-step verification turned on", "Add a passkey"} {
+		for _, want := range []string{"Laptop &lt;i&gt;", "Phone", "9 recovery codes are left", "Passkey added",
+			"Two-step verification turned on", "Add a passkey"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the security page lacks %q", want)
 			}
@@ -173,7 +176,8 @@ func TestPasskeys(t *testing.T) {
 		s.post(links[1], session, "present", password).want(t, 404, "")
 		s.withKey(phone).want(t, 401, "")
 		s.pass(time.Second)
-		off := s.post(links[0], session, "present", password).want(t, 303, "/settings/security?done=two-step-off").cookie
+		off := s.post(links[0], session, "present", password).want(t, 303,
+			"/settings/security?done=two-step-off").cookie
 		if subject, _, _ := s.mail(); subject != "A passkey was removed" {
 			t.Errorf("the owner reads %q", subject)
 		}
@@ -184,8 +188,8 @@ func TestPasskeys(t *testing.T) {
 	})
 }
 
-// checkOptions wants a key that is found without a name and asks for more than a
-// touch; the one that the account has is not made twice.
+// checkOptions requires a discoverable key with user verification, and excludes the account's
+// existing one.
 func checkOptions(t *testing.T, asked string) {
 	t.Helper()
 	var o struct {
@@ -197,13 +201,15 @@ func checkOptions(t *testing.T, asked string) {
 	if err := json.Unmarshal([]byte(asked), &o); err != nil {
 		t.Fatal(err)
 	}
-	if o.RP.ID != party.ID || o.AuthenticatorSelection.ResidentKey != "required" || o.AuthenticatorSelection.UserVerification != "required" || len(o.ExcludeCredentials) != 1 || o.Timeout != 300_000 {
+	if o.RP.ID != party.ID || o.AuthenticatorSelection.ResidentKey != "required" ||
+		o.AuthenticatorSelection.UserVerification != "required" || len(o.ExcludeCredentials) != 1 ||
+		o.Timeout != 300_000 {
 		t.Errorf("%+v", o)
 	}
 }
 
-// A passkey and an authenticator app stand side by side: the second step ends with
-// the last of them.
+// An account may have passkeys and an authenticator app: two-step verification ends with the last
+// of them.
 func TestPasskeyBesideApp(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -211,7 +217,8 @@ func TestPasskeyBesideApp(t *testing.T) {
 		_, a := s.addKey(s.join(person), "Key")
 		session := a.cookie
 		s.post("/settings/two-step", session, "present", password).want(t, 303, "/settings/two-step/setup")
-		shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(s.get("/settings/two-step/setup", session).page)
+		shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(s.get("/settings/two-step/setup",
+			session).page)
 		if shown == nil {
 			t.Fatal("no secret")
 		}
@@ -228,8 +235,8 @@ func TestPasskeyBesideApp(t *testing.T) {
 	})
 }
 
-// What is signed counts once, for five minutes, in the browser that was asked,
-// from our own pages, with the key of the account and a verified user.
+// An assertion is valid once, for five minutes, in the browser with the challenge, from our own
+// pages, with a key of the account and user verification.
 func TestPasskeyAttacks(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -260,14 +267,18 @@ func TestPasskeyAttacks(t *testing.T) {
 		refused("a second try with one challenge", s.answer(cookie, mine.sign(t, party, asked)))
 
 		cookie, _ = s.beginPasskey("")
-		_, newer := s.beginPasskey(cookie) // without a session each question has a browser of its own
+		_, newer := s.beginPasskey(cookie) // without a session each challenge has its own cookie
 		refused("the answer to another question", s.answer(cookie, mine.sign(t, party, newer)))
 
 		cookie, asked = s.beginPasskey("")
 		s.pass(5 * time.Minute)
 		refused("too late", s.answer(cookie, mine.sign(t, party, asked)))
 
-		for _, at := range []vw.RelyingParty{{ID: party.ID, Origin: "http://evil.example"}, {ID: party.ID, Origin: "http://sub.purser.example"}, {ID: "evil.example", Origin: party.Origin}} {
+		for _, at := range []vw.RelyingParty{
+			{ID: party.ID, Origin: "http://evil.example"},
+			{ID: party.ID, Origin: "http://sub.purser.example"},
+			{ID: "evil.example", Origin: party.Origin},
+		} {
 			cookie, asked = s.beginPasskey("")
 			refused("from "+at.Origin+" for "+at.ID, s.answer(cookie, mine.sign(t, at, asked)))
 		}
@@ -301,7 +312,7 @@ func TestPasskeyAttacks(t *testing.T) {
 		s.pass(time.Second)
 		s.answer(half, mine.sign(t, party, asked)).want(t, 303, "/settings")
 
-		// Keys are made for whoever asked, and each belongs to one account.
+		// A key is registered by the browser with the challenge, and belongs to one account.
 		asked = s.beginKey(session, "Another")
 		_, response = made(t, asked)
 		s.post("/settings/passkeys/make", stranger, "answer", response).want(t, 401, "")
@@ -311,13 +322,15 @@ func TestPasskeyAttacks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.post("/settings/passkeys/make", session, "answer", vw.CreateAttestationResponse(party, theirs.auth, theirs.key, *o)).want(t, 400, "")
+		s.post("/settings/passkeys/make", session, "answer",
+			vw.CreateAttestationResponse(party, theirs.auth, theirs.key, *o)).want(t, 400, "")
 		o, err = vw.ParseAttestationOptions(s.beginKey(session, "Elsewhere"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		evil := vw.RelyingParty{ID: party.ID, Origin: "http://evil.example"}
-		s.post("/settings/passkeys/make", session, "answer", vw.CreateAttestationResponse(evil, mine.auth, newKey(), *o)).want(t, 401, "")
+		s.post("/settings/passkeys/make", session, "answer",
+			vw.CreateAttestationResponse(evil, mine.auth, newKey(), *o)).want(t, 401, "")
 
 		link := regexp.MustCompile(`/settings/passkeys/pky_\w+`).FindString(s.get("/settings/security", session).page)
 		s.get(link, session).want(t, 200, "")
@@ -333,7 +346,7 @@ func TestPasskeyAttacks(t *testing.T) {
 	})
 }
 
-// atOnce sends one right answer from many sides, and returns how many got in.
+// atOnce sends one right response concurrently and returns how many were accepted.
 func (s *site) atOnce(d *device) (in int) {
 	s.t.Helper()
 	cookie, asked := s.beginPasskey("")
@@ -354,7 +367,7 @@ func (s *site) atOnce(d *device) (in int) {
 	return in
 }
 
-// A counter that went backwards says that the key has a copy.
+// A counter that went backwards means that the key was copied.
 func TestCopiedPasskey(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -365,8 +378,9 @@ func TestCopiedPasskey(t *testing.T) {
 		s.withKey(key).want(t, 303, "/settings")
 		s.withKey(key).want(t, 303, "/settings")
 		s.withKey(&theft).want(t, 401, "")
-		s.withKey(&theft).want(t, 401, "") // the same count
-		if page := s.get("/settings/security", a.cookie).page; strings.Count(page, "it may have been copied") != 2 {
+		s.withKey(&theft).want(t, 401, "") // the same counter value
+		if page := s.get("/settings/security", a.cookie).page; strings.Count(page,
+			"it may have been copied") != 2 {
 			t.Error("the owner is not told")
 		}
 		s.withKey(key).want(t, 303, "/settings")
@@ -376,7 +390,7 @@ func TestCopiedPasskey(t *testing.T) {
 	})
 }
 
-// Operators need a second step, whichever it is.
+// An operator cannot remove the last second factor.
 func TestOperatorKeepsSecondStep(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -391,7 +405,8 @@ func TestOperatorKeepsSecondStep(t *testing.T) {
 		}
 		link := regexp.MustCompile(`/settings/passkeys/pky_\w+`).FindString(s.get("/settings/security", session).page)
 		mails := s.mailCount()
-		if a := s.post(link, session, "present", password).want(t, 400, ""); !strings.Contains(a.page, "Operators need a second step") {
+		if a := s.post(link, session, "present", password).want(t, 400, ""); !strings.Contains(a.page,
+			"Operators need a second step") {
 			t.Errorf("it says %s", a.page)
 		}
 		s.post("/settings/two-step/off", app, "present", password).want(t, 400, "")
@@ -399,7 +414,8 @@ func TestOperatorKeepsSecondStep(t *testing.T) {
 			t.Error("somebody was told of what did not happen")
 		}
 		s.get("/operator", session).want(t, 200, "")
-		if n := len(regexp.MustCompile(`/settings/passkeys/pky_\w+`).FindAllString(s.get("/settings/security", session).page, -1)); n != 1 {
+		if n := len(regexp.MustCompile(`/settings/passkeys/pky_\w+`).FindAllString(s.get("/settings/security",
+			session).page, -1)); n != 1 {
 			t.Errorf("%d keys are left", n)
 		}
 		s.addKey(session, "Spare")
@@ -407,23 +423,26 @@ func TestOperatorKeepsSecondStep(t *testing.T) {
 	})
 }
 
-// twoStepOf sets up an authenticator app and returns the session that goes on.
+// twoStepOf sets up an authenticator app and returns the new session.
 func (s *site) twoStepOf(email string) string {
 	s.t.Helper()
 	session := s.post("/sign-in", "", "email", email, "password", password).cookie
 	s.post("/settings/two-step", session, "present", password).want(s.t, 303, "/settings/two-step/setup")
-	shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(s.get("/settings/two-step/setup", session).page)
+	shown := regexp.MustCompile(`<code>([A-Z2-7-]+)</code>`).FindStringSubmatch(s.get("/settings/two-step/setup",
+		session).page)
 	if shown == nil {
 		s.t.Fatal("no secret")
 	}
-	return s.post("/settings/two-step/setup", session, "code", s.code(strings.ReplaceAll(shown[1], "-", ""))).want(s.t, 200, "").cookie
+	return s.post("/settings/two-step/setup", session, "code", s.code(strings.ReplaceAll(shown[1], "-", ""))).want(s.t,
+		200, "").cookie
 }
 
-// Browsers make passkeys for names.
+// Passkeys need host names.
 func TestParty(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ auth, dashboard, party, home string }{
-		{"https://purser.example.com", "https://purser.example.com", "purser.example.com", "https://purser.example.com"},
+		{"https://purser.example.com", "https://purser.example.com", "purser.example.com",
+			"https://purser.example.com"},
 		{"https://auth.example.com:8443", "https://My.example.com", "example.com", "https://my.example.com"},
 		{"https://example.com", "https://my.example.com/", "example.com", "https://my.example.com"},
 		{"https://auth.one.com", "https://my.two.com", "", ""},
@@ -432,12 +451,12 @@ func TestParty(t *testing.T) {
 		{"https://192.0.2.1", "https://192.0.2.1", "", ""},
 		{"", "", "", ""},
 	} {
-		p, err := identity.NewParty(c.auth, c.dashboard)
+		p, err := identity.NewPasskeyParty(c.auth, c.dashboard)
 		if err != nil {
 			t.Errorf("%s and %s: %v", c.auth, c.dashboard, err)
 			continue
 		}
-		if got := p.Offer(); got.Party != c.party || got.Home != c.home {
+		if got := p.PageData(); got.Party != c.party || got.Home != c.home {
 			t.Errorf("%s and %s: %+v, want %s at %s", c.auth, c.dashboard, got, c.party, c.home)
 		}
 	}

@@ -21,36 +21,39 @@ import (
 )
 
 const (
-	stepSeconds = 30 // RFC 6238
-	codeDigits  = 6
-	codeCount   = 10 // recovery codes
-	quiet       = 4  // modules around a QR code
+	totpStepSeconds   = 30 // RFC 6238
+	totpDigits        = 6
+	recoveryCodeCount = 10 // recovery codes
+	qrMargin          = 4  // quiet zone, in modules
 )
 
-var alphabet = base32.StdEncoding.WithPadding(base32.NoPadding)
+var base32Encoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-func place(accountID string) seal.Place { return seal.Place{"totp_seeds", "sealed", accountID} }
+// twoStepStore manages authenticator apps and recovery codes, and verifies their codes.
+type twoStepStore struct{ *Store }
 
-// BeginTwoStep makes a seed that counts for nothing until EndTwoStep.
-func (s *Store) BeginTwoStep(ctx context.Context, from accounts.Client, a accounts.Account, password string) error {
-	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
+func seedPlace(accountID string) seal.Place { return seal.Place{"totp_seeds", "sealed", accountID} }
+
+// beginSetup stores a new seed, which is inactive until finishSetup.
+func (s twoStepStore) beginSetup(ctx context.Context, from accounts.Client, a accounts.Account, password string) error {
+	if err := s.accounts.Reauthenticate(ctx, from, a, password); err != nil {
 		return err
 	}
 	plain := make([]byte, 20)
 	rand.Read(plain)
-	sealed, err := s.box.Seal(plain, place(a.ID))
+	sealed, err := s.box.Seal(plain, seedPlace(a.ID))
 	if err != nil {
 		return err
 	}
-	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return setSeed(ctx, tx, a.ID, sealed) })
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return setTOTPSeed(ctx, tx, a.ID, sealed) })
 }
 
-// Secret returns the seed of a set-up that has begun, in base 32. The error wraps
-// sql.ErrNoRows when none has, or it is over.
-func (s *Store) Secret(ctx context.Context, accountID string) (string, error) {
-	secret, stored, err := s.secret(ctx, s.db, accountID)
+// getSetupSecret returns the seed of a set-up in progress, in base 32. The error wraps
+// sql.ErrNoRows when there is none or it is finished.
+func (s twoStepStore) getSetupSecret(ctx context.Context, accountID string) (string, error) {
+	secret, stored, err := s.openSeed(ctx, s.db, accountID)
 	if err == nil && stored.active {
-		err = fmt.Errorf("identity: set-up: %w", sql.ErrNoRows) // never shown again
+		err = fmt.Errorf("identity: set-up: %w", sql.ErrNoRows) // an active seed is never shown
 	}
 	if err != nil {
 		return "", err
@@ -58,46 +61,49 @@ func (s *Store) Secret(ctx context.Context, accountID string) (string, error) {
 	return secret, nil
 }
 
-func (s *Store) secret(ctx context.Context, q db.Queryer, accountID string) (string, seed, error) {
-	stored, err := getSeed(ctx, q, accountID)
+func (s twoStepStore) openSeed(ctx context.Context, q db.Queryer, accountID string) (string, totpSeed, error) {
+	stored, err := getTOTPSeed(ctx, q, accountID)
 	if err != nil {
-		return "", seed{}, fmt.Errorf("identity: seed: %w", err)
+		return "", totpSeed{}, fmt.Errorf("identity: seed: %w", err)
 	}
-	plain, err := s.box.Open(stored.sealed, place(accountID))
+	plain, err := s.box.Open(stored.sealed, seedPlace(accountID))
 	if err != nil {
-		return "", seed{}, err
+		return "", totpSeed{}, err
 	}
-	return alphabet.EncodeToString(plain), stored, nil
+	return base32Encoding.EncodeToString(plain), stored, nil
 }
 
-// EndTwoStep adds the authenticator app, by a first code. With the first second
-// factor of an account all sessions end, and the recovery codes are returned; the
-// caller starts another session of the account returned.
-func (s *Store) EndTwoStep(ctx context.Context, from accounts.Client, a accounts.Account, code string) (accounts.Account, []string, error) {
+// finishSetup adds the authenticator app after verifying a first code. With the first second factor
+// of an account all sessions end and recovery codes are returned; the caller starts another session
+// for the returned account.
+func (s twoStepStore) finishSetup(ctx context.Context, from accounts.Client, a accounts.Account,
+	code string) (accounts.Account, []string, error) {
 	var codes []string
 	changed := a
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := errors.Join(s.unchanged(ctx, tx, a), s.mayTry(a.ID)); err != nil { // one try of an account at a time
+		// the lock serializes attempts
+		if err := errors.Join(s.lockUnchanged(ctx, tx, a), s.checkCodeThrottle(a.ID)); err != nil {
 			return err
 		}
-		ok, err := s.takeTOTP(ctx, tx, a.ID, code, false)
+		ok, err := s.verifyTOTP(ctx, tx, a.ID, code, false)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			s.codes.Allow(a.ID)
+			s.codeFailures.Allow(a.ID)
 			return errCode()
 		}
-		if err := activateSeed(ctx, tx, a.ID); err != nil {
+		if err := activateTOTPSeed(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.people.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorAdded, from); err != nil {
+		if err := s.accounts.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorAdded, from); err != nil {
 			return err
 		}
-		if codes, err = s.arm(ctx, tx, a, from); err != nil {
+		if codes, err = s.enableTwoStep(ctx, tx, a, from); err != nil {
 			return err
 		}
-		if err := s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("An authenticator app", true, !a.TwoStep, s.dashboard)); err != nil {
+		if err := s.sendMail(ctx, tx, a.ID, a.Email,
+			factorChangedEmail("An authenticator app", true, !a.TwoStep, s.dashboard)); err != nil {
 			return err
 		}
 		changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -110,114 +116,100 @@ func errCode() error {
 	return apierr.Unauthorized.Errorf("Incorrect code, or it was already used. Wait for the next one.")
 }
 
-// SecondStep checks a one-time code or a recovery code; each works once.
-func (s *Store) SecondStep(ctx context.Context, from accounts.Client, a accounts.Account, code string) error {
+// verifyCode verifies a one-time code or a recovery code; each works once.
+func (s twoStepStore) verifyCode(ctx context.Context, from accounts.Client, a accounts.Account, code string) error {
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := errors.Join(s.unchanged(ctx, tx, a), s.mayTry(a.ID)); err != nil { // one try of an account at a time
+		// the lock serializes attempts
+		if err := errors.Join(s.lockUnchanged(ctx, tx, a), s.checkCodeThrottle(a.ID)); err != nil {
 			return err
 		}
-		if ok, err := s.takeTOTP(ctx, tx, a.ID, code, true); err != nil || ok {
+		if ok, err := s.verifyTOTP(ctx, tx, a.ID, code, true); err != nil || ok {
 			return err
 		}
-		ok, err := takeCode(ctx, tx, a.ID, id.Hash(a.ID+" "+plainCode(code)))
+		ok, err := useRecoveryCode(ctx, tx, a.ID, id.Hash(a.ID+" "+normalizeCode(code)))
 		if err != nil {
 			return fmt.Errorf("identity: recovery code: %w", err)
 		}
 		if !ok {
-			s.codes.Allow(a.ID)
+			s.codeFailures.Allow(a.ID)
 			return errCode()
 		}
-		return s.people.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodeUsed, from)
+		return s.accounts.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodeUsed, from)
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.Unauthorized {
-		s.people.QueueEvent(a.ID, accounts.CodeFailed, from)
+		s.accounts.QueueEvent(a.ID, accounts.CodeFailed, from)
 	}
 	return err
 }
 
-// takeTOTP checks a one-time code of now, the step before or the one after, for
-// clocks that differ, and marks its step as used.
-func (s *Store) takeTOTP(ctx context.Context, tx *db.Tx, accountID, code string, active bool) (bool, error) {
-	code = plainCode(code)
-	secret, stored, err := s.secret(ctx, tx, accountID)
+// verifyTOTP verifies a code of the current, the previous or the next time step (RFC 6238), to
+// allow for clock drift, and marks its step as used.
+func (s twoStepStore) verifyTOTP(ctx context.Context, tx *db.Tx, accountID, code string, active bool) (bool, error) {
+	code = normalizeCode(code)
+	secret, stored, err := s.openSeed(ctx, tx, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
-	if stored.active != active || len(code) != codeDigits {
+	if stored.active != active || len(code) != totpDigits {
 		return false, nil
 	}
-	now := s.now().Unix() / stepSeconds
+	now := s.now().Unix() / totpStepSeconds
 	for step := now - 1; step <= now+1; step++ {
 		want, err := hotp.GenerateCode(secret, uint64(step))
 		if err != nil {
 			return false, fmt.Errorf("identity: code: %w", err)
 		}
-		if same(want, code) {
-			return takeStep(ctx, tx, accountID, step)
+		if equalSecrets(want, code) {
+			return useTOTPStep(ctx, tx, accountID, step)
 		}
 	}
 	return false, nil
 }
 
-// NewCodes replaces the recovery codes, for whoever knows the password and is
-// signed in by two steps.
-func (s *Store) NewCodes(ctx context.Context, from accounts.Client, a accounts.Account, password string) (codes []string, err error) {
-	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
+// replaceRecoveryCodes replaces the recovery codes, after re-authentication.
+func (s twoStepStore) replaceRecoveryCodes(ctx context.Context, from accounts.Client, a accounts.Account,
+	password string) (codes []string, err error) {
+	if err := s.accounts.Reauthenticate(ctx, from, a, password); err != nil {
 		return nil, err
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.unchanged(ctx, tx, a); err != nil {
+		if err := s.lockUnchanged(ctx, tx, a); err != nil {
 			return err
 		}
-		if codes, err = s.makeCodes(ctx, tx, a.ID); err != nil {
+		if codes, err = s.createRecoveryCodes(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		return s.people.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodesReplaced, from)
+		return s.accounts.RecordEvent(ctx, tx, a.ID, accounts.RecoveryCodesReplaced, from)
 	})
 	return codes, err
 }
 
-func (s *Store) makeCodes(ctx context.Context, tx *db.Tx, accountID string) (codes []string, err error) {
-	if err := deleteCodes(ctx, tx, accountID); err != nil {
-		return nil, fmt.Errorf("identity: recovery codes: %w", err)
-	}
-	for range codeCount {
-		var b [10]byte // 80 bits: a plain hash of it tells nothing
-		rand.Read(b[:])
-		code := strings.ToLower(alphabet.EncodeToString(b[:]))
-		if err := insertCode(ctx, tx, accountID, id.Hash(accountID+" "+code)); err != nil {
-			return nil, fmt.Errorf("identity: recovery codes: %w", err)
-		}
-		codes = append(codes, groups(code))
-	}
-	return codes, nil
-}
-
-// TurnOff takes the authenticator app away, for whoever knows the password and is
-// signed in by two steps. With the last second factor of an account two-step
-// sign-in ends, and all sessions; the caller starts another one of the account
-// returned.
-func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Account, password string) (accounts.Account, error) {
-	if err := s.people.Reauthenticate(ctx, from, a, password); err != nil {
+// removeAuthenticator removes the authenticator app, after re-authentication. With the last second
+// factor two-step verification and all sessions end; the caller starts another session for the
+// returned account.
+func (s twoStepStore) removeAuthenticator(ctx context.Context, from accounts.Client, a accounts.Account,
+	password string) (accounts.Account, error) {
+	if err := s.accounts.Reauthenticate(ctx, from, a, password); err != nil {
 		return a, err
 	}
 	changed := a
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		err := s.unchanged(ctx, tx, a)
+		err := s.lockUnchanged(ctx, tx, a)
 		if err == nil {
-			err = deleteSeed(ctx, tx, a.ID)
+			err = deleteTOTPSeed(ctx, tx, a.ID)
 		}
 		if err == nil {
-			err = s.people.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorRemoved, from)
+			err = s.accounts.RecordEvent(ctx, tx, a.ID, accounts.AuthenticatorRemoved, from)
 		}
 		off := false
 		if err == nil {
-			off, err = s.disarm(ctx, tx, a.ID, from)
+			off, err = s.disableTwoStepAfterLast(ctx, tx, a.ID, from)
 		}
 		if err == nil {
-			err = s.send(ctx, tx, a.ID, a.Email, factorChangedEmail("An authenticator app", false, off, s.dashboard))
+			err = s.sendMail(ctx, tx, a.ID, a.Email,
+				factorChangedEmail("An authenticator app", false, off, s.dashboard))
 		}
 		if err == nil {
 			changed, err = accounts.GetAccount(ctx, tx, a.ID)
@@ -227,18 +219,18 @@ func (s *Store) TurnOff(ctx context.Context, from accounts.Client, a accounts.Ac
 	return changed, err
 }
 
-// CodesLeft counts the recovery codes that were not used.
-func (s *Store) CodesLeft(ctx context.Context, accountID string) (int, error) {
-	return countCodes(ctx, s.db, accountID)
+// countRecoveryCodes counts the unused recovery codes.
+func (s twoStepStore) countRecoveryCodes(ctx context.Context, accountID string) (int, error) {
+	return countRecoveryCodes(ctx, s.db, accountID)
 }
 
-// plainCode takes out what people type to read a code more easily.
-func plainCode(code string) string {
+// normalizeCode removes the separators of a code and lower-cases it.
+func normalizeCode(code string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(code))
 }
 
-// groups writes a code in fours.
-func groups(code string) string {
+// groupCode splits a code into groups of four.
+func groupCode(code string) string {
 	var parts []string
 	for ; len(code) > 4; code = code[4:] {
 		parts = append(parts, code[:4])
@@ -246,10 +238,11 @@ func groups(code string) string {
 	return strings.Join(append(parts, code), "-")
 }
 
-// square draws what an authenticator app scans: the side of the QR code with its
-// margin, and the path of its dark modules.
-func square(email, secret string) (size int, path string, err error) {
-	address := "otpauth://totp/Purser:" + url.PathEscape(email) + "?" + url.Values{"secret": {secret}, "issuer": {"Purser"}}.Encode()
+// drawQRCode returns the QR code of an authenticator app: its side with the quiet zone, and the SVG
+// path of its dark modules.
+func drawQRCode(email, secret string) (size int, path string, err error) {
+	address := "otpauth://totp/Purser:" + url.PathEscape(email) + "?" +
+		url.Values{"secret": {secret}, "issuer": {"Purser"}}.Encode()
 	code, err := qr.Encode(address, qr.M)
 	if err != nil {
 		return 0, "", fmt.Errorf("identity: QR code: %w", err)
@@ -258,9 +251,9 @@ func square(email, secret string) (size int, path string, err error) {
 	for y := range code.Size {
 		for x := range code.Size {
 			if code.Black(x, y) {
-				fmt.Fprintf(&b, "M%d %dh1v1h-1z", x+quiet, y+quiet)
+				fmt.Fprintf(&b, "M%d %dh1v1h-1z", x+qrMargin, y+qrMargin)
 			}
 		}
 	}
-	return code.Size + 2*quiet, b.String(), nil
+	return code.Size + 2*qrMargin, b.String(), nil
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// world is an outbox on a database with a person and a test account, with a clock
-// that tests move.
+// world is an outbox with a user's account and a test account, and a clock that tests advance.
 type world struct {
 	*Store
 	t   *testing.T
@@ -35,8 +34,10 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
 	w := &world{t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	w.Store = &Store{DB: d, Now: w.now}
-	w.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_ada', 'ada@example.com', 'x', 1, 1)`)
-	w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_test', 'test@example.com', 'x', 1, 'wac_ada', 1)`)
+	w.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_ada', 'ada@example.com', 'x', 1, 1)`)
+	w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us)
+		VALUES ('wac_test', 'test@example.com', 'x', 1, 'wac_ada', 1)`)
 	return w
 }
 
@@ -64,7 +65,7 @@ func (w *world) sender(to Server) *Sender {
 }
 
 func (w *world) queue(m Message) error {
-	return w.DB.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error { return w.Queue(ctx, tx, m) })
+	return w.DB.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error { return w.QueueMessage(ctx, tx, m) })
 }
 
 func (w *world) mustQueue(m Message) {
@@ -74,10 +75,10 @@ func (w *world) mustQueue(m Message) {
 	}
 }
 
-// all is the outbox, newest first.
+// all returns the outbox, newest first.
 func (w *world) all() []Mail {
 	w.t.Helper()
-	list, err := w.Newest(w.t.Context(), 1000)
+	list, err := w.ListNewest(w.t.Context(), 1000)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,7 +86,15 @@ func (w *world) all() []Mail {
 }
 
 func hello() Message {
-	return Message{AccountID: "wac_ada", To: "ada@example.com", Subject: "“Émile’s app” has used half", Text: "Hello,\n\nit is “half”.\n.\nA line that began with a dot, and one that is long: " + strings.Repeat("long ", 300) + "\n", HTML: "<p>Hello</p>", Unsubscribe: "https://example.com/unsubscribe/" + strings.Repeat("t", 100)}
+	return Message{
+		AccountID: "wac_ada",
+		To:        "ada@example.com",
+		Subject:   "“Émile’s app” has used half",
+		Text: "Hello,\n\nit is “half”.\n.\nA line that began with a dot, and one that is long: " +
+			strings.Repeat("long ", 300) + "\n",
+		HTML:        "<p>Hello</p>",
+		Unsubscribe: "https://example.com/unsubscribe/" + strings.Repeat("t", 100),
+	}
 }
 
 func TestAMailArrivesWhole(t *testing.T) {
@@ -94,7 +103,7 @@ func TestAMailArrivesWhole(t *testing.T) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		w.mustQueue(hello())
-		if err := w.sender(to).Once(t.Context()); err != nil {
+		if err := w.sender(to).SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := k.letters()
@@ -111,8 +120,13 @@ func TestAMailArrivesWhole(t *testing.T) {
 			t.Errorf("subject %q (%v)", subject, err)
 		}
 		for header, want := range map[string]string{
-			"From": `"Purser" <no-reply@example.com>`, "To": "<ada@example.com>", "Message-Id": "<" + mailed.ID + "@example.com>", "Date": "Sat, 21 Nov 2026 10:00:00 +0000",
-			"List-Unsubscribe": "<" + hello().Unsubscribe + ">", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click", "Auto-Submitted": "auto-generated",
+			"From":                  `"Purser" <no-reply@example.com>`,
+			"To":                    "<ada@example.com>",
+			"Message-Id":            "<" + mailed.ID + "@example.com>",
+			"Date":                  "Sat, 21 Nov 2026 10:00:00 +0000",
+			"List-Unsubscribe":      "<" + hello().Unsubscribe + ">",
+			"List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
+			"Auto-Submitted":        "auto-generated",
 		} {
 			if got := m.Header.Get(header); got != want {
 				t.Errorf("%s: %q, want %q", header, got, want)
@@ -136,7 +150,7 @@ func TestTestAccountsGetNoMail(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		m := hello()
-		m.AccountID = "wac_test" // whatever address a caller gives
+		m.AccountID = "wac_test" // whatever the address
 		w.mustQueue(m)
 		if n := len(w.all()); n != 0 {
 			t.Errorf("%d mails", n)
@@ -148,7 +162,7 @@ func TestTestAccountsGetNoMail(t *testing.T) {
 	})
 }
 
-// Nothing that an app or a user chose becomes a header, a recipient or a command.
+// No value of an app or a user becomes a header, a recipient or a command.
 func TestHeadersCannotBeAdded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
@@ -168,8 +182,12 @@ func TestHeadersCannotBeAdded(t *testing.T) {
 		{"recipient with a command", func(m *Message) { m.To = "ada@example.com>\r\nDATA" }},
 		{"recipient with a space", func(m *Message) { m.To = `"a b"@example.com` }},
 		{"recipient that is no address", func(m *Message) { m.To = "ada" }},
-		{"unsubscribe with a header", func(m *Message) { m.Unsubscribe = "https://example.com/\r\nBcc: eve@example.com" }},
-		{"unsubscribe with a second address", func(m *Message) { m.Unsubscribe = "https://example.com/>,<mailto:eve@example.com" }},
+		{"unsubscribe with a header", func(m *Message) {
+			m.Unsubscribe = "https://example.com/\r\nBcc: eve@example.com"
+		}},
+		{"unsubscribe with a second address", func(m *Message) {
+			m.Unsubscribe = "https://example.com/>,<mailto:eve@example.com"
+		}},
 		{"unsubscribe by a script", func(m *Message) { m.Unsubscribe = "javascript:alert(1)" }},
 		{"no text", func(m *Message) { m.Text = "" }},
 	} {
@@ -179,12 +197,13 @@ func TestHeadersCannotBeAdded(t *testing.T) {
 			t.Errorf("%s was queued", c.name)
 		}
 	}
-	// And if one got into the table all the same, it stays what it is.
+	// An invalid row that is in the table cannot inject either.
 	k := &sink{}
 	to := k.start(t, nil, false)
 	w.mustQueue(hello())
-	w.exec(`UPDATE mails SET subject = $1, unsubscribe = $2`, "a\r\nBcc: eve@example.com\r\n\r\nbody", "https://x/\r\nCc: eve@example.com")
-	if err := w.sender(to).Once(t.Context()); err != nil {
+	w.exec(`UPDATE mails SET subject = $1, unsubscribe = $2`, "a\r\nBcc: eve@example.com\r\n\r\nbody",
+		"https://x/\r\nCc: eve@example.com")
+	if err := w.sender(to).SendDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m, err := netmail.ReadMessage(strings.NewReader(k.letters()[0].raw))
@@ -193,18 +212,22 @@ func TestHeadersCannotBeAdded(t *testing.T) {
 	}
 }
 
-// A server that refuses for now is asked ten times in a day; then the mail is given up.
+// After ten temporary rejections in a day the mail has failed.
 func TestAttemptsAreSpreadOverADay(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{data: func(int) error {
-			return &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 3, 0}, Message: "later, ada@example.com"}
+			return &smtp.SMTPError{
+				Code:         451,
+				EnhancedCode: smtp.EnhancedCode{4, 3, 0},
+				Message:      "later, ada@example.com",
+			}
 		}}
 		s := w.sender(k.start(t, nil, false))
 		w.mustQueue(hello())
 		began := w.now()
 		for n := int64(1); ; n++ {
-			if err := s.Once(t.Context()); err != nil {
+			if err := s.SendDue(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			m := w.all()[0]
@@ -216,7 +239,7 @@ func TestAttemptsAreSpreadOverADay(t *testing.T) {
 			}
 			wait := time.UnixMicro(m.NextUS).Sub(w.now())
 			w.pass(wait - time.Microsecond)
-			if err := s.Once(t.Context()); err != nil || w.all()[0].Attempts != n {
+			if err := s.SendDue(t.Context()); err != nil || w.all()[0].Attempts != n {
 				t.Fatalf("it was tried before its time (%v)", err)
 			}
 			w.pass(time.Microsecond)
@@ -225,7 +248,7 @@ func TestAttemptsAreSpreadOverADay(t *testing.T) {
 		if m := w.all()[0]; m.Attempts != 10 || took < 23*time.Hour || took > 25*time.Hour {
 			t.Errorf("given up after %d attempts in %s", m.Attempts, took)
 		}
-		if err := s.Once(t.Context()); err != nil || k.sent != 10 {
+		if err := s.SendDue(t.Context()); err != nil || k.sent != 10 {
 			t.Errorf("%d were sent (%v)", k.sent, err)
 		}
 		if log := w.log.String(); strings.Contains(log, "ada@") || strings.Contains(log, "Émile") {
@@ -234,8 +257,7 @@ func TestAttemptsAreSpreadOverADay(t *testing.T) {
 	})
 }
 
-// An address that does not exist is given up at once; what is between us and the
-// server is tried again.
+// A mailbox that does not exist fails immediately; a policy rejection is retried.
 func TestWhatIsFinal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -246,30 +268,34 @@ func TestWhatIsFinal(t *testing.T) {
 		{550, smtp.EnhancedCode{5, 1, 1}, Failed},
 		{553, smtp.EnhancedCode{5, 1, 3}, Failed},
 		{550, smtp.EnhancedCode{5, 7, 1}, Pending}, // relaying denied
-		{530, smtp.EnhancedCode{5, 7, 0}, Pending}, // log in first
+		{530, smtp.EnhancedCode{5, 7, 0}, Pending}, // authentication required
 		{552, smtp.EnhancedCode{5, 2, 2}, Pending}, // mailbox full
 		{450, smtp.EnhancedCode{4, 2, 1}, Pending}, // greylisted
 	} {
-		w, k := newWorld(t, dbtest.Open(t, db.SQLite)), &sink{rcpt: func(string) error { return &smtp.SMTPError{Code: c.code, EnhancedCode: c.more, Message: "no"} }}
+		w, k := newWorld(t, dbtest.Open(t, db.SQLite)),
+			&sink{rcpt: func(string) error {
+				return &smtp.SMTPError{Code: c.code, EnhancedCode: c.more, Message: "no"}
+			}}
 		w.mustQueue(hello())
-		if err := w.sender(k.start(t, nil, false)).Once(t.Context()); err != nil {
+		if err := w.sender(k.start(t, nil, false)).SendDue(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if m := w.all()[0]; m.Status != c.want || m.Attempts != 1 || !strings.Contains(m.LastError, fmt.Sprint(c.code)) {
+		if m := w.all()[0]; m.Status != c.want || m.Attempts != 1 ||
+			!strings.Contains(m.LastError, fmt.Sprint(c.code)) {
 			t.Errorf("%d %v: %+v", c.code, c.more, m)
 		}
 	}
 }
 
-// A node that dies after the server took the mail and before that was recorded
-// makes the next one send it again: the same bytes, under the same Message-ID.
+// After a node that died between delivery and record, the next one sends the same bytes under the
+// same Message-ID.
 func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		w.mustQueue(hello())
-		dead, err := w.claim(t.Context()) // a node takes it, sends it, and is gone
+		dead, err := w.claimDue(t.Context()) // a node leases it, sends it and dies
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,20 +303,20 @@ func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := w.sender(to)
-		if err := s.Once(t.Context()); err != nil || len(k.letters()) != 1 {
+		if err := s.SendDue(t.Context()); err != nil || len(k.letters()) != 1 {
 			t.Fatalf("sent %d times while it is the other's (%v)", len(k.letters()), err)
 		}
-		w.pass(lease)
-		if err := s.Once(t.Context()); err != nil {
+		w.pass(leaseTTL)
+		if err := s.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := k.letters()
 		if len(got) != 2 || got[0] != got[1] {
 			t.Fatalf("%d letters, the same: %v", len(got), len(got) == 2 && got[0] == got[1])
 		}
-		// The dead node wakes: its lease is over, so it changes nothing.
+		// The first node resumes: its lease is over, so it changes nothing.
 		dead.Status, dead.LastError = Failed, "late"
-		if err := finish(t.Context(), d, dead, 1); err != nil {
+		if err := updateOutcome(t.Context(), d, dead, 1); err != nil {
 			t.Fatal(err)
 		}
 		if m := w.all()[0]; m.Status != Sent || m.LastError != "" || m.Attempts != 2 {
@@ -299,19 +325,19 @@ func TestAMailWhoseNodeDiedIsSentAgainTheSame(t *testing.T) {
 	})
 }
 
-// A connection that breaks off before the server's word is no success, and the
-// mail after it is not lost with it.
+// A connection that breaks before the server's response is a failure, and the next mail is still
+// sent.
 func TestTheServerGoesAway(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w, k := newWorld(t, d), &sink{}
 		to := k.start(t, nil, false)
 		gone := to
-		gone.Port = 1 // nobody listens there
+		gone.Port = 1 // closed port
 		w.mustQueue(hello())
 		w.pass(time.Second)
 		w.mustQueue(hello())
-		if err := w.sender(gone).Once(t.Context()); err == nil {
+		if err := w.sender(gone).SendDue(t.Context()); err == nil {
 			t.Error("no error")
 		}
 		first, second := w.all()[1], w.all()[0]
@@ -319,13 +345,13 @@ func TestTheServerGoesAway(t *testing.T) {
 			t.Errorf("one attempt is enough: %+v, %+v", first, second)
 		}
 		w.pass(time.Minute)
-		if err := w.sender(to).Once(t.Context()); err != nil || len(k.letters()) != 2 {
+		if err := w.sender(to).SendDue(t.Context()); err != nil || len(k.letters()) != 2 {
 			t.Errorf("%d arrived (%v)", len(k.letters()), err)
 		}
 	})
 }
 
-// The end of the node's work cuts an attempt short; nothing is recorded then.
+// A cancelled context aborts an attempt; nothing is recorded.
 func TestStoppingLeavesTheMailToOthers(t *testing.T) {
 	t.Parallel()
 	w, k := newWorld(t, dbtest.Open(t, db.SQLite)), &sink{}
@@ -334,14 +360,14 @@ func TestStoppingLeavesTheMailToOthers(t *testing.T) {
 	k.rcpt = func(string) error { stop(); <-release; return nil }
 	to := k.start(t, nil, false)
 	w.mustQueue(hello())
-	err := w.sender(to).Once(ctx)
+	err := w.sender(to).SendDue(ctx)
 	close(release)
 	if m := w.all()[0]; !errors.Is(err, context.Canceled) || m.Status != Pending || m.LastError != "" {
 		t.Errorf("%v, %+v", err, m)
 	}
 }
 
-// Senders that run at once send each mail once.
+// Concurrent senders send each mail once.
 func TestSendersShareTheWork(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -354,7 +380,7 @@ func TestSendersShareTheWork(t *testing.T) {
 		for range 4 {
 			group.Go(func() {
 				s := &Sender{Store: w.Store, Server: to, Log: slog.New(slog.DiscardHandler)}
-				if err := s.Once(t.Context()); err != nil {
+				if err := s.SendDue(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -370,13 +396,13 @@ func TestSendersShareTheWork(t *testing.T) {
 	})
 }
 
-// Without a server mail stays pending, and that is said once.
+// Without a server mail stays pending, which is logged once.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	s := w.sender(Server{})
 	for range 3 {
-		if err := s.Once(t.Context()); err != nil {
+		if err := s.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(w.all()); n == 0 && w.log.Len() > 0 {
@@ -388,32 +414,49 @@ func TestNoServer(t *testing.T) {
 	if m := w.all()[0]; m.Status != Pending || m.Attempts != 0 || strings.Count(w.log.String(), "smtp.url") != 1 {
 		t.Errorf("%+v\n%s", m, &w.log)
 	}
-	w.pass(stale + time.Second)
+	w.pass(maxAge + time.Second)
 	k := &sink{}
-	if err := w.sender(k.start(t, nil, false)).Once(t.Context()); err != nil || len(k.letters()) != 0 || w.all()[0].Status != Failed {
+	if err := w.sender(k.start(t, nil, false)).SendDue(t.Context()); err != nil || len(k.letters()) != 0 ||
+		w.all()[0].Status != Failed {
 		t.Errorf("last week's mail: %d sent, %+v (%v)", len(k.letters()), w.all()[0], err)
 	}
-	w.pass(keptFor + time.Second)
+	w.pass(retention + time.Second)
 	if err := w.Purge(t.Context()); err != nil || len(w.all()) != 0 {
 		t.Errorf("%d are kept (%v)", len(w.all()), err)
 	}
 }
 
-// The password goes over TLS only, and stands in no error, log or row.
+// The password is sent over TLS only, and appears in no error, log or row.
 func TestEncryptionAndLogin(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		tls, implicit bool
 		change        func(*Server)
-		want          string // in the error; "" = it is sent
+		want          string // in the error; "" = sent
 	}{
 		{name: "STARTTLS", tls: true},
 		{name: "implicit TLS", tls: true, implicit: true},
-		{name: "wrong password", tls: true, change: func(s *Server) { s.Password = "a-wrong-password" }, want: "the server answered 535"},
-		{name: "no login", tls: true, change: func(s *Server) { s.User, s.Password = "", "" }, want: "the server answered 502"},
+		{
+			name:   "wrong password",
+			tls:    true,
+			change: func(s *Server) { s.Password = "a-wrong-password" },
+			want:   "the server answered 535",
+		},
+		{
+			name:   "no login",
+			tls:    true,
+			change: func(s *Server) { s.User, s.Password = "", "" },
+			want:   "the server answered 502",
+		},
 		{name: "foreign certificate", tls: true, change: func(s *Server) { s.roots = nil }, want: "certificate"},
-		{name: "foreign certificate, implicit", tls: true, implicit: true, change: func(s *Server) { s.roots = nil }, want: "certificate"},
+		{
+			name:     "foreign certificate, implicit",
+			tls:      true,
+			implicit: true,
+			change:   func(s *Server) { s.roots = nil },
+			want:     "certificate",
+		},
 		{name: "another name", tls: true, change: func(s *Server) { s.Host = "localhost" }, want: "certificate"},
 		{name: "TLS taken away", change: func(s *Server) { s.Unencrypted = false }, want: "does not support STARTTLS"},
 	} {
@@ -430,12 +473,14 @@ func TestEncryptionAndLogin(t *testing.T) {
 				c.change(&to)
 			}
 			w.mustQueue(hello())
-			err := w.sender(to).Once(t.Context())
+			err := w.sender(to).SendDue(t.Context())
 			m := w.all()[0]
-			if c.want == "" && (err != nil || len(k.letters()) != 1) || !strings.Contains(m.LastError, c.want) || (m.Status == Sent) != (c.want == "") {
+			if c.want == "" && (err != nil || len(k.letters()) != 1) || !strings.Contains(m.LastError, c.want) ||
+				(m.Status == Sent) != (c.want == "") {
 				t.Errorf("%d letters, %+v (%v)", len(k.letters()), m, err)
 			}
-			for _, text := range []string{fmt.Sprint(err), m.LastError, w.log.String(), fmt.Sprintf("%v %+v", to, struct{ S Server }{to})} {
+			for _, text := range []string{fmt.Sprint(err), m.LastError, w.log.String(),
+				fmt.Sprintf("%v %+v", to, struct{ S Server }{to})} {
 				if strings.Contains(text, sinkPassword) || strings.Contains(text, "a-wrong-password") {
 					t.Errorf("the password stands in %q", text)
 				}
@@ -448,18 +493,24 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	var s Server
 	for text, want := range map[string]string{
-		"smtp://u%40x:p%3A%2F@mail.example.com": "mail.example.com:587", "smtps://mail.example.com/": "mail.example.com:465", "smtp://127.0.0.1:25": "127.0.0.1:25", "smtp://[::1]:2525": "[::1]:2525",
+		"smtp://u%40x:p%3A%2F@mail.example.com": "mail.example.com:587",
+		"smtps://mail.example.com/":             "mail.example.com:465",
+		"smtp://127.0.0.1:25":                   "127.0.0.1:25",
+		"smtp://[::1]:2525":                     "[::1]:2525",
 	} {
 		if err := s.SetURL(text); err != nil || s.String() != want {
 			t.Errorf("%s: %s (%v)", text, s, err)
 		}
 	}
-	for _, text := range []string{"", "mail.example.com", "mail.example.com:25", "http://x", "smtp://", "smtp://user@x", "smtp://:sesame@x", "smtp://u:sesame@x/path", "smtp://x:0", "smtp://x:65536", "smtp://x:y", "smtp://x?tls=no", "smtp://u:sesame%0a@x", "smtp://u:ses ame@x y"} {
+	for _, text := range []string{"", "mail.example.com", "mail.example.com:25", "http://x", "smtp://", "smtp://user@x",
+		"smtp://:sesame@x", "smtp://u:sesame@x/path", "smtp://x:0", "smtp://x:65536", "smtp://x:y", "smtp://x?tls=no",
+		"smtp://u:sesame%0a@x", "smtp://u:ses ame@x y"} {
 		if err := s.SetURL(text); err == nil || strings.Contains(err.Error(), "ses") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	for _, text := range []string{"", "Purser", "a@example.com, b@example.com", "a@exämple.com", "\"a\nb\" <a@example.com>"} {
+	for _, text := range []string{"", "Purser", "a@example.com, b@example.com", "a@exämple.com",
+		"\"a\nb\" <a@example.com>"} {
 		if err := s.SetFrom(text); err == nil {
 			t.Errorf("from %q", text)
 		}
@@ -469,7 +520,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// part is the n-th part of a multipart body, decoded.
+// part returns the decoded n-th part of a multipart body.
 func part(t *testing.T, body io.Reader, boundary string, n int) string {
 	t.Helper()
 	parts := multipart.NewReader(body, boundary)
@@ -478,7 +529,7 @@ func part(t *testing.T, body io.Reader, boundary string, n int) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(p) // which decodes quoted-printable
+		text, err := io.ReadAll(p) // decodes quoted-printable
 		if err != nil {
 			t.Fatal(err)
 		}

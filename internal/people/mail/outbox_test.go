@@ -14,8 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// The outbox of the development set-up lists the newest mail first and shows each,
-// as text only.
+// The development outbox lists the newest mail first and shows each mail as text.
 func TestOutboxPages(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -39,11 +38,14 @@ func TestOutboxPages(t *testing.T) {
 			w.pass(time.Second)
 		}
 		_, page := get("/dev/mail")
-		if first, second := strings.Index(page, "mail 1"), strings.Index(page, "mail 0"); first < 0 || second < first || strings.Contains(page, "<b>") {
+		if first, second := strings.Index(page, "mail 1"), strings.Index(page, "mail 0"); first < 0 || second < first ||
+			strings.Contains(page, "<b>") {
 			t.Errorf("list:\n%s", page)
 		}
 		code, page := get("/dev/mail/" + w.all()[0].ID)
-		for _, want := range []string{"mail 1", "ada@example.com", `href="https://purser.example.com/connections/conn_x/review"`, `href="` + hello().Unsubscribe, "&lt;p&gt;Hello&lt;/p&gt;"} {
+		for _, want := range []string{"mail 1", "ada@example.com",
+			`href="https://purser.example.com/connections/conn_x/review"`, `href="` + hello().Unsubscribe,
+			"&lt;p&gt;Hello&lt;/p&gt;"} {
 			if code != 200 || !strings.Contains(page, want) {
 				t.Errorf("%d, without %s:\n%s", code, want, page)
 			}

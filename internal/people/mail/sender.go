@@ -13,63 +13,63 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
-// delays are how long a mail waits after each attempt that failed: ten attempts in
-// a day. After the last it is given up.
-var delays = []time.Duration{
+// retryDelays are the delays after failed attempts: ten attempts in a day, then the mail has
+// failed.
+var retryDelays = []time.Duration{
 	time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
 }
 
 const (
-	lease = 2 * time.Minute    // how long a claimed mail is its claimer's; an attempt is bounded by half of it
-	stale = 7 * 24 * time.Hour // what has waited that long for a mail server tells nothing new
+	leaseTTL = 2 * time.Minute    // an attempt is bounded by half of it
+	maxAge   = 7 * 24 * time.Hour // an older mail fails without an attempt
 )
 
-// A Sender sends what is in the outbox.
+// A Sender sends the mails of the outbox.
 type Sender struct {
 	Store   *Store
-	Server  Server           // the zero Server: nothing is sent
-	Metrics *metrics.Metrics // nil = not counted
+	Server  Server           // zero = send nothing
+	Metrics *metrics.Metrics // nil = none
 	Log     *slog.Logger
 
 	warned bool
 }
 
-// Once sends every mail whose turn it is, one after the other. It stops when the
-// server cannot be reached, which is its error: the others keep their turns. Only
-// one goroutine may call it; nodes share the work by claims.
-func (s *Sender) Once(ctx context.Context) error {
+// SendDue sends all due mails, one after the other. It stops and returns an error when the mail
+// server is unavailable; the remaining mails stay due. One goroutine per node may call it; nodes
+// share the work by leases.
+func (s *Sender) SendDue(ctx context.Context) error {
 	if s.Server.Host == "" {
-		return s.wait(ctx)
+		return s.warnUnconfigured(ctx)
 	}
 	for {
-		m, err := s.Store.claim(ctx)
+		m, err := s.Store.claimDue(ctx)
 		if errors.Is(err, sql.ErrNoRows) {
-			_, err = s.count(ctx)
+			_, err = s.updatePending(ctx)
 			return err
 		} else if err != nil {
 			return err
 		}
-		if err := s.attempt(ctx, m); err != nil {
+		if err := s.sendMail(ctx, m); err != nil {
 			return err
 		}
 	}
 }
 
-// wait is Once without a server: mail stays pending, and the operator is told once.
-func (s *Sender) wait(ctx context.Context) error {
-	n, err := s.count(ctx)
+// warnUnconfigured logs once that mail is pending and no mail server is configured.
+func (s *Sender) warnUnconfigured(ctx context.Context) error {
+	n, err := s.updatePending(ctx)
 	if err != nil {
 		return err
 	}
 	if n > 0 && !s.warned {
 		s.warned = true
-		s.Log.Warn("mail waits: no smtp.url is set", "pending", n)
+		s.Log.Warn("mail not configured", "missing", "smtp.url", "pending", n)
 	}
 	return nil
 }
 
-func (s *Sender) count(ctx context.Context) (int64, error) {
+func (s *Sender) updatePending(ctx context.Context) (int64, error) {
 	n, err := countPending(ctx, s.Store.DB)
 	if err != nil {
 		return 0, fmt.Errorf("mail: count: %w", err)
@@ -78,65 +78,66 @@ func (s *Sender) count(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// claim takes the mail that has waited longest; it is sql.ErrNoRows when none is due.
-func (s *Store) claim(ctx context.Context) (m Mail, err error) {
+// claimDue leases the mail that is due longest. The error wraps sql.ErrNoRows when none is due.
+func (s *Store) claimDue(ctx context.Context) (m Mail, err error) {
 	for {
 		now := s.Now()
-		mailID, turnUS, err := due(ctx, s.DB, now.UnixMicro())
+		mailID, turnUS, err := getNextDue(ctx, s.DB, now.UnixMicro())
 		if err != nil {
 			return Mail{}, fmt.Errorf("mail: due: %w", err)
 		}
 		err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			m, err = take(ctx, tx, mailID, turnUS, id.NewSecret(), now.Add(lease).UnixMicro())
+			m, err = leaseMail(ctx, tx, mailID, turnUS, id.NewSecret(), now.Add(leaseTTL).UnixMicro())
 			return err
 		})
 		if err == nil {
 			return m, nil
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return Mail{}, fmt.Errorf("mail: claim: %w", err)
-		} // another node was faster; there may be more
+		} // another node leased it: try the next one
 	}
 }
 
-// attempt sends m and records how that ended. When it is cut by the end of ctx
-// nothing is recorded, as after a crash: the next one sends it again.
-func (s *Sender) attempt(ctx context.Context, m Mail) error {
+// sendMail sends m and records the outcome. When ctx ends it records nothing, as after a crash, and
+// the mail is sent again later.
+func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 	now := s.Store.Now()
-	if m.CreatedUS < now.Add(-stale).UnixMicro() {
+	if m.CreatedUS < now.Add(-maxAge).UnixMicro() {
 		m.Status, m.LastError = Failed, "it waited too long for a mail server"
-		return s.record(ctx, m, "given_up")
+		return s.recordOutcome(ctx, m, "given_up")
 	}
-	limited, cancel := context.WithTimeout(ctx, lease/2)
+	limited, cancel := context.WithTimeout(ctx, leaseTTL/2)
 	err := s.Server.send(limited, m)
 	cancel()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	f, failed := errors.AsType[*failure](err)
+	f, failed := errors.AsType[*sendFailure](err)
 	switch {
 	case err == nil:
 		m.Status, m.LastError = Sent, ""
-		return s.record(ctx, m, "sent")
+		return s.recordOutcome(ctx, m, "sent")
 	case !failed:
-		return fmt.Errorf("mail: %s: %w", m.ID, err) // cannot be: send returns failures
+		return fmt.Errorf("mail: %s: %w", m.ID, err) // unreachable: send returns only *sendFailure
 	}
 	m.LastError = f.text
 	outcome := "retried"
-	if n := int(m.Attempts); f.final || n > len(delays) {
+	if n := int(m.Attempts); f.permanent || n > len(retryDelays) {
 		m.Status, outcome = Failed, "given_up"
 	} else {
-		m.NextUS = now.Add(delays[n-1]).UnixMicro()
+		m.NextUS = now.Add(retryDelays[n-1]).UnixMicro()
 	}
-	s.Log.Warn("mail was not sent", "mail_id", m.ID, "attempt", m.Attempts, "error", f.text, "given_up", m.Status == Failed)
-	if err := s.record(ctx, m, outcome); err != nil || !f.unreachable {
+	s.Log.Warn("mail send failed", "mail_id", m.ID, "attempt", m.Attempts, "error", f.text,
+		"given_up", m.Status == Failed)
+	if err := s.recordOutcome(ctx, m, outcome); err != nil || !f.unreachable {
 		return err
 	}
 	return errors.New("mail: the server cannot be used: " + f.text)
 }
 
-func (s *Sender) record(ctx context.Context, m Mail, outcome string) error {
+func (s *Sender) recordOutcome(ctx context.Context, m Mail, outcome string) error {
 	s.Metrics.Mail(outcome)
-	if err := finish(ctx, s.Store.DB, m, s.Store.Now().UnixMicro()); err != nil {
+	if err := updateOutcome(ctx, s.Store.DB, m, s.Store.Now().UnixMicro()); err != nil {
 		return fmt.Errorf("mail: record %s: %w", m.ID, err)
 	}
 	return nil

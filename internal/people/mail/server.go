@@ -18,23 +18,23 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// step is how long the mail server may take for one answer.
-const step = 30 * time.Second
+// stepTimeout bounds each step of the SMTP dialogue.
+const stepTimeout = 30 * time.Second
 
-// A Server is the mail server that takes our mail, and how it is spoken to. The
-// zero Server stands for none.
+// A Server is the SMTP server that accepts our mail, and how to connect to it. The zero Server
+// stands for none.
 type Server struct {
 	Host           string
 	Port           int
-	User, Password string // "" = without
-	ImplicitTLS    bool   // TLS from the first byte, instead of STARTTLS
-	Unencrypted    bool   // no TLS, for a relay on the same machine or network
+	User, Password string // "" = no authentication
+	ImplicitTLS    bool   // TLS from the first byte (port 465) instead of STARTTLS
+	Unencrypted    bool   // no TLS, for a relay on the same host or network
 	From           netmail.Address
 
-	roots *x509.CertPool // in tests
+	roots *x509.CertPool // for tests
 }
 
-// String names the server and hides how to get in.
+// String returns host and port, without the credentials.
 func (s Server) String() string {
 	if s.Host == "" {
 		return "no mail server"
@@ -42,14 +42,16 @@ func (s Server) String() string {
 	return net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 }
 
-var errURL = errors.New("must be smtp://HOST:PORT or smtps://HOST:PORT, with USER:PASSWORD@ before the host if it asks for them")
+var errServerURL = errors.New(
+	"must be smtp://HOST:PORT or smtps://HOST:PORT, with USER:PASSWORD@ before the host if it asks for them")
 
-// SetURL reads how the server is reached: smtp:// is STARTTLS, smtps:// is TLS from
-// the first byte. Errors repeat nothing of it.
+// SetURL parses the URL of the server: smtp:// uses STARTTLS, smtps:// TLS from the first byte. The
+// error does not contain the URL, which may hold a password.
 func (s *Server) SetURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return errURL
+	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Hostname() == "" || u.RawQuery != "" ||
+		u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return errServerURL
 	}
 	s.Host, s.Port, s.ImplicitTLS = u.Hostname(), 587, u.Scheme == "smtps"
 	if s.ImplicitTLS {
@@ -57,74 +59,74 @@ func (s *Server) SetURL(text string) error {
 	}
 	if p := u.Port(); p != "" {
 		if s.Port, err = strconv.Atoi(p); err != nil || s.Port < 1 || s.Port > 65535 {
-			return errURL
+			return errServerURL
 		}
 	}
 	s.User = u.User.Username()
 	s.Password, _ = u.User.Password()
-	if (s.User == "") != (s.Password == "") || !oneLine(s.User) || !oneLine(s.Password) {
-		return errURL
+	if (s.User == "") != (s.Password == "") || !isOneLine(s.User) || !isOneLine(s.Password) {
+		return errServerURL
 	}
 	return nil
 }
 
-// SetFrom reads the sender, such as "Purser <no-reply@example.com>".
+// SetFrom parses the sender, such as "Purser <no-reply@example.com>".
 func (s *Server) SetFrom(text string) error {
 	a, err := netmail.ParseAddress(text)
-	if err != nil || !oneLine(a.Name) || strings.ContainsFunc(a.Address, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if err != nil || !isOneLine(a.Name) ||
+		strings.ContainsFunc(a.Address, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return errors.New(`must be an address such as Purser <no-reply@example.com>`)
 	}
 	s.From = *a
 	return nil
 }
 
-// A failure is why a mail was not sent. Its text holds nothing that a server or a
+// A sendFailure is the reason why a mail was not sent. Its text contains nothing that a server or a
 // user wrote, so that it may be logged.
-type failure struct {
+type sendFailure struct {
 	text        string
-	final       bool // the address takes no mail: trying again changes nothing
-	unreachable bool // no mail can be sent at present
+	permanent   bool // the mailbox does not exist: do not retry
+	unreachable bool // the server accepts no mail at present
 }
 
-func (f *failure) Error() string { return f.text }
+func (f *sendFailure) Error() string { return f.text }
 
-// send hands the mail to the server. Errors are failures. Each mail has a
-// connection of its own, so that none is lost with another's.
+// send delivers the mail to the server over a connection of its own. All errors are *sendFailure.
 func (s Server) send(ctx context.Context, m Mail) error {
 	message, err := s.compose(m)
 	if err != nil {
-		return &failure{text: err.Error(), final: true}
+		return &sendFailure{text: err.Error(), permanent: true}
 	}
 	var conn net.Conn
 	defer func() {
-		if conn != nil { // go-mail leaves it open when the greeting fails
-			_ = conn.Close() // what counts was answered before
+		if conn != nil { // go-mail leaves the connection open when the greeting fails
+			_ = conn.Close() // the response was read before
 		}
 	}()
-	client, err := s.client(func(c net.Conn) {
+	client, err := s.newClient(func(c net.Conn) {
 		conn = c
-		context.AfterFunc(ctx, func() { _ = c.Close() }) // go-mail does not look at ctx once it is connected
+		context.AfterFunc(ctx, func() { _ = c.Close() }) // go-mail ignores ctx once connected
 	})
 	if err != nil {
-		return &failure{text: err.Error(), unreachable: true}
+		return &sendFailure{text: err.Error(), unreachable: true}
 	}
 	session, err := client.DialToSMTPClientWithContext(ctx)
 	if err != nil {
-		return &failure{text: "connect: " + s.connectText(err), unreachable: true}
+		return &sendFailure{text: "connect: " + s.describeConnectError(err), unreachable: true}
 	}
 	err = client.SendWithSMTPClient(session, message)
-	if message.IsDelivered() { // whatever went wrong after the server took it
+	if message.IsDelivered() { // errors after acceptance do not matter
 		_ = client.CloseWithSMTPClient(session)
 		return nil
 	}
-	return refusal(err)
+	return classifyError(err)
 }
 
-// client is go-mail's; opened is told its connection.
-func (s Server) client(opened func(net.Conn)) (*gomail.Client, error) {
+// newClient returns a go-mail client; it passes its connection to opened.
+func (s Server) newClient(opened func(net.Conn)) (*gomail.Client, error) {
 	config := &tls.Config{ServerName: s.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&net.Dialer{Timeout: step}).DialContext(ctx, network, address)
+		c, err := (&net.Dialer{Timeout: stepTimeout}).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -135,20 +137,21 @@ func (s Server) client(opened func(net.Conn)) (*gomail.Client, error) {
 		return c, nil
 	}
 	policy := gomail.TLSMandatory
-	if s.ImplicitTLS || s.Unencrypted { // the first has it already
+	if s.ImplicitTLS || s.Unencrypted { // ImplicitTLS is encrypted already
 		policy = gomail.NoTLS
 	}
-	options := []gomail.Option{gomail.WithPort(s.Port), gomail.WithTimeout(step), gomail.WithTLSPolicy(policy), gomail.WithTLSConfig(config), gomail.WithDialContextFunc(dial)}
+	options := []gomail.Option{gomail.WithPort(s.Port), gomail.WithTimeout(stepTimeout), gomail.WithTLSPolicy(policy),
+		gomail.WithTLSConfig(config), gomail.WithDialContextFunc(dial)}
 	if s.User != "" {
-		// The last two send the password itself, and go-mail does that on an encrypted
-		// connection only, or to the same machine.
+		// PLAIN and LOGIN send the password; go-mail uses them only on an encrypted connection or
+		// to the same host.
 		options = append(options, gomail.WithUsername(s.User), gomail.WithPassword(s.Password),
 			gomail.WithOpportunisticSMTPAuth(gomail.SMTPAuthSCRAMSHA256, gomail.SMTPAuthPlain, gomail.SMTPAuthLogin))
 	}
 	return gomail.NewClient(s.Host, options...)
 }
 
-// compose makes the same bytes each time: a mail that is sent again is the same mail.
+// compose returns the message; it is identical for each attempt.
 func (s Server) compose(m Mail) (*gomail.Msg, error) {
 	message := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("purser-"+m.ID))
 	message.FromMailAddress(&s.From)
@@ -159,7 +162,7 @@ func (s Server) compose(m Mail) (*gomail.Msg, error) {
 	message.SetMessageIDWithValue(m.ID + "@" + domain)
 	message.SetDateWithValue(time.UnixMicro(m.CreatedUS).UTC())
 	message.Subject(m.Subject)
-	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no answers from machines
+	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppress automatic replies
 	if m.Unsubscribe != "" {
 		message.SetGenHeader(gomail.HeaderListUnsubscribe, "<"+m.Unsubscribe+">")
 		message.SetGenHeader(gomail.HeaderListUnsubscribePost, "List-Unsubscribe=One-Click")
@@ -171,9 +174,9 @@ func (s Server) compose(m Mail) (*gomail.Msg, error) {
 	return message, nil
 }
 
-// connectText tells why there is no session, without the words of the server: a
-// careless one repeats what it was sent.
-func (s Server) connectText(err error) string {
+// describeConnectError describes a connection error without the server's text, which may repeat our
+// credentials.
+func (s Server) describeConnectError(err error) string {
 	if answer, ok := errors.AsType[*textproto.Error](err); ok {
 		return fmt.Sprintf("the server answered %d", answer.Code)
 	}
@@ -183,18 +186,19 @@ func (s Server) connectText(err error) string {
 	return strings.ReplaceAll(err.Error(), s.Password, "[hidden]")
 }
 
-// refusal tells why the server did not take a mail.
-func refusal(err error) *failure {
+// classifyError returns the failure of a mail that the server did not accept.
+func classifyError(err error) *sendFailure {
 	e, ok := errors.AsType[*gomail.SendError](err)
 	if !ok {
-		return &failure{text: "not taken", unreachable: true}
+		return &sendFailure{text: "not taken", unreachable: true}
 	}
-	f := &failure{text: e.Reason.String(), unreachable: e.ErrorCode() == 0}
+	f := &sendFailure{text: e.Reason.String(), unreachable: e.ErrorCode() == 0}
 	if code := e.ErrorCode(); code != 0 {
 		f.text += fmt.Sprintf(": the server answered %d %s", code, e.EnhancedStatusCode())
 	}
-	// These say that there is no such mailbox, unless they speak of policy (5.7.…),
-	// which is between us and the server.
-	f.final = e.Reason == gomail.ErrSMTPRcptTo && slices.Contains([]int{550, 551, 553}, e.ErrorCode()) && !strings.HasPrefix(e.EnhancedStatusCode(), "5.7.")
+	// These codes mean that the mailbox does not exist, except 5.7.x, which is policy between us
+	// and the server.
+	f.permanent = e.Reason == gomail.ErrSMTPRcptTo && slices.Contains([]int{550, 551, 553}, e.ErrorCode()) &&
+		!strings.HasPrefix(e.EnhancedStatusCode(), "5.7.")
 	return f
 }

@@ -21,21 +21,20 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// The only login that the sink takes.
+// The only credentials that the sink accepts.
 const (
 	sinkUser     = "mailer"
 	sinkPassword = "correct-horse-battery"
 )
 
-// A sink is a mail server that keeps what it takes. What it shall answer instead
-// is asked of rcpt and data.
+// A sink is an SMTP server that records what it accepts. rcpt and data may return other responses.
 type sink struct {
 	mu    sync.Mutex
 	got   []letter
 	conns int
 	rcpt  func(to string) error
-	data  func(n int) error // n counts the mails that were sent in full, from 1
-	auth  bool              // it must be logged in to
+	data  func(n int) error // n counts the complete mails, from 1
+	auth  bool              // authentication is required
 	sent  int
 }
 
@@ -99,15 +98,16 @@ func (s *session) AuthMechanisms() []string { return []string{sasl.Plain} }
 func (s *session) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
 		if user != sinkUser || password != sinkPassword {
-			return &smtp.SMTPError{Code: 535, EnhancedCode: smtp.EnhancedCode{5, 7, 8}, Message: "no: " + password} // a careless one
+			// repeats the password, as a careless server would
+			return &smtp.SMTPError{Code: 535, EnhancedCode: smtp.EnhancedCode{5, 7, 8}, Message: "no: " + password}
 		}
 		s.in = true
 		return nil
 	}), nil
 }
 
-// start serves the sink and returns how it is reached: with STARTTLS, or with TLS
-// from the first byte, if it has a certificate.
+// start serves the sink and returns its URL: STARTTLS, or TLS from the first byte if it has a
+// certificate.
 func (k *sink) start(t *testing.T, certificate *tls.Certificate, implicit bool) Server {
 	t.Helper()
 	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) {
@@ -121,7 +121,11 @@ func (k *sink) start(t *testing.T, certificate *tls.Certificate, implicit bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Server{Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}}
+	s := Server{
+		Host: "127.0.0.1",
+		Port: l.Addr().(*net.TCPAddr).Port,
+		From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"},
+	}
 	if certificate == nil {
 		s.Unencrypted, server.AllowInsecureAuth = true, true
 	} else {
@@ -144,7 +148,7 @@ func (k *sink) start(t *testing.T, certificate *tls.Certificate, implicit bool) 
 	return s
 }
 
-// certify makes a certificate for 127.0.0.1 that signs itself.
+// certify creates a self-signed certificate for 127.0.0.1.
 func certify(t *testing.T) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -152,8 +156,14 @@ func certify(t *testing.T) *tls.Certificate {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sink"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "sink"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *person) charged(cents int64, payments int) {
 // mails are what was written to the person, newest first.
 func (p *person) mails() []mail.Mail {
 	p.t.Helper()
-	all, err := p.store.Mails.Newest(p.t.Context(), 100)
+	all, err := p.store.Mails.ListNewest(p.t.Context(), 100)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -86,8 +86,8 @@ func (s *Store) send(ctx context.Context, tx *db.Tx, accountID string, e ui.Emai
 	if err != nil {
 		return err
 	}
-	err = s.Mails.Queue(ctx, tx, mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject, Text: text, HTML: html})
-	if errors.Is(err, mail.ErrMessage) {
+	err = s.Mails.QueueMessage(ctx, tx, mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject, Text: text, HTML: html})
+	if errors.Is(err, mail.ErrInvalidMessage) {
 		s.Log.Error("top-up email not queued", "account_id", accountID, "error", err)
 		return nil
 	}
