@@ -37,7 +37,7 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	go test -count=1 . -exact-widths
 
 test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS='-run Ledger -v'
-	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 20m $(ARGS) ./internal/server ./internal/ledger ./... # the longest first
+	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 20m $(ARGS) ./internal/server ./internal/ledger/store ./... # the longest first
 	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 20m $(ARGS) ./...; fi
 
 bench: setup ## load against a proxy without billing, in one run

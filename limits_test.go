@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	boundaries = "internal/ledger/testdata/boundaries.txt"
+	boundaries = "internal/ledger/store/testdata/boundaries.txt"
 	tokenRules = "internal/apps/oauth/rules_test.go"
 )
 
 // limitTests is where each row of spec §8, and each code of spec §7 that is about a
 // limit, is tested at its boundary: a file, and the Go test or the script in it. The
 // scripts run on the bare rules, on SQLite and on PostgreSQL, by TestScripts of
-// package ledger.
+// package ledger/store.
 var limitTests = map[string][][2]string{
 	"Authorization code TTL": {{tokenRules, "TestCodeVerdicts"}},
 	"Access token TTL":       {{"internal/apps/oauth/token_test.go", "TestCodeBecomesTokens"}},
@@ -36,55 +36,55 @@ var limitTests = map[string][][2]string{
 	"Faster-spend allowance": {{boundaries, "faster spend up to 3 times"}},
 	"Sandbox live-model allowance": {
 		{boundaries, "sandbox live models per 24 h"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"Limited-live spend cap": {
 		{boundaries, "limited-live spend cap"},
 		{"internal/ledger/tiers/tiers_test.go", "TestTerms"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"Limited-live spend per connection": {
 		{boundaries, "limited-live connection per 24 h"},
 		{boundaries, "limited-live connection, two buckets"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"Limited-live spend across the app": {
 		{boundaries, "limited-live app per 24 h"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 		{"internal/server/limits_test.go", "TestNodesAppDay"},
 	},
 	"app.spend_limit_reached": {{boundaries, "app.spend_limit_reached once per crossing"}},
 	"Free-credit pool per live app": {
 		{boundaries, "free pool of a month"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"Free usage per user, on the app": {
 		{boundaries, "free credit on the app"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"Free usage per user, on all apps": {
 		{boundaries, "free credit on all apps"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"402 allocation_exhausted": {
 		{boundaries, "allocation"},
-		{"internal/ledger/writer_test.go", "TestLastMicroCent"},
+		{"internal/ledger/store/writer_test.go", "TestLastMicroCent"},
 		{"internal/server/nodes_test.go", "TestNodesLastMicroCent"},
 	},
 	"402 feature_cost_exceeded": {{boundaries, "feature max_cost_per_call_mc"}},
 	"403 connection_frozen":     {{boundaries, "risk freeze beyond 20 times"}},
 	"429 rate_limited": {
 		{boundaries, "feature rate_limit"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"429 risk_throttled": {
 		{boundaries, "risk throttle beyond 10 times"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"429 daily_limit_reached": {
 		{boundaries, "the connection's own velocity limit"},
 		{boundaries, "limited-live connection per 24 h"},
-		{"internal/ledger/race_test.go", "TestLimitsRaced"},
+		{"internal/ledger/store/race_test.go", "TestLimitsRaced"},
 	},
 	"429 app_spend_limited":         {{boundaries, "limited-live app per 24 h"}},
 	"429 sandbox_live_cost_limited": {{boundaries, "sandbox live models per 24 h"}},

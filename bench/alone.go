@@ -12,7 +12,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // aloneSpec is one measurement of the ledger without HTTP.
@@ -72,10 +73,10 @@ func (s aloneSpec) run() (r ledgerSample, err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	node := id.New(id.Node, time.Now())
-	if _, err := ledger.Join(ctx, d, node, 5*time.Minute, d.Now); err != nil {
+	if _, err := store.JoinNode(ctx, d, node, 5*time.Minute, d.Now); err != nil {
 		return r, err
 	}
-	w := ledger.New(d, d.Now)
+	w := store.NewWriter(d, d.Now)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
 	r, err = s.drive(ctx, w, node)
@@ -84,7 +85,7 @@ func (s aloneSpec) run() (r ledgerSample, err error) {
 }
 
 // drive lets every caller hold and settle, call after call.
-func (s aloneSpec) drive(ctx context.Context, w *ledger.Writer, node string) (ledgerSample, error) {
+func (s aloneSpec) drive(ctx context.Context, w *store.Writer, node string) (ledgerSample, error) {
 	from := time.Now().Add(s.Warmup)
 	until := from.Add(s.Duration)
 	latencies, errs, all := make([][]int64, s.Callers), make([]error, s.Callers), make([]int64, s.Callers)
@@ -124,21 +125,21 @@ func (s aloneSpec) drive(ctx context.Context, w *ledger.Writer, node string) (le
 var storedAnswer = []byte(strings.Repeat("compressed", 45))
 
 // holdAndSettle is the money of one call.
-func holdAndSettle(ctx context.Context, w *ledger.Writer, node string, g grant, key string) error {
+func holdAndSettle(ctx context.Context, w *store.Writer, node string, g grant, key string) error {
 	request := id.New(id.Request, time.Now())
-	call := ledger.Call{
+	call := rules.Call{
 		ConnectionID: g.Connection, AccountID: g.Account, AppID: g.App, Key: key, RequestID: request, Fingerprint: "5f" + key + "12345",
-		Feature: feature, Bucket: feature, Model: model, Terms: pastTerms, HoldMC: pastHoldMC,
+		Feature: feature, FeatureLabel: feature, Model: model, Terms: pastTerms, HoldMC: pastHoldMC,
 	}
-	held, err := w.Do(ctx, ledger.Hold{Call: call, NodeID: node, Claim: request})
+	held, err := w.Do(ctx, rules.Hold{Call: call, NodeID: node, Claim: request})
 	if err != nil {
 		return err
 	}
-	_, err = w.Do(ctx, ledger.Settle{
-		Call: call, Attempt: held.Attempt, Settlement: ledger.Settled,
-		Charge: ledger.Amounts{ProviderCostMC: pastCostMC, SvcFeeMC: pastFeeMC, DevMarginMC: pastMarginMC, UserChargeMC: pastChargeMC},
-		Usage:  ledger.Usage{JSON: pastUsage, InputTokens: promptTokens, OutputTokens: completionTokens},
-		Answer: &ledger.Answer{Encoding: "s2", Body: storedAnswer},
+	_, err = w.Do(ctx, rules.Settle{
+		Call: call, Attempt: held.Attempt, Settlement: rules.Settled,
+		Charge:   rules.Amounts{ProviderCostMC: pastCostMC, SvcFeeMC: pastFeeMC, DevMarginMC: pastMarginMC, UserChargeMC: pastChargeMC},
+		Usage:    rules.Usage{JSON: pastUsage, InputTokens: promptTokens, OutputTokens: completionTokens},
+		Response: &rules.StoredResponse{Encoding: "s2", Body: storedAnswer},
 	})
 	return err
 }

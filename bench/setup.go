@@ -17,7 +17,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -95,15 +96,15 @@ func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
 }
 
 // fund gives an account its money and lends it to the app.
-func fund(ctx context.Context, d *db.DB, w *ledger.Writer, g grant, limited bool) error {
+func fund(ctx context.Context, d *db.DB, w *store.Writer, g grant, limited bool) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
+		if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
-		grant := ledger.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC}
+		grant := rules.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC}
 		if limited {
 			daily := allocationMC
-			grant.VelocityMC = &daily
+			grant.VelocityLimitMC = &daily
 		}
 		_, err := w.DoTx(ctx, tx, grant)
 		return err
@@ -120,7 +121,7 @@ func seed(ctx context.Context, target string, n int, limited bool) (list []grant
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	w := ledger.New(d, d.Now)
+	w := store.NewWriter(d, d.Now)
 	people := accounts.NewStore(d, d.Now)
 	var app apps.App
 	for i := range n {
@@ -168,7 +169,7 @@ func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool
 func text(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
 
 // connect makes an account with money, its connection, and a token for it.
-func connect(ctx context.Context, d *db.DB, w *ledger.Writer, people *accounts.Store, app apps.App, limited bool, i int) (grant, error) {
+func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App, limited bool, i int) (grant, error) {
 	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("user%d@example.com", i)})

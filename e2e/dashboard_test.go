@@ -12,7 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -109,7 +110,7 @@ func freeze(t *testing.T, p *servertest.Process) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, err := ledger.New(d, time.Now).Do(t.Context(), ledger.Freeze{ConnectionID: p.Connection.ID}); err != nil {
+	if _, err := store.NewWriter(d, time.Now).Do(t.Context(), rules.Freeze{ConnectionID: p.Connection.ID}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -286,7 +286,7 @@ func TestGoSDKAborts(t *testing.T) {
 		}
 		settled(t, p, p.Connection.AccessToken)
 		rows := spends(t, p, p.Connection.ID)
-		if len(rows) != 2 || rows[0].Settlement != ledger.Settled || rows[0].Amounts != stays.Amounts || rows[0].Usage != stays.Usage {
+		if len(rows) != 2 || rows[0].Settlement != rules.Settled || rows[0].Amounts != stays.Amounts || rows[0].Usage != stays.Usage {
 			t.Errorf("%d rows; left: %+v, stayed: %+v", len(rows), rows[0], stays)
 		}
 	})

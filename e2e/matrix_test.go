@@ -18,7 +18,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -218,7 +218,7 @@ func TestMatrix(t *testing.T) {
 					case len(rows) != map[bool]int{true: 1}[billed]:
 						t.Errorf("%s: %d rows", where, len(rows))
 					case billed && cell.cut:
-						if rows[0].Settlement != ledger.Estimated || rows[0].UserChargeMC <= 0 || rows[0].UserChargeMC > rows[0].HoldMC {
+						if rows[0].Settlement != rules.Estimated || rows[0].UserChargeMC <= 0 || rows[0].UserChargeMC > rows[0].HoldMC {
 							t.Errorf("%s: row %+v", where, rows[0])
 						}
 					case billed:
@@ -296,7 +296,7 @@ func offered(t *testing.T, p *servertest.Process) map[string]map[string]string {
 
 // check recomputes a row from the usage that the client was told and the listed
 // prices, by rational numbers.
-func check(t *testing.T, where string, prices map[string]string, s said, row ledger.Entry) {
+func check(t *testing.T, where string, prices map[string]string, s said, row rules.Entry) {
 	t.Helper()
 	cached := s.usage.PromptTokensDetails.CachedTokens
 	written := read[struct {
@@ -320,7 +320,7 @@ func check(t *testing.T, where string, prices map[string]string, s said, row led
 	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(providerCost), big.NewRat(20, 100))
 	margin.Add(margin, big.NewRat(1, 2))
 	dev := new(big.Int).Quo(margin.Num(), margin.Denom()).Int64()
-	if row.Settlement != ledger.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee || int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
+	if row.Settlement != rules.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee || int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
 		t.Errorf("%s: computed %d + %d + %d of %s, the ledger has %+v", where, providerCost, fee, dev, s.raw, row)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -53,7 +53,7 @@ func TestNodeSDK(t *testing.T) {
 			t.Errorf("the client counts %d calls, the ledger %d", counted, len(rows))
 		}
 		for _, r := range rows {
-			if r.Settlement != ledger.Settled {
+			if r.Settlement != rules.Settled {
 				t.Errorf("%s is %s", r.ID, r.Settlement)
 			}
 		}

@@ -20,7 +20,8 @@ import (
 	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -49,18 +50,18 @@ func soon(t *testing.T) context.Context {
 
 // spends returns the spend rows of a connection, newest first, as the database
 // has them.
-func spends(t *testing.T, p *servertest.Process, connectionID string) []ledger.Entry {
+func spends(t *testing.T, p *servertest.Process, connectionID string) []rules.Entry {
 	t.Helper()
 	d, err := db.OpenReadOnly(t.Context(), p.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c, err := ledger.GetConnection(t.Context(), d, connectionID)
+	c, err := store.GetConnection(t.Context(), d, connectionID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := ledger.RecentEntries(t.Context(), d, c.AccountID, c.ID, 1000)
+	list, err := store.RecentEntries(t.Context(), d, c.AccountID, c.ID, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -155,11 +155,11 @@ func moneyBack(t *testing.T, p *servertest.Process, connectionID string) string 
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c, err := ledger.GetConnection(t.Context(), d, connectionID)
+	c, err := store.GetConnection(t.Context(), d, connectionID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	balance, err := ledger.GetBalance(t.Context(), d, c.AccountID)
+	balance, err := store.GetBalance(t.Context(), d, c.AccountID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -130,7 +131,7 @@ func TestWebhookSender(t *testing.T) {
 		}
 		return fast()
 	}
-	writer, log := ledger.New(d, now), slog.New(slog.NewTextHandler(os.Stdout, nil)) // standard output is shown
+	writer, log := store.NewWriter(d, now), slog.New(slog.NewTextHandler(os.Stdout, nil)) // standard output is shown
 	go func() {
 		if err := webhooks.NewDispatcher(webhooks.NewStore(d, box, now, openLoopback, web.Links{}), log, webhooks.Options{}).Run(t.Context()); err != nil {
 			fmt.Println("failed", err)
@@ -151,7 +152,7 @@ func TestWebhookSender(t *testing.T) {
 			<-looked
 			continue
 		}
-		for _, c := range []ledger.Command{ledger.Freeze{ConnectionID: conn}, ledger.Resume{ConnectionID: conn}} {
+		for _, c := range []rules.Command{rules.Freeze{ConnectionID: conn}, rules.Resume{ConnectionID: conn}} {
 			if _, err := writer.Do(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
@@ -351,10 +352,10 @@ func subscribed(t *testing.T, target, url string) (conn, secret string) {
 		t.Fatal(err)
 	}
 	conn = id.New(id.Connection, fast())
-	writer := ledger.New(d, fast)
-	for _, c := range []ledger.Command{
-		ledger.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000},
-		ledger.Connect{ConnectionID: conn, AppID: app.ID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000},
+	writer := store.NewWriter(d, fast)
+	for _, c := range []rules.Command{
+		rules.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000},
+		rules.Connect{ConnectionID: conn, AppID: app.ID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000},
 	} {
 		if _, err := writer.Do(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -139,14 +140,14 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 	}
 	verifier = strings.Repeat("v", 43)
 	sum := sha256.Sum256([]byte(verifier))
-	money := ledger.New(d, d.Now)
+	money := store.NewWriter(d, d.Now)
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		person, err := accounts.NewStore(d, d.Now).Create(ctx, tx,
 			accounts.NewAccount{Email: "person@example.com", Password: "a long password"})
 		if err != nil {
 			return err
 		}
-		if _, err := money.DoTx(ctx, tx, ledger.TopUp{AccountID: person.ID, AmountMC: 50 * dollar}); err != nil {
+		if _, err := money.DoTx(ctx, tx, rules.TopUp{AccountID: person.ID, AmountMC: 50 * dollar}); err != nil {
 			return err
 		}
 		store := &oauth.Store{DB: d, Ledger: money, Now: d.Now}

@@ -16,7 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/server"
 	"github.com/purserhq/purser/internal/testkit/apitest"
@@ -194,7 +195,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 	}
 	defer d.Close()
 	s := &stranger{Client: apitest.Client{Base: p.BaseURL}, params: map[string]string{}}
-	w := ledger.New(d, d.Now)
+	w := store.NewWriter(d, d.Now)
 	token := ""
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		people := accounts.NewStore(d, d.Now)
@@ -218,14 +219,14 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		if err != nil {
 			return err
 		}
-		if _, err := w.DoTx(ctx, tx, ledger.TopUp{
+		if _, err := w.DoTx(ctx, tx, rules.TopUp{
 			AccountID: tester.ID,
 			Sandbox:   true,
 			AmountMC:  100 * dollar,
 		}); err != nil {
 			return err
 		}
-		r, err := w.DoTx(ctx, tx, ledger.Connect{
+		r, err := w.DoTx(ctx, tx, rules.Connect{
 			ConnectionID: id.New(id.Connection, d.Now()),
 			AppID:        app.ID,
 			AccountID:    tester.ID,

@@ -14,7 +14,7 @@ func (s *Server) jobs() []func(context.Context) error {
 	return []func(context.Context) error{
 		s.inference.Checkpoint,
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
-		s.every(s.Config.Lease/10, "renew the lease", s.node.Renew),
+		s.every(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
 		s.every(min(5*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.Sweep(ctx)
 			return err
@@ -37,7 +37,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(15*time.Second, "count money for the operator", (&operatorpages.Counter{DB: s.DB, Now: s.DB.Now}).Once),
 		s.every(time.Second, "verify the books when asked",
 			(&operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}).Once),
-		s.every(time.Hour, "purge old answers", s.node.Purge),
+		s.every(time.Hour, "purge old answers", s.node.DeleteExpired),
 		s.every(time.Hour, "purge old tokens", s.Tokens.Purge),
 		s.every(time.Hour, "purge old deliveries", s.webhooks.Purge),
 		s.every(5*time.Second, "write security events", s.Accounts.FlushEvents),

@@ -11,8 +11,9 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -21,16 +22,16 @@ import (
 // liveApp is a limited-live app, answered by the mock, with connections of real accounts.
 type liveApp struct {
 	d      *db.DB
-	w      *ledger.Writer
+	w      *store.Writer
 	id     string
-	conns  []ledger.Connection
+	conns  []rules.Connection
 	tokens []string
 }
 
 // newLiveApp makes the app beside a running node, through the stores.
 func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent money.MC) *liveApp {
 	t.Helper()
-	w := ledger.New(d, d.Now)
+	w := store.NewWriter(d, d.Now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -68,10 +69,10 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 			if err != nil {
 				return err
 			}
-			if _, err := w.DoTx(ctx, tx, ledger.TopUp{AccountID: user.ID, AmountMC: 2 * lent}); err != nil {
+			if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: user.ID, AmountMC: 2 * lent}); err != nil {
 				return err
 			}
-			r, err := w.DoTx(ctx, tx, ledger.Connect{
+			r, err := w.DoTx(ctx, tx, rules.Connect{
 				ConnectionID: id.New(id.Connection, d.Now()),
 				AppID:        app.ID,
 				AccountID:    user.ID,
@@ -96,7 +97,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 
 // hold opens a hold of so much on a connection for a node: of free credit, or of the
 // wallet, as the limits are.
-func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount money.MC, free bool,
+func (l *liveApp) hold(t *testing.T, node string, c rules.Connection, amount money.MC, free bool,
 	list []limits.Limit) {
 	t.Helper()
 	cost := amount * 100 / 105 // a hold is 105 % of the cost, rounded up
@@ -108,7 +109,7 @@ func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount mo
 	terms := fmt.Sprintf(
 		`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,"max_tokens":1000000`, cost)
 	key := servertest.UUID()
-	h := ledger.Hold{Claim: key, NodeID: node, Limits: list, Call: ledger.Call{
+	h := rules.Hold{Claim: key, NodeID: node, Limits: list, Call: rules.Call{
 		ConnectionID: c.ID,
 		AccountID:    c.AccountID,
 		AppID:        l.id,
@@ -120,14 +121,14 @@ func (l *liveApp) hold(t *testing.T, node string, c ledger.Connection, amount mo
 		HoldMC:       amount,
 	}}
 	if free {
-		h.Free, h.Limits = &ledger.Free{
+		h.FreeCredit, h.Limits = &rules.FreeCreditHold{
 			Terms:  terms + `,"pool":"` + list[0].Subject + `"}`,
 			HoldMC: amount,
 			Limits: list,
 		}, nil
 	}
 	r, err := l.w.Do(t.Context(), h)
-	if err != nil || r.Outcome != ledger.Applied || (r.Call.PaidBy == ledger.FreeCredit) != free {
+	if err != nil || r.Outcome != rules.Applied || (r.Call.PaidBy == rules.PaidByFreeCredit) != free {
 		t.Fatalf("%+v, %v", r, err)
 	}
 }
@@ -137,7 +138,7 @@ func (l *liveApp) fill(t *testing.T, node string, left money.MC) {
 	t.Helper()
 	whale := l.conns[len(l.conns)-1]
 	var free []limits.Limit
-	pool, onApp, onAll := ledger.FreeSubjects(l.id, whale.AccountID, l.d.Now())
+	pool, onApp, onAll := rules.FreeCreditSubjects(l.id, whale.AccountID, l.d.Now())
 	for _, subject := range []string{pool, onApp, onAll} {
 		free = append(free, limits.Limit{Subject: subject, Unit: limits.Spend, Max: int64(money.Max)})
 	}

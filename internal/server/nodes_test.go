@@ -15,7 +15,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -131,12 +132,12 @@ func TestNodesLastMicroCent(t *testing.T) {
 		spare money.MC
 		won   int
 	}{{hold, 1}, {hold - 1, 0}} {
-		conn, err := ledger.GetConnection(t.Context(), d, a.Connection.ID)
+		conn, err := store.GetConnection(t.Context(), d, a.Connection.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ledger.New(d, d.Now).Do(t.Context(),
-			ledger.ChangeCap{ConnectionID: conn.ID, TargetMC: conn.ConsumedMC + race.spare}); err != nil {
+		if _, err := store.NewWriter(d, d.Now).Do(t.Context(),
+			rules.ChangeCap{ConnectionID: conn.ID, TargetMC: conn.ConsumedMC + race.spare}); err != nil {
 			t.Fatal(err)
 		}
 		won, refused := 0, 0

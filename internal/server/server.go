@@ -33,7 +33,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -50,8 +50,8 @@ type Server struct {
 	Config config.Config
 	log    *slog.Logger
 	DB     *db.DB
-	Ledger *ledger.Writer
-	node   *ledger.Node
+	Ledger *store.Writer
+	node   *store.Node
 
 	Accounts  *accounts.Store
 	identity  *identity.Store
@@ -205,7 +205,7 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	err = errors.Join(err, jobs.Wait())
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = errors.Join(err, s.estimates.Save(leaving), s.node.Leave(leaving))
+	err = errors.Join(err, s.estimates.Save(leaving), s.node.EndLease(leaving))
 	stopWriter()
 	return errors.Join(err, <-wrote, s.DB.Close())
 }

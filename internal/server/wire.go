@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/images"
@@ -65,8 +65,8 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 		return err
 	}
 	tokens.Load()
-	s.Ledger = ledger.New(s.DB, s.DB.Now)
-	if s.node, err = ledger.Join(ctx, s.DB, id.New(id.Node, s.DB.Now()), s.Config.Lease, s.DB.Now); err != nil {
+	s.Ledger = store.NewWriter(s.DB, s.DB.Now)
+	if s.node, err = store.JoinNode(ctx, s.DB, id.New(id.Node, s.DB.Now()), s.Config.Lease, s.DB.Now); err != nil {
 		return err
 	}
 	if s.estimates, err = estimates.Open(ctx, s.DB, s.DB.Now, s.log); err != nil {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
@@ -69,17 +69,17 @@ func (a App) Resource() Resource {
 		ID: a.ID, ClientID: a.ClientID, Name: a.Name, RedirectURIs: some(a.RedirectURIs), AllowedModels: some(a.AllowedModels),
 		DefaultMaxTokens: a.DefaultMaxTokens, DevMarginRate: json.Number(a.DevMargin.String()),
 		Tier: a.Tier, TierLimits: limitsOf(a.Tier), ProviderMode: a.ProviderMode, TestAllowlist: some(a.TestAllowlist),
-		Suspended: a.Suspended, Suspension: a.suspensionResource(), CreatedAt: ledger.Timestamp(a.CreatedUS),
+		Suspended: a.Suspended, Suspension: a.suspensionResource(), CreatedAt: timestamp.Format(a.CreatedUS),
 	}
 }
 
 func (a App) suspensionResource() *suspensionResource {
 	switch s := a.Suspension; {
 	case s != nil:
-		since := ledger.Timestamp(s.SinceUS)
+		since := timestamp.Format(s.SinceUS)
 		return &suspensionResource{By: s.By, Reason: &s.Reason, Since: &since}
 	case a.SwitchedOff && a.SwitchedOffUS != 0:
-		since := ledger.Timestamp(a.SwitchedOffUS)
+		since := timestamp.Format(a.SwitchedOffUS)
 		return &suspensionResource{By: ByDeveloper, Since: &since}
 	case a.SwitchedOff:
 		return &suspensionResource{By: ByDeveloper}

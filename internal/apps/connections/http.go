@@ -12,8 +12,10 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -24,7 +26,7 @@ const recentEntries = 20
 type Handler struct {
 	DB     *db.DB
 	Apps   *apps.Store
-	Ledger *ledger.Writer
+	Ledger *store.Writer
 	Links  web.Links // where users decide allocation requests
 }
 
@@ -48,7 +50,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := ledger.ConnectionsOfApp(r.Context(), h.DB, app.ID, page.StartingAfter, page.Limit+1)
+	list, err := store.ConnectionsOfApp(r.Context(), h.DB, app.ID, page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 		list = list[:page.Limit]
 		web.LinkNext(w, r, list[len(list)-1].ID)
 	}
-	out := make([]ledger.ConnectionResource, len(list))
+	out := make([]rules.ConnectionResource, len(list))
 	for i, c := range list {
 		out[i] = c.Resource()
 	}
@@ -65,8 +67,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 
 // single is a connection with recent_ledger, which is there even when empty.
 type single struct {
-	ledger.ConnectionResource
-	RecentLedger []ledger.EntryResource `json:"recent_ledger"`
+	rules.ConnectionResource
+	RecentLedger []rules.EntryResource `json:"recent_ledger"`
 }
 
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
@@ -74,11 +76,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entries, err := ledger.RecentEntries(r.Context(), h.DB, c.AccountID, c.ID, recentEntries)
+	entries, err := store.RecentEntries(r.Context(), h.DB, c.AccountID, c.ID, recentEntries)
 	if err != nil {
 		return err
 	}
-	out := single{c.Resource(), make([]ledger.EntryResource, len(entries))}
+	out := single{c.Resource(), make([]rules.EntryResource, len(entries))}
 	for i, e := range entries {
 		out.RecentLedger[i] = e.Resource()
 	}
@@ -87,11 +89,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 
 // revocation is the answer of spec §4.5.
 type revocation struct {
-	ID              string        `json:"id"`
-	Status          ledger.Status `json:"status"`
-	RevokedAt       string        `json:"revoked_at"`
-	ReleasedMC      money.MC      `json:"released_mc"`
-	ReleasedDisplay string        `json:"released_display"`
+	ID              string                 `json:"id"`
+	Status          rules.ConnectionStatus `json:"status"`
+	RevokedAt       string                 `json:"revoked_at"`
+	ReleasedMC      money.MC               `json:"released_mc"`
+	ReleasedDisplay string                 `json:"released_display"`
 }
 
 func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
@@ -99,7 +101,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done, err := h.Ledger.Do(r.Context(), ledger.Revoke{ConnectionID: c.ID})
+	done, err := h.Ledger.Do(r.Context(), rules.Revoke{ConnectionID: c.ID})
 	if err != nil {
 		return err
 	}
@@ -107,27 +109,27 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 		return errors.New("connections: a revoked connection has no time of revocation")
 	}
 	return web.WriteJSON(w, http.StatusOK, revocation{
-		ID: done.Connection.ID, Status: done.Connection.Status, RevokedAt: ledger.Timestamp(*done.Connection.RevokedUS),
+		ID: done.Connection.ID, Status: done.Connection.Status, RevokedAt: timestamp.Format(*done.Connection.RevokedUS),
 		ReleasedMC: done.ReleasedMC, ReleasedDisplay: done.ReleasedMC.Display(),
 	})
 }
 
 // owned returns the connection of the path. One of another app is answered like
 // one that does not exist.
-func (h *Handler) owned(r *http.Request) (ledger.Connection, error) {
+func (h *Handler) owned(r *http.Request) (rules.Connection, error) {
 	_, c, err := h.ownedOf(r)
 	return c, err
 }
 
 // ownedOf is owned with the app that asks.
-func (h *Handler) ownedOf(r *http.Request) (apps.App, ledger.Connection, error) {
+func (h *Handler) ownedOf(r *http.Request) (apps.App, rules.Connection, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
-		return apps.App{}, ledger.Connection{}, err
+		return apps.App{}, rules.Connection{}, err
 	}
-	c, err := ledger.GetConnection(r.Context(), h.DB, r.PathValue("id"))
+	c, err := store.GetConnection(r.Context(), h.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && c.AppID != app.ID {
-		return apps.App{}, ledger.Connection{}, apierr.NotFound.Errorf("no such connection")
+		return apps.App{}, rules.Connection{}, apierr.NotFound.Errorf("no such connection")
 	}
 	return app, c, err
 }
@@ -154,7 +156,7 @@ func (h *Handler) account(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := ledger.GetBalance(r.Context(), h.DB, owner.ID)
+	b, err := store.GetBalance(r.Context(), h.DB, owner.ID)
 	if err != nil {
 		return err
 	}

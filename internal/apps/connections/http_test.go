@@ -20,8 +20,10 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -30,7 +32,7 @@ import (
 type bundle struct {
 	t           *testing.T
 	db          *db.DB
-	ledger      *ledger.Writer
+	ledger      *store.Writer
 	now         func() time.Time
 	mine, other apitest.Client
 	mineID      string
@@ -46,7 +48,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 		at = at.Add(time.Millisecond)
 		return at
 	}
-	b := &bundle{t: t, db: d, ledger: ledger.New(d, now), now: now}
+	b := &bundle{t: t, db: d, ledger: store.NewWriter(d, now), now: now}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.ledger.Run(ctx) }()
@@ -79,7 +81,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 }
 
 // do carries out a command.
-func (b *bundle) do(c ledger.Command) ledger.Result {
+func (b *bundle) do(c rules.Command) rules.Result {
 	b.t.Helper()
 	r, err := b.ledger.Do(b.t.Context(), c)
 	if err != nil {
@@ -89,31 +91,31 @@ func (b *bundle) do(c ledger.Command) ledger.Result {
 }
 
 // connect gives my app a part of a new user's $100.
-func (b *bundle) connect(user string, amount money.MC) ledger.Connection {
+func (b *bundle) connect(user string, amount money.MC) rules.Connection {
 	b.t.Helper()
-	b.do(ledger.TopUp{AccountID: "wac_" + user, AmountMC: 100 * money.Dollar})
-	return b.do(ledger.Connect{ConnectionID: id.New(id.Connection, b.now()), AppID: b.mineID, AccountID: "wac_" + user, RequestedMC: amount}).Connection
+	b.do(rules.TopUp{AccountID: "wac_" + user, AmountMC: 100 * money.Dollar})
+	return b.do(rules.Connect{ConnectionID: id.New(id.Connection, b.now()), AppID: b.mineID, AccountID: "wac_" + user, RequestedMC: amount}).Connection
 }
 
 // hold authorizes a call.
-func (b *bundle) hold(c ledger.Connection, amount money.MC) (ledger.Call, ledger.Result) {
+func (b *bundle) hold(c rules.Connection, amount money.MC) (rules.Call, rules.Result) {
 	b.t.Helper()
-	call := ledger.Call{
+	call := rules.Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
 		RequestID:   id.New(id.Request, b.now()),
-		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
+		Fingerprint: "f", Feature: "summaries", FeatureLabel: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
 	}
-	return call, b.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+	return call, b.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 }
 
 // spend makes a call that costs amount, and returns its ledger row.
-func (b *bundle) spend(c ledger.Connection, amount money.MC) ledger.Entry {
+func (b *bundle) spend(c rules.Connection, amount money.MC) rules.Entry {
 	b.t.Helper()
 	call, held := b.hold(c, amount)
 	fee := amount / 20
-	return b.do(ledger.Settle{
-		Call: call, Attempt: held.Attempt, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"},
-		Charge: ledger.Amounts{ProviderCostMC: amount - fee, SvcFeeMC: fee, UserChargeMC: amount},
+	return b.do(rules.Settle{
+		Call: call, Attempt: held.Attempt, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"},
+		Charge: rules.Amounts{ProviderCostMC: amount - fee, SvcFeeMC: fee, UserChargeMC: amount},
 	}).Entry
 }
 
@@ -147,7 +149,7 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 
 		fresh := read[object](t, b.mine.Do(t, "GET", path, ""))
 		expected := object{
-			"id": c.ID, "app_id": b.mineID, "user_account_id": "wac_a", "status": "active", "created_at": ledger.Timestamp(c.CreatedUS),
+			"id": c.ID, "app_id": b.mineID, "user_account_id": "wac_a", "status": "active", "created_at": timestamp.Format(c.CreatedUS),
 			"reserved_allocation_mc": 5e8, "reserved_allocation_display": "$5.00", "allocation_mc": 5e8, "allocation_display": "$5.00",
 			"consumed_mc": 0.0, "consumed_display": "$0.00", "held_mc": 0.0, "held_display": "$0.00",
 			"allocation_remaining_mc": 5e8, "allocation_remaining_display": "$5.00",
@@ -192,9 +194,9 @@ func TestStatusFollowsTheMoney(t *testing.T) {
 		var seen []any
 		for _, step := range []func(){
 			func() { b.spend(c, 5*money.Dollar) },
-			func() { b.do(ledger.ChangeCap{ConnectionID: c.ID, TargetMC: 6 * money.Dollar}) },
-			func() { b.do(ledger.Freeze{ConnectionID: c.ID}) },
-			func() { b.do(ledger.Resume{ConnectionID: c.ID}) },
+			func() { b.do(rules.ChangeCap{ConnectionID: c.ID, TargetMC: 6 * money.Dollar}) },
+			func() { b.do(rules.Freeze{ConnectionID: c.ID}) },
+			func() { b.do(rules.Resume{ConnectionID: c.ID}) },
 			func() { want(t, b.mine.Do(t, "POST", "/v1/connections/"+c.ID+"/revoke", ""), 200, "") },
 		} {
 			step()
@@ -215,7 +217,7 @@ func TestRecentLedgerHasTheNewestTwenty(t *testing.T) {
 		for range 20 {
 			expected = append(expected, b.spend(c, money.Dollar).ID)
 		}
-		reversal := b.do(ledger.Reverse{EntryID: expected[19], AccountID: "wac_a", Reason: "provider_error"}).Entry
+		reversal := b.do(rules.Reverse{EntryID: expected[19], AccountID: "wac_a", Reason: "provider_error"}).Entry
 		expected = append(expected[1:], reversal.ID)
 		slices.Reverse(expected)
 		entries := read[struct {
@@ -252,7 +254,7 @@ func TestRevoke(t *testing.T) {
 		}
 		balance := func() money.MC {
 			t.Helper()
-			got, err := ledger.GetBalance(t.Context(), d, "wac_a")
+			got, err := store.GetBalance(t.Context(), d, "wac_a")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +263,7 @@ func TestRevoke(t *testing.T) {
 		if got := balance(); got != 97*money.Dollar {
 			t.Errorf("available after revoke: %s", got.Display())
 		}
-		b.do(ledger.Release{Call: call, Attempt: held.Attempt})
+		b.do(rules.Release{Call: call, Attempt: held.Attempt})
 		if got := balance(); got != 99*money.Dollar {
 			t.Errorf("available after the last call ended: %s", got.Display())
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
@@ -43,7 +44,7 @@ func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case app.Suspended:
 		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot request more until the suspension is lifted")
-	case c.Status == ledger.Revoked: // also before the body is read (decisions, Order of checks)
+	case c.Status == rules.Revoked: // also before the body is read (decisions, Order of checks)
 		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no spend cap")
 	}
 	var a ask
@@ -53,14 +54,14 @@ func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	done, err := h.Ledger.Do(r.Context(), ledger.AskRaise{
+	done, err := h.Ledger.Do(r.Context(), rules.RequestAllocation{
 		RequestID: id.New(id.AllocationRequest, h.DB.Now()), ConnectionID: c.ID, AppID: app.ID,
 		TargetMC: a.TargetMC.Value, Reason: a.Reason.Value, MaxMC: tiers.Of(app.Tier).MaxCapMC,
 	})
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, http.StatusOK, h.resource(done.Raise))
+	return web.WriteJSON(w, http.StatusOK, h.resource(done.AllocationRequest))
 }
 
 func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
@@ -72,7 +73,7 @@ func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := ledger.RaisesOfConnection(r.Context(), h.DB, c.ID, page.StartingAfter, page.Limit+1)
+	list, err := store.AllocationRequestsOfConnection(r.Context(), h.DB, c.ID, page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
 		list = list[:page.Limit]
 		web.LinkNext(w, r, list[len(list)-1].ID)
 	}
-	out := make([]ledger.RaiseResource, len(list))
+	out := make([]rules.AllocationRequestResource, len(list))
 	for i, one := range list {
 		out[i] = h.resource(one)
 	}
@@ -92,7 +93,7 @@ func (h *Handler) getRaise(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	one, err := ledger.GetRaise(r.Context(), h.DB, r.PathValue("requestId"))
+	one, err := store.GetAllocationRequest(r.Context(), h.DB, r.PathValue("requestId"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && one.ConnectionID != c.ID {
 		return apierr.NotFound.Errorf("no such allocation request")
 	} else if err != nil {
@@ -102,7 +103,7 @@ func (h *Handler) getRaise(w http.ResponseWriter, r *http.Request) error {
 }
 
 // resource is a request with the page on which the user decides it.
-func (h *Handler) resource(r ledger.Raise) ledger.RaiseResource {
+func (h *Handler) resource(r rules.AllocationRequest) rules.AllocationRequestResource {
 	out := r.Resource()
 	out.ApprovalURL = h.Links.Approval(r.ID)
 	return out

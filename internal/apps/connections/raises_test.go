@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -59,7 +59,7 @@ func TestAskForMore(t *testing.T) {
 			t.Errorf("the second page: %s", diff)
 		}
 
-		b.do(ledger.DecideRaise{RequestID: second["id"].(string), AccountID: "wac_a", Approve: true, MaxMC: money.Max})
+		b.do(rules.DecideAllocationRequest{RequestID: second["id"].(string), AccountID: "wac_a", Approve: true, MaxMC: money.Max})
 		decided := read[object](t, b.mine.Do(t, "GET", path+"/"+second["id"].(string), ""))
 		if decided["status"] != "approved" || decided["decided_at"] == nil || decided["current_allocation_mc"] != 5e8 {
 			t.Errorf("approved: %v", decided)
@@ -79,7 +79,7 @@ func TestRaiseEvents(t *testing.T) {
 		c := b.connect("a", 5*money.Dollar)
 		path := "/v1/connections/" + c.ID + "/allocation-requests"
 		asked := read[object](t, b.mine.Do(t, "POST", path, asking(8*money.Dollar, "more")))
-		b.do(ledger.DecideRaise{RequestID: asked["id"].(string), AccountID: "wac_a", MaxMC: money.Max})
+		b.do(rules.DecideAllocationRequest{RequestID: asked["id"].(string), AccountID: "wac_a", MaxMC: money.Max})
 		denied := read[object](t, b.mine.Do(t, "GET", path+"/"+asked["id"].(string), ""))
 		rows, err := d.QueryContext(t.Context(), `SELECT type, seq, data FROM events WHERE connection_id = $1 AND type LIKE 'allocation_change.%' ORDER BY seq`, c.ID)
 		if err != nil {
@@ -175,7 +175,7 @@ func TestWhoMayAsk(t *testing.T) {
 		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET suspended = 0`); err != nil {
 			t.Fatal(err)
 		}
-		b.do(ledger.Revoke{ConnectionID: c.ID})
+		b.do(rules.Revoke{ConnectionID: c.ID})
 		want(t, b.mine.Do(t, "POST", path, asking(9*money.Dollar, "more")), 403, "connection_revoked")
 		if list := read[[]object](t, b.mine.Do(t, "GET", path, "")); len(list) != 1 || list[0]["id"] != asked {
 			t.Errorf("requests: %v", list)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
@@ -44,12 +44,12 @@ type Resource struct {
 
 // Resource returns the request as the API shows it.
 func (r Request) Resource() Resource {
-	out := Resource{ID: r.ID, AppID: r.AppID, FromTier: r.From, ToTier: r.To, Status: r.Status, CreatedAt: ledger.Timestamp(r.CreatedUS)}
+	out := Resource{ID: r.ID, AppID: r.AppID, FromTier: r.From, ToTier: r.To, Status: r.Status, CreatedAt: timestamp.Format(r.CreatedUS)}
 	if r.Reason != "" {
 		out.Reason = &r.Reason
 	}
 	if r.DecidedUS != 0 {
-		at := ledger.Timestamp(r.DecidedUS)
+		at := timestamp.Format(r.DecidedUS)
 		out.DecidedAt = &at
 	}
 	return out

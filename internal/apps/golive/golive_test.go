@@ -20,7 +20,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -40,7 +41,7 @@ type bundle struct {
 func newBundle(t *testing.T, d *db.DB) *bundle {
 	t.Helper()
 	b := &bundle{d: d, apps: apps.NewStore(d, d.Now, false), accounts: accounts.NewStore(d, d.Now)}
-	b.store = &golive.Store{DB: d, Apps: b.apps, Ledger: ledger.New(d, d.Now), Now: d.Now}
+	b.store = &golive.Store{DB: d, Apps: b.apps, Ledger: store.NewWriter(d, d.Now), Now: d.Now}
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&golive.Handler{Store: b.store, Apps: b.apps}).Mount(rt)
 	server := httptest.NewServer(rt)
@@ -92,7 +93,7 @@ func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 		if err != nil {
 			return err
 		}
-		_, err = b.store.Ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
+		_, err = b.store.Ledger.DoTx(ctx, tx, rules.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
 		return err
 	})
 	return a
@@ -101,7 +102,7 @@ func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 func (b *bundle) connect(t *testing.T, app apps.App, a accounts.Account) {
 	t.Helper()
 	b.tx(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.store.Ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, b.d.Now()), AppID: app.ID, AccountID: a.ID, RequestedMC: 5 * money.Dollar, Sandbox: true})
+		_, err := b.store.Ledger.DoTx(ctx, tx, rules.Connect{ConnectionID: id.New(id.Connection, b.d.Now()), AppID: app.ID, AccountID: a.ID, RequestedMC: 5 * money.Dollar, Sandbox: true})
 		return err
 	})
 }

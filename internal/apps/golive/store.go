@@ -11,7 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // prefix is that of the ids of requests.
@@ -24,7 +25,7 @@ const shownRequests = 100
 type Store struct {
 	DB     *db.DB
 	Apps   *apps.Store
-	Ledger *ledger.Writer
+	Ledger *store.Writer
 	Now    func() time.Time
 }
 
@@ -100,7 +101,7 @@ func (s *Store) endTests(ctx context.Context, tx *db.Tx, appID string) error {
 		return err
 	}
 	for _, connectionID := range ids {
-		if _, err := s.Ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
+		if _, err := s.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: connectionID}); err != nil {
 			return err
 		}
 	}

@@ -5,30 +5,30 @@ import (
 
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // A kind of notice: what it says, and whether users can turn it off.
 type kind struct {
 	optional bool
-	write    func(links web.Links, app string, n ledger.Notice, d data) ui.Email
+	write    func(links web.Links, app string, n rules.Notice, d data) ui.Email
 }
 
 // kinds are the notices that the ledger writes.
 var kinds = map[string]kind{
-	ledger.Allocation50:  {true, usedEmail("half of its spend cap")},
-	ledger.Allocation80:  {true, usedEmail("80% of its spend cap")},
-	ledger.Allocation100: {true, exhaustedEmail},
-	ledger.FrozenNotice:  {false, frozenEmail},
-	ledger.PaymentNotice: {false, paymentReversedEmail},
-	ledger.AskedNotice:   {true, allocationRequestEmail},
+	rules.NoticeAllocation50:      {true, usedEmail("half of its spend cap")},
+	rules.NoticeAllocation80:      {true, usedEmail("80% of its spend cap")},
+	rules.NoticeAllocation100:     {true, exhaustedEmail},
+	rules.NoticeFrozen:            {false, frozenEmail},
+	rules.NoticeFrozenPayment:     {false, paymentReversedEmail},
+	rules.NoticeAllocationRequest: {true, allocationRequestEmail},
 }
 
 // quoted sets off a name that an app's developer chose from our own words.
 func quoted(app string) string { return "“" + app + "”" }
 
-func usedEmail(share string) func(web.Links, string, ledger.Notice, data) ui.Email {
-	return func(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+func usedEmail(share string) func(web.Links, string, rules.Notice, data) ui.Email {
+	return func(links web.Links, app string, n rules.Notice, d data) ui.Email {
 		c := d.Connection
 		return ui.Email{
 			Subject: quoted(app) + " has used " + share,
@@ -42,7 +42,7 @@ func usedEmail(share string) func(web.Links, string, ledger.Notice, data) ui.Ema
 	}
 }
 
-func exhaustedEmail(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+func exhaustedEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: quoted(app) + " has used all of its spend cap",
 		Paragraphs: []string{
@@ -54,7 +54,7 @@ func exhaustedEmail(links web.Links, app string, n ledger.Notice, d data) ui.Ema
 	}
 }
 
-func frozenEmail(links web.Links, app string, n ledger.Notice, d data) ui.Email {
+func frozenEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": please review its spending",
 		Paragraphs: []string{
@@ -67,7 +67,7 @@ func frozenEmail(links web.Links, app string, n ledger.Notice, d data) ui.Email 
 	}
 }
 
-func paymentReversedEmail(links web.Links, app string, n ledger.Notice, _ data) ui.Email {
+func paymentReversedEmail(links web.Links, app string, n rules.Notice, _ data) ui.Email {
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": a payment was reversed",
 		Paragraphs: []string{
@@ -80,7 +80,7 @@ func paymentReversedEmail(links web.Links, app string, n ledger.Notice, _ data) 
 
 // allocationRequestEmail does not repeat the app's reason: text that an app wrote belongs on our page, where it is
 // marked as such, and not in our email.
-func allocationRequestEmail(links web.Links, app string, _ ledger.Notice, d data) ui.Email {
+func allocationRequestEmail(links web.Links, app string, _ rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: quoted(app) + " requested a higher spend cap",
 		Paragraphs: []string{

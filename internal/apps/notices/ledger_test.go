@@ -10,7 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -21,7 +22,7 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
-		books := ledger.New(d, time.Now)
+		books := store.NewWriter(d, time.Now)
 		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 		ran := make(chan error, 1)
 		go func() { ran <- books.Run(ctx) }()
@@ -31,7 +32,7 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		do := func(c ledger.Command) ledger.Result {
+		do := func(c rules.Command) rules.Result {
 			t.Helper()
 			r, err := books.Do(ctx, c)
 			if err != nil {
@@ -39,13 +40,13 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			}
 			return r
 		}
-		do(ledger.TopUp{AccountID: w.ada.ID, AmountMC: 100 * money.Dollar})
-		c := do(ledger.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: w.app.ID, AccountID: w.ada.ID, RequestedMC: 10 * money.Dollar}).Connection
+		do(rules.TopUp{AccountID: w.ada.ID, AmountMC: 100 * money.Dollar})
+		c := do(rules.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: w.app.ID, AccountID: w.ada.ID, RequestedMC: 10 * money.Dollar}).Connection
 		spend := func(amount money.MC) {
 			t.Helper()
-			call := ledger.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewUUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
-			held := do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-			do(ledger.Settle{Call: call, Attempt: held.Attempt, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: ledger.Amounts{ProviderCostMC: amount, UserChargeMC: amount}})
+			call := rules.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewUUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
+			held := do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+			do(rules.Settle{Call: call, Attempt: held.Attempt, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount}})
 		}
 		var told []string
 		for _, step := range []struct {
@@ -57,8 +58,8 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			{func() { spend(1 * money.Dollar) }, ""},
 			{func() { spend(3 * money.Dollar) }, "$9.00 of its $10.00"},
 			{func() { spend(1 * money.Dollar) }, "used its $10.00 spend cap"},
-			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, "much more of your balance"},
-			{func() { do(ledger.Freeze{ConnectionID: c.ID}) }, ""},
+			{func() { do(rules.Freeze{ConnectionID: c.ID}) }, "much more of your balance"},
+			{func() { do(rules.Freeze{ConnectionID: c.ID}) }, ""},
 		} {
 			step.do()
 			w.once()

@@ -13,7 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -34,7 +35,7 @@ type Store struct {
 // data is what a notice says: the connection, or the allocation request, in the
 // shape of the API.
 type data struct {
-	Connection ledger.ConnectionResource `json:"connection"`
+	Connection rules.ConnectionResource `json:"connection"`
 	Request    struct {
 		ID        string   `json:"id"`
 		CurrentMC money.MC `json:"current_allocation_mc"`
@@ -47,7 +48,7 @@ func (s *Store) Once(ctx context.Context) error {
 	for {
 		passed := 0
 		err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			list, err := ledger.PassNotices(ctx, tx, batch)
+			list, err := store.ClaimNotices(ctx, tx, batch)
 			if err != nil {
 				return err
 			}
@@ -69,7 +70,7 @@ func (s *Store) Once(ctx context.Context) error {
 
 // pass queues the mail of a notice, if there is to be one. One that nobody can
 // make a mail of is logged and left: it must not hold up the others.
-func (s *Store) pass(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
+func (s *Store) pass(ctx context.Context, tx *db.Tx, n rules.Notice) error {
 	err := s.queue(ctx, tx, n)
 	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrInvalidMessage) || errors.Is(err, errNotice) {
 		s.Log.Error("notice not turned into email", "notice_id", n.ID, "kind", n.Kind, "error", err)
@@ -78,7 +79,7 @@ func (s *Store) pass(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
 	return err
 }
 
-func (s *Store) queue(ctx context.Context, tx *db.Tx, n ledger.Notice) error {
+func (s *Store) queue(ctx context.Context, tx *db.Tx, n rules.Notice) error {
 	kind, known := kinds[n.Kind]
 	if !known {
 		return fmt.Errorf("%w: kind %q", errNotice, n.Kind)

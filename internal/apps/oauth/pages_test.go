@@ -8,7 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -241,7 +241,7 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || !strings.HasSuffix(made.Email, "@test.invalid") {
 			t.Errorf("new test account: %+v, %v", made, err)
 		}
-		if balance, err := ledger.GetBalance(t.Context(), d, made.ID); err != nil || balance.AvailableMC != 993*money.Dollar || !balance.Sandbox {
+		if balance, err := store.GetBalance(t.Context(), d, made.ID); err != nil || balance.AvailableMC != 993*money.Dollar || !balance.Sandbox {
 			t.Errorf("its balance: %+v, %v", balance, err)
 		}
 		for _, wrong := range []string{"", "wac_unknown", w.sandbox.OwnerID} {
@@ -305,7 +305,7 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		}
 		page = w.signedIn("developer@example.com").Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "tester@example.com")
-		if b, err := ledger.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar || b.Seq != 1 {
+		if b, err := store.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar || b.Seq != 1 {
 			t.Errorf("the tester's real balance: %+v, %v", b, err)
 		}
 		for w.count(`SELECT COUNT(*) FROM accounts WHERE owner_id IS NOT NULL`) < accounts.MaxTestAccounts {
@@ -349,11 +349,11 @@ func TestConsentingAgain(t *testing.T) {
 		if second.ConnectionID != first.ConnectionID || third.ConnectionID != first.ConnectionID || *second.AllocationMC != 4*money.Dollar || *third.AllocationMC != 15*money.Dollar {
 			t.Errorf("again: %+v, then %+v", second.Tokens, third.Tokens)
 		}
-		conn, err := ledger.GetConnection(t.Context(), d, first.ConnectionID)
+		conn, err := store.GetConnection(t.Context(), d, first.ConnectionID)
 		if err != nil || conn.VelocityLimitMC != nil {
 			t.Errorf("the daily limit stayed: %+v, %v", conn, err)
 		}
-		balance, err := ledger.GetBalance(t.Context(), d, conn.AccountID)
+		balance, err := store.GetBalance(t.Context(), d, conn.AccountID)
 		if err != nil || balance.ReservedMC != 15*money.Dollar || balance.AvailableMC != 5*money.Dollar {
 			t.Errorf("balance: %+v, %v", balance, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -355,22 +355,22 @@ func TestRefreshVerdicts(t *testing.T) {
 		what         string
 		token        tokenRow
 		app          string
-		connection   ledger.Status
+		connection   rules.ConnectionStatus
 		arrived, now int64
 		want         Verdict
 	}{
-		{"in order", fresh, "app_1", ledger.Active, 150, 150, Honour},
-		{"of a frozen connection", fresh, "app_1", ledger.Frozen, 150, 150, Honour},
-		{"of a revoked connection", fresh, "app_1", ledger.Revoked, 150, 150, Refuse},
-		{"another app", fresh, "app_2", ledger.Active, 150, 150, Refuse},
-		{"expired", fresh, "app_1", ledger.Active, 200, 200, Refuse},
-		{"revoked", with(func(r *tokenRow) { r.RevokedUS = &used }), "app_1", ledger.Active, 150, 150, Refuse},
-		{"used, its successor not", with(func(r *tokenRow) { r.UsedUS = &used }), "app_1", ledger.Active, 150, 150, Refuse},
-		{"used, its successor too", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", ledger.Active, 150, 150, Betrayed},
-		{"used long ago, its successor too", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", ledger.Active, 900, 900, Betrayed},
-		{"used while on its way", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", ledger.Active, 100, 150, Refuse},
-		{"used, by another app", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_2", ledger.Active, 150, 150, Refuse},
-		{"used, revoked already", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed, r.RevokedUS = &used, true, &used }), "app_1", ledger.Active, 150, 150, Refuse},
+		{"in order", fresh, "app_1", rules.Active, 150, 150, Honour},
+		{"of a frozen connection", fresh, "app_1", rules.Frozen, 150, 150, Honour},
+		{"of a revoked connection", fresh, "app_1", rules.Revoked, 150, 150, Refuse},
+		{"another app", fresh, "app_2", rules.Active, 150, 150, Refuse},
+		{"expired", fresh, "app_1", rules.Active, 200, 200, Refuse},
+		{"revoked", with(func(r *tokenRow) { r.RevokedUS = &used }), "app_1", rules.Active, 150, 150, Refuse},
+		{"used, its successor not", with(func(r *tokenRow) { r.UsedUS = &used }), "app_1", rules.Active, 150, 150, Refuse},
+		{"used, its successor too", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", rules.Active, 150, 150, Betrayed},
+		{"used long ago, its successor too", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", rules.Active, 900, 900, Betrayed},
+		{"used while on its way", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", rules.Active, 100, 150, Refuse},
+		{"used, by another app", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_2", rules.Active, 150, 150, Refuse},
+		{"used, revoked already", with(func(r *tokenRow) { r.UsedUS, r.SuccessorUsed, r.RevokedUS = &used, true, &used }), "app_1", rules.Active, 150, 150, Refuse},
 	} {
 		if got := c.token.verdict(c.app, c.connection, c.arrived, c.now); got != c.want {
 			t.Errorf("%s: verdict %d, want %d", c.what, got, c.want)

@@ -14,7 +14,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -24,7 +25,7 @@ const family = "fam_"
 // A Store keeps codes and tokens, and turns one into the other.
 type Store struct {
 	DB     *db.DB
-	Ledger *ledger.Writer
+	Ledger *store.Writer
 	Now    func() time.Time
 }
 
@@ -211,9 +212,9 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 	if RoleOf(app, account) != Self || account.Deactivated { // the app went live, or the account was closed, between consent and exchange
 		return answer{refused: errInvalidGrant}, nil
 	}
-	res, err := s.Ledger.DoTx(ctx, tx, ledger.Connect{
+	res, err := s.Ledger.DoTx(ctx, tx, rules.Connect{
 		ConnectionID: id.New(id.Connection, now), AppID: app.ID, AccountID: c.AccountID, Sandbox: app.Tier == apps.Sandbox, MaxMC: maxCap(app),
-		RequestedMC: c.AllocationMC, VelocityMC: c.VelocityMC,
+		RequestedMC: c.AllocationMC, VelocityLimitMC: c.VelocityMC,
 	})
 	if err != nil {
 		return answer{}, err
@@ -236,7 +237,7 @@ func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenR
 	if t.Hash == "" {
 		return answer{refused: errInvalidGrant}, nil
 	}
-	connection, err := ledger.GetConnection(ctx, tx, t.ConnectionID)
+	connection, err := store.GetConnection(ctx, tx, t.ConnectionID)
 	if err != nil {
 		return answer{}, err
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -31,11 +32,11 @@ func TestCodeBecomesTokens(t *testing.T) {
 			len(o.AccessToken) != 43 || len(o.RefreshToken) != 43 || !strings.HasPrefix(o.ConnectionID, "conn_") {
 			t.Errorf("tokens: %+v", o.Tokens)
 		}
-		conn, err := ledger.GetConnection(t.Context(), d, o.ConnectionID)
+		conn, err := store.GetConnection(t.Context(), d, o.ConnectionID)
 		if err != nil || conn.AllocationMC != 1250*money.Cent || conn.VelocityLimitMC == nil || *conn.VelocityLimitMC != 5*money.Dollar || conn.AppID != w.live.ID {
 			t.Errorf("connection: %+v, %v", conn, err)
 		}
-		b, err := ledger.GetBalance(t.Context(), d, conn.AccountID)
+		b, err := store.GetBalance(t.Context(), d, conn.AccountID)
 		if err != nil || b.AvailableMC != 750*money.Cent || b.ReservedMC != 1250*money.Cent {
 			t.Errorf("balance: %+v, %v", b, err)
 		}
@@ -96,7 +97,7 @@ func TestReplayedCode(t *testing.T) {
 			t.Error("the tokens outlive the replay")
 		}
 		w.token(w.live, refreshForm(r.RefreshToken)).want(t, "refresh after the replay", 400, "invalid_grant")
-		if conn, err := ledger.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != ledger.Active || conn.AllocationMC != 5*money.Dollar {
+		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != rules.Active || conn.AllocationMC != 5*money.Dollar {
 			t.Errorf("the connection did not stay: %+v, %v", conn, err)
 		}
 	})
@@ -161,7 +162,7 @@ func TestParallelExchanges(t *testing.T) {
 		if n := w.count(`SELECT COUNT(*) FROM connections`); n != 1 {
 			t.Errorf("%d connections", n)
 		}
-		balance, err := ledger.GetBalance(t.Context(), d, w.accountOf(winner.ConnectionID))
+		balance, err := store.GetBalance(t.Context(), d, w.accountOf(winner.ConnectionID))
 		if err != nil || balance.ReservedMC != 5*money.Dollar {
 			t.Errorf("reserved %s, want $5.00 (%v)", balance.ReservedMC.Display(), err)
 		}
@@ -217,7 +218,7 @@ func (w *world) race(t *testing.T, n int, f func() outcome) (winner outcome) {
 
 func (w *world) accountOf(connectionID string) string {
 	w.t.Helper()
-	c, err := ledger.GetConnection(w.t.Context(), w.d, connectionID)
+	c, err := store.GetConnection(w.t.Context(), w.d, connectionID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -266,13 +267,13 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("person@example.com")
 		o := w.token(w.live, codeForm(w.approve(b, w.live, "5"))).want(t, "exchange", 200, "")
-		command := func(c ledger.Command) {
+		command := func(c rules.Command) {
 			w.tx(func(ctx context.Context, tx *db.Tx) error {
 				_, err := w.store.Ledger.DoTx(ctx, tx, c)
 				return err
 			})
 		}
-		command(ledger.Freeze{ConnectionID: o.ConnectionID})
+		command(rules.Freeze{ConnectionID: o.ConnectionID})
 		o = w.token(w.live, refreshForm(o.RefreshToken)).want(t, "frozen", 200, "")
 
 		code := w.approve(b, w.live, "5")
@@ -287,7 +288,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 		w.token(w.live, codeForm(code)).want(t, "lifted, exchange", 200, "")
 		o = w.token(w.live, refreshForm(o.RefreshToken)).want(t, "lifted, refresh", 200, "")
 
-		command(ledger.Revoke{ConnectionID: o.ConnectionID})
+		command(rules.Revoke{ConnectionID: o.ConnectionID})
 		w.token(w.live, refreshForm(o.RefreshToken)).want(t, "revoked", 400, "invalid_grant")
 		if !w.alive(o.AccessToken) {
 			t.Error("the access token of a revoked connection must still say whose it was: calls answer 403, not 401")
@@ -498,7 +499,7 @@ func TestRevocationEndpoint(t *testing.T) {
 			t.Error("a refresh token was not revoked with its family")
 		}
 		w.token(w.live, refreshForm(r.RefreshToken)).want(t, "after revoke", 400, "invalid_grant")
-		if conn, err := ledger.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != ledger.Active {
+		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != rules.Active {
 			t.Errorf("the connection did not stay: %+v, %v", conn, err)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // Lifetimes of spec §8.
@@ -76,13 +76,13 @@ type tokenRow struct {
 // verdict judges a refresh (F-70 … F-73). A used token whose successor is still
 // unused is most likely a retry after a lost answer; once the successor was used
 // too, two parties hold the family.
-func (t tokenRow) verdict(appID string, connection ledger.Status, arrivedUS, nowUS int64) Verdict {
+func (t tokenRow) verdict(appID string, connection rules.ConnectionStatus, arrivedUS, nowUS int64) Verdict {
 	switch {
 	case t.AppID != appID, t.RevokedUS != nil:
 		return Refuse
 	case t.UsedUS != nil && t.SuccessorUsed && arrivedUS > *t.UsedUS:
 		return Betrayed
-	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connection == ledger.Revoked:
+	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connection == rules.Revoked:
 		return Refuse
 	}
 	return Honour

@@ -12,7 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // page gathers what the consent page says. form is what was typed, nil at first.
@@ -61,7 +62,7 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 		}
 		return nil
 	}
-	p.Live = &ui.Live{Cap: dollars(s.live.AllocationMC), Used: dollars(s.live.ConsumedMC), Frozen: s.live.Status == ledger.Frozen}
+	p.Live = &ui.Live{Cap: dollars(s.live.AllocationMC), Used: dollars(s.live.ConsumedMC), Frozen: s.live.Status == rules.Frozen}
 	if s.live.HeldMC > 0 {
 		p.Live.Held = dollars(s.live.HeldMC)
 	}
@@ -75,15 +76,15 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 
 // A standing is where an account is with an app.
 type standing struct {
-	balance ledger.Balance
-	live    *ledger.Connection // nil = not connected
+	balance rules.Balance
+	live    *rules.Connection // nil = not connected
 }
 
 func (h *Handler) standing(ctx context.Context, appID, accountID string) (s standing, err error) {
-	if s.balance, err = ledger.GetBalance(ctx, h.Store.DB, accountID); err != nil {
+	if s.balance, err = store.GetBalance(ctx, h.Store.DB, accountID); err != nil {
 		return s, fmt.Errorf("oauth: balance: %w", err)
 	}
-	c, err := ledger.LiveConnection(ctx, h.Store.DB, appID, accountID)
+	c, err := store.LiveConnection(ctx, h.Store.DB, appID, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, nil
 	} else if err != nil {

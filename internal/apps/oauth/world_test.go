@@ -19,7 +19,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
@@ -70,7 +71,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
 	c := &clock{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	w := &world{t: t, d: d, clock: c, people: accounts.NewStore(d, c.now)}
-	w.store = &Store{DB: d, Ledger: ledger.New(d, c.now), Now: c.now}
+	w.store = &Store{DB: d, Ledger: store.NewWriter(d, c.now), Now: c.now}
 	clients := apps.NewStore(d, c.now, true)
 	book, err := catalog.Open("", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -89,7 +90,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		if err != nil {
 			return err
 		}
-		for _, topUp := range []ledger.TopUp{
+		for _, topUp := range []rules.TopUp{
 			{AccountID: w.tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar},
 			{AccountID: person.ID, AmountMC: 20 * money.Dollar},
 		} {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 )
 
 // A Handler serves /v1/provider-keys. The keys are those of the developer who
@@ -35,7 +35,7 @@ type resource struct {
 }
 
 func (k Key) resource() resource {
-	r := resource{Provider: k.Provider, CreatedAt: ledger.Timestamp(k.CreatedUS), TestedAt: ledger.Timestamp(k.TestedUS)}
+	r := resource{Provider: k.Provider, CreatedAt: timestamp.Format(k.CreatedUS), TestedAt: timestamp.Format(k.TestedUS)}
 	if k.Last4 != "" {
 		r.Last4 = &k.Last4
 	}

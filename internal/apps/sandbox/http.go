@@ -8,8 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 )
 
 // A Handler serves /v1/apps/{id}/test-accounts. The accounts are those of the
@@ -49,7 +49,7 @@ type created struct {
 
 func (t *TestAccount) resource() resource {
 	r := resource{
-		ID: t.ID, Email: t.Email, Sandbox: t.Sandbox, CreatedAt: ledger.Timestamp(t.CreatedUS),
+		ID: t.ID, Email: t.Email, Sandbox: t.Sandbox, CreatedAt: timestamp.Format(t.CreatedUS),
 		AvailableMC: t.Balance.AvailableMC, AvailableDisplay: t.Balance.AvailableMC.Display(),
 		ReservedMC: t.Balance.ReservedMC, ReservedDisplay: t.Balance.ReservedMC.Display(),
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -29,7 +30,7 @@ type world struct {
 	t                           *testing.T
 	d                           *db.DB
 	people                      *accounts.Store
-	ledger                      *ledger.Writer
+	ledger                      *store.Writer
 	developer, other, person    accounts.Account
 	first, second, live, theirs client
 }
@@ -44,7 +45,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	now := func() time.Time { return at }
-	w := &world{t: t, d: d, people: accounts.NewStore(d, now), ledger: ledger.New(d, now)}
+	w := &world{t: t, d: d, people: accounts.NewStore(d, now), ledger: store.NewWriter(d, now)}
 	clients := apps.NewStore(d, now, true)
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	(&sandbox.Handler{Store: sandbox.NewStore(d, w.people, w.ledger, now), Apps: clients}).Mount(rt)
@@ -75,7 +76,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			}
 			c.at.Client = apitest.Client{Base: served.URL, User: c.at.ClientID, Secret: secret}
 		}
-		_, err = w.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: w.person.ID, AmountMC: 20 * money.Dollar})
+		_, err = w.ledger.DoTx(ctx, tx, rules.TopUp{AccountID: w.person.ID, AmountMC: 20 * money.Dollar})
 		return err
 	})
 	if err != nil {
@@ -112,9 +113,9 @@ func (w *world) do(c client, method, path, body string, status int, into any) ap
 
 func (w *world) connect(app apps.App, accountID string) string {
 	w.t.Helper()
-	var r ledger.Result
+	var r rules.Result
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = w.ledger.DoTx(ctx, tx, ledger.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: app.ID, AccountID: accountID, Sandbox: true, RequestedMC: 5 * money.Dollar})
+		r, err = w.ledger.DoTx(ctx, tx, rules.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: app.ID, AccountID: accountID, Sandbox: true, RequestedMC: 5 * money.Dollar})
 		return err
 	})
 	if err != nil {
@@ -161,11 +162,11 @@ func TestLifeOfATestAccount(t *testing.T) {
 
 		w.do(w.second, "DELETE", "/"+made.ID, "", 204, nil)
 		for _, c := range live {
-			if conn, err := ledger.GetConnection(t.Context(), d, c); err != nil || conn.Status != ledger.Revoked {
+			if conn, err := store.GetConnection(t.Context(), d, c); err != nil || conn.Status != rules.Revoked {
 				t.Errorf("after it was deleted: %+v, %v", conn, err)
 			}
 		}
-		if b, err := ledger.GetBalance(t.Context(), d, made.ID); err != nil || b.AvailableMC != 1000*money.Dollar+7 || b.ReservedMC != 0 {
+		if b, err := store.GetBalance(t.Context(), d, made.ID); err != nil || b.AvailableMC != 1000*money.Dollar+7 || b.ReservedMC != 0 {
 			t.Errorf("its balance: %+v, %v", b, err)
 		}
 		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, made.ID); n != rows+2 {

@@ -18,7 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -29,21 +30,21 @@ const StartingBalance = 1000 * money.Dollar
 type Store struct {
 	db     *db.DB
 	people *accounts.Store
-	ledger *ledger.Writer
+	ledger *store.Writer
 	now    func() time.Time
 	made   *web.Limiter // with a password, by developer
 }
 
 // NewStore returns a Store on d. Hashing a password takes a core for a while, so
 // a developer makes at most 100 accounts at once with one, and then one a second.
-func NewStore(d *db.DB, people *accounts.Store, w *ledger.Writer, now func() time.Time) *Store {
+func NewStore(d *db.DB, people *accounts.Store, w *store.Writer, now func() time.Time) *Store {
 	return &Store{db: d, people: people, ledger: w, now: now, made: web.NewLimiter(time.Second, 100, now)}
 }
 
 // A TestAccount is one with what it has.
 type TestAccount struct {
 	accounts.Account
-	Balance ledger.Balance
+	Balance rules.Balance
 	Tester  string // e-mail of the person it was made for; "" = the developer's own
 }
 
@@ -65,7 +66,7 @@ func (s *Store) List(ctx context.Context, developerID string) ([]TestAccount, er
 func (s *Store) describe(ctx context.Context, a accounts.Account) (TestAccount, error) {
 	t := TestAccount{Account: a}
 	var err error
-	if t.Balance, err = ledger.GetBalance(ctx, s.db, a.ID); err != nil {
+	if t.Balance, err = store.GetBalance(ctx, s.db, a.ID); err != nil {
 		return TestAccount{}, fmt.Errorf("sandbox: balance: %w", err)
 	}
 	if a.TesterID != "" {
@@ -117,7 +118,7 @@ func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (acc
 	if err != nil {
 		return accounts.Account{}, err
 	}
-	_, err = s.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: StartingBalance})
+	_, err = s.ledger.DoTx(ctx, tx, rules.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: StartingBalance})
 	return a, err
 }
 
@@ -142,7 +143,7 @@ func (s *Store) Fund(ctx context.Context, developerID, accountID string, amountM
 		if a.OwnerID != developerID || a.Deactivated {
 			return sql.ErrNoRows
 		}
-		_, err = s.ledger.DoTx(ctx, tx, ledger.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: amountMC})
+		_, err = s.ledger.DoTx(ctx, tx, rules.TopUp{AccountID: a.ID, Sandbox: true, AmountMC: amountMC})
 		return err
 	})
 	if err != nil {
@@ -168,7 +169,7 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 		return fmt.Errorf("sandbox: delete: %w", err)
 	}
 	for _, connectionID := range list {
-		if _, err := s.ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
+		if _, err := s.ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: connectionID}); err != nil {
 			return fmt.Errorf("sandbox: delete: %w", err)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
 
@@ -41,7 +42,7 @@ type bundle struct {
 	mineID, otherID string
 	conn            string // a connection of mine
 	store           *webhooks.Store
-	writer          *ledger.Writer
+	writer          *store.Writer
 }
 
 var loopback = webhooks.Addresses{
@@ -50,7 +51,7 @@ var loopback = webhooks.Addresses{
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-func newBundle(t *testing.T, d *db.DB, rules webhooks.Addresses) *bundle {
+func newBundle(t *testing.T, d *db.DB, addresses webhooks.Addresses) *bundle {
 	t.Helper()
 	b := &bundle{db: d, clock: &clock{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}}
 	var err error
@@ -58,8 +59,8 @@ func newBundle(t *testing.T, d *db.DB, rules webhooks.Addresses) *bundle {
 		t.Fatal(err)
 	}
 	registry := apps.NewStore(d, b.clock.now, true)
-	b.store = webhooks.NewStore(d, b.box, b.clock.now, rules, web.Links{Dashboard: "https://dashboard.example"})
-	b.writer = ledger.New(d, b.clock.now)
+	b.store = webhooks.NewStore(d, b.box, b.clock.now, addresses, web.Links{Dashboard: "https://dashboard.example"})
+	b.writer = store.NewWriter(d, b.clock.now)
 	rt := web.NewRouter(quiet, web.Links{})
 	(&webhooks.Handler{Store: b.store, Apps: registry}).Mount(rt)
 	server := httptest.NewServer(rt)
@@ -80,11 +81,11 @@ func newBundle(t *testing.T, d *db.DB, rules webhooks.Addresses) *bundle {
 			t.Fatal(err)
 		}
 	}
-	b.do(t, ledger.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000})
+	b.do(t, rules.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000})
 	return b
 }
 
-func (b *bundle) do(t *testing.T, c ledger.Command) ledger.Result {
+func (b *bundle) do(t *testing.T, c rules.Command) rules.Result {
 	t.Helper()
 	r, err := b.writer.Do(t.Context(), c)
 	if err != nil {
@@ -97,15 +98,15 @@ func (b *bundle) do(t *testing.T, c ledger.Command) ledger.Result {
 func (b *bundle) connect(t *testing.T) string {
 	t.Helper()
 	b.conn = id.New(id.Connection, b.clock.now())
-	b.do(t, ledger.Connect{ConnectionID: b.conn, AppID: b.mineID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000})
+	b.do(t, rules.Connect{ConnectionID: b.conn, AppID: b.mineID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000})
 	return b.conn
 }
 
 // pause freezes and resumes the connection, which is two events.
 func (b *bundle) pause(t *testing.T) {
 	t.Helper()
-	b.do(t, ledger.Freeze{ConnectionID: b.conn})
-	b.do(t, ledger.Resume{ConnectionID: b.conn})
+	b.do(t, rules.Freeze{ConnectionID: b.conn})
+	b.do(t, rules.Resume{ConnectionID: b.conn})
 }
 
 func (b *bundle) collection() string { return "/v1/apps/" + b.mineID + "/webhooks" }

@@ -19,7 +19,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // schedule is when a failed delivery is tried again, each time from the failure
@@ -126,16 +127,16 @@ func (d *Dispatcher) again() {
 // written to the log, and queued for every endpoint that wants them.
 func (d *Dispatcher) passOn(ctx context.Context) error {
 	s := d.store
-	if some, err := ledger.HasNews(ctx, s.db); err != nil || !some {
+	if some, err := store.HasUnclaimedEvents(ctx, s.db); err != nil || !some {
 		return err
 	}
-	var events []ledger.Event
+	var events []rules.Event
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		last, err := lockLog(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if events, err = ledger.PassOn(ctx, tx, passAtOnce); err != nil {
+		if events, err = store.ClaimEvents(ctx, tx, passAtOnce); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, events...); err != nil {
@@ -154,7 +155,7 @@ func (d *Dispatcher) passOn(ctx context.Context) error {
 
 // queue makes the deliveries of events. A disabled endpoint gets them too: they
 // wait. The endpoints are locked, so that none is deleted meanwhile.
-func (s *Store) queue(ctx context.Context, tx *db.Tx, events []ledger.Event) (err error) {
+func (s *Store) queue(ctx context.Context, tx *db.Tx, events []rules.Event) (err error) {
 	known := map[string][]Endpoint{} // by app
 	for _, e := range events {
 		list, ok := known[e.AppID]

@@ -15,7 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -61,7 +61,7 @@ func TestDelivery(t *testing.T) {
 		e := b.create(t, `{"url":"`+r.URL+`/hook?a=b"}`)
 		b.create(t, `{"url":"`+unwanted.URL+`","events":["connection.exhausted"]}`)
 		conn := b.connect(t)
-		b.do(t, ledger.Freeze{ConnectionID: conn})
+		b.do(t, rules.Freeze{ConnectionID: conn})
 		b.work(t)
 		b.work(t) // once is enough
 		calls := r.got()

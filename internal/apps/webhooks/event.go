@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // Types are the events of spec §6, in its order.
@@ -20,7 +21,7 @@ var Types = []string{
 
 // An event is a row of the outbox with what its body needs besides.
 type event struct {
-	ledger.Event
+	rules.Event
 	sandbox, test bool
 }
 
@@ -42,7 +43,7 @@ type message struct {
 // links adds them, as the dashboard is reached now.
 func (e *event) message(links web.Links) (message, error) {
 	m := message{
-		ID: e.ID, Type: e.Type, CreatedAt: ledger.Timestamp(e.CreatedUS), AppID: e.AppID,
+		ID: e.ID, Type: e.Type, CreatedAt: timestamp.Format(e.CreatedUS), AppID: e.AppID,
 		Sandbox: e.sandbox, Test: e.test, Seq: e.Seq, APIVersion: web.Version,
 	}
 	connectionID := e.ConnectionID
@@ -103,10 +104,10 @@ const (
 
 // sample makes the data of a sample event.
 func sample(kind, appID string, now time.Time) (string, error) {
-	at := ledger.Timestamp(now.UnixMicro())
-	c := ledger.Connection{
+	at := timestamp.Format(now.UnixMicro())
+	c := rules.Connection{
 		ID: sampleConnection, AppID: appID, AccountID: "wac_00000000000000000000000000",
-		AllocationMC: sampleAmount, Status: ledger.Active, CreatedUS: now.UnixMicro(),
+		AllocationMC: sampleAmount, Status: rules.Active, CreatedUS: now.UnixMicro(),
 	}
 	data := map[string]any{}
 	switch kind {
@@ -129,9 +130,9 @@ func sample(kind, appID string, now time.Time) (string, error) {
 		case "connection.exhausted":
 			c.ConsumedMC = sampleAmount
 		case "connection.revoked":
-			c.Status = ledger.Revoked
+			c.Status = rules.Revoked
 		case "connection.frozen":
-			c.Status = ledger.Frozen
+			c.Status = rules.Frozen
 		}
 		data["connection"] = c.Resource()
 	}

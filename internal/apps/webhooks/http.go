@@ -8,8 +8,8 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 )
 
 // A Handler serves /v1/apps/{id}/webhooks (spec §4.8) and /v1/apps/{id}/events.
@@ -50,7 +50,7 @@ func (e Endpoint) resource(secret string) resource {
 	if events == nil {
 		events = []string{}
 	}
-	return resource{e.ID, e.AppID, e.URL, events, e.Status, ledger.Timestamp(e.CreatedUS), secret}
+	return resource{e.ID, e.AppID, e.URL, events, e.Status, timestamp.Format(e.CreatedUS), secret}
 }
 
 // delivery is a delivery as the API shows it.
@@ -70,16 +70,16 @@ type delivery struct {
 func (d Delivery) resource() delivery {
 	return delivery{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, Status: d.Status, Attempts: d.Attempts,
-		NextAttemptAt: timestamp(d.NextUS), LastError: d.LastError, ResponseStatus: d.ResponseStatus,
-		DeliveredAt: timestamp(d.DeliveredUS), CreatedAt: ledger.Timestamp(d.CreatedUS),
+		NextAttemptAt: orNullTime(d.NextUS), LastError: d.LastError, ResponseStatus: d.ResponseStatus,
+		DeliveredAt: orNullTime(d.DeliveredUS), CreatedAt: timestamp.Format(d.CreatedUS),
 	}
 }
 
-func timestamp(us *int64) *string {
+func orNullTime(us *int64) *string {
 	if us == nil {
 		return nil
 	}
-	text := ledger.Timestamp(*us)
+	text := timestamp.Format(*us)
 	return &text
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/seal"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // place is where the secret of an endpoint is sealed for.
@@ -199,7 +199,7 @@ func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
 }
 
 // appendLog writes events behind the last place. The log must be locked.
-func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...ledger.Event) error {
+func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
 	for _, e := range events {
 		last++
 		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id) VALUES ($1, $2, $3)`, last, e.AppID, e.ID); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // The states of spec §3, Webhook delivery.
@@ -232,7 +233,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 		if err := again(ctx, tx, d.ID, s.now().UnixMicro()); err != nil {
 			return err
 		}
-		if err := appendLog(ctx, tx, last, ledger.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
+		if err := appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
 			return err
 		}
 		d, err = getDelivery(ctx, tx, e.ID, deliveryID, "")
@@ -253,7 +254,7 @@ func (s *Store) Test(ctx context.Context, e Endpoint, kind string) (d Delivery, 
 		Status: Pending, NextUS: &v.CreatedUS, CreatedUS: v.CreatedUS,
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := ledger.TellSample(ctx, tx, v, true); err != nil {
+		if err := store.InsertTestEvent(ctx, tx, v, true); err != nil {
 			return err
 		}
 		return insertDelivery(ctx, tx, d)
@@ -270,7 +271,7 @@ func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
 	}
 	var told event
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := ledger.TellSample(ctx, tx, v, false); err != nil {
+		if err := store.InsertTestEvent(ctx, tx, v, false); err != nil {
 			return err
 		}
 		told, err = getEvent(ctx, tx, v.ID)
@@ -282,13 +283,13 @@ func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
 	return told.message(s.links)
 }
 
-func (s *Store) sample(appID, kind string) (ledger.Event, error) {
+func (s *Store) sample(appID, kind string) (rules.Event, error) {
 	if !slices.Contains(Types, kind) {
-		return ledger.Event{}, apierr.InvalidRequest.Errorf("type: must be one of %s", strings.Join(Types, ", "))
+		return rules.Event{}, apierr.InvalidRequest.Errorf("type: must be one of %s", strings.Join(Types, ", "))
 	}
 	now := s.now()
 	data, err := sample(kind, appID, now)
-	return ledger.Event{ID: id.New(id.Event, now), Type: kind, AppID: appID, Data: data, CreatedUS: now.UnixMicro()}, err
+	return rules.Event{ID: id.New(id.Event, now), Type: kind, AppID: appID, Data: data, CreatedUS: now.UnixMicro()}, err
 }
 
 // Events returns what an app was told after an event or a place, oldest first; or,

@@ -20,14 +20,15 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/settings"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // Stores are what the sample data is written through.
 type Stores struct {
 	DB       *db.DB
-	Ledger   *ledger.Writer
+	Ledger   *store.Writer
 	Accounts *accounts.Store
 	Apps     *apps.Store
 	Features *features.Store
@@ -159,7 +160,7 @@ func (s Stores) populate(ctx context.Context, tx *db.Tx, redirectURI string, out
 	if err != nil {
 		return err
 	}
-	topUp := ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: balanceMC}
+	topUp := rules.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: balanceMC}
 	if _, err := s.Ledger.DoTx(ctx, tx, topUp); err != nil {
 		return err
 	}
@@ -218,10 +219,10 @@ func (s Stores) connect(ctx context.Context, tx *db.Tx, out *Data) error {
 	if err != nil {
 		return err
 	}
-	conn, err := ledger.LiveConnection(ctx, tx, out.App.ID, tester)
+	conn, err := store.LiveConnection(ctx, tx, out.App.ID, tester)
 	if errors.Is(err, sql.ErrNoRows) {
-		var r ledger.Result
-		r, err = s.Ledger.DoTx(ctx, tx, ledger.Connect{
+		var r rules.Result
+		r, err = s.Ledger.DoTx(ctx, tx, rules.Connect{
 			ConnectionID: id.New(id.Connection, s.DB.Now()),
 			AppID:        out.App.ID,
 			AccountID:    tester,

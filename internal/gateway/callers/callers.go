@@ -19,7 +19,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // A Caller is what an access token resolves to. It is shared by concurrent calls, so
@@ -27,7 +28,7 @@ import (
 type Caller struct {
 	ConnectionID string
 	AccountID    string
-	Status       ledger.Status
+	Status       rules.ConnectionStatus
 	App          apps.App
 	Features     map[string]features.Feature // by slug
 	expires      time.Time                   // when its cache entry ends, at the latest
@@ -39,9 +40,9 @@ func (c *Caller) CheckAllowed() error {
 	switch {
 	case c.App.Suspended:
 		return apierr.AppSuspended.On(c.ConnectionID, "this app is suspended; keep its tokens, they work again when the suspension is lifted")
-	case c.Status == ledger.Revoked:
+	case c.Status == rules.Revoked:
 		return apierr.ConnectionRevoked.On(c.ConnectionID, "the user revoked this connection; ask for a new one")
-	case c.Status == ledger.Frozen:
+	case c.Status == rules.Frozen:
 		return apierr.ConnectionFrozen.On(c.ConnectionID, "this connection is paused until its user resumes it")
 	}
 	return nil
@@ -124,7 +125,7 @@ func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error
 	if err != nil {
 		return nil, err
 	}
-	conn, err := ledger.GetConnection(ctx, s.db, grant.ConnectionID)
+	conn, err := store.GetConnection(ctx, s.db, grant.ConnectionID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, apierr.Unauthorized.Errorf("the access token's connection does not exist")
 	} else if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -23,7 +24,7 @@ import (
 type bundle struct {
 	t        *testing.T
 	db       *db.DB
-	ledger   *ledger.Writer
+	ledger   *store.Writer
 	tokens   *oauth.Store
 	apps     *apps.Store
 	features *features.Store
@@ -36,7 +37,7 @@ type bundle struct {
 func newBundle(t *testing.T, d *db.DB) *bundle {
 	t.Helper()
 	b := &bundle{t: t, db: d, now: time.Now()}
-	b.ledger = ledger.New(d, b.clock)
+	b.ledger = store.NewWriter(d, b.clock)
 	b.tokens = &oauth.Store{DB: d, Ledger: b.ledger, Now: b.clock}
 	b.apps, b.features = apps.NewStore(d, b.clock, true), features.NewStore(d, b.clock, nil)
 	b.appID = id.New(id.App, b.now)
@@ -75,7 +76,7 @@ func (b *bundle) pass(d time.Duration) {
 	b.now = b.now.Add(d)
 }
 
-func (b *bundle) do(c ledger.Command) {
+func (b *bundle) do(c rules.Command) {
 	b.t.Helper()
 	if _, err := b.ledger.Do(b.t.Context(), c); err != nil {
 		b.t.Fatal(err)
@@ -93,13 +94,13 @@ func (b *bundle) inTx(f func(context.Context, *db.Tx) error) {
 // an access token for it.
 func (b *bundle) connect() (connectionID string, r *http.Request) {
 	b.t.Helper()
-	c := ledger.Connect{
+	c := rules.Connect{
 		ConnectionID: id.New(id.Connection, b.now),
 		AppID:        b.appID,
 		AccountID:    id.New(id.Account, b.now),
 		RequestedMC:  money.Dollar,
 	}
-	b.do(ledger.TopUp{AccountID: c.AccountID, AmountMC: 100 * money.Dollar})
+	b.do(rules.TopUp{AccountID: c.AccountID, AmountMC: 100 * money.Dollar})
 	b.do(c)
 	r = httptest.NewRequest(http.MethodPost, "/", nil)
 	b.inTx(func(ctx context.Context, tx *db.Tx) error {

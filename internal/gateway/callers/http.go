@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // Mount adds the route.
@@ -19,7 +19,7 @@ func (s *Resolver) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := ledger.GetConnection(r.Context(), s.db, who.ConnectionID)
+	c, err := store.GetConnection(r.Context(), s.db, who.ConnectionID)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // maxKept bounds the stream that is kept for replays (decisions, Idempotency).
@@ -18,7 +19,7 @@ const firstKept = 8 << 10
 // running is one call on this node, from before its hold until after its
 // settlement. Its leader writes it; whoever sends the same key reads along.
 type running struct {
-	key         ledger.Key
+	key         rules.Key
 	fingerprint string
 	claim       string // of its leader's hold
 
@@ -44,7 +45,7 @@ type running struct {
 
 // result is a call that was answered: its ledger row, and what the provider said.
 type result struct {
-	entry ledger.Entry
+	entry rules.Entry
 	body  []byte // the provider's JSON object, or a stream's frames
 	usage []byte // a stream's usage-only frame, the last of body
 
@@ -55,12 +56,12 @@ type result struct {
 // join without asking the database.
 type registry struct {
 	mu    sync.Mutex
-	calls map[ledger.Key]*running
+	calls map[rules.Key]*running
 }
 
 // enter returns the running call of a key, and whether it is new: then the
 // caller leads it and must leave it.
-func (g *registry) enter(k ledger.Key, fingerprint, claim string) (*running, bool) {
+func (g *registry) enter(k rules.Key, fingerprint, claim string) (*running, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.calls[k]; c != nil {
@@ -72,7 +73,7 @@ func (g *registry) enter(k ledger.Key, fingerprint, claim string) (*running, boo
 }
 
 // runs says whether the call that made this hold still runs here.
-func (g *registry) runs(k ledger.Key, claim string) bool {
+func (g *registry) runs(k rules.Key, claim string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.calls[k]
@@ -172,13 +173,13 @@ func (c *running) read(ctx context.Context, pos int) (view, error) {
 }
 
 // checkpoint returns what of a stream is not saved yet.
-func (c *running) checkpoint() (ledger.Checkpoint, bool) {
+func (c *running) checkpoint() (store.Checkpoint, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended || c.attempt == 0 || c.saved >= len(c.sent) {
-		return ledger.Checkpoint{}, false
+		return store.Checkpoint{}, false
 	}
-	p := ledger.Checkpoint{RequestID: c.requestID, Attempt: c.attempt, N: c.saves, Body: c.sent[c.saved:len(c.sent):len(c.sent)]}
+	p := store.Checkpoint{RequestID: c.requestID, Attempt: c.attempt, N: c.saves, Body: c.sent[c.saved:len(c.sent):len(c.sent)]}
 	c.saved, c.saves = len(c.sent), c.saves+1
 	return p, true
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
@@ -77,15 +77,15 @@ func TestDemand(t *testing.T) {
 			}
 			// 8 tokens of input, 100 of output: 100,800, and 5 %; the user's price is 25 % more.
 			const cost = 105_840
-			if d.HoldMC != cost*125/100 || d.CostMC != 0 && d.CostMC != cost || d.Free != nil && (d.Free.HoldMC != cost || !strings.Contains(d.Free.Terms, `"margin_ppm":0,"fee_ppm":0,`)) {
-				t.Errorf("held %d, cost %d, free %+v", d.HoldMC, d.CostMC, d.Free)
+			if d.HoldMC != cost*125/100 || d.CostMC != 0 && d.CostMC != cost || d.FreeCredit != nil && (d.FreeCredit.HoldMC != cost || !strings.Contains(d.FreeCredit.Terms, `"margin_ppm":0,"fee_ppm":0,`)) {
+				t.Errorf("held %d, cost %d, free %+v", d.HoldMC, d.CostMC, d.FreeCredit)
 			}
 		})
 	}
 }
 
 // demanded writes a hold's limits.
-func demanded(d ledger.Hold) (text string) {
+func demanded(d rules.Hold) (text string) {
 	for _, l := range d.Limits {
 		text += fmt.Sprintf("%s %s %d in %s", l.Code.Name, l.Subject, l.Max, l.Window)
 		if l.Event != "" {
@@ -102,9 +102,9 @@ func demanded(d ledger.Hold) (text string) {
 	if d.MaxCostMC != nil {
 		text += fmt.Sprintf("most %d; ", *d.MaxCostMC)
 	}
-	if d.Free != nil {
+	if d.FreeCredit != nil {
 		var list []string
-		for _, l := range d.Free.Limits {
+		for _, l := range d.FreeCredit.Limits {
 			list = append(list, fmt.Sprintf("%s %d", l.Subject, l.Max))
 		}
 		text += "free " + strings.Join(list, ", ")

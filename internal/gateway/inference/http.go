@@ -17,8 +17,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -30,8 +31,8 @@ import (
 // Handler serves inference (contract §4.3) and receipts.
 type Handler struct {
 	DB           *db.DB
-	Ledger       *ledger.Writer
-	Node         *ledger.Node
+	Ledger       *store.Writer
+	Node         *store.Node
 	Callers      *callers.Resolver
 	Apps         *apps.Store
 	Catalog      *catalog.Source
@@ -60,7 +61,7 @@ type Dialect func(*provider.Request) error
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	h.calls.calls = map[ledger.Key]*running{}
+	h.calls.calls = map[rules.Key]*running{}
 	h.drains.most, h.drains.patience = mostDrains, drainPatience
 	rt.Handle("POST /v1/ai/{model}", func(w http.ResponseWriter, r *http.Request) error {
 		model := r.PathValue("model")
@@ -181,7 +182,7 @@ func (h *Handler) derive(r *http.Request, who *callers.Caller, print string) (st
 	if key := h.calls.find(who.ConnectionID, print); key != "" {
 		return key, nil
 	}
-	key, err := ledger.FindKey(r.Context(), h.DB, who.ConnectionID, who.AccountID, print, h.Now().Add(-10*time.Minute).UnixMicro())
+	key, err := store.FindKeyByFingerprint(r.Context(), h.DB, who.ConnectionID, who.AccountID, print, h.Now().Add(-10*time.Minute).UnixMicro())
 	if err != nil || key != "" {
 		return key, err
 	}
@@ -208,7 +209,7 @@ func (h *Handler) refuse(r *http.Request, who *callers.Caller, q *plan, err erro
 		return err
 	}
 	h.Metrics.Refused(e.Code.Name)
-	row := ledger.Refusal{
+	row := rules.Refusal{
 		RequestID: web.RequestID(r.Context()), ConnectionID: who.ConnectionID, AppID: who.App.ID, Status: e.Code.Status, Code: e.Code.Name,
 		Message: e.Message, Details: detailsJSON(e), Feature: strings.ToValidUTF8(cutText(r.Header.Get(web.FeatureHeader), 40), ""),
 	}
@@ -217,7 +218,7 @@ func (h *Handler) refuse(r *http.Request, who *callers.Caller, q *plan, err erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
 	defer cancel()
-	if _, kept := h.Ledger.Do(ctx, ledger.Refuse{Refusal: row}); kept != nil {
+	if _, kept := h.Ledger.Do(ctx, rules.RecordRefusal{Refusal: row}); kept != nil {
 		h.Log.ErrorContext(ctx, "a refusal was not kept", "request_id", row.RequestID, "error", kept)
 	}
 	return err

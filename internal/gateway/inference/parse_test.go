@@ -10,7 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -91,10 +91,10 @@ func FuzzWithBlock(f *testing.F) {
 		if !featureSlug.MatchString(feature) {
 			feature = ""
 		}
-		e := ledger.Entry{ID: "led_x", Feature: feature, Settlement: ledger.Settled, PaidBy: "wallet", Usage: `{"input":1,"cached":0,"cache_write":0,"output":2,"reasoning":0}`,
-			Amounts: ledger.Amounts{ProviderCostMC: 1, UserChargeMC: 1}, RemainingMC: money.Dollar}
+		e := rules.Entry{ID: "led_x", Feature: feature, Settlement: rules.Settled, PaidBy: "wallet", Usage: `{"input":1,"cached":0,"cache_write":0,"output":2,"reasoning":0}`,
+			Amounts: rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1}, RemainingMC: money.Dollar}
 		if estimated {
-			e.Settlement = ledger.Estimated
+			e.Settlement = rules.Estimated
 		}
 		var out map[string]json.RawMessage
 		if err := json.Unmarshal(withBlock([]byte(body), &e), &out); err != nil {

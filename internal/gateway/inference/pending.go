@@ -15,7 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -63,17 +64,17 @@ func (a *attempt) usable(u *provider.Usage) bool {
 // postpone leaves the attempt pending and says whether it could. Where its hold
 // has ended it is settled like any other late one.
 func (a *attempt) postpone(ctx context.Context, record string, body []byte) (bool, error) {
-	c := ledger.Defer{Call: a.call, Attempt: a.number, Provider: a.model.Provider, Record: record}
+	c := rules.Defer{Call: a.call, Attempt: a.number, Provider: a.model.Provider, RecordID: record}
 	if body != nil {
-		c.Answer = keep(body)
+		c.Response = keep(body)
 	}
-	r, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) { return a.h.Ledger.Do(ctx, c) })
-	return err == nil && r.Outcome == ledger.Applied, err
+	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return a.h.Ledger.Do(ctx, c) })
+	return err == nil && r.Outcome == rules.Applied, err
 }
 
 // unsettled is the row of a call that has none yet, as far as its end needs it.
-func unsettled(requestID, model string, at time.Time) ledger.Entry {
-	return ledger.Entry{ID: id.ReplacePrefix(requestID, id.Request, id.Ledger), Type: ledger.Spend, Model: model, CreatedUS: at.UnixMicro()}
+func unsettled(requestID, model string, at time.Time) rules.Entry {
+	return rules.Entry{ID: id.ReplacePrefix(requestID, id.Request, id.Ledger), Type: rules.EntrySpend, Model: model, CreatedUS: at.UnixMicro()}
 }
 
 // await answers a key whose call is pending: what was delivered, and that it is
@@ -88,7 +89,7 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, q *plan, c *runn
 
 // recallPending reads a pending call back.
 func (h *Handler) recallPending(ctx context.Context, q *plan, requestID string) (result, error) {
-	answer, err := ledger.GetAnswer(ctx, h.DB, requestID)
+	answer, err := store.GetStoredResponse(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return result{}, apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; it was delivered once, as request %s", requestID)
 	} else if err != nil {
@@ -102,7 +103,7 @@ func (h *Handler) recallPending(ctx context.Context, q *plan, requestID string) 
 // those that it finds and those that have waited long enough. It returns how many
 // it settled.
 func (h *Handler) Resolve(ctx context.Context) (int, error) {
-	list, err := h.Node.Claim(ctx, askLease, askBatch)
+	list, err := h.Node.ClaimPendingCalls(ctx, askLease, askBatch)
 	if err != nil {
 		return 0, err
 	}
@@ -122,17 +123,17 @@ func (h *Handler) Resolve(ctx context.Context) (int, error) {
 	return int(settled.Load()), err
 }
 
-func (h *Handler) resolve(ctx context.Context, d ledger.Deferred) (bool, error) {
+func (h *Handler) resolve(ctx context.Context, d store.PendingCall) (bool, error) {
 	usage, found := h.ask(ctx, d)
 	if ctx.Err() != nil {
 		return false, nil // the node stops; another one asks when our lease has ended
 	}
 	if !found && h.Now().UnixMicro()-d.SinceUS < recordAwaited.Microseconds() {
-		return false, h.Node.PutOff(ctx, d.RequestID, pause(d.Tries))
+		return false, h.Node.PostponePendingCall(ctx, d.RequestID, pause(d.Tries))
 	}
 	text := ""
 	if usage == nil {
-		answer, err := ledger.GetAnswer(ctx, h.DB, d.RequestID)
+		answer, err := store.GetStoredResponse(ctx, h.DB, d.RequestID)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // one that was too long was not kept
 			return false, err
 		} else if err == nil {
@@ -157,14 +158,14 @@ func (h *Handler) resolve(ctx context.Context, d ledger.Deferred) (bool, error) 
 
 // ask looks for the record of a call. Usage that cannot be billed will not get
 // better: the call is found, and has none.
-func (h *Handler) ask(ctx context.Context, d ledger.Deferred) (usage *provider.Usage, found bool) {
+func (h *Handler) ask(ctx context.Context, d store.PendingCall) (usage *provider.Usage, found bool) {
 	who := h.Records[d.Provider]
 	if who == nil {
 		return nil, false // the operator has ended it; perhaps not on every node
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	usage, found, err := who.Stored(ctx, d.Record, d.RequestID)
+	usage, found, err := who.Stored(ctx, d.RecordID, d.RequestID)
 	if err != nil {
 		h.Log.WarnContext(ctx, "the record of a pending call could not be read", "request_id", d.RequestID, "provider", d.Provider, "tries", d.Tries, "error", err)
 		return nil, false
@@ -204,36 +205,36 @@ func readTerms(text string) (t heldTerms, err error) {
 
 // bill makes the settlement of a call that nobody leads any longer: by the
 // provider's usage, or without one as an estimate of the text that was delivered.
-func bill(row *ledger.HoldRow, usage *provider.Usage, text string) (ledger.Settle, error) {
+func bill(row *rules.HoldRow, usage *provider.Usage, text string) (rules.Settle, error) {
 	t, err := readTerms(row.Terms)
 	if err != nil {
-		return ledger.Settle{}, err
+		return rules.Settle{}, err
 	}
 	rates, err := catalog.ParseSnapshot(string(t.Rates))
 	if err != nil {
-		return ledger.Settle{}, err
+		return rules.Settle{}, err
 	}
-	c := ledger.Settle{Call: row.Call, Attempt: row.Attempt, Settlement: ledger.Settled, Receipt: receiptText}
+	c := rules.Settle{Call: row.Call, Attempt: row.Attempt, Settlement: rules.Settled, Receipt: receiptText}
 	var amounts pricing.Amounts
 	if usage != nil {
 		amounts, err = pricing.Charge(rates, *usage, t.MarginPPM, t.FeePPM)
 	} else {
 		usage = &provider.Usage{Input: t.InputTokens, Output: min(int64(tokens.Count(text)), t.MaxTokens)}
-		c.Settlement = ledger.Estimated
+		c.Settlement = rules.Estimated
 		amounts, err = pricing.Estimated(rates, usage.Input, usage.Output, t.MarginPPM, t.FeePPM, row.HoldMC)
 	}
-	c.Charge, c.Usage = ledger.Amounts(amounts), counted(*usage)
+	c.Charge, c.Usage = rules.Amounts(amounts), counted(*usage)
 	return c, err
 }
 
 // counted is usage as it is stored.
-func counted(u provider.Usage) ledger.Usage {
-	return ledger.Usage{JSON: usageJSON(u), InputTokens: u.Input + u.Cached + u.CacheWrite, OutputTokens: u.Output}
+func counted(u provider.Usage) rules.Usage {
+	return rules.Usage{JSON: usageJSON(u), InputTokens: u.Input + u.Cached + u.CacheWrite, OutputTokens: u.Output}
 }
 
 // recordOf says at whom a dead attempt may be asked for, and by which id: the one
 // that its chunks carry. "" = nobody keeps a record of it.
-func (h *Handler) recordOf(ctx context.Context, row *ledger.HoldRow, frames []byte) (name, record string, err error) {
+func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byte) (name, record string, err error) {
 	m, _, ok := h.Catalog.Current().Find(row.Model, h.Now())
 	if !ok || h.Records[m.Provider] == nil {
 		return "", "", nil

@@ -22,8 +22,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/provider"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -143,13 +144,13 @@ func newDesk(t *testing.T, e db.Engine, f *fake) *desk {
 		return s.now
 	}
 	s.Handler = &Handler{DB: d, Catalog: book, Apps: apps.NewStore(d, clock, true), Providers: map[string]provider.Provider{"openai": f}, Fee: money.One / 20, Now: clock, Log: log}
-	s.Ledger = ledger.New(d, clock)
+	s.Ledger = store.NewWriter(d, clock)
 	s.Records = map[string]Recorder{"openai": f}
-	s.calls.calls, s.drains.most, s.drains.patience = map[ledger.Key]*running{}, mostDrains, drainPatience
+	s.calls.calls, s.drains.most, s.drains.patience = map[rules.Key]*running{}, mostDrains, drainPatience
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Ledger.Run(ctx) }()
-	if s.Node, err = ledger.Join(ctx, d, id.New(id.Node, s.now), time.Minute, clock); err != nil {
+	if s.Node, err = store.JoinNode(ctx, d, id.New(id.Node, s.now), time.Minute, clock); err != nil {
 		t.Fatal(err)
 	}
 	s.who = &callers.Caller{ConnectionID: id.New(id.Connection, s.now), AccountID: id.New(id.Account, s.now), App: apps.App{ID: id.New(id.App, s.now), ProviderMode: "live", Tier: "full-live", DevMargin: money.One / 10}}
@@ -162,8 +163,8 @@ func newDesk(t *testing.T, e db.Engine, f *fake) *desk {
 			t.Fatal(err)
 		}
 	}
-	s.do(ledger.TopUp{AccountID: s.who.AccountID, AmountMC: 100 * money.Dollar})
-	s.do(ledger.Connect{ConnectionID: s.who.ConnectionID, AppID: s.who.App.ID, AccountID: s.who.AccountID, RequestedMC: 10 * money.Dollar})
+	s.do(rules.TopUp{AccountID: s.who.AccountID, AmountMC: 100 * money.Dollar})
+	s.do(rules.Connect{ConnectionID: s.who.ConnectionID, AppID: s.who.App.ID, AccountID: s.who.AccountID, RequestedMC: 10 * money.Dollar})
 	router := web.NewRouter(log, web.Links{})
 	router.Handle("POST /call", func(w http.ResponseWriter, r *http.Request) error {
 		rt := route{path: "ai/" + pendingModel, model: pendingModel}
@@ -198,7 +199,7 @@ func newDesk(t *testing.T, e db.Engine, f *fake) *desk {
 	return s
 }
 
-func (s *desk) do(c ledger.Command) {
+func (s *desk) do(c rules.Command) {
 	s.t.Helper()
 	if _, err := s.Ledger.Do(s.t.Context(), c); err != nil {
 		s.t.Fatal(err)
@@ -370,8 +371,8 @@ func TestPendingAfterACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := id.New(id.Request, s.Now())
-		s.do(ledger.Hold{Call: q.call(s.who, id.NewUUID(), request, "print"), NodeID: s.Node.ID, Claim: request})
-		if err := s.Node.Save(t.Context(), []ledger.Checkpoint{{RequestID: request, Attempt: 1, Body: []byte(delta("Hello"))}}); err != nil {
+		s.do(rules.Hold{Call: q.call(s.who, id.NewUUID(), request, "print"), NodeID: s.Node.ID, Claim: request})
+		if err := s.Node.SaveCheckpoints(t.Context(), []store.Checkpoint{{RequestID: request, Attempt: 1, Body: []byte(delta("Hello"))}}); err != nil {
 			t.Fatal(err)
 		}
 		swept := 0
@@ -516,7 +517,7 @@ func TestDrains(t *testing.T) {
 	s.eventually("one that was joined drains when the copy has gone, and its time is short", func() bool { return s.billed(keys[0]) })
 	for _, key := range keys[2:] {
 		s.calls.mu.Lock()
-		c := s.calls.calls[ledger.Key{ConnectionID: s.who.ConnectionID, Key: key}]
+		c := s.calls.calls[rules.Key{ConnectionID: s.who.ConnectionID, Key: key}]
 		s.calls.mu.Unlock()
 		s.drains.give(c)
 		s.eventually("the others", func() bool { return s.billed(key) })

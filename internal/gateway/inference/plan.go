@@ -10,8 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -185,17 +185,17 @@ func terms(r catalog.Rates, margin, fee money.PPM, input, output, counted int64)
 }
 
 // call names the call for the ledger.
-func (q *plan) call(c *callers.Caller, key, requestID, fingerprint string) ledger.Call {
-	return ledger.Call{
+func (q *plan) call(c *callers.Caller, key, requestID, fingerprint string) rules.Call {
+	return rules.Call{
 		ConnectionID: c.ConnectionID, AccountID: c.AccountID, AppID: c.App.ID, Key: key, RequestID: requestID, Fingerprint: fingerprint,
-		Feature: q.feature, Bucket: q.bucket, Model: q.model.ID, Terms: q.terms, HoldMC: q.holdMC,
+		Feature: q.feature, FeatureLabel: q.bucket, Model: q.model.ID, Terms: q.terms, HoldMC: q.holdMC,
 	}
 }
 
 // demand is the hold of the call, with every limit that there is for it now: of
 // the feature, of the app's present tier, of its pace (spec §7, §8).
-func (q *plan) demand(h *Handler, c *callers.Caller, call ledger.Call, nodeID, claim string, now time.Time) (ledger.Hold, error) {
-	d := ledger.Hold{Call: call, NodeID: nodeID, Claim: claim, MaxCostMC: q.maxCost}
+func (q *plan) demand(h *Handler, c *callers.Caller, call rules.Call, nodeID, claim string, now time.Time) (rules.Hold, error) {
+	d := rules.Hold{Call: call, NodeID: nodeID, Claim: claim, MaxCostMC: q.maxCost}
 	if q.guard != nil && q.guard.RateLimit != nil {
 		d.Limits = append(d.Limits, limits.Limit{
 			Subject: "rate/" + c.ConnectionID + "/" + q.feature, Unit: limits.Calls, Window: time.Minute, Max: *q.guard.RateLimit,
@@ -218,16 +218,16 @@ func (q *plan) demand(h *Handler, c *callers.Caller, call ledger.Call, nodeID, c
 	d.Limits = append(d.Limits, terms.Limits(c.App.ID)...)
 	d.Risk, d.MaxCapMC = h.pace(&c.App), terms.MaxCapMC
 	if h.Free.PoolMC > 0 {
-		d.Free = q.free(h.Free, c, cost, now)
+		d.FreeCredit = q.free(h.Free, c, cost, now)
 	}
 	return d, nil
 }
 
 // free is how free credit would pay for the call: at cost, without margin and fee.
-func (q *plan) free(f tiers.FreeCredit, c *callers.Caller, cost money.MC, now time.Time) *ledger.Free {
-	pool, onApp, onAll := ledger.FreeSubjects(c.App.ID, c.AccountID, now)
+func (q *plan) free(f tiers.FreeCredit, c *callers.Caller, cost money.MC, now time.Time) *rules.FreeCreditHold {
+	pool, onApp, onAll := rules.FreeCreditSubjects(c.App.ID, c.AccountID, now)
 	held := terms(q.rates, 0, 0, q.held, q.MaxTokens, q.input)
-	return &ledger.Free{
+	return &rules.FreeCreditHold{
 		Terms: held[:len(held)-1] + `,"pool":"` + pool + `"}`, HoldMC: cost,
 		Limits: []limits.Limit{
 			{Subject: pool, Unit: limits.Spend, Max: int64(f.PoolMC)}, {Subject: onApp, Unit: limits.Spend, Max: int64(f.OnAppMC)},

@@ -12,8 +12,10 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
@@ -101,35 +103,35 @@ func (h *Handler) viewer(r *http.Request) (func(connectionID, appID string) bool
 // FindReceipt returns the receipt of a request and the id of its app, or
 // sql.ErrNoRows. Whoever asks decides who may see it.
 func FindReceipt(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string, error) {
-	entry, err := ledger.GetEntry(ctx, d, "led_"+strings.TrimPrefix(requestID, "req_"))
-	if err == nil && entry.Type == ledger.Spend && entry.Status == "settled" {
+	entry, err := store.GetEntry(ctx, d, "led_"+strings.TrimPrefix(requestID, "req_"))
+	if err == nil && entry.Type == rules.EntrySpend && entry.Status == "settled" {
 		out, err := billed(&entry)
 		return out, entry.AppID, err
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
 	}
-	hold, err := ledger.HoldOfRequest(ctx, d, requestID)
+	hold, err := store.HoldOfRequest(ctx, d, requestID)
 	if err == nil {
 		return unbilled(&hold), hold.AppID, nil
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
 	}
-	refusal, err := ledger.GetRefusal(ctx, d, requestID)
+	refusal, err := store.GetRefusal(ctx, d, requestID)
 	if err != nil {
 		return nil, "", err
 	}
 	return refusedReceipt(&refusal), refusal.AppID, nil
 }
 
-func billed(e *ledger.Entry) (*Receipt, error) {
+func billed(e *rules.Entry) (*Receipt, error) {
 	usage, err := appendUsage(nil, e)
 	if err != nil {
 		return nil, err
 	}
 	out := &Receipt{
-		ID: e.RequestID(), Object: "request", Status: string(e.Settlement), ConnectionID: e.ConnectionID, CreatedAt: ledger.Timestamp(e.CreatedUS),
+		ID: e.RequestID(), Object: "request", Status: string(e.Settlement), ConnectionID: e.ConnectionID, CreatedAt: timestamp.Format(e.CreatedUS),
 		Model: &e.Model, Billed: true, Usage: usage,
 		Charge: &Charge{
 			HoldAmountMC: e.HoldMC, HoldAmountDisplay: e.HoldMC.Display(), ProviderCostMC: e.ProviderCostMC, SvcFeeMC: e.SvcFeeMC, DevMarginMC: e.DevMarginMC,
@@ -148,7 +150,7 @@ func billed(e *ledger.Entry) (*Receipt, error) {
 		return nil, err
 	}
 	how := "from the usage reported by the provider"
-	if e.Settlement == ledger.Estimated {
+	if e.Settlement == rules.Estimated {
 		how = "estimated, because the provider reported no usable usage; estimates are rounded down and never exceed the hold"
 	}
 	out.Explanation = fmt.Sprintf("%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
@@ -157,7 +159,7 @@ func billed(e *ledger.Entry) (*Receipt, error) {
 }
 
 // receiptText is the receipt of a billed call as request.settled carries it.
-func receiptText(e *ledger.Entry) (string, error) {
+func receiptText(e *rules.Entry) (string, error) {
 	r, err := billed(e)
 	if err != nil {
 		return "", err
@@ -167,7 +169,7 @@ func receiptText(e *ledger.Entry) (string, error) {
 }
 
 // ratesOf reads the prices of the hold.
-func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
+func ratesOf(e *rules.Entry) (catalog.Rates, error) {
 	var t struct {
 		Rates json.RawMessage `json:"rates"`
 	}
@@ -178,7 +180,7 @@ func ratesOf(e *ledger.Entry) (catalog.Rates, error) {
 }
 
 // lines splits the provider's cost by token class, at the prices of the hold.
-func lines(e *ledger.Entry, rates catalog.Rates) ([]Line, error) {
+func lines(e *rules.Entry, rates catalog.Rates) ([]Line, error) {
 	u, err := usageOf(e)
 	if err != nil {
 		return nil, err
@@ -211,25 +213,25 @@ func exactMC(n, price int64) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-func unbilled(h *ledger.HoldRow) *Receipt {
-	out := &Receipt{ID: h.RequestID, Object: "request", Status: "in_flight", Lines: []Line{}, ConnectionID: h.ConnectionID, CreatedAt: ledger.Timestamp(h.CreatedUS), Model: &h.Model}
+func unbilled(h *rules.HoldRow) *Receipt {
+	out := &Receipt{ID: h.RequestID, Object: "request", Status: "in_flight", Lines: []Line{}, ConnectionID: h.ConnectionID, CreatedAt: timestamp.Format(h.CreatedUS), Model: &h.Model}
 	if h.Feature != "" {
 		out.Feature = &h.Feature
 	}
 	out.Explanation = fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display())
 	switch h.State {
-	case ledger.Pending:
+	case rules.Pending:
 		out.Status = "pending"
 		out.Explanation = fmt.Sprintf("The call was delivered, but its usage is not known yet. Up to %s stays held until the provider reports it. The event request.settled carries the charge.", h.HoldMC.Display())
-	case ledger.Failed:
+	case rules.Failed:
 		out.Status, out.Explanation = "failed", "The provider failed. Nothing was billed. You can retry with the same Idempotency-Key."
 	}
 	return out
 }
 
-func refusedReceipt(r *ledger.Refusal) *Receipt {
+func refusedReceipt(r *rules.Refusal) *Receipt {
 	out := &Receipt{
-		ID: r.RequestID, Object: "request", Status: "refused", Lines: []Line{}, ConnectionID: r.ConnectionID, CreatedAt: ledger.Timestamp(r.CreatedUS),
+		ID: r.RequestID, Object: "request", Status: "refused", Lines: []Line{}, ConnectionID: r.ConnectionID, CreatedAt: timestamp.Format(r.CreatedUS),
 		Error:       &Refused{r.Code, r.Message, r.Status, json.RawMessage(r.Details)},
 		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.", r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
 	}

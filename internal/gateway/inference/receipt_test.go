@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -41,9 +41,9 @@ func TestReceiptLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		u := tt.usage
-		amounts, settlement, round := pricing.Amounts{}, ledger.Settled, int64(1)
+		amounts, settlement, round := pricing.Amounts{}, rules.Settled, int64(1)
 		if tt.estimated {
-			settlement, round = ledger.Estimated, 0
+			settlement, round = rules.Estimated, 0
 			amounts, err = pricing.Estimated(r, u.Input, u.Output, 0, money.One/20, money.Dollar)
 		} else {
 			amounts, err = pricing.Charge(r, u, 0, money.One/20)
@@ -51,8 +51,8 @@ func TestReceiptLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := billed(&ledger.Entry{
-			ID: "led_1", Model: "m", Settlement: settlement, Amounts: ledger.Amounts(amounts), PaidBy: "wallet", Usage: usageJSON(u),
+		got, err := billed(&rules.Entry{
+			ID: "led_1", Model: "m", Settlement: settlement, Amounts: rules.Amounts(amounts), PaidBy: "wallet", Usage: usageJSON(u),
 			Terms: fmt.Sprintf(`{"rates":%s,"margin_ppm":0,"fee_ppm":50000,"input_tokens":1,"max_tokens":1}`, rates),
 		})
 		if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -19,7 +20,7 @@ const checkpointEvery = time.Second
 func (h *Handler) Checkpoint(ctx context.Context) error {
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
-	var list []ledger.Checkpoint // what failed stays for the next time: a stream has no gaps
+	var list []store.Checkpoint // what failed stays for the next time: a stream has no gaps
 	for {
 		select {
 		case <-tick.C:
@@ -34,7 +35,7 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 		if len(list) == 0 {
 			continue
 		}
-		if err := h.Node.Save(ctx, list); err != nil {
+		if err := h.Node.SaveCheckpoints(ctx, list); err != nil {
 			h.Log.ErrorContext(ctx, "checkpoints were not saved", "pieces", len(list), "error", err)
 			continue
 		}
@@ -47,7 +48,7 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 // it, or left pending where the provider keeps a record; everything else is released and may be tried again (F-03…F-06). It returns
 // how many holds it ended.
 func (h *Handler) Sweep(ctx context.Context) (int, error) {
-	rows, err := ledger.Orphans(ctx, h.DB, h.Now().UnixMicro(), 500)
+	rows, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Now().UnixMicro(), 500)
 	if err != nil {
 		return 0, err
 	}
@@ -66,9 +67,9 @@ func (h *Handler) Sweep(ctx context.Context) (int, error) {
 
 // abandoned returns the open holds of this node that none of its calls leads:
 // what is left when the database went away for longer than a call could wait.
-func (h *Handler) abandoned(ctx context.Context) (list []ledger.HoldRow, err error) {
+func (h *Handler) abandoned(ctx context.Context) (list []rules.HoldRow, err error) {
 	type claimed struct {
-		ledger.Key
+		rules.Key
 		claim string
 	}
 	mine, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(c *claimed) []any {
@@ -81,26 +82,26 @@ func (h *Handler) abandoned(ctx context.Context) (list []ledger.HoldRow, err err
 		if h.calls.runs(c.Key, c.claim) {
 			continue
 		}
-		row, err := ledger.GetHold(ctx, h.DB, c.Key)
+		row, err := store.GetHold(ctx, h.DB, c.Key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows): // it has ended meanwhile
 		case err != nil:
 			return nil, err
-		case row.State == ledger.Open && row.Claim == c.claim:
+		case row.State == rules.Open && row.Claim == c.claim:
 			list = append(list, row)
 		}
 	}
 	return list, nil
 }
 
-func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
-	frames, _, err := ledger.Chunks(ctx, h.DB, row.RequestID, row.Attempt, 0)
+func (h *Handler) end(ctx context.Context, row rules.HoldRow) error {
+	frames, _, err := store.GetCheckpoints(ctx, h.DB, row.RequestID, row.Attempt, 0)
 	if err != nil {
 		return err
 	}
 	text := provider.Text(frames)
 	if text == "" {
-		_, err := h.Ledger.Do(ctx, ledger.Release{Call: row.Call, Attempt: row.Attempt})
+		_, err := h.Ledger.Do(ctx, rules.Release{Call: row.Call, Attempt: row.Attempt})
 		h.Log.WarnContext(ctx, "released a dead node's hold", "request_id", row.RequestID, "node_id", row.NodeID)
 		return err
 	}
@@ -109,7 +110,7 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 		return err
 	}
 	if name != "" {
-		_, err := h.Ledger.Do(ctx, ledger.Defer{Call: row.Call, Attempt: row.Attempt, Provider: name, Record: record, Answer: keep(frames)})
+		_, err := h.Ledger.Do(ctx, rules.Defer{Call: row.Call, Attempt: row.Attempt, Provider: name, RecordID: record, Response: keep(frames)})
 		h.Log.WarnContext(ctx, "left a dead node's stream pending", "request_id", row.RequestID, "node_id", row.NodeID)
 		return err
 	}
@@ -117,7 +118,7 @@ func (h *Handler) end(ctx context.Context, row ledger.HoldRow) error {
 	if err != nil {
 		return err
 	}
-	c.Answer = keep(frames)
+	c.Response = keep(frames)
 	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
 		c.Risk = h.pace(&app)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -122,11 +123,11 @@ func (h *Handler) repeat(w http.ResponseWriter, q *plan, c *running, res *result
 
 // recall reads a billed call back.
 func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, error) {
-	entry, err := ledger.GetEntry(ctx, h.DB, entryID)
+	entry, err := store.GetEntry(ctx, h.DB, entryID)
 	if err != nil {
 		return result{}, err
 	}
-	answer, err := ledger.GetAnswer(ctx, h.DB, entry.RequestID())
+	answer, err := store.GetStoredResponse(ctx, h.DB, entry.RequestID())
 	if errors.Is(err, sql.ErrNoRows) {
 		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID, "the response to this key is no longer stored; it was billed once, as request %s", entry.RequestID())
 	} else if err != nil {
@@ -145,7 +146,7 @@ func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, 
 
 // follow answers a copy of a call that runs on another node: it reads the
 // checkpoints as they come, then the end from the ledger (F-37).
-func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *running, held ledger.Result) error {
+func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *running, held rules.Result) error {
 	out := newSSE(w)
 	// Copies on this node read along, so it goes on when its own client has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
@@ -155,7 +156,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 	sent, next := 0, int64(0)
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		if q.Stream {
-			body, n, err := ledger.Chunks(ctx, h.DB, held.RequestID, held.Attempt, next)
+			body, n, err := store.GetCheckpoints(ctx, h.DB, held.RequestID, held.Attempt, next)
 			if err != nil {
 				return err
 			}
@@ -164,7 +165,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 			c.push(body) // for copies on this node
 			sent, next = sent+len(body), n
 		}
-		row, err := ledger.GetHold(ctx, h.DB, c.key)
+		row, err := store.GetHold(ctx, h.DB, c.key)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			res, err := h.recall(ctx, q, id.ReplacePrefix(held.RequestID, id.Request, id.Ledger))
@@ -172,7 +173,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 				return err
 			}
 			return h.followed(w, q, c, out, sent, &res)
-		case err == nil && row.State == ledger.Pending:
+		case err == nil && row.State == rules.Pending:
 			res, err := h.recallPending(ctx, q, held.RequestID)
 			if err != nil {
 				return err
@@ -180,7 +181,7 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 			return h.followed(w, q, c, out, sent, &res)
 		case err != nil:
 			return err
-		case row.State == ledger.Failed, row.Attempt != held.Attempt:
+		case row.State == rules.Failed, row.Attempt != held.Attempt:
 			w.Header().Del("Idempotent-Replayed")
 			if out.begun {
 				broke := apierr.ProviderError.Errorf("the provider broke off; nothing was billed")

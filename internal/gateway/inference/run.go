@@ -17,7 +17,8 @@ import (
 	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -31,7 +32,7 @@ type attempt struct {
 	*plan
 	h       *Handler
 	who     *callers.Caller
-	call    ledger.Call
+	call    rules.Call
 	number  int64
 	running *running
 	api     provider.Provider
@@ -53,7 +54,7 @@ var errTooLong = errors.New("the call took too long")
 
 // run answers a planned call: it leads it, joins it, or replays it.
 func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *callers.Caller, q *plan, key, print string) error {
-	k := ledger.Key{ConnectionID: who.ConnectionID, Key: key}
+	k := rules.Key{ConnectionID: who.ConnectionID, Key: key}
 	claim := web.RequestID(r.Context())
 	c, leads := h.calls.enter(k, print, claim)
 	if !leads {
@@ -72,27 +73,27 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *callers.Calle
 		return err
 	}
 	own := h.own(r.Context(), who, q)
-	demand.OwnKey = own != nil
+	demand.HasProviderKey = own != nil
 	held, err := h.hold(r.Context(), demand)
 	if err != nil {
 		return err
 	}
 	switch held.Outcome {
-	case ledger.Done:
+	case rules.Done:
 		err = h.replay(w, r, q, c, held.Entry.ID)
 		return err
-	case ledger.Running:
+	case rules.Running:
 		err = h.follow(w, r, q, c, held)
 		return err
-	case ledger.Waiting:
+	case rules.Waiting:
 		err = h.await(w, r, q, c, held.RequestID)
 		return err
 	}
 	a := &attempt{plan: q, h: h, who: who, call: held.Call, number: held.Attempt, running: c, api: h.provider(who, q), drift: h.drift(who), began: time.Now()}
-	if q.holdMC = held.Call.HoldMC; held.Call.PaidBy == ledger.FreeCredit {
+	if q.holdMC = held.Call.HoldMC; held.Call.PaidBy == rules.PaidByFreeCredit {
 		q.margin, q.fee = 0, 0
 	}
-	if held.OwnKey {
+	if held.UseProviderKey {
 		a.api, a.ownKey = own, true
 	}
 	c.mu.Lock()
@@ -136,9 +137,9 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, who *callers.Calle
 // what they cost, and asks the provider's dialect whether it can say the
 // request. Both may refuse it, so they come before any hold (decisions, Order of
 // checks). A key that is known is about to be replayed or refused instead.
-func (h *Handler) prepare(ctx context.Context, who *callers.Caller, q *plan, k ledger.Key) error {
+func (h *Handler) prepare(ctx context.Context, who *callers.Caller, q *plan, k rules.Key) error {
 	if q.Images > 0 {
-		known, err := ledger.Knows(ctx, h.DB, k)
+		known, err := store.IsKeyUsed(ctx, h.DB, k)
 		if known || err != nil {
 			return err
 		}
@@ -183,14 +184,14 @@ const patience = 5 * time.Second
 // hold repeats a hold while the database is away. One whose COMMIT was carried
 // out although its answer was lost finds itself by its claim (F-02); if that
 // never happens, the sweep ends it.
-func (h *Handler) hold(ctx context.Context, c ledger.Hold) (ledger.Result, error) {
+func (h *Handler) hold(ctx context.Context, c rules.Hold) (rules.Result, error) {
 	r, err := h.Ledger.Do(ctx, c)
 	if !db.IsUnavailable(err) {
 		return r, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return persist(ctx, func(ctx context.Context) (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+	return persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 }
 
 // complete runs a call whose answer comes whole.
@@ -204,7 +205,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 		return err
 	}
 	res := result{entry: entry, body: answer.Body}
-	if outcome == ledger.Done { // another attempt may have been billed: its answer is the key's
+	if outcome == rules.Done { // another attempt may have been billed: its answer is the key's
 		if res, err = a.h.recall(ctx, a.plan, entry.ID); err != nil {
 			return err
 		}
@@ -324,10 +325,10 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 
 // settle charges what the provider reported, or what we count where it did not,
 // and does not give up while the database is away: the answer is already paid.
-func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (ledger.Entry, ledger.Outcome, error) {
-	c := ledger.Settle{Call: a.call, Attempt: a.number, Settlement: ledger.Settled, Risk: a.h.pace(&a.who.App), Answer: keep(body), Receipt: receiptText}
+func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func() string, body []byte) (rules.Entry, rules.Outcome, error) {
+	c := rules.Settle{Call: a.call, Attempt: a.number, Settlement: rules.Settled, Risk: a.h.pace(&a.who.App), Response: keep(body), Receipt: receiptText}
 	if body == nil {
-		c.Answer = nil
+		c.Response = nil
 	}
 	var amounts pricing.Amounts
 	var err error
@@ -340,15 +341,15 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 			a.h.Log.ErrorContext(ctx, "absurd usage counts as missing", "request_id", a.call.RequestID, "model", a.model.ID, "usage", fmt.Sprintf("%+v", *usage))
 		}
 		usage = &provider.Usage{Input: min(a.input, a.held), Output: min(int64(tokens.Count(text())), a.MaxTokens)}
-		c.Settlement = ledger.Estimated
+		c.Settlement = rules.Estimated
 		amounts, err = pricing.Estimated(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
 	}
 	if err != nil {
-		return ledger.Entry{}, ledger.Applied, err
+		return rules.Entry{}, rules.Applied, err
 	}
-	c.Charge, c.Usage = ledger.Amounts(amounts), counted(*usage)
+	c.Charge, c.Usage = rules.Amounts(amounts), counted(*usage)
 	entry, outcome, err := a.h.settle(ctx, c)
-	if err == nil && outcome == ledger.Applied {
+	if err == nil && outcome == rules.Applied {
 		a.h.Metrics.Call(a.api.Name(), a.model.ID, string(c.Settlement), time.Since(a.began))
 	}
 	return entry, outcome, err
@@ -357,17 +358,17 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 // settle commits a settlement, repeating it while the database is away. Done
 // means that the key was billed before: by our own COMMIT, whose answer was lost,
 // or by an attempt that took our place.
-func (h *Handler) settle(ctx context.Context, c ledger.Settle) (ledger.Entry, ledger.Outcome, error) {
-	r, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) { return h.Ledger.Do(ctx, c) })
+func (h *Handler) settle(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
+	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 	switch {
 	case err != nil:
 		h.Log.ErrorContext(ctx, "a paid answer could not be settled", "request_id", c.RequestID, "error", err)
-		return ledger.Entry{}, r.Outcome, err
-	case r.Outcome == ledger.Fenced:
+		return rules.Entry{}, r.Outcome, err
+	case r.Outcome == rules.Fenced:
 		h.Log.WarnContext(ctx, "a late settlement was fenced", "request_id", c.RequestID, "attempt", c.Attempt)
-		return ledger.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and was superseded; retry with the same Idempotency-Key")
-	case r.Outcome == ledger.Done:
-		e, err := ledger.GetEntry(ctx, h.DB, r.Entry.ID)
+		return rules.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID, "this attempt took too long and was superseded; retry with the same Idempotency-Key")
+	case r.Outcome == rules.Done:
+		e, err := store.GetEntry(ctx, h.DB, r.Entry.ID)
 		return e, r.Outcome, err
 	}
 	if r.Shortfall > 0 {
@@ -386,7 +387,7 @@ const maxUnknownFailures = 6
 // persist repeats a ledger command while the database is unavailable, until ctx
 // ends, and a few times when it failed for an unknown reason. A refusal is a result
 // and is not repeated.
-func persist(ctx context.Context, do func(context.Context) (ledger.Result, error)) (ledger.Result, error) {
+func persist(ctx context.Context, do func(context.Context) (rules.Result, error)) (rules.Result, error) {
 	unknown := 0
 	return retry.Do(ctx, persistBackoff, do, func(err error) bool {
 		var refusal *apierr.Error
@@ -403,8 +404,8 @@ func persist(ctx context.Context, do func(context.Context) (ledger.Result, error
 // fail releases the hold of a call that the provider refused or could not do,
 // and says so: 400 or 502, not billed.
 func (a *attempt) fail(ctx context.Context, cause error) error {
-	release := ledger.Release{Call: a.call, Attempt: a.number}
-	if _, err := persist(ctx, func(ctx context.Context) (ledger.Result, error) {
+	release := rules.Release{Call: a.call, Attempt: a.number}
+	if _, err := persist(ctx, func(ctx context.Context) (rules.Result, error) {
 		return a.h.Ledger.Do(context.WithoutCancel(ctx), release)
 	}); err != nil {
 		a.h.Log.ErrorContext(ctx, "a hold could not be released; the sweep will", "request_id", a.call.RequestID, "error", err)

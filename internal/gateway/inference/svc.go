@@ -10,7 +10,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/s2"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
@@ -18,7 +18,7 @@ import (
 // shows the same bytes as the first answer.
 
 // appendBlock writes the svc block of spec §2.
-func appendBlock(b []byte, e *ledger.Entry) []byte {
+func appendBlock(b []byte, e *rules.Entry) []byte {
 	b = append(b, `{"feature":`...)
 	if e.Feature == "" {
 		b = append(b, "null"...)
@@ -71,7 +71,7 @@ type storedUsage struct {
 }
 
 // usageOf reads a row's token counts.
-func usageOf(e *ledger.Entry) (storedUsage, error) {
+func usageOf(e *rules.Entry) (storedUsage, error) {
 	var u storedUsage
 	if err := jsonv2.Unmarshal([]byte(e.Usage), &u); err != nil {
 		return storedUsage{}, fmt.Errorf("usage of %s: %w", e.ID, err)
@@ -80,7 +80,7 @@ func usageOf(e *ledger.Entry) (storedUsage, error) {
 }
 
 // appendUsage writes a row's token counts in OpenAI's shape.
-func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
+func appendUsage(b []byte, e *rules.Entry) ([]byte, error) {
 	u, err := usageOf(e)
 	if err != nil {
 		return nil, err
@@ -92,9 +92,9 @@ func appendUsage(b []byte, e *ledger.Entry) ([]byte, error) {
 
 // withBlock returns a whole answer: the provider's object with the svc block as
 // its last member. Where the provider's usage was of no use, ours stands there.
-func withBlock(body []byte, e *ledger.Entry) []byte {
+func withBlock(body []byte, e *rules.Entry) []byte {
 	body = bytes.TrimRight(body, " \t\r\n")
-	if e.Settlement == ledger.Estimated {
+	if e.Settlement == rules.Estimated {
 		body = withUsage(body, e)
 	}
 	out := make([]byte, 0, len(body)+512)
@@ -104,7 +104,7 @@ func withBlock(body []byte, e *ledger.Entry) []byte {
 }
 
 // withUsage replaces the member usage of a provider's object by the row's.
-func withUsage(body []byte, e *ledger.Entry) []byte {
+func withUsage(body []byte, e *rules.Entry) []byte {
 	var members map[string]json.RawMessage
 	usage, err := appendUsage(nil, e)
 	if err != nil || json.Unmarshal(body, &members) != nil {
@@ -179,18 +179,18 @@ func member(frames []byte, name, otherwise string) string {
 }
 
 // keep packs an answer for replays; nil if it is too long to be kept.
-func keep(body []byte) *ledger.Answer {
+func keep(body []byte) *rules.StoredResponse {
 	if len(body) > maxKept {
 		return nil
 	}
 	if len(body) < 512 {
-		return &ledger.Answer{Encoding: "raw", Body: body}
+		return &rules.StoredResponse{Encoding: "raw", Body: body}
 	}
-	return &ledger.Answer{Encoding: "s2", Body: s2.Encode(nil, body)}
+	return &rules.StoredResponse{Encoding: "s2", Body: s2.Encode(nil, body)}
 }
 
 // unpack returns what keep packed.
-func unpack(a ledger.Answer) ([]byte, error) {
+func unpack(a rules.StoredResponse) ([]byte, error) {
 	switch a.Encoding {
 	case "raw":
 		return a.Body, nil

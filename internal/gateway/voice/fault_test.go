@@ -16,7 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // unwatchedMost is what may go unwatched after any loss (F-85, F-86).
@@ -200,13 +201,13 @@ func (f *faulty) tamper(n int) {
 // nothingBeside leaves room for the hold that there is, and no other.
 func (f *faulty) nothingBeside() {
 	f.t.Helper()
-	var c ledger.Connection
+	var c rules.Connection
 	f.until("the hold is made", func() bool {
 		var err error
-		c, err = ledger.GetConnection(f.t.Context(), f.db, f.conn)
+		c, err = store.GetConnection(f.t.Context(), f.db, f.conn)
 		return err == nil && c.HeldMC > 0
 	})
-	f.do(ledger.ChangeCap{ConnectionID: f.conn, TargetMC: c.ConsumedMC + c.HeldMC})
+	f.do(rules.ChangeCap{ConnectionID: f.conn, TargetMC: c.ConsumedMC + c.HeldMC})
 }
 
 // receipts are how many a session must have.
@@ -392,7 +393,7 @@ func TestFaults(t *testing.T) {
 			f.open(mini)
 			f.pass(ticketLife + time.Second)
 			f.until("nothing is held", func() bool {
-				c, err := ledger.GetConnection(f.t.Context(), f.db, f.conn)
+				c, err := store.GetConnection(f.t.Context(), f.db, f.conn)
 				return err == nil && c.HeldMC == 0
 			})
 		}, session.TicketExpired, receipts{}},

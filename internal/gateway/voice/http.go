@@ -17,12 +17,14 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/mock"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -31,7 +33,7 @@ import (
 // Handler serves voice sessions (spec §4.4) and runs those of this node.
 type Handler struct {
 	DB           *db.DB
-	Ledger       *ledger.Writer
+	Ledger       *store.Writer
 	Node         string // this process
 	NodeURL      string // where other nodes reach it; "" = they cannot
 	Callers      *callers.Resolver
@@ -209,17 +211,17 @@ func (h *Handler) first(ctx context.Context, s *session.State, b *book, a sessio
 		return err
 	}
 	if !s.Mock && app.Tier == tiers.Sandbox && h.Own != nil {
-		_, d.OwnKey = h.Own(ctx, app.OwnerID)
+		_, d.HasProviderKey = h.Own(ctx, app.OwnerID)
 	}
 	res, err := h.Ledger.Do(ctx, d)
 	if err != nil {
 		return err
 	}
 	held, _ := session.Step(*s, session.HoldMade{N: a.N, AmountMC: res.Call.HoldMC}, h.Now())
-	*s, b.OwnKey = held, res.OwnKey
+	*s, b.OwnKey = held, res.UseProviderKey
 	_, err = h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET state = $1, own_key = $2 WHERE id = $3`, string(mustJSON(saved{*s, *b, &res.Call})), bit(b.OwnKey), s.ID)
 	if err != nil { // the row does not know what is held: given back now, or else when the session ends
-		_, gone := h.Ledger.Do(ctx, ledger.Release{Call: res.Call, Attempt: 1})
+		_, gone := h.Ledger.Do(ctx, rules.Release{Call: res.Call, Attempt: 1})
 		return errors.Join(err, gone)
 	}
 	return nil
@@ -230,7 +232,7 @@ func (h *Handler) created(s *session.State, ticket string) created {
 	socket := "ws" + strings.TrimPrefix(at, "http")
 	out := created{
 		ID: s.ID, Status: session.Pending, Model: s.Config.Model, Mock: s.Mock, ControlURL: socket + "/control",
-		Client: client{Mode: "live", OfferURL: at + "/offer", Ticket: ticket, ExpiresAt: ledger.Timestamp(s.TicketExpiresUS)},
+		Client: client{Mode: "live", OfferURL: at + "/offer", Ticket: ticket, ExpiresAt: timestamp.Format(s.TicketExpiresUS)},
 	}
 	if s.Mock {
 		say, mock := notice, socket+"/mock"

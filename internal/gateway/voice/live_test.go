@@ -9,7 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 const usage10 = `{"total_tokens":30,"input_tokens":20,"output_tokens":10,"input_token_details":{"text_tokens":12,"audio_tokens":8,"image_tokens":0,"cached_tokens":5,"cached_tokens_details":{"text_tokens":4,"audio_tokens":1,"image_tokens":0}},"output_token_details":{"text_tokens":3,"audio_tokens":7}}`
@@ -193,8 +194,8 @@ func TestHalts(t *testing.T) {
 		by, reason string
 		halt       func(w *world)
 	}{
-		{"the user", session.ConnectionRevoked, func(w *world) { w.do(ledger.Revoke{ConnectionID: w.conn}) }},
-		{"the risk layer", session.ConnectionFrozen, func(w *world) { w.do(ledger.Freeze{ConnectionID: w.conn}) }},
+		{"the user", session.ConnectionRevoked, func(w *world) { w.do(rules.Revoke{ConnectionID: w.conn}) }},
+		{"the risk layer", session.ConnectionFrozen, func(w *world) { w.do(rules.Freeze{ConnectionID: w.conn}) }},
 		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
 		{"the operator", "app_suspended", func(w *world) {
 			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.', suspension_us = 1`)
@@ -391,13 +392,13 @@ func TestBudget(t *testing.T) {
 	t.Run("hold", func(t *testing.T) {
 		t.Parallel()
 		w, o, side, control := start(t, `"max_output_tokens":4096`)
-		var c ledger.Connection
+		var c rules.Connection
 		w.until("the hold is made", func() bool {
 			var err error
-			c, err = ledger.GetConnection(t.Context(), w.db, w.conn)
+			c, err = store.GetConnection(t.Context(), w.db, w.conn)
 			return err == nil && c.HeldMC > 0
 		})
-		w.do(ledger.ChangeCap{ConnectionID: w.conn, TargetMC: c.HeldMC}) // nothing beside it
+		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: c.HeldMC}) // nothing beside it
 		say(side, control, "resp_1")
 		w.ended(o.ID, "allocation_exhausted")
 		w.until("the call is hung up", w.up.gone)
@@ -436,7 +437,7 @@ func TestCreation(t *testing.T) {
 			t.Errorf("%s: %d %s", body, status, mustJSON(answer))
 		}
 	}
-	w.do(ledger.ChangeCap{ConnectionID: w.conn, TargetMC: 100})
+	w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: 100})
 	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 402 || code(answer) != "allocation_exhausted" {
 		t.Errorf("a hold that does not fit: %d %v", status, answer)
 	}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // TestTwoNodes: every node answers for a session of any of them, its end is asked
@@ -116,15 +117,15 @@ func TestLateHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := ledger.GetConnection(t.Context(), w.db, w.conn)
+	before, err := store.GetConnection(t.Context(), w.db, w.conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan session.Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]ledger.Call{}}
+	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan session.Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]rules.Call{}}
 	slept.drop()
 	slept.money = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
 	slept.pay()
-	if c, err := ledger.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
+	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
 	}
 }
@@ -178,7 +179,7 @@ func TestDeadCreator(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !held {
-					w.do(ledger.Release{Call: *s.First, Attempt: 1})
+					w.do(rules.Release{Call: *s.First, Attempt: 1})
 				}
 				s.State.Hold, s.First = session.Requested, nil // as the row was before
 				w.exec(`UPDATE realtime_sessions SET state = $1 WHERE id = $2`, string(mustJSON(s)), o.ID)

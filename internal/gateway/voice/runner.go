@@ -10,7 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // Times of a node's work on its sessions. Another node takes a session over when
@@ -26,7 +27,7 @@ const (
 type saved struct {
 	State session.State
 	Book  book
-	First *ledger.Call `json:",omitempty"` // as it is held, until the browser comes
+	First *rules.Call `json:",omitempty"` // as it is held, until the browser comes
 }
 
 // running is a session that this node runs. Its state belongs to its goroutine.
@@ -42,7 +43,7 @@ type running struct {
 	gone   context.CancelFunc // ends here, as over is closed
 	seen   func()             // says that the sideband is there; after the first time it says nothing
 	first  <-chan struct{}    // closed by it
-	calls  map[int64]ledger.Call
+	calls  map[int64]rules.Call
 
 	mu      sync.Mutex
 	money   []session.Action // for the ledger, in order
@@ -58,7 +59,7 @@ type line struct {
 
 // start runs a session whose row this node has.
 func (h *Handler) start(s saved) *running {
-	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan session.Event, 64), over: make(chan struct{}), calls: map[int64]ledger.Call{}}
+	r := &running{h: h, id: s.State.ID, config: s.State.Config, book: s.Book, state: s.State, events: make(chan session.Event, 64), over: make(chan struct{}), calls: map[int64]rules.Call{}}
 	r.here, r.gone = context.WithCancel(h.giveUp)
 	first := make(chan struct{})
 	r.first, r.seen = first, sync.OnceFunc(func() { close(first) })
@@ -311,21 +312,21 @@ func again[T any](ctx context.Context, d time.Duration, f func(context.Context) 
 
 // hold asks for the hold of a reply. Whatever refuses it ends the session.
 func (r *running) hold(ctx context.Context, a session.Hold) session.Event {
-	res, err := again(ctx, patience, func(ctx context.Context) (ledger.Result, error) {
+	res, err := again(ctx, patience, func(ctx context.Context) (rules.Result, error) {
 		app, err := r.h.app(ctx, &r.book)
 		if err != nil {
-			return ledger.Result{}, err
+			return rules.Result{}, err
 		}
 		if app.Suspended {
-			return ledger.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is suspended")
+			return rules.Result{}, apierr.AppSuspended.On(r.book.ConnectionID, "this app is suspended")
 		}
 		c, err := r.name(a.N, a.TextTokens, a.AudioTokens)
 		if err != nil {
-			return ledger.Result{}, err
+			return rules.Result{}, err
 		}
 		d, err := r.h.demand(&r.book, &app, c, a.TextTokens, a.AudioTokens, r.h.Now())
 		if err != nil {
-			return ledger.Result{}, err
+			return rules.Result{}, err
 		}
 		return r.h.Ledger.Do(ctx, d)
 	})
@@ -347,27 +348,27 @@ func (h *Handler) codeOf(ctx context.Context, sessionID string, err error) strin
 
 // name makes the ledger's call of a reply, with the name that it has since it was
 // first held.
-func (r *running) name(n, text, audio int64) (ledger.Call, error) {
+func (r *running) name(n, text, audio int64) (rules.Call, error) {
 	requestID, err := r.h.addReply(r.id, n)
 	if err != nil {
-		return ledger.Call{}, err
+		return rules.Call{}, err
 	}
 	return r.book.call(r.id, n, requestID, text, audio)
 }
 
 // called returns the ledger's call of a reply: as it was held here, or by the node
 // before, or, without a hold, as it would have been.
-func (r *running) called(ctx context.Context, a session.Settle) (ledger.Call, error) {
+func (r *running) called(ctx context.Context, a session.Settle) (rules.Call, error) {
 	if c, ok := r.calls[a.N]; ok {
 		delete(r.calls, a.N)
 		return c, nil
 	}
-	k := ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)}
-	row, err := ledger.GetHold(ctx, r.h.DB, k)
-	if err == nil && row.State == ledger.Open {
+	k := rules.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)}
+	row, err := store.GetHold(ctx, r.h.DB, k)
+	if err == nil && row.State == rules.Open {
 		return row.Call, nil
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return ledger.Call{}, err
+		return rules.Call{}, err
 	}
 	return r.name(a.N, a.Usage.TextInput+a.Usage.TextCached+a.Usage.ImageInput+a.Usage.ImageCached, a.Usage.AudioInput+a.Usage.AudioCached)
 }
@@ -380,14 +381,14 @@ func (r *running) settle(ctx context.Context, a session.Settle) session.Event {
 		r.h.Log.ErrorContext(ctx, "a voice reply is charged without a look at its pace", "session_id", r.id, "n", a.N, "error", err)
 	}
 	out := session.Settled{N: a.N, ReplyID: a.ReplyID, Usage: a.Usage}
-	res, err := again(ctx, time.Minute, func(ctx context.Context) (ledger.Result, error) {
+	res, err := again(ctx, time.Minute, func(ctx context.Context) (rules.Result, error) {
 		c, err := r.called(ctx, a)
 		if err != nil {
-			return ledger.Result{}, err
+			return rules.Result{}, err
 		}
 		command, err := r.book.charge(&c, a)
 		if err != nil {
-			return ledger.Result{}, err
+			return rules.Result{}, err
 		}
 		if r.h.risky(&app) {
 			command.Risk = &r.h.Risk
@@ -399,12 +400,12 @@ func (r *running) settle(ctx context.Context, a session.Settle) session.Event {
 		r.h.Log.ErrorContext(ctx, "a voice reply could not be billed", "session_id", r.id, "n", a.N, "error", err)
 		return out
 	}
-	if res.Outcome == ledger.Fenced {
+	if res.Outcome == rules.Fenced {
 		return out
 	}
 	entry := res.Entry
-	if res.Outcome == ledger.Done {
-		if entry, err = ledger.GetEntry(ctx, r.h.DB, res.Entry.ID); err != nil {
+	if res.Outcome == rules.Done {
+		if entry, err = store.GetEntry(ctx, r.h.DB, res.Entry.ID); err != nil {
 			r.h.Log.ErrorContext(ctx, "a billed voice reply could not be read", "session_id", r.id, "error", err)
 			return out
 		}
@@ -420,7 +421,7 @@ func (r *running) release(a session.Release) bool {
 	err := until(r.h.giveUp, func(ctx context.Context) error {
 		c, ok := r.calls[a.N]
 		if !ok {
-			row, err := ledger.GetHold(ctx, r.h.DB, ledger.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)})
+			row, err := store.GetHold(ctx, r.h.DB, rules.Key{ConnectionID: r.book.ConnectionID, Key: keyOf(r.id, a.N)})
 			if errors.Is(err, sql.ErrNoRows) {
 				return nil
 			} else if err != nil {
@@ -428,7 +429,7 @@ func (r *running) release(a session.Release) bool {
 			}
 			c = row.Call
 		}
-		_, err := r.h.Ledger.Do(ctx, ledger.Release{Call: c, Attempt: 1})
+		_, err := r.h.Ledger.Do(ctx, rules.Release{Call: c, Attempt: 1})
 		if err != nil {
 			r.h.Log.ErrorContext(ctx, "a hold could not be released; it is tried again", "session_id", r.id, "n", a.N, "error", err)
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
 )
 
 // Session is a voice session as the API shows it (spec §2, Realtime session).
@@ -46,7 +46,7 @@ type LiveNow struct {
 // to is what its row says.
 func (r *row) resource(receipts []session.Receipt) (Session, error) {
 	s := Session{
-		ID: r.ID, Status: r.Status, Model: r.Model, Mock: r.Mock, CreatedAt: ledger.Timestamp(r.CreatedUS), StartedAt: stamp(r.StartedUS), EndedAt: stamp(r.EndedUS),
+		ID: r.ID, Status: r.Status, Model: r.Model, Mock: r.Mock, CreatedAt: timestamp.Format(r.CreatedUS), StartedAt: stamp(r.StartedUS), EndedAt: stamp(r.EndedUS),
 		EndReason: r.EndReason, MaxDurationS: r.MaxDurationS, MaxCostMC: r.MaxCostMC, Receipts: receipts, ConnectionID: r.ConnectionID, AccountID: r.AccountID, AppID: r.AppID,
 	}
 	if r.Feature != "" {
@@ -74,6 +74,6 @@ func stamp(us *int64) *string {
 	if us == nil {
 		return nil
 	}
-	t := ledger.Timestamp(*us)
+	t := timestamp.Format(*us)
 	return &t
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // row is one row of realtime_sessions.
@@ -161,7 +162,7 @@ func billed(ctx context.Context, q db.Queryer, sessionID string) (list []session
 	}
 	list = []session.Receipt{}
 	for _, id := range ids {
-		e, err := ledger.GetEntry(ctx, q, entryOf(id))
+		e, err := store.GetEntry(ctx, q, entryOf(id))
 		switch {
 		case errors.Is(err, sql.ErrNoRows): // it said nothing, or is not over
 		case err != nil:
@@ -264,7 +265,7 @@ func (h *Handler) finish(ctx context.Context, id, reason, state string, gone boo
 		if s, err = r.resource(receipts); err != nil {
 			return err
 		}
-		_, err = h.Ledger.DoTx(ctx, tx, ledger.Tell{ConnectionID: r.ConnectionID, Kind: "realtime_session.ended", Data: string(mustJSON(map[string]any{"session": s}))})
+		_, err = h.Ledger.DoTx(ctx, tx, rules.EmitEvent{ConnectionID: r.ConnectionID, Type: "realtime_session.ended", Data: string(mustJSON(map[string]any{"session": s}))})
 		return err
 	})
 	if err != nil && !errors.Is(err, errEnded) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // load reads a session to run it.
@@ -86,9 +86,9 @@ func (h *Handler) look(ctx context.Context) (err error) {
 			continue
 		}
 		switch {
-		case status == string(ledger.Revoked):
+		case status == string(rules.Revoked):
 			s.post(session.Halt{Reason: session.ConnectionRevoked})
-		case status == string(ledger.Frozen):
+		case status == string(rules.Frozen):
 			s.post(session.Halt{Reason: session.ConnectionFrozen})
 		case off == 1:
 			s.post(session.Halt{Reason: "app_suspended"})

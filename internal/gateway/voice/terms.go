@@ -10,8 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
@@ -56,11 +56,11 @@ func (b *book) terms(margin, fee money.PPM, text, audio int64, pool string) stri
 }
 
 // call names a reply for the ledger.
-func (b *book) call(sessionID string, n int64, requestID string, text, audio int64) (ledger.Call, error) {
+func (b *book) call(sessionID string, n int64, requestID string, text, audio int64) (rules.Call, error) {
 	key := keyOf(sessionID, n)
-	c := ledger.Call{
+	c := rules.Call{
 		ConnectionID: b.ConnectionID, AccountID: b.AccountID, AppID: b.AppID, Key: key, RequestID: requestID, Fingerprint: id.Hash(key),
-		Feature: b.Feature, Bucket: b.Bucket, Model: b.Model, Terms: b.terms(b.Margin, b.Fee, text, audio, ""),
+		Feature: b.Feature, FeatureLabel: b.Bucket, Model: b.Model, Terms: b.terms(b.Margin, b.Fee, text, audio, ""),
 	}
 	var err error
 	c.HoldMC, err = pricing.VoiceEstimate(b.rates, text, audio, b.MaxOutput, b.Margin, b.Fee)
@@ -69,8 +69,8 @@ func (b *book) call(sessionID string, n int64, requestID string, text, audio int
 
 // demand is the hold of a reply, with every limit that there is for it now (see
 // package inference), but the feature's rate_limit: spec §4.4 knows no rate_limited.
-func (h *Handler) demand(b *book, app *apps.App, c ledger.Call, text, audio int64, now time.Time) (ledger.Hold, error) {
-	d := ledger.Hold{Call: c, NodeID: h.Node, Claim: c.Key, MaxCostMC: b.MaxCostMC}
+func (h *Handler) demand(b *book, app *apps.App, c rules.Call, text, audio int64, now time.Time) (rules.Hold, error) {
+	d := rules.Hold{Call: c, NodeID: h.Node, Claim: c.Key, MaxCostMC: b.MaxCostMC}
 	live := app.Tier != tiers.Sandbox
 	if !live && app.ProviderMode == apps.Mock {
 		return d, nil // fake money for canned answers
@@ -92,24 +92,24 @@ func (h *Handler) demand(b *book, app *apps.App, c ledger.Call, text, audio int6
 		d.Risk = &h.Risk
 	}
 	if h.Free.PoolMC > 0 {
-		d.Free = h.free(b, text, audio, cost, now)
+		d.FreeCredit = h.free(b, text, audio, cost, now)
 	}
 	return d, nil
 }
 
 // charge prices what a reply used, by the terms of who pays.
-func (b *book) charge(c *ledger.Call, a session.Settle) (ledger.Settle, error) {
+func (b *book) charge(c *rules.Call, a session.Settle) (rules.Settle, error) {
 	margin, fee := b.Margin, b.Fee
-	if c.PaidBy == ledger.FreeCredit {
+	if c.PaidBy == rules.PaidByFreeCredit {
 		margin, fee = 0, 0
 	}
-	out := ledger.Settle{Call: *c, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: string(mustJSON(a.Usage)), InputTokens: a.Usage.Input(), OutputTokens: a.Usage.Output()}}
+	out := rules.Settle{Call: *c, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: string(mustJSON(a.Usage)), InputTokens: a.Usage.Input(), OutputTokens: a.Usage.Output()}}
 	amounts, err := pricing.VoiceCharge(b.rates, a.Usage, margin, fee)
 	if a.Estimated {
-		out.Settlement = ledger.Estimated
+		out.Settlement = rules.Estimated
 		amounts, err = pricing.VoiceEstimated(b.rates, a.Usage, margin, fee, c.HoldMC)
 	}
-	out.Charge = ledger.Amounts(amounts)
+	out.Charge = rules.Amounts(amounts)
 	return out, err
 }
 
@@ -119,9 +119,9 @@ func (h *Handler) app(ctx context.Context, b *book) (apps.App, error) {
 }
 
 // free is how free credit would pay for a reply: at cost, without margin and fee.
-func (h *Handler) free(b *book, text, audio int64, cost money.MC, now time.Time) *ledger.Free {
-	pool, onApp, onAll := ledger.FreeSubjects(b.AppID, b.AccountID, now)
-	return &ledger.Free{
+func (h *Handler) free(b *book, text, audio int64, cost money.MC, now time.Time) *rules.FreeCreditHold {
+	pool, onApp, onAll := rules.FreeCreditSubjects(b.AppID, b.AccountID, now)
+	return &rules.FreeCreditHold{
 		Terms: b.terms(0, 0, text, audio, pool), HoldMC: cost,
 		Limits: []limits.Limit{
 			{Subject: pool, Unit: limits.Spend, Max: int64(h.Free.PoolMC)}, {Subject: onApp, Unit: limits.Spend, Max: int64(h.Free.OnAppMC)},

@@ -27,9 +27,10 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -66,7 +67,7 @@ type world struct {
 	t     *testing.T
 	url   string
 	db    *db.DB
-	book  *ledger.Writer
+	book  *store.Writer
 	app   string
 	conn  string
 	token string
@@ -114,7 +115,7 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 			t.Fatal(err)
 		}
 	}
-	w.book = ledger.New(d, w.now)
+	w.book = store.NewWriter(d, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.book.Run(ctx) }()
@@ -130,8 +131,8 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	tokens := &oauth.Store{DB: d, Ledger: w.book, Now: w.now}
 	other := id.New(id.Connection, now)
 	for account, conn := range map[string]string{"wac_user": w.conn, "wac_other": other} {
-		w.do(ledger.TopUp{AccountID: account, Sandbox: sandbox, AmountMC: 100 * money.Dollar})
-		w.do(ledger.Connect{ConnectionID: conn, AppID: w.app, AccountID: account, Sandbox: sandbox, RequestedMC: 10 * money.Dollar})
+		w.do(rules.TopUp{AccountID: account, Sandbox: sandbox, AmountMC: 100 * money.Dollar})
+		w.do(rules.Connect{ConnectionID: conn, AppID: w.app, AccountID: account, Sandbox: sandbox, RequestedMC: 10 * money.Dollar})
 	}
 	for conn, token := range map[string]*string{w.conn: &w.token, other: &w.other} {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -155,15 +156,15 @@ func (w *world) node() *node {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	store := apps.NewStore(w.db, w.now, true)
+	registry := apps.NewStore(w.db, w.now, true)
 	offered := func(string) bool { return true }
-	member, err := ledger.Join(w.t.Context(), w.db, id.New(id.Node, w.now()), time.Hour, w.now)
+	member, err := store.JoinNode(w.t.Context(), w.db, id.New(id.Node, w.now()), time.Hour, w.now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
 	n := &node{Handler: &Handler{
-		DB: w.db, Ledger: w.book, Node: member.ID, Callers: callers.NewResolver(w.db, tokens, store, features.NewStore(w.db, w.now, offered), w.now), Apps: store, Catalog: prices,
+		DB: w.db, Ledger: w.book, Node: member.ID, Callers: callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now), Apps: registry, Catalog: prices,
 		Metrics: metrics.New(prices, nil), Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar, Idle: 2 * time.Minute,
 		BaseURL: w.base, Key: "sk-test", Client: http.DefaultClient, Now: w.now, Log: log,
 	}}
@@ -205,7 +206,7 @@ func (l *testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (w *world) do(c ledger.Command) ledger.Result {
+func (w *world) do(c rules.Command) rules.Result {
 	w.t.Helper()
 	r, err := w.book.Do(w.t.Context(), c)
 	if err != nil {
@@ -326,7 +327,7 @@ func (w *world) ended(id, reason string) Session {
 // free checks that nothing is held any longer.
 func (w *world) free() {
 	w.t.Helper()
-	if c, err := ledger.GetConnection(w.t.Context(), w.db, w.conn); err != nil || c.HeldMC != 0 {
+	if c, err := store.GetConnection(w.t.Context(), w.db, w.conn); err != nil || c.HeldMC != 0 {
 		w.t.Errorf("still held: %s, %v", c.HeldMC.Display(), err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -253,7 +253,7 @@ func TestFigures(t *testing.T) {
 		fake := w.connect(w.tester.ID, true)
 		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
 		w.spend(fake, "made-up", "other", money.Dollar, 0)
-		w.do(ledger.Refuse{Refusal: ledger.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
+		w.do(rules.RecordRefusal{Refusal: rules.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
 		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap",
@@ -264,9 +264,9 @@ func TestFigures(t *testing.T) {
 		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Number">1,200<`, `data-label="Number">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
-		call := ledger.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
-		w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: "c"})
-		w.do(ledger.Defer{Call: call, Attempt: 1, Provider: "openai"})
+		call := rules.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
+		w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: "c"})
+		w.do(rules.Defer{Call: call, Attempt: 1, Provider: "openai"})
 		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t, "The user was charged")
 		b.Get(w.mine("")).Want(t, 200, `hx-get="`+w.mine("/live")+`"`, `<script src="/assets/htmx.`)
 		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls", "$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
@@ -277,7 +277,7 @@ func TestFigures(t *testing.T) {
 		b.Get(strings.ReplaceAll(older, "&amp;", "&")).Want(t, 200, requestID).Lacks(t, "Older")
 		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls that named no feature")
 		// Once the app is live, fake money is no part of what it earned.
-		w.do(ledger.Revoke{ConnectionID: fake.ID})
+		w.do(rules.Revoke{ConnectionID: fake.ID})
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
 		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time")
 		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)

@@ -80,13 +80,13 @@ func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) 
 	page := ui.FeatureList{Console: v.page(r, "Features", "/features"), Fields: h.featureFields(v, features.Feature{})}
 	list, err := h.Features.OfApp(r.Context(), v.app.ID)
 	for _, f := range list {
-		page.List = append(page.List, ui.FeatureLine{Slug: f.Slug, Name: f.DisplayName, Description: f.Description, Rules: rules(f)})
+		page.List = append(page.List, ui.FeatureLine{Slug: f.Slug, Name: f.DisplayName, Description: f.Description, Rules: describeGuardrails(f)})
 	}
 	return page, err
 }
 
-// rules says what a feature's guardrails are, in a line.
-func rules(f features.Feature) string {
+// describeGuardrails says what a feature's guardrails are, in a line.
+func describeGuardrails(f features.Feature) string {
 	var list []string
 	if f.MaxCostPerCallMC != nil {
 		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" a call")

@@ -19,7 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -27,7 +27,7 @@ import (
 // Handler serves the pages.
 type Handler struct {
 	DB       *db.DB
-	Ledger   *ledger.Writer
+	Ledger   *store.Writer
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
 	Apps     *apps.Store

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/gateway/inference"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // logged is how many calls a page of the request log has.
@@ -53,18 +55,18 @@ func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []u
 	if before != "" {
 		before = id.ReplacePrefix(before, id.Request, id.Ledger)
 	}
-	rows, err := ledger.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+	rows, err := store.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
 	for _, e := range rows {
 		c := ui.LoggedCall{
-			ID: id.ReplacePrefix(e.ID, id.Ledger, id.Request), When: ledger.Timestamp(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
+			ID: id.ReplacePrefix(e.ID, id.Ledger, id.Request), When: timestamp.Format(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
 			Connection: e.ConnectionID, Charge: ui.Dollars(e.UserChargeMC), Margin: ui.Dollars(e.DevMarginMC),
 		}
 		switch {
 		case e.ReversalOf != "":
 			c.State = "refund"
-		case e.PaidBy == ledger.FreeCredit:
+		case e.PaidBy == rules.PaidByFreeCredit:
 			c.State = "free credit"
-		case e.Settlement == ledger.Estimated:
+		case e.Settlement == rules.Estimated:
 			c.State = "estimated"
 		}
 		list = append(list, c)
@@ -72,17 +74,17 @@ func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []u
 	return list, err
 }
 
-func shownFeature(e ledger.Entry) string {
-	if e.Feature != "" && e.Bucket != e.Feature {
+func shownFeature(e rules.Entry) string {
+	if e.Feature != "" && e.FeatureLabel != e.Feature {
 		return e.Feature + " (not registered)"
 	}
 	return e.Feature
 }
 
 func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
-	rows, err := ledger.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+	rows, err := store.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
 	for _, f := range rows {
-		list = append(list, ui.LoggedCall{ID: f.RequestID, When: ledger.Timestamp(f.CreatedUS), Shown: short(f.CreatedUS), Model: f.Model, Feature: f.Feature, Connection: f.ConnectionID, Code: f.Code})
+		list = append(list, ui.LoggedCall{ID: f.RequestID, When: timestamp.Format(f.CreatedUS), Shown: short(f.CreatedUS), Model: f.Model, Feature: f.Feature, Connection: f.ConnectionID, Code: f.Code})
 	}
 	return list, err
 }
@@ -94,7 +96,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	if !strings.HasPrefix(requestID, id.Request) {
 		return missing()
 	}
-	e, err := ledger.GetEntry(r.Context(), h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
+	e, err := store.GetEntry(r.Context(), h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
 	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
 		return ui.Render(w, http.StatusOK, refund(page, requestID, &e))
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -116,14 +118,14 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 }
 
 // billed explains a charge, token class by token class at its unit price.
-func billed(c ui.Console, found *inference.Receipt, e *ledger.Entry) ui.CallPage {
+func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage {
 	p := ui.CallPage{Console: c, ID: found.ID}
 	how := "from the usage that the provider reported, at the prices that held when it began"
-	if e.Settlement == ledger.Estimated {
+	if e.Settlement == rules.Estimated {
 		how = "from our own count, rounded down, because the provider reported none"
 	}
 	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
-	if e.PaidBy == ledger.FreeCredit {
+	if e.PaidBy == rules.PaidByFreeCredit {
 		p.Says += " Free credit paid it."
 	}
 	for _, l := range found.Lines {
@@ -147,7 +149,7 @@ func billed(c ui.Console, found *inference.Receipt, e *ledger.Entry) ui.CallPage
 }
 
 // amounts are what a charge, or what comes back of it, is made of.
-func amounts(e *ledger.Entry) []ui.Fact {
+func amounts(e *rules.Entry) []ui.Fact {
 	return []ui.Fact{
 		{Name: "Provider’s cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
 		{Name: "The user’s charge", Value: e.UserChargeMC.Display()},
@@ -155,7 +157,7 @@ func amounts(e *ledger.Entry) []ui.Fact {
 }
 
 // refund explains a row that takes a charge back.
-func refund(c ui.Console, requestID string, e *ledger.Entry) ui.CallPage {
+func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
 		Console: c, ID: requestID, Says: "This is the refund of an earlier call, and what it takes back from your margin.", Money: amounts(e),
 		Facts: []ui.Fact{

@@ -22,7 +22,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -145,7 +146,7 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	}
 	page.Result = played(c, answer)
 	requestID := answer.header.Get("X-Request-Id")
-	if _, err := ledger.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil { // not every refusal is kept
+	if _, err := store.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil { // not every refusal is kept
 		page.Result.Log = v.path("/requests/" + requestID)
 	} else if !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("console: refusal: %w", err)
@@ -183,10 +184,10 @@ func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Acco
 		if app.Tier != apps.Sandbox || a.OwnerID != app.OwnerID || a.Deactivated {
 			return sql.ErrNoRows
 		}
-		conn, err := ledger.LiveConnection(ctx, tx, appID, a.ID)
+		conn, err := store.LiveConnection(ctx, tx, appID, a.ID)
 		if errors.Is(err, sql.ErrNoRows) {
-			var done ledger.Result
-			done, err = h.Ledger.DoTx(ctx, tx, ledger.Connect{
+			var done rules.Result
+			done, err = h.Ledger.DoTx(ctx, tx, rules.Connect{
 				ConnectionID: id.New(id.Connection, h.Now()), AppID: appID, AccountID: a.ID, Sandbox: true, RequestedMC: playCap, MaxMC: tiers.Of(app.Tier).MaxCapMC,
 			})
 			conn = done.Connection

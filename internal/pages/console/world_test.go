@@ -26,7 +26,8 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -39,7 +40,7 @@ type world struct {
 	*httptest.Server
 	t                 *testing.T
 	d                 *db.DB
-	ledger            *ledger.Writer
+	ledger            *store.Writer
 	apps              *apps.Store
 	people            *accounts.Store
 	routes            []string
@@ -62,7 +63,7 @@ func api(w http.ResponseWriter, r *http.Request) {
 
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
-	w := &world{t: t, d: d, ledger: ledger.New(d, d.Now), people: accounts.NewStore(d, d.Now), apps: apps.NewStore(d, d.Now, true)}
+	w := &world{t: t, d: d, ledger: store.NewWriter(d, d.Now), people: accounts.NewStore(d, d.Now), apps: apps.NewStore(d, d.Now, true)}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.ledger.Run(ctx) }()
@@ -137,8 +138,8 @@ func (w *world) fill() {
 		w.t.Fatal(err)
 	}
 	w.exec(`UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t))
-	w.do(ledger.TopUp{AccountID: w.person.ID, AmountMC: 100 * money.Dollar})
-	w.do(ledger.TopUp{AccountID: w.tester.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
+	w.do(rules.TopUp{AccountID: w.person.ID, AmountMC: 100 * money.Dollar})
+	w.do(rules.TopUp{AccountID: w.tester.ID, Sandbox: true, AmountMC: 100 * money.Dollar})
 }
 
 func (w *world) exec(text string, args ...any) {
@@ -148,7 +149,7 @@ func (w *world) exec(text string, args ...any) {
 	}
 }
 
-func (w *world) do(c ledger.Command) ledger.Result {
+func (w *world) do(c rules.Command) rules.Result {
 	w.t.Helper()
 	r, err := w.ledger.Do(w.t.Context(), c)
 	if err != nil {
@@ -160,27 +161,27 @@ func (w *world) do(c ledger.Command) ledger.Result {
 // mine is the path of a page of the developer's app.
 func (w *world) mine(rest string) string { return "/developer/apps/" + w.app.ID + rest }
 
-func (w *world) connect(accountID string, fake bool) ledger.Connection {
+func (w *world) connect(accountID string, fake bool) rules.Connection {
 	w.t.Helper()
-	return w.do(ledger.Connect{ConnectionID: id.New(id.Connection, w.d.Now()), AppID: w.app.ID, AccountID: accountID, Sandbox: fake, RequestedMC: 20 * money.Dollar}).Connection
+	return w.do(rules.Connect{ConnectionID: id.New(id.Connection, w.d.Now()), AppID: w.app.ID, AccountID: accountID, Sandbox: fake, RequestedMC: 20 * money.Dollar}).Connection
 }
 
 // spend bills a call.
-func (w *world) spend(c ledger.Connection, feature, bucket string, cost, margin money.MC) ledger.Entry {
+func (w *world) spend(c rules.Connection, feature, bucket string, cost, margin money.MC) rules.Entry {
 	w.t.Helper()
 	_, rates, ok := w.prices.Find("gpt-5.6-terra", w.d.Now())
 	if !ok {
 		w.t.Fatal("the model is not offered")
 	}
-	call := ledger.Call{
+	call := rules.Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
 		RequestID:   id.New(id.Request, w.d.Now()),
-		Fingerprint: "f", Feature: feature, Bucket: bucket, Model: "gpt-5.6-terra", Terms: `{"rates":` + rates.Snapshot() + `}`, HoldMC: cost + margin,
+		Fingerprint: "f", Feature: feature, FeatureLabel: bucket, Model: "gpt-5.6-terra", Terms: `{"rates":` + rates.Snapshot() + `}`, HoldMC: cost + margin,
 	}
-	w.do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-	return w.do(ledger.Settle{
-		Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: `{"input":1200,"output":34}`, InputTokens: 1200, OutputTokens: 34},
-		Charge: ledger.Amounts{ProviderCostMC: cost, DevMarginMC: margin, UserChargeMC: cost + margin},
+	w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+	return w.do(rules.Settle{
+		Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: `{"input":1200,"output":34}`, InputTokens: 1200, OutputTokens: 34},
+		Charge: rules.Amounts{ProviderCostMC: cost, DevMarginMC: margin, UserChargeMC: cost + margin},
 	}).Entry
 }
 

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -30,7 +32,7 @@ const refunds = "refund"
 
 // A search is what the address of the activity asks for.
 type search struct {
-	ledger.Filter
+	store.EntryFilter
 	query  url.Values // of the filters as given
 	before int64      // 0 = from the newest
 }
@@ -42,9 +44,9 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	if err != nil {
 		return search{}, nil, err
 	}
-	s = search{Filter: ledger.Filter{AccountID: accountID, AppID: q.Get("app"), ConnectionID: q.Get("connection"), Model: strings.TrimSpace(q.Get("model"))}, query: url.Values{}}
-	if s.Type = ledger.EntryType(q.Get("type")); s.Type == refunds {
-		s.Type, s.Reversed = ledger.Spend, true
+	s = search{EntryFilter: store.EntryFilter{AccountID: accountID, AppID: q.Get("app"), ConnectionID: q.Get("connection"), Model: strings.TrimSpace(q.Get("model"))}, query: url.Values{}}
+	if s.Type = rules.EntryType(q.Get("type")); s.Type == refunds {
+		s.Type, s.Reversed = rules.EntrySpend, true
 	}
 	day := func(field string, plus int) int64 {
 		if q.Get(field) == "" {
@@ -90,7 +92,7 @@ func (h *Handler) activity(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		status = http.StatusUnprocessableEntity
 		return ui.Render(w, status, page)
 	}
-	rows, next, err := ledger.Browse(r.Context(), h.DB, s.Filter, s.before, activityPage)
+	rows, next, err := store.BrowseEntries(r.Context(), h.DB, s.EntryFilter, s.before, activityPage)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
@@ -123,7 +125,7 @@ func address(path string, filters url.Values, before int64) string {
 
 // options fills the selects with what the account has.
 func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity) error {
-	list, err := ledger.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
+	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
@@ -155,7 +157,7 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	} else if len(problems) > 0 {
 		return apierr.InvalidRequest.Errorf("%s: %s", problems[0].Field, problems[0].Text)
 	}
-	rows, next, err := ledger.Browse(r.Context(), h.DB, s.Filter, s.before, exportStep)
+	rows, next, err := store.BrowseEntries(r.Context(), h.DB, s.EntryFilter, s.before, exportStep)
 	if err != nil {
 		return fmt.Errorf("dashboard: export: %w", err)
 	}
@@ -178,7 +180,7 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		if out.Flush(); next == 0 || out.Error() != nil {
 			return out.Error()
 		}
-		if rows, next, err = ledger.Browse(r.Context(), h.DB, s.Filter, next, exportStep); err != nil {
+		if rows, next, err = store.BrowseEntries(r.Context(), h.DB, s.EntryFilter, next, exportStep); err != nil {
 			return fmt.Errorf("dashboard: export: %w", err)
 		}
 	}
@@ -188,12 +190,12 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 // are a dollar.
 const columns = "id seq created_at what type status reversal_of app connection_id feature model settlement paid_by hold_mc provider_cost_mc svc_fee_mc dev_margin_mc user_charge_mc available_change_mc reserved_change_mc"
 
-func record(e *ledger.Entry, app string) []string {
+func record(e *rules.Entry, app string) []string {
 	list := []string{
-		e.ID, strconv.FormatInt(e.Seq, 10), ledger.Timestamp(e.CreatedUS), kindOf(e), string(e.Type), e.Status, e.ReversalOf, harmless(app), e.ConnectionID,
+		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), kindOf(e), string(e.Type), e.Status, e.ReversalOf, harmless(app), e.ConnectionID,
 		harmless(e.Feature), harmless(e.Model), string(e.Settlement), e.PaidBy,
 	}
-	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC), int64(e.UserChargeMC), int64(e.Available), int64(e.Reserved)} {
+	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC), int64(e.UserChargeMC), int64(e.AvailableDeltaMC), int64(e.ReservedDeltaMC)} {
 		list = append(list, strconv.FormatInt(mc, 10))
 	}
 	return list

@@ -9,7 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -24,19 +25,19 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 		return err
 	}
 	c, page := v.conn, h.funded(v)
-	waiting, err := ledger.PendingRaises(ctx, h.DB, c.AccountID)
+	waiting, err := store.PendingRequestsOfAccount(ctx, h.DB, c.AccountID)
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
-	if raise, ok := waiting[c.ID]; ok && c.Status != ledger.Revoked {
+	if raise, ok := waiting[c.ID]; ok && c.Status != rules.Revoked {
 		page.Request, page.RequestTarget = raise.ID, ui.Dollars(raise.TargetMC)
 	}
-	totals, err := ledger.Totals(ctx, h.DB, c.AccountID, c.ID, h.since())
+	totals, err := store.ListDailyTotals(ctx, h.DB, c.AccountID, c.ID, h.since())
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
 	page.Chart = h.chart(totals)
-	rows, _, err := ledger.Browse(ctx, h.DB, ledger.Filter{AccountID: c.AccountID, ConnectionID: c.ID}, 0, maxCalls)
+	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0, maxCalls)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
@@ -46,7 +47,7 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 	if page.Voices, err = h.Voice.Shown(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
 		return err
 	}
-	if r.URL.Query().Get("done") == "freeze" && c.Status == ledger.Frozen {
+	if r.URL.Query().Get("done") == "freeze" && c.Status == rules.Frozen {
 		page.Done = "freeze"
 	}
 	return ui.Render(w, http.StatusOK, page)
@@ -81,8 +82,8 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 
 // freeze is POST /connections/{id}/freeze: the user pauses it at once (spec §3).
 func (h *Handler) freeze(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.act(w, r, a, func(connectionID string) ledger.Command {
-		return ledger.Freeze{ConnectionID: connectionID, ByUser: true}
+	return h.act(w, r, a, func(connectionID string) rules.Command {
+		return rules.Freeze{ConnectionID: connectionID, ByUser: true}
 	}, "?done=freeze")
 }
 
@@ -92,7 +93,7 @@ func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.
 	if err != nil {
 		return err
 	}
-	if v.conn.Status == ledger.Revoked {
+	if v.conn.Status == rules.Revoked {
 		return seeOther(w, connectionPath(v.conn.ID))
 	}
 	return ui.Render(w, http.StatusOK, ui.Revoke{Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID})
@@ -100,12 +101,12 @@ func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.
 
 // revoke is POST /connections/{id}/revoke.
 func (h *Handler) revoke(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.act(w, r, a, func(connectionID string) ledger.Command { return ledger.Revoke{ConnectionID: connectionID} }, "")
+	return h.act(w, r, a, func(connectionID string) rules.Command { return rules.Revoke{ConnectionID: connectionID} }, "")
 }
 
 // act does what a button says, and shows the connection as it then is. One that
 // was revoked meanwhile is shown as that.
-func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account, command func(connectionID string) ledger.Command, done string) error {
+func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account, command func(connectionID string) rules.Command, done string) error {
 	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
 	if err != nil {
 		return err

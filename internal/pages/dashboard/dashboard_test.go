@@ -9,7 +9,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -68,7 +69,7 @@ func TestTooLittleAvailable(t *testing.T) {
 		page := b.Get(path).Want(t, 200, "Too little is available", "$0.01 is missing", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
 		page.Lacks(t, "Approve</button>")
 		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "$0.00000001 is missing", `id="decision"`)
-		w.Do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
+		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
 		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Too little")
 		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.Is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
@@ -82,7 +83,7 @@ func TestTierMayForbidApproval(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.Do(ledger.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
+		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 100 * money.Dollar})
 		path := w.ask(w.conn, 25*money.Dollar+1, "more")
 		b := w.signedIn("person")
 		b.Post(path, decision("approve")).Want(t, 422, "at most $25.00")
@@ -115,7 +116,7 @@ func TestRequestOfARevokedConnection(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 6*money.Dollar, "more")
-		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b := w.signedIn("person")
 		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<button type=\"submit\" name")
 		b.Post(path, decision("approve")).Want(t, 422, "revoked")
@@ -168,9 +169,9 @@ func TestIncrease(t *testing.T) {
 				t.Errorf("cap %q, daily %q: now %s and %s", c.cap, c.daily, got.AllocationMC.Display(), velocity.Display())
 			}
 		}
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
-		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<input id")
 		b.Post(path, url.Values{"spend_cap": {"5"}}).Want(t, 422)
 	})
@@ -185,26 +186,26 @@ func TestReview(t *testing.T) {
 		b.Get(path).Want(t, 200, "not paused", "No call was billed yet", "Revoke</button>").Lacks(t, "Resume</button>")
 		row := w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 2*money.Dollar)
-		w.Do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
-		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", ledger.Timestamp(row.CreatedUS), `<th scope="col">`,
+		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
 		b.Get(path+"?done=resume").Lacks(t, "Resumed.")
 		b.Post(path, decision("both")).Want(t, 400)
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"4"}}).Want(t, 400)
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"0"}}).Want(t, 400)
 		b.Post(path, url.Values{"decision": {"resume"}, "speed": {"2"}}).Leads(t, path+"?done=resume")
-		if c := w.Is(w.conn); c.Status != ledger.Active || c.Faster != 2 {
-			t.Errorf("resumed, and it is %s, %d times as fast", c.Status, c.Faster)
+		if c := w.Is(w.conn); c.Status != rules.Active || c.FasterSpend != 2 {
+			t.Errorf("resumed, and it is %s, %d times as fast", c.Status, c.FasterSpend)
 		}
 		b.Get(path+"?done=resume").Want(t, 200, "Resumed.", "not paused").Lacks(t, "Resume</button>")
 		b.Post(path, decision("revoke")).Leads(t, path+"?done=revoke")
-		if c := w.Is(w.conn); c.Status != ledger.Revoked {
+		if c := w.Is(w.conn); c.Status != rules.Revoked {
 			t.Errorf("revoked, and it is %s", c.Status)
 		}
 		b.Get(path).Want(t, 200, "is disconnected").Lacks(t, "Revoke</button>", "Resume</button>")
 		b.Post(path, decision("resume")).Want(t, 303) // to the page that says that it is over
-		if c := w.Is(w.conn); c.Status != ledger.Revoked {
+		if c := w.Is(w.conn); c.Status != rules.Revoked {
 			t.Errorf("it came back as %s", c.Status)
 		}
 	})
@@ -219,13 +220,13 @@ func TestList(t *testing.T) {
 		w.Spend(w.conn, money.Dollar)
 		request := w.ask(w.conn, 6*money.Dollar, "")
 		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active", `href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/connections").Want(t, 200, "Paused")
 	})
 }
 
 // paths are the pages of a connection.
-func (w *world) paths(c ledger.Connection) []string {
+func (w *world) paths(c rules.Connection) []string {
 	return []string{w.ask(c, 6*money.Dollar, "more"), "/connections/" + c.ID + "/increase", "/connections/" + c.ID + "/review"}
 }
 
@@ -243,7 +244,7 @@ func TestForeignLinks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := append(w.paths(w.conn), w.paths(w.test)...)
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		absent := regexp.MustCompile(`(conn|acr)_[0-9a-z]{26}`)
 		before := w.everything()
 		stranger := w.signedIn("stranger")
@@ -294,7 +295,7 @@ func TestNothingHappensByItself(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := w.paths(w.conn)
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		before := w.everything()
 		b, nobody := w.signedIn("person"), w.browser()
 		for _, path := range paths {

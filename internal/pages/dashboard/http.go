@@ -14,7 +14,8 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -22,7 +23,7 @@ import (
 // Handler serves the pages.
 type Handler struct {
 	DB       *db.DB
-	Ledger   *ledger.Writer
+	Ledger   *store.Writer
 	Apps     *apps.Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
@@ -78,16 +79,16 @@ func missing() error {
 // A visit is somebody at the page of a connection that is theirs.
 type visit struct {
 	ui.Person
-	conn    ledger.Connection
+	conn    rules.Connection
 	app     apps.App
-	balance ledger.Balance
+	balance rules.Balance
 }
 
 // visit returns the connection if it is a's, or that of a test account of a's,
 // which nobody else can speak for (spec §5, Sandbox).
 func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, path string) (v visit, err error) {
 	v.Person = ui.Person{Shell: a.Shell(ui.Connected), Path: path}
-	v.conn, err = ledger.GetConnection(ctx, h.DB, connectionID)
+	v.conn, err = store.GetConnection(ctx, h.DB, connectionID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return visit{}, missing()
 	} else if err != nil {
@@ -106,7 +107,7 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 	if v.app, err = h.Apps.Get(ctx, v.conn.AppID); err != nil {
 		return visit{}, fmt.Errorf("dashboard: app: %w", err)
 	}
-	if v.balance, err = ledger.GetBalance(ctx, h.DB, v.conn.AccountID); err != nil {
+	if v.balance, err = store.GetBalance(ctx, h.DB, v.conn.AccountID); err != nil {
 		return visit{}, fmt.Errorf("dashboard: balance: %w", err)
 	}
 	return v, nil
@@ -115,9 +116,9 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 // terms are what the app's present tier allows.
 func (v visit) terms() tiers.Terms { return tiers.Of(v.app.Tier) }
 
-func funds(c ledger.Connection, app apps.App) ui.Funds {
+func funds(c rules.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{
-		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.Shown(),
+		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.EffectiveStatus(),
 		Cap: ui.Dollars(c.AllocationMC), Used: ui.Dollars(c.ConsumedMC), Remaining: ui.Dollars(c.RemainingMC()),
 	}
 	if c.HeldMC > 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -93,12 +94,12 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Acco
 func (h *Handler) save(ctx context.Context, v visit, t Terms) error {
 	return h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if t.CapMC != v.conn.AllocationMC {
-			c := ledger.ChangeCap{ConnectionID: v.conn.ID, TargetMC: t.CapMC, MaxMC: v.terms().MaxCapMC}
+			c := rules.ChangeCap{ConnectionID: v.conn.ID, TargetMC: t.CapMC, MaxMC: v.terms().MaxCapMC}
 			if _, err := h.Ledger.DoTx(ctx, tx, c); err != nil {
 				return err
 			}
 		}
-		_, err := h.Ledger.DoTx(ctx, tx, ledger.SetVelocity{ConnectionID: v.conn.ID, LimitMC: t.VelocityMC})
+		_, err := h.Ledger.DoTx(ctx, tx, rules.SetVelocityLimit{ConnectionID: v.conn.ID, LimitMC: t.VelocityMC})
 		return err
 	})
 }
@@ -123,7 +124,7 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 	if v.conn.VelocityLimitMC != nil {
 		p.DailyLimit = ui.Typed(*v.conn.VelocityLimitMC)
 	}
-	raise, err := ledger.PendingRaise(r.Context(), h.DB, v.conn.ID)
+	raise, err := store.PendingRequestOfConnection(r.Context(), h.DB, v.conn.ID)
 	if err == nil {
 		p.Request, p.RequestTarget = raise.ID, ui.Dollars(raise.TargetMC)
 	} else if !errors.Is(err, sql.ErrNoRows) {

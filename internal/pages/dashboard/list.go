@@ -6,7 +6,8 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -15,11 +16,11 @@ const maxListed = 100
 
 // list is GET /connections.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	list, err := ledger.ConnectionsOfAccount(r.Context(), h.DB, a.ID, maxListed+1)
+	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, a.ID, maxListed+1)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	waiting, err := ledger.PendingRaises(r.Context(), h.DB, a.ID)
+	waiting, err := store.PendingRequestsOfAccount(r.Context(), h.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
@@ -34,7 +35,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 			known[c.AppID] = app
 		}
 		line := ui.Lent{Funds: funds(c, app), ID: c.ID}
-		if c.Status != ledger.Revoked {
+		if c.Status != rules.Revoked {
 			line.Request = waiting[c.ID].ID
 		}
 		page.List = append(page.List, line)

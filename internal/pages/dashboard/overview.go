@@ -12,8 +12,10 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -49,19 +51,19 @@ func (n names) of(ctx context.Context, appID string) (string, error) {
 // overview is GET /dashboard.
 func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
-	balance, err := ledger.GetBalance(ctx, h.DB, a.ID)
+	balance, err := store.GetBalance(ctx, h.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("dashboard: balance: %w", err)
 	}
-	totals, err := ledger.Totals(ctx, h.DB, a.ID, "", h.since())
+	totals, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", h.since())
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	list, err := ledger.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
+	list, err := store.ConnectionsOfAccount(ctx, h.DB, a.ID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	rows, _, err := ledger.Browse(ctx, h.DB, ledger.Filter{AccountID: a.ID}, 0, maxRecent)
+	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: a.ID}, 0, maxRecent)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
@@ -82,7 +84,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return err
 	}
 	for _, c := range list {
-		if c.Status != ledger.Revoked {
+		if c.Status != rules.Revoked {
 			page.Open++
 		}
 	}
@@ -98,7 +100,7 @@ func (h *Handler) since() string {
 }
 
 // chart draws what was spent on each of the last days, those without any too.
-func (h *Handler) chart(totals []ledger.Total) ui.Chart {
+func (h *Handler) chart(totals []store.DailyTotal) ui.Chart {
 	spent, calls := map[string]money.MC{}, map[string]int64{}
 	var all money.MC
 	for _, t := range totals {
@@ -123,7 +125,7 @@ func (h *Handler) chart(totals []ledger.Total) ui.Chart {
 }
 
 // breakdowns says which apps, features and models the money went to.
-func breakdowns(ctx context.Context, n names, totals []ledger.Total) ([]ui.Shares, error) {
+func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.Shares, error) {
 	type sum struct {
 		name  string
 		spent money.MC
@@ -132,11 +134,11 @@ func breakdowns(ctx context.Context, n names, totals []ledger.Total) ([]ui.Share
 	var out []ui.Shares
 	for _, kind := range []struct {
 		title, head string
-		name        func(ledger.Total) (string, error)
+		name        func(store.DailyTotal) (string, error)
 	}{
-		{"By app", "App", func(t ledger.Total) (string, error) { return n.of(ctx, t.AppID) }},
-		{"By feature", "Feature", func(t ledger.Total) (string, error) { return cmp.Or(t.Feature, "None named"), nil }},
-		{"By model", "Model", func(t ledger.Total) (string, error) { return t.Model, nil }},
+		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.of(ctx, t.AppID) }},
+		{"By feature", "Feature", func(t store.DailyTotal) (string, error) { return cmp.Or(t.Feature, "None named"), nil }},
+		{"By model", "Model", func(t store.DailyTotal) (string, error) { return t.Model, nil }},
 	} {
 		sums := map[string]*sum{}
 		for _, t := range totals {
@@ -179,13 +181,13 @@ func percent(part, whole money.MC) int {
 }
 
 // concerns are the connections on which something waits for their person.
-func (h *Handler) concerns(ctx context.Context, n names, accountID string, list []ledger.Connection) (out []ui.Concern, err error) {
-	waiting, err := ledger.PendingRaises(ctx, h.DB, accountID)
+func (h *Handler) concerns(ctx context.Context, n names, accountID string, list []rules.Connection) (out []ui.Concern, err error) {
+	waiting, err := store.PendingRequestsOfAccount(ctx, h.DB, accountID)
 	if err != nil {
 		return nil, fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
 	for _, c := range list {
-		if c.Status == ledger.Revoked {
+		if c.Status == rules.Revoked {
 			continue
 		}
 		concern := ui.Concern{}
@@ -194,11 +196,11 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string, list 
 		}
 		raise, asks := waiting[c.ID]
 		switch {
-		case c.Status == ledger.Frozen:
+		case c.Status == rules.Frozen:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Paused", "bad", reviewPath(c.ID), "Review"
 		case asks:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Asks for a cap of "+ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
-		case c.Shown() == "exhausted":
+		case c.EffectiveStatus() == "exhausted":
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Cap used up", "warn", increasePath(c.ID), "Change cap"
 		default:
 			continue
@@ -211,20 +213,20 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string, list 
 }
 
 // kinds are what people call the types of ledger rows.
-var kinds = map[ledger.EntryType]string{
-	ledger.Spend: "Call", ledger.Topup: "Top-up", ledger.Connected: "Connected", ledger.Cap: "Cap changed", ledger.Revoking: "Connection ended", ledger.Released: "Rest returned",
+var kinds = map[rules.EntryType]string{
+	rules.EntrySpend: "Call", rules.EntryTopUp: "Top-up", rules.EntryConnect: "Connected", rules.EntryCap: "Cap changed", rules.EntryRevoke: "Connection ended", rules.EntryRelease: "Rest returned",
 }
 
 // kindOf is what people call a row.
-func kindOf(e *ledger.Entry) string {
-	if e.Status == "reversed" && e.Type == ledger.Spend {
+func kindOf(e *rules.Entry) string {
+	if e.Status == "reversed" && e.Type == rules.EntrySpend {
 		return "Refund"
 	}
 	return cmp.Or(kinds[e.Type], string(e.Type))
 }
 
 // lines writes ledger rows for a list.
-func lines(ctx context.Context, n names, rows []ledger.Entry) ([]ui.Row, error) {
+func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 	out := make([]ui.Row, 0, len(rows))
 	for i := range rows {
 		e := &rows[i]
@@ -232,17 +234,17 @@ func lines(ctx context.Context, n names, rows []ledger.Entry) ([]ui.Row, error) 
 		if err != nil {
 			return nil, err
 		}
-		change := e.Available + e.Reserved
+		change := e.AvailableDeltaMC + e.ReservedDeltaMC
 		row := ui.Row{
-			Href: "/activity/" + e.ID, When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
+			Href: "/activity/" + e.ID, When: timestamp.Format(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
 			What: kindOf(e), App: app, Model: e.Model, Feature: e.Feature, Change: ui.Signed(change),
 		}
 		switch {
-		case e.PaidBy == ledger.FreeCredit:
+		case e.PaidBy == rules.PaidByFreeCredit:
 			row.Note = "free credit paid " + ui.Dollars(e.UserChargeMC)
-		case e.Settlement == ledger.Estimated:
+		case e.Settlement == rules.Estimated:
 			row.Note = "estimated"
-		case change == 0 && e.Type != ledger.Spend:
+		case change == 0 && e.Type != rules.EntrySpend:
 			row.Moved, row.Note = true, moved(e)
 		}
 		out = append(out, row)
@@ -251,12 +253,12 @@ func lines(ctx context.Context, n names, rows []ledger.Entry) ([]ui.Row, error) 
 }
 
 // moved says what a row moved from one pocket to the other.
-func moved(e *ledger.Entry) string {
+func moved(e *rules.Entry) string {
 	switch {
-	case e.Reserved > 0:
-		return ui.Dollars(e.Reserved) + " set aside"
-	case e.Reserved < 0:
-		return ui.Dollars(-e.Reserved) + " returned"
+	case e.ReservedDeltaMC > 0:
+		return ui.Dollars(e.ReservedDeltaMC) + " set aside"
+	case e.ReservedDeltaMC < 0:
+		return ui.Dollars(-e.ReservedDeltaMC) + " returned"
 	}
 	return "nothing moved"
 }

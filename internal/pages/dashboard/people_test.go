@@ -10,7 +10,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -26,9 +26,9 @@ func TestOverview(t *testing.T) {
 			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Three steps")
 		request := w.ask(w.conn, 12*money.Dollar, "")
 		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Asks for a cap of $12.00", `href="`+request+`"`)
-		w.Do(ledger.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/dashboard").Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
-		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Get("/dashboard").Want(t, 200, "Set aside for no app").Lacks(t, "Needs your attention")
 	})
 }
@@ -41,11 +41,11 @@ func TestActivity(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		var spent []ledger.Entry
+		var spent []rules.Entry
 		for range 60 {
 			spent = append(spent, w.Spend(w.conn, money.Cent))
 		}
-		w.Do(ledger.Reverse{EntryID: spent[7].ID, AccountID: spent[7].AccountID, Reason: "provider_error"})
+		w.Do(rules.Reverse{EntryID: spent[7].ID, AccountID: spent[7].AccountID, Reason: "provider_error"})
 		b := w.signedIn("person")
 		rows := func(path string) []string {
 			t.Helper()
@@ -118,16 +118,16 @@ func TestReceipts(t *testing.T) {
 		w := newWorld(t, d)
 		call := w.Hold(w.conn, 50*money.Cent)
 		call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
-		row := w.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Estimated, Usage: ledger.Usage{JSON: `{"input":1000,"output":200}`},
-			Charge: ledger.Amounts{ProviderCostMC: 550_000, SvcFeeMC: 30_000, DevMarginMC: 20_000, UserChargeMC: 600_000}}).Entry
+		row := w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Estimated, Usage: rules.Usage{JSON: `{"input":1000,"output":200}`},
+			Charge: rules.Amounts{ProviderCostMC: 550_000, SvcFeeMC: 30_000, DevMarginMC: 20_000, UserChargeMC: 600_000}}).Entry
 		b := w.signedIn("person")
 		for _, path := range []string{"/activity/" + row.ID, "/requests/" + row.RequestID()} {
 			b.Get(path).Want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00", "300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most", "2026-11-20.1")
 		}
-		back := w.Do(ledger.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
+		back := w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
 		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "set aside for the app again")
-		refused := ledger.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
-		w.Do(ledger.Refuse{Refusal: refused})
+		refused := rules.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
+		w.Do(rules.RecordRefusal{Refusal: refused})
 		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "The app was told: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
 		running := w.Hold(w.conn, 10*money.Cent)
 		if d.Engine == db.Postgres { // on SQLite a hold of this moment is not in the file
@@ -173,14 +173,14 @@ func TestConnectionPage(t *testing.T) {
 		b.Post(path+"/freeze", url.Values{}).Leads(t, path+"?done=freeze")
 		b.Get(path+"?done=freeze").Want(t, 200, "Every new call is refused", "Review and resume").Lacks(t, "Pause now")
 		var mails int
-		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`, string(ledger.FrozenNotice)).Scan(&mails); err != nil || mails != 0 {
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`, string(rules.NoticeFrozen)).Scan(&mails); err != nil || mails != 0 {
 			t.Errorf("%d mails about what the person did: %v", mails, err)
 		}
 		b.Post(path+"/revoke", url.Values{}).Leads(t, path)
 		b.Get(path).Want(t, 200, "Ended").Lacks(t, "Revoke…", "Change cap", "Pause now")
 		b.Get(path+"/revoke").Leads(t, path)
 		b.Post(path+"/freeze", url.Values{}).Want(t, 303)
-		if c := w.Is(w.conn); c.Status != ledger.Revoked || c.AllocationMC != 3*money.Dollar {
+		if c := w.Is(w.conn); c.Status != rules.Revoked || c.AllocationMC != 3*money.Dollar {
 			t.Errorf("revoked, and it is %s with %s", c.Status, c.AllocationMC.Display())
 		}
 		w.signedIn("developer").Get("/connections/"+w.test.ID).Want(t, 200, "for your test account", "sandbox")
@@ -196,7 +196,7 @@ func TestLiveSpend(t *testing.T) {
 		b := w.signedIn("person")
 		path := "/connections/" + w.conn.ID
 		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No call is running")
-		w.Do(ledger.Defer{Call: w.Hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
+		w.Do(rules.Defer{Call: w.Hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
 		part := b.Get(path+"/live").Want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
 		part.Lacks(t, "<html", "<script", "<h1")
 		if got := b.Do(withHeader(t, w.URL+path+"/live")); got.Status != 200 || got.Body != part.Body {
@@ -205,7 +205,7 @@ func TestLiveSpend(t *testing.T) {
 		if gone := w.browser().Do(withHeader(t, w.URL+path+"/live")); gone.Status != 200 || gone.Body != "" {
 			t.Errorf("signed out: %d %q, want a reload and nothing else", gone.Status, gone.Body)
 		}
-		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "Ended").Lacks(t, "hx-get", "<script")
 	})
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/gateway/inference"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 // entry is GET /activity/{id}: the receipt of a ledger row.
 func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
-	e, err := ledger.GetEntry(ctx, h.DB, r.PathValue("id"))
+	e, err := store.GetEntry(ctx, h.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
 		return missing()
 	} else if err != nil {
@@ -30,7 +31,7 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if page.For, err = h.owns(ctx, a, e.AccountID); err != nil {
 		return err
 	}
-	if e.Type == ledger.Spend && e.Status != "reversed" {
+	if e.Type == rules.EntrySpend && e.Status != "reversed" {
 		return h.call(w, r, page, e.RequestID())
 	}
 	if page.App, err = h.names().of(ctx, e.AppID); err != nil {
@@ -41,7 +42,7 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	for _, f := range []struct {
 		term   string
 		change money.MC
-	}{{"Change of what is available", e.Available}, {"Change of what is set aside", e.Reserved}} {
+	}{{"Change of what is available", e.AvailableDeltaMC}, {"Change of what is set aside", e.ReservedDeltaMC}} {
 		if f.change != 0 {
 			amount := ui.Signed(f.change)
 			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
@@ -51,36 +52,36 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 }
 
 // explain says in words what a row that is no call did.
-func explain(page *ui.Receipt, e *ledger.Entry) {
+func explain(page *ui.Receipt, e *rules.Entry) {
 	say := func(format string, args ...any) {
 		page.Explanation = append(page.Explanation, fmt.Sprintf(format, args...))
 	}
 	page.Heading, page.Status, page.Badge = kindOf(e), "Done", "good"
 	switch {
-	case e.Type == ledger.Spend:
+	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
 		say("%s of an earlier call came back to you. The call and its charge stay on your record; this row takes the charge back.", ui.Dollars(e.UserChargeMC))
-		if e.Available > 0 {
+		if e.AvailableDeltaMC > 0 {
 			say("Its connection has ended, so the money is available to you.")
 		} else {
 			say("The money is set aside for the app again, within its cap.")
 		}
 		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "none was given")})
 		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "The call that was refunded"})
-	case e.Type == ledger.Topup && e.Available > 0:
-		say("You put %s into your balance. It is available to lend to apps.", ui.Dollars(e.Available))
-	case e.Type == ledger.Connected:
-		say("You connected %s and set aside %s of your balance for it: its spend cap. It still is your money until a call is billed.", page.App, ui.Dollars(e.Reserved))
-	case e.Type == ledger.Cap && e.Reserved < 0:
-		say("You lowered the spend cap of %s. %s that was set aside for it is available again.", page.App, ui.Dollars(-e.Reserved))
-	case e.Type == ledger.Cap:
-		say("The spend cap of %s was raised with your consent. %s more of your balance is set aside for it.", page.App, ui.Dollars(e.Reserved))
-	case e.Type == ledger.Revoking:
-		say("You ended the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.Reserved))
-	case e.Type == ledger.Released:
-		say("A call that was in progress when you ended the connection to %s has ended too. %s that it did not use is available again.", page.App, ui.Dollars(-e.Reserved))
+	case e.Type == rules.EntryTopUp && e.AvailableDeltaMC > 0:
+		say("You put %s into your balance. It is available to lend to apps.", ui.Dollars(e.AvailableDeltaMC))
+	case e.Type == rules.EntryConnect:
+		say("You connected %s and set aside %s of your balance for it: its spend cap. It still is your money until a call is billed.", page.App, ui.Dollars(e.ReservedDeltaMC))
+	case e.Type == rules.EntryCap && e.ReservedDeltaMC < 0:
+		say("You lowered the spend cap of %s. %s that was set aside for it is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+	case e.Type == rules.EntryCap:
+		say("The spend cap of %s was raised with your consent. %s more of your balance is set aside for it.", page.App, ui.Dollars(e.ReservedDeltaMC))
+	case e.Type == rules.EntryRevoke:
+		say("You ended the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+	case e.Type == rules.EntryRelease:
+		say("A call that was in progress when you ended the connection to %s has ended too. %s that it did not use is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	default:
-		say("This row changed what is available to you by %s, and what is set aside by %s.", ui.Signed(e.Available).Text, ui.Signed(e.Reserved).Text)
+		say("This row changed what is available to you by %s, and what is set aside by %s.", ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
 	}
 }
 
@@ -96,7 +97,7 @@ func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accou
 	} else if err != nil {
 		return fmt.Errorf("dashboard: receipt: %w", err)
 	}
-	c, err := ledger.GetConnection(ctx, h.DB, found.ConnectionID)
+	c, err := store.GetConnection(ctx, h.DB, found.ConnectionID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return missing()
 	} else if err != nil {
@@ -167,7 +168,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 func charged(page *ui.Receipt, found *inference.Receipt) {
 	c := found.Charge
 	who := "It came from what you had set aside for the app."
-	if c.PaidBy == ledger.FreeCredit {
+	if c.PaidBy == rules.PaidByFreeCredit {
 		who = "Free credit paid it: your own money was not touched."
 	}
 	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)

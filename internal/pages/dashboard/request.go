@@ -11,19 +11,20 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
 func requestPath(requestID string) string { return "/allocation-requests/" + requestID }
 
 // asked returns an allocation request and the connection that it is about.
-func (h *Handler) asked(ctx context.Context, a accounts.Account, requestID string) (ledger.Raise, visit, error) {
-	raise, err := ledger.GetRaise(ctx, h.DB, requestID)
+func (h *Handler) asked(ctx context.Context, a accounts.Account, requestID string) (rules.AllocationRequest, visit, error) {
+	raise, err := store.GetAllocationRequest(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return ledger.Raise{}, visit{}, missing()
+		return rules.AllocationRequest{}, visit{}, missing()
 	} else if err != nil {
-		return ledger.Raise{}, visit{}, fmt.Errorf("dashboard: allocation request: %w", err)
+		return rules.AllocationRequest{}, visit{}, fmt.Errorf("dashboard: allocation request: %w", err)
 	}
 	v, err := h.visit(ctx, a, raise.ConnectionID, requestPath(raise.ID))
 	return raise, v, err
@@ -35,7 +36,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if err != nil {
 		return err
 	}
-	if raise.Status == ledger.RaiseSuperseded {
+	if raise.Status == rules.RequestSuperseded {
 		return seeOther(w, requestPath(raise.SupersededBy))
 	}
 	return ui.Render(w, http.StatusOK, v.approval(raise))
@@ -55,7 +56,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if decision != "approve" && decision != "deny" {
 		return apierr.InvalidRequest.Errorf("decision: must be approve or deny")
 	}
-	done, err := h.Ledger.Do(r.Context(), ledger.DecideRaise{
+	done, err := h.Ledger.Do(r.Context(), rules.DecideAllocationRequest{
 		RequestID: raise.ID, AccountID: v.conn.AccountID, Approve: decision == "approve", MaxMC: v.terms().MaxCapMC,
 	})
 	switch text := told(err); {
@@ -68,10 +69,10 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	case err != nil:
 		return err
-	case done.Raise.Status == ledger.RaiseSuperseded:
-		return seeOther(w, requestPath(done.Raise.SupersededBy))
-	case done.Outcome == ledger.Done:
-		page := v.approval(done.Raise)
+	case done.AllocationRequest.Status == rules.RequestSuperseded:
+		return seeOther(w, requestPath(done.AllocationRequest.SupersededBy))
+	case done.Outcome == rules.Done:
+		page := v.approval(done.AllocationRequest)
 		page.Again = true
 		return ui.Render(w, http.StatusOK, page)
 	}
@@ -79,7 +80,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 }
 
 // approval is the page of a request.
-func (v visit) approval(r ledger.Raise) ui.Approval {
+func (v visit) approval(r rules.AllocationRequest) ui.Approval {
 	p := ui.Approval{
 		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Status: string(r.Status), Reason: r.Reason,
 		Asked: date(r.CreatedUS), From: ui.Dollars(r.CurrentMC), Target: ui.Dollars(r.TargetMC), Available: ui.Dollars(v.balance.AvailableMC),

@@ -8,9 +8,11 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -30,7 +32,7 @@ func (h *Handler) review(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if err != nil {
 		return err
 	}
-	if r.URL.Query().Get("done") == "resume" && v.conn.Status == ledger.Active {
+	if r.URL.Query().Get("done") == "resume" && v.conn.Status == rules.Active {
 		page.Done = "resume"
 	}
 	return ui.Render(w, http.StatusOK, page)
@@ -47,7 +49,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if err != nil {
 		return err
 	}
-	var c ledger.Command
+	var c rules.Command
 	decision := form.Get("decision")
 	switch decision {
 	case "resume":
@@ -55,9 +57,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		if err != nil {
 			return err
 		}
-		c = ledger.Resume{ConnectionID: v.conn.ID, Faster: speed}
+		c = rules.Resume{ConnectionID: v.conn.ID, FasterSpend: speed}
 	case "revoke":
-		c = ledger.Revoke{ConnectionID: v.conn.ID}
+		c = rules.Revoke{ConnectionID: v.conn.ID}
 	default:
 		return apierr.InvalidRequest.Errorf("decision: must be resume or revoke")
 	}
@@ -92,18 +94,18 @@ func readSpeed(text string) (int64, error) {
 
 // reviewPage gathers what the connection spent.
 func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
-	rows, err := ledger.RecentEntries(ctx, h.DB, v.conn.AccountID, v.conn.ID, maxCalls)
+	rows, err := store.RecentEntries(ctx, h.DB, v.conn.AccountID, v.conn.ID, maxCalls)
 	if err != nil {
 		return ui.Review{}, fmt.Errorf("dashboard: recent calls: %w", err)
 	}
 	p := ui.Review{
 		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID,
-		Today: ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.Day))), Speeds: speeds(v.conn.Faster),
+		Today: ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.Day))), Speeds: speeds(v.conn.FasterSpend),
 	}
 	for _, e := range rows {
 		p.Calls = append(p.Calls, ui.Spent{
-			When: ledger.Timestamp(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
-			Model: e.Model, Feature: e.Feature, Charge: ui.Dollars(e.UserChargeMC), Back: e.ReversalOf != "", Free: e.PaidBy == ledger.FreeCredit,
+			When: timestamp.Format(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
+			Model: e.Model, Feature: e.Feature, Charge: ui.Dollars(e.UserChargeMC), Back: e.ReversalOf != "", Free: e.PaidBy == rules.PaidByFreeCredit,
 		})
 	}
 	return p, nil

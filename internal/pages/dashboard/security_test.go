@@ -7,7 +7,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
@@ -17,8 +17,8 @@ func (w *world) every() []string {
 	w.t.Helper()
 	call := w.Hold(w.conn, money.Dollar)
 	call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
-	row := w.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: `{"input":1000,"output":200}`},
-		Charge: ledger.Amounts{ProviderCostMC: 550_000, UserChargeMC: 550_000}}).Entry
+	row := w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: `{"input":1000,"output":200}`},
+		Charge: rules.Amounts{ProviderCostMC: 550_000, UserChargeMC: 550_000}}).Entry
 	return append(w.paths(w.conn), "/dashboard", "/activity", "/activity/"+row.ID, "/requests/"+row.RequestID(), "/connections", "/connections/"+w.conn.ID, "/connections/"+w.conn.ID+"/revoke")
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/voice"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/dashboard"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
@@ -28,8 +28,8 @@ type world struct {
 	t    *testing.T
 	d    *db.DB
 	app  apps.App
-	conn ledger.Connection
-	test ledger.Connection // of the test account, to the developer's sandbox app
+	conn rules.Connection
+	test rules.Connection // of the test account, to the developer's sandbox app
 }
 
 func newWorld(t *testing.T, d *db.DB) *world {
@@ -78,22 +78,22 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 	if _, err := w.d.ExecContext(w.t.Context(), `UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t)); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Do(ledger.TopUp{AccountID: person.ID, AmountMC: 20 * money.Dollar})
-	w.Do(ledger.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar})
+	w.Do(rules.TopUp{AccountID: person.ID, AmountMC: 20 * money.Dollar})
+	w.Do(rules.TopUp{AccountID: tester.ID, Sandbox: true, AmountMC: 1000 * money.Dollar})
 	w.conn = w.connect(w.app, person.ID)
 	w.test = w.connect(sandbox, tester.ID)
 }
 
-func (w *world) connect(app apps.App, accountID string) ledger.Connection {
+func (w *world) connect(app apps.App, accountID string) rules.Connection {
 	w.t.Helper()
-	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
+	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
 }
 
 // ask files a request on a connection and returns its page.
-func (w *world) ask(c ledger.Connection, target money.MC, reason string) (path string) {
+func (w *world) ask(c rules.Connection, target money.MC, reason string) (path string) {
 	w.t.Helper()
 	requestID := id.New(id.AllocationRequest, w.Now())
-	w.Do(ledger.AskRaise{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
+	w.Do(rules.RequestAllocation{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
 	return "/allocation-requests/" + requestID
 }
 

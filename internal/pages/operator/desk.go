@@ -15,7 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -27,7 +28,7 @@ type Desk struct {
 	Accounts *accounts.Store
 	Apps     *apps.Store
 	GoLive   *golive.Store
-	Ledger   *ledger.Writer
+	Ledger   *store.Writer
 	Now      func() time.Time
 }
 
@@ -145,14 +146,14 @@ func unchanged(err error, says string) error {
 
 // Reverse refunds a charge by a new row: to the connection's reserved pool, or to
 // available once it is revoked (spec §2, 7).
-func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversal ledger.Entry, err error) {
+func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
 	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
-		original, err := ledger.GetEntry(ctx, tx, entryID)
+		original, err := store.GetEntry(ctx, tx, entryID)
 		if err != nil {
 			return missing(err, "ledger row")
 		}
-		done, err := d.Ledger.DoTx(ctx, tx, ledger.Reverse{EntryID: original.ID, AccountID: original.AccountID, Reason: reason})
+		done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{EntryID: original.ID, AccountID: original.AccountID, Reason: reason})
 		if err != nil {
 			return err
 		}
@@ -164,26 +165,26 @@ func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversa
 }
 
 // Freeze pauses a connection.
-func (d *Desk) Freeze(ctx context.Context, by, connectionID, reason string) (ledger.Connection, error) {
+func (d *Desk) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
-	return d.turn(ctx, &a, ledger.Freeze{ConnectionID: connectionID}, ledger.Frozen)
+	return d.turn(ctx, &a, rules.Freeze{ConnectionID: connectionID}, rules.Frozen)
 }
 
 // Resume lifts the pause of a connection. The reason may be empty.
-func (d *Desk) Resume(ctx context.Context, by, connectionID, reason string) (ledger.Connection, error) {
+func (d *Desk) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
-	return d.turn(ctx, &a, ledger.Resume{ConnectionID: connectionID}, ledger.Active)
+	return d.turn(ctx, &a, rules.Resume{ConnectionID: connectionID}, rules.Active)
 }
 
 // turn pauses a connection or lifts that.
-func (d *Desk) turn(ctx context.Context, a *action, c ledger.Command, to ledger.Status) (after ledger.Connection, err error) {
+func (d *Desk) turn(ctx context.Context, a *action, c rules.Command, to rules.ConnectionStatus) (after rules.Connection, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
-		before, err := ledger.LockConnection(ctx, tx, a.subject)
+		before, err := store.LockConnection(ctx, tx, a.subject)
 		if err != nil {
 			return missing(err, "connection")
 		}
 		switch before.Status {
-		case ledger.Revoked:
+		case rules.Revoked:
 			return apierr.InvalidRequest.Errorf("the connection is revoked, for good")
 		case to:
 			return apierr.InvalidRequest.Errorf("the connection is %s already", to)

@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 )
 
 // appResource is an app as its operator sees it: with whose it is.
@@ -184,7 +184,7 @@ func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := make([]logResource, len(list))
 	for i, e := range list {
-		out[i] = logResource{ID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Before: e.Before, After: e.After, CreatedAt: ledger.Timestamp(e.CreatedUS)}
+		out[i] = logResource{ID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Before: e.Before, After: e.After, CreatedAt: timestamp.Format(e.CreatedUS)}
 		if e.Reason != "" {
 			out[i].Reason = &list[i].Reason
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
@@ -41,7 +42,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	now := func() time.Time { return time.UnixMicro(b.nowUS.Load()) }
 	registry := apps.NewStore(d, now, false)
 	registry.OnChange = func() { b.changes.Add(1) }
-	money := ledger.New(d, now)
+	money := store.NewWriter(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&operator.Handler{Token: token, Desk: &operator.Desk{
 		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
@@ -162,9 +163,9 @@ func TestOneOfManyPauses(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, token)
-		money := ledger.New(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
-		for _, c := range []ledger.Command{
-			ledger.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, ledger.Connect{ConnectionID: "conn_1", AppID: b.app.ID, AccountID: "wac_person", RequestedMC: 500_000_000},
+		money := store.NewWriter(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
+		for _, c := range []rules.Command{
+			rules.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, rules.Connect{ConnectionID: "conn_1", AppID: b.app.ID, AccountID: "wac_person", RequestedMC: 500_000_000},
 		} {
 			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 				_, err := money.DoTx(ctx, tx, c)

@@ -12,7 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
@@ -78,12 +79,12 @@ func (h *Handler) find(r *http.Request, text string) ([]accounts.Account, error)
 		}
 		return []accounts.Account{a}, err
 	case strings.HasPrefix(text, id.Connection):
-		var c ledger.Connection
-		c, err = ledger.GetConnection(ctx, h.DB, text)
+		var c rules.Connection
+		c, err = store.GetConnection(ctx, h.DB, text)
 		accountID = c.AccountID
 	case strings.HasPrefix(text, id.Ledger), strings.HasPrefix(text, id.Request):
-		var e ledger.Entry
-		e, err = ledger.GetEntry(ctx, h.DB, id.ReplacePrefix(text, id.Request, id.Ledger))
+		var e rules.Entry
+		e, err = store.GetEntry(ctx, h.DB, id.ReplacePrefix(text, id.Request, id.Ledger))
 		accountID = e.AccountID
 	}
 	var a accounts.Account
@@ -104,7 +105,7 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, missing(err, "account")
 	}
-	balance, err := ledger.GetBalance(ctx, h.DB, a.ID)
+	balance, err := store.GetBalance(ctx, h.DB, a.ID)
 	if err != nil {
 		return ui.Report{}, fmt.Errorf("admin: balance: %w", err)
 	}
@@ -164,7 +165,7 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 
 // lent lists an account's connections.
 func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
-	list, err := ledger.ConnectionsOfAccount(r.Context(), h.DB, accountID, maxListed)
+	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, accountID, maxListed)
 	if err != nil {
 		return nil, fmt.Errorf("admin: connections: %w", err)
 	}
@@ -198,7 +199,7 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 	t := &ui.Table{Label: "Ledger", Heads: []ui.Head{{Name: "Row"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Charge", End: true}, {Name: "Available", End: true}, {Name: "Reserved", End: true}}, First: first(r, "before"), Empty: "No money has moved."}
 	for _, e := range list {
 		charge := ui.Cell{Text: "–"}
-		if e.kind == string(ledger.Spend) {
+		if e.kind == string(rules.EntrySpend) {
 			charge = ui.MoneyCell(e.charge)
 		}
 		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)}, {Text: e.model}, charge, ui.MoneyCell(e.available), ui.MoneyCell(e.reserved)})
@@ -223,7 +224,7 @@ func movement(kind, status string) string {
 
 // connection is GET /operator/connections/{id}.
 func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
-	x, err := ledger.GetConnection(r.Context(), h.DB, r.PathValue("id"))
+	x, err := store.GetConnection(r.Context(), h.DB, r.PathValue("id"))
 	if err != nil {
 		return ui.Report{}, missing(err, "connection")
 	}
@@ -240,16 +241,16 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	facts := []ui.Detail{
 		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}}, {Name: "Account", Cell: link("/operator/accounts/", x.AccountID)}, {Name: "App", Cell: link("/operator/apps/", x.AppID)},
-		{Name: "Made", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.Faster, 1))}},
+		{Name: "Made", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
 	}
 	if x.VelocityLimitMC != nil {
 		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.MoneyCell(*x.VelocityLimitMC)})
 	}
 	c.Blocks = []ui.Block{{Heading: "The connection", Facts: facts, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "What operators did to it"}}}
-	if s.acts() && x.Status != ledger.Revoked {
+	if s.acts() && x.Status != rules.Revoked {
 		c.Blocks = append(c.Blocks, pauseBlock(x))
 	}
-	calls, err := ledger.RecentEntries(r.Context(), h.DB, x.AccountID, x.ID, 20)
+	calls, err := store.RecentEntries(r.Context(), h.DB, x.AccountID, x.ID, 20)
 	if err != nil {
 		return c, fmt.Errorf("admin: calls: %w", err)
 	}
@@ -261,9 +262,9 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	return c, nil
 }
 
-func pauseBlock(x ledger.Connection) ui.Block {
+func pauseBlock(x rules.Connection) ui.Block {
 	at := "/operator/connections/" + url.PathEscape(x.ID)
-	if x.Status == ledger.Frozen {
+	if x.Status == rules.Frozen {
 		return ui.Block{Heading: "Resume", Text: "The app’s calls are accepted again, at the pace that its user allows.", Form: &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the log."), Button: "Resume"}}
 	}
 	return ui.Block{Heading: "Pause this connection", Text: "The app’s calls on it are refused until its user or an operator resumes it. The money stays where it is.", Form: &ui.Ask{Action: at, Decision: "freeze", Fields: reason("For the log."), Button: "Pause", Danger: true}}

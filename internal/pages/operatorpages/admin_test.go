@@ -8,14 +8,14 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
 // paths are all pages, with ids that exist.
-func (w *world) paths(e ledger.Entry) []string {
+func (w *world) paths(e rules.Entry) []string {
 	return []string{
 		"/operator", "/operator/verify", "/operator/reviews", "/operator/reviews/" + w.request.ID, "/operator/apps", "/operator/apps/" + w.app.ID,
 		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID, "/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
@@ -24,7 +24,7 @@ func (w *world) paths(e ledger.Entry) []string {
 }
 
 // posts are everything that an operator can do.
-func (w *world) posts(e ledger.Entry) map[string][]url.Values {
+func (w *world) posts(e rules.Entry) map[string][]url.Values {
 	return map[string][]url.Values{
 		"/operator/verify": {{}}, "/operator/reviews/" + w.request.ID: {act("approve", ""), act("refuse", "why")}, "/operator/apps/" + w.app.ID: {act("suspend", "why")},
 		"/operator/connections/" + w.conn.ID: {act("freeze", "why")}, "/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
@@ -112,7 +112,7 @@ func TestActions(t *testing.T) {
 		b.Post(app, act("suspend", "again")).Want(t, 422, "suspended already")
 		b.Post(app, act("lift", "It has a new one.")).Leads(t, app+"?done=lift")
 		b.Post(conn, act("freeze", "The user asked.")).Leads(t, conn+"?done=freeze")
-		if c := w.Is(w.conn); c.Status != ledger.Frozen {
+		if c := w.Is(w.conn); c.Status != rules.Frozen {
 			t.Errorf("the connection is %s", c.Status)
 		}
 		b.Get("/operator/risk").Want(t, 200, "Connection paused", w.conn.ID)
@@ -203,7 +203,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("viewer")
-		var e ledger.Entry
+		var e rules.Entry
 		for range 55 {
 			e = w.Spend(w.conn, money.Cent)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/pages/operator"
 )
@@ -148,7 +148,7 @@ func switchBlock(a apps.App) ui.Block {
 
 // connectionsOf lists an app's connections, newest first.
 func (h *Handler) connectionsOf(r *http.Request, appID string) (*ui.Table, error) {
-	list, err := ledger.ConnectionsOfApp(r.Context(), h.DB, appID, r.URL.Query().Get("after"), maxListed+1)
+	list, err := store.ConnectionsOfApp(r.Context(), h.DB, appID, r.URL.Query().Get("after"), maxListed+1)
 	if err != nil {
 		return nil, fmt.Errorf("admin: connections: %w", err)
 	}

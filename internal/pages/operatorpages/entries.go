@@ -14,7 +14,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
@@ -54,14 +55,14 @@ func (h *Handler) entry(r *http.Request, s staff) (ui.Report, error) {
 	return c, nil
 }
 
-func reversible(e ledger.Entry, reversalID string) bool {
-	return e.Type == ledger.Spend && e.Status == "settled" && reversalID == ""
+func reversible(e rules.Entry, reversalID string) bool {
+	return e.Type == rules.EntrySpend && e.Status == "settled" && reversalID == ""
 }
 
 // receipt gathers everything that is known of a row.
-func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e ledger.Entry, reversalID string, err error) {
+func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e rules.Entry, reversalID string, err error) {
 	ctx := r.Context()
-	if e, err = ledger.GetEntry(ctx, h.DB, r.PathValue("id")); err != nil {
+	if e, err = store.GetEntry(ctx, h.DB, r.PathValue("id")); err != nil {
 		return c, e, "", missing(err, "ledger row")
 	}
 	if reversalID, err = reversalOf(ctx, h.DB, e.ID); err != nil {
@@ -73,7 +74,7 @@ func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e ledger.Entry
 		c.Badge = &ui.Badge{Text: "Refunded", Tone: "warn"}
 	}
 	c.Blocks = []ui.Block{{Heading: "The row", Facts: entryFacts(e, reversalID)}}
-	if e.Type == ledger.Spend {
+	if e.Type == rules.EntrySpend {
 		c.Tiles = []ui.Tile{
 			{Label: "User paid", Value: e.UserChargeMC.Display()}, {Label: "Provider cost", Value: e.ProviderCostMC.Display()},
 			{Label: "Fee", Value: e.SvcFeeMC.Display()}, {Label: "Developer’s margin", Value: e.DevMarginMC.Display()},
@@ -83,7 +84,7 @@ func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e ledger.Entry
 	return c, e, reversalID, nil
 }
 
-func entryFacts(e ledger.Entry, reversalID string) []ui.Detail {
+func entryFacts(e rules.Entry, reversalID string) []ui.Detail {
 	facts := []ui.Detail{{Name: "When", Cell: when(e.CreatedUS)}, {Name: "Account", Cell: link("/operator/accounts/", e.AccountID)}}
 	add := func(name string, c ui.Cell) {
 		if c.Text != "" {
@@ -95,13 +96,13 @@ func entryFacts(e ledger.Entry, reversalID string) []ui.Detail {
 	add("Request", ui.Cell{Text: e.RequestID(), Code: true})
 	add("Model", ui.Cell{Text: e.Model, Code: true})
 	add("Feature", ui.Cell{Text: e.Feature})
-	add("Paid by", ui.Cell{Text: map[string]string{ledger.Wallet: "The user’s balance", ledger.FreeCredit: "Free credit"}[e.PaidBy]})
-	add("Amounts are", ui.Cell{Text: map[ledger.Settlement]string{ledger.Settled: "Exact, from the provider’s usage", ledger.Estimated: "Our own count"}[e.Settlement]})
+	add("Paid by", ui.Cell{Text: map[string]string{rules.PaidByWallet: "The user’s balance", rules.PaidByFreeCredit: "Free credit"}[e.PaidBy]})
+	add("Amounts are", ui.Cell{Text: map[rules.Settlement]string{rules.Settled: "Exact, from the provider’s usage", rules.Estimated: "Our own count"}[e.Settlement]})
 	if e.HoldMC != 0 {
 		add("Was held", ui.Cell{Text: e.HoldMC.Display()})
 	}
-	add("Available changed by", ui.Cell{Text: e.Available.Display()})
-	add("Reserved changed by", ui.Cell{Text: e.Reserved.Display()})
+	add("Available changed by", ui.Cell{Text: e.AvailableDeltaMC.Display()})
+	add("Reserved changed by", ui.Cell{Text: e.ReservedDeltaMC.Display()})
 	add("Refund of", link("/operator/ledger/", e.ReversalOf))
 	add("Refunded by", link("/operator/ledger/", reversalID))
 	add("Reason", ui.Cell{Text: e.Reason})
@@ -121,16 +122,16 @@ func (h *Handler) confirm(r *http.Request, s staff) (ui.Report, error) {
 		c.Heading, c.Lead = "This row cannot be refunded", "Only a charge that was not refunded yet can be."
 		return c, nil
 	}
-	x, err := ledger.GetConnection(r.Context(), h.DB, e.ConnectionID)
+	x, err := store.GetConnection(r.Context(), h.DB, e.ConnectionID)
 	if err != nil {
 		return c, fmt.Errorf("admin: connection: %w", err)
 	}
 	to := "the connection’s reserved money, where the app may spend it again"
-	if x.Status == ledger.Revoked {
+	if x.Status == rules.Revoked {
 		to = "the user’s available balance, because the connection has ended"
 	}
 	c.Lead = fmt.Sprintf("%s go back to %s. The developer loses the margin of %s, and we the fee and the provider’s cost. A new row says so; it cannot be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
-	if e.PaidBy == ledger.FreeCredit {
+	if e.PaidBy == rules.PaidByFreeCredit {
 		c.Lead = "Free credit paid this call, so the user gets nothing back; only the books say that it was refunded. It cannot be undone."
 	}
 	c.Blocks = c.Blocks[:1]

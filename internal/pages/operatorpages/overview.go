@@ -9,7 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 // A backlog is what waits.
@@ -155,8 +155,8 @@ func (h *Handler) alarms() (ui.Block, error) {
 }
 
 // statusCell is how a connection stands.
-func statusCell(c ledger.Connection) ui.Cell {
-	switch c.Shown() {
+func statusCell(c rules.Connection) ui.Cell {
+	switch c.EffectiveStatus() {
 	case "active":
 		return ui.Cell{Text: "Active", Tone: "good"}
 	case "exhausted":

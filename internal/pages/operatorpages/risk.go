@@ -9,17 +9,17 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/mail"
 )
 
 // risks returns events that tell of risk, newest first, those older than the one
 // named by after if it is not empty. Samples that developers sent are none.
-func risks(ctx context.Context, q db.Queryer, after string, limit int) ([]ledger.Event, error) {
+func risks(ctx context.Context, q db.Queryer, after string, limit int) ([]rules.Event, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.QueryAll(ctx, q, db.ScanFields(func(e *ledger.Event) []any {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *rules.Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS}
 	}), `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
 		WHERE (type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached') AND test = 0 AND id < $1 ORDER BY id DESC LIMIT $2`, after, limit)

@@ -17,7 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
@@ -44,7 +44,7 @@ type world struct {
 	app      apps.App
 	sandbox  apps.App
 	request  golive.Request
-	conn     ledger.Connection
+	conn     rules.Connection
 	routes   []string // of the pages
 }
 
@@ -121,7 +121,7 @@ func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 	if w.request, err = reviews.Ask(w.t.Context(), w.sandbox.ID); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 20 * money.Dollar})
+	w.Do(rules.TopUp{AccountID: w.ids["person"], AmountMC: 20 * money.Dollar})
 	w.conn = w.connect(w.app, w.ids["person"])
 }
 
@@ -132,9 +132,9 @@ func (w *world) exec(text string, args ...any) {
 	}
 }
 
-func (w *world) connect(app apps.App, accountID string) ledger.Connection {
+func (w *world) connect(app apps.App, accountID string) rules.Connection {
 	w.t.Helper()
-	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
+	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
 }
 
 // everything is what a page view must leave as it was.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -82,7 +84,7 @@ func (s *Store) create(z *zip.Writer, name string) (io.Writer, error) {
 type put func(row any) error
 
 func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) error {
-	b, err := ledger.GetBalance(ctx, s.DB, a.ID)
+	b, err := store.GetBalance(ctx, s.DB, a.ID)
 	if err != nil {
 		return err
 	}
@@ -101,11 +103,11 @@ func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) err
 		Notices     bool     `json:"wants_notices"`
 		AvailableMC money.MC `json:"available_mc"`
 		ReservedMC  money.MC `json:"reserved_mc"`
-	}{a.ID, a.Email, ledger.Timestamp(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices, b.AvailableMC, b.ReservedMC})
+	}{a.ID, a.Email, timestamp.Format(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices, b.AvailableMC, b.ReservedMC})
 }
 
 func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put) error {
-	list, err := ledger.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
+	list, err := store.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
 	if err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put)
 		}
 		if err := row(struct {
 			App string `json:"app_name"`
-			ledger.ConnectionResource
+			rules.ConnectionResource
 		}{names[c.AppID], c.Resource()}); err != nil {
 			return err
 		}
@@ -130,17 +132,17 @@ func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put)
 
 func (s *Store) putLedger(ctx context.Context, a accounts.Account, row put) error {
 	for before := int64(0); ; {
-		rows, next, err := ledger.Browse(ctx, s.DB, ledger.Filter{AccountID: a.ID}, before, step)
+		rows, next, err := store.BrowseEntries(ctx, s.DB, store.EntryFilter{AccountID: a.ID}, before, step)
 		if err != nil {
 			return err
 		}
 		for _, e := range rows {
 			if err := row(struct {
 				Seq int64 `json:"seq"`
-				ledger.EntryResource
+				rules.EntryResource
 				Available money.MC `json:"available_change_mc"`
 				Reserved  money.MC `json:"reserved_change_mc"`
-			}{e.Seq, e.Resource(), e.Available, e.Reserved}); err != nil {
+			}{e.Seq, e.Resource(), e.AvailableDeltaMC, e.ReservedDeltaMC}); err != nil {
 				return err
 			}
 		}
@@ -159,14 +161,14 @@ type happened struct {
 }
 
 func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) error {
-	list, err := ledger.PaymentsOfAccount(ctx, s.DB, a.ID, maxRows)
+	list, err := store.PaymentsOfAccount(ctx, s.DB, a.ID, maxRows)
 	if err != nil {
 		return err
 	}
 	for _, p := range list {
 		records := []happened{}
 		for _, r := range p.Records {
-			records = append(records, happened{r.Kind, r.AmountMC, r.Reason, ledger.Timestamp(r.CreatedUS)})
+			records = append(records, happened{r.Kind, r.AmountMC, r.Reason, timestamp.Format(r.CreatedUS)})
 		}
 		if err := row(struct {
 			ID         string     `json:"id"`
@@ -175,7 +177,7 @@ func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) er
 			ReturnedMC money.MC   `json:"returned_mc"`
 			Intent     string     `json:"stripe_payment_intent,omitempty"`
 			Records    []happened `json:"records"`
-		}{p.ID, string(p.Status), p.AmountMC, p.ReversedMC, p.Intent, records}); err != nil {
+		}{p.ID, string(p.Status), p.AmountMC, p.ReversedMC, p.PaymentIntent, records}); err != nil {
 			return err
 		}
 	}
@@ -183,13 +185,13 @@ func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) er
 }
 
 func (s *Store) putRaises(ctx context.Context, a accounts.Account, row put) error {
-	connections, err := ledger.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
+	connections, err := store.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
 	if err != nil {
 		return err
 	}
 	for _, c := range connections {
 		for after := ""; ; {
-			list, err := ledger.RaisesOfConnection(ctx, s.DB, c.ID, after, step)
+			list, err := store.AllocationRequestsOfConnection(ctx, s.DB, c.ID, after, step)
 			if err != nil {
 				return err
 			}
@@ -236,7 +238,7 @@ func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) erro
 			Address   string `json:"address"`
 			Browser   string `json:"browser"`
 			CreatedAt string `json:"created_at"`
-		}{string(e.Kind), e.Address, e.Agent, ledger.Timestamp(e.CreatedUS)}); err != nil {
+		}{string(e.Kind), e.Address, e.Agent, timestamp.Format(e.CreatedUS)}); err != nil {
 			return err
 		}
 	}
@@ -254,7 +256,7 @@ func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) er
 			Browser   string `json:"browser"`
 			StartedAt string `json:"started_at"`
 			SeenAt    string `json:"last_seen_at"`
-		}{session.Agent, ledger.Timestamp(session.StartedUS), ledger.Timestamp(session.SeenUS)}); err != nil {
+		}{session.Agent, timestamp.Format(session.StartedUS), timestamp.Format(session.SeenUS)}); err != nil {
 			return err
 		}
 	}
@@ -270,13 +272,13 @@ func (s *Store) putPasskeys(ctx context.Context, a accounts.Account, row put) er
 	for _, k := range f.Passkeys {
 		used := ""
 		if k.UsedUS > 0 {
-			used = ledger.Timestamp(k.UsedUS)
+			used = timestamp.Format(k.UsedUS)
 		}
 		if err := row(struct {
 			Name      string `json:"name"`
 			CreatedAt string `json:"created_at"`
 			UsedAt    string `json:"last_used_at,omitempty"`
-		}{k.Name, ledger.Timestamp(k.CreatedUS), used}); err != nil {
+		}{k.Name, timestamp.Format(k.CreatedUS), used}); err != nil {
 			return err
 		}
 	}
@@ -293,7 +295,7 @@ func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) erro
 			Provider string `json:"provider"`
 			Email    string `json:"email"`
 			LinkedAt string `json:"linked_at"`
-		}{l.Issuer, l.Email, ledger.Timestamp(l.CreatedUS)}); err != nil {
+		}{l.Issuer, l.Email, timestamp.Format(l.CreatedUS)}); err != nil {
 			return err
 		}
 	}
@@ -334,7 +336,7 @@ func (s *Store) putTestAccounts(ctx context.Context, a accounts.Account, row put
 		if err := row(struct {
 			ID        string `json:"id"`
 			CreatedAt string `json:"created_at"`
-		}{t.ID, ledger.Timestamp(t.CreatedUS)}); err != nil {
+		}{t.ID, timestamp.Format(t.CreatedUS)}); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
 const closing = "/settings/data/close"
@@ -65,8 +65,8 @@ func TestExport(t *testing.T) {
 		for range 3 {
 			w.bill(w.Hold(w.conn, money.Cent))
 		}
-		w.Do(ledger.AskRaise{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
-		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.Do(rules.RequestAllocation{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
+		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
 		for _, name := range []string{"person", "stranger"} {
 			key := []byte("key of " + name)
@@ -138,7 +138,7 @@ func TestExport(t *testing.T) {
 func (w *world) ready() {
 	w.t.Helper()
 	w.bill(w.Hold(w.conn, 3*money.Dollar))
-	w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+	w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 	c := w.connect(w.ids["person"], 2*money.Dollar)
 	w.bill(w.Hold(c, 2*money.Dollar-money.Cent/2))
 	w.conn = c
@@ -169,10 +169,10 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		b.post(closing, person).want(t, 409, "A call of an app is still in progress")
 		open("with a call")
 		w.bill(call)
-		w.Do(ledger.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
+		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		b.post(closing, person).want(t, 409, "A top-up is on its way")
 		open("with a payment")
-		w.Do(ledger.FailPayment{PaymentID: "top_1", Reason: "expired"})
+		w.Do(rules.FailPayment{PaymentID: "top_1", Reason: "expired"})
 
 		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account for good", "person@example.com", "1 connection", "less than a cent")
 		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not the address of your account")
@@ -340,7 +340,7 @@ func TestDeveloperCloses(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		b, developer := w.signedIn("developer"), farewell("developer@example.com")
 		b.post(closing, developer).want(t, 409, "over 1 connection.")
-		w.Do(ledger.Revoke{ConnectionID: w.conn.ID})
+		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		found := w.found()
 		const secrets = `SELECT COUNT(*) FROM apps WHERE secret_hash = 'known'`
 		w.exec(`UPDATE apps SET secret_hash = 'known' WHERE id = $1`, w.app.ID)

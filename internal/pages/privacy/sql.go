@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
 // countHolds counts the calls of an account that are not over.
@@ -65,7 +65,7 @@ func notices(ctx context.Context, q db.Queryer, accountID, after string, limit i
 		if err := rows.Scan(&n.ID, &n.Kind, &n.ConnectionID, &n.AppID, &data, &createdUS); err != nil {
 			return nil, err
 		}
-		n.Data, n.CreatedAt = json.RawMessage(data), ledger.Timestamp(createdUS)
+		n.Data, n.CreatedAt = json.RawMessage(data), timestamp.Format(createdUS)
 		list = append(list, n)
 	}
 	return list, rows.Err()

@@ -8,7 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -18,7 +19,7 @@ const maxRows = 100_000
 
 // A standing is all that decides whether an account can be closed.
 type standing struct {
-	balance      ledger.Balance
+	balance      rules.Balance
 	live         int  // connections that have not ended
 	held         bool // a call is in progress, or its charge is not known yet
 	paying       bool // a payment is on its way
@@ -29,16 +30,16 @@ type standing struct {
 
 // standing reads how an account stands; within a transaction, too.
 func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) (st standing, err error) {
-	if st.balance, err = ledger.GetBalance(ctx, q, a.ID); err != nil {
+	if st.balance, err = store.GetBalance(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: balance: %w", err)
 	}
-	connections, err := ledger.ConnectionsOfAccount(ctx, q, a.ID, maxRows)
+	connections, err := store.ConnectionsOfAccount(ctx, q, a.ID, maxRows)
 	if err != nil {
 		return st, fmt.Errorf("privacy: connections: %w", err)
 	}
 	for _, c := range connections {
 		st.held = st.held || c.HeldMC > 0
-		if c.Status != ledger.Revoked {
+		if c.Status != rules.Revoked {
 			st.live++
 		}
 	}
@@ -47,12 +48,12 @@ func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) 
 		return st, fmt.Errorf("privacy: holds: %w", err)
 	}
 	st.held = st.held || holds > 0
-	payments, err := ledger.PaymentsOfAccount(ctx, q, a.ID, maxRows)
+	payments, err := store.PaymentsOfAccount(ctx, q, a.ID, maxRows)
 	if err != nil {
 		return st, fmt.Errorf("privacy: payments: %w", err)
 	}
 	for _, p := range payments {
-		st.paying = st.paying || p.Status == ledger.PaymentPending
+		st.paying = st.paying || p.Status == rules.PaymentPending
 	}
 	if st.users, err = countUsers(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: users: %w", err)

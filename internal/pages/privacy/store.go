@@ -13,7 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -30,7 +31,7 @@ type Store struct {
 	Keys     *providerkeys.Store
 	Topups   *topups.Store
 	Webhooks *webhooks.Store
-	Ledger   *ledger.Writer
+	Ledger   *store.Writer
 	Now      func() time.Time
 }
 
@@ -98,7 +99,7 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 		return err
 	}
 	for _, connectionID := range list {
-		if _, err := s.Ledger.DoTx(ctx, tx, ledger.Revoke{ConnectionID: connectionID}); err != nil {
+		if _, err := s.Ledger.DoTx(ctx, tx, rules.Revoke{ConnectionID: connectionID}); err != nil {
 			return err
 		}
 	}

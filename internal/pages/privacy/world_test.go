@@ -24,8 +24,8 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/pages/privacy"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/identity"
@@ -58,7 +58,7 @@ type world struct {
 	box      *seal.Box
 	ids      map[string]string // of accounts, by the name in their address
 	app      apps.App
-	conn     ledger.Connection
+	conn     rules.Connection
 	changes  int
 }
 
@@ -128,8 +128,8 @@ func (w *world) people() {
 		w.t.Fatal(err)
 	}
 	w.exec(`UPDATE accounts SET password_hash = $1`, hash)
-	w.Do(ledger.TopUp{AccountID: w.ids["person"], AmountMC: 5 * money.Dollar})
-	w.Do(ledger.TopUp{AccountID: w.ids["tester"], Sandbox: true, AmountMC: 1000 * money.Dollar})
+	w.Do(rules.TopUp{AccountID: w.ids["person"], AmountMC: 5 * money.Dollar})
+	w.Do(rules.TopUp{AccountID: w.ids["tester"], Sandbox: true, AmountMC: 1000 * money.Dollar})
 	w.conn = w.connect(w.ids["person"], 3*money.Dollar)
 }
 
@@ -174,16 +174,16 @@ func (w *world) hook(appID string) webhooks.Endpoint {
 	return e
 }
 
-func (w *world) connect(accountID string, amount money.MC) ledger.Connection {
+func (w *world) connect(accountID string, amount money.MC) rules.Connection {
 	w.t.Helper()
-	return w.Do(ledger.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: w.app.ID, AccountID: accountID, RequestedMC: amount}).Connection
+	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: w.app.ID, AccountID: accountID, RequestedMC: amount}).Connection
 }
 
 // bill ends a call without fee and margin.
-func (w *world) bill(call ledger.Call) {
+func (w *world) bill(call rules.Call) {
 	w.t.Helper()
-	charge := ledger.Amounts{ProviderCostMC: call.HoldMC, UserChargeMC: call.HoldMC}
-	w.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: charge})
+	charge := rules.Amounts{ProviderCostMC: call.HoldMC, UserChargeMC: call.HoldMC}
+	w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: charge})
 }
 
 // found are the findings of an audit: there are some, since these calls have no

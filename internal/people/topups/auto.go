@@ -13,7 +13,9 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -84,7 +86,7 @@ func (s *Store) begin(ctx context.Context, accountID string) (c checkout, err er
 		if err != nil || !p.On || p.NextUS > now.UnixMicro() {
 			return err
 		}
-		b, err := ledger.GetBalance(ctx, tx, accountID)
+		b, err := store.GetBalance(ctx, tx, accountID)
 		if err != nil || b.AvailableMC >= money.MC(p.Below)*money.Cent {
 			return err
 		}
@@ -241,36 +243,36 @@ func (s *Store) fail(ctx context.Context, c checkout, why string) error {
 		} else if now.IntentID != "" { // an event was faster: there is something to follow
 			return nil
 		}
-		command := ledger.FailPayment{PaymentID: c.ID, Reason: why}
+		command := rules.FailPayment{PaymentID: c.ID, Reason: why}
 		r, err := s.Ledger.DoTx(ctx, tx, command)
-		if err != nil || r.Outcome != ledger.Applied {
+		if err != nil || r.Outcome != rules.Applied {
 			return err
 		}
-		return errors.Join(setNext(ctx, tx, c.ID, 0), s.learn(ctx, tx, p, c, facts{}, []ledger.Command{command}))
+		return errors.Join(setNext(ctx, tx, c.ID, 0), s.learn(ctx, tx, p, c, facts{}, []rules.Command{command}))
 	})
 }
 
 // learn keeps what a payment's news mean for the plan of its account. It runs in the
 // transaction that records them, so each has its effect once. p is locked; it is
 // empty if the account never had one.
-func (s *Store) learn(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts, news []ledger.Command) error {
+func (s *Store) learn(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts, news []rules.Command) error {
 	for _, n := range news {
 		var err error
 		switch n := n.(type) {
-		case ledger.PayPayment:
+		case rules.MarkPaymentPaid:
 			if c.SaveCard {
 				err = s.keepCard(ctx, tx, p, f.intent)
 			}
 			if c.automatic() {
 				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.send(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
 			}
-		case ledger.FailPayment:
+		case rules.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
 				err = s.wentBack(ctx, tx, &p)
 			} else if c.automatic() {
 				err = s.failed(ctx, tx, p, n.Reason)
 			}
-		case ledger.DisputePayment, ledger.ReversePayment:
+		case rules.DisputePayment, rules.ReversePayment:
 			err = s.wentBack(ctx, tx, &p)
 		}
 		if err != nil {
@@ -375,7 +377,7 @@ func (s *Store) Auto(ctx context.Context, accountID string) (Auto, bool, error) 
 	}
 	a := Auto{On: p.On, OffReason: p.OffReason, BelowMC: money.MC(p.Below) * money.Cent, AddMC: money.MC(p.Add) * money.Cent, MostMC: money.MC(p.Most) * money.Cent, Expires: p.Expires, Customer: p.Customer}
 	if p.Since > 0 {
-		a.AgreedAt = ledger.Timestamp(p.Since)
+		a.AgreedAt = timestamp.Format(p.Since)
 	}
 	if p.PaymentMethod != "" {
 		a.Card = p.card()

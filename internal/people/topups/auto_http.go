@@ -13,7 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -156,7 +156,7 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 		return nil
 	}
 	page.Month.Percent = min(100, used*100/p.Most)
-	b, err := ledger.GetBalance(ctx, s.DB, p.AccountID)
+	b, err := store.GetBalance(ctx, s.DB, p.AccountID)
 	if err != nil {
 		return fmt.Errorf("topups: balance: %w", err)
 	}
@@ -180,7 +180,7 @@ func (s *Store) fillAttempts(ctx context.Context, p plan, page *ui.TopUpAuto) er
 		return fmt.Errorf("topups: attempts: %w", err)
 	}
 	for _, paymentID := range ids {
-		paid, err := ledger.GetPayment(ctx, s.DB, paymentID)
+		paid, err := store.GetPayment(ctx, s.DB, paymentID)
 		if err != nil {
 			return fmt.Errorf("topups: attempt: %w", err)
 		}

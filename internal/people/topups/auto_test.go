@@ -12,7 +12,8 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -88,21 +89,21 @@ func TestAuto(t *testing.T) {
 		p.charged(0, 0) // a card is no consent to any amount
 		p.wishes("30", "50", "100")
 		w.once()
-		p.wants(75*dollars, ledger.PaymentSettled)
+		p.wants(75*dollars, rules.PaymentSettled)
 		p.charged(5000, 1)
 		p.told(1, "We added $50.00", "charged $50.00 to your Visa ending in 4242", "https://purser.example.com/top-ups/"+p.payment().ID)
 		w.deliver(w.fresh(), http.StatusOK)
 		w.once()
-		p.wants(75*dollars, ledger.PaymentSettled)
+		p.wants(75*dollars, rules.PaymentSettled)
 		p.lend(45 * dollars) // 30 is not less than 30
 		w.once()
 		p.charged(5000, 1)
 		p.lend(1 * dollars)
 		w.once()
-		p.wants(79*dollars, ledger.PaymentSettled)
+		p.wants(79*dollars, rules.PaymentSettled)
 		p.lend(60 * dollars)
 		w.once()
-		p.wants(19*dollars, ledger.PaymentSettled)
+		p.wants(19*dollars, rules.PaymentSettled)
 		p.charged(10000, 2)
 		p.auto("$100.00", "$0.00", "You’ve reached your monthly maximum", "Credited")
 		w.once()
@@ -120,7 +121,7 @@ func TestAuto(t *testing.T) {
 		now := w.now().UTC()
 		w.later(time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC).Sub(now))
 		w.once()
-		p.wants(69*dollars, ledger.PaymentSettled)
+		p.wants(69*dollars, rules.PaymentSettled)
 		p.charged(15000, 3)
 		p.told(4, "We added $50.00")
 		p.lend(60 * dollars)
@@ -209,8 +210,8 @@ func TestAutoDeclined(t *testing.T) {
 			w.do(card, "card", "card", x.card)
 			w.once()
 			w.once()
-			p.wants(25*dollars, ledger.PaymentFailed)
-			if list, err := ledger.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != i+2 {
+			p.wants(25*dollars, rules.PaymentFailed)
+			if list, err := store.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != i+2 {
 				t.Fatal(len(list), err)
 			}
 			p.SignIn(p.Email)
@@ -220,7 +221,7 @@ func TestAutoDeclined(t *testing.T) {
 			w.deliver(w.fresh(), http.StatusOK) // they tell of what is over
 			w.later(x.pause - time.Minute)
 			w.once()
-			if list, err := ledger.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != i+2 {
+			if list, err := store.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != i+2 {
 				t.Fatal("too soon:", len(list), err)
 			}
 			w.later(2 * time.Minute)
@@ -236,7 +237,7 @@ func TestAutoDeclined(t *testing.T) {
 		p.wishes("30", "50", "100")
 		w.do(card, "card", "card", "works")
 		w.once()
-		p.wants(75*dollars, ledger.PaymentSettled)
+		p.wants(75*dollars, rules.PaymentSettled)
 		p.auto("$50.00</span> of at most", "Change it")
 	})
 }
@@ -265,7 +266,7 @@ func TestAutoCrashes(t *testing.T) {
 			w.do("", "lose", "lose", "0")
 			e := w.fresh()
 			w.deliver(e, http.StatusOK)
-			p.wants(75*dollars, ledger.PaymentSettled)
+			p.wants(75*dollars, rules.PaymentSettled)
 			w.deliver(e, http.StatusOK)
 			w.deliver([][]byte{bytes.Replace(e[0], []byte(`"evt_`), []byte(`"evt_x`), 1)}, http.StatusOK)
 		},
@@ -307,10 +308,10 @@ func TestAutoCrashes(t *testing.T) {
 			w.later(6 * time.Minute) // the claim ends
 			w.once()
 			p.charged(5000, 1)
-			p.wants(75*dollars, ledger.PaymentSettled)
+			p.wants(75*dollars, rules.PaymentSettled)
 			w.once()
 			w.deliver(w.fresh(), http.StatusOK)
-			p.wants(75*dollars, ledger.PaymentSettled)
+			p.wants(75*dollars, rules.PaymentSettled)
 			p.charged(5000, 1)
 			p.told(1, "We added $50.00")
 		}
@@ -327,13 +328,13 @@ func TestAutoNeverMade(t *testing.T) {
 		p.wishes("30", "50", "50")
 		w.do("", "down", "down", "100")
 		w.once()
-		p.wants(25*dollars, ledger.PaymentPending)
+		p.wants(25*dollars, rules.PaymentPending)
 		p.auto("Under way")
 		w.do("", "down", "down", "0")
 		p.Post("/top-up/auto/off", nil)
 		w.later(6 * time.Minute)
 		w.once()
-		p.wants(25*dollars, ledger.PaymentFailed)
+		p.wants(25*dollars, rules.PaymentFailed)
 		p.auto("Automatic top-up was turned off")
 		w.once()
 		p.charged(0, 0)
@@ -345,7 +346,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.do("", "forget")
 		w.once() // ends it, and begins another one
 		p.charged(5000, 1)
-		p.wants(75*dollars, ledger.PaymentSettled)
+		p.wants(75*dollars, rules.PaymentSettled)
 		p.told(1, "We added $50.00")
 	})
 }
@@ -363,13 +364,13 @@ func TestAutoStops(t *testing.T) {
 	stops := map[string]func(t *testing.T, w *world){
 		"a paused connection": func(t *testing.T, w *world) {
 			p, connection := ready(w)
-			if _, err := w.ledger.Do(t.Context(), ledger.Freeze{ConnectionID: connection}); err != nil {
+			if _, err := w.ledger.Do(t.Context(), rules.Freeze{ConnectionID: connection}); err != nil {
 				t.Fatal(err)
 			}
 			w.once()
 			p.charged(0, 0)
 			p.auto("until you review your paused connection")
-			if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: connection}); err != nil {
+			if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: connection}); err != nil {
 				t.Fatal(err)
 			}
 			w.later(11 * time.Minute)
@@ -380,7 +381,7 @@ func TestAutoStops(t *testing.T) {
 			p, connection := ready(w)
 			w.do(w.session(p), "dispute")
 			w.deliver(w.fresh(), http.StatusOK)
-			if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: connection}); err != nil {
+			if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: connection}); err != nil {
 				t.Fatal(err)
 			}
 			w.later(time.Hour)
@@ -392,10 +393,10 @@ func TestAutoStops(t *testing.T) {
 		"a refund of what was charged": func(t *testing.T, w *world) {
 			p, _ := ready(w)
 			w.once()
-			p.wants(65*dollars, ledger.PaymentSettled)
-			w.do(p.payment().Intent, "refund")
+			p.wants(65*dollars, rules.PaymentSettled)
+			w.do(p.payment().PaymentIntent, "refund")
 			w.deliver(w.fresh(), http.StatusOK)
-			p.wants(15*dollars, ledger.PaymentSettled)
+			p.wants(15*dollars, rules.PaymentSettled)
 			w.later(time.Hour)
 			w.once()
 			p.charged(5000, 1)
@@ -405,13 +406,13 @@ func TestAutoStops(t *testing.T) {
 			p, _ := ready(w)
 			w.once()
 			p.lend(60 * dollars)
-			intent := p.payment().Intent
+			intent := p.payment().PaymentIntent
 			w.do(intent, "dispute")
 			w.do(intent, "lost")
 			events := w.fresh()
 			slices.Reverse(events)
 			w.deliver(events, http.StatusOK)
-			p.wants(-45*dollars, ledger.PaymentSettled)
+			p.wants(-45*dollars, rules.PaymentSettled)
 			p.wishes("20", "50", "100") // even if they ask for it
 			w.once()
 			p.charged(5000, 1)
@@ -442,7 +443,7 @@ func TestAutoStops(t *testing.T) {
 			p, _ := ready(w)
 			w.exec(`UPDATE auto_topups SET payment_method = 'pm_gone' WHERE account_id = '` + p.ID + `'`)
 			w.once()
-			p.wants(15*dollars, ledger.PaymentFailed)
+			p.wants(15*dollars, rules.PaymentFailed)
 			p.auto("We’ll try again after")
 			p.charged(0, 0)
 		},
@@ -490,17 +491,17 @@ func TestAutoClearance(t *testing.T) {
 		p.auto("until your last payment clears")
 		w.later(73 * time.Hour)
 		w.once()
-		p.wants(25*dollars, ledger.PaymentSettled)
+		p.wants(25*dollars, rules.PaymentSettled)
 		p.lend(10 * dollars)
 		w.once()
-		p.wants(15*dollars, ledger.PaymentPending)
+		p.wants(15*dollars, rules.PaymentPending)
 		p.charged(5000, 1)
 		w.later(71 * time.Hour)
 		w.once()
-		p.wants(15*dollars, ledger.PaymentPending)
+		p.wants(15*dollars, rules.PaymentPending)
 		w.later(2 * time.Hour)
 		w.once()
-		p.wants(65*dollars, ledger.PaymentSettled)
+		p.wants(65*dollars, rules.PaymentSettled)
 		p.charged(5000, 1)
 	})
 }
@@ -524,13 +525,13 @@ func TestAutoForged(t *testing.T) {
 			}
 			w.deliver([][]byte{bytes.ReplaceAll(e, []byte(lie[0]), []byte(lie[1]))}, http.StatusBadRequest)
 		}
-		p.wants(25*dollars, ledger.PaymentPending)
+		p.wants(25*dollars, rules.PaymentPending)
 		intent := string(e[bytes.Index(e, []byte(`"pi_`))+1:][:27])
 		for _, wrong := range [][2]string{{"amount", "5001"}, {"currency", "eur"}, {"customer", "cus_other"}, {"account_id", "wac_other"}, {"livemode", "true"}} {
 			w.do(intent, "tamper", wrong[0], wrong[1])
 			w.later(6 * time.Minute)
 			w.once() // it is looked at, and alarmed of
-			p.wants(25*dollars, ledger.PaymentPending)
+			p.wants(25*dollars, rules.PaymentPending)
 			right := map[string]string{"amount": "5000", "currency": "usd", "account_id": p.ID, "livemode": "false"}[wrong[0]]
 			if wrong[0] == "customer" {
 				if err := w.d.QueryRowContext(t.Context(), `SELECT customer FROM auto_topups`).Scan(&right); err != nil {
@@ -541,7 +542,7 @@ func TestAutoForged(t *testing.T) {
 		}
 		w.later(6 * time.Minute)
 		w.once()
-		p.wants(75*dollars, ledger.PaymentSettled)
+		p.wants(75*dollars, rules.PaymentSettled)
 		p.charged(5000, 1)
 	})
 }
@@ -589,12 +590,12 @@ func TestAutoRace(t *testing.T) {
 		for _, p := range people {
 			p.charged(9000, 3)
 			var settled money.MC
-			list, err := ledger.PaymentsOfAccount(t.Context(), w.d, p.ID, 100)
+			list, err := store.PaymentsOfAccount(t.Context(), w.d, p.ID, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, x := range list {
-				if x.Status != ledger.PaymentSettled {
+				if x.Status != rules.PaymentSettled {
 					t.Errorf("%s is %s", x.ID, x.Status)
 				}
 				settled += x.AmountMC

@@ -15,7 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // maxEvent is more than any event has that we ask for.
@@ -134,7 +134,7 @@ func (s *Store) ofAttempt(ctx context.Context, intent *stripe.PaymentIntent) (ch
 // ofIntent finds the checkout of a payment, even if we have not heard yet that it
 // was paid (F-63).
 func (s *Store) ofIntent(ctx context.Context, intent string) (checkout, error) {
-	p, err := ledger.PaymentByIntent(ctx, s.DB, intent)
+	p, err := store.PaymentByIntent(ctx, s.DB, intent)
 	if err == nil {
 		return get(ctx, s.DB, p.ID)
 	} else if !errors.Is(err, sql.ErrNoRows) {

@@ -12,7 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -73,11 +74,11 @@ func (h *Handler) form(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 
 func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string, problems []ui.Problem) error {
 	s := h.Store
-	b, err := ledger.GetBalance(r.Context(), s.DB, a.ID)
+	b, err := store.GetBalance(r.Context(), s.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("topups: balance: %w", err)
 	}
-	list, err := ledger.PaymentsOfAccount(r.Context(), s.DB, a.ID, latest)
+	list, err := store.PaymentsOfAccount(r.Context(), s.DB, a.ID, latest)
 	if err != nil {
 		return fmt.Errorf("topups: payments: %w", err)
 	}
@@ -143,11 +144,11 @@ func (s *Store) unreachable(err error, topupID string) string {
 
 // toStripe leads to where a checkout is paid, or to its receipt when it is over.
 func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
-	p, err := ledger.GetPayment(r.Context(), h.Store.DB, c.ID)
+	p, err := store.GetPayment(r.Context(), h.Store.DB, c.ID)
 	if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}
-	if p.Status != ledger.PaymentPending || p.Paid() || c.URL == "" {
+	if p.Status != rules.PaymentPending || p.Paid() || c.URL == "" {
 		return seeOther(w, "/top-ups/"+c.ID)
 	}
 	return seeOther(w, c.URL)
@@ -169,7 +170,7 @@ func centsWithin(typed string, least, most money.MC) (int64, string) {
 
 // list is GET /top-ups.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	list, err := ledger.PaymentsOfAccount(r.Context(), h.Store.DB, a.ID, maxListed+1)
+	list, err := store.PaymentsOfAccount(r.Context(), h.Store.DB, a.ID, maxListed+1)
 	if err != nil {
 		return fmt.Errorf("topups: payments: %w", err)
 	}
@@ -179,13 +180,13 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 // receipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
 // Stripe moves no money, events do.
 func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	p, err := ledger.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
+	p, err := store.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
 		return missing()
 	} else if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}
-	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: line(&p), Back: r.URL.Query().Get("back"), Reference: p.Intent, Reason: reasons[p.Reason]}
+	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: line(&p), Back: r.URL.Query().Get("back"), Reference: p.PaymentIntent, Reason: reasons[p.Reason]}
 	if p.ReversedMC > 0 {
 		page.Returned = ui.Dollars(p.ReversedMC)
 	}
@@ -218,7 +219,7 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 }
 
 // entry names the ledger row of a record.
-func entry(r ledger.PaymentRecord) string {
+func entry(r rules.PaymentRecord) string {
 	switch r.Kind {
 	case "opened":
 		return "Started"
@@ -246,23 +247,23 @@ var reasons = map[string]string{
 	"dispute_lost":         "Your bank reversed the payment before it was credited.",
 }
 
-func lines(list []*ledger.Payment) (out []ui.Payment) {
+func lines(list []*rules.Payment) (out []ui.Payment) {
 	for _, p := range list {
 		out = append(out, line(p))
 	}
 	return out
 }
 
-func line(p *ledger.Payment) ui.Payment {
+func line(p *rules.Payment) ui.Payment {
 	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: date(p.OpenedUS), State: "open"}
 	switch {
-	case p.Status == ledger.PaymentFailed:
+	case p.Status == rules.PaymentFailed:
 		out.State = "failed"
 	case p.ReversedMC == p.AmountMC:
 		out.State = "back"
 	case p.ReversedMC > 0:
 		out.State = "part"
-	case p.Status == ledger.PaymentSettled:
+	case p.Status == rules.PaymentSettled:
 		out.State = "settled"
 	case p.Paid():
 		out.State = "clearing"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/testkit/apitest"
 )
@@ -47,7 +47,7 @@ func TestPagesAreGuarded(t *testing.T) {
 			nobody.Get(elsewhere).StaysHere(t)
 		}
 	}
-	if list, err := ledger.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != 1 {
+	if list, err := store.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != 1 {
 		t.Errorf("%d payments, %v", len(list), err)
 	}
 }

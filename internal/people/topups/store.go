@@ -16,7 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
 	"github.com/purserhq/purser/internal/people/mail"
 )
@@ -38,7 +39,7 @@ const (
 // Store takes money in. Its methods may be called by many nodes at once.
 type Store struct {
 	DB           *db.DB
-	Ledger       *ledger.Writer
+	Ledger       *store.Writer
 	Config       Config
 	DashboardURL string // where people come back to
 	Mails        *mail.Store
@@ -108,7 +109,7 @@ func (s *Store) open(ctx context.Context, tx *db.Tx, c checkout) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Ledger.DoTx(ctx, tx, ledger.OpenPayment{PaymentID: c.ID, AccountID: c.AccountID, AmountMC: money.MC(c.Cents) * money.Cent})
+	_, err = s.Ledger.DoTx(ctx, tx, rules.OpenPayment{PaymentID: c.ID, AccountID: c.AccountID, AmountMC: money.MC(c.Cents) * money.Cent})
 	return err
 }
 
@@ -142,12 +143,12 @@ func (s *Store) follow(ctx context.Context, c checkout, also func(context.Contex
 		if err := s.open(ctx, tx, c); err != nil {
 			return err
 		}
-		p, fresh := ledger.Payment{}, []ledger.Command{}
+		p, fresh := rules.Payment{}, []rules.Command{}
 		for _, command := range f.commands(c.order, s.Now(), s.Config.Clearance) {
 			r, err := s.Ledger.DoTx(ctx, tx, command)
 			if err != nil {
 				return err
-			} else if r.Outcome == ledger.Applied {
+			} else if r.Outcome == rules.Applied {
 				fresh = append(fresh, command)
 			}
 			p = r.Payment
@@ -165,37 +166,37 @@ func (s *Store) follow(ctx context.Context, c checkout, also func(context.Contex
 
 // commands are what follows from Stripe's answer. Each may be repeated, and finds
 // what it has done; an answer that is older than one that was followed adds nothing.
-func (f facts) commands(o order, now time.Time, clearance time.Duration) (list []ledger.Command) {
-	list = append(list, ledger.OpenPayment{PaymentID: o.ID, AccountID: o.AccountID, AmountMC: money.MC(o.Cents) * money.Cent})
+func (f facts) commands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
+	list = append(list, rules.OpenPayment{PaymentID: o.ID, AccountID: o.AccountID, AmountMC: money.MC(o.Cents) * money.Cent})
 	if why := f.failed(); why != "" {
-		return append(list, ledger.FailPayment{PaymentID: o.ID, Reason: why})
+		return append(list, rules.FailPayment{PaymentID: o.ID, Reason: why})
 	} else if !f.paid() {
 		return list
 	}
-	list = append(list, ledger.PayPayment{PaymentID: o.ID, Intent: f.intent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
+	list = append(list, rules.MarkPaymentPaid{PaymentID: o.ID, PaymentIntent: f.intent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
 	amount := money.MC(o.Cents) * money.Cent
 	refunded := f.refundedMC()
 	lost := min(f.lostMC(), amount-refunded)
 	switch {
 	case refunded+lost >= amount: // if it was not credited yet, it never will be
-		list = append(list, ledger.FailPayment{PaymentID: o.ID, Reason: map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost]})
+		list = append(list, rules.FailPayment{PaymentID: o.ID, Reason: map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost]})
 	case !f.open():
-		list = append(list, ledger.SettlePayment{PaymentID: o.ID})
+		list = append(list, rules.SettlePayment{PaymentID: o.ID})
 	}
 	for _, d := range f.disputes {
 		if contested(d) {
-			list = append(list, ledger.DisputePayment{PaymentID: o.ID, Dispute: d.ID})
+			list = append(list, rules.DisputePayment{PaymentID: o.ID, DisputeID: d.ID})
 		}
 	}
 	return append(list,
-		ledger.ReversePayment{PaymentID: o.ID, Reason: "refunded", TotalMC: refunded},
-		ledger.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
+		rules.ReversePayment{PaymentID: o.ID, Reason: "refunded", TotalMC: refunded},
+		rules.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
 }
 
 // next is when to ask Stripe again; 0 = when an event says so.
-func next(p ledger.Payment, now time.Time) int64 {
+func next(p rules.Payment, now time.Time) int64 {
 	switch {
-	case p.Status != ledger.PaymentPending:
+	case p.Status != rules.PaymentPending:
 		return 0
 	case p.Paid() && p.HoldUntilUS > now.UnixMicro():
 		return p.HoldUntilUS

@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/emulator"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/topups"
 )
@@ -25,13 +25,13 @@ func TestPay(t *testing.T) {
 	each(t, func(w *world) {
 		p := w.person(accounts.NewAccount{})
 		session := p.begin("25")
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		receipt := "/top-ups/" + p.payment().ID
 		p.Get(receipt+"?back=paid").Want(t, http.StatusOK, "Thank you") // coming back is no payment
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.do(session, "pay")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(25*dollars, ledger.PaymentSettled)
+		p.wants(25*dollars, rules.PaymentSettled)
 		p.Get(receipt).Want(t, http.StatusOK, "Credited", "pi_")
 		p.Get("/top-ups").Want(t, http.StatusOK, "$25.00")
 		w.person(accounts.NewAccount{}).Get(receipt).Want(t, http.StatusNotFound).Lacks(t, "25.00")
@@ -95,7 +95,7 @@ func TestDuplicates(t *testing.T) {
 			events[i] = bytes.Replace(e, []byte(`"evt_`), []byte(`"evt_x`), 1)
 		}
 		w.deliver(events, http.StatusOK)
-		p.wants(50*dollars, ledger.PaymentSettled)
+		p.wants(50*dollars, rules.PaymentSettled)
 	})
 }
 
@@ -111,12 +111,12 @@ func TestDisorder(t *testing.T) {
 		events := w.fresh()
 		slices.Reverse(events)
 		w.deliver(events[:1], http.StatusOK)
-		p.wants(30*dollars, ledger.PaymentSettled)
+		p.wants(30*dollars, rules.PaymentSettled)
 		w.deliver(events[1:], http.StatusOK)
-		p.wants(30*dollars, ledger.PaymentSettled)
+		p.wants(30*dollars, rules.PaymentSettled)
 		w.do(session, "refund")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(0, ledger.PaymentSettled)
+		p.wants(0, rules.PaymentSettled)
 
 		q := w.person(accounts.NewAccount{}) // all of it went back before we heard anything
 		session = q.begin("10")
@@ -125,7 +125,7 @@ func TestDisorder(t *testing.T) {
 		events = w.fresh()
 		slices.Reverse(events)
 		w.deliver(events, http.StatusOK)
-		q.wants(0, ledger.PaymentFailed)
+		q.wants(0, rules.PaymentFailed)
 	})
 }
 
@@ -156,11 +156,11 @@ func TestForgery(t *testing.T) {
 				t.Errorf("%s: %d", name, status)
 			}
 		}
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		if status := w.tell(e, good+",v1="+strings.Repeat("0", 64)); status != http.StatusOK { // while a secret is rolled there are two
 			t.Error(status)
 		}
-		p.wants(50*dollars, ledger.PaymentSettled)
+		p.wants(50*dollars, rules.PaymentSettled)
 	})
 }
 
@@ -186,7 +186,7 @@ func TestWrong(t *testing.T) {
 			w.do(session, "tamper", wrong...)
 			w.do(session, "pay")
 			w.deliver(w.fresh()[1:], http.StatusBadRequest)
-			p.wants(0, ledger.PaymentPending)
+			p.wants(0, rules.PaymentPending)
 		}
 		p := w.person(accounts.NewAccount{}) // an event that lies about a session that is right
 		w.do(p.begin("50"), "pay")
@@ -195,9 +195,9 @@ func TestWrong(t *testing.T) {
 			w.deliver([][]byte{bytes.ReplaceAll(e, []byte(lie[0]), []byte(lie[1]))}, http.StatusBadRequest)
 		}
 		w.deliver([][]byte{[]byte(strings.Replace(string(e), `"object":"event"`, `"object":"event","account":"acct_1"`, 1))}, http.StatusBadRequest)
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.deliver([][]byte{bytes.ReplaceAll(e, []byte("checkout.session.completed"), []byte("customer.created"))}, http.StatusOK) // nothing of ours
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 	})
 }
 
@@ -217,17 +217,17 @@ func TestCrashes(t *testing.T) {
 		w.do("", "lose", "lose", "100") // Stripe does not answer
 		w.deliver(e[1:], http.StatusServiceUnavailable)
 		w.do("", "lose", "lose", "0")
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		broken, mended := `CREATE TRIGGER boom BEFORE INSERT ON stripe_events BEGIN SELECT RAISE(ABORT, 'boom'); END`, `DROP TRIGGER boom`
 		if w.d.Engine == db.Postgres {
 			broken, mended = `ALTER TABLE stripe_events ADD CONSTRAINT boom CHECK (created_us < 0) NOT VALID`, `ALTER TABLE stripe_events DROP CONSTRAINT boom`
 		}
 		w.exec(broken) // the last statement before the commit fails
 		w.deliver(e[1:], http.StatusInternalServerError)
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.exec(mended)
 		w.deliver(e, http.StatusOK)
-		p.wants(50*dollars, ledger.PaymentSettled)
+		p.wants(50*dollars, rules.PaymentSettled)
 	})
 }
 
@@ -241,7 +241,7 @@ func TestLostAnswer(t *testing.T) {
 		w.exec(`UPDATE checkouts SET session_id = NULL, url = NULL`)
 		w.do(session, "pay")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(50*dollars, ledger.PaymentSettled)
+		p.wants(50*dollars, rules.PaymentSettled)
 	})
 }
 
@@ -253,15 +253,15 @@ func TestLostEvents(t *testing.T) {
 		paid, left := p.begin("50"), q.begin("50")
 		w.do(paid, "pay")
 		w.once()
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.later(time.Hour + time.Minute)
 		w.once()
-		p.wants(50*dollars, ledger.PaymentSettled)
-		q.wants(0, ledger.PaymentPending)
+		p.wants(50*dollars, rules.PaymentSettled)
+		q.wants(0, rules.PaymentPending)
 		w.do(left, "expire")
 		w.later(time.Hour + time.Minute)
 		w.once()
-		q.wants(0, ledger.PaymentFailed)
+		q.wants(0, rules.PaymentFailed)
 	})
 }
 
@@ -279,22 +279,22 @@ func TestClearance(t *testing.T) {
 		w.do(disputed, "dispute")
 		w.deliver(w.fresh(), http.StatusOK)
 		for _, who := range []*person{p, q, r} {
-			who.wants(0, ledger.PaymentPending)
+			who.wants(0, rules.PaymentPending)
 		}
 		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, "waiting to clear")
 		w.do(back, "refund")
 		w.deliver(w.fresh(), http.StatusOK)
-		q.wants(0, ledger.PaymentFailed)
+		q.wants(0, rules.PaymentFailed)
 		w.later(71 * time.Hour)
 		w.once()
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.later(2 * time.Hour)
 		w.once()
-		p.wants(50*dollars, ledger.PaymentSettled)
-		r.wants(0, ledger.PaymentPending)
+		p.wants(50*dollars, rules.PaymentSettled)
+		r.wants(0, rules.PaymentPending)
 		w.do(disputed, "won")
 		w.deliver(w.fresh(), http.StatusOK)
-		r.wants(50*dollars, ledger.PaymentSettled)
+		r.wants(50*dollars, rules.PaymentSettled)
 	})
 }
 
@@ -307,12 +307,12 @@ func TestAsynchronous(t *testing.T) {
 		w.do(clears, "later")
 		w.do(bounces, "later")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(0, ledger.PaymentPending)
+		p.wants(0, rules.PaymentPending)
 		w.do(clears, "clear")
 		w.do(bounces, "bounce")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(50*dollars, ledger.PaymentSettled)
-		q.wants(0, ledger.PaymentFailed)
+		p.wants(50*dollars, rules.PaymentSettled)
+		q.wants(0, rules.PaymentFailed)
 	})
 }
 
@@ -327,30 +327,30 @@ func TestTakenBack(t *testing.T) {
 		lent := p.lend(40 * dollars)
 		w.do(session, "dispute")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(10*dollars, ledger.PaymentSettled)
-		if got := w.status(lent); got != ledger.Frozen {
+		p.wants(10*dollars, rules.PaymentSettled)
+		if got := w.status(lent); got != rules.Frozen {
 			t.Error("disputed:", got)
 		}
-		if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: lent}); err != nil {
+		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err != nil {
 			t.Error(err) // the money is still there
 		}
 		w.do(session, "lost")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(-40*dollars, ledger.PaymentSettled)
-		if got := w.status(lent); got != ledger.Frozen {
+		p.wants(-40*dollars, rules.PaymentSettled)
+		if got := w.status(lent); got != rules.Frozen {
 			t.Error("lost:", got)
 		}
-		if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: lent}); err == nil {
+		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err == nil {
 			t.Error("resumed below zero")
 		}
 		p.Get("/top-up").Want(t, http.StatusOK, "Below zero", "-$40.00")
-		if c := p.lend(5 * dollars); w.status(c) != ledger.Active { // it gets nothing, and takes nothing
+		if c := p.lend(5 * dollars); w.status(c) != rules.Active { // it gets nothing, and takes nothing
 			t.Error("connect below zero")
 		}
 		w.do(p.begin("100"), "pay")
 		w.deliver(w.fresh(), http.StatusOK)
-		p.wants(60*dollars, ledger.PaymentSettled)
-		if _, err := w.ledger.Do(t.Context(), ledger.Resume{ConnectionID: lent}); err != nil {
+		p.wants(60*dollars, rules.PaymentSettled)
+		if _, err := w.ledger.Do(t.Context(), rules.Resume{ConnectionID: lent}); err != nil {
 			t.Error(err)
 		}
 	})

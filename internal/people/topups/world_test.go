@@ -18,8 +18,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/ledger/audit"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
 	"github.com/purserhq/purser/internal/people/mail"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -37,7 +38,7 @@ type world struct {
 	t      *testing.T
 	d      *db.DB
 	at     string // the database's address
-	ledger *ledger.Writer
+	ledger *store.Writer
 	people *accounts.Store
 	store  *topups.Store
 	stripe *emulator.Stripe
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	w.d, w.ledger = d, ledger.New(d, w.now)
+	w.d, w.ledger = d, store.NewWriter(d, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.ledger.Run(ctx) }()
@@ -105,7 +106,7 @@ func (w *world) another() *topups.Store {
 	}
 	w.t.Cleanup(func() { _ = d.Close() })
 	s := &topups.Store{
-		DB: d, Ledger: ledger.New(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
+		DB: d, Ledger: store.NewWriter(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
 	}
 	if err := s.Open(); err != nil {
 		w.t.Fatal(err)
@@ -166,9 +167,9 @@ func (p *person) begin(amount string) (session string) {
 }
 
 // payment is the newest of the person.
-func (p *person) payment() *ledger.Payment {
+func (p *person) payment() *rules.Payment {
 	p.t.Helper()
-	list, err := ledger.PaymentsOfAccount(p.t.Context(), p.d, p.ID, 1)
+	list, err := store.PaymentsOfAccount(p.t.Context(), p.d, p.ID, 1)
 	if err != nil || len(list) != 1 {
 		p.t.Fatal(len(list), err)
 	}
@@ -176,9 +177,9 @@ func (p *person) payment() *ledger.Payment {
 }
 
 // wants checks the balance and the newest payment, and then the books.
-func (p *person) wants(available money.MC, status ledger.PaymentStatus) {
+func (p *person) wants(available money.MC, status rules.PaymentStatus) {
 	p.t.Helper()
-	b, err := ledger.GetBalance(p.t.Context(), p.d, p.ID)
+	b, err := store.GetBalance(p.t.Context(), p.d, p.ID)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -244,16 +245,16 @@ func (w *world) tell(event []byte, signature string) int {
 // lend connects an app that may spend so much, and returns the connection.
 func (p *person) lend(amount money.MC) string {
 	p.t.Helper()
-	r, err := p.ledger.Do(p.t.Context(), ledger.Connect{ConnectionID: id.New(id.Connection, p.now()), AppID: id.New(id.App, p.now()), AccountID: p.ID, RequestedMC: amount})
+	r, err := p.ledger.Do(p.t.Context(), rules.Connect{ConnectionID: id.New(id.Connection, p.now()), AppID: id.New(id.App, p.now()), AccountID: p.ID, RequestedMC: amount})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return r.Connection.ID
 }
 
-func (w *world) status(connectionID string) ledger.Status {
+func (w *world) status(connectionID string) rules.ConnectionStatus {
 	w.t.Helper()
-	c, err := ledger.GetConnection(w.t.Context(), w.d, connectionID)
+	c, err := store.GetConnection(w.t.Context(), w.d, connectionID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

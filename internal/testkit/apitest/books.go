@@ -9,14 +9,15 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
 )
 
 // Books are the ledger of tests whose world is made of rows, with what calls do to
 // it, and its clock: 10:00 on 21 November 2026, and at every look a moment later.
 type Books struct {
 	DB     *db.DB
-	Ledger *ledger.Writer
+	Ledger *store.Writer
 	t      testing.TB
 	mu     sync.Mutex
 	at     time.Time
@@ -25,7 +26,7 @@ type Books struct {
 // NewBooks returns the books in d. They are closed when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
 	b := &Books{DB: d, t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
-	b.Ledger = ledger.New(d, b.Now)
+	b.Ledger = store.NewWriter(d, b.Now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Ledger.Run(ctx) }()
@@ -54,7 +55,7 @@ func (b *Books) Pass(d time.Duration) {
 }
 
 // Do gives the ledger a command that it must take.
-func (b *Books) Do(c ledger.Command) ledger.Result {
+func (b *Books) Do(c rules.Command) rules.Result {
 	b.t.Helper()
 	r, err := b.Ledger.Do(b.t.Context(), c)
 	if err != nil {
@@ -64,30 +65,30 @@ func (b *Books) Do(c ledger.Command) ledger.Result {
 }
 
 // Hold begins a call on a connection.
-func (b *Books) Hold(c ledger.Connection, amount money.MC) ledger.Call {
+func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 	b.t.Helper()
-	call := ledger.Call{
+	call := rules.Call{
 		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
 		RequestID:   id.New(id.Request, b.Now()),
-		Fingerprint: "f", Feature: "summaries", Bucket: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
+		Fingerprint: "f", Feature: "summaries", FeatureLabel: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
 	}
-	b.Do(ledger.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
+	b.Do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return call
 }
 
 // Spend bills a call: half of the amount is the provider's cost, a quarter the fee,
 // and the rest the developer's margin.
-func (b *Books) Spend(c ledger.Connection, amount money.MC) ledger.Entry {
+func (b *Books) Spend(c rules.Connection, amount money.MC) rules.Entry {
 	b.t.Helper()
 	call := b.Hold(c, amount)
-	charge := ledger.Amounts{ProviderCostMC: amount / 2, SvcFeeMC: amount / 4, DevMarginMC: amount - amount/2 - amount/4, UserChargeMC: amount}
-	return b.Do(ledger.Settle{Call: call, Attempt: 1, Settlement: ledger.Settled, Usage: ledger.Usage{JSON: "{}"}, Charge: charge}).Entry
+	charge := rules.Amounts{ProviderCostMC: amount / 2, SvcFeeMC: amount / 4, DevMarginMC: amount - amount/2 - amount/4, UserChargeMC: amount}
+	return b.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: charge}).Entry
 }
 
 // Is returns a connection as it is now.
-func (b *Books) Is(c ledger.Connection) ledger.Connection {
+func (b *Books) Is(c rules.Connection) rules.Connection {
 	b.t.Helper()
-	c, err := ledger.GetConnection(b.t.Context(), b.DB, c.ID)
+	c, err := store.GetConnection(b.t.Context(), b.DB, c.ID)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
@@ -221,7 +221,7 @@ func (m *machine) crossBlock() {
 	}
 	if m.ConfirmBlocks {
 		m.ApproveByUS = m.after(ApprovalWindow)
-		by := ledger.Timestamp(m.ApproveByUS)
+		by := timestamp.Format(m.ApproveByUS)
 		c.ApprovalRequired, c.ApproveBy = true, &by
 	}
 	m.do(ToApp{c})

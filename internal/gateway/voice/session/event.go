@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
@@ -52,7 +52,7 @@ type (
 	Settled struct {
 		N         int64
 		ReplyID   string
-		Entry     *ledger.Entry // nil if the reply was not charged
+		Entry     *rules.Entry // nil if the reply was not charged
 		Usage     pricing.VoiceUsage
 		FastSpend bool // the charge took the connection over its warning threshold
 	}

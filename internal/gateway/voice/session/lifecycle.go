@@ -3,7 +3,7 @@ package session
 import (
 	"time"
 
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
 // missedDoneWait is how long a reply may go on after the sideband was away: its end may have been
@@ -35,7 +35,7 @@ func (m *machine) sendStarted() {
 		ID:        m.ID,
 		Model:     m.Config.Model,
 		Mock:      m.Mock,
-		StartedAt: ledger.Timestamp(m.StartedUS),
+		StartedAt: timestamp.Format(m.StartedUS),
 	}})
 }
 

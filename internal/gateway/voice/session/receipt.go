@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
@@ -40,16 +41,16 @@ type Modalities struct {
 }
 
 // NewReceipt renders the ledger row of a reply.
-func NewReceipt(e *ledger.Entry) Receipt {
+func NewReceipt(e *rules.Entry) Receipt {
 	var u pricing.VoiceUsage
 	_ = json.Unmarshal([]byte(e.Usage), &u) // a voice row holds the JSON of VoiceUsage
 	source := "provider"
-	if e.Settlement == ledger.Estimated {
+	if e.Settlement == rules.Estimated {
 		source = "estimated"
 	}
 	return Receipt{
 		ID:           e.ID,
-		CreatedAt:    ledger.Timestamp(e.CreatedUS),
+		CreatedAt:    timestamp.Format(e.CreatedUS),
 		UsageSource:  source,
 		InputTokens:  u.Input(),
 		OutputTokens: u.Output(),

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger"
+	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
@@ -136,7 +136,7 @@ func (p *play) carryOut(a Action, refuse bool) Event {
 			p.entries += charge
 			p.rows++
 		}
-		return Settled{N: a.N, ReplyID: a.ReplyID, Entry: &ledger.Entry{ID: "led_1", Usage: "{}", Amounts: ledger.Amounts{UserChargeMC: charge}}}
+		return Settled{N: a.N, ReplyID: a.ReplyID, Entry: &rules.Entry{ID: "led_1", Usage: "{}", Amounts: rules.Amounts{UserChargeMC: charge}}}
 	case Release:
 		if _, ok := p.holds[a.N]; !ok && !p.adopted {
 			p.t.Fatalf("release of %d, which is not held: %v", a.N, p.holds)
@@ -318,13 +318,13 @@ func TestSteps(t *testing.T) {
 	failed.content.Response = &responseObject{ID: "resp_1", Status: "failed"}
 	beside := provided("response.created", "resp_2")
 	beside.content.Response = &responseObject{ID: "resp_2"}
-	paid := Settled{N: 1, ReplyID: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}
+	paid := Settled{N: 1, ReplyID: "resp_1", Entry: &rules.Entry{Usage: "{}"}}
 	for _, test := range []struct {
 		name   string
 		events []any // Event, or time.Duration
 		want   string
 	}{
-		{"a reply is settled, then the next is held for", []any{reply("response.created"), reply("response.done"), Settled{N: 1, ReplyID: "resp_1", Entry: &ledger.Entry{Usage: "{}"}}}, "settle 1, control svc.response.settled, hold 2"},
+		{"a reply is settled, then the next is held for", []any{reply("response.created"), reply("response.done"), Settled{N: 1, ReplyID: "resp_1", Entry: &rules.Entry{Usage: "{}"}}}, "settle 1, control svc.response.settled, hold 2"},
 		{"usage is missing and nothing was said: released", []any{reply("response.created"), lost, Released{1}}, "release 1, hold 2"},
 		{"usage is missing and something was said: estimated", []any{reply("response.created"), reply("output_audio_buffer.started"), time.Second, reply("output_audio_buffer.cleared"), lost}, "settle 1 estimated 20 audio"},
 		{"a failed reply costs nothing", []any{reply("response.created"), failed}, "release 1"},

@@ -1,0 +1,262 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+func (c TopUp) addKeys(w *RowKeys) {
+	w.Accounts[c.AccountID] = true
+	w.NewBalances[c.AccountID] = c.Sandbox
+}
+
+func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
+	if c.AmountMC <= 0 || c.AmountMC > money.Max {
+		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: must be between 1 and %d", money.Max)
+	}
+	b := s.Balances[c.AccountID]
+	if b == nil {
+		b = &Balance{AccountID: c.AccountID, Sandbox: c.Sandbox}
+	} else if b.Sandbox != c.Sandbox {
+		return Result{}, apierr.InvalidRequest.Errorf("sandbox and real money never mix")
+	}
+	if b.AvailableMC > money.Max*1000 {
+		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: the balance is already too large")
+	}
+	s.Balances[c.AccountID] = b
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: EntryTopUp, Status: "settled",
+		AmountMC: c.AmountMC, AvailableDeltaMC: c.AmountMC, CreatedUS: nowUS,
+	}, b, nil)
+	return Result{Entry: e}, nil
+}
+
+func (c Connect) addKeys(w *RowKeys) {
+	w.Accounts[c.AccountID] = true
+	w.NewBalances[c.AccountID] = c.Sandbox // who has put nothing in yet can have free credit
+	w.AppAccounts[AppAccount{c.AppID, c.AccountID}] = true
+}
+
+// apply reserves min(requested, available) for a new connection (spec §2, 1), or
+// moves the cap of the live one.
+func (c Connect) apply(s *State, nowUS int64) (Result, error) {
+	b := s.Balances[c.AccountID]
+	if b == nil {
+		b = &Balance{AccountID: c.AccountID, Sandbox: c.Sandbox}
+	}
+	if b.Sandbox != c.Sandbox {
+		return Result{}, apierr.InvalidRequest.Errorf("sandbox and real money never mix")
+	}
+	if c.MaxMC > 0 && c.RequestedMC > c.MaxMC {
+		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
+	}
+	if c.RequestedMC < 0 || c.RequestedMC > money.Max {
+		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: must be between 0 and %d", money.Max)
+	}
+	if c.VelocityLimitMC != nil && *c.VelocityLimitMC < 0 {
+		return Result{}, apierr.InvalidRequest.Errorf("velocity_limit_mc: must not be negative")
+	}
+	s.Balances[c.AccountID] = b
+	if live := s.live[AppAccount{c.AppID, c.AccountID}]; live != "" {
+		conn := s.Connections[live]
+		conn.VelocityLimitMC = c.VelocityLimitMC
+		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
+		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
+		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
+		return s.move(conn, b, EntryCap, delta, nowUS), nil
+	}
+	conn := &Connection{
+		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityLimitMC,
+		Status: Active, FasterSpend: 1, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendWidth},
+	}
+	s.Connections[conn.ID] = conn
+	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID
+	s.Changes.Connections[conn.ID] = true
+	r := s.move(conn, b, EntryConnect, min(c.RequestedMC, max(0, b.AvailableMC)), nowUS)
+	s.tell("connection.created", conn, nowUS)
+	r.Connection = *conn
+	return r, nil
+}
+
+func (c ChangeCap) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+
+// apply lowers at once, never below what is consumed and held, and raises as far
+// as the available balance reaches in full (spec §2, 2).
+func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	if conn.Status == Revoked {
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
+	}
+	if c.TargetMC < 0 || c.TargetMC > money.Max {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: must be between 0 and %d", money.Max)
+	}
+	if c.MaxMC > 0 && c.TargetMC > max(c.MaxMC, conn.AllocationMC) {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "The spend cap can be at most %s for this app.", c.MaxMC.Display())
+	}
+	b := s.Balances[conn.AccountID]
+	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
+	if delta > 0 && delta > b.AvailableMC {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
+			delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
+	}
+	return s.move(conn, b, EntryCap, delta, nowUS), nil
+}
+
+func (c SetVelocityLimit) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+
+func (c SetVelocityLimit) apply(s *State, _ int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case conn.Status == Revoked:
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked for good")
+	case c.LimitMC != nil && *c.LimitMC < 0:
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
+	}
+	conn.VelocityLimitMC = c.LimitMC
+	s.Changes.Connections[conn.ID], s.Changes.Settings[conn.ID], s.Changes.MustSync = true, true, true
+	return Result{Connection: *conn}, nil
+}
+
+func (c Revoke) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+
+// apply returns the unspent and unheld part at once; each open hold's rest
+// returns when it resolves. Revoking twice changes nothing.
+func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	if conn.Status == Revoked {
+		return Result{Connection: *conn}, nil
+	}
+	freed := conn.RemainingMC()
+	conn.Status, conn.RevokedUS = Revoked, &nowUS
+	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
+	s.Changes.Connections[conn.ID] = true
+	r := s.move(conn, s.Balances[conn.AccountID], EntryRevoke, -freed, nowUS)
+	s.tell("connection.revoked", conn, nowUS)
+	r.ReleasedMC, r.Connection = freed, *conn
+	return r, nil
+}
+
+func (c Freeze) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+func (c Resume) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+
+func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err == nil && conn.Status == Active && !c.ByUser {
+		defer func() { s.notify(NoticeFrozen, conn, nowUS) }()
+	}
+	return s.turn(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)
+}
+
+func (c Resume) apply(s *State, nowUS int64) (Result, error) {
+	if c.FasterSpend < 0 || c.FasterSpend > 3 {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "faster: must be from 1 to 3")
+	}
+	conn, err := s.connection(c.ConnectionID)
+	if err == nil && conn.Status == Frozen && s.Balances[conn.AccountID].AvailableMC < 0 {
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "A payment was reversed and your balance is %s below zero. Top up first.", (-s.Balances[conn.AccountID].AvailableMC).Display())
+	}
+	if err == nil && conn.Status == Frozen && c.FasterSpend > 0 {
+		conn.FasterSpend = c.FasterSpend
+	}
+	return s.turn(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
+}
+
+// turn moves a connection between active and frozen; already there is no change.
+func (s *State) turn(connectionID string, from, to ConnectionStatus, event string, nowUS int64) (Result, error) {
+	conn, err := s.connection(connectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	switch conn.Status {
+	case Revoked:
+		return Result{}, apierr.ConnectionRevoked.On(connectionID, "this connection is revoked for good")
+	case from:
+		conn.Status = to
+		s.tell(event, conn, nowUS)
+	}
+	return Result{Connection: *conn}, nil
+}
+
+// move shifts delta from available to reserved, or back when it is negative.
+func (s *State) move(conn *Connection, b *Balance, kind EntryType, delta money.MC, nowUS int64) Result {
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: conn.AccountID, Type: kind, Status: "settled",
+		ConnectionID: conn.ID, AppID: conn.AppID,
+		AvailableDeltaMC: -delta, ReservedDeltaMC: delta, AllocationDeltaMC: delta, CreatedUS: nowUS,
+	}, b, conn)
+	return Result{Entry: e, Connection: *conn}
+}
+
+func (c Reverse) addKeys(w *RowKeys) {
+	w.Accounts[c.AccountID] = true
+	w.Entries[c.EntryID] = true
+}
+
+// apply refunds a spend by a new row: to the connection's reserved pool, or to
+// available if the connection is revoked (spec §2, 7).
+func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
+	o := s.originals[c.EntryID]
+	if o == nil || o.AccountID != c.AccountID {
+		return Result{}, apierr.NotFound.Errorf("no such ledger row")
+	}
+	if o.Type != EntrySpend || o.Status != "settled" || o.reversed {
+		return Result{}, apierr.InvalidRequest.Errorf("only a settled spend can be reversed, and only once")
+	}
+	if o.PaidBy == PaidByFreeCredit {
+		return Result{}, apierr.InvalidRequest.Errorf("this call was paid by free credit; there is nothing to refund")
+	}
+	if c.Reason == "" {
+		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
+	}
+	conn, err := s.connection(o.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	// Nothing fails from here on.
+	o.reversed = true
+	back := o.UserChargeMC
+	e := Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: o.AccountID, Type: EntrySpend, Status: "reversed", ReversalOf: o.ID, Reason: c.Reason,
+		ConnectionID: o.ConnectionID, AppID: o.AppID, Feature: o.Feature, FeatureLabel: o.FeatureLabel, Model: o.Model, PaidBy: o.PaidBy, HoldMC: o.HoldMC, Amounts: o.Amounts,
+		ReservedDeltaMC: back, ConsumedDeltaMC: -back, CreatedUS: nowUS,
+	}
+	if conn.Status == Revoked {
+		e.AvailableDeltaMC, e.ReservedDeltaMC, e.AllocationDeltaMC = back, 0, -back
+	}
+	e.RemainingMC = conn.RemainingMC() + e.AllocationDeltaMC - e.ConsumedDeltaMC
+	e = s.write(e, s.Balances[o.AccountID], conn)
+	s.count(&e, 0, -1, Usage{})
+	return Result{Entry: e, Connection: *conn}, nil
+}
+
+func (c EmitEvent) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+
+func (c EmitEvent) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	conn.EventSeq++
+	s.publish(c.Type, conn, c.Data, nowUS)
+	return Result{Connection: *conn}, nil
+}
+
+func (c RecordRefusal) addKeys(*RowKeys) {}
+
+func (c RecordRefusal) apply(s *State, nowUS int64) (Result, error) {
+	c.CreatedUS = nowUS
+	s.Changes.Refusals, s.Changes.MustSync = append(s.Changes.Refusals, c.Refusal), true
+	return Result{}, nil
+}

@@ -1,0 +1,114 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// chain returns the hash of row e that follows a row with hash head: SHA-256
+// over the earlier hash and the row's columns in the table's order. A column is
+// written with its length, so that no two rows look alike.
+func chainHash(head string, e *Entry) string {
+	b := make([]byte, 0, 1024)
+	b = append(append(b, head...), '\n')
+	for i, c := range e.Columns() {
+		if i > 0 {
+			b = append(b, '|')
+		}
+		b = c.append(b)
+	}
+	sum := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// hash finds a key in the ledger by 8 bytes instead of 70: keys are random, so
+// their index is all over the place, and must be small to stay in memory. Two
+// keys may share a hash; the key itself decides.
+func (k Key) Hash() int64 {
+	sum := sha256.Sum256([]byte(k.ConnectionID + "\n" + k.Key))
+	return int64(binary.BigEndian.Uint64(sum[:8]) >> 1)
+}
+
+// keyHash is the column of that name: null on rows without a key.
+func (e *Entry) KeyHash() Column {
+	if e.Key == "" {
+		return Column{}
+	}
+	return Integer(Key{e.ConnectionID, e.Key}.Hash())
+}
+
+// column is one value of a row: text, an integer, or null.
+type Column struct {
+	Text    string
+	Integer int64
+	Kind    byte // 's', 'i', or 0 for null
+}
+
+func Text(s string) Column { return Column{Text: s, Kind: 's'} }
+
+func Integer[T ~int64](n T) Column { return Column{Integer: int64(n), Kind: 'i'} }
+
+// optional is null for the empty text.
+func OptionalText[T ~string](s T) Column {
+	if s == "" {
+		return Column{}
+	}
+	return Column{Text: string(s), Kind: 's'}
+}
+
+func OptionalInteger(n *int64) Column {
+	if n == nil {
+		return Column{}
+	}
+	return Integer(*n)
+}
+
+func only(when bool, n money.MC) Column {
+	if when {
+		return Integer(n)
+	}
+	return Column{}
+}
+
+func (c Column) append(b []byte) []byte {
+	switch c.Kind {
+	case 's':
+		b = strconv.AppendInt(b, int64(len(c.Text)), 10)
+		return append(append(b, ':'), c.Text...)
+	case 'i':
+		return strconv.AppendInt(append(b, "i:"...), c.Integer, 10)
+	}
+	return append(b, 'n')
+}
+
+func (c Column) Value() any {
+	switch c.Kind {
+	case 's':
+		return c.Text
+	case 'i':
+		return c.Integer
+	}
+	return nil
+}
+
+// entryColumns are the ledger's columns but the hash, in the table's order.
+const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket, model,
+	key, fingerprint, paid_by, settlement, terms, usage, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc,
+	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us`
+
+// columns returns the row's values in the order of entryColumns.
+func (e *Entry) Columns() [30]Column {
+	spend, topup := e.Type == EntrySpend, e.Type == EntryTopUp
+	return [30]Column{
+		Text(e.ID), Text(e.AccountID), Integer(e.Seq), Text(string(e.Type)), Text(e.Status), OptionalText(e.ReversalOf), OptionalText(e.Reason),
+		OptionalText(e.ConnectionID), OptionalText(e.AppID), OptionalText(e.Feature), OptionalText(e.FeatureLabel), OptionalText(e.Model),
+		OptionalText(e.Key), OptionalText(e.Fingerprint), OptionalText(e.PaidBy), OptionalText(e.Settlement), OptionalText(e.Terms), OptionalText(e.Usage),
+		only(spend, e.HoldMC), only(spend, e.ProviderCostMC), only(spend, e.SvcFeeMC), only(spend, e.DevMarginMC),
+		only(spend, e.UserChargeMC), only(spend, e.RemainingMC), only(topup, e.AmountMC),
+		Integer(e.AvailableDeltaMC), Integer(e.ReservedDeltaMC), Integer(e.AllocationDeltaMC), Integer(e.ConsumedDeltaMC), Integer(e.CreatedUS),
+	}
+}

@@ -1,0 +1,166 @@
+package rules
+
+import (
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// A Command is one change of money, or of who may spend it.
+type Command interface {
+	// wants adds the rows that the command reads or changes.
+	addKeys(*RowKeys)
+	// apply checks everything, then changes everything; an error leaves s as it was.
+	apply(s *State, now int64) (Result, error)
+}
+
+// Outcome says what a command found.
+type Outcome int
+
+// Applied is the ordinary outcome. A Hold may instead find its key Running, Done
+// or Waiting for its charge; a Settle, Defer or Release may find that it came too
+// late (Fenced).
+const (
+	Applied Outcome = iota
+	Running
+	Done
+	Waiting
+	Fenced
+)
+
+// Result is what a command answers.
+type Result struct {
+	Outcome           Outcome
+	Call              Call          // Hold: the call as it is held: who pays, and by which terms
+	Refused           *apierr.Error // Hold: a refusal that has left a trace, an event or a freeze; Do returns it as an error
+	UseProviderKey    bool          // Hold: the developer's own key at the provider serves the call
+	Attempt           int64         // Hold: which attempt of the key this is
+	RequestID         string        // Hold: the key's request; its first attempt named it
+	NodeID            string        // Hold: who runs it, when Running
+	Entry             Entry         // the row that was written; of a Done key only ID and Fingerprint
+	Connection        Connection
+	ReleasedMC        money.MC          // Revoke: what returned to the user
+	HoldExpired       bool              // Settle: the hold had expired
+	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
+	AllocationRequest AllocationRequest // AskRaise, DecideRaise: the request as it is now
+	Payment           Payment           // of the commands of a payment: as it is now
+}
+
+// TopUp credits an account and opens its balance: funding that nobody pays for, as
+// a sandbox's. What a user pays goes through OpenPayment.
+type TopUp struct {
+	AccountID string
+	Sandbox   bool
+	AmountMC  money.MC
+}
+
+// Connect grants min(Requested, available) to an app. On a live connection of
+// the same app and account it moves the cap instead, and keeps the id.
+type Connect struct {
+	ConnectionID, AppID, AccountID string
+	Sandbox                        bool // the app is in the sandbox: fake money only (I29)
+	RequestedMC                    money.MC
+	MaxMC                          money.MC // the most that the app's tier allows; 0 = no bound
+	VelocityLimitMC                *money.MC
+}
+
+// ChangeCap sets the allocation: lowered at once, never below consumed plus
+// held; raised from the available balance.
+type ChangeCap struct {
+	ConnectionID string
+	TargetMC     money.MC
+	MaxMC        money.MC // the most that the app's tier allows; 0 = no bound
+}
+
+// SetVelocity sets the connection's own limit of spend per rolling 24 hours; nil = none.
+type SetVelocityLimit struct {
+	ConnectionID string
+	LimitMC      *money.MC
+}
+
+// Revoke ends a connection and returns what is neither spent nor held.
+type Revoke struct {
+	ConnectionID string
+}
+
+// Freeze pauses a connection; Resume lifts that (spec §3).
+type Freeze struct {
+	ConnectionID string
+	ByUser       bool // the user does it, and needs no mail about it
+}
+
+// Resume lifts a freeze. Faster, from 1 to 3, is how many times the usual pace the
+// user allows from now on; 0 leaves it.
+type Resume struct {
+	ConnectionID string
+	FasterSpend  int64
+}
+
+// Hold reserves the most that a call can cost, or answers what its key already
+// did. It enforces every limit; nothing after it checks again.
+type Hold struct {
+	Call
+	NodeID         string // the process that runs the call
+	Claim          string // the HTTP request that does; a repeated Hold of one claim is one hold
+	Limits         []limits.Limit
+	Risk           *limits.Risk    // nil = spend is never too fast: fake money
+	MaxCostMC      *money.MC       // the feature's guardrail per call
+	MaxCapMC       money.MC        // how much of the allocation the app's tier lets it spend; 0 = all
+	CostMC         money.MC        // the most that the provider may be paid, for limits of that
+	HasProviderKey bool            // the developer has a key of their own: a limit of cost is passed with it
+	FreeCredit     *FreeCreditHold // nil = no free credit
+}
+
+// Free is how a call would be paid by free credit: at cost (spec §8).
+type FreeCreditHold struct {
+	Terms  string
+	HoldMC money.MC
+	Limits []limits.Limit // of FreeSubjects
+}
+
+// Settle writes the row of a call that cost something, and ends its hold, open or
+// pending. Of a pending one it tells the app, by what Receipt makes of the row.
+type Settle struct {
+	Call
+	Attempt    int64
+	Charge     Amounts
+	Settlement Settlement
+	Usage      Usage
+	Risk       *limits.Risk                 // as at the hold
+	Response   *StoredResponse              // a pending call has left its own already
+	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decisions, Webhooks)
+}
+
+// Defer leaves a call that was answered pending: its hold stays until a Settle
+// knows from the provider's record what it cost (spec §3, §4.3). No lease ends it.
+type Defer struct {
+	Call
+	Attempt  int64
+	Provider string
+	RecordID string          // the provider's id of the answer; "" = not known
+	Response *StoredResponse // what was delivered, for replays and for an estimate
+}
+
+// Release ends the hold of a call that cost nothing; its key may try again.
+type Release struct {
+	Call
+	Attempt int64
+}
+
+// Reverse refunds a spend row, once, by a new row.
+type Reverse struct {
+	EntryID   string // of the original
+	AccountID string // its account
+	Reason    string
+}
+
+// Refuse keeps a refusal for its receipt. It moves no money.
+type RecordRefusal struct{ Refusal }
+
+// Tell announces to an app what happened to something of a connection that is not
+// money itself: the end of a voice session (spec §6). Data is a JSON object.
+type EmitEvent struct {
+	ConnectionID string
+	Type         string
+	Data         string
+}

@@ -1,0 +1,219 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// Status is the stored state of a connection. That it is exhausted is computed
+// from its money (see Connection.Shown).
+type ConnectionStatus string
+
+// The stored states of spec §3, Connection status.
+const (
+	Active  ConnectionStatus = "active"
+	Frozen  ConnectionStatus = "frozen"
+	Revoked ConnectionStatus = "revoked"
+)
+
+// Balance is what an account owns: free to lend, and lent to connections.
+type Balance struct {
+	AccountID   string
+	Sandbox     bool
+	AvailableMC money.MC
+	ReservedMC  money.MC
+	Seq         int64  // of the newest ledger row of the account
+	Head        string // its hash
+}
+
+// Connection is the grant of one account to one app (spec §2, Connection).
+type Connection struct {
+	ID, AppID, AccountID string
+	AllocationMC         money.MC
+	ConsumedMC           money.MC
+	HeldMC               money.MC
+	VelocityLimitMC      *money.MC // per rolling 24 hours; nil = none
+	Status               ConnectionStatus
+	Spent                limits.Series // settled spend of the last 24 hours
+	FasterSpend          int64         // times the usual pace that its user allows, 1 to 3
+	WarnedUS             int64         // when the app was last told that it spends fast
+	EventSeq             int64
+	CreatedUS            int64
+	RevokedUS            *int64
+}
+
+// RemainingMC is what calls can still hold: allocation − consumed − held.
+func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.ConsumedMC - c.HeldMC }
+
+// Shown is the status of spec §2: an active connection whose allocation is
+// consumed is exhausted.
+func (c Connection) EffectiveStatus() string {
+	if c.Status == Active && c.ConsumedMC >= c.AllocationMC {
+		return "exhausted"
+	}
+	return string(c.Status)
+}
+
+// Key names one call: an idempotency key in its connection.
+type Key struct{ ConnectionID, Key string }
+
+// HoldState is where an attempt of a call stands. A billed call has no hold.
+type HoldState string
+
+// An open hold is a call in flight; a pending one waits for the provider's record
+// of what its call used; a failed one keeps the key's fingerprint for the next attempt.
+const (
+	Open    HoldState = "open"
+	Pending HoldState = "pending"
+	Failed  HoldState = "failed"
+)
+
+// holds says whether the row holds money.
+func (h *HoldRow) HoldsMoney() bool { return h != nil && h.State != Failed }
+
+// Call is what a hold and the row that settles it say about a call.
+type Call struct {
+	ConnectionID string
+	AccountID    string
+	AppID        string
+	Key          string // idempotency key
+	RequestID    string
+	Fingerprint  string
+	Feature      string // as sent; "" = none
+	FeatureLabel string // for analytics: "", the slug, or "other"
+	Model        string
+	Terms        string // prices, rates and counts, JSON, as they are at the hold
+	HoldMC       money.MC
+	PaidBy       string       // Wallet or FreeCredit: the hold decides
+	Reservations Reservations // what it holds of counters: the hold decides
+}
+
+// Who pays for a call: one of them, never both (spec §2, 9).
+const (
+	PaidByWallet     = "wallet"
+	PaidByFreeCredit = "free_credit"
+)
+
+func (c Call) key() Key { return Key{c.ConnectionID, c.Key} }
+
+// HoldRow is one row of holds.
+type HoldRow struct {
+	Call
+	State     HoldState
+	Attempt   int64
+	NodeID    string
+	Claim     string
+	CreatedUS int64
+}
+
+// Amounts is the price of one call: UserCharge is always the sum of the others.
+type Amounts struct {
+	ProviderCostMC, SvcFeeMC, DevMarginMC, UserChargeMC money.MC
+}
+
+// Usage is what a call consumed. JSON is what is stored and audited.
+type Usage struct {
+	JSON          string
+	InputTokens   int64
+	OutputTokens  int64
+	PublicJSON    string // the provider's own usage object, for svc_final; not stored
+	FromOurCounts bool
+}
+
+// Answer is what the provider said, kept for replays.
+type StoredResponse struct {
+	Encoding string // raw or s2
+	Body     []byte
+}
+
+// Settlement says how the amounts of a spend were found (spec §3).
+type Settlement string
+
+// Settled is exact, from the provider's usage; Estimated is our own count.
+const (
+	Settled   Settlement = "settled"
+	Estimated Settlement = "estimated"
+)
+
+// EntryType is the kind of movement of a ledger row.
+type EntryType string
+
+// Spend and Topup are the contract's; the others move money between available
+// and reserved.
+const (
+	EntrySpend   EntryType = "spend"
+	EntryTopUp   EntryType = "topup"
+	EntryConnect EntryType = "connect"
+	EntryCap     EntryType = "cap"
+	EntryRevoke  EntryType = "revoke"
+	EntryRelease EntryType = "release"
+)
+
+// Entry is one immutable row of the ledger (spec §2, Ledger entry).
+type Entry struct {
+	ID           string
+	AccountID    string
+	Seq          int64
+	Type         EntryType
+	Status       string // settled or reversed; of top-ups also pending
+	ReversalOf   string
+	Reason       string
+	ConnectionID string
+	AppID        string
+	Feature      string
+	FeatureLabel string
+	Model        string
+	Key          string
+	Fingerprint  string
+	PaidBy       string
+	Settlement   Settlement
+	Terms        string
+	Usage        string
+	HoldMC       money.MC
+	Amounts
+	RemainingMC       money.MC
+	AmountMC          money.MC
+	AvailableDeltaMC  money.MC // the change of the account's available balance
+	ReservedDeltaMC   money.MC
+	AllocationDeltaMC money.MC // the change of the connection's allocation
+	ConsumedDeltaMC   money.MC
+	CreatedUS         int64
+	Hash              string
+}
+
+// Refusal is a call that was refused before it cost anything, kept so that its
+// receipt can say why.
+type Refusal struct {
+	RequestID, ConnectionID, AppID string
+	Status                         int
+	Code, Message                  string
+	Details                        string // JSON object
+	Feature, Model                 string
+	CreatedUS                      int64
+}
+
+// Event is one row of the outbox (spec §6).
+type Event struct {
+	ID, Type, AppID, ConnectionID string
+	Seq                           int64
+	Data                          string // JSON object
+	CreatedUS                     int64
+}
+
+// windowOfDay is the rolling window of a connection's own daily limit.
+const VelocityWindow = 24 * time.Hour
+
+// RequestID is the call that a spend row bills. A row and its request share
+// their random part; a reversed row names the request of its original.
+func (e Entry) RequestID() string {
+	switch {
+	case e.Type != EntrySpend:
+		return ""
+	case e.ReversalOf != "":
+		return id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)
+	}
+	return id.ReplacePrefix(e.ID, id.Ledger, id.Request)
+}

@@ -1,0 +1,834 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// machine drives the bare rules with random commands and checks every invariant
+// of the ledger after each. It keeps no second implementation: the invariants
+// are sums over the rows.
+type machine struct {
+	s       *State
+	now     time.Time
+	n       int
+	calls   []Hold                 // every call ever tried
+	number  map[Key]int64          // newest attempt of each key
+	held    map[attemptOf]Call     // each attempt as it was held
+	seen    map[string]int         // how often each rare path was taken
+	told    []string               // what request.settled should have said
+	counted []counted              // what settled calls have left in counters
+	calling map[string][]time.Time // when calls were admitted, by rate limit
+	tier    map[string]string      // of each app; "" = limited-live
+}
+
+type attemptOf struct {
+	Key
+	attempt int64
+}
+
+// ending draws an attempt of a call, to be ended by who holds it: it knows what that
+// one holds.
+func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
+	attempt = rapid.Int64Range(1, m.number[h.key()]).Draw(t, "attempt")
+	h.Call = m.held[attemptOf{h.key(), attempt}]
+	return attempt
+}
+
+// rare are the paths without which a run has proved nothing.
+var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
+	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
+	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
+	"approved", "refused raise", "decided twice"}
+
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	for range 20 {
+		rapid.Check(t, invariants(seen))
+	}
+	for _, path := range rare {
+		if seen[path] == 0 {
+			t.Errorf("vacuous: no run took the path %q", path)
+		}
+	}
+}
+
+func invariants(seen map[string]int) func(*rapid.T) {
+	return func(t *rapid.T) {
+		m := &machine{now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), number: map[Key]int64{}, held: map[attemptOf]Call{}, seen: seen, calling: map[string][]time.Time{}, tier: map[string]string{}}
+		m.s = NewState()
+		if rapid.Bool().Draw(t, "begun") {
+			m.begin(t)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold more": m.hold, "hold another": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
+			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "ask": m.ask, "decide": m.decide, "velocity": m.velocity, "tier": m.promote, "reverse": m.reverse, "time": m.pass,
+			"": m.check,
+		})
+	}
+}
+
+// begin is where most runs get sooner or later, so that they get further.
+func (m *machine) begin(t *rapid.T) {
+	for _, c := range []Command{
+		TopUp{AccountID: "A", Sandbox: true, AmountMC: 2000}, TopUp{AccountID: "B", Sandbox: true, AmountMC: 2000},
+		Connect{ConnectionID: "Ap", Sandbox: true, AppID: "p", AccountID: "A", RequestedMC: 800}, Connect{ConnectionID: "Bp", Sandbox: true, AppID: "p", AccountID: "B", RequestedMC: 800},
+	} {
+		if _, err := m.do(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) do(t *rapid.T, c Command) (Result, error) {
+	before := m.s.digest()
+	r, err := m.apply(c)
+	if r.Refused != nil { // the event that goes with it is meant to stay
+		last := m.s.Changes.Events[len(m.s.Changes.Events)-1]
+		m.s.Changes.Events = m.s.Changes.Events[:len(m.s.Changes.Events)-1]
+		defer func() { m.s.Changes.Events = append(m.s.Changes.Events, last) }()
+	}
+	if err != nil && m.s.digest() != before {
+		t.Fatalf("%T failed with %v and changed the state", c, err)
+	}
+	return r, err
+}
+
+// apply does what a store does around Apply: counters are there before a command
+// counts, and so is the row that is to be reversed.
+func (m *machine) apply(c Command) (Result, error) {
+	keys := NewRowKeys()
+	keys.Add(c)
+	for subject, width := range keys.Counters {
+		if m.s.Counters[subject] == nil {
+			m.s.Counters[subject] = &Counter{Spent: limits.Series{Width: width}}
+		}
+	}
+	for _, e := range m.s.Changes.Entries {
+		if keys.Entries[e.ID] && m.s.originals[e.ID] == nil {
+			m.s.AddOriginal(e, false)
+		}
+	}
+	r, err := Apply(m.s, c, m.now)
+	if err == nil && r.Refused != nil {
+		err = r.Refused
+	}
+	return r, err
+}
+
+// digest is everything that a refused command must leave as it was.
+func (s *State) digest() string {
+	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID), len(s.Changes.AllocationRequests))
+	for _, id := range slices.Sorted(maps.Keys(s.Balances)) {
+		out += fmt.Sprint(*s.Balances[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.Connections)) {
+		out += fmt.Sprint(*s.Connections[id])
+	}
+	for k, h := range s.Holds {
+		if h != nil && h.State != Failed {
+			out += fmt.Sprint(len(k.Key), h.State, h.HoldMC)
+		}
+	}
+	return fmt.Sprint(len(out), sumOf(out))
+}
+
+func sumOf(s string) (n int) {
+	for _, c := range []byte(s) {
+		n += int(c) * int(c)
+	}
+	return n
+}
+
+func (m *machine) account(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"A", "B"}).Draw(t, "account")
+}
+
+func (m *machine) topUp(t *rapid.T) {
+	_, _ = m.do(t, TopUp{AccountID: m.account(t), Sandbox: true, AmountMC: money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount"))})
+}
+
+func (m *machine) connect(t *rapid.T) {
+	m.n++
+	c := Connect{
+		ConnectionID: fmt.Sprint("C", m.n), Sandbox: true, AppID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"), AccountID: m.account(t),
+		RequestedMC: money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
+	}
+	if rapid.Bool().Draw(t, "daily") {
+		v := money.MC(rapid.Int64Range(0, 400).Draw(t, "velocity"))
+		c.VelocityLimitMC = &v
+	}
+	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
+		c.MaxMC = tierCap
+	}
+	if r, err := m.do(t, c); err == nil {
+		m.bounded(t, r.Connection, c.MaxMC)
+	}
+}
+
+// bounded checks that a tier's bound of an allocation was kept: only what is spent or
+// held already may be more.
+func (m *machine) bounded(t *rapid.T, c Connection, most money.MC) {
+	if most > 0 && c.AllocationMC > max(most, c.ConsumedMC+c.HeldMC) {
+		t.Fatalf("the tier allows %d, lent are %d of %+v", most, c.AllocationMC, c)
+	}
+}
+
+// What the model's limited-live tier allows.
+const (
+	appDay        = 90
+	connectionDay = 60
+	tierCap       = 50
+	rateOf        = 3
+)
+
+// promote gives an app another tier.
+func (m *machine) promote(t *rapid.T) {
+	app := rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app")
+	m.tier[app] = rapid.SampledFrom([]string{"", "full", "sandbox"}).Draw(t, "tier")
+}
+
+// velocity changes the user's own limit.
+func (m *machine) velocity(t *rapid.T) {
+	c := SetVelocityLimit{ConnectionID: m.connection(t).ID}
+	if rapid.Bool().Draw(t, "some") {
+		v := money.MC(rapid.Int64Range(-1, 400).Draw(t, "velocity"))
+		c.LimitMC = &v
+	}
+	_, _ = m.do(t, c)
+}
+
+func (m *machine) connection(t *rapid.T) *Connection {
+	ids := slices.Sorted(maps.Keys(m.s.Connections))
+	if len(ids) == 0 {
+		t.Skip("no connection yet")
+	}
+	return m.s.Connections[rapid.SampledFrom(ids).Draw(t, "connection")]
+}
+
+func (m *machine) hold(t *rapid.T) {
+	c := m.connection(t)
+	m.n++
+	h := Hold{Claim: fmt.Sprint("claim", m.n), Call: Call{
+		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("k", m.n), RequestID: fmt.Sprint("req_", m.n), Fingerprint: "f",
+		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, rapid.SampledFrom([]int64{20, 60, 150}).Draw(t, "size")).Draw(t, "hold")),
+	}}
+	if rapid.Bool().Draw(t, "rate") {
+		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: rateOf, Code: apierr.RateLimited}}
+	}
+	if tier := m.tier[c.AppID]; tier == "sandbox" {
+		h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: VelocityWindow, Max: 25, Code: apierr.SandboxLiveCostLimited})
+		h.CostMC, h.HasProviderKey = h.HoldMC/2+1, rapid.Bool().Draw(t, "own key")
+	} else {
+		if tier == "" {
+			h.Limits = append(h.Limits, limits.Limit{Unit: limits.Spend, Window: VelocityWindow, Max: connectionDay, Code: apierr.DailyLimitReached, What: "the tier"},
+				limits.Limit{Subject: "spend/" + c.AppID, Unit: limits.Spend, Window: VelocityWindow, Max: appDay, Code: apierr.AppSpendLimited, Event: "app.spend_limit_reached"})
+			h.MaxCapMC = tierCap
+		}
+		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
+		if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
+			pool, onApp, onAll := FreeCreditSubjects(c.AppID, c.AccountID, m.now)
+			h.FreeCredit = &FreeCreditHold{Terms: "{}", HoldMC: h.HoldMC/2 + 1, Limits: []limits.Limit{{Subject: pool, Unit: limits.Spend, Max: 100}, {Subject: onApp, Unit: limits.Spend, Max: 80}, {Subject: onAll, Unit: limits.Spend, Max: 90}}}
+		}
+	}
+	m.try(t, h)
+}
+
+// holdAgain sends a key once more: with its body or another's, as a new request.
+func (m *machine) holdAgain(t *rapid.T) {
+	h := m.old(t)
+	m.n++
+	h.Claim, h.RequestID = fmt.Sprint("claim", m.n), fmt.Sprint("req_", m.n)
+	if rapid.IntRange(0, 3).Draw(t, "body") == 0 {
+		h.Fingerprint = "other"
+	}
+	m.try(t, h)
+}
+
+func (m *machine) old(t *rapid.T) Hold {
+	if len(m.calls) == 0 {
+		t.Skip("no call yet")
+	}
+	return rapid.SampledFrom(m.calls).Draw(t, "call")
+}
+
+func (m *machine) try(t *rapid.T, h Hold) {
+	r, err := m.do(t, h)
+	var e *apierr.Error
+	if errors.As(err, &e) {
+		path := map[string]string{"app_spend_limited": "app limited", "sandbox_live_cost_limited": "cost limited", "risk_throttled": "throttled", "rate_limited": "rate limited"}[e.Code.Name]
+		switch conn := m.s.Connections[h.ConnectionID]; {
+		case e.Code == apierr.DailyLimitReached && strings.HasPrefix(e.Message, "the user"):
+			path = "velocity limited"
+		case e.Code == apierr.DailyLimitReached:
+			path = "day limited"
+		case e.Code == apierr.AllocationExhausted && h.HoldMC <= conn.RemainingMC():
+			path = "tier capped"
+		}
+		m.seen[path]++
+		m.waits(t, h, e)
+	}
+	if err != nil {
+		return
+	}
+	if r.Outcome == Applied {
+		m.admitted(t, h, r)
+	}
+	switch r.Outcome {
+	case Running:
+		m.seen["running"]++
+	case Done:
+		m.seen["done"]++
+	case Waiting:
+		m.seen["pending waited for"]++
+	case Applied:
+		h.Call = r.Call
+		m.number[h.key()] = r.Attempt
+		m.held[attemptOf{h.key(), r.Attempt}] = r.Call
+		m.calls = append(m.calls, h)
+	}
+}
+
+// waits checks that Retry-After is exact: the same call is refused for the same reason
+// an instant before, unless something else is in its way, and not when it is over.
+func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
+	if e.Code != apierr.DailyLimitReached && e.Code != apierr.AppSpendLimited && e.Code != apierr.SandboxLiveCostLimited && e.Code != apierr.RateLimited || e.RetryAfter <= time.Second || e.RetryAfter == VelocityWindow {
+		return // in flight, or larger than the limit
+	}
+	for _, l := range m.windows(h) {
+		if l.Code != e.Code || l.What != "" && !strings.HasPrefix(e.Message, l.What) {
+			continue
+		}
+		for _, at := range []time.Time{m.now.Add(e.RetryAfter - time.Microsecond), m.now.Add(e.RetryAfter)} {
+			over := m.settled(l, at)+int64(m.need(h, l)) > l.Max
+			if over && !at.Before(m.now.Add(e.RetryAfter)) {
+				t.Fatalf("%v: settled %d, need %d of %d at the end of %s", e, m.settled(l, at), m.need(h, l), l.Max, e.RetryAfter)
+			}
+			// Buckets leave as a whole, ten minutes later at most.
+			if !over && at.Before(m.now.Add(e.RetryAfter)) && m.settled(l, at.Add(-l.Unit.Width(l.Window)))+int64(m.need(h, l)) <= l.Max {
+				t.Fatalf("%v: it could have passed a bucket earlier than in %s", e, e.RetryAfter)
+			}
+		}
+	}
+}
+
+// windows are a call's limits, the user's own included.
+func (m *machine) windows(h Hold) []limits.Limit {
+	list := slices.Clone(h.Limits)
+	if v := m.s.Connections[h.ConnectionID].VelocityLimitMC; v != nil {
+		list = append(list, limits.Limit{Unit: limits.Spend, Window: VelocityWindow, Max: int64(*v), Code: apierr.DailyLimitReached, What: "the user"})
+	}
+	for i := range list {
+		if list[i].Subject == "" {
+			list[i].Subject = h.ConnectionID
+		}
+	}
+	return list
+}
+
+func (m *machine) need(h Hold, l limits.Limit) money.MC {
+	switch l.Unit {
+	case limits.Calls:
+		return 1
+	case limits.Cost:
+		return h.CostMC
+	}
+	return h.HoldMC
+}
+
+// settled is what calls have left in a limit's window that ends at that time, to the instant.
+func (m *machine) settled(l limits.Limit, at time.Time) (sum int64) {
+	inside := func(then time.Time) bool { return l.Window == 0 || then.Add(l.Window).After(at) }
+	if l.Unit == limits.Calls {
+		for _, then := range m.calling[l.Subject] {
+			sum += intOf(inside(then))
+		}
+		return sum
+	}
+	for _, c := range m.counted {
+		if c.Subject == l.Subject && inside(c.at) {
+			sum += int64(c.spent)
+		}
+	}
+	return sum
+}
+
+// admitted checks what a new hold says of who pays, and the windows of I17 and I25
+// from the rows: what is settled within them and what is held.
+func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
+	for _, l := range h.Limits {
+		if l.Unit != limits.Calls {
+			continue
+		}
+		m.calling[l.Subject] = append(m.calling[l.Subject], m.now)
+		if n := m.settled(l, m.now); n > l.Max {
+			t.Fatalf("%s let %d calls pass of %d", l.Subject, n, l.Max)
+		}
+	}
+	switch {
+	case r.Call.PaidBy == PaidByFreeCredit:
+		m.seen["free"]++
+		for _, l := range h.FreeCredit.Limits {
+			if used := m.used(l); used > l.Max {
+				t.Fatalf("I17: %s is at %d of %d", l.Subject, used, l.Max)
+			}
+		}
+		return
+	case h.FreeCredit != nil:
+		m.seen["free was full"]++
+	}
+	if r.UseProviderKey {
+		m.seen["own key"]++
+	}
+	for _, l := range m.windows(h) {
+		if l.Unit == limits.Calls || l.Unit == limits.Cost && r.UseProviderKey {
+			continue
+		}
+		if used := m.used(l); used > l.Max {
+			t.Fatalf("I25: %s is at %d of %d", l.Subject, used, l.Max)
+		}
+	}
+	if c := r.Connection; h.MaxCapMC > 0 && c.ConsumedMC+c.HeldMC > h.MaxCapMC {
+		t.Fatalf("the tier lets a connection spend %d: %+v", h.MaxCapMC, c)
+	}
+	if m.tier[h.AppID] == "full" && m.used(limits.Limit{Subject: h.ConnectionID, Unit: limits.Spend, Window: VelocityWindow}) > connectionDay {
+		m.seen["promoted"]++
+	}
+}
+
+// used is what a window holds: of calls in flight, and settled to the instant.
+func (m *machine) used(l limits.Limit) int64 {
+	sum := m.settled(l, m.now)
+	for _, h := range m.s.Holds {
+		if h.HoldsMoney() {
+			h.EachHeldAmount(func(id string, amount money.MC) { sum += int64(amount) * intOf(id == l.Subject) })
+		}
+	}
+	return sum
+}
+
+// counted is what a settled call has left in a counter.
+type counted struct {
+	Reservation
+	spent money.MC
+	at    time.Time
+}
+
+// remember notes what a settlement should have counted.
+func (m *machine) remember(h Hold, r Result) {
+	for _, n := range h.Reservations {
+		spent := r.Entry.UserChargeMC
+		if n.Unit == limits.Cost {
+			spent = r.Entry.ProviderCostMC
+		}
+		m.counted = append(m.counted, counted{n, spent, m.now})
+	}
+	if r.Entry.PaidBy == PaidByFreeCredit {
+		m.seen["free settled"]++
+		return
+	}
+	m.counted = append(m.counted, counted{Reservation{h.ConnectionID, limits.Spend, VelocityWindow, h.HoldMC}, r.Entry.UserChargeMC, m.now})
+}
+
+// counters checks that each holds what the holds say, and has counted what was
+// settled.
+func (m *machine) counters(t *rapid.T) {
+	for subject, c := range m.s.Counters {
+		var held, spent int64
+		for _, h := range m.s.Holds {
+			if h.HoldsMoney() {
+				for _, n := range h.Reservations {
+					held += int64(n.AmountMC) * intOf(n.Subject == subject)
+				}
+			}
+		}
+		for _, n := range m.counted {
+			spent += int64(n.spent) * intOf(n.Subject == subject)
+		}
+		if int64(c.HeldMC) != held {
+			t.Fatalf("I25: %s holds %d, its holds %d", subject, c.HeldMC, held)
+		}
+		if c.Spent.Width == 0 && c.Spent.Sum(m.now, 0) != spent {
+			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
+		}
+	}
+}
+
+func (m *machine) settle(t *rapid.T) {
+	h := m.old(t)
+	cost := money.MC(rapid.Int64Range(0, 400).Draw(t, "cost"))
+	fee := money.MC(rapid.Int64Range(0, 20).Draw(t, "fee"))
+	attempt := m.ending(t, &h)
+	pending := m.state(h) == Pending
+	r, err := m.do(t, Settle{
+		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Response: &StoredResponse{Encoding: "raw"}, Risk: h.Risk,
+		Receipt: func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
+	})
+	if err != nil {
+		t.Fatalf("a settlement never fails: %v", err)
+	}
+	if r.Outcome == Applied {
+		m.remember(h, r)
+	}
+	if h.Risk != nil && r.Connection.Status == Frozen {
+		m.seen["frozen by pace"]++
+	}
+	if pending && r.Outcome == Applied {
+		m.seen["pending settled"]++
+		m.told = append(m.told, `{"request":{"id":"`+h.RequestID+`"}}`)
+	}
+	if r.Outcome == Fenced {
+		m.seen["fenced"]++
+	}
+	if r.HoldExpired {
+		m.seen["late"]++
+	}
+	if r.Shortfall > 0 {
+		m.seen["shortfall"]++
+	}
+	if r.Connection.EffectiveStatus() == "exhausted" {
+		m.seen["exhausted"]++
+	}
+}
+
+func (m *machine) state(h Hold) HoldState {
+	if row := m.s.Holds[h.key()]; row != nil {
+		return row.State
+	}
+	return ""
+}
+
+// deferCall leaves an answered call pending.
+func (m *machine) deferCall(t *rapid.T) {
+	h := m.old(t)
+	before, held := m.state(h), m.s.Connections[h.ConnectionID].HeldMC
+	attempt := m.ending(t, &h)
+	r, err := m.do(t, Defer{Call: h.Call, Attempt: attempt, Provider: "openai", Response: &StoredResponse{Encoding: "raw"}})
+	switch {
+	case err != nil:
+		t.Fatalf("a deferral never fails: %v", err)
+	case (r.Outcome == Applied) != ((before == Open || before == Pending) && attempt == m.number[h.key()]):
+		t.Fatalf("a deferral of attempt %d of an %q hold: %+v", attempt, before, r)
+	case m.s.Connections[h.ConnectionID].HeldMC != held:
+		t.Fatalf("a deferral moved what is held from %d to %d", held, m.s.Connections[h.ConnectionID].HeldMC)
+	case r.Outcome == Fenced && before == Failed:
+		m.seen["deferred late"]++
+	case r.Outcome == Applied && before == Open:
+		m.seen["pending"]++
+	}
+}
+
+func (m *machine) release(t *rapid.T) {
+	h := m.old(t)
+	attempt := m.ending(t, &h)
+	if _, err := m.do(t, Release{Call: h.Call, Attempt: attempt}); err != nil {
+		t.Fatalf("a release never fails: %v", err)
+	}
+	if rapid.Bool().Draw(t, "retry") { // the client tries again with its key
+		m.n++
+		h.Claim = fmt.Sprint("claim", m.n)
+		m.try(t, h)
+	}
+}
+
+func (m *machine) cap(t *rapid.T) {
+	c := m.connection(t)
+	target := money.MC(rapid.Int64Range(-2, 900).Draw(t, "target"))
+	change, before := ChangeCap{ConnectionID: c.ID, TargetMC: target}, c.AllocationMC
+	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
+		change.MaxMC = tierCap
+	}
+	r, err := m.do(t, change)
+	if err == nil && r.Connection.AllocationMC > target {
+		m.seen["clamped cap"]++
+	}
+	if err == nil && r.Connection.AllocationMC > before {
+		m.bounded(t, r.Connection, change.MaxMC)
+	}
+}
+
+func (m *machine) revoke(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		t.Skip("a revoked connection is dull")
+	}
+	c := m.connection(t)
+	if c.HeldMC > 0 && c.Status != Revoked {
+		m.seen["revoked with holds"]++
+	}
+	for k, h := range m.s.Holds {
+		if k.ConnectionID == c.ID && h != nil && h.State == Pending && c.Status != Revoked {
+			m.seen["revoked with pending"]++
+		}
+	}
+	_, _ = m.do(t, Revoke{c.ID})
+}
+
+func (m *machine) freeze(t *rapid.T) {
+	c := m.connection(t)
+	if rapid.Bool().Draw(t, "thaw") {
+		faster := rapid.Int64Range(-1, 4).Draw(t, "faster")
+		before, was := c.Status, c.FasterSpend
+		r, err := m.do(t, Resume{ConnectionID: c.ID, FasterSpend: faster})
+		if bad := faster < 0 || faster > 3; (err == nil) == bad && before != Revoked {
+			t.Fatalf("faster %d: %v", faster, err)
+		}
+		if want := max(faster, was*intOf(faster == 0)); err == nil && before == Frozen && r.Connection.FasterSpend != want || err == nil && before != Frozen && r.Connection.FasterSpend != was {
+			t.Fatalf("faster %d of a connection that was %s at %d: %d", faster, before, was, r.Connection.FasterSpend)
+		} else if err == nil && before == Frozen && faster > 1 {
+			m.seen["faster"]++
+		}
+	} else {
+		_, _ = m.do(t, Freeze{ConnectionID: c.ID})
+	}
+}
+
+func (m *machine) reverse(t *rapid.T) {
+	h := m.old(t)
+	if _, err := m.do(t, Reverse{EntryID: "led_" + h.RequestID[4:], AccountID: h.AccountID, Reason: "test"}); err == nil {
+		m.seen["reversed"]++
+	}
+}
+
+func (m *machine) pass(t *rapid.T) {
+	most := 3 * time.Hour
+	if rapid.IntRange(0, 4).Draw(t, "long") == 0 {
+		most = 60 * time.Hour
+	}
+	m.now = m.now.Add(time.Duration(rapid.Int64Range(0, int64(most)).Draw(t, "time")))
+}
+
+// check is the list of reliability §4, as far as the ledger has it.
+func (m *machine) check(t *rapid.T) {
+	net, funded := map[string]money.MC{}, map[string]money.MC{}
+	consumed, held, open := map[string]money.MC{}, map[string]money.MC{}, map[string]int{}
+	billed := map[Key]int{}
+	var fold = map[string]*Balance{}
+	for i := range m.s.Changes.Entries {
+		e := &m.s.Changes.Entries[i]
+		b := fold[e.AccountID]
+		if b == nil {
+			b = &Balance{AccountID: e.AccountID}
+			fold[e.AccountID] = b
+		}
+		b.Seq++
+		if e.Seq != b.Seq || e.Hash != chainHash(b.Head, e) {
+			t.Fatalf("I21: row %d of %s breaks the chain", e.Seq, e.AccountID)
+		}
+		b.Head, b.AvailableMC, b.ReservedMC = e.Hash, b.AvailableMC+e.AvailableDeltaMC, b.ReservedMC+e.ReservedDeltaMC
+		switch {
+		case e.Type == EntryTopUp:
+			funded[e.AccountID] += e.AmountMC
+		case e.PaidBy == PaidByFreeCredit:
+			if billed[Key{e.ConnectionID, e.Key}]++; e.AvailableDeltaMC != 0 || e.ReservedDeltaMC != 0 || e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
+				t.Fatalf("I17: free row %+v moves money", e)
+			}
+		case e.Type == EntrySpend && e.Status == "settled":
+			net[e.AccountID] += e.UserChargeMC
+			consumed[e.ConnectionID] += e.UserChargeMC
+			billed[Key{e.ConnectionID, e.Key}]++
+		case e.Type == EntrySpend:
+			net[e.AccountID] -= e.UserChargeMC
+			consumed[e.ConnectionID] -= e.UserChargeMC
+		}
+		if e.UserChargeMC != e.ProviderCostMC+e.SvcFeeMC+e.DevMarginMC {
+			t.Fatalf("I13: row %+v", e)
+		}
+	}
+	for k, n := range billed {
+		if n > 1 {
+			t.Fatalf("I15: %v has %d rows", k, n)
+		}
+	}
+	for k, h := range m.s.Holds {
+		if h == nil {
+			continue
+		}
+		if h.State != Failed {
+			if h.PaidBy == PaidByWallet {
+				held[k.ConnectionID] += h.HoldMC
+			}
+			open[k.ConnectionID]++
+		}
+		waiting := 0
+		for _, d := range m.s.Changes.Deferrals {
+			if d.Key == k && !slices.Contains(m.s.Changes.EndedDeferrals, d.RequestID) {
+				waiting++
+			}
+		}
+		if (h.State == Pending) != (waiting == 1) {
+			t.Fatalf("I11: %v is %s and %d times deferred", k, h.State, waiting)
+		}
+		if billed[k] > 0 {
+			t.Fatalf("I26: %v is billed and has a hold", k)
+		}
+	}
+	m.counters(t)
+	m.events(t)
+	m.requests(t)
+	m.balances(t, fold, funded, net)
+	for _, c := range m.s.Connections {
+		switch {
+		case c.ConsumedMC != consumed[c.ID]:
+			t.Fatalf("I4: %s consumed %d, rows %d", c.ID, c.ConsumedMC, consumed[c.ID])
+		case c.HeldMC != held[c.ID]:
+			t.Fatalf("I5: %s held %d, holds %d", c.ID, c.HeldMC, held[c.ID])
+		case c.ConsumedMC+c.HeldMC > c.AllocationMC || c.ConsumedMC < 0:
+			t.Fatalf("I6: %+v", c)
+		case c.Status == Revoked && c.AllocationMC != c.ConsumedMC+c.HeldMC:
+			t.Fatalf("I1: revoked %+v keeps money", c)
+		}
+	}
+}
+
+// events checks that each call that was pending is told once, when it is billed,
+// and that each connection's events are numbered without a gap.
+func (m *machine) events(t *rapid.T) {
+	seq := map[string]int64{}
+	var told []string
+	warned := map[string]int64{}
+	for _, e := range m.s.Changes.Events {
+		if e.ConnectionID == "" {
+			continue
+		}
+		if e.Type == "connection.risk_warning" {
+			if m.seen["warned"]++; warned[e.ConnectionID] > 0 && e.CreatedUS-warned[e.ConnectionID] < warningInterval.Microseconds() {
+				t.Fatalf("I28: %s was warned twice within %s", e.ConnectionID, warningInterval)
+			}
+			warned[e.ConnectionID] = e.CreatedUS
+		}
+		if seq[e.ConnectionID]++; e.Seq != seq[e.ConnectionID] {
+			t.Fatalf("I28: event %+v follows number %d", e, seq[e.ConnectionID]-1)
+		}
+		if e.Type == "request.settled" {
+			told = append(told, e.Data)
+		}
+	}
+	if !slices.Equal(told, m.told) {
+		t.Fatalf("I28: told %q, should have told %q", told, m.told)
+	}
+}
+
+func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map[string]money.MC) {
+	reserved, live := map[string]money.MC{}, map[AppAccount]int{}
+	for _, c := range m.s.Connections {
+		reserved[c.AccountID] += c.AllocationMC - c.ConsumedMC
+		if c.Status != Revoked {
+			if live[AppAccount{c.AppID, c.AccountID}]++; live[AppAccount{c.AppID, c.AccountID}] > 1 {
+				t.Fatalf("I9: two live connections of %s and %s", c.AppID, c.AccountID)
+			}
+		}
+	}
+	for id, b := range m.s.Balances {
+		f := fold[id]
+		switch {
+		case f == nil || f.AvailableMC != b.AvailableMC || f.ReservedMC != b.ReservedMC || f.Seq != b.Seq || f.Head != b.Head:
+			t.Fatalf("journal: %+v is not the fold of its rows %+v", b, f)
+		case b.AvailableMC+b.ReservedMC+net[id] != funded[id]:
+			t.Fatalf("I2: %+v + net %d ≠ funded %d", b, net[id], funded[id])
+		case b.ReservedMC != reserved[id]:
+			t.Fatalf("I1: %+v, connections %d", b, reserved[id])
+		case b.AvailableMC < 0 || b.ReservedMC < 0:
+			t.Fatalf("I3: %+v", b)
+		}
+	}
+}
+
+// ask files a request in the model; decide answers one, also a second time.
+func (m *machine) ask(t *rapid.T) {
+	c := m.connection(t)
+	m.n++
+	r, err := m.do(t, RequestAllocation{
+		RequestID: fmt.Sprint("r", m.n), ConnectionID: c.ID, AppID: c.AppID,
+		TargetMC: money.MC(rapid.Int64Range(0, 900).Draw(t, "target")), MaxMC: 800,
+	})
+	if err == nil && r.AllocationRequest.TargetMC <= r.Connection.AllocationMC {
+		t.Fatalf("asked for %+v on %+v", r.AllocationRequest, r.Connection)
+	}
+}
+
+func (m *machine) decide(t *rapid.T) {
+	ids := slices.Sorted(maps.Keys(m.s.requests.byID))
+	if len(ids) == 0 {
+		t.Skip("no request yet")
+	}
+	before := *m.s.requests.byID[rapid.SampledFrom(ids).Draw(t, "request")]
+	c := *m.s.Connections[before.ConnectionID]
+	approve := rapid.Bool().Draw(t, "approve")
+	r, err := m.do(t, DecideAllocationRequest{RequestID: before.ID, AccountID: c.AccountID, Approve: approve, MaxMC: 800})
+	var refused *apierr.Error
+	after := *m.s.Connections[before.ConnectionID]
+	switch {
+	case errors.As(err, &refused):
+		m.seen["refused raise"]++
+		if *m.s.requests.byID[before.ID] != before {
+			t.Fatalf("refused, and %+v is %+v", before, *m.s.requests.byID[before.ID])
+		}
+	case r.Outcome == Done:
+		m.seen["decided twice"]++
+		if before.Status == RequestPending || after.AllocationMC != c.AllocationMC || after.EventSeq != c.EventSeq {
+			t.Fatalf("answered %+v again: %+v", before, r)
+		}
+	case approve:
+		m.seen["approved"]++
+		if want := max(c.AllocationMC, before.TargetMC); before.Status != RequestPending || after.AllocationMC != want {
+			t.Fatalf("approved %+v, and the cap is %d", before, after.AllocationMC)
+		}
+	case before.Status != RequestPending || after.AllocationMC != c.AllocationMC:
+		t.Fatalf("denied %+v, and the cap is %d", before, after.AllocationMC)
+	}
+}
+
+// requests checks that at most one request of a connection is pending.
+func (m *machine) requests(t *rapid.T) {
+	var list []AllocationRequest
+	for _, r := range m.s.requests.byID {
+		list = append(list, *r)
+	}
+	count := map[string]int{}
+	for _, r := range followRequests(t, list) {
+		if count[r.ConnectionID]++; count[r.ConnectionID] > 1 || m.s.requests.pending[r.ConnectionID].ID != r.ID {
+			t.Fatalf("I9: two requests of %s are pending", r.ConnectionID)
+		}
+	}
+}
+
+// followRequests follows each superseded request to the one that was not, and
+// returns those that are pending.
+func followRequests(t *rapid.T, list []AllocationRequest) (pending []AllocationRequest) {
+	byID := map[string]AllocationRequest{}
+	for _, r := range list {
+		byID[r.ID] = r
+	}
+	for _, r := range list {
+		if r.Status == RequestPending {
+			pending = append(pending, r)
+		}
+		for hops := 0; r.Status == RequestSuperseded; hops++ {
+			next, ok := byID[r.SupersededBy]
+			if !ok || next.ConnectionID != r.ConnectionID || hops > len(list) {
+				t.Fatalf("%+v leads nowhere", r)
+			}
+			r = next
+		}
+	}
+	return pending
+}
+
+func intOf(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,333 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// PaymentStatus is where a payment stands: the fold of its records.
+type PaymentStatus string
+
+// A payment is pending until it is paid and cleared, or has failed. What went back
+// afterwards is told by ReversedMC (spec §3, Ledger entry status).
+const (
+	PaymentPending PaymentStatus = "pending"
+	PaymentSettled PaymentStatus = "settled"
+	PaymentFailed  PaymentStatus = "failed"
+)
+
+// Payment is one top-up by a payment processor (spec §2, Ledger entry; semantics 8).
+type Payment struct {
+	ID, AccountID string
+	AmountMC      money.MC
+	Status        PaymentStatus
+	Reason        string // why it failed
+	PaymentIntent string // stripe_payment_intent; "" until it is paid
+	HoldUntilUS   int64  // hold_until; 0 until it is paid
+	ReversedMC    money.MC
+	OpenedUS      int64
+	PendingEntry  string // the ledger rows
+	SettledEntry  string
+	Records       []PaymentRecord
+}
+
+// PaymentRecord is one thing that happened to a payment.
+type PaymentRecord struct {
+	PaymentID     string
+	N             int64
+	Kind          string // opened, paid, settled, failed, reversed or disputed
+	AccountID     string
+	AmountMC      money.MC
+	EntryID       string
+	PaymentIntent string
+	HoldUntilUS   int64
+	Reason        string
+	CreatedUS     int64
+}
+
+// Paid says whether the money has reached the processor.
+func (p *Payment) Paid() bool { return p.PaymentIntent != "" }
+
+// Back is what went back for one reason.
+func (p *Payment) ReversedFor(reason string) (sum money.MC) {
+	for _, r := range p.Records {
+		if r.Kind == "reversed" && r.Reason == reason {
+			sum += r.AmountMC
+		}
+	}
+	return sum
+}
+
+// goesBack is what goes back by c that has not yet.
+func (p *Payment) UnreversedAmount(c ReversePayment) money.MC {
+	return c.TotalMC - p.ReversedFor(c.Reason)
+}
+
+// Disputed says whether a dispute of this name was recorded.
+func (p *Payment) HasDispute(dispute string) bool {
+	return slices.ContainsFunc(p.Records, func(r PaymentRecord) bool { return r.Kind == "disputed" && r.Reason == dispute })
+}
+
+// add folds r in.
+func (p *Payment) Fold(r PaymentRecord) {
+	switch r.Kind {
+	case "opened":
+		p.ID, p.AccountID, p.AmountMC, p.Status, p.PendingEntry, p.OpenedUS = r.PaymentID, r.AccountID, r.AmountMC, PaymentPending, r.EntryID, r.CreatedUS
+	case "paid":
+		p.PaymentIntent, p.HoldUntilUS = r.PaymentIntent, r.HoldUntilUS
+	case "settled":
+		p.Status, p.SettledEntry = PaymentSettled, r.EntryID
+	case "failed":
+		p.Status, p.Reason = PaymentFailed, r.Reason
+	case "reversed":
+		p.ReversedMC += r.AmountMC
+	}
+	p.Records = append(p.Records, r)
+}
+
+// OpenPayment writes a top-up's pending row, which moves nothing yet. Of a payment
+// that is there the outcome is Done, as with every command of a payment that finds
+// its work done: each may be repeated, and come in any order.
+type OpenPayment struct {
+	PaymentID, AccountID string
+	AmountMC             money.MC
+}
+
+// PayPayment records that the processor has the money, and when it will be cleared.
+type MarkPaymentPaid struct {
+	PaymentID, PaymentIntent string
+	HoldUntilUS              int64
+}
+
+// SettlePayment credits a payment that is paid and cleared. Of one that is not the
+// outcome is Waiting.
+type SettlePayment struct{ PaymentID string }
+
+// FailPayment ends a payment that has not settled: nothing was credited, nothing is.
+type FailPayment struct{ PaymentID, Reason string }
+
+// ReversePayment takes back what went back to the payer: TotalMC is all of it, for
+// that reason, up to now. The balance may fall below zero by it, and by nothing
+// else; then what the account lent to apps is frozen.
+type ReversePayment struct {
+	PaymentID, Reason string
+	TotalMC           money.MC
+}
+
+// DisputePayment freezes what the account lent to apps, once for each dispute.
+type DisputePayment struct{ PaymentID, DisputeID string }
+
+// payments are the payments of a State. Its zero value is ready to use.
+type payments struct {
+	byID   map[string]*Payment
+	intent map[string]*Payment
+}
+
+func (s *payments) put(p *Payment) {
+	if s.byID == nil {
+		s.byID, s.intent = map[string]*Payment{}, map[string]*Payment{}
+	}
+	s.byID[p.ID] = p
+	if p.PaymentIntent != "" {
+		s.intent[p.PaymentIntent] = p
+	}
+}
+
+// record appends r to p.
+func (s *State) record(p *Payment, r PaymentRecord, nowUS int64) Result {
+	r.N, r.CreatedUS = int64(len(p.Records)+1), nowUS
+	if r.AmountMC == 0 {
+		r.AmountMC = p.AmountMC
+	}
+	if p.ID != "" {
+		r.PaymentID, r.AccountID = p.ID, p.AccountID
+	}
+	p.Fold(r)
+	s.payments.put(p)
+	s.Changes.PaymentRecords = append(s.Changes.PaymentRecords, r)
+	s.Changes.MustSync = true
+	return Result{Payment: *p}
+}
+
+// payment returns the payment, with the balance that it is for.
+func (s *State) payment(paymentID string) (*Payment, *Balance, error) {
+	if p := s.payments.byID[paymentID]; p != nil {
+		return p, s.Balances[p.AccountID], nil
+	}
+	return nil, nil, apierr.NotFound.Errorf("no such payment")
+}
+
+func (c OpenPayment) addKeys(w *RowKeys) {
+	w.Accounts[c.AccountID] = true
+	w.NewBalances[c.AccountID] = false
+	w.Payments = append(w.Payments, c.PaymentID)
+}
+
+func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
+	if p := s.payments.byID[c.PaymentID]; p != nil {
+		if p.AccountID != c.AccountID || p.AmountMC != c.AmountMC {
+			return Result{}, apierr.InvalidRequest.Errorf("this payment is another one")
+		}
+		return Result{Outcome: Done, Payment: *p}, nil
+	}
+	b := s.Balances[c.AccountID]
+	if b == nil {
+		b = &Balance{AccountID: c.AccountID}
+	}
+	switch {
+	case b.Sandbox:
+		return Result{}, apierr.InvalidRequest.Errorf("a test account's money is not real; it cannot be topped up")
+	case c.AmountMC <= 0 || c.AmountMC > money.Max:
+		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: must be between 1 and %d", money.Max)
+	}
+	s.Balances[c.AccountID] = b
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: EntryTopUp, Status: "pending", AmountMC: c.AmountMC, CreatedUS: nowUS,
+	}, b, nil)
+	r := s.record(&Payment{}, PaymentRecord{PaymentID: c.PaymentID, AccountID: c.AccountID, Kind: "opened", AmountMC: c.AmountMC, EntryID: e.ID}, nowUS)
+	r.Entry = e
+	return r, nil
+}
+
+func (c MarkPaymentPaid) addKeys(w *RowKeys) {
+	w.Payments = append(w.Payments, c.PaymentID)
+	w.PaymentIntents = append(w.PaymentIntents, c.PaymentIntent)
+}
+
+func (c MarkPaymentPaid) apply(s *State, nowUS int64) (Result, error) {
+	p, _, err := s.payment(c.PaymentID)
+	if err != nil {
+		return Result{}, err
+	}
+	other := s.payments.intent[c.PaymentIntent]
+	switch {
+	case other != nil && other.ID != p.ID:
+		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: it paid for another top-up")
+	case p.Paid() && p.PaymentIntent != c.PaymentIntent:
+		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: another one paid for this top-up")
+	case p.Paid():
+		return Result{Outcome: Done, Payment: *p}, nil
+	case p.Status == PaymentFailed:
+		return Result{}, apierr.InvalidRequest.Errorf("this payment has failed: %s", p.Reason)
+	case c.PaymentIntent == "":
+		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: required")
+	}
+	return s.record(p, PaymentRecord{Kind: "paid", PaymentIntent: c.PaymentIntent, HoldUntilUS: max(c.HoldUntilUS, nowUS)}, nowUS), nil
+}
+
+func (c SettlePayment) addKeys(w *RowKeys) { w.Payments = append(w.Payments, c.PaymentID) }
+
+func (c SettlePayment) apply(s *State, nowUS int64) (Result, error) {
+	p, b, err := s.payment(c.PaymentID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.Status != PaymentPending:
+		return Result{Outcome: Done, Payment: *p}, nil
+	case !p.Paid() || p.HoldUntilUS > nowUS:
+		return Result{Outcome: Waiting, Payment: *p}, nil
+	}
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "settled",
+		AmountMC: p.AmountMC, AvailableDeltaMC: p.AmountMC, CreatedUS: nowUS,
+	}, b, nil)
+	r := s.record(p, PaymentRecord{Kind: "settled", EntryID: e.ID}, nowUS)
+	r.Entry = e
+	return r, nil
+}
+
+func (c FailPayment) addKeys(w *RowKeys) { w.Payments = append(w.Payments, c.PaymentID) }
+
+func (c FailPayment) apply(s *State, nowUS int64) (Result, error) {
+	p, b, err := s.payment(c.PaymentID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.Status != PaymentPending:
+		return Result{Outcome: Done, Payment: *p}, nil
+	case c.Reason == "":
+		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
+	}
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
+		ReversalOf: p.PendingEntry, Reason: c.Reason, AmountMC: p.AmountMC, CreatedUS: nowUS,
+	}, b, nil)
+	r := s.record(p, PaymentRecord{Kind: "failed", EntryID: e.ID, Reason: c.Reason}, nowUS)
+	r.Entry = e
+	return r, nil
+}
+
+func (c ReversePayment) addKeys(w *RowKeys) {
+	w.Payments = append(w.Payments, c.PaymentID)
+	w.FreezesAccount = true
+	w.Reversals = append(w.Reversals, c)
+}
+
+func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
+	p, b, err := s.payment(c.PaymentID)
+	if err != nil {
+		return Result{}, err
+	}
+	back := p.UnreversedAmount(c)
+	switch {
+	case p.Status == PaymentPending:
+		return Result{Outcome: Waiting, Payment: *p}, nil
+	case p.Status == PaymentFailed || back <= 0:
+		return Result{Outcome: Done, Payment: *p}, nil
+	case c.Reason == "":
+		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
+	case p.ReversedMC+back > p.AmountMC:
+		return Result{}, apierr.InvalidRequest.Errorf("more would be reversed than was paid")
+	}
+	e := s.write(Entry{
+		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
+		ReversalOf: p.SettledEntry, Reason: c.Reason, AmountMC: back, AvailableDeltaMC: -back, CreatedUS: nowUS,
+	}, b, nil)
+	r := s.record(p, PaymentRecord{Kind: "reversed", EntryID: e.ID, Reason: c.Reason, AmountMC: back}, nowUS)
+	r.Entry = e
+	if b.AvailableMC < 0 {
+		s.freezeAll(p.AccountID, nowUS)
+	}
+	return r, nil
+}
+
+func (c DisputePayment) addKeys(w *RowKeys) {
+	w.Payments = append(w.Payments, c.PaymentID)
+	w.FreezesAccount = true
+}
+
+func (c DisputePayment) apply(s *State, nowUS int64) (Result, error) {
+	p, _, err := s.payment(c.PaymentID)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.HasDispute(c.DisputeID):
+		return Result{Outcome: Done, Payment: *p}, nil
+	case c.DisputeID == "":
+		return Result{}, apierr.InvalidRequest.Errorf("dispute: required")
+	}
+	r := s.record(p, PaymentRecord{Kind: "disputed", Reason: c.DisputeID}, nowUS)
+	s.freezeAll(p.AccountID, nowUS)
+	return r, nil
+}
+
+// freezeAll pauses what the account lent to apps, and tells apps and user.
+func (s *State) freezeAll(accountID string, nowUS int64) {
+	var list []*Connection
+	for _, c := range s.Connections {
+		if c.AccountID == accountID && c.Status == Active {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Connection) int { return strings.Compare(a.ID, b.ID) })
+	for _, c := range list {
+		c.Status = Frozen
+		s.tell("connection.frozen", c, nowUS)
+		s.notify(NoticeFrozenPayment, c, nowUS)
+	}
+}

@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
+)
+
+// RaiseStatus is where an allocation request stands (spec §3, Allocation request).
+type AllocationRequestStatus string
+
+// The states of spec §3. All but the first are final.
+const (
+	RequestPending    AllocationRequestStatus = "pending"
+	RequestApproved   AllocationRequestStatus = "approved"
+	RequestDenied     AllocationRequestStatus = "denied"
+	RequestSuperseded AllocationRequestStatus = "superseded"
+)
+
+// Raise is one allocation request: an app asks for a higher cap, the user decides
+// (spec §2, Allocation request).
+type AllocationRequest struct {
+	ID, ConnectionID string
+	Status           AllocationRequestStatus
+	CurrentMC        money.MC // the cap when it was asked
+	TargetMC         money.MC
+	Reason           string // as the app gave it; "" = none
+	SupersededBy     string // the newer request that took its place
+	CreatedUS        int64
+	DecidedUS        *int64 // when the user decided
+}
+
+// RaiseResource is an allocation request as the API shows it.
+type AllocationRequestResource struct {
+	ID                       string                  `json:"id"`
+	ConnectionID             string                  `json:"connection_id"`
+	Status                   AllocationRequestStatus `json:"status"`
+	CurrentAllocationMC      money.MC                `json:"current_allocation_mc"`
+	CurrentAllocationDisplay string                  `json:"current_allocation_display"`
+	TargetAllocationMC       money.MC                `json:"target_allocation_mc"`
+	TargetAllocationDisplay  string                  `json:"target_allocation_display"`
+	Reason                   *string                 `json:"reason"`
+	SupersededBy             *string                 `json:"superseded_by"`
+	CreatedAt                string                  `json:"created_at"`
+	DecidedAt                *string                 `json:"decided_at"`
+	ApprovalURL              string                  `json:"approval_url,omitempty"` // added by whoever knows the dashboard's address
+}
+
+// Resource returns the request in the contract's shape, without approval_url.
+func (r AllocationRequest) Resource() AllocationRequestResource {
+	out := AllocationRequestResource{
+		ID: r.ID, ConnectionID: r.ConnectionID, Status: r.Status,
+		CurrentAllocationMC: r.CurrentMC, CurrentAllocationDisplay: r.CurrentMC.Display(),
+		TargetAllocationMC: r.TargetMC, TargetAllocationDisplay: r.TargetMC.Display(),
+		Reason: orNull(r.Reason), SupersededBy: orNull(r.SupersededBy), CreatedAt: timestamp.Format(r.CreatedUS),
+	}
+	if r.DecidedUS != nil {
+		out.DecidedAt = orNull(timestamp.Format(*r.DecidedUS))
+	}
+	return out
+}
+
+// AskRaise files an app's request for a higher cap. One that still waits for the
+// user's answer gives way to it.
+type RequestAllocation struct {
+	RequestID, ConnectionID string
+	AppID                   string // who asks; any other app's connection is not found
+	TargetMC                money.MC
+	Reason                  string
+	MaxMC                   money.MC // the highest cap that the app's tier allows
+}
+
+// DecideRaise is the user's answer to an allocation request. Of one that is
+// decided or superseded it changes nothing, and the outcome is Done.
+type DecideAllocationRequest struct {
+	RequestID string
+	AccountID string // who answers; anybody else's request is not found
+	Approve   bool
+	MaxMC     money.MC // as for AskRaise, at the time of the answer
+}
+
+// allocationRequests are those of a State. The zero value is ready to use.
+type allocationRequests struct {
+	byID    map[string]*AllocationRequest
+	pending map[string]*AllocationRequest // by connection
+}
+
+func (s *allocationRequests) put(r *AllocationRequest) {
+	if s.byID == nil {
+		s.byID, s.pending = map[string]*AllocationRequest{}, map[string]*AllocationRequest{}
+	}
+	s.byID[r.ID] = r
+	if r.Status == RequestPending {
+		s.pending[r.ConnectionID] = r
+	}
+}
+
+func (c RequestAllocation) addKeys(w *RowKeys) {
+	w.Connections[c.ConnectionID] = ""
+	w.PendingRequestsOf = append(w.PendingRequestsOf, c.ConnectionID)
+}
+
+func (c RequestAllocation) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	switch {
+	case conn.AppID != c.AppID:
+		return Result{}, apierr.NotFound.Errorf("no such connection")
+	case conn.Status == Revoked:
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
+	case c.TargetMC <= conn.AllocationMC:
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be more than the present allocation of %d", conn.AllocationMC)
+	case c.TargetMC > c.MaxMC:
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be at most %d in the app's tier", c.MaxMC)
+	}
+	r := &AllocationRequest{
+		ID: c.RequestID, ConnectionID: conn.ID, Status: RequestPending,
+		CurrentMC: conn.AllocationMC, TargetMC: c.TargetMC, Reason: c.Reason, CreatedUS: nowUS,
+	}
+	if older := s.requests.pending[conn.ID]; older != nil {
+		older.Status, older.SupersededBy = RequestSuperseded, r.ID
+		s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, older)
+	} else { // the user who has word of an older one is led on from there
+		s.notifyRaise(conn, r, nowUS)
+	}
+	s.requests.put(r)
+	s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, r)
+	s.tellRaise("allocation_change.requested", conn, r, nowUS)
+	return Result{Connection: *conn, AllocationRequest: *r}, nil
+}
+
+func (c DecideAllocationRequest) addKeys(w *RowKeys) {
+	w.AllocationRequests = append(w.AllocationRequests, c.RequestID)
+}
+
+func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
+	r := s.requests.byID[c.RequestID]
+	if r == nil || s.Connections[r.ConnectionID] == nil || s.Connections[r.ConnectionID].AccountID != c.AccountID {
+		return Result{}, apierr.NotFound.Errorf("no such allocation request")
+	}
+	conn := s.Connections[r.ConnectionID]
+	if r.Status != RequestPending {
+		return Result{Outcome: Done, Connection: *conn, AllocationRequest: *r}, nil
+	}
+	status, event := RequestDenied, "allocation_change.denied"
+	if c.Approve {
+		status, event = RequestApproved, "allocation_change.approved"
+		if conn.Status == Revoked {
+			return Result{}, apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
+		}
+		if r.TargetMC > conn.AllocationMC { // else the user has set it as high in the meantime
+			if _, err := (ChangeCap{ConnectionID: conn.ID, TargetMC: r.TargetMC, MaxMC: c.MaxMC}).apply(s, nowUS); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	r.Status, r.DecidedUS = status, &nowUS
+	delete(s.requests.pending, conn.ID)
+	s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, r)
+	s.tellRaise(event, conn, r, nowUS)
+	return Result{Connection: *conn, AllocationRequest: *r}, nil
+}
+
+// tellRaise appends an event about an allocation request to the outbox.
+func (s *State) tellRaise(kind string, c *Connection, r *AllocationRequest, now int64) {
+	c.EventSeq++
+	s.publish(kind, c, r.data(), now)
+}
+
+// notifyRaise leaves word for the user that an app asks for more.
+func (s *State) notifyRaise(c *Connection, r *AllocationRequest, now int64) {
+	s.Changes.Notices = append(s.Changes.Notices, Notice{
+		ID: id.New(id.Notice, time.UnixMicro(now)), Kind: NoticeAllocationRequest, AccountID: c.AccountID, ConnectionID: c.ID, AppID: c.AppID, Data: r.data(), CreatedUS: now,
+	})
+	s.Changes.MustSync = true
+}
+
+// data is what events and notices say of a request.
+func (r *AllocationRequest) data() string {
+	data, err := json.Marshal(map[string]any{"allocation_request": r.Resource()})
+	if err != nil {
+		panic("ledger: an allocation request is always JSON: " + err.Error())
+	}
+	return string(data)
+}

@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
+)
+
+// ConnectionResource is a connection as the API shows it (spec §2, Connection).
+type ConnectionResource struct {
+	ID                         string          `json:"id"`
+	AppID                      string          `json:"app_id"`
+	UserAccountID              string          `json:"user_account_id"`
+	ReservedAllocationMC       money.MC        `json:"reserved_allocation_mc"`
+	ReservedAllocationDisplay  string          `json:"reserved_allocation_display"`
+	AllocationMC               money.MC        `json:"allocation_mc"`
+	AllocationDisplay          string          `json:"allocation_display"`
+	ConsumedMC                 money.MC        `json:"consumed_mc"`
+	ConsumedDisplay            string          `json:"consumed_display"`
+	HeldMC                     money.MC        `json:"held_mc"`
+	HeldDisplay                string          `json:"held_display"`
+	AllocationRemainingMC      money.MC        `json:"allocation_remaining_mc"`
+	AllocationRemainingDisplay string          `json:"allocation_remaining_display"`
+	VelocityLimitMC            *money.MC       `json:"velocity_limit_mc"`
+	VelocityLimitDisplay       *string         `json:"velocity_limit_display"`
+	Status                     string          `json:"status"`
+	CreatedAt                  string          `json:"created_at"`
+	RecentLedger               []EntryResource `json:"recent_ledger,omitempty"`
+}
+
+// Resource returns the connection in the contract's shape, without recent_ledger.
+func (c Connection) Resource() ConnectionResource {
+	r := ConnectionResource{
+		ID: c.ID, AppID: c.AppID, UserAccountID: c.AccountID,
+		ReservedAllocationMC: c.AllocationMC, ReservedAllocationDisplay: c.AllocationMC.Display(),
+		AllocationMC: c.AllocationMC, AllocationDisplay: c.AllocationMC.Display(),
+		ConsumedMC: c.ConsumedMC, ConsumedDisplay: c.ConsumedMC.Display(),
+		HeldMC: c.HeldMC, HeldDisplay: c.HeldMC.Display(),
+		AllocationRemainingMC: c.RemainingMC(), AllocationRemainingDisplay: c.RemainingMC().Display(),
+		VelocityLimitMC: c.VelocityLimitMC, Status: c.EffectiveStatus(), CreatedAt: timestamp.Format(c.CreatedUS),
+	}
+	if c.VelocityLimitMC != nil {
+		d := c.VelocityLimitMC.Display()
+		r.VelocityLimitDisplay = &d
+	}
+	return r
+}
+
+// EntryResource is a ledger row as the API shows it (spec §2, Ledger entry).
+type EntryResource struct {
+	ID                  string    `json:"id"`
+	Type                EntryType `json:"type"`
+	AccountID           string    `json:"account_id"`
+	CreatedAt           string    `json:"created_at"`
+	Status              string    `json:"status"`
+	ReversalOf          *string   `json:"reversal_of"`
+	Reason              *string   `json:"reason"`
+	ConnectionID        *string   `json:"connection_id"`
+	AppID               *string   `json:"app_id"`
+	Feature             *string   `json:"feature"`
+	Model               *string   `json:"model"`
+	HoldAmountMC        *money.MC `json:"hold_amount_mc"`
+	ProviderCostMC      *money.MC `json:"provider_cost_mc"`
+	SvcFeeMC            *money.MC `json:"svc_fee_mc"`
+	DevMarginMC         *money.MC `json:"dev_margin_mc"`
+	UserChargeMC        *money.MC `json:"user_charge_mc"`
+	UserChargeDisplay   *string   `json:"user_charge_display"`
+	RequestID           *string   `json:"request_id"`
+	PaidBy              *string   `json:"paid_by"`
+	Settlement          *string   `json:"settlement"`
+	AmountMC            *money.MC `json:"amount_mc"`
+	AmountDisplay       *string   `json:"amount_display"`
+	StripePaymentIntent *string   `json:"stripe_payment_intent"`
+	HoldUntil           *string   `json:"hold_until"`
+}
+
+// Resource returns the row in the contract's shape.
+func (e Entry) Resource() EntryResource {
+	r := EntryResource{
+		ID: e.ID, Type: e.Type, AccountID: e.AccountID, CreatedAt: timestamp.Format(e.CreatedUS), Status: e.Status,
+		ReversalOf: orNull(e.ReversalOf), Reason: orNull(e.Reason), ConnectionID: orNull(e.ConnectionID), AppID: orNull(e.AppID),
+		Feature: orNull(e.Feature), Model: orNull(e.Model), PaidBy: orNull(e.PaidBy), Settlement: orNull(string(e.Settlement)),
+	}
+	switch e.Type {
+	case EntrySpend:
+		r.HoldAmountMC, r.ProviderCostMC, r.SvcFeeMC = &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC
+		r.DevMarginMC, r.UserChargeMC = &e.DevMarginMC, &e.UserChargeMC
+		r.UserChargeDisplay = orNull(e.UserChargeMC.Display())
+		r.RequestID = orNull(e.RequestID())
+	case EntryTopUp:
+		r.AmountMC, r.AmountDisplay = &e.AmountMC, orNull(e.AmountMC.Display())
+	}
+	return r
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,269 @@
+package rules
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// Apply carries out c on s at the time now, or returns an *apierr.Error and
+// leaves s as it was. It is the whole of the money rules: no clock, no database,
+// no HTTP.
+func Apply(s *State, c Command, now time.Time) (Result, error) {
+	return c.apply(s, now.UnixMicro())
+}
+
+// State is the rows that a batch has loaded, and what its commands have changed.
+// A store loads the rows and saves the changes.
+type State struct {
+	Balances    map[string]*Balance
+	Connections map[string]*Connection
+	Holds       map[Key]*HoldRow  // nil = looked up, not there
+	Billed      map[Key]BilledKey // keys that are in the ledger
+	Counters    map[string]*Counter
+	Changes     Changes
+
+	live      map[AppAccount]string // the live connection of an app and account
+	originals map[string]*original  // rows to be reversed
+	requests  allocationRequests
+	payments  payments
+}
+
+// Changes is what the commands of a batch have changed. A set names rows of the
+// State that are to be written; a list holds rows that are new.
+type Changes struct {
+	Balances           map[string]bool
+	Connections        map[string]bool
+	Settings           map[string]bool // connections of which more than the money has changed, or that are new
+	Holds              map[Key]bool
+	Counters           map[string]bool
+	DailyTotals        map[DailyTotalsKey]*DailyTotalsDelta
+	Entries            []Entry
+	Responses          []ResponseRow
+	Refusals           []Refusal
+	Events             []Event
+	Notices            []Notice
+	Deferrals          []Deferral
+	EndedDeferrals     []string             // requests that are no longer deferred
+	AllocationRequests []*AllocationRequest // in the order of their changes
+	PaymentRecords     []PaymentRecord
+	MustSync           bool // more than open holds has changed: it must reach the disk before it is answered
+}
+
+// AppAccount names the pair that has at most one live connection.
+type AppAccount struct{ AppID, AccountID string }
+
+// BilledKey is the ledger row that a key was billed by.
+type BilledKey struct{ EntryID, Fingerprint string }
+
+type original struct {
+	Entry
+	reversed bool
+}
+
+// ResponseRow is one row of answers.
+type ResponseRow struct {
+	RequestID string
+	StoredResponse
+	CreatedUS int64
+}
+
+// Deferral is one row of deferred: where the charge of a pending hold will come from.
+type Deferral struct {
+	Key
+	RequestID, Provider, RecordID string
+	SinceUS                       int64
+}
+
+// DailyTotalsKey names one row of rollups.
+type DailyTotalsKey struct{ ConnectionID, Day, FeatureLabel, Model string }
+
+// DailyTotalsDelta is what a batch adds to one row of rollups.
+type DailyTotalsDelta struct {
+	AppID, AccountID          string
+	Calls                     int64
+	InputTokens, OutputTokens int64
+	Amounts
+}
+
+// NewState returns an empty state.
+func NewState() *State {
+	return &State{
+		Balances:    map[string]*Balance{},
+		Connections: map[string]*Connection{},
+		Holds:       map[Key]*HoldRow{},
+		Billed:      map[Key]BilledKey{},
+		Counters:    map[string]*Counter{},
+		Changes: Changes{
+			Balances:    map[string]bool{},
+			Connections: map[string]bool{},
+			Settings:    map[string]bool{},
+			Holds:       map[Key]bool{},
+			Counters:    map[string]bool{},
+			DailyTotals: map[DailyTotalsKey]*DailyTotalsDelta{},
+		},
+		live:      map[AppAccount]string{},
+		originals: map[string]*original{},
+	}
+}
+
+// AddOriginal adds a ledger row that a command may reverse.
+func (s *State) AddOriginal(e Entry, reversed bool) {
+	s.originals[e.ID] = &original{Entry: e, reversed: reversed}
+}
+
+// AddAllocationRequest adds an allocation request that a command may change.
+func (s *State) AddAllocationRequest(r *AllocationRequest) { s.requests.put(r) }
+
+// AddPayment adds a payment that a command may change.
+func (s *State) AddPayment(p *Payment) { s.payments.put(p) }
+
+// FindLive finds the live connection of each of the pairs among the connections.
+func (s *State) FindLive(pairs map[AppAccount]bool) {
+	for _, c := range s.Connections {
+		if p := (AppAccount{c.AppID, c.AccountID}); pairs[p] && c.Status != Revoked {
+			s.live[p] = c.ID
+		}
+	}
+}
+
+// RowKeys names the rows that a batch needs before it can be applied.
+type RowKeys struct {
+	Accounts           map[string]bool
+	NewBalances        map[string]bool   // accounts that may have no balance yet → sandbox
+	Connections        map[string]string // id → account, or "" when the command does not know it
+	AppAccounts        map[AppAccount]bool
+	Keys               map[Key]bool
+	Counters           map[string]time.Duration // subject → width of its buckets
+	Entries            map[string]bool
+	AllocationRequests []string
+	PendingRequestsOf  []string // connections whose pending allocation request is needed
+	Payments           []string
+	PaymentIntents     []string // whose payments are needed, if they paid for any
+	Reversals          []ReversePayment
+	FreezesAccount     bool // all active connections of the payments' accounts are needed
+}
+
+// NewRowKeys returns an empty set.
+func NewRowKeys() *RowKeys {
+	return &RowKeys{
+		Accounts:    map[string]bool{},
+		NewBalances: map[string]bool{},
+		Connections: map[string]string{},
+		AppAccounts: map[AppAccount]bool{},
+		Keys:        map[Key]bool{},
+		Counters:    map[string]time.Duration{},
+		Entries:     map[string]bool{},
+	}
+}
+
+// Add adds the rows that c reads or changes.
+func (k *RowKeys) Add(c Command) { c.addKeys(k) }
+
+// connection returns the connection, or the 404 that hides whether it exists.
+func (s *State) connection(connectionID string) (*Connection, error) {
+	if c := s.Connections[connectionID]; c != nil {
+		return c, nil
+	}
+	return nil, apierr.NotFound.Errorf("no such connection")
+}
+
+// spendable returns the connection if calls may be made on it (spec §3).
+func (s *State) spendable(connectionID string) (*Connection, error) {
+	c, err := s.connection(connectionID)
+	if err != nil {
+		return nil, err
+	}
+	switch c.Status {
+	case Revoked:
+		return nil, apierr.ConnectionRevoked.On(connectionID, "the user revoked this connection; ask for a new one")
+	case Frozen:
+		return nil, apierr.ConnectionFrozen.On(connectionID, "this connection is paused until its user resumes it")
+	}
+	return c, nil
+}
+
+// write appends e to its account's chain, and moves balance and connection by
+// its deltas: nothing moves without a row.
+func (s *State) write(e Entry, b *Balance, c *Connection) Entry {
+	b.Seq++
+	e.Seq = b.Seq
+	e.Hash = chainHash(b.Head, &e)
+	b.Head = e.Hash
+	b.AvailableMC += e.AvailableDeltaMC
+	b.ReservedMC += e.ReservedDeltaMC
+	s.Changes.Balances[b.AccountID] = true
+	if c != nil {
+		c.AllocationMC += e.AllocationDeltaMC
+		c.ConsumedMC += e.ConsumedDeltaMC
+		s.Changes.Connections[c.ID] = true
+	}
+	s.Changes.Entries = append(s.Changes.Entries, e)
+	s.Changes.MustSync = true
+	return e
+}
+
+// count adds a spend, or takes back a reversed one, in the day's totals.
+func (s *State) count(e *Entry, calls, sign int64, u Usage) {
+	k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), e.FeatureLabel, e.Model}
+	r := s.Changes.DailyTotals[k]
+	if r == nil {
+		r = &DailyTotalsDelta{AppID: e.AppID, AccountID: e.AccountID}
+		s.Changes.DailyTotals[k] = r
+	}
+	r.Calls += calls
+	r.InputTokens += u.InputTokens
+	r.OutputTokens += u.OutputTokens
+	r.ProviderCostMC += money.MC(sign) * e.ProviderCostMC
+	r.SvcFeeMC += money.MC(sign) * e.SvcFeeMC
+	r.DevMarginMC += money.MC(sign) * e.DevMarginMC
+	r.UserChargeMC += money.MC(sign) * e.UserChargeMC
+}
+
+// tell appends an event about a connection to the outbox (spec §6).
+func (s *State) tell(kind string, c *Connection, now int64) {
+	c.EventSeq++ // before it is shown
+	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
+	if err != nil {
+		panic("ledger: a connection is always JSON: " + err.Error())
+	}
+	s.publish(kind, c, string(data), now)
+}
+
+// tellRequest appends the event about a call that was left pending. It is the
+// request as its GET returns it.
+func (s *State) tellRequest(c *Connection, receipt string, now int64) {
+	c.EventSeq++
+	s.publish("request.settled", c, `{"request":`+receipt+`}`, now)
+}
+
+func (s *State) publish(kind string, c *Connection, data string, now int64) {
+	s.Changes.Connections[c.ID], s.Changes.Settings[c.ID] = true, true
+	s.Changes.Events = append(s.Changes.Events, Event{
+		ID: id.New(id.Event, time.UnixMicro(now)), Type: kind, AppID: c.AppID, ConnectionID: c.ID,
+		Seq: c.EventSeq, Data: data, CreatedUS: now,
+	})
+	s.Changes.MustSync = true
+}
+
+// tellApp appends an event about an app as a whole: no connection orders it.
+func (s *State) tellApp(kind, appID, data string, now int64) {
+	s.Changes.Events = append(s.Changes.Events, Event{ID: id.New(id.Event, time.UnixMicro(now)), Type: kind, AppID: appID, Data: data, CreatedUS: now})
+	s.Changes.MustSync = true
+}
+
+// notify leaves word for a connection's user (spec §3). Who writes the
+// mail leaves test accounts out.
+func (s *State) notify(kind string, c *Connection, now int64) {
+	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
+	if err != nil {
+		panic("ledger: a connection is always JSON: " + err.Error())
+	}
+	s.Changes.Notices = append(s.Changes.Notices, Notice{
+		ID: id.New(id.Notice, time.UnixMicro(now)), Kind: kind, AccountID: c.AccountID, ConnectionID: c.ID, AppID: c.AppID, Data: string(data), CreatedUS: now,
+	})
+	s.Changes.MustSync = true
+}

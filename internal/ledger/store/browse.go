@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// browseSpan is how many rows of an account one page of Browse looks at. Without
+// it, a filter that few rows pass would read the whole chain.
+const browseSpan = 8_000
+
+// clockSlack is how many rows of a chain the clocks of nodes may have put out of
+// order around a moment.
+const clockSlack = 100
+
+// A Filter chooses rows of an account; what is empty or 0 does not matter.
+type EntryFilter struct {
+	AccountID, ConnectionID, AppID, Model string
+	Type                                  rules.EntryType
+	Reversed                              bool  // of spends: refunds instead of calls
+	FromUS, ToUS                          int64 // from, and before
+}
+
+// Browse returns rows that pass f with a seq below before (0 = from the newest),
+// newest first, at most limit. next is where to go on; 0 = there is nothing older.
+// A page may be short, or empty, and still have a next one.
+func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int64, limit int) (list []rules.Entry, next int64, err error) {
+	b, err := GetBalance(ctx, q, f.AccountID)
+	if err != nil {
+		return nil, 0, err
+	}
+	last, first := b.Seq+1, int64(1)
+	if f.ToUS > 0 {
+		at, err := seqAt(ctx, q, f.AccountID, b.Seq, f.ToUS)
+		if err != nil {
+			return nil, 0, err
+		}
+		last = min(last, at+clockSlack)
+	}
+	if f.FromUS > 0 {
+		at, err := seqAt(ctx, q, f.AccountID, b.Seq, f.FromUS)
+		if err != nil {
+			return nil, 0, err
+		}
+		first = max(first, at-clockSlack)
+	}
+	if before > 0 {
+		last = min(last, before)
+	}
+	span := max(first, last-browseSpan)
+	if list, err = browse(ctx, q, f, span, last, limit+1); err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case len(list) > limit:
+		return list[:limit], list[limit-1].Seq, nil
+	case span > first:
+		return list, span, nil
+	}
+	return list, 0, nil
+}
+
+// browse reads the rows from first on and before last.
+func browse(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64, limit int) ([]rules.Entry, error) {
+	where, args := f.where()
+	args = append(args, f.AccountID, first, last, limit)
+	n := len(args)
+	return db.QueryAll(ctx, q, scanEntry, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
+}
+
+// where is the filter's own part of the condition.
+func (f EntryFilter) where() (string, []any) {
+	var b strings.Builder
+	var args []any
+	is := func(condition string, value any) {
+		args = append(args, value)
+		fmt.Fprintf(&b, "%s $%d AND ", condition, len(args))
+	}
+	for column, value := range map[string]string{"connection_id =": f.ConnectionID, "app_id =": f.AppID, "model =": f.Model, "type =": string(f.Type)} {
+		if value != "" {
+			is(column, value)
+		}
+	}
+	if f.Type == rules.EntrySpend && f.Reversed {
+		is("status =", "reversed")
+	} else if f.Type == rules.EntrySpend {
+		is("status <>", "reversed")
+	}
+	if f.FromUS > 0 {
+		is("created_us >=", f.FromUS)
+	}
+	if f.ToUS > 0 {
+		is("created_us <", f.ToUS)
+	}
+	return b.String(), args
+}
+
+// seqAt returns the seq of the first row at or after a moment, or the one behind
+// the last. Rows are numbered without gaps as time goes on, so halving finds it.
+func seqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
+	low, high := int64(1), last+1
+	for low < high {
+		middle := (low + high) / 2
+		var created int64
+		if err := q.QueryRowContext(ctx, `SELECT created_us FROM ledger WHERE account_id = $1 AND seq = $2`, accountID, middle).Scan(&created); err != nil {
+			return 0, fmt.Errorf("ledger: row %d of %s: %w", middle, accountID, err)
+		}
+		if created < us {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+// A Total is what was spent on a day by one app, feature and model. Free credit is
+// counted like money.
+type DailyTotal struct {
+	Day                 string // 2026-11-21, UTC
+	ConnectionID, AppID string
+	Feature, Model      string // Feature: "" = none, other = not registered
+	Calls               int64
+	UserChargeMC        money.MC
+}
+
+// Totals returns what an account spent since a day, on one connection if it is
+// named. It reads the day's totals and no ledger row.
+func ListDailyTotals(ctx context.Context, q db.Queryer, accountID, connectionID, sinceDay string) ([]DailyTotal, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(t *DailyTotal) []any {
+		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
+	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
+		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2)) AND day >= $3`, accountID, connectionID, sinceDay)
+}

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// PassOn takes at most limit events that nobody has passed on yet, oldest first,
+// and marks them in tx: with its commit they are passed on, exactly once.
+//
+// Events are found by a mark, not by the last id that was seen: identifiers rise
+// with time, but a transaction that began earlier may commit later, and a reader
+// who remembers a place would step over its events.
+func ClaimEvents(ctx context.Context, tx *db.Tx, limit int) (list []rules.Event, err error) {
+	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(e *rules.Event) []any {
+		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)
+		RETURNING id, type, app_id, COALESCE(connection_id, ''), seq, data, created_us`, limit)
+	slices.SortFunc(list, func(a, b rules.Event) int { // identifiers know only milliseconds
+		return cmp.Or(cmp.Compare(a.CreatedUS, b.CreatedUS), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.ID, b.ID))
+	})
+	return list, err
+}
+
+// HasNews reports whether there are events to pass on.
+func HasUnclaimedEvents(ctx context.Context, q db.Queryer) (some bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM events WHERE passed = 0)`).Scan(&some)
+	return some, err
+}
+
+// TellSample adds an event that reports nothing: a developer tries a webhook. If
+// it is passed on already, PassOn will not find it.
+func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool) error {
+	mark := 0
+	if passed {
+		mark = 1
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5, $6, 1)`,
+		e.ID, e.Type, e.AppID, e.Data, e.CreatedUS, mark)
+	return err
+}
+
+// ClaimNotices takes at most limit notices that nobody has passed on yet, oldest
+// first, and marks them in tx: with its commit they are passed on, exactly once.
+func ClaimNotices(ctx context.Context, tx *db.Tx, limit int) (list []rules.Notice, err error) {
+	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(n *rules.Notice) []any {
+		return []any{&n.ID, &n.Kind, &n.AccountID, &n.ConnectionID, &n.AppID, &n.Data, &n.CreatedUS}
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+		UPDATE notices SET passed = 1 WHERE id IN (SELECT id FROM fresh)
+		RETURNING id, kind, account_id, connection_id, app_id, data, created_us`, limit)
+	slices.SortFunc(list, func(a, b rules.Notice) int { return strings.Compare(a.ID, b.ID) })
+	return list, err
+}

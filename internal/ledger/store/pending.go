@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// Deferred says where the charge of a pending hold will come from.
+type PendingCall struct {
+	rules.HoldRow
+	Provider string
+	RecordID string // the provider's id of the answer; "" = not known
+	Tries    int64  // how often it was asked, this time included
+	SinceUS  int64
+}
+
+// firstPollDelay is how long a provider may take to store a record of its response.
+const firstPollDelay = 5 * time.Second
+
+// GetDeferred returns where the charge of a pending request will come from, or
+// sql.ErrNoRows.
+func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
+	var k rules.Key
+	err = q.QueryRowContext(ctx, `SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
+		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS)
+	if err == nil {
+		d.HoldRow, err = GetHold(ctx, q, k)
+	}
+	return d, err
+}
+
+// Claim takes at most limit pending calls whose time to ask has come, and puts
+// them off by lease: if this node dies, another asks after it. Whoever asked and
+// was told nothing puts them off by as much as it thinks right.
+func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit int) (list []PendingCall, err error) {
+	now := n.now().UnixMicro()
+	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
+		return nil, err
+	}
+	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		list = nil
+		ids, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
+		if err != nil {
+			return err
+		}
+		for _, requestID := range ids {
+			if _, err := tx.ExecContext(ctx, `UPDATE deferred SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(), requestID); err != nil {
+				return err
+			}
+			d, err := GetDeferred(ctx, tx, requestID)
+			if err != nil {
+				return err
+			}
+			list = append(list, d)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// PutOff lets a claimed call be asked for again after a while.
+func (n *Node) PostponePendingCall(ctx context.Context, requestID string, by time.Duration) error {
+	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`, n.now().Add(by).UnixMicro(), requestID)
+	return err
+}

@@ -1,0 +1,231 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us`
+
+func scanConnection(row db.Row) (c rules.Connection, err error) {
+	var spent string
+	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
+		return c, err
+	}
+	c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent)
+	return c, err
+}
+
+// GetConnection returns a connection, or sql.ErrNoRows.
+func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c rules.Connection, err error) {
+	err = whole(q, func() (err error) {
+		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`, connectionID))
+		return err
+	}, func(unsavedMC map[string]money.MC) { c.HeldMC += unsavedMC[c.ID] })
+	return c, err
+}
+
+// LockConnection is GetConnection that keeps other transactions from changing the
+// connection, and its account's money, until this one ends: the balance first, as
+// the ledger's batches do.
+func LockConnection(ctx context.Context, tx *db.Tx, connectionID string) (c rules.Connection, err error) {
+	if c, err = GetConnection(ctx, tx, connectionID); err != nil {
+		return c, err
+	}
+	if err := lockBalance(ctx, tx, c.AccountID); err != nil {
+		return c, err
+	}
+	return scanConnection(tx.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`+tx.Engine.ForUpdate(), connectionID))
+}
+
+// whole reads connections with everything that they hold: on SQLite young holds
+// are not in the file yet.
+func whole(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {
+	if d, ok := q.(*db.DB); ok && d.Engine == db.SQLite {
+		if st, ok := newStore(d).(*sqlite); ok {
+			return st.held(read, add)
+		}
+	}
+	return read()
+}
+
+// LiveConnection returns the connection of an app and account that is not
+// revoked, or sql.ErrNoRows.
+func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) (rules.Connection, error) {
+	return scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`, appID, accountID))
+}
+
+// ConnectionsOfApp returns at most limit connections of an app, newest first,
+// those older than the one named by after if it is not empty.
+func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []rules.Connection, err error) {
+	err = whole(q, func() (err error) {
+		list, err = connectionsOfApp(ctx, q, appID, after, limit)
+		return err
+	}, func(unsavedMC map[string]money.MC) {
+		for i := range list {
+			list[i].HeldMC += unsavedMC[list[i].ID]
+		}
+	})
+	return list, err
+}
+
+func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) ([]rules.Connection, error) {
+	if after == "" {
+		after = "~" // behind every id
+	}
+	return db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
+}
+
+// GetBalance returns an account's balance; an account without one has nothing.
+func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Balance, error) {
+	b := rules.Balance{AccountID: accountID}
+	err := q.QueryRowContext(ctx, `SELECT sandbox <> 0, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = $1`, accountID).
+		Scan(&b.Sandbox, &b.AvailableMC, &b.ReservedMC, &b.Seq, &b.Head)
+	if errors.Is(err, sql.ErrNoRows) {
+		return b, nil
+	}
+	return b, err
+}
+
+// entryValues reads every column as text and numbers that may be null.
+const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''), COALESCE(connection_id, ''), COALESCE(app_id, ''),
+	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''), COALESCE(paid_by, ''), COALESCE(settlement, ''),
+	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0), COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
+	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
+
+func scanEntry(row db.Row) (e rules.Entry, err error) {
+	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
+		&e.Feature, &e.FeatureLabel, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
+		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
+		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.AvailableDeltaMC, &e.ReservedDeltaMC, &e.AllocationDeltaMC, &e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash)
+	return e, err
+}
+
+// GetEntry returns a ledger row, or sql.ErrNoRows.
+func GetEntry(ctx context.Context, q db.Queryer, entryID string) (rules.Entry, error) {
+	return scanEntry(q.QueryRowContext(ctx, `SELECT `+entryValues+` FROM ledger WHERE id = $1`, entryID))
+}
+
+// RecentEntries returns the newest spend rows of a connection. It walks the
+// account's chain backwards.
+func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) ([]rules.Entry, error) {
+	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
+}
+
+// EntriesOfApp returns spend rows of an app, newest first: those before an id, or
+// the newest if it is "".
+func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]rules.Entry, error) {
+	if before == "" {
+		before = "~" // behind every id
+	}
+	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
+}
+
+// GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
+// when it is pruned or was never kept.
+func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a rules.StoredResponse, err error) {
+	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`, requestID).Scan(&a.Encoding, &a.Body)
+	return a, err
+}
+
+const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us`
+
+func scanRefusal(row db.Row) (r rules.Refusal, err error) {
+	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
+	return r, err
+}
+
+// GetRefusal returns why a call was refused, or sql.ErrNoRows.
+func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r rules.Refusal, err error) {
+	return scanRefusal(q.QueryRowContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE request_id = $1`, requestID))
+}
+
+// RefusalsOfApp returns refused calls of an app, newest first: those before a
+// request, or the newest if it is "".
+func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limit int) ([]rules.Refusal, error) {
+	if before == "" {
+		before = "~" // behind every id
+	}
+	return db.QueryAll(ctx, q, scanRefusal, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
+}
+
+const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
+
+func scanHold(row db.Row) (h rules.HoldRow, err error) {
+	var counts string
+	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.FeatureLabel, &h.Model, &h.Terms, &h.CreatedUS, &h.PaidBy, &counts)
+	if err == nil {
+		h.Reservations, err = rules.ParseReservations(counts)
+	}
+	return h, err
+}
+
+// GetHold returns the hold of a key, or sql.ErrNoRows.
+func GetHold(ctx context.Context, q db.Queryer, k rules.Key) (rules.HoldRow, error) {
+	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE connection_id = $1 AND key = $2`, k.ConnectionID, k.Key))
+}
+
+// HoldOfRequest returns the hold of a request, or sql.ErrNoRows.
+func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.HoldRow, error) {
+	h, err := scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
+	if errors.Is(err, sql.ErrNoRows) { // the others are few, and have no index to keep up
+		return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state <> 'failed'`, requestID))
+	}
+	return h, err
+}
+
+// FindKey returns the key of the newest call of a connection since sinceUS that
+// had this fingerprint, held or billed; "" if there is none. Retries of clients
+// that send no key are found this way.
+func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string, sinceUS int64) (key string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
+	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+		return key, err
+	}
+	err = q.QueryRowContext(ctx, `SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1 ORDER BY seq DESC LIMIT 1000) AS recent
+		WHERE connection_id = $2 AND fingerprint = $3 AND created_us >= $4 ORDER BY seq DESC LIMIT 1`, accountID, connectionID, fingerprint, sinceUS).Scan(&key)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return key, err
+}
+
+// Knows says whether a key is billed, or runs, or is pending. A hold of this moment may still
+// come or go: only the Hold command decides.
+func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
+	var n int
+	err := q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
+		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key, k.Hash()).Scan(&n)
+	return n > 0, err
+}
+
+// Chunks returns the checkpointed part of a running attempt's stream, from the
+// n-th checkpoint on, and the number of the next one.
+func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string, attempt, n int64) (body []byte, next int64, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT n, body FROM chunks WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY n`, requestID, attempt, n)
+	if err != nil {
+		return nil, n, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for next = n; rows.Next(); next++ {
+		var part []byte
+		if err := rows.Scan(&n, &part); err != nil {
+			return nil, next, err
+		}
+		body = append(body, part...)
+	}
+	return body, next, rows.Err()
+}
+
+// Orphans returns open holds whose owner's lease has ended, oldest first; those
+// of voice sessions, whose keys are not UUIDs, end with their session.
+func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.HoldRow, error) {
+	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
+		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
+}

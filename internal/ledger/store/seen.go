@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// seen knows of a key that it was surely never used, so that a new key, which is
+// nearly every one, need not be looked for in the file: a Bloom filter over the
+// keys' hashes, of 10 bits a key. It is filled in the background from the file,
+// and knows nothing before it is whole.
+type seen struct {
+	mu    sync.Mutex
+	parts []bloom // each twice as large as the one before
+	whole bool
+}
+
+// never reports whether no key with this hash was added.
+func (f *seen) never(hash int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.parts {
+		if f.parts[i].has(uint64(hash)) {
+			return false
+		}
+	}
+	return f.whole
+}
+
+func (f *seen) add(hashes ...int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, hash := range hashes {
+		last := &f.parts[len(f.parts)-1]
+		if last.free == 0 {
+			f.parts = append(f.parts, newBloom(2*last.size))
+			last = &f.parts[len(f.parts)-1]
+		}
+		last.add(uint64(hash))
+	}
+}
+
+// newSeen returns a filter with room for half as many keys again as there are.
+func newSeen(keys int) *seen { return &seen{parts: []bloom{newBloom(max(1<<16, keys*3/2))}} }
+
+// fillPause is how much longer filling rests than it reads: calls go first.
+const fillPause = 9
+
+// fill reads all keys of d. Those of batches that run meanwhile are added by the
+// writer before they are committed, so that none is missed.
+func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
+	var page []int64
+	take := func(query string, scan func(row db.Row) (int64, error), args ...any) error {
+		rows, err := d.QueryContext(context.Background(), query, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }() // read to its end, or failed
+		for page = page[:0]; rows.Next(); {
+			hash, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			page = append(page, hash)
+		}
+		f.add(page...)
+		return rows.Err()
+	}
+	err := take(`SELECT connection_id, key FROM holds`, func(row db.Row) (int64, error) {
+		var k rules.Key
+		err := row.Scan(&k.ConnectionID, &k.Key)
+		return k.Hash(), err
+	})
+	// By pages, because a long read keeps the log from being used anew, and with
+	// pauses, because calls are served meanwhile.
+	for after := int64(-1); err == nil; {
+		begun := time.Now()
+		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`, func(row db.Row) (hash int64, err error) {
+			return hash, row.Scan(&hash)
+		}, after)
+		if err != nil || len(page) == 0 {
+			break
+		}
+		after = page[len(page)-1]
+		select {
+		case <-time.After(max(time.Millisecond, fillPause*time.Since(begun))):
+		case <-stop:
+			return nil
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.whole = err == nil
+	return err
+}
+
+// bloom says of a hash that it was surely not added, or else perhaps.
+type bloom struct {
+	bits       []uint64
+	size, free int // keys
+}
+
+func newBloom(size int) bloom {
+	return bloom{bits: make([]uint64, size*10/64+1), size: size, free: size}
+}
+
+// bit is the place of the hash's bit number i.
+func (b *bloom) bit(hash uint64, i int) (word, mask uint64) {
+	const mix = 0x9e3779b97f4a7c15 // a second hash out of the first
+	n := (hash + uint64(i)*(hash*mix>>17|1)) % uint64(64*len(b.bits))
+	return n / 64, 1 << (n % 64)
+}
+
+const bloomBits = 6 // of each key
+
+func (b *bloom) has(hash uint64) bool {
+	for i := range bloomBits {
+		if word, mask := b.bit(hash, i); b.bits[word]&mask == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *bloom) add(hash uint64) {
+	b.free--
+	for i := range bloomBits {
+		word, mask := b.bit(hash, i)
+		b.bits[word] |= mask
+	}
+}

@@ -1,0 +1,317 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"maps"
+	"slices"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// This file loads and saves the rows of a batch on SQLite.
+
+func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error) {
+	s := rules.NewState()
+	for a := range w.Accounts {
+		if b, ok := q.known.balances[a]; ok {
+			s.Balances[a] = &b
+			continue
+		}
+		err := q.each(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5, func(r []driver.Value) error {
+			s.Balances[a] = &rules.Balance{AccountID: a, Sandbox: r[0].(int64) != 0, AvailableMC: money.MC(r[1].(int64)), ReservedMC: money.MC(r[2].(int64)), Seq: r[3].(int64), Head: r[4].(string)}
+			return nil
+		}, a)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for c := range w.Connections {
+		if known, ok := q.known.connections[c]; ok {
+			s.Connections[c] = &known
+			continue
+		}
+		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
+			FROM connections WHERE id = ?`, 13, func(r []driver.Value) (err error) {
+			s.Connections[c], err = newConnection(c, r)
+			s.Connections[c].HeldMC += q.unsavedMC[c]
+			return err
+		}, c)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for k := range w.Keys {
+		if h, ok := q.known.holds[k]; ok {
+			s.Holds[k] = &h
+			continue
+		}
+		hash := k.Hash()
+		if q.seen.never(hash) {
+			continue
+		}
+		// A key with a hold has no row in the ledger yet, so one of the two answers.
+		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
+			FROM holds WHERE connection_id = ?1 AND key = ?2
+			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 16, func(r []driver.Value) (err error) {
+			if r[2].(string) == "done" {
+				s.Billed[k] = rules.BilledKey{EntryID: r[0].(string), Fingerprint: r[1].(string)}
+			} else {
+				s.Holds[k], err = newHold(k, r)
+			}
+			return err
+		}, k.ConnectionID, k.Key, hash)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for subject, width := range w.Counters {
+		if known, ok := q.known.windows[subject]; ok {
+			s.Counters[subject] = &known
+			continue
+		}
+		counter := &rules.Counter{Spent: limits.Series{Width: width}}
+		err := q.each(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3, func(r []driver.Value) (err error) {
+			counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
+			counter.Spent, err = limits.ParseSeries(width, r[0].(string))
+			return err
+		}, subject)
+		if err != nil {
+			return nil, err
+		}
+		counter.HeldMC += q.unsavedMC[subject]
+		s.Counters[subject] = counter
+	}
+	return s, nil
+}
+
+// newConnection reads a row of the thirteen columns that load selects.
+func newConnection(id string, r []driver.Value) (*rules.Connection, error) {
+	spent, err := limits.ParseSeries(limits.SpendWidth, r[7].(string))
+	if err != nil {
+		return nil, err
+	}
+	c := &rules.Connection{
+		ID: id, AppID: r[0].(string), AccountID: r[1].(string),
+		AllocationMC: money.MC(r[2].(int64)), ConsumedMC: money.MC(r[3].(int64)), HeldMC: money.MC(r[4].(int64)),
+		Status: rules.ConnectionStatus(r[6].(string)), Spent: spent, EventSeq: r[8].(int64), CreatedUS: r[9].(int64), FasterSpend: r[11].(int64), WarnedUS: r[12].(int64),
+	}
+	if v, ok := r[5].(int64); ok {
+		c.VelocityLimitMC = (*money.MC)(&v)
+	}
+	if us, ok := r[10].(int64); ok {
+		c.RevokedUS = &us
+	}
+	return c, nil
+}
+
+// newHold reads a row of the sixteen columns that load selects.
+func newHold(k rules.Key, r []driver.Value) (*rules.HoldRow, error) {
+	counts, err := rules.ParseReservations(r[15].(string))
+	return &rules.HoldRow{
+		Call: rules.Call{
+			ConnectionID: k.ConnectionID, Key: k.Key, RequestID: r[0].(string), Fingerprint: r[1].(string), HoldMC: money.MC(r[6].(int64)),
+			Model: r[8].(string), Terms: r[9].(string), AppID: r[10].(string), AccountID: r[11].(string), Feature: r[12].(string), FeatureLabel: r[13].(string), PaidBy: r[14].(string), Reservations: counts,
+		},
+		State: rules.HoldState(r[2].(string)), Attempt: r[3].(int64), NodeID: r[4].(string), Claim: r[5].(string), CreatedUS: r[7].(int64),
+	}, err
+}
+
+func (q *sqlite) write(s *rules.State) error {
+	for _, save := range []func(*rules.State) error{q.saveMoney, q.saveHolds, q.saveRows, q.saveCounts} {
+		if err := save(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *sqlite) saveMoney(s *rules.State) error {
+	for id := range s.Changes.Balances { // its row is there since the first top-up
+		b := s.Balances[id]
+		if err := q.exec(`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
+			int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head, id); err != nil {
+			return err
+		}
+	}
+	unsaved := q.unsavedAfter(s)
+	for id := range s.Changes.Connections {
+		c := s.Connections[id]
+		held := int64(c.HeldMC - unsaved[id])
+		var err error
+		if s.Changes.Settings[id] { // indexes depend on what changes here
+			err = q.put(true,
+				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
+				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS, id},
+				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+		} else {
+			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ? WHERE id = ?`,
+				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put updates a row that is likely there, and inserts it if it is not: cheaper
+// than ON CONFLICT, which looks twice. The insert takes the update's arguments
+// and more.
+func (q *sqlite) put(likely bool, update string, args []any, insert string, more ...any) error {
+	if likely {
+		n, err := q.affected(update, args...)
+		if err != nil || n > 0 {
+			return err
+		}
+	}
+	return q.exec(insert, append(args, more...)...)
+}
+
+// unsavedAfter is what the holds that will not be in the file when the batch is
+// committed hold of each connection and counter.
+func (q *sqlite) unsavedAfter(s *rules.State) map[string]money.MC {
+	sums := make(map[string]money.MC, len(s.Changes.Connections))
+	for id := range s.Changes.Connections {
+		sums[id] = q.unsavedMC[id]
+	}
+	for subject := range s.Changes.Counters {
+		sums[subject] = q.unsavedMC[subject]
+	}
+	for k := range s.Changes.Holds {
+		if h, ok := q.unsaved[k]; ok {
+			h.EachHeldAmount(func(id string, amount money.MC) { sums[id] -= amount })
+		}
+		if h := s.Holds[k]; h != nil && h.State == rules.Open && !q.guest {
+			h.EachHeldAmount(func(id string, amount money.MC) { sums[id] += amount })
+		}
+	}
+	return sums
+}
+
+// saveHolds takes ended holds out of the file, if they were ever in it. New
+// ones wait for the tick.
+func (q *sqlite) saveHolds(s *rules.State) error {
+	for k := range s.Changes.Holds {
+		h := s.Holds[k]
+		was, unsaved := q.unsaved[k]
+		var err error
+		switch {
+		case h == nil && (!unsaved || was.Attempt > 1): // an earlier attempt has left its row
+			err = q.exec(`DELETE FROM holds WHERE connection_id = ? AND key = ?`, k.ConnectionID, k.Key)
+		case h != nil && (h.State != rules.Open || q.guest):
+			err = q.insertHold(h)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *sqlite) insertHold(h *rules.HoldRow) error {
+	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us,
+		paid_by = excluded.paid_by, counts = excluded.counts`,
+		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim, int64(h.HoldMC),
+		h.AccountID, h.AppID, db.NullText(h.Feature), db.NullText(h.FeatureLabel), h.Model, h.Terms, h.CreatedUS, h.PaidBy, h.Reservations.String())
+}
+
+func (q *sqlite) saveRows(s *rules.State) error {
+	var args [32]any
+	for i := range s.Changes.Entries {
+		e := &s.Changes.Entries[i]
+		for j, c := range e.Columns() {
+			args[j] = c.Value()
+		}
+		args[30], args[31] = e.Hash, e.KeyHash().Value()
+		if err := q.exec(`INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args[:]...); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.Changes.Responses {
+		if err := q.exec(`INSERT INTO answers (request_id, encoding, body, created_us) VALUES (?, ?, ?, ?)`, a.RequestID, a.Encoding, a.Body, a.CreatedUS); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.Changes.Refusals {
+		if err := q.exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (request_id) DO NOTHING`,
+			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature), db.NullText(r.Model), r.CreatedUS); err != nil {
+			return err
+		}
+	}
+	for _, d := range s.Changes.Deferrals {
+		if err := q.exec(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
+			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS, d.SinceUS+firstPollDelay.Microseconds()); err != nil {
+			return err
+		}
+	}
+	for _, requestID := range s.Changes.EndedDeferrals {
+		if err := q.exec(`DELETE FROM deferred WHERE request_id = ?`, requestID); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.Changes.Events {
+		if err := q.exec(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			e.ID, e.Type, e.AppID, db.NullText(e.ConnectionID), e.Seq, e.Data, e.CreatedUS); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Changes.Notices {
+		if err := q.exec(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *sqlite) saveCounts(s *rules.State) error {
+	for k, r := range s.Changes.DailyTotals {
+		if err := q.put(q.known.totals[k],
+			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
+			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ? AND day = ? AND feature = ? AND model = ?`,
+			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC), int64(r.DevMarginMC), int64(r.UserChargeMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
+			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
+			output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
+			dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`, r.AppID, r.AccountID); err != nil {
+			return err
+		}
+	}
+	if !q.guest {
+		for subject, c := range q.counted {
+			if s.Counters[subject] == nil {
+				s.Counters[subject] = &c
+			}
+			s.Changes.Counters[subject] = true
+		}
+	}
+	if len(s.Changes.Counters) == 0 {
+		return nil
+	}
+	unsaved := q.unsavedAfter(s)
+	for _, subject := range slices.Sorted(maps.Keys(s.Changes.Counters)) {
+		c := *s.Counters[subject]
+		c.HeldMC -= unsaved[subject]
+		if err := q.saveCounter(subject, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *sqlite) saveCounter(subject string, c rules.Counter) error {
+	return q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, ?, ?, ?)
+		ON CONFLICT (subject) DO UPDATE SET buckets = excluded.buckets, held = excluded.held, told = excluded.told`,
+		subject, c.Spent.String(), int64(c.HeldMC), db.BoolInt(c.LimitReported))
+}
