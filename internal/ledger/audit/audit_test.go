@@ -26,12 +26,15 @@ func TestEachCorruptionTurnsItsCheckRed(t *testing.T) {
 				for _, v := range got {
 					if name := v.id + " " + v.title; v.found > 0 {
 						red = append(red, name)
-						if !slices.ContainsFunc(c.red, func(want string) bool { return strings.HasPrefix(name, want) }) {
+						if !slices.ContainsFunc(c.red, func(want string) bool {
+							return strings.HasPrefix(name, want)
+						}) {
 							t.Errorf("%s is red: %q", name, v.shown)
 						}
 					}
 				}
-				if c.told != "" && !slices.ContainsFunc(got, func(v *verdict) bool { return strings.HasPrefix(v.note, c.told) }) {
+				if c.told != "" &&
+					!slices.ContainsFunc(got, func(v *verdict) bool { return strings.HasPrefix(v.note, c.told) }) {
 					t.Errorf("nobody is told that %s …", c.told)
 				}
 				for _, want := range c.red {
@@ -99,7 +102,8 @@ func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*verdict {
 var unlock = map[db.Engine][]string{
 	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`,
 		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`},
-	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`, `DO $$ DECLARE c record; BEGIN
+	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`,
+		`DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
 }
@@ -112,7 +116,9 @@ func relock(w *writer, e db.Engine) {
 			continue
 		}
 		for _, verb := range []string{"update", "delete"} {
-			w.exec(fmt.Sprintf(`CREATE TRIGGER %[1]s_no_%[2]s BEFORE %[2]s ON %[1]s BEGIN SELECT RAISE(ABORT, 'append-only'); END`, table, verb))
+			w.exec(fmt.Sprintf(
+				`CREATE TRIGGER %[1]s_no_%[2]s BEFORE %[2]s ON %[1]s BEGIN SELECT RAISE(ABORT, 'append-only'); END`,
+				table, verb))
 		}
 	}
 }

@@ -59,7 +59,8 @@ func readBilling(termsText, usageText string) (*billing, error) {
 	if err := strictly(usageText, &b.usage); err != nil {
 		return nil, fmt.Errorf("usage %q: %w", usageText, err)
 	}
-	if min(b.usage.Input, b.Cached, b.CacheWrite, b.Output, b.Reasoning, b.AudioInput, b.AudioCached, b.AudioOutput, b.ImageInput, b.ImageCached) < 0 || b.Reasoning > b.Output {
+	if min(b.usage.Input, b.Cached, b.CacheWrite, b.Output, b.Reasoning, b.AudioInput, b.AudioCached, b.AudioOutput,
+		b.ImageInput, b.ImageCached) < 0 || b.Reasoning > b.Output {
 		return nil, fmt.Errorf("usage %q cannot be", usageText)
 	}
 	return &b, nil
@@ -69,7 +70,8 @@ func readTerms(text string, t *terms) error {
 	if err := strictly(text, t); err != nil {
 		return fmt.Errorf("terms %q: %w", text, err)
 	}
-	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 || t.Audio > 0 && t.Rates.Voice == nil {
+	if len(t.Rates.Steps) == 0 || t.Rates.Steps[0][0] != 0 || min(t.Margin, t.Fee, t.Input, t.Max, t.Audio) < 0 ||
+		t.Audio > 0 && t.Rates.Voice == nil {
 		return fmt.Errorf("terms %q cannot be", text)
 	}
 	return nil
@@ -149,7 +151,8 @@ func (b *billing) cost(round rounding) *big.Int {
 		voice = *b.Rates.Voice
 	}
 	return priced(round, b.usage.Input, step[1], b.Cached, step[2], b.CacheWrite, step[3], b.Output, step[4],
-		b.AudioInput, voice[0], b.AudioCached, voice[1], b.AudioOutput, voice[2], b.ImageInput, voice[3], b.ImageCached, voice[4])
+		b.AudioInput, voice[0], b.AudioCached, voice[1], b.AudioOutput, voice[2], b.ImageInput, voice[3], b.ImageCached,
+		voice[4])
 }
 
 func differs(name string, got int64, want *big.Int) string {
@@ -247,7 +250,8 @@ type told struct {
 // wrongReceipts compares each request.settled with the row that it tells of. A
 // sample that a developer asked for tells of nothing.
 func wrongReceipts(ctx context.Context, a *audit, v *verdict) (err error) {
-	rows, err := a.QueryContext(ctx, `SELECT id, COALESCE(connection_id, ''), data FROM events WHERE type = 'request.settled' AND test = 0 ORDER BY id`)
+	rows, err := a.QueryContext(ctx,
+		`SELECT id, COALESCE(connection_id, ''), data FROM events WHERE type = 'request.settled' AND test = 0 ORDER BY id`)
 	if err != nil {
 		return err
 	}
@@ -273,13 +277,15 @@ func wrongReceipts(ctx context.Context, a *audit, v *verdict) (err error) {
 	for request, t := range list {
 		var settlement string
 		var cost, charge int64
-		err := a.QueryRowContext(ctx, `SELECT COALESCE(MAX(settlement), ''), COALESCE(MAX(provider_cost_mc), 0), COALESCE(MAX(user_charge_mc), 0) FROM ledger WHERE id = 'led_' || substr($1, 5) AND status = 'settled'`, request).
+		err := a.QueryRowContext(ctx,
+			`SELECT COALESCE(MAX(settlement), ''), COALESCE(MAX(provider_cost_mc), 0), COALESCE(MAX(user_charge_mc), 0) FROM ledger WHERE id = 'led_' || substr($1, 5) AND status = 'settled'`, request).
 			Scan(&settlement, &cost, &charge)
 		if err != nil {
 			return err
 		}
 		if c := t.Request.Charge; t.Request.Status != settlement || c.ProviderCost != cost || c.UserCharge != charge {
-			v.fail("request=%s: told %s, cost %d, charge %d; the row says %q, %d, %d", request, t.Request.Status, c.ProviderCost, c.UserCharge, settlement, cost, charge)
+			v.fail("request=%s: told %s, cost %d, charge %d; the row says %q, %d, %d", request, t.Request.Status,
+				c.ProviderCost, c.UserCharge, settlement, cost, charge)
 		}
 	}
 	return nil

@@ -70,7 +70,8 @@ var checks = []check{
 			GROUP BY account_id HAVING SUM(reserved) <> SUM(unspent)`,
 	},
 	{
-		id: "I2", title: "accounts: balances are the fold of the journal; what came in = what is there + spent",
+		id:    "I2",
+		title: "accounts: balances are the fold of the journal; what came in = what is there + spent",
 		count: countAccounts,
 		find: `SELECT account_id AS account, SUM(balance) AS balances, SUM(available) AS available_mc, SUM(available_rows) AS available_rows_mc,
 				SUM(reserved) AS reserved_mc, SUM(reserved_rows) AS reserved_rows_mc, SUM(spent) AS spent_mc, SUM(funded) AS funded_mc FROM (
@@ -82,7 +83,8 @@ var checks = []check{
 	{id: "I2", title: "journal: each row moves what its type says", of: every, broken: wrongMovement},
 	{id: "I3", title: "journal: available and reserved are never negative", of: every, broken: negative},
 	{
-		id: "I4", title: "connections: consumed = Σ spend rows, allocation = Σ its movements",
+		id:    "I4",
+		title: "connections: consumed = Σ spend rows, allocation = Σ its movements",
 		count: countConnections,
 		find: `SELECT connection_id AS connection, SUM(connection) AS connections, SUM(consumed) AS consumed_mc, SUM(spent) AS spent_mc,
 				SUM(allocation) AS allocation_mc, SUM(allocation_rows) AS allocation_rows_mc FROM (
@@ -91,7 +93,8 @@ var checks = []check{
 			GROUP BY connection_id HAVING SUM(connection) <> 1 OR SUM(consumed) <> SUM(spent) OR SUM(allocation) <> SUM(allocation_rows)`,
 	},
 	{
-		id: "I5", title: "connections: held = Σ open and pending holds that the wallet pays",
+		id:    "I5",
+		title: "connections: held = Σ open and pending holds that the wallet pays",
 		count: countConnections,
 		find: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
 				SELECT id AS connection_id, held_mc AS held, 0 AS open_mc FROM connections
@@ -106,7 +109,12 @@ var checks = []check{
 			WHERE consumed_mc + held_mc > allocation_mc OR consumed_mc < 0 OR held_mc < 0`,
 	},
 	{id: "I6", title: "journal: consumed ≤ allocation after every row", of: ofConnection, broken: overCap},
-	{id: "I7", title: "journal: the remaining allocation that a spend row tells was there", of: isSpend, broken: wrongRemaining},
+	{
+		id:     "I7",
+		title:  "journal: the remaining allocation that a spend row tells was there",
+		of:     isSpend,
+		broken: wrongRemaining,
+	},
 	{
 		id: "I8", title: "connections: revoked ⇔ it says when, and a revoked one keeps only what is held",
 		count: countConnections,
@@ -115,7 +123,8 @@ var checks = []check{
 				OR status = 'revoked' AND allocation_mc <> consumed_mc + held_mc`,
 	},
 	{
-		id: "I8", title: "connections: one connect row, and one revoke row ⇔ revoked",
+		id:    "I8",
+		title: "connections: one connect row, and one revoke row ⇔ revoked",
 		count: countConnections,
 		find: `SELECT c.id AS connection, c.status, COALESCE(j.connects, 0) AS connect_rows, COALESCE(j.revokes, 0) AS revoke_rows FROM connections c LEFT JOIN (
 				SELECT connection_id, account_id, app_id, SUM(CASE type WHEN 'connect' THEN 1 ELSE 0 END) AS connects, SUM(CASE type WHEN 'revoke' THEN 1 ELSE 0 END) AS revokes
@@ -123,7 +132,12 @@ var checks = []check{
 			) AS j ON j.connection_id = c.id AND j.account_id = c.account_id AND j.app_id = c.app_id
 			WHERE COALESCE(j.connects, 0) <> 1 OR COALESCE(j.revokes, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END`,
 	},
-	{id: "I8", title: "journal: connect comes first, and after revoke only holds end and refunds return", of: ofConnection, broken: outOfOrder},
+	{
+		id:     "I8",
+		title:  "journal: connect comes first, and after revoke only holds end and refunds return",
+		of:     ofConnection,
+		broken: outOfOrder,
+	},
 	{
 		id: "I9", title: "connections: at most one that is not revoked for an app and account",
 		count: `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`,
@@ -131,7 +145,8 @@ var checks = []check{
 			GROUP BY app_id, account_id HAVING COUNT(*) > 1`,
 	},
 	{
-		id: "I10", title: "holds: open, pending or failed, positive, of a connection and its account and app",
+		id:    "I10",
+		title: "holds: open, pending or failed, positive, of a connection and its account and app",
 		count: `SELECT COUNT(*) FROM holds`,
 		find: `SELECT h.request_id AS request, h.state, h.attempt, h.amount_mc, h.connection_id AS connection, h.account_id AS account, h.app_id AS app
 			FROM holds h LEFT JOIN connections c ON c.id = h.connection_id
@@ -140,50 +155,68 @@ var checks = []check{
 	},
 	{
 		// While no server runs nobody can end a hold, so that is not the data's fault.
-		id: "I11", title: "holds: none is open past its owner's lease while a server runs to end it",
+		id:    "I11",
+		title: "holds: none is open past its owner's lease while a server runs to end it",
 		count: countOpenHolds,
 		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, h.node_id AS node, n.lease_us FROM holds h LEFT JOIN nodes n ON n.id = h.node_id
 			WHERE h.state = 'open' AND (n.id IS NULL OR n.lease_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1))`,
 		aside: `SELECT COUNT(*) FROM holds h JOIN nodes n ON n.id = h.node_id
 			WHERE h.state = 'open' AND n.lease_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		asideIs: "past their lease wait for a server to start",
-		args:    sweptAndNow, asideArgs: sweptAndNow,
+		asideIs:   "past their lease wait for a server to start",
+		args:      sweptAndNow,
+		asideArgs: sweptAndNow,
 	},
 	{
-		id: "I11", title: "holds: a pending one says whom to ask for its charge, and no other does",
+		id:    "I11",
+		title: "holds: a pending one says whom to ask for its charge, and no other does",
 		count: countPendingHolds,
 		find: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN deferred d ON d.request_id = h.request_id
 			WHERE h.state = 'pending' AND d.request_id IS NULL OR d.request_id IS NOT NULL AND (h.request_id IS NULL OR h.state <> 'pending')
 				OR d.connection_id <> h.connection_id OR d.key <> h.key OR d.provider = ''`,
 	},
 	{
-		id: "I11", title: "holds: none is pending for longer than a record is waited for while a server runs to settle it",
+		id:    "I11",
+		title: "holds: none is pending for longer than a record is waited for while a server runs to settle it",
 		count: countPendingHolds,
 		find: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferred
 			WHERE since_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		aside:   `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		asideIs: "wait for a server to settle them",
-		args:    waitedAndNow, asideArgs: waitedAndNow,
+		aside:     `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		asideIs:   "wait for a server to settle them",
+		args:      waitedAndNow,
+		asideArgs: waitedAndNow,
 	},
 	{id: "I12", title: "holds: the amount follows from its terms", look: wrongHolds},
 	{id: "I12", title: "journal: the hold of a spend row follows from its terms", of: isBilled, broken: wrongHold},
 	{id: "I13", title: "journal: user_charge = provider_cost + svc_fee + dev_margin", of: isSpend, broken: wrongSum},
-	{id: "I13", title: "journal: margin and fee follow from the cost, and only the cap lowers a fee", of: isBilled, broken: wrongShares},
+	{
+		id:     "I13",
+		title:  "journal: margin and fee follow from the cost, and only the cap lowers a fee",
+		of:     isBilled,
+		broken: wrongShares,
+	},
 	{id: "I14", title: "journal: provider_cost follows from prices and usage", of: isBilled, broken: wrongCost},
 	{
-		id: "I15", title: "journal: one spend row for a connection and key",
+		id:    "I15",
+		title: "journal: one spend row for a connection and key",
 		count: `SELECT COUNT(*) FROM ledger WHERE key IS NOT NULL`,
 		find:  `SELECT connection_id AS connection, key, COUNT(*) AS entries FROM ledger WHERE key IS NOT NULL GROUP BY connection_id, key HAVING COUNT(*) > 1`,
 	},
-	{id: "I15", title: "journal: a billed call, and no other row, has key, fingerprint and settlement", of: every, broken: wrongNames},
 	{
-		id: "I15", title: "holds: no hold of a request that has its row",
+		id:     "I15",
+		title:  "journal: a billed call, and no other row, has key, fingerprint and settlement",
+		of:     every,
+		broken: wrongNames,
+	},
+	{
+		id:    "I15",
+		title: "holds: no hold of a request that has its row",
 		count: `SELECT COUNT(*) FROM holds`,
 		find:  `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
 	},
 	{
 		// An answer that is too long is not kept, so a missing one is only told.
-		id: "I16", title: "answers: each has its settled spend row, or is pending",
+		id:    "I16",
+		title: "answers: each has its settled spend row, or is pending",
 		count: `SELECT COUNT(*) FROM answers`,
 		find: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
 			WHERE l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d WHERE d.request_id = a.request_id) OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
@@ -193,7 +226,8 @@ var checks = []check{
 		asideArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-answersKept))} },
 	},
 	{
-		id: "I17", title: "counters: free credit used = Σ provider cost of the rows that it paid",
+		id:    "I17",
+		title: "counters: free credit used = Σ provider cost of the rows that it paid",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
 		find: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
 				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS cost FROM windows WHERE subject LIKE 'free/%'
@@ -202,7 +236,12 @@ var checks = []check{
 				UNION ALL SELECT 'free/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled') AS sides
 			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
 	},
-	{id: "I17", title: "journal: free credit pays the cost alone, from its app's pool of the month", of: isFree, broken: wrongFree},
+	{
+		id:     "I17",
+		title:  "journal: free credit pays the cost alone, from its app's pool of the month",
+		of:     isFree,
+		broken: wrongFree,
+	},
 	{id: "I17", title: "holds: one payer, who holds the whole call of each of its counters", look: wrongParts},
 	{
 		// 400 and 502 may come from a provider after the hold: it is released at
@@ -221,13 +260,15 @@ var checks = []check{
 		args:    func(now time.Time) []any { return []any{now.Add(-sweep).UnixMicro()} },
 	},
 	{
-		id: "I19", title: "journal: in mock mode no charge is above its hold",
+		id:    "I19",
+		title: "journal: in mock mode no charge is above its hold",
 		count: `SELECT COUNT(*) FROM ledger l JOIN apps a ON a.id = l.app_id WHERE a.provider_mode = 'mock' AND l.type = 'spend'`,
 		find: `SELECT l.id AS entry, l.app_id AS app, l.hold_amount_mc, l.user_charge_mc FROM ledger l JOIN apps a ON a.id = l.app_id
 			WHERE a.provider_mode = 'mock' AND l.type = 'spend' AND l.user_charge_mc > l.hold_amount_mc`,
 	},
 	{
-		id: "I20", title: "reversals: each names an earlier row of its own kind, settled or a top-up that never was, and a reason",
+		id:    "I20",
+		title: "reversals: each names an earlier row of its own kind, settled or a top-up that never was, and a reason",
 		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
 		find: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
 			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
@@ -235,7 +276,8 @@ var checks = []check{
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
 	},
 	{
-		id: "I20", title: "reversals: never more than the original",
+		id:    "I20",
+		title: "reversals: never more than the original",
 		count: `SELECT COUNT(DISTINCT reversal_of) FROM ledger WHERE reversal_of IS NOT NULL`,
 		find: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
 				o.amount_mc, s.amount AS reversed_amount_mc FROM (
@@ -244,22 +286,34 @@ var checks = []check{
 			WHERE s.charge > o.user_charge_mc OR s.cost > o.provider_cost_mc OR s.margin > o.dev_margin_mc OR s.amount > o.amount_mc`,
 	},
 	{id: "I21", title: "journal: seq is dense in each account", of: every, broken: wrongSeq},
-	{id: "I21", title: "journal: each row's hash follows from the row before and its columns", of: every, broken: wrongHash},
 	{
-		id: "I21", title: "accounts: seq and head are those of the newest row",
+		id:     "I21",
+		title:  "journal: each row's hash follows from the row before and its columns",
+		of:     every,
+		broken: wrongHash,
+	},
+	{
+		id:    "I21",
+		title: "accounts: seq and head are those of the newest row",
 		count: countAccounts,
 		find: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
 			WHERE b.head <> COALESCE(l.hash, '') OR b.seq > 0 AND l.hash IS NULL OR EXISTS (SELECT 1 FROM ledger x WHERE x.account_id = b.account_id AND x.seq > b.seq)`,
 	},
-	{id: "I21", title: "schema: triggers refuse to change or delete a row of the journal or of payments", look: missingTriggers},
 	{
-		id: "I22", title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
+		id:    "I21",
+		title: "schema: triggers refuse to change or delete a row of the journal or of payments",
+		look:  missingTriggers,
+	},
+	{
+		id:    "I22",
+		title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
 		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id, day FROM rollups) AS days`,
 		find: `SELECT app_id AS app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc, SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
 			FROM rollups GROUP BY app_id, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) + SUM(dev_margin_mc)`,
 	},
 	{
-		id: "I22", title: "totals: of each connection, day, feature and model = Σ spend rows",
+		id:    "I22",
+		title: "totals: of each connection, day, feature and model = Σ spend rows",
 		count: `SELECT COUNT(*) FROM rollups`,
 		find: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(output) AS output_tokens_off,
 				SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc, SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc FROM (
@@ -273,7 +327,8 @@ var checks = []check{
 			HAVING SUM(calls) <> 0 OR SUM(input) <> 0 OR SUM(output) <> 0 OR SUM(cost) <> 0 OR SUM(fee) <> 0 OR SUM(margin) <> 0 OR SUM(charge) <> 0`,
 	},
 	{
-		id: "I23", title: "payments: each record has its ledger row, and each pending row its payment",
+		id:    "I23",
+		title: "payments: each record has its ledger row, and each pending row its payment",
 		count: `SELECT COUNT(*) FROM payment_records`,
 		find: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
 			FROM payment_records p LEFT JOIN ledger l ON l.id = p.entry_id
@@ -285,7 +340,8 @@ var checks = []check{
 			FROM ledger l WHERE l.type = 'topup' AND l.status = 'pending' AND NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.entry_id = l.id AND p.kind = 'opened')`,
 	},
 	{
-		id: "I23", title: "payments: opened first; settled once, if paid and cleared, or failed; no more goes back than came",
+		id:    "I23",
+		title: "payments: opened first; settled once, if paid and cleared, or failed; no more goes back than came",
 		count: `SELECT COUNT(DISTINCT payment_id) FROM payment_records`,
 		find: `SELECT payment_id AS payment, MIN(account_id) AS account, COUNT(*) AS records, SUM(opened) AS opened, SUM(paid) AS paid, SUM(settled) AS settled, SUM(failed) AS failed,
 				SUM(came) AS settled_mc, SUM(back) AS reversed_mc, MIN(hold_until_us) AS hold_until_us, MIN(settled_us) AS settled_us FROM (
@@ -299,20 +355,23 @@ var checks = []check{
 				OR SUM(paid) > 1 OR SUM(settled) + SUM(failed) > 1 OR SUM(settled) > SUM(paid) OR SUM(settled) = 1 AND MIN(settled_us) < MIN(hold_until_us) OR SUM(back) > SUM(came)`,
 	},
 	{
-		id: "I23", title: "accounts: only those from which a payment went back may be overdrawn",
+		id:    "I23",
+		title: "accounts: only those from which a payment went back may be overdrawn",
 		count: countAccounts,
 		find: `SELECT b.account_id AS account, b.available_mc, b.disputed, COALESCE(r.reversals, 0) AS reversals FROM balances b
 			LEFT JOIN (SELECT account_id, COUNT(*) AS reversals FROM payment_records WHERE kind = 'reversed' GROUP BY account_id) r ON r.account_id = b.account_id
 			WHERE b.disputed <> CASE WHEN r.reversals > 0 THEN 1 ELSE 0 END`,
 	},
 	{
-		id: "I23", title: "payments: an intent of Stripe's pays for one top-up",
+		id:    "I23",
+		title: "payments: an intent of Stripe's pays for one top-up",
 		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'paid'`,
 		find: `SELECT payment_intent, COUNT(*) AS payments, MIN(payment_id) AS payment, MAX(payment_id) AS another FROM payment_records
 			WHERE kind = 'paid' GROUP BY payment_intent HAVING COUNT(*) > 1`,
 	},
 	{
-		id: "I23", title: "payments: each is a checkout of its account, of as many cents",
+		id:    "I23",
+		title: "payments: each is a checkout of its account, of as many cents",
 		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'opened'`,
 		find: `SELECT p.payment_id AS payment, p.account_id AS account, p.amount_mc, c.account_id AS checkout_account, c.cents FROM payment_records p LEFT JOIN checkouts c ON c.id = p.payment_id
 			WHERE p.kind = 'opened' AND (c.id IS NULL OR c.account_id <> p.account_id OR c.cents * 1000000 <> p.amount_mc)`,
@@ -320,7 +379,8 @@ var checks = []check{
 	{
 		// The maximum is that of the moment: a person may change it later. What failed
 		// unpaid took nothing, and counted for less at most when others were made.
-		id: "I23", title: "automatic top-ups: those of a month are at most what the person said",
+		id:    "I23",
+		title: "automatic top-ups: those of a month are at most what the person said",
 		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
 		find: `WITH made AS (SELECT id, account_id, n, month_us, cents, most_cents FROM checkouts c WHERE n IS NOT NULL
 				AND (NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'failed') OR EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid')))
@@ -328,7 +388,8 @@ var checks = []check{
 			GROUP BY c.id, c.account_id, c.n, c.most_cents HAVING SUM(o.cents) > c.most_cents`,
 	},
 	{
-		id: "I23", title: "automatic top-ups: each is a payment of a real account, in its month, by its own intent",
+		id:    "I23",
+		title: "automatic top-ups: each is a payment of a real account, in its month, by its own intent",
 		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
 		find: `SELECT c.id AS payment, c.account_id AS account, a.sandbox, c.n, c.month_us, c.created_us, c.intent_id, p.payment_intent FROM checkouts c
 			LEFT JOIN accounts a ON a.id = c.account_id LEFT JOIN payment_records o ON o.payment_id = c.id AND o.kind = 'opened' LEFT JOIN payment_records p ON p.payment_id = c.id AND p.kind = 'paid'
@@ -336,7 +397,8 @@ var checks = []check{
 				OR c.created_us >= c.month_us + 31 * 86400000000 OR p.payment_id IS NOT NULL AND p.payment_intent <> COALESCE(c.intent_id, ''))`,
 	},
 	{
-		id: "I24", title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
+		id:    "I24",
+		title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
 		count: `SELECT COUNT(*) FROM realtime_sessions`,
 		find: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
 				LEFT JOIN realtime_replies r ON r.session_id = s.id LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
@@ -344,7 +406,8 @@ var checks = []check{
 			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0) OR s.response_count <> COUNT(l.id)`,
 	},
 	{
-		id: "I24", title: "voice: each reply's row is of its session, and of its connection, account, app and model",
+		id:    "I24",
+		title: "voice: each reply's row is of its session, and of its connection, account, app and model",
 		count: `SELECT COUNT(*) FROM ledger WHERE key LIKE 'rts%'`,
 		find: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM ledger l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
@@ -352,26 +415,30 @@ var checks = []check{
 				OR s.app_id <> l.app_id OR s.model <> l.model)`,
 	},
 	{
-		id: "I24", title: "voice: nothing is held for a session that has ended",
+		id:    "I24",
+		title: "voice: nothing is held for a session that has ended",
 		count: `SELECT COUNT(*) FROM holds WHERE key LIKE 'rts%'`,
 		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, s.id AS session FROM holds h JOIN realtime_replies r ON r.request_id = h.request_id
 				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
 	},
 	{
 		// The reply that reaches the bound is billed whole, and one may have begun beside it.
-		id: "I24", title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
+		id:    "I24",
+		title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE max_cost_mc IS NOT NULL`,
 		find: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
 	},
 	{
-		id: "I9", title: "voice: at most two sessions of a connection have not ended",
+		id:    "I9",
+		title: "voice: at most two sessions of a connection have not ended",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status <> 'ended'`,
 		find:  `SELECT connection_id AS connection, COUNT(*) AS sessions FROM realtime_sessions WHERE status <> 'ended' GROUP BY connection_id HAVING COUNT(*) > 2`,
 	},
 	{
-		id: "I28", title: "events: the end of each voice session is told once",
+		id:    "I28",
+		title: "events: the end of each voice session is told once",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended'`,
 		find: `SELECT connection_id AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
 				SELECT connection_id, 1 AS ended, 0 AS told FROM realtime_sessions WHERE status = 'ended'
@@ -379,7 +446,8 @@ var checks = []check{
 			GROUP BY connection_id HAVING SUM(ended) <> SUM(told)`,
 	},
 	{
-		id: "I25", title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
+		id:    "I25",
+		title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
 		count: `SELECT COUNT(*) FROM connections WHERE spent <> ''`,
 		find: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (
 				SELECT c.id AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM connections c, {buckets of c.spent}
@@ -389,12 +457,14 @@ var checks = []check{
 	},
 	{
 		// Less is counted than spent while the app's tier sets no limit.
-		id: "I25", title: "counters: spend and cost of 24 hours are at most the rows', by 10 minutes",
+		id:    "I25",
+		title: "counters: spend and cost of 24 hours are at most the rows', by 10 minutes",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'spend/%' OR subject LIKE 'live/%'`,
 		find: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
 				UNION ALL ` + rowsByBucket("'spend/' || app_id", "user_charge_mc", "") + `
-				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc", "JOIN apps a ON a.id = l.app_id") + `) AS sides
+				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc",
+			"JOIN apps a ON a.id = l.app_id") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) > SUM(likely)`,
 		args: skewAndFirst,
 	},
@@ -411,7 +481,8 @@ var checks = []check{
 			WHERE kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL GROUP BY family_id HAVING COUNT(*) > 1`,
 	},
 	{
-		id: "I27", title: "tokens: a revoked family has no live access token",
+		id:    "I27",
+		title: "tokens: a revoked family has no live access token",
 		count: `SELECT COUNT(*) FROM oauth_tokens WHERE kind = 'access'`,
 		find: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS live FROM oauth_tokens a
 			WHERE kind = 'access' AND revoked_us IS NULL AND expires_us > $1
@@ -419,19 +490,22 @@ var checks = []check{
 		args: func(now time.Time) []any { return []any{now.UnixMicro()} },
 	},
 	{
-		id: "I27", title: "tokens: a family belongs to one connection and app",
+		id:    "I27",
+		title: "tokens: a family belongs to one connection and app",
 		count: `SELECT COUNT(DISTINCT family_id) FROM oauth_tokens`,
 		find: `SELECT family_id AS family, COUNT(DISTINCT connection_id) AS connections, COUNT(DISTINCT app_id) AS apps FROM oauth_tokens
 			GROUP BY family_id HAVING COUNT(DISTINCT connection_id) > 1 OR COUNT(DISTINCT app_id) > 1`,
 	},
 	{
-		id: "I27", title: "codes: what gave tokens is used up, and gave one family",
+		id:    "I27",
+		title: "codes: what gave tokens is used up, and gave one family",
 		count: `SELECT COUNT(*) FROM oauth_codes`,
 		find: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM oauth_codes WHERE family_id IS NOT NULL
 			GROUP BY family_id HAVING COUNT(*) > 1 OR COUNT(used_us) < COUNT(*)`,
 	},
 	{
-		id: "I28", title: "events: numbered without a gap in each connection, up to its event_seq",
+		id:    "I28",
+		title: "events: numbered without a gap in each connection, up to its event_seq",
 		count: `SELECT COUNT(*) FROM events WHERE connection_id IS NOT NULL`,
 		find: `SELECT connection_id AS connection, SUM(last) AS event_seq, COUNT(seq) AS events, MIN(seq) AS first_seq, MAX(seq) AS last_seq, COUNT(DISTINCT app_id) AS apps FROM (
 				SELECT id AS connection_id, app_id, event_seq AS last, NULL AS seq FROM connections
@@ -441,7 +515,8 @@ var checks = []check{
 	},
 	{id: "I28", title: "events: request.settled tells once what a pending call was billed", look: wrongReceipts},
 	{
-		id: "I28", title: "events: one for each change of a connection's status",
+		id:    "I28",
+		title: "events: one for each change of a connection's status",
 		count: countConnections,
 		find: `SELECT c.id AS connection, c.status, COALESCE(e.created, 0) AS created, COALESCE(e.frozen, 0) AS frozen, COALESCE(e.resumed, 0) AS resumed, COALESCE(e.revoked, 0) AS revoked
 			FROM connections c LEFT JOIN (
@@ -453,7 +528,8 @@ var checks = []check{
 				OR c.status = 'active' AND COALESCE(e.frozen - e.resumed, 0) <> 0 OR c.status = 'frozen' AND COALESCE(e.frozen - e.resumed, 0) <> 1`,
 	},
 	{
-		id: "I28", title: "events: at most one warning of a connection in ten minutes",
+		id:    "I28",
+		title: "events: at most one warning of a connection in ten minutes",
 		count: `SELECT COUNT(*) FROM events WHERE type = 'connection.risk_warning'`,
 		find: `SELECT connection, id AS event, apart_us FROM (
 				SELECT connection_id AS connection, id, created_us - LAG(created_us) OVER (PARTITION BY connection_id ORDER BY seq) AS apart_us
@@ -461,7 +537,8 @@ var checks = []check{
 			WHERE apart_us < 600000000`,
 	},
 	{
-		id: "I28", title: "notices: each is for the account of its connection",
+		id:    "I28",
+		title: "notices: each is for the account of its connection",
 		count: `SELECT COUNT(*) FROM notices`,
 		find: `SELECT n.id AS notice, n.kind, n.account_id AS account, n.connection_id AS connection, n.app_id AS app FROM notices n
 				LEFT JOIN accounts a ON a.id = n.account_id LEFT JOIN connections c ON c.id = n.connection_id
@@ -469,26 +546,30 @@ var checks = []check{
 	},
 	{
 		// Apps go from sandbox to live, never back: what a test account had there is revoked by then.
-		id: "I29", title: "connections: no test account with a live app, no real one ever with a sandbox app",
+		id:    "I29",
+		title: "connections: no test account with a live app, no real one ever with a sandbox app",
 		count: countConnections,
 		find: `SELECT c.id AS connection, c.status, a.id AS account, a.sandbox, p.id AS app, p.tier FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
 			WHERE a.sandbox = 1 AND p.tier <> 'sandbox' AND c.status <> 'revoked' OR a.sandbox = 0 AND p.tier = 'sandbox'`,
 	},
 	{
-		id: "I29", title: "connections: a test account only with its developer's apps, and with none once deleted",
+		id:    "I29",
+		title: "connections: a test account only with its developer's apps, and with none once deleted",
 		count: `SELECT COUNT(*) FROM connections c JOIN accounts a ON a.id = c.account_id WHERE a.sandbox = 1`,
 		find: `SELECT c.id AS connection, c.status, a.id AS account, a.owner_id AS developer, a.deactivated_us, p.id AS app, p.owner_id AS app_developer
 			FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
 			WHERE a.sandbox = 1 AND (a.owner_id <> p.owner_id OR a.deactivated_us IS NOT NULL AND c.status <> 'revoked')`,
 	},
 	{
-		id: "I29", title: "accounts: test accounts, and no others, have money that is not real",
+		id:    "I29",
+		title: "accounts: test accounts, and no others, have money that is not real",
 		count: countAccounts,
 		find: `SELECT b.account_id AS account, a.sandbox AS test_account, b.sandbox AS sandbox_balance, b.available_mc, b.reserved_mc
 			FROM balances b JOIN accounts a ON a.id = b.account_id WHERE b.sandbox <> a.sandbox`,
 	},
 	{
-		id: "I29", title: "journal: free credit pays for no call of a test account",
+		id:    "I29",
+		title: "journal: free credit pays for no call of a test account",
 		count: `SELECT COUNT(*) FROM ledger l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
 		find: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
 			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
@@ -499,7 +580,11 @@ var checks = []check{
 // surely stands, and in which it may: nodes' clocks are not quite the same.
 func rowsByBucket(subject, amount, join string) string {
 	const width = "600000000"
-	from := ` FROM ledger l ` + join + ` WHERE l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet' AND (l.created_us + $1) / ` + width + ` >= $2`
-	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width + ` = (l.created_us + $1) / ` + width + ` THEN ` + amount + ` ELSE 0 END, ` + amount + from + `
-		UNION ALL SELECT ` + subject + `, (l.created_us + $1) / ` + width + `, 0, 0, ` + amount + from + ` AND l.created_us / ` + width + ` <> (l.created_us + $1) / ` + width
+	from := ` FROM ledger l ` + join +
+		` WHERE l.type = 'spend' AND l.status = 'settled' AND l.paid_by = 'wallet' AND (l.created_us + $1) / ` + width +
+		` >= $2`
+	return `SELECT ` + subject + `, l.created_us / ` + width + `, 0, CASE WHEN l.created_us / ` + width +
+		` = (l.created_us + $1) / ` + width + ` THEN ` + amount + ` ELSE 0 END, ` + amount + from + `
+		UNION ALL SELECT ` + subject + `, (l.created_us + $1) / ` + width + `, 0, 0, ` + amount + from +
+		` AND l.created_us / ` + width + ` <> (l.created_us + $1) / ` + width
 }

@@ -91,40 +91,41 @@ func wrongHeld(ctx context.Context, a *audit, v *verdict) error {
 // wrongParts checks that a call has one payer (spec §2, 9), who holds all of it of
 // each of its counters.
 func wrongParts(ctx context.Context, a *audit, v *verdict) error {
-	return a.each(ctx, `SELECT request_id, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`, func(scan func(...any) error) error {
-		var request, account, app, paidBy, termsText, text string
-		var amount int64
-		if err := scan(&request, &account, &app, &paidBy, &amount, &termsText, &text); err != nil {
-			return err
-		}
-		v.checked++
-		parts, err := readParts(text)
-		if err != nil {
-			v.fail("request=%s: %v", request, err)
+	return a.each(ctx, `SELECT request_id, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`,
+		func(scan func(...any) error) error {
+			var request, account, app, paidBy, termsText, text string
+			var amount int64
+			if err := scan(&request, &account, &app, &paidBy, &amount, &termsText, &text); err != nil {
+				return err
+			}
+			v.checked++
+			parts, err := readParts(text)
+			if err != nil {
+				v.fail("request=%s: %v", request, err)
+				return nil
+			}
+			free := map[string]bool{}
+			for _, p := range parts {
+				whole := p.unit == "s" && p.amount == amount || p.unit == "c" && p.amount <= amount
+				if isFree := strings.HasPrefix(p.subject, "free/"); isFree {
+					free[p.subject] = true
+					whole = whole && p.unit == "s" && p.seconds == 0
+				}
+				if !whole {
+					v.fail("request=%s amount_mc=%d: holds %d of %s", request, amount, p.amount, p.subject)
+				}
+			}
+			want := map[string]bool{}
+			if paidBy == "free_credit" {
+				var t terms
+				_ = readTerms(termsText, &t) // told by wrongHolds
+				want = map[string]bool{t.Pool: true, "free/" + app + "/" + account: true, "free/" + account: true}
+			}
+			if !maps.Equal(free, want) || paidBy == "free_credit" && len(parts) != len(want) {
+				v.fail("request=%s paid_by=%s: counts %q", request, paidBy, text)
+			}
 			return nil
-		}
-		free := map[string]bool{}
-		for _, p := range parts {
-			whole := p.unit == "s" && p.amount == amount || p.unit == "c" && p.amount <= amount
-			if isFree := strings.HasPrefix(p.subject, "free/"); isFree {
-				free[p.subject] = true
-				whole = whole && p.unit == "s" && p.seconds == 0
-			}
-			if !whole {
-				v.fail("request=%s amount_mc=%d: holds %d of %s", request, amount, p.amount, p.subject)
-			}
-		}
-		want := map[string]bool{}
-		if paidBy == "free_credit" {
-			var t terms
-			_ = readTerms(termsText, &t) // told by wrongHolds
-			want = map[string]bool{t.Pool: true, "free/" + app + "/" + account: true, "free/" + account: true}
-		}
-		if !maps.Equal(free, want) || paidBy == "free_credit" && len(parts) != len(want) {
-			v.fail("request=%s paid_by=%s: counts %q", request, paidBy, text)
-		}
-		return nil
-	})
+		})
 }
 
 // wrongFree checks a row that free credit paid: at cost, nothing moves, and its pool

@@ -60,7 +60,8 @@ func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
 }
 
 // refusing is a trigger of SQLite without a condition, for all columns.
-var refusing = regexp.MustCompile(`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
+var refusing = regexp.MustCompile(
+	`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
 
 // refusedInSQLite returns the verbs that a trigger on the table refuses.
 func refusedInSQLite(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {

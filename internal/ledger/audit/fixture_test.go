@@ -31,7 +31,8 @@ type call struct {
 }
 
 func termsOf(steps string, input, most int64) string {
-	return fmt.Sprintf(`{"rates":{"book":"2026-11-21","mc_per_million":%s},"margin_ppm":150000,"fee_ppm":50000,"input_tokens":%d,"max_tokens":%d}`, steps, input, most)
+	return fmt.Sprintf(
+		`{"rates":{"book":"2026-11-21","mc_per_million":%s},"margin_ppm":150000,"fee_ppm":50000,"input_tokens":%d,"max_tokens":%d}`, steps, input, most)
 }
 
 func usageOf(input, cached, output int64) string {
@@ -40,16 +41,40 @@ func usageOf(input, cached, output int64) string {
 
 var (
 	plain = call{
-		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500,
-		hold: 1_323_000, cost: 600_000, fee: 30_000, margin: 90_000, charge: 720_000,
+		terms:      termsOf(steps, 1000, 1000),
+		usage:      usageOf(1000, 0, 500),
+		settlement: "settled",
+		input:      1000,
+		output:     500,
+		hold:       1_323_000,
+		cost:       600_000,
+		fee:        30_000,
+		margin:     90_000,
+		charge:     720_000,
 	}
 	long = call{ // 150,000 + 50,001 input tokens reach the second step
-		terms: termsOf(steps, 200_001, 100), usage: usageOf(150_000, 50_001, 10), settlement: "settled", input: 200_001, output: 10,
-		hold: 126_151_830, cost: 62_012_040, fee: 3_100_602, margin: 9_301_806, charge: 74_414_448,
+		terms:      termsOf(steps, 200_001, 100),
+		usage:      usageOf(150_000, 50_001, 10),
+		settlement: "settled",
+		input:      200_001,
+		output:     10,
+		hold:       126_151_830,
+		cost:       62_012_040,
+		fee:        3_100_602,
+		margin:     9_301_806,
+		charge:     74_414_448,
 	}
 	edge = call{ // at the threshold: the hold counts with the second step, the charge not yet
-		terms: termsOf(steps, 200_000, 1), usage: usageOf(200_000, 0, 0), settlement: "settled", input: 200_000, output: 0,
-		hold: 126_001_512, cost: 40_000_000, fee: 2_000_000, margin: 6_000_000, charge: 48_000_000,
+		terms:      termsOf(steps, 200_000, 1),
+		usage:      usageOf(200_000, 0, 0),
+		settlement: "settled",
+		input:      200_000,
+		output:     0,
+		hold:       126_001_512,
+		cost:       40_000_000,
+		fee:        2_000_000,
+		margin:     6_000_000,
+		charge:     48_000_000,
 	}
 	capped = call{ // 45,013 without the hold: the fee takes the shortfall
 		terms: termsOf(odd, 1001, 400), usage: usageOf(1001, 0, 500), settlement: "estimated", input: 1001, output: 500,
@@ -60,14 +85,29 @@ var (
 		hold: 44_120, cost: 29_162, fee: 1_458, margin: 4_374, charge: 34_994,
 	}
 	overrun = call{ // 2,160,000 without the cap: the fee takes the shortfall
-		terms: termsOf(steps, 1000, 1000), usage: usageOf(1000, 0, 2000), settlement: "settled", input: 1000, output: 2000,
-		hold: 1_323_000, cost: 1_800_000, fee: -70_000, margin: 270_000, charge: 2_000_000,
+		terms:      termsOf(steps, 1000, 1000),
+		usage:      usageOf(1000, 0, 2000),
+		settlement: "settled",
+		input:      1000,
+		output:     2000,
+		hold:       1_323_000,
+		cost:       1_800_000,
+		fee:        -70_000,
+		margin:     270_000,
+		charge:     2_000_000,
 	}
 	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
 		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
 			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024}`,
 		usage:      `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,"output":3,"audio_output":7}`,
-		settlement: "settled", input: 20, output: 10, hold: 9_557_856, cost: 77_800, fee: 3_890, margin: 11_670, charge: 93_360,
+		settlement: "settled",
+		input:      20,
+		output:     10,
+		hold:       9_557_856,
+		cost:       77_800,
+		fee:        3_890,
+		margin:     11_670,
+		charge:     93_360,
 	}
 	gift = call{
 		terms: giftTerms, usage: usageOf(1000, 0, 500), settlement: "settled", input: 1000, output: 500, free: true,
@@ -75,7 +115,8 @@ var (
 	}
 )
 
-var giftTerms = strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000", "fee_ppm\":0").Replace(termsOf(steps, 1000, 1000)), "}") + `,"pool":"free/app_2/2026-11"}`
+var giftTerms = strings.TrimSuffix(strings.NewReplacer("margin_ppm\":150000", "margin_ppm\":0", "fee_ppm\":50000",
+	"fee_ppm\":0").Replace(termsOf(steps, 1000, 1000)), "}") + `,"pool":"free/app_2/2026-11"}`
 
 // counts is what a hold says that it holds of counters.
 func (c call) counts(app, account string) []string {
@@ -163,8 +204,15 @@ func (w *writer) journal(account string, m movement, values map[string]any) {
 	b.reserved += m.reserved
 	w.clock = w.clock.Add(time.Second)
 	given := map[string]any{
-		"id": fmt.Sprintf("led_y%s%d", account, b.seq), "account_id": account, "seq": b.seq, "status": "settled", "created_us": w.clock.UnixMicro(),
-		"available_delta_mc": m.available, "reserved_delta_mc": m.reserved, "allocation_delta_mc": m.allocation, "consumed_delta_mc": m.consumed,
+		"id":                  fmt.Sprintf("led_y%s%d", account, b.seq),
+		"account_id":          account,
+		"seq":                 b.seq,
+		"status":              "settled",
+		"created_us":          w.clock.UnixMicro(),
+		"available_delta_mc":  m.available,
+		"reserved_delta_mc":   m.reserved,
+		"allocation_delta_mc": m.allocation,
+		"consumed_delta_mc":   m.consumed,
 	}
 	for name, value := range values {
 		if n, ok := value.(int); ok {
@@ -226,14 +274,40 @@ func (w *writer) hold(id, key, state string, c call) {
 		at.held += c.hold
 	}
 	if state == "pending" {
-		w.insert("deferred", map[string]any{"request_id": "req_z" + key, "connection_id": id, "key": key, "provider": "openai", "record": "chatcmpl-1",
-			"tries": 1, "since_us": noon.Add(-time.Minute).UnixMicro(), "next_us": noon.UnixMicro()})
-		w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
+		w.insert("deferred", map[string]any{
+			"request_id":    "req_z" + key,
+			"connection_id": id,
+			"key":           key,
+			"provider":      "openai",
+			"record":        "chatcmpl-1",
+			"tries":         1,
+			"since_us":      noon.Add(-time.Minute).UnixMicro(),
+			"next_us":       noon.UnixMicro(),
+		})
+		w.insert("answers", map[string]any{
+			"request_id": "req_z" + key,
+			"encoding":   "raw",
+			"body":       []byte("{}"),
+			"created_us": w.clock.UnixMicro(),
+		})
 	}
 	w.insert("holds", map[string]any{
-		"connection_id": id, "key": key, "request_id": "req_z" + key, "fingerprint": "f" + key, "state": state, "attempt": 1, "node_id": "node_1", "claim": "req_z" + key,
-		"amount_mc": c.hold, "account_id": at.account, "app_id": at.app, "model": "model-1", "terms": c.terms, "created_us": w.clock.UnixMicro(),
-		"paid_by": paidBy, "counts": strings.Join(counts, " "),
+		"connection_id": id,
+		"key":           key,
+		"request_id":    "req_z" + key,
+		"fingerprint":   "f" + key,
+		"state":         state,
+		"attempt":       1,
+		"node_id":       "node_1",
+		"claim":         "req_z" + key,
+		"amount_mc":     c.hold,
+		"account_id":    at.account,
+		"app_id":        at.app,
+		"model":         "model-1",
+		"terms":         c.terms,
+		"created_us":    w.clock.UnixMicro(),
+		"paid_by":       paidBy,
+		"counts":        strings.Join(counts, " "),
 	})
 }
 
@@ -253,9 +327,23 @@ func (w *writer) spend(id, key, bucket string, c call) {
 		m, paidBy = movement{}, "free_credit"
 	}
 	w.move(id, m, map[string]any{
-		"id": "led_z" + key, "type": "spend", "feature": bucket, "bucket": bucket, "model": "model-1", "key": key, "fingerprint": "f" + key, "paid_by": paidBy,
-		"settlement": c.settlement, "terms": c.terms, "usage": c.usage, "hold_amount_mc": c.hold, "provider_cost_mc": c.cost, "svc_fee_mc": c.fee,
-		"dev_margin_mc": c.margin, "user_charge_mc": c.charge, "remaining_mc": at.allocation + m.allocation - at.consumed - m.consumed - at.held,
+		"id":               "led_z" + key,
+		"type":             "spend",
+		"feature":          bucket,
+		"bucket":           bucket,
+		"model":            "model-1",
+		"key":              key,
+		"fingerprint":      "f" + key,
+		"paid_by":          paidBy,
+		"settlement":       c.settlement,
+		"terms":            c.terms,
+		"usage":            c.usage,
+		"hold_amount_mc":   c.hold,
+		"provider_cost_mc": c.cost,
+		"svc_fee_mc":       c.fee,
+		"dev_margin_mc":    c.margin,
+		"user_charge_mc":   c.charge,
+		"remaining_mc":     at.allocation + m.allocation - at.consumed - m.consumed - at.held,
 	})
 	w.rollup(id, bucket, 1, 1, c)
 	index := w.clock.Unix() / 600
@@ -272,7 +360,12 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	if !c.free {
 		w.counter(id).settled[index] += c.charge
 	}
-	w.insert("answers", map[string]any{"request_id": "req_z" + key, "encoding": "raw", "body": []byte("{}"), "created_us": w.clock.UnixMicro()})
+	w.insert("answers", map[string]any{
+		"request_id": "req_z" + key,
+		"encoding":   "raw",
+		"body":       []byte("{}"),
+		"created_us": w.clock.UnixMicro(),
+	})
 }
 
 // refund reverses a call.
@@ -284,8 +377,20 @@ func (w *writer) refund(id, key, bucket string, c call) {
 		m = movement{available: c.charge, allocation: -c.charge, consumed: -c.charge}
 	}
 	w.move(id, m, map[string]any{
-		"type": "spend", "status": "reversed", "reversal_of": "led_z" + key, "reason": "provider_error", "feature": bucket, "bucket": bucket, "model": "model-1", "paid_by": "wallet",
-		"hold_amount_mc": c.hold, "provider_cost_mc": c.cost, "svc_fee_mc": c.fee, "dev_margin_mc": c.margin, "user_charge_mc": c.charge, "remaining_mc": 0,
+		"type":             "spend",
+		"status":           "reversed",
+		"reversal_of":      "led_z" + key,
+		"reason":           "provider_error",
+		"feature":          bucket,
+		"bucket":           bucket,
+		"model":            "model-1",
+		"paid_by":          "wallet",
+		"hold_amount_mc":   c.hold,
+		"provider_cost_mc": c.cost,
+		"svc_fee_mc":       c.fee,
+		"dev_margin_mc":    c.margin,
+		"user_charge_mc":   c.charge,
+		"remaining_mc":     0,
 	})
 	c.input, c.output = 0, 0
 	w.rollup(id, bucket, 0, -1, c)
@@ -333,17 +438,31 @@ func (w *writer) event(id, kind string) {
 	c.eventSeq++
 	data := "{}"
 	if kind == "request.settled" { // k2 was pending once
-		data = fmt.Sprintf(`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
+		data = fmt.Sprintf(
+			`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
 	}
 	w.insert("events", map[string]any{
-		"id": fmt.Sprintf("evt_%s_%d", id, c.eventSeq), "type": kind, "app_id": c.app, "connection_id": id, "seq": c.eventSeq, "data": data, "created_us": w.clock.UnixMicro(),
+		"id":            fmt.Sprintf("evt_%s_%d", id, c.eventSeq),
+		"type":          kind,
+		"app_id":        c.app,
+		"connection_id": id,
+		"seq":           c.eventSeq,
+		"data":          data,
+		"created_us":    w.clock.UnixMicro(),
 	})
 }
 
 func (w *writer) refuse(request string, status int, code string, at time.Time) {
 	w.Helper()
 	w.insert("refusals", map[string]any{
-		"request_id": request, "connection_id": "conn_1", "app_id": "app_1", "status": status, "code": code, "message": "", "details": "{}", "created_us": at.UnixMicro(),
+		"request_id":    request,
+		"connection_id": "conn_1",
+		"app_id":        "app_1",
+		"status":        status,
+		"code":          code,
+		"message":       "",
+		"details":       "{}",
+		"created_us":    at.UnixMicro(),
 	})
 }
 
@@ -351,7 +470,15 @@ func (w *writer) refuse(request string, status int, code string, at time.Time) {
 func (w *writer) finish() {
 	w.Helper()
 	for account, b := range w.balances {
-		w.insert("balances", map[string]any{"account_id": account, "sandbox": strings.Count(account, "test"), "available_mc": b.available, "reserved_mc": b.reserved, "disputed": b.disputed, "seq": b.seq, "head": b.head})
+		w.insert("balances", map[string]any{
+			"account_id":   account,
+			"sandbox":      strings.Count(account, "test"),
+			"available_mc": b.available,
+			"reserved_mc":  b.reserved,
+			"disputed":     b.disputed,
+			"seq":          b.seq,
+			"head":         b.head,
+		})
 	}
 	for id, c := range w.connections {
 		status := "active"
@@ -359,8 +486,17 @@ func (w *writer) finish() {
 			status = "revoked"
 		}
 		w.insert("connections", map[string]any{
-			"id": id, "app_id": c.app, "account_id": c.account, "allocation_mc": c.allocation, "consumed_mc": c.consumed, "held_mc": c.held,
-			"status": status, "spent": w.counter(id).buckets(), "event_seq": c.eventSeq, "created_us": 1, "revoked_us": c.revokedUS,
+			"id":            id,
+			"app_id":        c.app,
+			"account_id":    c.account,
+			"allocation_mc": c.allocation,
+			"consumed_mc":   c.consumed,
+			"held_mc":       c.held,
+			"status":        status,
+			"spent":         w.counter(id).buckets(),
+			"event_seq":     c.eventSeq,
+			"created_us":    1,
+			"revoked_us":    c.revokedUS,
 		})
 	}
 	for subject, c := range w.counters {
@@ -370,7 +506,8 @@ func (w *writer) finish() {
 	}
 	for day, n := range w.rollups {
 		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, day[0], day[1], day[2], day[3], day[4], day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6])
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, day[0], day[1], day[2], day[3], day[4],
+			day[5], n[0], n[1], n[2], n[3], n[4], n[5], n[6])
 	}
 }
 
@@ -378,7 +515,16 @@ func (w *writer) finish() {
 func write(t testing.TB, d *db.DB, f func(w *writer)) {
 	t.Helper()
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		w := &writer{TB: t, ctx: ctx, tx: tx, balances: map[string]*balance{}, connections: map[string]*connection{}, rollups: map[[6]any][7]int64{}, counters: map[string]*counter{}, clock: noon.Add(-time.Hour)}
+		w := &writer{
+			TB:          t,
+			ctx:         ctx,
+			tx:          tx,
+			balances:    map[string]*balance{},
+			connections: map[string]*connection{},
+			rollups:     map[[6]any][7]int64{},
+			counters:    map[string]*counter{},
+			clock:       noon.Add(-time.Hour),
+		}
 		f(w)
 		w.finish()
 		return nil
@@ -390,7 +536,8 @@ func write(t testing.TB, d *db.DB, f func(w *writer)) {
 
 // fixture is a small consistent database in which everything happened once.
 func fixture(w *writer) {
-	w.journal("wac_a", movement{available: 10_000_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
+	w.journal("wac_a", movement{available: 10_000_000_000},
+		map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
 	w.connect("conn_1", "app_1", "wac_a", 500_000_000)
 	w.spend("conn_1", "k1", "chat", plain)
 	w.spend("conn_1", "k2", "", estimate)
@@ -406,11 +553,31 @@ func fixture(w *writer) {
 	w.hold("conn_1", "k8", "pending", plain)
 	w.event("conn_1", "request.settled")
 	w.insert("realtime_sessions", map[string]any{
-		"id": "rts_1", "connection_id": "conn_1", "account_id": "wac_a", "app_id": "app_1", "model": "model-1", "mock": 0, "status": "ended", "ticket_hash": "", "ticket_until_us": 1, "lease_us": 0,
-		"own_key": 0, "hang_up": 0, "state": "{}", "max_duration_s": 900, "max_cost_mc": 100, "charged_mc": spoken.charge, "response_count": 1, "end_reason": "max_cost", "created_us": 1, "started_us": 1, "ended_us": 1,
+		"id":              "rts_1",
+		"connection_id":   "conn_1",
+		"account_id":      "wac_a",
+		"app_id":          "app_1",
+		"model":           "model-1",
+		"mock":            0,
+		"status":          "ended",
+		"ticket_hash":     "",
+		"ticket_until_us": 1,
+		"lease_us":        0,
+		"own_key":         0,
+		"hang_up":         0,
+		"state":           "{}",
+		"max_duration_s":  900,
+		"max_cost_mc":     100,
+		"charged_mc":      spoken.charge,
+		"response_count":  1,
+		"end_reason":      "max_cost",
+		"created_us":      1,
+		"started_us":      1,
+		"ended_us":        1,
 	})
 	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/1", "session_id": "rts_1", "n": 1})
-	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2}) // which said nothing
+	// which said nothing
+	w.insert("realtime_replies", map[string]any{"request_id": "req_zrts_1/2", "session_id": "rts_1", "n": 2})
 	w.spend("conn_1", "rts_1/1", "chat", spoken)
 	w.event("conn_1", "realtime_session.ended")
 
@@ -432,17 +599,28 @@ func fixture(w *writer) {
 
 	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
 	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
-	w.journal("wac_b", movement{available: -10}, map[string]any{"type": "topup", "status": "reversed", "amount_mc": 10, "reversal_of": "led_zb", "reason": "refund"})
+	w.journal("wac_b", movement{available: -10}, map[string]any{
+		"type":        "topup",
+		"status":      "reversed",
+		"amount_mc":   10,
+		"reversal_of": "led_zb",
+		"reason":      "refund",
+	})
 	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
 
-	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000}) // a test account
+	// a test account
+	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000})
 	w.connect("conn_4", "app_test", "wac_test", 5_000_000)
 	w.spend("conn_4", "k1d", "", plain)
 	w.connect("conn_5", "app_2", "wac_test", 1000) // which was a sandbox app then
 	w.revoke("conn_5")
 
-	w.insert("nodes", map[string]any{"id": "node_1", "started_us": noon.Add(-time.Hour).UnixMicro(), "lease_us": noon.Add(5 * time.Minute).UnixMicro()})
+	w.insert("nodes", map[string]any{
+		"id":         "node_1",
+		"started_us": noon.Add(-time.Hour).UnixMicro(),
+		"lease_us":   noon.Add(5 * time.Minute).UnixMicro(),
+	})
 	w.insert("nodes", map[string]any{"id": "node_0", "started_us": noon.Add(-2 * time.Hour).UnixMicro(), "lease_us": 0})
 	w.refuse("req_other", 402, "allocation_exhausted", noon)
 	w.refuse("req_zk5", 502, "provider_error", noon)                 // its hold failed
@@ -452,28 +630,61 @@ func fixture(w *writer) {
 	w.event("conn_1", "connection.risk_warning")
 	w.clock = w.clock.Add(10 * time.Minute)
 	w.event("conn_1", "connection.risk_warning")
-	w.insert("notices", map[string]any{"id": "ntc_1", "kind": "allocation_50", "account_id": "wac_a", "connection_id": "conn_1", "app_id": "app_1", "data": "{}", "created_us": w.clock.UnixMicro()})
+	w.insert("notices", map[string]any{
+		"id":            "ntc_1",
+		"kind":          "allocation_50",
+		"account_id":    "wac_a",
+		"connection_id": "conn_1",
+		"app_id":        "app_1",
+		"data":          "{}",
+		"created_us":    w.clock.UnixMicro(),
+	})
 }
 
 func fixtureTokens(w *writer) {
 	for _, a := range []string{"wac_a", "wac_b", "wac_dev", "wac_p"} {
 		w.insert("accounts", map[string]any{"id": a, "email": a + "@example.com", "password_hash": "", "created_us": 1})
 	}
-	w.insert("accounts", map[string]any{"id": "wac_test", "email": "wac_test@test.invalid", "password_hash": "", "sandbox": 1, "owner_id": "wac_dev", "created_us": 1})
+	w.insert("accounts", map[string]any{
+		"id":            "wac_test",
+		"email":         "wac_test@test.invalid",
+		"password_hash": "",
+		"sandbox":       1,
+		"owner_id":      "wac_dev",
+		"created_us":    1,
+	})
 	for app, mode := range map[string]string{"app_1": "mock", "app_2": "live", "app_test": "mock"} {
 		tier := "limited-live"
 		if app == "app_test" {
 			tier = "sandbox"
 		}
 		w.insert("apps", map[string]any{
-			"id": app, "owner_id": "wac_dev", "name": app, "client_id": "cid_" + app, "secret_hash": "", "redirect_uris": "[]", "allowed_models": "[]",
-			"tier": tier, "provider_mode": mode, "test_allowlist": "[]", "dev_margin_ppm": 150000, "created_us": 1,
+			"id":             app,
+			"owner_id":       "wac_dev",
+			"name":           app,
+			"client_id":      "cid_" + app,
+			"secret_hash":    "",
+			"redirect_uris":  "[]",
+			"allowed_models": "[]",
+			"tier":           tier,
+			"provider_mode":  mode,
+			"test_allowlist": "[]",
+			"dev_margin_ppm": 150000,
+			"created_us":     1,
 		})
 	}
 	later, past := noon.Add(time.Hour).UnixMicro(), noon.Add(-time.Minute).UnixMicro()
 	token := func(hash, kind, family string, expires int64, used, revoked any) {
 		w.insert("oauth_tokens", map[string]any{
-			"hash": hash, "kind": kind, "family_id": family, "connection_id": "conn_1", "app_id": "app_1", "expires_us": expires, "used_us": used, "revoked_us": revoked, "created_us": 1,
+			"hash":          hash,
+			"kind":          kind,
+			"family_id":     family,
+			"connection_id": "conn_1",
+			"app_id":        "app_1",
+			"expires_us":    expires,
+			"used_us":       used,
+			"revoked_us":    revoked,
+			"created_us":    1,
 		})
 	}
 	token("r1", "refresh", "fam_1", later, past, nil)
@@ -485,7 +696,15 @@ func fixtureTokens(w *writer) {
 	token("a3", "access", "fam_2", past, nil, nil)
 	code := func(hash string, used, family any) {
 		w.insert("oauth_codes", map[string]any{
-			"hash": hash, "app_id": "app_1", "account_id": "wac_a", "redirect_uri": "", "challenge": "", "allocation_mc": 1, "expires_us": later, "used_us": used, "family_id": family,
+			"hash":          hash,
+			"app_id":        "app_1",
+			"account_id":    "wac_a",
+			"redirect_uri":  "",
+			"challenge":     "",
+			"allocation_mc": 1,
+			"expires_us":    later,
+			"used_us":       used,
+			"family_id":     family,
 		})
 	}
 	code("c1", past, "fam_1")
@@ -501,7 +720,14 @@ func fixturePayments(w *writer) {
 		w.journal("wac_p", movement{available: available}, values)
 	}
 	record := func(payment string, n int, kind, account string, amount int64, values map[string]any) {
-		given := map[string]any{"payment_id": payment, "n": n, "kind": kind, "account_id": account, "amount_mc": amount, "created_us": noon.UnixMicro()}
+		given := map[string]any{
+			"payment_id": payment,
+			"n":          n,
+			"kind":       kind,
+			"account_id": account,
+			"amount_mc":  amount,
+			"created_us": noon.UnixMicro(),
+		}
 		for name, value := range values {
 			given[name] = value
 		}
@@ -510,28 +736,41 @@ func fixturePayments(w *writer) {
 			w.balances[account].disputed = 1
 		}
 		if kind == "opened" {
-			given := map[string]any{"id": payment, "account_id": account, "token": payment, "cents": amount / 1_000_000, "created_us": noon.UnixMicro()}
+			given := map[string]any{
+				"id":         payment,
+				"account_id": account,
+				"token":      payment,
+				"cents":      amount / 1_000_000,
+				"created_us": noon.UnixMicro(),
+			}
 			if account == "wac_p" { // automatic, and the one that failed does not count
-				given["n"], given["month_us"], given["most_cents"], given["intent_id"] = int(payment[4]-'0'), noon.AddDate(0, 0, 1-noon.Day()).Truncate(24*time.Hour).UnixMicro(), 85, "pi_"+payment[4:]
+				given["n"], given["month_us"], given["most_cents"], given["intent_id"] = int(payment[4]-'0'),
+					noon.AddDate(0, 0, 1-noon.Day()).Truncate(24*time.Hour).UnixMicro(), 85, "pi_"+payment[4:]
 			}
 			w.insert("checkouts", given)
 		}
 	}
 	row("led_p1", "pending", 0, map[string]any{"amount_mc": 50_000_000})
 	row("led_p2", "settled", 50_000_000, map[string]any{"amount_mc": 50_000_000})
-	row("led_p3", "reversed", -20_000_000, map[string]any{"amount_mc": 20_000_000, "reversal_of": "led_p2", "reason": "refunded"})
+	row("led_p3", "reversed", -20_000_000, map[string]any{
+		"amount_mc":   20_000_000,
+		"reversal_of": "led_p2",
+		"reason":      "refunded",
+	})
 	row("led_p4", "pending", 0, map[string]any{"amount_mc": 10_000_000})
 	row("led_p5", "reversed", 0, map[string]any{"amount_mc": 10_000_000, "reversal_of": "led_p4", "reason": "expired"})
 	row("led_p6", "pending", 0, map[string]any{"amount_mc": 30_000_000})
 	record("top_1", 1, "opened", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p1"})
-	record("top_1", 2, "paid", "wac_p", 50_000_000, map[string]any{"payment_intent": "pi_1", "hold_until_us": noon.UnixMicro()})
+	record("top_1", 2, "paid", "wac_p", 50_000_000,
+		map[string]any{"payment_intent": "pi_1", "hold_until_us": noon.UnixMicro()})
 	record("top_1", 3, "settled", "wac_p", 50_000_000, map[string]any{"entry_id": "led_p2"})
 	record("top_1", 4, "disputed", "wac_p", 50_000_000, map[string]any{"reason": "du_1"})
 	record("top_1", 5, "reversed", "wac_p", 20_000_000, map[string]any{"entry_id": "led_p3", "reason": "refunded"})
 	record("top_2", 1, "opened", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p4"})
 	record("top_2", 2, "failed", "wac_p", 10_000_000, map[string]any{"entry_id": "led_p5", "reason": "expired"})
 	record("top_3", 1, "opened", "wac_p", 30_000_000, map[string]any{"entry_id": "led_p6"})
-	record("top_3", 2, "paid", "wac_p", 30_000_000, map[string]any{"payment_intent": "pi_3", "hold_until_us": noon.Add(time.Hour).UnixMicro()})
+	record("top_3", 2, "paid", "wac_p", 30_000_000,
+		map[string]any{"payment_intent": "pi_3", "hold_until_us": noon.Add(time.Hour).UnixMicro()})
 	record("top_b", 1, "opened", "wac_b", 5_000_000, map[string]any{"entry_id": "led_ywac_b2"})
 	record("top_c", 1, "opened", "wac_c", 5_000_000, map[string]any{"entry_id": "led_ywac_c1"})
 }

@@ -23,13 +23,15 @@ const absurd = int64(1) << 60
 type movement struct{ available, reserved, allocation, consumed int64 }
 
 func (m movement) String() string {
-	return fmt.Sprintf("available %+d, reserved %+d, allocation %+d, consumed %+d", m.available, m.reserved, m.allocation, m.consumed)
+	return fmt.Sprintf("available %+d, reserved %+d, allocation %+d, consumed %+d", m.available, m.reserved,
+		m.allocation, m.consumed)
 }
 
 // wrongMovement compares what a row moves with its type and amounts (spec §2,
 // Balance, holds and allocation semantics).
 func wrongMovement(f *fold, r *row) string {
-	for _, n := range []int64{r.hold, r.cost, r.fee, r.margin, r.charge, r.remaining, r.amount, r.available, r.reserved, r.allocation, r.consumed} {
+	for _, n := range []int64{r.hold, r.cost, r.fee, r.margin, r.charge, r.remaining, r.amount, r.available, r.reserved,
+		r.allocation, r.consumed} {
 		if n > absurd || n < -absurd {
 			return fmt.Sprintf("an amount of %d micro-cents is more than all money", n)
 		}
@@ -106,7 +108,8 @@ func overCap(f *fold, r *row) string {
 func wrongRemaining(f *fold, r *row) string {
 	allocation, consumed := f.after(r)
 	if r.remaining < 0 || r.remaining > allocation-consumed {
-		return fmt.Sprintf("connection=%s remaining_mc is %d, allocation − consumed %d", r.connection, r.remaining, allocation-consumed)
+		return fmt.Sprintf("connection=%s remaining_mc is %d, allocation − consumed %d", r.connection, r.remaining,
+			allocation-consumed)
 	}
 	return ""
 }
@@ -140,7 +143,8 @@ func wrongNames(_ *fold, r *row) string {
 		present bool
 		wanted  bool
 	}{
-		{"key", r.key != "", billed}, {"fingerprint", r.fingerprint != "", billed}, {"settlement", r.settlement != "", billed},
+		{"key", r.key != "", billed}, {"fingerprint", r.fingerprint != "", billed},
+		{"settlement", r.settlement != "", billed},
 		{"connection_id", r.connection != "", r.kind != "topup"}, {"app_id", r.app != "", r.kind != "topup"},
 		{"model", r.model != "", isSpend(r)}, {"paid_by", r.paidBy != "", isSpend(r)},
 		{"reversal_of", r.reversalOf != "", r.status == "reversed"},
@@ -161,7 +165,8 @@ func wrongSum(_ *fold, r *row) string {
 		return fmt.Sprintf("user_charge_mc is %d, the parts are %d", r.charge, sum)
 	}
 	if r.charge < 0 || r.cost < 0 || r.margin < 0 {
-		return fmt.Sprintf("a negative part: provider_cost_mc %d, dev_margin_mc %d, user_charge_mc %d", r.cost, r.margin, r.charge)
+		return fmt.Sprintf("a negative part: provider_cost_mc %d, dev_margin_mc %d, user_charge_mc %d", r.cost,
+			r.margin, r.charge)
 	}
 	return ""
 }

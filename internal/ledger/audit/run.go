@@ -133,7 +133,8 @@ func (a *audit) carryOut(ctx context.Context, v *verdict) error {
 	}
 	if v.aside != "" {
 		var n int64
-		if err := a.QueryRowContext(ctx, words.Replace(v.aside), arguments(v.asideArgs, a.now)...).Scan(&n); err != nil {
+		if err := a.QueryRowContext(ctx, words.Replace(v.aside),
+			arguments(v.asideArgs, a.now)...).Scan(&n); err != nil {
 			return err
 		}
 		if n > 0 {
@@ -181,7 +182,8 @@ func (a *audit) result() Result {
 	var b strings.Builder
 	red := 0
 	for _, v := range a.verdicts {
-		line := fmt.Sprintf("%-4s%-86s%12s checked %6s findings", v.id, v.title, thousands(v.checked), thousands(v.found))
+		line := fmt.Sprintf("%-4s%-86s%12s checked %6s findings", v.id, v.title, thousands(v.checked),
+			thousands(v.found))
 		if v.note != "" {
 			line += "  (" + v.note + ")"
 		}
@@ -205,7 +207,8 @@ func (a *audit) result() Result {
 		if r.Findings == 1 {
 			plural = ""
 		}
-		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", thousands(int64(r.Findings)), plural, red, len(a.verdicts))
+		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", thousands(int64(r.Findings)), plural, red,
+			len(a.verdicts))
 	}
 	r.Report = b.String()
 	return r
@@ -239,7 +242,8 @@ func unreadable(err error) bool {
 		return strings.HasPrefix(pg.Code, "22") // data exception
 	}
 	var lite *sqlite.Error
-	return errors.As(err, &lite) && (strings.Contains(lite.Error(), "integer overflow") || strings.Contains(lite.Error(), "malformed JSON"))
+	return errors.As(err, &lite) && (strings.Contains(lite.Error(), "integer overflow") ||
+		strings.Contains(lite.Error(), "malformed JSON"))
 }
 
 // show writes a value of a row as a finding shows it.

@@ -67,11 +67,14 @@ func TestRunBesideAServer(t *testing.T) {
 		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 5 checked 0 findings"; !strings.Contains(words(out), want) {
 			t.Errorf("no line for I4 in\n%s", out)
 		}
-		if _, err := d.ExecContext(t.Context(), `UPDATE balances SET available_mc = available_mc + 7 WHERE account_id = 'wac_a'`); err != nil {
+		if _, err := d.ExecContext(t.Context(),
+			`UPDATE balances SET available_mc = available_mc + 7 WHERE account_id = 'wac_a'`); err != nil {
 			t.Fatal(err)
 		}
 		n, out = run(t, url)
-		if n != 1 || !strings.Contains(out, "      account=wac_a balances=1 available_mc=9397280007 available_rows_mc=9397280000 ") || !strings.HasSuffix(out, fmt.Sprintf("not clean: 1 finding in 1 of %d checks\n", len(checks))) {
+		if n != 1 || !strings.Contains(out,
+			"      account=wac_a balances=1 available_mc=9397280007 available_rows_mc=9397280000 ") ||
+			!strings.HasSuffix(out, fmt.Sprintf("not clean: 1 finding in 1 of %d checks\n", len(checks))) {
 			t.Errorf("%d findings\n%s", n, out)
 		}
 	})
@@ -90,10 +93,12 @@ func TestFindingsAreCapped(t *testing.T) {
 		})
 		found, out := run(t, url)
 		// Each row, and the funds of each of three accounts.
-		if want := fmt.Sprintf("journal: each row moves what its type says %s checked %s findings", thousands(n), thousands(n)); found != n+3 || !strings.Contains(words(out), want) {
+		if want := fmt.Sprintf("journal: each row moves what its type says %s checked %s findings", thousands(n),
+			thousands(n)); found != n+3 || !strings.Contains(words(out), want) {
 			t.Errorf("%d findings, no %q in\n%s", found, want, out)
 		}
-		if want := "      … and " + thousands(n-shownFindings) + " more\n"; !strings.Contains(out, want) || strings.Count(out, "seq=") != shownFindings {
+		if want := "      … and " + thousands(n-shownFindings) + " more\n"; !strings.Contains(out, want) ||
+			strings.Count(out, "seq=") != shownFindings {
 			t.Errorf("not %d findings and %q in\n%s", shownFindings, want, out)
 		}
 	})
@@ -121,7 +126,8 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, out := run(t, "sqlite:"+copied); n != 0 || !strings.Contains(words(out), "journal: seq is dense in each account 34 checked") {
+		if n, out := run(t, "sqlite:"+copied); n != 0 ||
+			!strings.Contains(words(out), "journal: seq is dense in each account 34 checked") {
 			t.Errorf("copy of %q: %d findings\n%s", suffixes, n, out)
 		}
 	}
@@ -161,7 +167,14 @@ func TestChainHash(t *testing.T) {
 
 func TestThousands(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -123: "-123", -1234: "-1,234"} {
+	for n, want := range map[int64]string{
+		0:       "0",
+		999:     "999",
+		1000:    "1,000",
+		1234567: "1,234,567",
+		-123:    "-123",
+		-1234:   "-1,234",
+	} {
 		if got := thousands(n); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
 		}
@@ -177,7 +190,8 @@ func BenchmarkRun(b *testing.B) {
 			for i := range accounts {
 				account, id := fmt.Sprintf("wac_%d", i), fmt.Sprintf("conn_%d", i)
 				write(b, d, func(w *writer) {
-					w.journal(account, movement{available: 10_000_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
+					w.journal(account, movement{available: 10_000_000_000},
+						map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
 					w.connect(id, "app_1", account, 10_000_000_000)
 					for n := range calls {
 						w.spend(id, fmt.Sprintf("%d-%d", i, n), "chat", plain)

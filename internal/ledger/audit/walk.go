@@ -35,7 +35,8 @@ type row struct {
 // is caught by its row's hash.
 func (r *row) read() {
 	for i, into := range [width]any{
-		&r.id, &r.account, &r.seq, &r.kind, &r.status, &r.reversalOf, &r.reason, &r.connection, &r.app, nil, nil, &r.model,
+		&r.id, &r.account, &r.seq, &r.kind, &r.status, &r.reversalOf, &r.reason, &r.connection, &r.app, nil, nil,
+		&r.model,
 		&r.key, &r.fingerprint, &r.paidBy, &r.settlement, &r.terms, &r.usage, &r.hold, &r.cost, &r.fee, &r.margin,
 		&r.charge, &r.remaining, &r.amount, &r.available, &r.reserved, &r.allocation, &r.consumed, &r.created, &r.hash,
 	} {
@@ -106,7 +107,9 @@ func (a *audit) walk(ctx context.Context) error {
 // page calls f with the rows that follow seq of account, at most a page of them,
 // and returns how many they were.
 func (a *audit) page(ctx context.Context, account string, seq int64, f func(*row)) (n int, err error) {
-	rows, err := a.QueryContext(ctx, `SELECT `+columns+` FROM ledger WHERE (account_id, seq) > ($1, $2) ORDER BY account_id, seq LIMIT $3`, account, seq, page)
+	rows, err := a.QueryContext(ctx,
+		`SELECT `+columns+` FROM ledger WHERE (account_id, seq) > ($1, $2) ORDER BY account_id, seq LIMIT $3`, account,
+		seq, page)
 	if err != nil {
 		return 0, err
 	}

@@ -52,7 +52,8 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.Errorf("sandbox and real money never mix")
 	}
 	if c.MaxMC > 0 && c.RequestedMC > c.MaxMC {
-		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
+		return Result{},
+			apierr.InvalidRequest.Errorf("allocation_mc: the app's tier allows at most %s", c.MaxMC.Display())
 	}
 	if c.RequestedMC < 0 || c.RequestedMC > money.Max {
 		return Result{}, apierr.InvalidRequest.Errorf("allocation_mc: must be between 0 and %d", money.Max)
@@ -98,13 +99,16 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "allocation_mc: must be between 0 and %d", money.Max)
 	}
 	if c.MaxMC > 0 && c.TargetMC > max(c.MaxMC, conn.AllocationMC) {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "The spend cap can be at most %s for this app.", c.MaxMC.Display())
+		return Result{},
+			apierr.InvalidRequest.On(c.ConnectionID, "The spend cap can be at most %s for this app.", c.MaxMC.Display())
 	}
 	b := s.Balances[conn.AccountID]
 	delta := max(c.TargetMC, conn.ConsumedMC+conn.HeldMC) - conn.AllocationMC
 	if delta > 0 && delta > b.AvailableMC {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
-			delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
+		return Result{},
+			apierr.InvalidRequest.On(c.ConnectionID,
+				"Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
+				delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
 	}
 	return s.move(conn, b, EntryCap, delta, nowUS), nil
 }
@@ -165,7 +169,10 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 	}
 	conn, err := s.connection(c.ConnectionID)
 	if err == nil && conn.Status == Frozen && s.Balances[conn.AccountID].AvailableMC < 0 {
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "A payment was reversed and your balance is %s below zero. Top up first.", (-s.Balances[conn.AccountID].AvailableMC).Display())
+		return Result{},
+			apierr.InvalidRequest.On(c.ConnectionID,
+				"A payment was reversed and your balance is %s below zero. Top up first.",
+				(-s.Balances[conn.AccountID].AvailableMC).Display())
 	}
 	if err == nil && conn.Status == Frozen && c.FasterSpend > 0 {
 		conn.FasterSpend = c.FasterSpend
@@ -228,9 +235,23 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	o.reversed = true
 	back := o.UserChargeMC
 	e := Entry{
-		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: o.AccountID, Type: EntrySpend, Status: "reversed", ReversalOf: o.ID, Reason: c.Reason,
-		ConnectionID: o.ConnectionID, AppID: o.AppID, Feature: o.Feature, FeatureLabel: o.FeatureLabel, Model: o.Model, PaidBy: o.PaidBy, HoldMC: o.HoldMC, Amounts: o.Amounts,
-		ReservedDeltaMC: back, ConsumedDeltaMC: -back, CreatedUS: nowUS,
+		ID:              id.New(id.Ledger, time.UnixMicro(nowUS)),
+		AccountID:       o.AccountID,
+		Type:            EntrySpend,
+		Status:          "reversed",
+		ReversalOf:      o.ID,
+		Reason:          c.Reason,
+		ConnectionID:    o.ConnectionID,
+		AppID:           o.AppID,
+		Feature:         o.Feature,
+		FeatureLabel:    o.FeatureLabel,
+		Model:           o.Model,
+		PaidBy:          o.PaidBy,
+		HoldMC:          o.HoldMC,
+		Amounts:         o.Amounts,
+		ReservedDeltaMC: back,
+		ConsumedDeltaMC: -back,
+		CreatedUS:       nowUS,
 	}
 	if conn.Status == Revoked {
 		e.AvailableDeltaMC, e.ReservedDeltaMC, e.AllocationDeltaMC = back, 0, -back

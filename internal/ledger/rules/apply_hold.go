@@ -78,7 +78,14 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 			w.LimitReported = false // it had room again: the next time is another crossing
 		}
 	}
-	s.Holds[c.key()] = &HoldRow{Call: c.Call, State: Open, Attempt: r.Attempt, NodeID: c.NodeID, Claim: c.Claim, CreatedUS: nowUS}
+	s.Holds[c.key()] = &HoldRow{
+		Call:      c.Call,
+		State:     Open,
+		Attempt:   r.Attempt,
+		NodeID:    c.NodeID,
+		Claim:     c.Claim,
+		CreatedUS: nowUS,
+	}
 	s.Changes.Holds[c.key()] = true
 	r.Call, r.RequestID, r.Connection = c.Call, c.RequestID, *conn
 	return r, nil
@@ -92,7 +99,11 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 		if d.Fingerprint != c.Fingerprint {
 			return Result{}, reused(c)
 		}
-		return Result{Outcome: Done, RequestID: id.ReplacePrefix(d.EntryID, id.Ledger, id.Request), Entry: Entry{ID: d.EntryID, Fingerprint: d.Fingerprint}}, nil
+		return Result{
+			Outcome:   Done,
+			RequestID: id.ReplacePrefix(d.EntryID, id.Ledger, id.Request),
+			Entry:     Entry{ID: d.EntryID, Fingerprint: d.Fingerprint},
+		}, nil
 	}
 	if row == nil {
 		return Result{}, nil
@@ -118,7 +129,8 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 // held: the store need not have kept the terms.
 func (c Hold) held(row *HoldRow) (held Call, own bool) {
 	held = c.Call
-	held.RequestID, held.HoldMC, held.PaidBy, held.Reservations = row.RequestID, row.HoldMC, row.PaidBy, row.Reservations
+	held.RequestID, held.HoldMC, held.PaidBy, held.Reservations = row.RequestID, row.HoldMC, row.PaidBy,
+		row.Reservations
 	if row.PaidBy == PaidByFreeCredit && c.FreeCredit != nil {
 		held.Terms = c.FreeCredit.Terms
 	}
@@ -127,7 +139,8 @@ func (c Hold) held(row *HoldRow) (held Call, own bool) {
 }
 
 func reused(c Hold) error {
-	return apierr.IdempotencyKeyReused.On(c.ConnectionID, "Idempotency-Key %s was used with a different request; use a new key", c.Key)
+	return apierr.IdempotencyKeyReused.On(c.ConnectionID,
+		"Idempotency-Key %s was used with a different request; use a new key", c.Key)
 }
 
 // admitCall checks how many calls there may be, whoever pays.
@@ -138,7 +151,8 @@ func (s *State) admitCall(c Hold, now time.Time) error {
 			continue
 		}
 		if wait := s.Counters[l.Subject].Spent.Wait(now, l.Window, l.Max-1); wait > 0 {
-			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window, roundUp(wait))
+			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window,
+				roundUp(wait))
 			e.RetryAfter = wait
 			return e
 		}
@@ -202,7 +216,9 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 		case l.Event != "" && !w.LimitReported:
 			w.LimitReported = true
 			s.Changes.Counters[l.Subject] = true
-			s.tellApp(l.Event, c.AppID, fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`, c.AppID, l.Max, money.MC(l.Max).Display(), int64(l.Window/time.Second)), now.UnixMicro())
+			s.tellApp(l.Event, c.AppID,
+				fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`, c.AppID, l.Max,
+					money.MC(l.Max).Display(), int64(l.Window/time.Second)), now.UnixMicro())
 			return e, false, nil
 		default:
 			return nil, false, e
@@ -244,7 +260,8 @@ func over(l *limits.Limit, spent limits.Series, held, need money.MC, connectionI
 	if spent.Sum(now, l.Window)+int64(held) <= int64(room) {
 		return nil
 	}
-	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(), hours(l.Window), need.Display())
+	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(),
+		hours(l.Window), need.Display())
 	if e.RetryAfter = spent.Wait(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
 		e.RetryAfter = time.Second
 	}
@@ -263,7 +280,9 @@ func (c *Hold) guardrail() error {
 	if c.MaxCostMC == nil || c.HoldMC <= *c.MaxCostMC {
 		return nil
 	}
-	e := apierr.FeatureCostExceeded.On(c.ConnectionID, "this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input", c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
+	e := apierr.FeatureCostExceeded.On(c.ConnectionID,
+		"this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input",
+		c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
 	e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxCostMC}
 	return e
 }
@@ -277,8 +296,14 @@ func exhausted(c *Connection, remaining, need money.MC) error {
 	if need <= remaining+c.HeldMC {
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
 	}
-	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(), max(remaining, 0).Display(), say)
-	e.Details = map[string]any{"required_mc": need, "remaining_mc": max(remaining, 0), "held_mc": c.HeldMC, "reason": reason}
+	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(),
+		max(remaining, 0).Display(), say)
+	e.Details = map[string]any{
+		"required_mc":  need,
+		"remaining_mc": max(remaining, 0),
+		"held_mc":      c.HeldMC,
+		"reason":       reason,
+	}
 	return e
 }
 
@@ -322,12 +347,29 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		}
 	}
 	e := Entry{
-		ID: id.ReplacePrefix(c.RequestID, id.Request, id.Ledger), AccountID: conn.AccountID, Type: EntrySpend, Status: "settled",
-		ConnectionID: conn.ID, AppID: conn.AppID, Feature: c.Feature, FeatureLabel: c.FeatureLabel, Model: c.Model, Key: c.Key, Fingerprint: c.Fingerprint,
-		PaidBy: c.PaidBy, Settlement: c.Settlement, Terms: c.Terms, Usage: c.Usage.JSON, HoldMC: c.HoldMC, Amounts: amounts,
-		RemainingMC:      conn.RemainingMC() + held - charged - freed,
-		AvailableDeltaMC: freed, ReservedDeltaMC: -charged - freed, AllocationDeltaMC: -freed, ConsumedDeltaMC: charged,
-		CreatedUS: nowUS,
+		ID:                id.ReplacePrefix(c.RequestID, id.Request, id.Ledger),
+		AccountID:         conn.AccountID,
+		Type:              EntrySpend,
+		Status:            "settled",
+		ConnectionID:      conn.ID,
+		AppID:             conn.AppID,
+		Feature:           c.Feature,
+		FeatureLabel:      c.FeatureLabel,
+		Model:             c.Model,
+		Key:               c.Key,
+		Fingerprint:       c.Fingerprint,
+		PaidBy:            c.PaidBy,
+		Settlement:        c.Settlement,
+		Terms:             c.Terms,
+		Usage:             c.Usage.JSON,
+		HoldMC:            c.HoldMC,
+		Amounts:           amounts,
+		RemainingMC:       conn.RemainingMC() + held - charged - freed,
+		AvailableDeltaMC:  freed,
+		ReservedDeltaMC:   -charged - freed,
+		AllocationDeltaMC: -freed,
+		ConsumedDeltaMC:   charged,
+		CreatedUS:         nowUS,
 	}
 	receipt := ""
 	if pending {
@@ -387,7 +429,8 @@ func (s *State) watch(risk *limits.Risk, conn *Connection, now time.Time) {
 	if risk == nil || conn.Status != Active {
 		return
 	}
-	switch pace := risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow)), risk.Usual(conn.Spent, conn.FasterSpend, now)); {
+	switch pace := risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow)),
+		risk.Usual(conn.Spent, conn.FasterSpend, now)); {
 	case pace == limits.Alarming:
 		conn.Status = Frozen
 		s.tell("connection.frozen", conn, now.UnixMicro())
@@ -480,8 +523,16 @@ func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	r := Result{RequestID: row.RequestID}
 	if conn.Status == Revoked && row.PaidBy != PaidByFreeCredit {
 		r.Entry = s.write(Entry{
-			ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: conn.AccountID, Type: EntryRelease, Status: "settled",
-			ConnectionID: conn.ID, AppID: conn.AppID, AvailableDeltaMC: row.HoldMC, ReservedDeltaMC: -row.HoldMC, AllocationDeltaMC: -row.HoldMC, CreatedUS: nowUS,
+			ID:                id.New(id.Ledger, time.UnixMicro(nowUS)),
+			AccountID:         conn.AccountID,
+			Type:              EntryRelease,
+			Status:            "settled",
+			ConnectionID:      conn.ID,
+			AppID:             conn.AppID,
+			AvailableDeltaMC:  row.HoldMC,
+			ReservedDeltaMC:   -row.HoldMC,
+			AllocationDeltaMC: -row.HoldMC,
+			CreatedUS:         nowUS,
 		}, s.Balances[conn.AccountID], conn)
 		r.ReleasedMC = row.HoldMC
 	}

@@ -104,11 +104,15 @@ const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, co
 func (e *Entry) Columns() [30]Column {
 	spend, topup := e.Type == EntrySpend, e.Type == EntryTopUp
 	return [30]Column{
-		Text(e.ID), Text(e.AccountID), Integer(e.Seq), Text(string(e.Type)), Text(e.Status), OptionalText(e.ReversalOf), OptionalText(e.Reason),
-		OptionalText(e.ConnectionID), OptionalText(e.AppID), OptionalText(e.Feature), OptionalText(e.FeatureLabel), OptionalText(e.Model),
-		OptionalText(e.Key), OptionalText(e.Fingerprint), OptionalText(e.PaidBy), OptionalText(e.Settlement), OptionalText(e.Terms), OptionalText(e.Usage),
+		Text(e.ID), Text(e.AccountID), Integer(e.Seq), Text(string(e.Type)), Text(e.Status), OptionalText(e.ReversalOf),
+		OptionalText(e.Reason),
+		OptionalText(e.ConnectionID), OptionalText(e.AppID), OptionalText(e.Feature), OptionalText(e.FeatureLabel),
+		OptionalText(e.Model),
+		OptionalText(e.Key), OptionalText(e.Fingerprint), OptionalText(e.PaidBy), OptionalText(e.Settlement),
+		OptionalText(e.Terms), OptionalText(e.Usage),
 		only(spend, e.HoldMC), only(spend, e.ProviderCostMC), only(spend, e.SvcFeeMC), only(spend, e.DevMarginMC),
 		only(spend, e.UserChargeMC), only(spend, e.RemainingMC), only(topup, e.AmountMC),
-		Integer(e.AvailableDeltaMC), Integer(e.ReservedDeltaMC), Integer(e.AllocationDeltaMC), Integer(e.ConsumedDeltaMC), Integer(e.CreatedUS),
+		Integer(e.AvailableDeltaMC), Integer(e.ReservedDeltaMC), Integer(e.AllocationDeltaMC),
+		Integer(e.ConsumedDeltaMC), Integer(e.CreatedUS),
 	}
 }

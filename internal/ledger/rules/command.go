@@ -30,14 +30,15 @@ const (
 
 // Result is what a command answers.
 type Result struct {
-	Outcome           Outcome
-	Call              Call          // Hold: the call as it is held: who pays, and by which terms
-	Refused           *apierr.Error // Hold: a refusal that has left a trace, an event or a freeze; Do returns it as an error
-	UseProviderKey    bool          // Hold: the developer's own key at the provider serves the call
-	Attempt           int64         // Hold: which attempt of the key this is
-	RequestID         string        // Hold: the key's request; its first attempt named it
-	NodeID            string        // Hold: who runs it, when Running
-	Entry             Entry         // the row that was written; of a Done key only ID and Fingerprint
+	Outcome Outcome
+	Call    Call // Hold: the call as it is held: who pays, and by which terms
+	// Hold: a refusal that has left a trace, an event or a freeze; Do returns it as an error
+	Refused           *apierr.Error
+	UseProviderKey    bool   // Hold: the developer's own key at the provider serves the call
+	Attempt           int64  // Hold: which attempt of the key this is
+	RequestID         string // Hold: the key's request; its first attempt named it
+	NodeID            string // Hold: who runs it, when Running
+	Entry             Entry  // the row that was written; of a Done key only ID and Fingerprint
 	Connection        Connection
 	ReleasedMC        money.MC          // Revoke: what returned to the user
 	HoldExpired       bool              // Settle: the hold had expired

@@ -47,8 +47,10 @@ func (m *machine) ending(t *rapid.T, h *Hold) (attempt int64) {
 }
 
 // rare are the paths without which a run has proved nothing.
-var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed", "clamped cap",
-	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free", "free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
+var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted", "revoked with holds", "reversed",
+	"clamped cap",
+	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
+	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
 	"approved", "refused raise", "decided twice"}
 
@@ -67,15 +69,39 @@ func TestInvariants(t *testing.T) {
 
 func invariants(seen map[string]int) func(*rapid.T) {
 	return func(t *rapid.T) {
-		m := &machine{now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), number: map[Key]int64{}, held: map[attemptOf]Call{}, seen: seen, calling: map[string][]time.Time{}, tier: map[string]string{}}
+		m := &machine{
+			now:     time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC),
+			number:  map[Key]int64{},
+			held:    map[attemptOf]Call{},
+			seen:    seen,
+			calling: map[string][]time.Time{},
+			tier:    map[string]string{},
+		}
 		m.s = NewState()
 		if rapid.Bool().Draw(t, "begun") {
 			m.begin(t)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"topup": m.topUp, "connect": m.connect, "hold": m.hold, "hold more": m.hold, "hold another": m.hold, "hold again": m.holdAgain, "settle": m.settle, "settle late": m.settle,
-			"release": m.release, "defer": m.deferCall, "cap": m.cap, "revoke": m.revoke, "freeze": m.freeze, "ask": m.ask, "decide": m.decide, "velocity": m.velocity, "tier": m.promote, "reverse": m.reverse, "time": m.pass,
-			"": m.check,
+			"topup":        m.topUp,
+			"connect":      m.connect,
+			"hold":         m.hold,
+			"hold more":    m.hold,
+			"hold another": m.hold,
+			"hold again":   m.holdAgain,
+			"settle":       m.settle,
+			"settle late":  m.settle,
+			"release":      m.release,
+			"defer":        m.deferCall,
+			"cap":          m.cap,
+			"revoke":       m.revoke,
+			"freeze":       m.freeze,
+			"ask":          m.ask,
+			"decide":       m.decide,
+			"velocity":     m.velocity,
+			"tier":         m.promote,
+			"reverse":      m.reverse,
+			"time":         m.pass,
+			"":             m.check,
 		})
 	}
 }
@@ -84,7 +110,13 @@ func invariants(seen map[string]int) func(*rapid.T) {
 func (m *machine) begin(t *rapid.T) {
 	for _, c := range []Command{
 		TopUp{AccountID: "A", Sandbox: true, AmountMC: 2000}, TopUp{AccountID: "B", Sandbox: true, AmountMC: 2000},
-		Connect{ConnectionID: "Ap", Sandbox: true, AppID: "p", AccountID: "A", RequestedMC: 800}, Connect{ConnectionID: "Bp", Sandbox: true, AppID: "p", AccountID: "B", RequestedMC: 800},
+		Connect{ConnectionID: "Ap", Sandbox: true, AppID: "p", AccountID: "A", RequestedMC: 800}, Connect{
+			ConnectionID: "Bp",
+			Sandbox:      true,
+			AppID:        "p",
+			AccountID:    "B",
+			RequestedMC:  800,
+		},
 	} {
 		if _, err := m.do(t, c); err != nil {
 			t.Fatal(err)
@@ -130,7 +162,8 @@ func (m *machine) apply(c Command) (Result, error) {
 
 // digest is everything that a refused command must leave as it was.
 func (s *State) digest() string {
-	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID), len(s.Changes.AllocationRequests))
+	out := fmt.Sprint(len(s.Changes.Entries), len(s.Changes.Events), len(s.Changes.Responses), len(s.requests.byID),
+		len(s.Changes.AllocationRequests))
 	for _, id := range slices.Sorted(maps.Keys(s.Balances)) {
 		out += fmt.Sprint(*s.Balances[id])
 	}
@@ -157,14 +190,21 @@ func (m *machine) account(t *rapid.T) string {
 }
 
 func (m *machine) topUp(t *rapid.T) {
-	_, _ = m.do(t, TopUp{AccountID: m.account(t), Sandbox: true, AmountMC: money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount"))})
+	_, _ = m.do(t, TopUp{
+		AccountID: m.account(t),
+		Sandbox:   true,
+		AmountMC:  money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount")),
+	})
 }
 
 func (m *machine) connect(t *rapid.T) {
 	m.n++
 	c := Connect{
-		ConnectionID: fmt.Sprint("C", m.n), Sandbox: true, AppID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"), AccountID: m.account(t),
-		RequestedMC: money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
+		ConnectionID: fmt.Sprint("C", m.n),
+		Sandbox:      true,
+		AppID:        rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"),
+		AccountID:    m.account(t),
+		RequestedMC:  money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
 	}
 	if rapid.Bool().Draw(t, "daily") {
 		v := money.MC(rapid.Int64Range(0, 400).Draw(t, "velocity"))
@@ -221,26 +261,62 @@ func (m *machine) connection(t *rapid.T) *Connection {
 func (m *machine) hold(t *rapid.T) {
 	c := m.connection(t)
 	m.n++
-	h := Hold{Claim: fmt.Sprint("claim", m.n), Call: Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: fmt.Sprint("k", m.n), RequestID: fmt.Sprint("req_", m.n), Fingerprint: "f",
-		Model: "m", Terms: "{}", HoldMC: money.MC(rapid.Int64Range(1, rapid.SampledFrom([]int64{20, 60, 150}).Draw(t, "size")).Draw(t, "hold")),
-	}}
+	h := Hold{Claim: fmt.Sprint("claim", m.n),
+		Call: Call{
+			ConnectionID: c.ID,
+			AccountID:    c.AccountID,
+			AppID:        c.AppID,
+			Key:          fmt.Sprint("k", m.n),
+			RequestID:    fmt.Sprint("req_", m.n),
+			Fingerprint:  "f",
+			Model:        "m",
+			Terms:        "{}",
+			HoldMC: money.MC(rapid.Int64Range(1, rapid.SampledFrom([]int64{20, 60, 150}).Draw(t, "size")).Draw(t,
+				"hold")),
+		}}
 	if rapid.Bool().Draw(t, "rate") {
 		h.Limits = []limits.Limit{{Subject: "rate/" + c.ID, Window: time.Minute, Max: rateOf, Code: apierr.RateLimited}}
 	}
 	if tier := m.tier[c.AppID]; tier == "sandbox" {
-		h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: VelocityWindow, Max: 25, Code: apierr.SandboxLiveCostLimited})
+		h.Limits = append(h.Limits, limits.Limit{
+			Subject: "live/dev",
+			Unit:    limits.Cost,
+			Window:  VelocityWindow,
+			Max:     25,
+			Code:    apierr.SandboxLiveCostLimited,
+		})
 		h.CostMC, h.HasProviderKey = h.HoldMC/2+1, rapid.Bool().Draw(t, "own key")
 	} else {
 		if tier == "" {
-			h.Limits = append(h.Limits, limits.Limit{Unit: limits.Spend, Window: VelocityWindow, Max: connectionDay, Code: apierr.DailyLimitReached, What: "the tier"},
-				limits.Limit{Subject: "spend/" + c.AppID, Unit: limits.Spend, Window: VelocityWindow, Max: appDay, Code: apierr.AppSpendLimited, Event: "app.spend_limit_reached"})
+			h.Limits = append(h.Limits, limits.Limit{
+				Unit:   limits.Spend,
+				Window: VelocityWindow,
+				Max:    connectionDay,
+				Code:   apierr.DailyLimitReached,
+				What:   "the tier",
+			},
+				limits.Limit{
+					Subject: "spend/" + c.AppID,
+					Unit:    limits.Spend,
+					Window:  VelocityWindow,
+					Max:     appDay,
+					Code:    apierr.AppSpendLimited,
+					Event:   "app.spend_limit_reached",
+				})
 			h.MaxCapMC = tierCap
 		}
 		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
 		if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
 			pool, onApp, onAll := FreeCreditSubjects(c.AppID, c.AccountID, m.now)
-			h.FreeCredit = &FreeCreditHold{Terms: "{}", HoldMC: h.HoldMC/2 + 1, Limits: []limits.Limit{{Subject: pool, Unit: limits.Spend, Max: 100}, {Subject: onApp, Unit: limits.Spend, Max: 80}, {Subject: onAll, Unit: limits.Spend, Max: 90}}}
+			h.FreeCredit = &FreeCreditHold{
+				Terms:  "{}",
+				HoldMC: h.HoldMC/2 + 1,
+				Limits: []limits.Limit{
+					{Subject: pool, Unit: limits.Spend, Max: 100},
+					{Subject: onApp, Unit: limits.Spend, Max: 80},
+					{Subject: onAll, Unit: limits.Spend, Max: 90},
+				},
+			}
 		}
 	}
 	m.try(t, h)
@@ -268,7 +344,12 @@ func (m *machine) try(t *rapid.T, h Hold) {
 	r, err := m.do(t, h)
 	var e *apierr.Error
 	if errors.As(err, &e) {
-		path := map[string]string{"app_spend_limited": "app limited", "sandbox_live_cost_limited": "cost limited", "risk_throttled": "throttled", "rate_limited": "rate limited"}[e.Code.Name]
+		path := map[string]string{
+			"app_spend_limited":         "app limited",
+			"sandbox_live_cost_limited": "cost limited",
+			"risk_throttled":            "throttled",
+			"rate_limited":              "rate limited",
+		}[e.Code.Name]
 		switch conn := m.s.Connections[h.ConnectionID]; {
 		case e.Code == apierr.DailyLimitReached && strings.HasPrefix(e.Message, "the user"):
 			path = "velocity limited"
@@ -304,7 +385,9 @@ func (m *machine) try(t *rapid.T, h Hold) {
 // waits checks that Retry-After is exact: the same call is refused for the same reason
 // an instant before, unless something else is in its way, and not when it is over.
 func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
-	if e.Code != apierr.DailyLimitReached && e.Code != apierr.AppSpendLimited && e.Code != apierr.SandboxLiveCostLimited && e.Code != apierr.RateLimited || e.RetryAfter <= time.Second || e.RetryAfter == VelocityWindow {
+	if e.Code != apierr.DailyLimitReached && e.Code != apierr.AppSpendLimited &&
+		e.Code != apierr.SandboxLiveCostLimited && e.Code != apierr.RateLimited || e.RetryAfter <= time.Second ||
+		e.RetryAfter == VelocityWindow {
 		return // in flight, or larger than the limit
 	}
 	for _, l := range m.windows(h) {
@@ -314,10 +397,12 @@ func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
 		for _, at := range []time.Time{m.now.Add(e.RetryAfter - time.Microsecond), m.now.Add(e.RetryAfter)} {
 			over := m.settled(l, at)+int64(m.need(h, l)) > l.Max
 			if over && !at.Before(m.now.Add(e.RetryAfter)) {
-				t.Fatalf("%v: settled %d, need %d of %d at the end of %s", e, m.settled(l, at), m.need(h, l), l.Max, e.RetryAfter)
+				t.Fatalf("%v: settled %d, need %d of %d at the end of %s", e, m.settled(l, at), m.need(h, l), l.Max,
+					e.RetryAfter)
 			}
 			// Buckets leave as a whole, ten minutes later at most.
-			if !over && at.Before(m.now.Add(e.RetryAfter)) && m.settled(l, at.Add(-l.Unit.Width(l.Window)))+int64(m.need(h, l)) <= l.Max {
+			if !over && at.Before(m.now.Add(e.RetryAfter)) &&
+				m.settled(l, at.Add(-l.Unit.Width(l.Window)))+int64(m.need(h, l)) <= l.Max {
 				t.Fatalf("%v: it could have passed a bucket earlier than in %s", e, e.RetryAfter)
 			}
 		}
@@ -328,7 +413,13 @@ func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
 func (m *machine) windows(h Hold) []limits.Limit {
 	list := slices.Clone(h.Limits)
 	if v := m.s.Connections[h.ConnectionID].VelocityLimitMC; v != nil {
-		list = append(list, limits.Limit{Unit: limits.Spend, Window: VelocityWindow, Max: int64(*v), Code: apierr.DailyLimitReached, What: "the user"})
+		list = append(list, limits.Limit{
+			Unit:   limits.Spend,
+			Window: VelocityWindow,
+			Max:    int64(*v),
+			Code:   apierr.DailyLimitReached,
+			What:   "the user",
+		})
 	}
 	for i := range list {
 		if list[i].Subject == "" {
@@ -403,7 +494,8 @@ func (m *machine) admitted(t *rapid.T, h Hold, r Result) {
 	if c := r.Connection; h.MaxCapMC > 0 && c.ConsumedMC+c.HeldMC > h.MaxCapMC {
 		t.Fatalf("the tier lets a connection spend %d: %+v", h.MaxCapMC, c)
 	}
-	if m.tier[h.AppID] == "full" && m.used(limits.Limit{Subject: h.ConnectionID, Unit: limits.Spend, Window: VelocityWindow}) > connectionDay {
+	if m.tier[h.AppID] == "full" &&
+		m.used(limits.Limit{Subject: h.ConnectionID, Unit: limits.Spend, Window: VelocityWindow}) > connectionDay {
 		m.seen["promoted"]++
 	}
 }
@@ -439,7 +531,8 @@ func (m *machine) remember(h Hold, r Result) {
 		m.seen["free settled"]++
 		return
 	}
-	m.counted = append(m.counted, counted{Reservation{h.ConnectionID, limits.Spend, VelocityWindow, h.HoldMC}, r.Entry.UserChargeMC, m.now})
+	m.counted = append(m.counted,
+		counted{Reservation{h.ConnectionID, limits.Spend, VelocityWindow, h.HoldMC}, r.Entry.UserChargeMC, m.now})
 }
 
 // counters checks that each holds what the holds say, and has counted what was
@@ -473,8 +566,14 @@ func (m *machine) settle(t *rapid.T) {
 	attempt := m.ending(t, &h)
 	pending := m.state(h) == Pending
 	r, err := m.do(t, Settle{
-		Call: h.Call, Attempt: attempt, Settlement: Settled, Charge: Amounts{cost, fee, cost / 10, cost + fee + cost/10}, Usage: Usage{JSON: "{}"}, Response: &StoredResponse{Encoding: "raw"}, Risk: h.Risk,
-		Receipt: func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
+		Call:       h.Call,
+		Attempt:    attempt,
+		Settlement: Settled,
+		Charge:     Amounts{cost, fee, cost / 10, cost + fee + cost/10},
+		Usage:      Usage{JSON: "{}"},
+		Response:   &StoredResponse{Encoding: "raw"},
+		Risk:       h.Risk,
+		Receipt:    func(e *Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
 	})
 	if err != nil {
 		t.Fatalf("a settlement never fails: %v", err)
@@ -515,7 +614,12 @@ func (m *machine) deferCall(t *rapid.T) {
 	h := m.old(t)
 	before, held := m.state(h), m.s.Connections[h.ConnectionID].HeldMC
 	attempt := m.ending(t, &h)
-	r, err := m.do(t, Defer{Call: h.Call, Attempt: attempt, Provider: "openai", Response: &StoredResponse{Encoding: "raw"}})
+	r, err := m.do(t, Defer{
+		Call:     h.Call,
+		Attempt:  attempt,
+		Provider: "openai",
+		Response: &StoredResponse{Encoding: "raw"},
+	})
 	switch {
 	case err != nil:
 		t.Fatalf("a deferral never fails: %v", err)
@@ -584,7 +688,8 @@ func (m *machine) freeze(t *rapid.T) {
 		if bad := faster < 0 || faster > 3; (err == nil) == bad && before != Revoked {
 			t.Fatalf("faster %d: %v", faster, err)
 		}
-		if want := max(faster, was*intOf(faster == 0)); err == nil && before == Frozen && r.Connection.FasterSpend != want || err == nil && before != Frozen && r.Connection.FasterSpend != was {
+		if want := max(faster, was*intOf(faster == 0)); err == nil && before == Frozen &&
+			r.Connection.FasterSpend != want || err == nil && before != Frozen && r.Connection.FasterSpend != was {
 			t.Fatalf("faster %d of a connection that was %s at %d: %d", faster, before, was, r.Connection.FasterSpend)
 		} else if err == nil && before == Frozen && faster > 1 {
 			m.seen["faster"]++
@@ -596,7 +701,11 @@ func (m *machine) freeze(t *rapid.T) {
 
 func (m *machine) reverse(t *rapid.T) {
 	h := m.old(t)
-	if _, err := m.do(t, Reverse{EntryID: "led_" + h.RequestID[4:], AccountID: h.AccountID, Reason: "test"}); err == nil {
+	if _, err := m.do(t, Reverse{
+		EntryID:   "led_" + h.RequestID[4:],
+		AccountID: h.AccountID,
+		Reason:    "test",
+	}); err == nil {
 		m.seen["reversed"]++
 	}
 }
@@ -631,7 +740,8 @@ func (m *machine) check(t *rapid.T) {
 		case e.Type == EntryTopUp:
 			funded[e.AccountID] += e.AmountMC
 		case e.PaidBy == PaidByFreeCredit:
-			if billed[Key{e.ConnectionID, e.Key}]++; e.AvailableDeltaMC != 0 || e.ReservedDeltaMC != 0 || e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
+			if billed[Key{e.ConnectionID, e.Key}]++; e.AvailableDeltaMC != 0 || e.ReservedDeltaMC != 0 ||
+				e.AllocationDeltaMC != 0 || e.ConsumedDeltaMC != 0 || e.DevMarginMC != 0 || e.SvcFeeMC != 0 {
 				t.Fatalf("I17: free row %+v moves money", e)
 			}
 		case e.Type == EntrySpend && e.Status == "settled":
@@ -703,7 +813,8 @@ func (m *machine) events(t *rapid.T) {
 			continue
 		}
 		if e.Type == "connection.risk_warning" {
-			if m.seen["warned"]++; warned[e.ConnectionID] > 0 && e.CreatedUS-warned[e.ConnectionID] < warningInterval.Microseconds() {
+			if m.seen["warned"]++; warned[e.ConnectionID] > 0 &&
+				e.CreatedUS-warned[e.ConnectionID] < warningInterval.Microseconds() {
 				t.Fatalf("I28: %s was warned twice within %s", e.ConnectionID, warningInterval)
 			}
 			warned[e.ConnectionID] = e.CreatedUS
@@ -733,7 +844,8 @@ func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map
 	for id, b := range m.s.Balances {
 		f := fold[id]
 		switch {
-		case f == nil || f.AvailableMC != b.AvailableMC || f.ReservedMC != b.ReservedMC || f.Seq != b.Seq || f.Head != b.Head:
+		case f == nil || f.AvailableMC != b.AvailableMC || f.ReservedMC != b.ReservedMC || f.Seq != b.Seq ||
+			f.Head != b.Head:
 			t.Fatalf("journal: %+v is not the fold of its rows %+v", b, f)
 		case b.AvailableMC+b.ReservedMC+net[id] != funded[id]:
 			t.Fatalf("I2: %+v + net %d ≠ funded %d", b, net[id], funded[id])
@@ -766,7 +878,12 @@ func (m *machine) decide(t *rapid.T) {
 	before := *m.s.requests.byID[rapid.SampledFrom(ids).Draw(t, "request")]
 	c := *m.s.Connections[before.ConnectionID]
 	approve := rapid.Bool().Draw(t, "approve")
-	r, err := m.do(t, DecideAllocationRequest{RequestID: before.ID, AccountID: c.AccountID, Approve: approve, MaxMC: 800})
+	r, err := m.do(t, DecideAllocationRequest{
+		RequestID: before.ID,
+		AccountID: c.AccountID,
+		Approve:   approve,
+		MaxMC:     800,
+	})
 	var refused *apierr.Error
 	after := *m.s.Connections[before.ConnectionID]
 	switch {

@@ -70,14 +70,17 @@ func (p *Payment) UnreversedAmount(c ReversePayment) money.MC {
 
 // Disputed says whether a dispute of this name was recorded.
 func (p *Payment) HasDispute(dispute string) bool {
-	return slices.ContainsFunc(p.Records, func(r PaymentRecord) bool { return r.Kind == "disputed" && r.Reason == dispute })
+	return slices.ContainsFunc(p.Records, func(r PaymentRecord) bool {
+		return r.Kind == "disputed" && r.Reason == dispute
+	})
 }
 
 // add folds r in.
 func (p *Payment) Fold(r PaymentRecord) {
 	switch r.Kind {
 	case "opened":
-		p.ID, p.AccountID, p.AmountMC, p.Status, p.PendingEntry, p.OpenedUS = r.PaymentID, r.AccountID, r.AmountMC, PaymentPending, r.EntryID, r.CreatedUS
+		p.ID, p.AccountID, p.AmountMC, p.Status, p.PendingEntry, p.OpenedUS = r.PaymentID, r.AccountID, r.AmountMC,
+			PaymentPending, r.EntryID, r.CreatedUS
 	case "paid":
 		p.PaymentIntent, p.HoldUntilUS = r.PaymentIntent, r.HoldUntilUS
 	case "settled":
@@ -187,9 +190,20 @@ func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
 	}
 	s.Balances[c.AccountID] = b
 	e := s.write(Entry{
-		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: EntryTopUp, Status: "pending", AmountMC: c.AmountMC, CreatedUS: nowUS,
+		ID:        id.New(id.Ledger, time.UnixMicro(nowUS)),
+		AccountID: c.AccountID,
+		Type:      EntryTopUp,
+		Status:    "pending",
+		AmountMC:  c.AmountMC,
+		CreatedUS: nowUS,
 	}, b, nil)
-	r := s.record(&Payment{}, PaymentRecord{PaymentID: c.PaymentID, AccountID: c.AccountID, Kind: "opened", AmountMC: c.AmountMC, EntryID: e.ID}, nowUS)
+	r := s.record(&Payment{}, PaymentRecord{
+		PaymentID: c.PaymentID,
+		AccountID: c.AccountID,
+		Kind:      "opened",
+		AmountMC:  c.AmountMC,
+		EntryID:   e.ID,
+	}, nowUS)
 	r.Entry = e
 	return r, nil
 }
@@ -217,7 +231,11 @@ func (c MarkPaymentPaid) apply(s *State, nowUS int64) (Result, error) {
 	case c.PaymentIntent == "":
 		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: required")
 	}
-	return s.record(p, PaymentRecord{Kind: "paid", PaymentIntent: c.PaymentIntent, HoldUntilUS: max(c.HoldUntilUS, nowUS)}, nowUS), nil
+	return s.record(p, PaymentRecord{
+		Kind:          "paid",
+		PaymentIntent: c.PaymentIntent,
+		HoldUntilUS:   max(c.HoldUntilUS, nowUS),
+	}, nowUS), nil
 }
 
 func (c SettlePayment) addKeys(w *RowKeys) { w.Payments = append(w.Payments, c.PaymentID) }

@@ -47,7 +47,8 @@ type AllocationRequestResource struct {
 	SupersededBy             *string                 `json:"superseded_by"`
 	CreatedAt                string                  `json:"created_at"`
 	DecidedAt                *string                 `json:"decided_at"`
-	ApprovalURL              string                  `json:"approval_url,omitempty"` // added by whoever knows the dashboard's address
+	// added by whoever knows the dashboard's address
+	ApprovalURL string `json:"approval_url,omitempty"`
 }
 
 // Resource returns the request in the contract's shape, without approval_url.
@@ -115,9 +116,13 @@ func (c RequestAllocation) apply(s *State, nowUS int64) (Result, error) {
 	case conn.Status == Revoked:
 		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "a revoked connection has no spend cap")
 	case c.TargetMC <= conn.AllocationMC:
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be more than the present allocation of %d", conn.AllocationMC)
+		return Result{},
+			apierr.InvalidRequest.On(c.ConnectionID,
+				"target_allocation_mc: must be more than the present allocation of %d", conn.AllocationMC)
 	case c.TargetMC > c.MaxMC:
-		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be at most %d in the app's tier", c.MaxMC)
+		return Result{},
+			apierr.InvalidRequest.On(c.ConnectionID, "target_allocation_mc: must be at most %d in the app's tier",
+				c.MaxMC)
 	}
 	r := &AllocationRequest{
 		ID: c.RequestID, ConnectionID: conn.ID, Status: RequestPending,
@@ -152,10 +157,15 @@ func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
 	if c.Approve {
 		status, event = RequestApproved, "allocation_change.approved"
 		if conn.Status == Revoked {
-			return Result{}, apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
+			return Result{},
+				apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
 		}
 		if r.TargetMC > conn.AllocationMC { // else the user has set it as high in the meantime
-			if _, err := (ChangeCap{ConnectionID: conn.ID, TargetMC: r.TargetMC, MaxMC: c.MaxMC}).apply(s, nowUS); err != nil {
+			if _, err := (ChangeCap{
+				ConnectionID: conn.ID,
+				TargetMC:     r.TargetMC,
+				MaxMC:        c.MaxMC,
+			}).apply(s, nowUS); err != nil {
 				return Result{}, err
 			}
 		}
@@ -176,7 +186,13 @@ func (s *State) tellRaise(kind string, c *Connection, r *AllocationRequest, now 
 // notifyRaise leaves word for the user that an app asks for more.
 func (s *State) notifyRaise(c *Connection, r *AllocationRequest, now int64) {
 	s.Changes.Notices = append(s.Changes.Notices, Notice{
-		ID: id.New(id.Notice, time.UnixMicro(now)), Kind: NoticeAllocationRequest, AccountID: c.AccountID, ConnectionID: c.ID, AppID: c.AppID, Data: r.data(), CreatedUS: now,
+		ID:           id.New(id.Notice, time.UnixMicro(now)),
+		Kind:         NoticeAllocationRequest,
+		AccountID:    c.AccountID,
+		ConnectionID: c.ID,
+		AppID:        c.AppID,
+		Data:         r.data(),
+		CreatedUS:    now,
 	})
 	s.Changes.MustSync = true
 }

@@ -4,7 +4,8 @@ import "testing"
 
 // FuzzParseCounts reads what String writes, and nothing else without an error.
 func FuzzParseCounts(f *testing.F) {
-	for _, text := range []string{"", "spend/app|s|86400|5", "free/a/2026-11|s|0|1 live/wac|c|86400|3", "a|x|0|1", "a|s|1", "a|s|0|1|2", "|s|0|0"} {
+	for _, text := range []string{"", "spend/app|s|86400|5", "free/a/2026-11|s|0|1 live/wac|c|86400|3", "a|x|0|1",
+		"a|s|1", "a|s|0|1|2", "|s|0|0"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

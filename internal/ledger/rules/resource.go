@@ -76,9 +76,19 @@ type EntryResource struct {
 // Resource returns the row in the contract's shape.
 func (e Entry) Resource() EntryResource {
 	r := EntryResource{
-		ID: e.ID, Type: e.Type, AccountID: e.AccountID, CreatedAt: timestamp.Format(e.CreatedUS), Status: e.Status,
-		ReversalOf: orNull(e.ReversalOf), Reason: orNull(e.Reason), ConnectionID: orNull(e.ConnectionID), AppID: orNull(e.AppID),
-		Feature: orNull(e.Feature), Model: orNull(e.Model), PaidBy: orNull(e.PaidBy), Settlement: orNull(string(e.Settlement)),
+		ID:           e.ID,
+		Type:         e.Type,
+		AccountID:    e.AccountID,
+		CreatedAt:    timestamp.Format(e.CreatedUS),
+		Status:       e.Status,
+		ReversalOf:   orNull(e.ReversalOf),
+		Reason:       orNull(e.Reason),
+		ConnectionID: orNull(e.ConnectionID),
+		AppID:        orNull(e.AppID),
+		Feature:      orNull(e.Feature),
+		Model:        orNull(e.Model),
+		PaidBy:       orNull(e.PaidBy),
+		Settlement:   orNull(string(e.Settlement)),
 	}
 	switch e.Type {
 	case EntrySpend:

@@ -208,7 +208,8 @@ func (s *State) write(e Entry, b *Balance, c *Connection) Entry {
 
 // count adds a spend, or takes back a reversed one, in the day's totals.
 func (s *State) count(e *Entry, calls, sign int64, u Usage) {
-	k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), e.FeatureLabel, e.Model}
+	k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), e.FeatureLabel,
+		e.Model}
 	r := s.Changes.DailyTotals[k]
 	if r == nil {
 		r = &DailyTotalsDelta{AppID: e.AppID, AccountID: e.AccountID}
@@ -251,7 +252,13 @@ func (s *State) publish(kind string, c *Connection, data string, now int64) {
 
 // tellApp appends an event about an app as a whole: no connection orders it.
 func (s *State) tellApp(kind, appID, data string, now int64) {
-	s.Changes.Events = append(s.Changes.Events, Event{ID: id.New(id.Event, time.UnixMicro(now)), Type: kind, AppID: appID, Data: data, CreatedUS: now})
+	s.Changes.Events = append(s.Changes.Events, Event{
+		ID:        id.New(id.Event, time.UnixMicro(now)),
+		Type:      kind,
+		AppID:     appID,
+		Data:      data,
+		CreatedUS: now,
+	})
 	s.Changes.MustSync = true
 }
 
@@ -263,7 +270,13 @@ func (s *State) notify(kind string, c *Connection, now int64) {
 		panic("ledger: a connection is always JSON: " + err.Error())
 	}
 	s.Changes.Notices = append(s.Changes.Notices, Notice{
-		ID: id.New(id.Notice, time.UnixMicro(now)), Kind: kind, AccountID: c.AccountID, ConnectionID: c.ID, AppID: c.AppID, Data: string(data), CreatedUS: now,
+		ID:           id.New(id.Notice, time.UnixMicro(now)),
+		Kind:         kind,
+		AccountID:    c.AccountID,
+		ConnectionID: c.ID,
+		AppID:        c.AppID,
+		Data:         string(data),
+		CreatedUS:    now,
 	})
 	s.Changes.MustSync = true
 }

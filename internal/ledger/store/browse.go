@@ -29,7 +29,8 @@ type EntryFilter struct {
 // Browse returns rows that pass f with a seq below before (0 = from the newest),
 // newest first, at most limit. next is where to go on; 0 = there is nothing older.
 // A page may be short, or empty, and still have a next one.
-func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int64, limit int) (list []rules.Entry, next int64, err error) {
+func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int64,
+	limit int) (list []rules.Entry, next int64, err error) {
 	b, err := GetBalance(ctx, q, f.AccountID)
 	if err != nil {
 		return nil, 0, err
@@ -70,7 +71,10 @@ func browse(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64,
 	where, args := f.where()
 	args = append(args, f.AccountID, first, last, limit)
 	n := len(args)
-	return db.QueryAll(ctx, q, scanEntry, fmt.Sprintf(`SELECT `+entryValues+` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where, n-3, n-2, n-1, n), args...)
+	return db.QueryAll(ctx, q, scanEntry,
+		fmt.Sprintf(`SELECT `+entryValues+
+			` FROM ledger WHERE %s account_id = $%d AND seq >= $%d AND seq < $%d ORDER BY seq DESC LIMIT $%d`, where,
+			n-3, n-2, n-1, n), args...)
 }
 
 // where is the filter's own part of the condition.
@@ -81,7 +85,12 @@ func (f EntryFilter) where() (string, []any) {
 		args = append(args, value)
 		fmt.Fprintf(&b, "%s $%d AND ", condition, len(args))
 	}
-	for column, value := range map[string]string{"connection_id =": f.ConnectionID, "app_id =": f.AppID, "model =": f.Model, "type =": string(f.Type)} {
+	for column, value := range map[string]string{
+		"connection_id =": f.ConnectionID,
+		"app_id =":        f.AppID,
+		"model =":         f.Model,
+		"type =":          string(f.Type),
+	} {
 		if value != "" {
 			is(column, value)
 		}
@@ -107,7 +116,8 @@ func seqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) 
 	for low < high {
 		middle := (low + high) / 2
 		var created int64
-		if err := q.QueryRowContext(ctx, `SELECT created_us FROM ledger WHERE account_id = $1 AND seq = $2`, accountID, middle).Scan(&created); err != nil {
+		if err := q.QueryRowContext(ctx, `SELECT created_us FROM ledger WHERE account_id = $1 AND seq = $2`, accountID,
+			middle).Scan(&created); err != nil {
 			return 0, fmt.Errorf("ledger: row %d of %s: %w", middle, accountID, err)
 		}
 		if created < us {
@@ -131,7 +141,8 @@ type DailyTotal struct {
 
 // Totals returns what an account spent since a day, on one connection if it is
 // named. It reads the day's totals and no ledger row.
-func ListDailyTotals(ctx context.Context, q db.Queryer, accountID, connectionID, sinceDay string) ([]DailyTotal, error) {
+func ListDailyTotals(ctx context.Context, q db.Queryer,
+	accountID, connectionID, sinceDay string) ([]DailyTotal, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(t *DailyTotal) []any {
 		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
 	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups

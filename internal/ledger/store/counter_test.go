@@ -38,7 +38,18 @@ func TestYoungCounters(t *testing.T) {
 	}
 	do := func(c rules.Command) rules.Result { t.Helper(); return must(t)(try(c)) }
 	day := func(c rules.Call, claim string) rules.Hold {
-		return rules.Hold{Call: c, Claim: claim, Limits: []limits.Limit{{Subject: "spend/p", Unit: limits.Spend, Window: rules.VelocityWindow, Max: 100, Code: apierr.AppSpendLimited, What: "a test"}}}
+		return rules.Hold{
+			Call:  c,
+			Claim: claim,
+			Limits: []limits.Limit{{
+				Subject: "spend/p",
+				Unit:    limits.Spend,
+				Window:  rules.VelocityWindow,
+				Max:     100,
+				Code:    apierr.AppSpendLimited,
+				What:    "a test",
+			}},
+		}
 	}
 	seen := func(step string, file, whole, spent int64) {
 		t.Helper()
@@ -47,13 +58,15 @@ func TestYoungCounters(t *testing.T) {
 		probe := callOf("C", "A", "p", "probe "+step, 100)
 		var room int64
 		for probe.HoldMC = 100; probe.HoldMC > 0; probe.HoldMC-- {
-			if r, err := rules.Apply(stateOf(t, w, day(probe, step)), day(probe, step), w.now()); err == nil && r.Refused == nil {
+			if r, err := rules.Apply(stateOf(t, w, day(probe, step)), day(probe, step), w.now()); err == nil &&
+				r.Refused == nil {
 				room = int64(probe.HoldMC)
 				break
 			}
 		}
 		if held != file || holds != file || 100-room != whole+spent || spent != buckets {
-			t.Errorf("%s: in the file %d by holds of %d, spent %d; in all %d; want %d, %d, %d", step, held, holds, buckets, 100-room-buckets, file, spent, whole)
+			t.Errorf("%s: in the file %d by holds of %d, spent %d; in all %d; want %d, %d, %d", step, held, holds,
+				buckets, 100-room-buckets, file, spent, whole)
 		}
 	}
 	must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
@@ -66,7 +79,12 @@ func TestYoungCounters(t *testing.T) {
 	seen("ticked", 10, 10, 0)
 	two = do(day(two, "2")).Call
 	seen("second held", 10, 30, 0)
-	do(rules.Settle{Call: one, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4}})
+	do(rules.Settle{
+		Call:       one,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4},
+	})
 	seen("first settled", 0, 20, 4)
 	forgotten := errors.New("forgotten")
 	if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -78,9 +96,18 @@ func TestYoungCounters(t *testing.T) {
 	seen("rolled back", 0, 20, 4)
 	three = do(day(three, "3")).Call
 	seen("third held", 0, 25, 4)
-	for _, f := range []struct{ event, table string }{{"INSERT", "windows"}, {"UPDATE", "windows"}, {"INSERT", "ledger"}} {
+	for _, f := range []struct{ event, table string }{
+		{"INSERT", "windows"},
+		{"UPDATE", "windows"},
+		{"INSERT", "ledger"},
+	} {
 		undo := sabotage(t, d, f.event, f.table)
-		if _, err := try(rules.Settle{Call: three, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1}}); err == nil {
+		if _, err := try(rules.Settle{
+			Call:       three,
+			Attempt:    1,
+			Settlement: rules.Settled,
+			Charge:     rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1},
+		}); err == nil {
 			t.Errorf("with every %s of %s failing: no error", f.event, f.table)
 		}
 		undo()
@@ -103,13 +130,29 @@ func TestYoungCounters(t *testing.T) {
 	seen("held again", 5, 25, 4)
 	do(rules.Defer{Call: two, Attempt: 2, Provider: "openai"})
 	seen("left pending", 25, 25, 4)
-	do(rules.Settle{Call: two, Attempt: 2, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Receipt: func(*rules.Entry) (string, error) { return "{}", nil }})
+	do(rules.Settle{
+		Call:       two,
+		Attempt:    2,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+		Receipt:    func(*rules.Entry) (string, error) { return "{}", nil },
+	})
 	seen("pending settled", 5, 5, 11)
-	do(rules.Settle{Call: three, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 9, UserChargeMC: 9}})
+	do(rules.Settle{
+		Call:       three,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 9, UserChargeMC: 9},
+	})
 	seen("more than held", 0, 0, 20)
 	four := do(day(callOf("C", "A", "p", "4", 30), "4")).Call
 	do(rules.Release{Call: four, Attempt: 1})
-	do(rules.Settle{Call: four, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 30, UserChargeMC: 30}})
+	do(rules.Settle{
+		Call:       four,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 30, UserChargeMC: 30},
+	})
 	seen("settled late", 0, 0, 50)
 }
 
@@ -143,7 +186,8 @@ func fileCounter(t *testing.T, d *db.DB, subject string) (held, holds, spent int
 	t.Helper()
 	ctx := context.Background()
 	var buckets, all string
-	err := d.QueryRowContext(ctx, `SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(counts, ' '), '') FROM holds WHERE state <> 'failed') FROM windows WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
+	err := d.QueryRowContext(ctx,
+		`SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(counts, ' '), '') FROM holds WHERE state <> 'failed') FROM windows WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
 	if err != nil {
 		t.Fatal(err)
 	}

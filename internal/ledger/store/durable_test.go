@@ -45,7 +45,12 @@ func TestAnsweredIsOnDisk(t *testing.T) {
 		return done
 	}
 	settle := func(c rules.Call) rules.Settle {
-		return rules.Settle{Call: c, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4}}
+		return rules.Settle{
+			Call:       c,
+			Attempt:    1,
+			Settlement: rules.Settled,
+			Charge:     rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4},
+		}
 	}
 	waits := func(what string, done chan answered) {
 		t.Helper()
@@ -61,7 +66,8 @@ func TestAnsweredIsOnDisk(t *testing.T) {
 
 	first := start(settle(one))
 	<-syncs
-	must(t)(w.Do(ctx, rules.Hold{Call: callOf("C", "A", "p", "3", 10), Claim: "3"})) // the disk works, and a hold is answered
+	// the disk works, and a hold is answered
+	must(t)(w.Do(ctx, rules.Hold{Call: callOf("C", "A", "p", "3", 10), Claim: "3"}))
 	second := start(settle(two))
 	again := start(rules.Hold{Call: one, Claim: "1b"})
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // until the second is committed
@@ -120,11 +126,17 @@ func TestDiskLost(t *testing.T) {
 	call := callOf("C", "A", "p", "1", 10)
 	must(t)(w.Do(ctx, rules.Hold{Call: call, Claim: "1"}))
 	log := strings.TrimPrefix(target, "sqlite:") + "-wal"
-	if err := errors.Join(os.Remove(log), os.Symlink("/nowhere/log", log)); err != nil { // so that no reader begins another
+	// so that no reader begins another
+	if err := errors.Join(os.Remove(log), os.Symlink("/nowhere/log", log)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []rules.Command{
-		rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4}},
+		rules.Settle{
+			Call:       call,
+			Attempt:    1,
+			Settlement: rules.Settled,
+			Charge:     rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4},
+		},
 		rules.Hold{Call: callOf("C", "A", "p", "2", 10), Claim: "2"}, rules.ChangeCap{ConnectionID: "C", TargetMC: 100},
 	} {
 		if r, err := w.Do(ctx, c); !db.IsUnavailable(err) {

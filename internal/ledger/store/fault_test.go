@@ -143,14 +143,31 @@ func TestCommitAnswerLost(t *testing.T) {
 			w := writers(t, d, 1)[0]
 			ctx := t.Context()
 			must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-			must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+			must(t)(w.Do(ctx, rules.Connect{
+				Sandbox:      true,
+				ConnectionID: "C",
+				AppID:        "p",
+				AccountID:    "A",
+				RequestedMC:  1_000_000,
+			}))
 			n := 0
 			hold := func() rules.Hold { // of a key like any other, so that all take the same bytes
 				n++
-				return rules.Hold{Call: callOf("C", "A", "p", fmt.Sprintf("key%06d", n), 10), NodeID: "n", Claim: fmt.Sprintf("claim%06d", n)}
+				return rules.Hold{
+					Call:   callOf("C", "A", "p", fmt.Sprintf("key%06d", n), 10),
+					NodeID: "n",
+					Claim:  fmt.Sprintf("claim%06d", n),
+				}
 			}
 			settle := func(h rules.Hold) rules.Settle {
-				return rules.Settle{Call: h.Call, Attempt: 1, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("{}")}}
+				return rules.Settle{
+					Call:       h.Call,
+					Attempt:    1,
+					Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+					Settlement: rules.Settled,
+					Usage:      rules.Usage{JSON: "{}"},
+					Response:   &rules.StoredResponse{Encoding: "raw", Body: []byte("{}")},
+				}
 			}
 			command := func(h rules.Hold) rules.Command {
 				switch kind {
@@ -212,7 +229,8 @@ func TestCommitAnswerLost(t *testing.T) {
 					t.Errorf("cut %d: a repeated settlement answered %+v", i, r)
 				}
 			}
-			t.Logf("%d bytes up, %d down; %d of %d cuts broke the command: %d before it was carried out, %d after", up, down, broken, 2*cuts, lost, carriedOut)
+			t.Logf("%d bytes up, %d down; %d of %d cuts broke the command: %d before it was carried out, %d after", up,
+				down, broken, 2*cuts, lost, carriedOut)
 			if lost < 10 || carriedOut == 0 {
 				t.Error("vacuous")
 			}
@@ -223,7 +241,11 @@ func TestCommitAnswerLost(t *testing.T) {
 
 // done is the state of a key that a command of this kind was carried out on once.
 func done(kind string) string {
-	return map[string]string{"hold": "1 open, 0 failed, 0 billed", "settle": "0 open, 0 failed, 1 billed", "release": "0 open, 1 failed, 0 billed"}[kind]
+	return map[string]string{
+		"hold":    "1 open, 0 failed, 0 billed",
+		"settle":  "0 open, 0 failed, 1 billed",
+		"release": "0 open, 1 failed, 0 billed",
+	}[kind]
 }
 
 // state says what is there of a key.
@@ -231,7 +253,8 @@ func state(t *testing.T, d *db.DB, h rules.Hold) (text string) {
 	t.Helper()
 	for range 50 { // the pool has to find out which of its connections are dead
 		var open, failed, billed int
-		err := d.QueryRowContext(context.Background(), `SELECT (SELECT COUNT(*) FROM holds WHERE key = $1 AND state = 'open'), (SELECT COUNT(*) FROM holds WHERE key = $1 AND state = 'failed'),
+		err := d.QueryRowContext(context.Background(),
+			`SELECT (SELECT COUNT(*) FROM holds WHERE key = $1 AND state = 'open'), (SELECT COUNT(*) FROM holds WHERE key = $1 AND state = 'failed'),
 			(SELECT COUNT(*) FROM ledger WHERE key = $1)`, h.Key).Scan(&open, &failed, &billed)
 		if err == nil {
 			return fmt.Sprintf("%d open, %d failed, %d billed", open, failed, billed)
@@ -248,13 +271,16 @@ func balanced(t *testing.T, d *db.DB) {
 	t.Helper()
 	var consumed, held, available, reserved, allocation money.MC
 	var spent, holds, chain, rows int64
-	err := d.QueryRowContext(context.Background(), `SELECT c.consumed_mc, c.held_mc, b.available_mc, b.reserved_mc, c.allocation_mc, b.seq,
+	err := d.QueryRowContext(context.Background(),
+		`SELECT c.consumed_mc, c.held_mc, b.available_mc, b.reserved_mc, c.allocation_mc, b.seq,
 		(SELECT COALESCE(SUM(user_charge_mc), 0) FROM ledger WHERE type = 'spend'), (SELECT COALESCE(SUM(amount_mc), 0) FROM holds WHERE state = 'open'), (SELECT COUNT(*) FROM ledger)
-		FROM connections c JOIN balances b ON b.account_id = c.account_id`).Scan(&consumed, &held, &available, &reserved, &allocation, &chain, &spent, &holds, &rows)
+		FROM connections c JOIN balances b ON b.account_id = c.account_id`).Scan(&consumed, &held, &available,
+		&reserved, &allocation, &chain, &spent, &holds, &rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if int64(consumed) != spent || int64(held) != holds || reserved != allocation-consumed || available+reserved+consumed != 1_000_000 || chain != rows {
+	if int64(consumed) != spent || int64(held) != holds || reserved != allocation-consumed ||
+		available+reserved+consumed != 1_000_000 || chain != rows {
 		t.Errorf("consumed %d of %d spent, held %d of %d, available %d, reserved %d, allocation %d, %d rows in a chain of %d", consumed, spent, held, holds, available, reserved, allocation, rows, chain)
 	}
 }
@@ -267,18 +293,36 @@ func TestStatementFails(t *testing.T) {
 		w := writers(t, d, 1)[0]
 		ctx := t.Context()
 		must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-		must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100_000}))
+		must(t)(w.Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: "C",
+			AppID:        "p",
+			AccountID:    "A",
+			RequestedMC:  100_000,
+		}))
 		for i, f := range []struct{ command, event, table string }{
 			{"hold", "INSERT", "holds"}, {"hold", "UPDATE", "connections"},
-			{"settle", "DELETE", "holds"}, {"settle", "INSERT", "ledger"}, {"settle", "INSERT", "answers"}, {"settle", "INSERT", "rollups"},
+			{"settle", "DELETE", "holds"}, {"settle", "INSERT", "ledger"}, {"settle", "INSERT", "answers"},
+			{"settle", "INSERT", "rollups"},
 			{"settle", "UPDATE", "balances"}, {"settle", "UPDATE", "connections"},
 			{"release", "UPDATE", "holds"}, {"release", "UPDATE", "connections"},
 		} {
-			hold := rules.Hold{Call: callOf("C", "A", "p", fmt.Sprintf("k%d", i), 10), NodeID: "n", Claim: fmt.Sprint("claim", i)}
+			hold := rules.Hold{
+				Call:   callOf("C", "A", "p", fmt.Sprintf("k%d", i), 10),
+				NodeID: "n",
+				Claim:  fmt.Sprint("claim", i),
+			}
 			hold.FeatureLabel = fmt.Sprint("bucket", i) // its totals are new rows
 			commands := map[string]rules.Command{
 				"hold": hold, "release": rules.Release{Call: hold.Call, Attempt: 1},
-				"settle": rules.Settle{Call: hold.Call, Attempt: 1, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("{}")}},
+				"settle": rules.Settle{
+					Call:       hold.Call,
+					Attempt:    1,
+					Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+					Settlement: rules.Settled,
+					Usage:      rules.Usage{JSON: "{}"},
+					Response:   &rules.StoredResponse{Encoding: "raw", Body: []byte("{}")},
+				},
 			}
 			if f.command != "hold" {
 				must(t)(w.Do(ctx, hold))
@@ -334,7 +378,8 @@ func sabotage(t *testing.T, d *db.DB, event, table string) (undo func()) {
 		}
 	}
 	if d.Engine == db.SQLite {
-		run(fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s BEGIN SELECT RAISE(ABORT, 'sabotage'); END`, event, table))
+		run(fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s BEGIN SELECT RAISE(ABORT, 'sabotage'); END`, event,
+			table))
 		return func() { run(`DROP TRIGGER sabotage`) }
 	}
 	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''sabotage''; END'`,
@@ -357,7 +402,11 @@ func TestWritersMeet(t *testing.T) {
 		var won []rules.Hold
 		var wg sync.WaitGroup
 		for i := range 8 {
-			h := rules.Hold{Call: callOf("C", "A", "p", fmt.Sprintf("r%d/%d", round, i), 10), NodeID: "n", Claim: fmt.Sprint(round, i)}
+			h := rules.Hold{
+				Call:   callOf("C", "A", "p", fmt.Sprintf("r%d/%d", round, i), 10),
+				NodeID: "n",
+				Claim:  fmt.Sprint(round, i),
+			}
 			wg.Go(func() {
 				if r, err := w[i%4].Do(ctx, h); err == nil && r.Outcome == rules.Applied {
 					mu.Lock()

@@ -27,7 +27,8 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, n.ID, now().UnixMicro(), now().Add(lease).UnixMicro())
+		_, err := tx.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, n.ID,
+			now().UnixMicro(), now().Add(lease).UnixMicro())
 		return err
 	})
 }
@@ -35,7 +36,8 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 // Renew extends the lease. A node that a sweep has declared dead comes back:
 // attempt numbers fence what it did meanwhile.
 func (n *Node) RenewLease(ctx context.Context) error {
-	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = $1 WHERE id = $2`, n.now().Add(n.Lease).UnixMicro(), n.ID)
+	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = $1 WHERE id = $2`, n.now().Add(n.Lease).UnixMicro(),
+		n.ID)
 	return err
 }
 
@@ -57,7 +59,8 @@ type Checkpoint struct {
 func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, $2, $3, $4) ON CONFLICT (request_id, attempt, n) DO NOTHING`,
+			if _, err := tx.ExecContext(ctx,
+				`INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, $2, $3, $4) ON CONFLICT (request_id, attempt, n) DO NOTHING`,
 				c.RequestID, c.Attempt, c.N, c.Body); err != nil {
 				return err
 			}
@@ -80,10 +83,13 @@ func (n *Node) DeleteExpired(ctx context.Context) error {
 		text string
 		arg  any
 	}{
-		{`DELETE FROM answers WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`, id.Floor(id.Request, now.Add(-ResponseRetention))}, // ids rise with time
+		// ids rise with time
+		{`DELETE FROM answers WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
+			id.Floor(id.Request, now.Add(-ResponseRetention))},
 		{`DELETE FROM refusals WHERE created_us < $1`, now.Add(-RefusalRetention).UnixMicro()},
 		{`DELETE FROM chunks WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`, id.Floor(id.Request, now.Add(-time.Hour))},
-		{`DELETE FROM nodes WHERE lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`, now.Add(-24 * time.Hour).UnixMicro()},
+		{`DELETE FROM nodes WHERE lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
+			now.Add(-24 * time.Hour).UnixMicro()},
 	} {
 		if _, err := n.db.ExecContext(ctx, p.text, p.arg); err != nil {
 			return err

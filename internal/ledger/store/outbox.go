@@ -19,7 +19,8 @@ import (
 func ClaimEvents(ctx context.Context, tx *db.Tx, limit int) (list []rules.Event, err error) {
 	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(e *rules.Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
-	}), `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM events WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+
+		`)
 		UPDATE events SET passed = 1 WHERE id IN (SELECT id FROM fresh)
 		RETURNING id, type, app_id, COALESCE(connection_id, ''), seq, data, created_us`, limit)
 	slices.SortFunc(list, func(a, b rules.Event) int { // identifiers know only milliseconds
@@ -41,7 +42,8 @@ func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool)
 	if passed {
 		mark = 1
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5, $6, 1)`,
+	_, err := tx.ExecContext(ctx,
+		`INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5, $6, 1)`,
 		e.ID, e.Type, e.AppID, e.Data, e.CreatedUS, mark)
 	return err
 }
@@ -51,7 +53,8 @@ func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool)
 func ClaimNotices(ctx context.Context, tx *db.Tx, limit int) (list []rules.Notice, err error) {
 	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(n *rules.Notice) []any {
 		return []any{&n.ID, &n.Kind, &n.AccountID, &n.ConnectionID, &n.AppID, &n.Data, &n.CreatedUS}
-	}), `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+tx.Engine.ForUpdate()+`)
+	}), `WITH fresh AS MATERIALIZED (SELECT id FROM notices WHERE passed = 0 ORDER BY id LIMIT $1`+
+		tx.Engine.ForUpdate()+`)
 		UPDATE notices SET passed = 1 WHERE id IN (SELECT id FROM fresh)
 		RETURNING id, kind, account_id, connection_id, app_id, data, created_us`, limit)
 	slices.SortFunc(list, func(a, b rules.Notice) int { return strings.Compare(a.ID, b.ID) })

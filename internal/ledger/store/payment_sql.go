@@ -26,7 +26,8 @@ func GetPayment(ctx context.Context, q db.Queryer, paymentID string) (rules.Paym
 // PaymentByIntent returns the payment that an intent of Stripe's paid, or sql.ErrNoRows.
 func PaymentByIntent(ctx context.Context, q db.Queryer, intent string) (rules.Payment, error) {
 	var paymentID string
-	if err := q.QueryRowContext(ctx, `SELECT payment_id FROM payment_records WHERE payment_intent = $1`, intent).Scan(&paymentID); err != nil {
+	if err := q.QueryRowContext(ctx, `SELECT payment_id FROM payment_records WHERE payment_intent = $1`,
+		intent).Scan(&paymentID); err != nil {
 		return rules.Payment{}, err
 	}
 	return GetPayment(ctx, q, paymentID)
@@ -34,12 +35,14 @@ func PaymentByIntent(ctx context.Context, q db.Queryer, intent string) (rules.Pa
 
 // PaymentsOfAccount returns at most limit payments of an account, newest first.
 func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]*rules.Payment, error) {
-	return readPayments(ctx, q, `payment_id IN (SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'opened' ORDER BY payment_id DESC LIMIT $2)`, accountID, limit)
+	return readPayments(ctx, q,
+		`payment_id IN (SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'opened' ORDER BY payment_id DESC LIMIT $2)`, accountID, limit)
 }
 
 func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) (list []*rules.Payment, err error) {
 	records, err := db.QueryAll(ctx, q, db.ScanFields(func(r *rules.PaymentRecord) []any {
-		return []any{&r.PaymentID, &r.N, &r.Kind, &r.AccountID, &r.AmountMC, &r.EntryID, &r.PaymentIntent, &r.HoldUntilUS, &r.Reason, &r.CreatedUS}
+		return []any{&r.PaymentID, &r.N, &r.Kind, &r.AccountID, &r.AmountMC, &r.EntryID, &r.PaymentIntent,
+			&r.HoldUntilUS, &r.Reason, &r.CreatedUS}
 	}), `SELECT `+paymentColumns+` FROM payment_records WHERE `+where+` ORDER BY payment_id DESC, n`, args...)
 	for _, r := range records {
 		if len(list) == 0 || list[len(list)-1].ID != r.PaymentID {
@@ -55,7 +58,8 @@ func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) 
 func findPaymentAccounts(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 	for _, paymentID := range keys.Payments {
 		var accountID string
-		err := tx.QueryRowContext(ctx, `SELECT account_id FROM payment_records WHERE payment_id = $1 AND n = 1`, paymentID).Scan(&accountID)
+		err := tx.QueryRowContext(ctx, `SELECT account_id FROM payment_records WHERE payment_id = $1 AND n = 1`,
+			paymentID).Scan(&accountID)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		} else if err != nil {
@@ -98,10 +102,12 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 // really goes back: the schema lets nothing else do it.
 func overdraw(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Payment) error {
 	for _, c := range keys.Reversals {
-		if back := p.UnreversedAmount(c); c.PaymentID != p.ID || p.Status != rules.PaymentSettled || back <= 0 || p.ReversedMC+back > p.AmountMC {
+		if back := p.UnreversedAmount(c); c.PaymentID != p.ID || p.Status != rules.PaymentSettled || back <= 0 ||
+			p.ReversedMC+back > p.AmountMC {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE balances SET disputed = 1 WHERE account_id = $1`, p.AccountID); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE balances SET disputed = 1 WHERE account_id = $1`,
+			p.AccountID); err != nil {
 			return err
 		}
 	}
@@ -110,7 +116,8 @@ func overdraw(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Paym
 
 // findActive finds the connections of an account that may be frozen.
 func findActive(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
-	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
+	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
+		`SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
 	for _, connectionID := range active {
 		keys.Connections[connectionID] = accountID
 	}
@@ -120,9 +127,11 @@ func findActive(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID s
 // savePayments appends what was recorded.
 func savePayments(ctx context.Context, tx *db.Tx, s *rules.State) error {
 	for _, r := range s.Changes.PaymentRecords {
-		_, err := tx.ExecContext(ctx, `INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, payment_intent, hold_until_us, reason, created_us)
+		_, err := tx.ExecContext(ctx,
+			`INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, payment_intent, hold_until_us, reason, created_us)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			r.PaymentID, r.N, r.Kind, r.AccountID, r.AmountMC, db.NullText(r.EntryID), db.NullText(r.PaymentIntent), sql.NullInt64{Int64: r.HoldUntilUS, Valid: r.Kind == "paid"}, db.NullText(r.Reason), r.CreatedUS)
+			r.PaymentID, r.N, r.Kind, r.AccountID, r.AmountMC, db.NullText(r.EntryID), db.NullText(r.PaymentIntent),
+			sql.NullInt64{Int64: r.HoldUntilUS, Valid: r.Kind == "paid"}, db.NullText(r.Reason), r.CreatedUS)
 		if err != nil {
 			return err
 		}

@@ -67,5 +67,6 @@ func prefixPayment(c rules.Command, p string) rules.Command {
 
 func toldPayment(r rules.Result, b rules.Balance) string {
 	done := map[rules.Outcome]string{rules.Applied: "ok", rules.Done: "done", rules.Waiting: "waiting"}[r.Outcome]
-	return fmt.Sprintf("%s %s row=%s moved=%d back=%d available=%d reserved=%d", done, r.Payment.Status, r.Entry.Status, r.Entry.AvailableDeltaMC, r.Payment.ReversedMC, b.AvailableMC, b.ReservedMC)
+	return fmt.Sprintf("%s %s row=%s moved=%d back=%d available=%d reserved=%d", done, r.Payment.Status, r.Entry.Status,
+		r.Entry.AvailableDeltaMC, r.Payment.ReversedMC, b.AvailableMC, b.ReservedMC)
 }

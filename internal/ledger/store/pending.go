@@ -24,7 +24,8 @@ const firstPollDelay = 5 * time.Second
 // sql.ErrNoRows.
 func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
 	var k rules.Key
-	err = q.QueryRowContext(ctx, `SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
+	err = q.QueryRowContext(ctx,
+		`SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
 		Scan(&k.ConnectionID, &k.Key, &d.Provider, &d.RecordID, &d.Tries, &d.SinceUS)
 	if err == nil {
 		d.HoldRow, err = GetHold(ctx, q, k)
@@ -37,18 +38,23 @@ func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d Pending
 // was told nothing puts them off by as much as it thinks right.
 func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit int) (list []PendingCall, err error) {
 	now := n.now().UnixMicro()
-	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
+	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string],
+		`SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`, now, limit)
 	if err != nil || len(ids) == 0 { // nearly always, and without a transaction
 		return nil, err
 	}
 	err = n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		list = nil
-		ids, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now, limit)
+		ids, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
+			`SELECT request_id FROM deferred WHERE next_us <= $1 ORDER BY next_us LIMIT $2`+tx.Engine.ForUpdate(), now,
+			limit)
 		if err != nil {
 			return err
 		}
 		for _, requestID := range ids {
-			if _, err := tx.ExecContext(ctx, `UPDATE deferred SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(), requestID); err != nil {
+			if _, err := tx.ExecContext(ctx,
+				`UPDATE deferred SET next_us = $1, tries = tries + 1 WHERE request_id = $2`, now+lease.Microseconds(),
+				requestID); err != nil {
 				return err
 			}
 			d, err := GetDeferred(ctx, tx, requestID)
@@ -64,6 +70,7 @@ func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit
 
 // PutOff lets a claimed call be asked for again after a while.
 func (n *Node) PostponePendingCall(ctx context.Context, requestID string, by time.Duration) error {
-	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`, n.now().Add(by).UnixMicro(), requestID)
+	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`,
+		n.now().Add(by).UnixMicro(), requestID)
 	return err
 }

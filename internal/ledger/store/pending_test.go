@@ -22,7 +22,13 @@ func TestPending(t *testing.T) {
 		ctx := t.Context()
 		w := writers(t, d, 1)[0]
 		must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-		must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 100_000}))
+		must(t)(w.Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: "C",
+			AppID:        "app",
+			AccountID:    "A",
+			RequestedMC:  100_000,
+		}))
 		now := time.Now()
 		var nodes []*Node
 		for i := range 2 {
@@ -36,10 +42,17 @@ func TestPending(t *testing.T) {
 		for i := range calls {
 			c := callOf("C", "A", "app", fmt.Sprint("k", i), 100)
 			must(t)(w.Do(ctx, rules.Hold{Call: c, NodeID: "node0", Claim: c.RequestID}))
-			must(t)(w.Do(ctx, rules.Defer{Call: c, Attempt: 1, Provider: "openai", RecordID: fmt.Sprint("chatcmpl-", i), Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("delivered")}}))
+			must(t)(w.Do(ctx, rules.Defer{
+				Call:     c,
+				Attempt:  1,
+				Provider: "openai",
+				RecordID: fmt.Sprint("chatcmpl-", i),
+				Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("delivered")},
+			}))
 		}
 		var held, holds, sum int64
-		if err := d.QueryRowContext(ctx, `SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'pending'), (SELECT SUM(amount_mc) FROM holds) FROM connections`).Scan(&held, &holds, &sum); err != nil {
+		if err := d.QueryRowContext(ctx,
+			`SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'pending'), (SELECT SUM(amount_mc) FROM holds) FROM connections`).Scan(&held, &holds, &sum); err != nil {
 			t.Fatal(err)
 		}
 		if held != calls*100 || holds != calls || sum != held {
@@ -61,12 +74,18 @@ func TestPending(t *testing.T) {
 		}
 		now = now.Add(6 * time.Second)
 		again, err := nodes[0].ClaimPendingCalls(ctx, time.Minute, calls)
-		if err != nil || len(again) != 1 || again[0].RequestID != claimed[0].RequestID || again[0].Tries != 2 || again[0].RecordID != claimed[0].RecordID {
+		if err != nil || len(again) != 1 || again[0].RequestID != claimed[0].RequestID || again[0].Tries != 2 ||
+			again[0].RecordID != claimed[0].RecordID {
 			t.Fatalf("of all calls only %s may be asked for again: %+v, %v", claimed[0].RequestID, again, err)
 		}
 		for _, c := range claimed {
 			settle := rules.Settle{
-				Call: c.Call, Attempt: c.Attempt, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("other")},
+				Call:       c.Call,
+				Attempt:    c.Attempt,
+				Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+				Settlement: rules.Settled,
+				Usage:      rules.Usage{JSON: "{}"},
+				Response:   &rules.StoredResponse{Encoding: "raw", Body: []byte("other")},
 				Receipt: func(e *rules.Entry) (string, error) {
 					return fmt.Sprintf(`{"id":%q,"n":%d}`, e.RequestID(), e.UserChargeMC), nil
 				},
@@ -81,14 +100,17 @@ func TestPending(t *testing.T) {
 				t.Errorf("the answer of %s is %q, %v", c.RequestID, a.Body, err)
 			}
 			var events int
-			if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM events WHERE type = 'request.settled' AND app_id = 'app' AND data = $1`,
+			if err := d.QueryRowContext(ctx,
+				`SELECT COUNT(*) FROM events WHERE type = 'request.settled' AND app_id = 'app' AND data = $1`,
 				fmt.Sprintf(`{"request":{"id":%q,"n":7}}`, c.RequestID)).Scan(&events); err != nil || events != 1 {
 				t.Errorf("%s was told %d times, %v", c.RequestID, events, err)
 			}
 		}
 		balanced(t, d)
 		var left int
-		if err := d.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM deferred)`).Scan(&left); err != nil || left != 0 {
+		if err := d.QueryRowContext(ctx,
+			`SELECT (SELECT COUNT(*) FROM holds) + (SELECT COUNT(*) FROM deferred)`).Scan(&left); err != nil ||
+			left != 0 {
 			t.Errorf("%d rows are left, %v", left, err)
 		}
 	})
@@ -153,15 +175,23 @@ func TestPendingOutlivesItsProcess(t *testing.T) {
 		}
 		run(func(ctx context.Context, _ *db.DB, w *Writer) {
 			must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-			must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "app", AccountID: "A", RequestedMC: 1000}))
+			must(t)(w.Do(ctx, rules.Connect{
+				Sandbox:      true,
+				ConnectionID: "C",
+				AppID:        "app",
+				AccountID:    "A",
+				RequestedMC:  1000,
+			}))
 			must(t)(w.Do(ctx, rules.Hold{Call: c, NodeID: "node0", Claim: "1"}))
 			must(t)(w.Do(ctx, rules.Defer{Call: c, Attempt: 1, Provider: "openai"}))
 		})
 		run(func(ctx context.Context, d *db.DB, w *Writer) {
-			if r := must(t)(w.Do(ctx, rules.Hold{Call: c, NodeID: "node1", Claim: "2"})); r.Outcome != rules.Waiting || r.RequestID != c.RequestID {
+			if r := must(t)(w.Do(ctx, rules.Hold{Call: c, NodeID: "node1", Claim: "2"})); r.Outcome != rules.Waiting ||
+				r.RequestID != c.RequestID {
 				t.Errorf("the key answers %+v", r)
 			}
-			if conn, err := GetConnection(ctx, d, "C"); err != nil || conn.HeldMC != 100 || conn.RemainingMC() != money.MC(900) {
+			if conn, err := GetConnection(ctx, d, "C"); err != nil || conn.HeldMC != 100 ||
+				conn.RemainingMC() != money.MC(900) {
 				t.Errorf("%+v, %v", conn, err)
 			}
 		})

@@ -40,7 +40,13 @@ func (q *postgres) use(dc any) error {
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
-	*q = postgres{conn: c.Conn(), pipe: &pgx.Batch{}, found: map[rules.Key]string{}, arrays: q.arrays, counters: q.counters}
+	*q = postgres{
+		conn:     c.Conn(),
+		pipe:     &pgx.Batch{},
+		found:    map[rules.Key]string{},
+		arrays:   q.arrays,
+		counters: q.counters,
+	}
 	ctx, known := context.Background(), q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
 		return nil
@@ -49,7 +55,8 @@ func (q *postgres) use(dc any) error {
 	// kept, while a table was still empty would read the whole of it for ever. And
 	// one generic plan is right for every batch: planning each anew cost as much
 	// as running it.
-	_, err := q.conn.Exec(ctx, `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
+	_, err := q.conn.Exec(ctx,
+		`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
 	if err != nil {
 		return err
 	}
@@ -140,12 +147,13 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 			slices.Sorted(maps.Keys(w.Accounts))).Query(func(rows pgx.Rows) error {
 			var b rules.Balance
 			var sandbox int64
-			_, err := pgx.ForEachRow(rows, []any{&b.AccountID, &sandbox, &b.AvailableMC, &b.ReservedMC, &b.Seq, &b.Head}, func() error {
-				row := b
-				row.Sandbox = sandbox != 0
-				s.Balances[b.AccountID] = &row
-				return nil
-			})
+			_, err := pgx.ForEachRow(rows,
+				[]any{&b.AccountID, &sandbox, &b.AvailableMC, &b.ReservedMC, &b.Seq, &b.Head}, func() error {
+					row := b
+					row.Sandbox = sandbox != 0
+					s.Balances[b.AccountID] = &row
+					return nil
+				})
 			return err
 		})
 	}
@@ -153,10 +161,13 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 		return
 	}
 	q.pipe.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
-		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`, slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
+		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
+		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			c, spent := &rules.Connection{}, ""
-			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
+			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC,
+				&c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend,
+				&c.WarnedUS); err != nil {
 				return err
 			}
 			var err error
@@ -196,7 +207,8 @@ func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 			var n int64
 			var place, counts string
 			h := &rules.HoldRow{}
-			if err := rows.Scan(&n, &place, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.PaidBy, &counts); err != nil {
+			if err := rows.Scan(&n, &place, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim,
+				&h.HoldMC, &h.PaidBy, &counts); err != nil {
 				return err
 			}
 			k := list[n-1]
@@ -242,20 +254,26 @@ func (q *postgres) saveMoney(s *rules.State) {
 	balances, connections := q.rows(balanceRows), q.rows(connectionRows)
 	for id := range s.Changes.Balances { // its row is there since the first top-up
 		r := s.Balances[id]
-		balances.add(rules.Text(id), rules.Integer(r.AvailableMC), rules.Integer(r.ReservedMC), rules.Integer(r.Seq), rules.Text(r.Head))
+		balances.add(rules.Text(id), rules.Integer(r.AvailableMC), rules.Integer(r.ReservedMC), rules.Integer(r.Seq),
+			rules.Text(r.Head))
 	}
 	for id := range s.Changes.Connections {
 		r := s.Connections[id]
 		if s.Changes.Settings[id] { // it may be new
 			q.pipe.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us)
-				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID, r.AccountID, r.CreatedUS)
+				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
+				r.AccountID, r.CreatedUS)
 		}
-		connections.add(rules.Text(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC), rules.Integer(r.HeldMC), rules.OptionalInteger((*int64)(r.VelocityLimitMC)),
-			rules.Text(string(r.Status)), rules.Text(r.Spent.String()), rules.Integer(r.EventSeq), rules.OptionalInteger(r.RevokedUS), rules.Integer(r.FasterSpend), rules.Integer(r.WarnedUS))
+		connections.add(rules.Text(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC),
+			rules.Integer(r.HeldMC), rules.OptionalInteger((*int64)(r.VelocityLimitMC)),
+			rules.Text(string(r.Status)), rules.Text(r.Spent.String()), rules.Integer(r.EventSeq),
+			rules.OptionalInteger(r.RevokedUS), rules.Integer(r.FasterSpend), rules.Integer(r.WarnedUS))
 	}
-	q.part(balances, `UPDATE balances t SET available_mc = v.available_mc, reserved_mc = v.reserved_mc, seq = v.seq, head = v.head
+	q.part(balances,
+		`UPDATE balances t SET available_mc = v.available_mc, reserved_mc = v.reserved_mc, seq = v.seq, head = v.head
 		FROM @ v WHERE t.account_id = v.account_id`)
-	q.part(connections, `UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc, velocity_limit_mc = v.velocity_limit_mc,
+	q.part(connections,
+		`UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc, velocity_limit_mc = v.velocity_limit_mc,
 		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster, warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
 }
 
@@ -297,8 +315,11 @@ func (q *postgres) saveHolds(s *rules.State) {
 // holdRowColumns returns the values of h in the order of hold_row.
 func holdRowColumns(h *rules.HoldRow) []rules.Column {
 	return []rules.Column{
-		rules.Text(h.ConnectionID), rules.Text(h.Key), rules.Text(h.RequestID), rules.Text(h.Fingerprint), rules.Text(string(h.State)), rules.Integer(h.Attempt), rules.Text(h.NodeID), rules.Text(h.Claim),
-		rules.Integer(h.HoldMC), rules.Text(h.AccountID), rules.Text(h.AppID), rules.OptionalText(h.Feature), rules.OptionalText(h.FeatureLabel), rules.Text(h.Model), rules.Text(h.Terms), rules.Integer(h.CreatedUS), rules.Text(h.PaidBy), rules.Text(h.Reservations.String()),
+		rules.Text(h.ConnectionID), rules.Text(h.Key), rules.Text(h.RequestID), rules.Text(h.Fingerprint),
+		rules.Text(string(h.State)), rules.Integer(h.Attempt), rules.Text(h.NodeID), rules.Text(h.Claim),
+		rules.Integer(h.HoldMC), rules.Text(h.AccountID), rules.Text(h.AppID), rules.OptionalText(h.Feature),
+		rules.OptionalText(h.FeatureLabel), rules.Text(h.Model), rules.Text(h.Terms), rules.Integer(h.CreatedUS),
+		rules.Text(h.PaidBy), rules.Text(h.Reservations.String()),
 	}
 }
 
@@ -309,18 +330,21 @@ func (q *postgres) saveRows(s *rules.State) {
 		entries.add(append(columns[:], rules.Text(s.Changes.Entries[i].Hash), s.Changes.Entries[i].KeyHash())...)
 	}
 	for _, a := range s.Changes.Responses {
-		answers.add(rules.Text(a.RequestID), rules.Text(a.Encoding), rules.Text(string(a.Body)), rules.Integer(a.CreatedUS))
+		answers.add(rules.Text(a.RequestID), rules.Text(a.Encoding), rules.Text(string(a.Body)),
+			rules.Integer(a.CreatedUS))
 	}
 	q.part(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
 	q.part(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
 	for _, r := range s.Changes.Refusals {
 		q.pipe.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (request_id) DO NOTHING`,
-			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature), db.NullText(r.Model), r.CreatedUS)
+			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
+			db.NullText(r.Model), r.CreatedUS)
 	}
 	for _, d := range s.Changes.Deferrals {
 		q.pipe.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
-			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS, d.SinceUS+firstPollDelay.Microseconds())
+			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
+			d.SinceUS+firstPollDelay.Microseconds())
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
 		q.pipe.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
@@ -338,18 +362,23 @@ func (q *postgres) saveRows(s *rules.State) {
 func (q *postgres) saveCounts(s *rules.State) {
 	totals := q.rows(rollupRows)
 	for k, r := range s.Changes.DailyTotals {
-		totals.add(rules.Text(k.ConnectionID), rules.Text(k.Day), rules.Text(k.FeatureLabel), rules.Text(k.Model), rules.Text(r.AppID), rules.Text(r.AccountID), rules.Integer(r.Calls), rules.Integer(r.InputTokens), rules.Integer(r.OutputTokens),
-			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC), rules.Integer(r.UserChargeMC))
+		totals.add(rules.Text(k.ConnectionID), rules.Text(k.Day), rules.Text(k.FeatureLabel), rules.Text(k.Model),
+			rules.Text(r.AppID), rules.Text(r.AccountID), rules.Integer(r.Calls), rules.Integer(r.InputTokens),
+			rules.Integer(r.OutputTokens),
+			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
+			rules.Integer(r.UserChargeMC))
 	}
 	q.part(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
 		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
 	if len(s.Changes.Counters) > 0 {
-		subjects, buckets, held, told := slices.Sorted(maps.Keys(s.Changes.Counters)), []string(nil), []int64(nil), []int64(nil)
+		subjects, buckets, held, told := slices.Sorted(maps.Keys(s.Changes.Counters)), []string(nil), []int64(nil),
+			[]int64(nil)
 		for _, subject := range subjects {
 			c := s.Counters[subject]
-			buckets, held, told = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC)), append(told, db.BoolInt(c.LimitReported))
+			buckets, held, told = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC)),
+				append(told, db.BoolInt(c.LimitReported))
 		}
 		q.pipe.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
 			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told) WHERE t.subject = v.subject`, subjects, buckets, held, told)

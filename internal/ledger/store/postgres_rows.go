@@ -41,11 +41,13 @@ func findRowTypes(ctx context.Context, conn *pgx.Conn) (rowTypes, error) {
 	types := rowTypes{}
 	for _, kind := range rowKinds {
 		t := rowType{}
-		if err := conn.QueryRow(ctx, `SELECT oid, typarray FROM pg_type WHERE oid = $1::text::regtype`, kind.name).Scan(&t.row, &t.array); err != nil {
+		if err := conn.QueryRow(ctx, `SELECT oid, typarray FROM pg_type WHERE oid = $1::text::regtype`,
+			kind.name).Scan(&t.row, &t.array); err != nil {
 			return nil, fmt.Errorf("ledger: the type %s: %w", kind.name, err)
 		}
 		types[kind.name] = t
-		conn.TypeMap().RegisterType(&pgtype.Type{Name: "_" + kind.name, OID: t.array, Codec: pgtype.ByteaCodec{}}) // sent as it is
+		// sent as it is
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "_" + kind.name, OID: t.array, Codec: pgtype.ByteaCodec{}})
 	}
 	return types, nil
 }
@@ -68,7 +70,8 @@ func (q *postgres) rows(kind rowKind) *rows {
 		r.data = nil
 	}
 	r.rowKind, r.n, r.data = kind, 0, r.data[:0]
-	for _, n := range []uint32{1, 0, q.types[kind.name].row, 0, 1} { // dimensions, no nulls, type, length (later), first index
+	// dimensions, no nulls, type, length (later), first index
+	for _, n := range []uint32{1, 0, q.types[kind.name].row, 0, 1} {
 		r.data = binary.BigEndian.AppendUint32(r.data, n)
 	}
 	return r

@@ -59,7 +59,13 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 		n = len(all)
 	}
 	must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-	must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+	must(t)(w.Do(ctx, rules.Connect{
+		Sandbox:      true,
+		ConnectionID: "C",
+		AppID:        "p",
+		AccountID:    "A",
+		RequestedMC:  1_000_000,
+	}))
 	check("connect", "on")
 	for i := range 3 { // on the same connection to the server
 		hold := rules.Hold{Call: callOf("C", "A", "p", fmt.Sprint("k", i), 10), NodeID: "n", Claim: fmt.Sprint(i)}
@@ -70,7 +76,13 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 			check("release", "on")
 			continue
 		}
-		must(t)(w.Do(ctx, rules.Settle{Call: hold.Call, Attempt: 1, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}}))
+		must(t)(w.Do(ctx, rules.Settle{
+			Call:       hold.Call,
+			Attempt:    1,
+			Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+			Settlement: rules.Settled,
+			Usage:      rules.Usage{JSON: "{}"},
+		}))
 		check("settle", "on")
 	}
 	must(t)(w.Do(ctx, rules.Freeze{ConnectionID: "C"}))

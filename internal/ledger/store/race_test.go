@@ -37,7 +37,14 @@ type limitRace struct {
 
 func spendOf(subject string, unit limits.Unit, code apierr.Code) func(*rules.Hold) {
 	return func(h *rules.Hold) {
-		h.Limits = []limits.Limit{{Subject: subject, Unit: unit, Window: rules.VelocityWindow, Max: most, Code: code, What: "a race"}}
+		h.Limits = []limits.Limit{{
+			Subject: subject,
+			Unit:    unit,
+			Window:  rules.VelocityWindow,
+			Max:     most,
+			Code:    code,
+			What:    "a race",
+		}}
 		h.CostMC = h.HoldMC
 	}
 }
@@ -45,25 +52,110 @@ func spendOf(subject string, unit limits.Unit, code apierr.Code) func(*rules.Hol
 func freeOf(pool, onApp, onAll int64) func(*rules.Hold) {
 	return func(h *rules.Hold) {
 		h.FreeCredit = &rules.FreeCreditHold{Terms: "{}", HoldMC: h.HoldMC, Limits: []limits.Limit{
-			{Subject: "free/p/2026-11", Unit: limits.Spend, Max: pool}, {Subject: "free/p/A", Unit: limits.Spend, Max: onApp}, {Subject: "free/A", Unit: limits.Spend, Max: onAll},
+			{Subject: "free/p/2026-11", Unit: limits.Spend, Max: pool}, {
+				Subject: "free/p/A",
+				Unit:    limits.Spend,
+				Max:     onApp,
+			}, {
+				Subject: "free/A",
+				Unit:    limits.Spend,
+				Max:     onAll,
+			},
 		}}
 	}
 }
 
 var races = []limitRace{
-	{name: "app day", connections: 8, limit: spendOf("spend/p", limits.Spend, apierr.AppSpendLimited), subject: "spend/p", refused: apierr.AppSpendLimited, wins: 10},
-	{name: "sandbox cost", connections: 8, apps: true, limit: spendOf("live/dev", limits.Cost, apierr.SandboxLiveCostLimited), subject: "live/dev", cost: true, refused: apierr.SandboxLiveCostLimited, wins: 10},
-	{name: "connection day", connections: 1, limit: spendOf("", limits.Spend, apierr.DailyLimitReached), refused: apierr.DailyLimitReached, wins: 10},
-	{name: "velocity limit", connections: 1, velocity: true, limit: func(*rules.Hold) {}, refused: apierr.DailyLimitReached, wins: 10},
-	{name: "free pool", connections: 8, limit: freeOf(most, 1000, 1000), subject: "free/p/2026-11", free: true, refused: apierr.AllocationExhausted, wins: 10},
-	{name: "free on the app", connections: 8, limit: freeOf(1000, most, 1000), subject: "free/p/A", free: true, refused: apierr.AllocationExhausted, wins: 10},
-	{name: "free on all apps", connections: 8, apps: true, limit: freeOf(1000, 1000, most), subject: "free/A", free: true, refused: apierr.AllocationExhausted, wins: 10},
-	{name: "feature rate", connections: 1, limit: func(h *rules.Hold) {
-		h.Limits = []limits.Limit{{Subject: "rate/C0/f", Unit: limits.Calls, Window: time.Hour, Max: 10, Code: apierr.RateLimited, What: "a race"}}
-	}, refused: apierr.RateLimited, wins: 10},
-	{name: "tier cap", connections: 1, limit: func(h *rules.Hold) { h.MaxCapMC = most }, refused: apierr.AllocationExhausted, wins: 10},
+	{
+		name:        "app day",
+		connections: 8,
+		limit:       spendOf("spend/p", limits.Spend, apierr.AppSpendLimited),
+		subject:     "spend/p",
+		refused:     apierr.AppSpendLimited,
+		wins:        10,
+	},
+	{
+		name:        "sandbox cost",
+		connections: 8,
+		apps:        true,
+		limit:       spendOf("live/dev", limits.Cost, apierr.SandboxLiveCostLimited),
+		subject:     "live/dev",
+		cost:        true,
+		refused:     apierr.SandboxLiveCostLimited,
+		wins:        10,
+	},
+	{
+		name:        "connection day",
+		connections: 1,
+		limit:       spendOf("", limits.Spend, apierr.DailyLimitReached),
+		refused:     apierr.DailyLimitReached,
+		wins:        10,
+	},
+	{
+		name:        "velocity limit",
+		connections: 1,
+		velocity:    true,
+		limit:       func(*rules.Hold) {},
+		refused:     apierr.DailyLimitReached,
+		wins:        10,
+	},
+	{
+		name:        "free pool",
+		connections: 8,
+		limit:       freeOf(most, 1000, 1000),
+		subject:     "free/p/2026-11",
+		free:        true,
+		refused:     apierr.AllocationExhausted,
+		wins:        10,
+	},
+	{
+		name:        "free on the app",
+		connections: 8,
+		limit:       freeOf(1000, most, 1000),
+		subject:     "free/p/A",
+		free:        true,
+		refused:     apierr.AllocationExhausted,
+		wins:        10,
+	},
+	{
+		name:        "free on all apps",
+		connections: 8,
+		apps:        true,
+		limit:       freeOf(1000, 1000, most),
+		subject:     "free/A",
+		free:        true,
+		refused:     apierr.AllocationExhausted,
+		wins:        10,
+	},
+	{name: "feature rate",
+		connections: 1,
+		limit: func(h *rules.Hold) {
+			h.Limits = []limits.Limit{{
+				Subject: "rate/C0/f",
+				Unit:    limits.Calls,
+				Window:  time.Hour,
+				Max:     10,
+				Code:    apierr.RateLimited,
+				What:    "a race",
+			}}
+		},
+		refused: apierr.RateLimited,
+		wins:    10},
+	{
+		name:        "tier cap",
+		connections: 1,
+		limit:       func(h *rules.Hold) { h.MaxCapMC = most },
+		refused:     apierr.AllocationExhausted,
+		wins:        10,
+	},
 	// The pace looks at what is held before the call: at 100 it may pass, at 110 not.
-	{name: "pace", connections: 1, limit: func(h *rules.Hold) { h.Risk = &limits.Risk{FloorMC: 10, Warn: 5, Throttle: 10, Freeze: 20} }, refused: apierr.RiskThrottled, wins: 11},
+	{
+		name:        "pace",
+		connections: 1,
+		limit:       func(h *rules.Hold) { h.Risk = &limits.Risk{FloorMC: 10, Warn: 5, Throttle: 10, Freeze: 20} },
+		refused:     apierr.RiskThrottled,
+		wins:        11,
+	},
 }
 
 // TestLimitsRaced lets 64 callers on two writers meet at each limit, twice: first
@@ -99,7 +191,13 @@ func (r *limitRace) run(t *testing.T, e db.Engine) {
 	for i := range r.connections {
 		h := r.call(i)
 		must(t)(w[0].Do(ctx, rules.TopUp{AccountID: h.AccountID, Sandbox: true, AmountMC: 1_000_000}))
-		c := rules.Connect{Sandbox: true, ConnectionID: h.ConnectionID, AppID: h.AppID, AccountID: h.AccountID, RequestedMC: 10_000}
+		c := rules.Connect{
+			Sandbox:      true,
+			ConnectionID: h.ConnectionID,
+			AppID:        h.AppID,
+			AccountID:    h.AccountID,
+			RequestedMC:  10_000,
+		}
 		if limit := money.MC(most); r.velocity {
 			c.VelocityLimitMC = &limit
 		}
@@ -110,7 +208,8 @@ func (r *limitRace) run(t *testing.T, e db.Engine) {
 	}
 	selects := `SELECT id FROM connections WHERE id = 'C0'`
 	if r.subject != "" { // a row to stand before
-		if _, err := d.ExecContext(ctx, `INSERT INTO windows (subject, buckets, held, told) VALUES ('`+r.subject+`', '', 0, 0)`); err != nil {
+		if _, err := d.ExecContext(ctx,
+			`INSERT INTO windows (subject, buckets, held, told) VALUES ('`+r.subject+`', '', 0, 0)`); err != nil {
 			t.Fatal(err)
 		}
 		selects = `SELECT subject FROM windows WHERE subject = '` + r.subject + `'`
@@ -130,7 +229,13 @@ func (r *limitRace) run(t *testing.T, e db.Engine) {
 				return
 			}
 			cost := money.MC(10 - i%2*3)
-			must(t)(w[i%2].Do(ctx, rules.Settle{Call: h, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: cost, UserChargeMC: cost}, Usage: rules.Usage{JSON: "{}"}}))
+			must(t)(w[i%2].Do(ctx, rules.Settle{
+				Call:       h,
+				Attempt:    1,
+				Settlement: rules.Settled,
+				Charge:     rules.Amounts{ProviderCostMC: cost, UserChargeMC: cost},
+				Usage:      rules.Usage{JSON: "{}"},
+			}))
 		})
 	}
 	r.meet(t, w, 64, func() {})
@@ -153,7 +258,8 @@ func (r *limitRace) meet(t *testing.T, w []*Writer, from int, under func()) (hel
 				mu.Lock()
 				defer mu.Unlock()
 				held = append(held, res.Call)
-			case errors.As(err, &e) && e.Code == r.refused && (e.RetryAfter > 0) == (e.Code != apierr.AllocationExhausted):
+			case errors.As(err, &e) && e.Code == r.refused &&
+				(e.RetryAfter > 0) == (e.Code != apierr.AllocationExhausted):
 				refused.Add(1)
 			default:
 				t.Errorf("%+v, %v", res.Outcome, err)
@@ -174,13 +280,15 @@ func (r *limitRace) within(t *testing.T, d *db.DB) {
 	t.Helper()
 	ctx := context.Background()
 	var settled, held, counted int64
-	err := d.QueryRowContext(ctx, `SELECT COALESCE(SUM(user_charge_mc), 0) FROM ledger WHERE type = 'spend'`).Scan(&settled)
+	err := d.QueryRowContext(ctx,
+		`SELECT COALESCE(SUM(user_charge_mc), 0) FROM ledger WHERE type = 'spend'`).Scan(&settled)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.subject != "" && d.Engine == db.Postgres { // SQLite's is in memory
 		var buckets string
-		if err := d.QueryRowContext(ctx, `SELECT held, buckets FROM windows WHERE subject = $1`, r.subject).Scan(&counted, &buckets); err != nil {
+		if err := d.QueryRowContext(ctx, `SELECT held, buckets FROM windows WHERE subject = $1`,
+			r.subject).Scan(&counted, &buckets); err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range strings.Fields(buckets) {
@@ -192,7 +300,8 @@ func (r *limitRace) within(t *testing.T, d *db.DB) {
 		}
 	}
 	if d.Engine == db.Postgres {
-		if err := d.QueryRowContext(ctx, `SELECT COALESCE(SUM(amount_mc), 0) FROM holds WHERE state = 'open'`).Scan(&held); err != nil {
+		if err := d.QueryRowContext(ctx,
+			`SELECT COALESCE(SUM(amount_mc), 0) FROM holds WHERE state = 'open'`).Scan(&held); err != nil {
 			t.Fatal(err)
 		}
 	} else {

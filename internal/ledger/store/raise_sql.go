@@ -13,24 +13,30 @@ import (
 const raiseColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''), created_us, decided_us`
 
 func scanRaise(row db.Row) (r rules.AllocationRequest, err error) {
-	err = row.Scan(&r.ID, &r.ConnectionID, &r.Status, &r.CurrentMC, &r.TargetMC, &r.Reason, &r.SupersededBy, &r.CreatedUS, &r.DecidedUS)
+	err = row.Scan(&r.ID, &r.ConnectionID, &r.Status, &r.CurrentMC, &r.TargetMC, &r.Reason, &r.SupersededBy,
+		&r.CreatedUS, &r.DecidedUS)
 	return r, err
 }
 
 // GetRaise returns an allocation request, or sql.ErrNoRows.
 func GetAllocationRequest(ctx context.Context, q db.Queryer, requestID string) (rules.AllocationRequest, error) {
-	return scanRaise(q.QueryRowContext(ctx, `SELECT `+raiseColumns+` FROM allocation_requests WHERE id = $1`, requestID))
+	return scanRaise(q.QueryRowContext(ctx, `SELECT `+raiseColumns+` FROM allocation_requests WHERE id = $1`,
+		requestID))
 }
 
 // PendingRaise returns the request of a connection that waits for its user, or
 // sql.ErrNoRows.
-func PendingRequestOfConnection(ctx context.Context, q db.Queryer, connectionID string) (rules.AllocationRequest, error) {
-	return scanRaise(q.QueryRowContext(ctx, `SELECT `+raiseColumns+` FROM allocation_requests WHERE connection_id = $1 AND status = 'pending'`, connectionID))
+func PendingRequestOfConnection(ctx context.Context, q db.Queryer,
+	connectionID string) (rules.AllocationRequest, error) {
+	return scanRaise(q.QueryRowContext(ctx,
+		`SELECT `+raiseColumns+` FROM allocation_requests WHERE connection_id = $1 AND status = 'pending'`,
+		connectionID))
 }
 
 // RaisesOfConnection returns at most limit allocation requests of a connection,
 // newest first, those older than the one named by after if it is not empty.
-func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectionID, after string, limit int) (list []rules.AllocationRequest, err error) {
+func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectionID, after string,
+	limit int) (list []rules.AllocationRequest, err error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
@@ -38,8 +44,10 @@ func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectio
 }
 
 // PendingRaises returns the requests that wait for an account, by connection.
-func PendingRequestsOfAccount(ctx context.Context, q db.Queryer, accountID string) (map[string]rules.AllocationRequest, error) {
-	list, err := readRaises(ctx, q, `status = 'pending' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID)
+func PendingRequestsOfAccount(ctx context.Context, q db.Queryer,
+	accountID string) (map[string]rules.AllocationRequest, error) {
+	list, err := readRaises(ctx, q,
+		`status = 'pending' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID)
 	byConnection := map[string]rules.AllocationRequest{}
 	for _, r := range list {
 		byConnection[r.ConnectionID] = r
@@ -52,7 +60,8 @@ func readRaises(ctx context.Context, q db.Queryer, where string, args ...any) ([
 }
 
 // ConnectionsOfAccount returns the newest connections of an account, at most limit.
-func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) (list []rules.Connection, err error) {
+func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
+	limit int) (list []rules.Connection, err error) {
 	err = whole(q, func() (err error) {
 		list, err = connectionsOfAccount(ctx, q, accountID, limit)
 		return err
@@ -65,7 +74,9 @@ func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, l
 }
 
 func connectionsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]rules.Connection, error) {
-	return db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, limit)
+	return db.QueryAll(ctx, q, scanConnection,
+		`SELECT `+connectionColumns+` FROM connections WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID,
+		limit)
 }
 
 // findRequestConnections adds the connections of the requests that are named: a
@@ -97,17 +108,20 @@ func (r *rareRows) findRequests(ctx context.Context, tx *db.Tx, keys *rules.RowK
 		}
 		return nil
 	}
-	return errors.Join(read(GetAllocationRequest, keys.AllocationRequests), read(PendingRequestOfConnection, keys.PendingRequestsOf))
+	return errors.Join(read(GetAllocationRequest, keys.AllocationRequests),
+		read(PendingRequestOfConnection, keys.PendingRequestsOf))
 }
 
 // saveRequests writes what changed, in the order of the changes: a request that
 // gave way before the one that took its place, so that only one is pending.
 func saveRequests(ctx context.Context, tx *db.Tx, s *rules.State) error {
 	for _, r := range s.Changes.AllocationRequests {
-		_, err := tx.ExecContext(ctx, `INSERT INTO allocation_requests (id, connection_id, status, current_mc, target_mc, reason, superseded_by, created_us, decided_us)
+		_, err := tx.ExecContext(ctx,
+			`INSERT INTO allocation_requests (id, connection_id, status, current_mc, target_mc, reason, superseded_by, created_us, decided_us)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			ON CONFLICT (id) DO UPDATE SET status = excluded.status, superseded_by = excluded.superseded_by, decided_us = excluded.decided_us`,
-			r.ID, r.ConnectionID, r.Status, r.CurrentMC, r.TargetMC, r.Reason, db.NullText(r.SupersededBy), r.CreatedUS, r.DecidedUS)
+			r.ID, r.ConnectionID, r.Status, r.CurrentMC, r.TargetMC, r.Reason, db.NullText(r.SupersededBy), r.CreatedUS,
+			r.DecidedUS)
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,14 @@ func raiseCommand(t *testing.T, f []string) rules.Command {
 		}
 	}
 	if f[0] == "ask" {
-		return rules.RequestAllocation{RequestID: f[2], ConnectionID: f[1], AppID: app, TargetMC: num(f[3]), Reason: "more", MaxMC: most}
+		return rules.RequestAllocation{
+			RequestID:    f[2],
+			ConnectionID: f[1],
+			AppID:        app,
+			TargetMC:     num(f[3]),
+			Reason:       "more",
+			MaxMC:        most,
+		}
 	}
 	return rules.DecideAllocationRequest{RequestID: f[1], AccountID: f[2], Approve: f[0] == "approve", MaxMC: most}
 }
@@ -59,11 +66,13 @@ func prefixRaise(c rules.Command, p string) rules.Command {
 // toldRaise says what came of such a line.
 func toldRaise(r rules.Result, bal rules.Balance) string {
 	own := func(s string) string { return s[strings.LastIndex(s, "-")+1:] }
-	s := fmt.Sprintf("%s by=%s current=%d target=%d", r.AllocationRequest.Status, own(r.AllocationRequest.SupersededBy), r.AllocationRequest.CurrentMC, r.AllocationRequest.TargetMC)
+	s := fmt.Sprintf("%s by=%s current=%d target=%d", r.AllocationRequest.Status, own(r.AllocationRequest.SupersededBy),
+		r.AllocationRequest.CurrentMC, r.AllocationRequest.TargetMC)
 	if r.Outcome == rules.Done {
 		s = "done " + s
 	}
-	return s + fmt.Sprintf(" allocation=%d available=%d reserved=%d", r.Connection.AllocationMC, bal.AvailableMC, bal.ReservedMC)
+	return s + fmt.Sprintf(" allocation=%d available=%d reserved=%d", r.Connection.AllocationMC, bal.AvailableMC,
+		bal.ReservedMC)
 }
 
 // Of 64 requests at once one is pending, each other one leads to a newer one, and
@@ -84,7 +93,13 @@ func TestRacedRaises(t *testing.T) {
 		do(rules.TopUp{AccountID: "wac_race", AmountMC: 1000})
 		do(rules.Connect{ConnectionID: "conn_race", AppID: "app_race", AccountID: "wac_race", RequestedMC: 100})
 		race(64, func(i int) {
-			if _, err := w.Do(ctx, rules.RequestAllocation{RequestID: id.New(id.AllocationRequest, d.Now()), ConnectionID: "conn_race", AppID: "app_race", TargetMC: money.MC(101 + i), MaxMC: 1000}); err != nil {
+			if _, err := w.Do(ctx, rules.RequestAllocation{
+				RequestID:    id.New(id.AllocationRequest, d.Now()),
+				ConnectionID: "conn_race",
+				AppID:        "app_race",
+				TargetMC:     money.MC(101 + i),
+				MaxMC:        1000,
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -98,7 +113,12 @@ func TestRacedRaises(t *testing.T) {
 		}
 		counted := make([]bool, 64)
 		race(64, func(i int) {
-			r, err := w.Do(ctx, rules.DecideAllocationRequest{RequestID: pending[0].ID, AccountID: "wac_race", Approve: i%2 == 0, MaxMC: 1000})
+			r, err := w.Do(ctx, rules.DecideAllocationRequest{
+				RequestID: pending[0].ID,
+				AccountID: "wac_race",
+				Approve:   i%2 == 0,
+				MaxMC:     1000,
+			})
 			if err != nil {
 				t.Error(err)
 			}
@@ -121,7 +141,9 @@ func TestRacedRaises(t *testing.T) {
 			t.Errorf("answer %d counted; the request is %s and the cap %d", winner, after.Status, c.AllocationMC)
 		}
 		var notices int
-		if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM notices WHERE connection_id = 'conn_race' AND kind = 'allocation_request'`).Scan(&notices); err != nil || notices != 1 {
+		if err := d.QueryRowContext(ctx,
+			`SELECT COUNT(*) FROM notices WHERE connection_id = 'conn_race' AND kind = 'allocation_request'`).Scan(
+			&notices); err != nil || notices != 1 {
 			t.Errorf("the user is told %d times (%v), want once: each link leads to the newest", notices, err)
 		}
 		if n := raiseEvents(t, d); n != 65 {
@@ -140,7 +162,9 @@ func race(n int, f func(i int)) {
 
 func raiseEvents(t *testing.T, d *db.DB) (n int) {
 	t.Helper()
-	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM events WHERE connection_id = 'conn_race' AND type LIKE 'allocation_change.%'`).Scan(&n); err != nil {
+	if err := d.QueryRowContext(t.Context(),
+		`SELECT COUNT(*) FROM events WHERE connection_id = 'conn_race' AND type LIKE 'allocation_change.%'`).Scan(
+		&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -148,7 +172,8 @@ func raiseEvents(t *testing.T, d *db.DB) (n int) {
 
 // checkRaises follows each superseded request to the one that was not, and
 // returns those that are pending.
-func checkRaises(t interface{ Fatalf(string, ...any) }, list []rules.AllocationRequest) (pending []rules.AllocationRequest) {
+func checkRaises(t interface{ Fatalf(string, ...any) },
+	list []rules.AllocationRequest) (pending []rules.AllocationRequest) {
 	byID := map[string]rules.AllocationRequest{}
 	for _, r := range list {
 		byID[r.ID] = r
@@ -173,12 +198,21 @@ func TestForgottenRaise(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := NewWriter(d, d.Now)
-		for _, c := range []rules.Command{rules.TopUp{AccountID: "wac_1", AmountMC: 1000}, rules.Connect{ConnectionID: "conn_1", AppID: "app_1", AccountID: "wac_1", RequestedMC: 100}} {
+		for _, c := range []rules.Command{
+			rules.TopUp{AccountID: "wac_1", AmountMC: 1000},
+			rules.Connect{ConnectionID: "conn_1", AppID: "app_1", AccountID: "wac_1", RequestedMC: 100},
+		} {
 			if _, err := w.Do(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
-		ask := rules.RequestAllocation{RequestID: "acr_1", ConnectionID: "conn_1", AppID: "app_1", TargetMC: 200, MaxMC: 1000}
+		ask := rules.RequestAllocation{
+			RequestID:    "acr_1",
+			ConnectionID: "conn_1",
+			AppID:        "app_1",
+			TargetMC:     200,
+			MaxMC:        1000,
+		}
 		forgotten := errors.New("forgotten")
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 			if _, err := w.DoTx(ctx, tx, ask); err != nil {
@@ -192,7 +226,8 @@ func TestForgottenRaise(t *testing.T) {
 		if list, err := AllocationRequestsOfConnection(t.Context(), d, "conn_1", "", 10); err != nil || len(list) != 0 {
 			t.Errorf("%v, %v", list, err)
 		}
-		if r, err := w.Do(t.Context(), ask); err != nil || r.AllocationRequest.Status != rules.RequestPending || r.Connection.EventSeq != 2 {
+		if r, err := w.Do(t.Context(), ask); err != nil || r.AllocationRequest.Status != rules.RequestPending ||
+			r.Connection.EventSeq != 2 {
 			t.Errorf("asked again: %+v, %v", r, err)
 		}
 	})

@@ -15,7 +15,8 @@ const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, h
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
 	var spent string
-	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
+	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC,
+		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
 		return c, err
 	}
 	c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent)
@@ -25,7 +26,8 @@ func scanConnection(row db.Row) (c rules.Connection, err error) {
 // GetConnection returns a connection, or sql.ErrNoRows.
 func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c rules.Connection, err error) {
 	err = whole(q, func() (err error) {
-		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`, connectionID))
+		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`,
+			connectionID))
 		return err
 	}, func(unsavedMC map[string]money.MC) { c.HeldMC += unsavedMC[c.ID] })
 	return c, err
@@ -41,7 +43,8 @@ func LockConnection(ctx context.Context, tx *db.Tx, connectionID string) (c rule
 	if err := lockBalance(ctx, tx, c.AccountID); err != nil {
 		return c, err
 	}
-	return scanConnection(tx.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`+tx.Engine.ForUpdate(), connectionID))
+	return scanConnection(tx.QueryRowContext(ctx,
+		`SELECT `+connectionColumns+` FROM connections WHERE id = $1`+tx.Engine.ForUpdate(), connectionID))
 }
 
 // whole reads connections with everything that they hold: on SQLite young holds
@@ -58,12 +61,15 @@ func whole(q db.Queryer, read func() error, add func(unsavedMC map[string]money.
 // LiveConnection returns the connection of an app and account that is not
 // revoked, or sql.ErrNoRows.
 func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) (rules.Connection, error) {
-	return scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`, appID, accountID))
+	return scanConnection(q.QueryRowContext(ctx,
+		`SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`,
+		appID, accountID))
 }
 
 // ConnectionsOfApp returns at most limit connections of an app, newest first,
 // those older than the one named by after if it is not empty.
-func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, limit int) (list []rules.Connection, err error) {
+func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string,
+	limit int) (list []rules.Connection, err error) {
 	err = whole(q, func() (err error) {
 		list, err = connectionsOfApp(ctx, q, appID, after, limit)
 		return err
@@ -79,13 +85,16 @@ func connectionsOfApp(ctx context.Context, q db.Queryer, appID, after string, li
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.QueryAll(ctx, q, scanConnection, `SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID, after, limit)
+	return db.QueryAll(ctx, q, scanConnection,
+		`SELECT `+connectionColumns+` FROM connections WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, appID,
+		after, limit)
 }
 
 // GetBalance returns an account's balance; an account without one has nothing.
 func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Balance, error) {
 	b := rules.Balance{AccountID: accountID}
-	err := q.QueryRowContext(ctx, `SELECT sandbox <> 0, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = $1`, accountID).
+	err := q.QueryRowContext(ctx,
+		`SELECT sandbox <> 0, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = $1`, accountID).
 		Scan(&b.Sandbox, &b.AvailableMC, &b.ReservedMC, &b.Seq, &b.Head)
 	if errors.Is(err, sql.ErrNoRows) {
 		return b, nil
@@ -103,7 +112,8 @@ func scanEntry(row db.Row) (e rules.Entry, err error) {
 	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
 		&e.Feature, &e.FeatureLabel, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
 		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
-		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.AvailableDeltaMC, &e.ReservedDeltaMC, &e.AllocationDeltaMC, &e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash)
+		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.AvailableDeltaMC, &e.ReservedDeltaMC, &e.AllocationDeltaMC,
+		&e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash)
 	return e, err
 }
 
@@ -114,8 +124,12 @@ func GetEntry(ctx context.Context, q db.Queryer, entryID string) (rules.Entry, e
 
 // RecentEntries returns the newest spend rows of a connection. It walks the
 // account's chain backwards.
-func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string, limit int) ([]rules.Entry, error) {
-	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`, accountID, connectionID, limit)
+func RecentEntries(ctx context.Context, q db.Queryer, accountID, connectionID string,
+	limit int) ([]rules.Entry, error) {
+	return db.QueryAll(ctx, q, scanEntry,
+		`SELECT `+entryValues+
+			` FROM ledger WHERE account_id = $1 AND connection_id = $2 AND type = 'spend' ORDER BY seq DESC LIMIT $3`,
+		accountID, connectionID, limit)
 }
 
 // EntriesOfApp returns spend rows of an app, newest first: those before an id, or
@@ -124,26 +138,31 @@ func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit
 	if before == "" {
 		before = "~" // behind every id
 	}
-	return db.QueryAll(ctx, q, scanEntry, `SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`, appID, before, limit)
+	return db.QueryAll(ctx, q, scanEntry,
+		`SELECT `+entryValues+` FROM ledger WHERE app_id = $1 AND type = 'spend' AND id < $2 ORDER BY id DESC LIMIT $3`,
+		appID, before, limit)
 }
 
 // GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
 // when it is pruned or was never kept.
 func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a rules.StoredResponse, err error) {
-	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`, requestID).Scan(&a.Encoding, &a.Body)
+	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`,
+		requestID).Scan(&a.Encoding, &a.Body)
 	return a, err
 }
 
 const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us`
 
 func scanRefusal(row db.Row) (r rules.Refusal, err error) {
-	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature, &r.Model, &r.CreatedUS)
+	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature,
+		&r.Model, &r.CreatedUS)
 	return r, err
 }
 
 // GetRefusal returns why a call was refused, or sql.ErrNoRows.
 func GetRefusal(ctx context.Context, q db.Queryer, requestID string) (r rules.Refusal, err error) {
-	return scanRefusal(q.QueryRowContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE request_id = $1`, requestID))
+	return scanRefusal(q.QueryRowContext(ctx, `SELECT `+refusalValues+` FROM refusals WHERE request_id = $1`,
+		requestID))
 }
 
 // RefusalsOfApp returns refused calls of an app, newest first: those before a
@@ -152,14 +171,19 @@ func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limi
 	if before == "" {
 		before = "~" // behind every id
 	}
-	return db.QueryAll(ctx, q, scanRefusal, `SELECT `+refusalValues+` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before, limit)
+	return db.QueryAll(ctx, q, scanRefusal,
+		`SELECT `+refusalValues+
+			` FROM refusals WHERE app_id = $1 AND request_id < $2 ORDER BY request_id DESC LIMIT $3`, appID, before,
+		limit)
 }
 
 const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
 
 func scanHold(row db.Row) (h rules.HoldRow, err error) {
 	var counts string
-	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim, &h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.FeatureLabel, &h.Model, &h.Terms, &h.CreatedUS, &h.PaidBy, &counts)
+	err = row.Scan(&h.ConnectionID, &h.Key, &h.RequestID, &h.Fingerprint, &h.State, &h.Attempt, &h.NodeID, &h.Claim,
+		&h.HoldMC, &h.AccountID, &h.AppID, &h.Feature, &h.FeatureLabel, &h.Model, &h.Terms, &h.CreatedUS, &h.PaidBy,
+		&counts)
 	if err == nil {
 		h.Reservations, err = rules.ParseReservations(counts)
 	}
@@ -168,14 +192,17 @@ func scanHold(row db.Row) (h rules.HoldRow, err error) {
 
 // GetHold returns the hold of a key, or sql.ErrNoRows.
 func GetHold(ctx context.Context, q db.Queryer, k rules.Key) (rules.HoldRow, error) {
-	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE connection_id = $1 AND key = $2`, k.ConnectionID, k.Key))
+	return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE connection_id = $1 AND key = $2`,
+		k.ConnectionID, k.Key))
 }
 
 // HoldOfRequest returns the hold of a request, or sql.ErrNoRows.
 func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.HoldRow, error) {
-	h, err := scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
+	h, err := scanHold(q.QueryRowContext(ctx,
+		`SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state = 'failed'`, requestID))
 	if errors.Is(err, sql.ErrNoRows) { // the others are few, and have no index to keep up
-		return scanHold(q.QueryRowContext(ctx, `SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state <> 'failed'`, requestID))
+		return scanHold(q.QueryRowContext(ctx,
+			`SELECT `+holdColumns+` FROM holds WHERE request_id = $1 AND state <> 'failed'`, requestID))
 	}
 	return h, err
 }
@@ -183,13 +210,17 @@ func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.H
 // FindKey returns the key of the newest call of a connection since sinceUS that
 // had this fingerprint, held or billed; "" if there is none. Retries of clients
 // that send no key are found this way.
-func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string, sinceUS int64) (key string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
+func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string,
+	sinceUS int64) (key string, err error) {
+	err = q.QueryRowContext(ctx,
+		`SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
 	if err == nil || !errors.Is(err, sql.ErrNoRows) {
 		return key, err
 	}
-	err = q.QueryRowContext(ctx, `SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1 ORDER BY seq DESC LIMIT 1000) AS recent
-		WHERE connection_id = $2 AND fingerprint = $3 AND created_us >= $4 ORDER BY seq DESC LIMIT 1`, accountID, connectionID, fingerprint, sinceUS).Scan(&key)
+	err = q.QueryRowContext(ctx,
+		`SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1 ORDER BY seq DESC LIMIT 1000) AS recent
+		WHERE connection_id = $2 AND fingerprint = $3 AND created_us >= $4 ORDER BY seq DESC LIMIT 1`, accountID,
+		connectionID, fingerprint, sinceUS).Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -200,15 +231,20 @@ func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accou
 // come or go: only the Hold command decides.
 func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
-		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key, k.Hash()).Scan(&n)
+	err := q.QueryRowContext(ctx,
+		`SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
+		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key,
+		k.Hash()).Scan(&n)
 	return n > 0, err
 }
 
 // Chunks returns the checkpointed part of a running attempt's stream, from the
 // n-th checkpoint on, and the number of the next one.
-func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string, attempt, n int64) (body []byte, next int64, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT n, body FROM chunks WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY n`, requestID, attempt, n)
+func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
+	attempt, n int64) (body []byte, next int64, err error) {
+	rows, err := q.QueryContext(ctx,
+		`SELECT n, body FROM chunks WHERE request_id = $1 AND attempt = $2 AND n >= $3 ORDER BY n`, requestID, attempt,
+		n)
 	if err != nil {
 		return nil, n, err
 	}

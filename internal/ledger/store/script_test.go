@@ -132,7 +132,8 @@ func databaseBench(t *testing.T, d *db.DB, prefix string) *bench {
 	}
 	b.conn = func(id string) (rules.Connection, error) { return GetConnection(ctx, d, id) }
 	b.events = func() (types []string) {
-		rows, err := d.QueryContext(ctx, `SELECT type FROM events WHERE app_id LIKE $1 ORDER BY created_us, seq`, prefix+"%")
+		rows, err := d.QueryContext(ctx, `SELECT type FROM events WHERE app_id LIKE $1 ORDER BY created_us, seq`,
+			prefix+"%")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +167,8 @@ func prefix(c rules.Command, p string) rules.Command {
 	switch c := c.(type) {
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return prefixRaise(c, p)
-	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment, rules.DisputePayment:
+	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
+		rules.DisputePayment:
 		return prefixPayment(c, p)
 	case rules.TopUp:
 		c.AccountID = p + c.AccountID
@@ -325,7 +327,8 @@ func told(b *bench, c rules.Command, r rules.Result, f []string) string {
 	switch c.(type) {
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
 		return toldRaise(r, b.read("A"))
-	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment, rules.DisputePayment:
+	case rules.OpenPayment, rules.MarkPaymentPaid, rules.SettlePayment, rules.FailPayment, rules.ReversePayment,
+		rules.DisputePayment:
 		return toldPayment(r, b.read("A"))
 	}
 	switch r.Outcome {
@@ -365,8 +368,10 @@ func told(b *bench, c rules.Command, r rules.Result, f []string) string {
 	if _, ok := c.(rules.Connect); ok {
 		s += " " + conn.ID[strings.LastIndex(conn.ID, "-")+1:]
 	}
-	return s + fmt.Sprintf(" charge=%d back=%d released=%d allocation=%d remaining=%d consumed=%d held=%d available=%d reserved=%d",
-		r.Entry.UserChargeMC, r.Entry.UserChargeMC, r.ReleasedMC, conn.AllocationMC, conn.RemainingMC(), conn.ConsumedMC, conn.HeldMC, bal.AvailableMC, bal.ReservedMC)
+	return s + fmt.Sprintf(
+		" charge=%d back=%d released=%d allocation=%d remaining=%d consumed=%d held=%d available=%d reserved=%d",
+		r.Entry.UserChargeMC, r.Entry.UserChargeMC, r.ReleasedMC, conn.AllocationMC, conn.RemainingMC(),
+		conn.ConsumedMC, conn.HeldMC, bal.AvailableMC, bal.ReservedMC)
 }
 
 func command(t *testing.T, b *bench, f []string) rules.Command {
@@ -399,8 +404,17 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		if c, err := b.conn(f[1]); err == nil {
 			appID = c.AppID[strings.LastIndex(c.AppID, "-")+1:]
 		}
-		return rules.Call{ConnectionID: f[1], AccountID: "A", AppID: appID, Key: f[2], RequestID: "req_" + f[1] + f[2], Model: "m", Terms: "{}",
-			PaidBy: b.held[f[1]+f[2]].PaidBy, Reservations: b.held[f[1]+f[2]].Reservations}
+		return rules.Call{
+			ConnectionID: f[1],
+			AccountID:    "A",
+			AppID:        appID,
+			Key:          f[2],
+			RequestID:    "req_" + f[1] + f[2],
+			Model:        "m",
+			Terms:        "{}",
+			PaidBy:       b.held[f[1]+f[2]].PaidBy,
+			Reservations: b.held[f[1]+f[2]].Reservations,
+		}
 	}
 	switch f[0] {
 	case "topup":
@@ -448,16 +462,43 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			h.Claim = v
 		}
 		if v, ok := option("rate"); ok {
-			h.Limits = []limits.Limit{{Subject: "rate/" + f[1], Window: time.Minute, Max: int64(num(v)), Code: apierr.RateLimited, What: "feature x"}}
+			h.Limits = []limits.Limit{{
+				Subject: "rate/" + f[1],
+				Window:  time.Minute,
+				Max:     int64(num(v)),
+				Code:    apierr.RateLimited,
+				What:    "feature x",
+			}}
 		}
 		if v, ok := option("day"); ok {
-			h.Limits = append(h.Limits, limits.Limit{Unit: limits.Spend, Window: rules.VelocityWindow, Max: int64(num(v)), Code: apierr.DailyLimitReached, What: "a limited-live app"})
+			h.Limits = append(h.Limits, limits.Limit{
+				Unit:   limits.Spend,
+				Window: rules.VelocityWindow,
+				Max:    int64(num(v)),
+				Code:   apierr.DailyLimitReached,
+				What:   "a limited-live app",
+			})
 		}
 		if v, ok := option("app"); ok {
-			h.Limits = append(h.Limits, limits.Limit{Subject: "spend/" + h.AppID, Unit: limits.Spend, Window: rules.VelocityWindow, Max: int64(num(v)), Code: apierr.AppSpendLimited, What: "a limited-live app", Event: "app.spend_limit_reached"})
+			h.Limits = append(h.Limits, limits.Limit{
+				Subject: "spend/" + h.AppID,
+				Unit:    limits.Spend,
+				Window:  rules.VelocityWindow,
+				Max:     int64(num(v)),
+				Code:    apierr.AppSpendLimited,
+				What:    "a limited-live app",
+				Event:   "app.spend_limit_reached",
+			})
 		}
 		if v, ok := option("live"); ok {
-			h.Limits = append(h.Limits, limits.Limit{Subject: "live/dev", Unit: limits.Cost, Window: rules.VelocityWindow, Max: int64(num(v)), Code: apierr.SandboxLiveCostLimited, What: "the sandbox"})
+			h.Limits = append(h.Limits, limits.Limit{
+				Subject: "live/dev",
+				Unit:    limits.Cost,
+				Window:  rules.VelocityWindow,
+				Max:     int64(num(v)),
+				Code:    apierr.SandboxLiveCostLimited,
+				What:    "the sandbox",
+			})
 			h.CostMC = h.HoldMC / 2
 			_, h.HasProviderKey = option("own")
 		}
@@ -471,7 +512,15 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			most := strings.Split(v, "/")
 			pool, onApp, onAll := rules.FreeCreditSubjects(h.AppID, h.AccountID, b.now)
 			h.FreeCredit = &rules.FreeCreditHold{Terms: `{"free":true}`, HoldMC: h.HoldMC / 2, Limits: []limits.Limit{
-				{Subject: pool, Unit: limits.Spend, Max: int64(num(most[0]))}, {Subject: onApp, Unit: limits.Spend, Max: int64(num(most[1]))}, {Subject: onAll, Unit: limits.Spend, Max: int64(num(most[2]))},
+				{Subject: pool, Unit: limits.Spend, Max: int64(num(most[0]))}, {
+					Subject: onApp,
+					Unit:    limits.Spend,
+					Max:     int64(num(most[1])),
+				}, {
+					Subject: onAll,
+					Unit:    limits.Spend,
+					Max:     int64(num(most[2])),
+				},
 			}}
 		}
 		if v, ok := option("most"); ok {
@@ -480,7 +529,12 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 		return h
 	case "settle":
-		c := rules.Settle{Call: call(), Attempt: int64(num(f[3])), Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}}
+		c := rules.Settle{
+			Call:       call(),
+			Attempt:    int64(num(f[3])),
+			Settlement: rules.Settled,
+			Usage:      rules.Usage{JSON: "{}"},
+		}
 		cost := num(f[4])
 		c.Charge = rules.Amounts{ProviderCostMC: cost, UserChargeMC: cost}
 		c.Fingerprint = "f" + strings.TrimLeft(f[2], "k")
@@ -498,7 +552,13 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 		return c
 	case "defer":
-		return rules.Defer{Call: call(), Attempt: int64(num(f[3])), Provider: "openai", RecordID: "chatcmpl-1", Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("deferred")}}
+		return rules.Defer{
+			Call:     call(),
+			Attempt:  int64(num(f[3])),
+			Provider: "openai",
+			RecordID: "chatcmpl-1",
+			Response: &rules.StoredResponse{Encoding: "raw", Body: []byte("deferred")},
+		}
 	case "release":
 		return rules.Release{Call: call(), Attempt: int64(num(f[3]))}
 	case "reverse":

@@ -79,9 +79,10 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 	// pauses, because calls are served meanwhile.
 	for after := int64(-1); err == nil; {
 		begun := time.Now()
-		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`, func(row db.Row) (hash int64, err error) {
-			return hash, row.Scan(&hash)
-		}, after)
+		err = take(`SELECT key_hash FROM ledger WHERE key_hash > $1 ORDER BY key_hash LIMIT 2000`,
+			func(row db.Row) (hash int64, err error) {
+				return hash, row.Scan(&hash)
+			}, after)
 		if err != nil || len(page) == 0 {
 			break
 		}

@@ -90,13 +90,24 @@ func TestKeysOfThePast(t *testing.T) {
 	const n = 2500 // more than one page
 	w, end := start()
 	must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1_000_000}))
-	must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 1_000_000}))
+	must(t)(w.Do(ctx, rules.Connect{
+		Sandbox:      true,
+		ConnectionID: "C",
+		AppID:        "p",
+		AccountID:    "A",
+		RequestedMC:  1_000_000,
+	}))
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
 			billed := call("billed", i)
 			must(t)(w.Do(ctx, rules.Hold{Call: billed, Claim: "1"}))
-			must(t)(w.Do(ctx, rules.Settle{Call: billed, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1}}))
+			must(t)(w.Do(ctx, rules.Settle{
+				Call:       billed,
+				Attempt:    1,
+				Settlement: rules.Settled,
+				Charge:     rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1},
+			}))
 		})
 	}
 	wg.Wait()
@@ -117,7 +128,8 @@ func TestKeysOfThePast(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			wg.Go(func() {
-				if r, err := w.Do(ctx, rules.Hold{Call: call("billed", i), Claim: "2"}); err != nil || r.Outcome != rules.Done {
+				if r, err := w.Do(ctx, rules.Hold{Call: call("billed", i), Claim: "2"}); err != nil ||
+					r.Outcome != rules.Done {
 					t.Errorf("%s: a billed key answers %+v, %v", when, r, err)
 				}
 			})

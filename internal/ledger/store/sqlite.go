@@ -61,14 +61,27 @@ type memory struct {
 const maxKnown = 50_000
 
 func newSQLite(d *db.DB) *sqlite {
-	q := &sqlite{db: d, seen: newSeen(0), stop: func() {}, unsaved: map[rules.Key]rules.HoldRow{}, unsavedMC: map[string]money.MC{}, counted: map[string]rules.Counter{}}
+	q := &sqlite{
+		db:        d,
+		seen:      newSeen(0),
+		stop:      func() {},
+		unsaved:   map[rules.Key]rules.HoldRow{},
+		unsavedMC: map[string]money.MC{},
+		counted:   map[string]rules.Counter{},
+	}
 	q.forget()
 	return q
 }
 
 // forget drops what can be read again. Unsaved holds and counted calls cannot.
 func (q *sqlite) forget() {
-	q.known = memory{map[string]rules.Balance{}, map[string]rules.Connection{}, map[rules.Key]rules.HoldRow{}, map[rules.DailyTotalsKey]bool{}, map[string]rules.Counter{}}
+	q.known = memory{
+		map[string]rules.Balance{},
+		map[string]rules.Connection{},
+		map[rules.Key]rules.HoldRow{},
+		map[rules.DailyTotalsKey]bool{},
+		map[string]rules.Counter{},
+	}
 	for k, h := range q.unsaved {
 		q.known.holds[k] = h
 	}
@@ -106,7 +119,8 @@ func (q *sqlite) learn(s *rules.State, written bool) {
 			q.counted[subject] = *counter
 		}
 	}
-	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown || len(q.known.windows) > maxKnown {
+	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown ||
+		len(q.known.windows) > maxKnown {
 		q.forget()
 	}
 }
@@ -211,10 +225,11 @@ func (q *sqlite) alone() error {
 // asideSaved looks for one of the holds that were set aside.
 func (q *sqlite) asideSaved() (saved bool, err error) {
 	for k := range q.aside {
-		err = q.each(`SELECT 1 FROM holds WHERE connection_id = ? AND key = ? AND state = 'open'`, 1, func([]driver.Value) error {
-			saved = true
-			return nil
-		}, k.ConnectionID, k.Key)
+		err = q.each(`SELECT 1 FROM holds WHERE connection_id = ? AND key = ? AND state = 'open'`, 1,
+			func([]driver.Value) error {
+				saved = true
+				return nil
+			}, k.ConnectionID, k.Key)
 		return saved, err
 	}
 	return true, nil
@@ -244,7 +259,8 @@ func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.H
 		}
 	}
 	for subject, sum := range counters {
-		if err := q.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES (?, '', ?, 0) ON CONFLICT (subject) DO UPDATE SET held = held + excluded.held`, subject, int64(sum)); err != nil {
+		if err := q.exec(
+			`INSERT INTO windows (subject, buckets, held, told) VALUES (?, '', ?, 0) ON CONFLICT (subject) DO UPDATE SET held = held + excluded.held`, subject, int64(sum)); err != nil {
 			return err
 		}
 	}

@@ -21,10 +21,18 @@ func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error)
 			s.Balances[a] = &b
 			continue
 		}
-		err := q.each(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5, func(r []driver.Value) error {
-			s.Balances[a] = &rules.Balance{AccountID: a, Sandbox: r[0].(int64) != 0, AvailableMC: money.MC(r[1].(int64)), ReservedMC: money.MC(r[2].(int64)), Seq: r[3].(int64), Head: r[4].(string)}
-			return nil
-		}, a)
+		err := q.each(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5,
+			func(r []driver.Value) error {
+				s.Balances[a] = &rules.Balance{
+					AccountID:   a,
+					Sandbox:     r[0].(int64) != 0,
+					AvailableMC: money.MC(r[1].(int64)),
+					ReservedMC:  money.MC(r[2].(int64)),
+					Seq:         r[3].(int64),
+					Head:        r[4].(string),
+				}
+				return nil
+			}, a)
 		if err != nil {
 			return nil, err
 		}
@@ -74,11 +82,12 @@ func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error)
 			continue
 		}
 		counter := &rules.Counter{Spent: limits.Series{Width: width}}
-		err := q.each(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3, func(r []driver.Value) (err error) {
-			counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
-			counter.Spent, err = limits.ParseSeries(width, r[0].(string))
-			return err
-		}, subject)
+		err := q.each(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3,
+			func(r []driver.Value) (err error) {
+				counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
+				counter.Spent, err = limits.ParseSeries(width, r[0].(string))
+				return err
+			}, subject)
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +104,18 @@ func newConnection(id string, r []driver.Value) (*rules.Connection, error) {
 		return nil, err
 	}
 	c := &rules.Connection{
-		ID: id, AppID: r[0].(string), AccountID: r[1].(string),
-		AllocationMC: money.MC(r[2].(int64)), ConsumedMC: money.MC(r[3].(int64)), HeldMC: money.MC(r[4].(int64)),
-		Status: rules.ConnectionStatus(r[6].(string)), Spent: spent, EventSeq: r[8].(int64), CreatedUS: r[9].(int64), FasterSpend: r[11].(int64), WarnedUS: r[12].(int64),
+		ID:           id,
+		AppID:        r[0].(string),
+		AccountID:    r[1].(string),
+		AllocationMC: money.MC(r[2].(int64)),
+		ConsumedMC:   money.MC(r[3].(int64)),
+		HeldMC:       money.MC(r[4].(int64)),
+		Status:       rules.ConnectionStatus(r[6].(string)),
+		Spent:        spent,
+		EventSeq:     r[8].(int64),
+		CreatedUS:    r[9].(int64),
+		FasterSpend:  r[11].(int64),
+		WarnedUS:     r[12].(int64),
 	}
 	if v, ok := r[5].(int64); ok {
 		c.VelocityLimitMC = (*money.MC)(&v)
@@ -113,10 +131,25 @@ func newHold(k rules.Key, r []driver.Value) (*rules.HoldRow, error) {
 	counts, err := rules.ParseReservations(r[15].(string))
 	return &rules.HoldRow{
 		Call: rules.Call{
-			ConnectionID: k.ConnectionID, Key: k.Key, RequestID: r[0].(string), Fingerprint: r[1].(string), HoldMC: money.MC(r[6].(int64)),
-			Model: r[8].(string), Terms: r[9].(string), AppID: r[10].(string), AccountID: r[11].(string), Feature: r[12].(string), FeatureLabel: r[13].(string), PaidBy: r[14].(string), Reservations: counts,
+			ConnectionID: k.ConnectionID,
+			Key:          k.Key,
+			RequestID:    r[0].(string),
+			Fingerprint:  r[1].(string),
+			HoldMC:       money.MC(r[6].(int64)),
+			Model:        r[8].(string),
+			Terms:        r[9].(string),
+			AppID:        r[10].(string),
+			AccountID:    r[11].(string),
+			Feature:      r[12].(string),
+			FeatureLabel: r[13].(string),
+			PaidBy:       r[14].(string),
+			Reservations: counts,
 		},
-		State: rules.HoldState(r[2].(string)), Attempt: r[3].(int64), NodeID: r[4].(string), Claim: r[5].(string), CreatedUS: r[7].(int64),
+		State:     rules.HoldState(r[2].(string)),
+		Attempt:   r[3].(int64),
+		NodeID:    r[4].(string),
+		Claim:     r[5].(string),
+		CreatedUS: r[7].(int64),
 	}, err
 }
 
@@ -132,7 +165,8 @@ func (q *sqlite) write(s *rules.State) error {
 func (q *sqlite) saveMoney(s *rules.State) error {
 	for id := range s.Changes.Balances { // its row is there since the first top-up
 		b := s.Balances[id]
-		if err := q.exec(`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
+		if err := q.exec(
+			`UPDATE balances SET available_mc = ?, reserved_mc = ?, seq = ?, head = ? WHERE account_id = ?`,
 			int64(b.AvailableMC), int64(b.ReservedMC), b.Seq, b.Head, id); err != nil {
 			return err
 		}
@@ -145,7 +179,9 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 		if s.Changes.Settings[id] { // indexes depend on what changes here
 			err = q.put(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
-				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)), string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS, id},
+				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
+					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
+					id},
 				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
 				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
 		} else {
@@ -219,8 +255,10 @@ func (q *sqlite) insertHold(h *rules.HoldRow) error {
 		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
 		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us,
 		paid_by = excluded.paid_by, counts = excluded.counts`,
-		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim, int64(h.HoldMC),
-		h.AccountID, h.AppID, db.NullText(h.Feature), db.NullText(h.FeatureLabel), h.Model, h.Terms, h.CreatedUS, h.PaidBy, h.Reservations.String())
+		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim,
+		int64(h.HoldMC),
+		h.AccountID, h.AppID, db.NullText(h.Feature), db.NullText(h.FeatureLabel), h.Model, h.Terms, h.CreatedUS,
+		h.PaidBy, h.Reservations.String())
 }
 
 func (q *sqlite) saveRows(s *rules.State) error {
@@ -232,25 +270,30 @@ func (q *sqlite) saveRows(s *rules.State) error {
 		}
 		args[30], args[31] = e.Hash, e.KeyHash().Value()
 		if err := q.exec(`INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args[:]...); err != nil {
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			args[:]...); err != nil {
 			return err
 		}
 	}
 	for _, a := range s.Changes.Responses {
-		if err := q.exec(`INSERT INTO answers (request_id, encoding, body, created_us) VALUES (?, ?, ?, ?)`, a.RequestID, a.Encoding, a.Body, a.CreatedUS); err != nil {
+		if err := q.exec(`INSERT INTO answers (request_id, encoding, body, created_us) VALUES (?, ?, ?, ?)`,
+			a.RequestID, a.Encoding, a.Body, a.CreatedUS); err != nil {
 			return err
 		}
 	}
 	for _, r := range s.Changes.Refusals {
 		if err := q.exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (request_id) DO NOTHING`,
-			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature), db.NullText(r.Model), r.CreatedUS); err != nil {
+			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
+			db.NullText(r.Model), r.CreatedUS); err != nil {
 			return err
 		}
 	}
 	for _, d := range s.Changes.Deferrals {
-		if err := q.exec(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
-			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS, d.SinceUS+firstPollDelay.Microseconds()); err != nil {
+		if err := q.exec(
+			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
+			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
+			d.SinceUS+firstPollDelay.Microseconds()); err != nil {
 			return err
 		}
 	}
@@ -260,13 +303,15 @@ func (q *sqlite) saveRows(s *rules.State) error {
 		}
 	}
 	for _, e := range s.Changes.Events {
-		if err := q.exec(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		if err := q.exec(
+			`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			e.ID, e.Type, e.AppID, db.NullText(e.ConnectionID), e.Seq, e.Data, e.CreatedUS); err != nil {
 			return err
 		}
 	}
 	for _, n := range s.Changes.Notices {
-		if err := q.exec(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		if err := q.exec(
+			`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS); err != nil {
 			return err
 		}
@@ -279,7 +324,8 @@ func (q *sqlite) saveCounts(s *rules.State) error {
 		if err := q.put(q.known.totals[k],
 			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
 			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ? AND day = ? AND feature = ? AND model = ?`,
-			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC), int64(r.DevMarginMC), int64(r.UserChargeMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
+			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
+				int64(r.DevMarginMC), int64(r.UserChargeMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
 			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,

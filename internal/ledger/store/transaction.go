@@ -126,7 +126,8 @@ func findAccounts(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 		if accountID != "" {
 			continue
 		}
-		err := tx.QueryRowContext(ctx, `SELECT account_id FROM connections WHERE id = $1`, connectionID).Scan(&accountID)
+		err := tx.QueryRowContext(ctx, `SELECT account_id FROM connections WHERE id = $1`,
+			connectionID).Scan(&accountID)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		} else if err != nil {
@@ -158,7 +159,8 @@ func lockAccounts(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 // lockBalance locks an account's balance, if it has one, until tx ends.
 func lockBalance(ctx context.Context, tx *db.Tx, accountID string) error {
 	var id string
-	err := tx.QueryRowContext(ctx, `SELECT account_id FROM balances WHERE account_id = $1`+tx.Engine.ForUpdate(), accountID).
+	err := tx.QueryRowContext(ctx, `SELECT account_id FROM balances WHERE account_id = $1`+tx.Engine.ForUpdate(),
+		accountID).
 		Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -170,7 +172,8 @@ func lockBalance(ctx context.Context, tx *db.Tx, accountID string) error {
 func findLiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) error {
 	for p := range keys.AppAccounts {
 		var connectionID string
-		err := tx.QueryRowContext(ctx, `SELECT id FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`,
+		err := tx.QueryRowContext(ctx,
+			`SELECT id FROM connections WHERE app_id = $1 AND account_id = $2 AND status <> 'revoked'`,
 			p.AppID, p.AccountID).Scan(&connectionID)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue

@@ -62,7 +62,17 @@ var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)}
 
 // New returns a writer on d. Run must be started before Do is used.
 func NewWriter(d *db.DB, now func() time.Time) *Writer {
-	return &Writer{db: d, now: now, queue: make(chan *job, 4*maxBatch), closed: make(chan struct{}), hot: newStore(d), committed: make(chan *job, 4*maxBatch), sync: d.Sync, synced: make(chan struct{}, 1), ahead: 64}
+	return &Writer{
+		db:        d,
+		now:       now,
+		queue:     make(chan *job, 4*maxBatch),
+		closed:    make(chan struct{}),
+		hot:       newStore(d),
+		committed: make(chan *job, 4*maxBatch),
+		sync:      d.Sync,
+		synced:    make(chan struct{}, 1),
+		ahead:     64,
+	}
 }
 
 // newStore returns the store of an engine. SQLite has one for all writers of a
@@ -339,7 +349,8 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 	}
 	for _, j := range batch {
 		_, hold := j.cmd.(rules.Hold)
-		j.young = hold && j.res.Outcome != rules.Done && j.res.Outcome != rules.Waiting && !s.Changes.MustSync // what is done may be on its way to the disk
+		// what is done may be on its way to the disk
+		j.young = hold && j.res.Outcome != rules.Done && j.res.Outcome != rules.Waiting && !s.Changes.MustSync
 	}
 	if err := w.hot.save(ctx, s); err != nil {
 		return err

@@ -51,7 +51,17 @@ func must(t testing.TB) func(rules.Result, error) rules.Result {
 }
 
 func callOf(conn, account, app, key string, hold money.MC) rules.Call {
-	return rules.Call{ConnectionID: conn, AccountID: account, AppID: app, Key: key, RequestID: "req_" + conn + key, Fingerprint: "f", Model: "m", Terms: "{}", HoldMC: hold}
+	return rules.Call{
+		ConnectionID: conn,
+		AccountID:    account,
+		AppID:        app,
+		Key:          key,
+		RequestID:    "req_" + conn + key,
+		Fingerprint:  "f",
+		Model:        "m",
+		Terms:        "{}",
+		HoldMC:       hold,
+	}
 }
 
 // gate locks the row that a SELECT finds until open is called, and n batches wait
@@ -80,7 +90,8 @@ func gate(t *testing.T, d *db.DB, selects string) (open func(n int)) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		for waiting := 0; waiting < n; {
-			err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+			err := d.QueryRowContext(ctx,
+				`SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
 			if err != nil {
 				t.Errorf("%d of %d batches wait: %v", waiting, n, err)
 				break
@@ -100,7 +111,13 @@ func TestLastMicroCent(t *testing.T) {
 		w := writers(t, d, 2)
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w[0].Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		must(t)(w[0].Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: "C",
+			AppID:        "p",
+			AccountID:    "A",
+			RequestedMC:  100,
+		}))
 		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var won, lost atomic.Int64
 		var wg sync.WaitGroup
@@ -136,7 +153,13 @@ func TestOneKeyManyCallers(t *testing.T) {
 		w := writers(t, d, 2)
 		ctx := context.Background()
 		must(t)(w[0].Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w[0].Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 100}))
+		must(t)(w[0].Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: "C",
+			AppID:        "p",
+			AccountID:    "A",
+			RequestedMC:  100,
+		}))
 		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var holds, running atomic.Int64
 		var wg sync.WaitGroup
@@ -174,7 +197,13 @@ func TestTwoConnectionsOneBalance(t *testing.T) {
 		var calls []rules.Call
 		for i := range w {
 			conn, app := fmt.Sprint("C", i), fmt.Sprint("p", i)
-			must(t)(w[0].Do(ctx, rules.Connect{Sandbox: true, ConnectionID: conn, AppID: app, AccountID: "A", RequestedMC: 100}))
+			must(t)(w[0].Do(ctx, rules.Connect{
+				Sandbox:      true,
+				ConnectionID: conn,
+				AppID:        app,
+				AccountID:    "A",
+				RequestedMC:  100,
+			}))
 			c := callOf(conn, "A", app, fmt.Sprint(i), 10)
 			must(t)(w[0].Do(ctx, rules.Hold{Call: c, Claim: fmt.Sprint(i)}))
 			calls = append(calls, c)
@@ -187,7 +216,13 @@ func TestTwoConnectionsOneBalance(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, c := range calls {
 			wg.Go(func() {
-				r, err := w[i].Do(ctx, rules.Settle{Call: c, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7}, Usage: rules.Usage{JSON: "{}"}})
+				r, err := w[i].Do(ctx, rules.Settle{
+					Call:       c,
+					Attempt:    1,
+					Settlement: rules.Settled,
+					Charge:     rules.Amounts{ProviderCostMC: 7, UserChargeMC: 7},
+					Usage:      rules.Usage{JSON: "{}"},
+				})
 				if err != nil || r.Outcome != rules.Applied {
 					t.Errorf("%s: %v, %v", c.ConnectionID, r.Outcome, err)
 				}
@@ -196,7 +231,8 @@ func TestTwoConnectionsOneBalance(t *testing.T) {
 		open(2)
 		wg.Wait()
 		b, err := GetBalance(ctx, d, "A")
-		if err != nil || b.ReservedMC != before.ReservedMC-2*7 || b.AvailableMC != before.AvailableMC || b.Seq != before.Seq+2 {
+		if err != nil || b.ReservedMC != before.ReservedMC-2*7 || b.AvailableMC != before.AvailableMC ||
+			b.Seq != before.Seq+2 {
 			t.Errorf("before %+v, after %+v, %v", before, b, err)
 		}
 	})
@@ -236,7 +272,9 @@ func TestYoungHolds(t *testing.T) {
 	}
 	inFile := func() (heldMC, holds int64) {
 		t.Helper()
-		if err := d.QueryRowContext(ctx, `SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'open') FROM connections`).Scan(&heldMC, &holds); err != nil {
+		if err := d.QueryRowContext(ctx,
+			`SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'open') FROM connections`).Scan(&heldMC,
+			&holds); err != nil {
 			t.Fatal(err)
 		}
 		return heldMC, holds
@@ -246,7 +284,8 @@ func TestYoungHolds(t *testing.T) {
 		held, holds := inFile()
 		c, err := GetConnection(ctx, d, "C")
 		if err != nil || held != file || holds != count || int64(c.HeldMC) != whole {
-			t.Errorf("%s: in the file %d by %d holds, in all %d; want %d by %d, %d (%v)", step, held, holds, c.HeldMC, file, count, whole, err)
+			t.Errorf("%s: in the file %d by %d holds, in all %d; want %d by %d, %d (%v)", step, held, holds, c.HeldMC,
+				file, count, whole, err)
 		}
 	}
 	must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
@@ -259,7 +298,12 @@ func TestYoungHolds(t *testing.T) {
 	seen("ticked", 10, 1, 10)
 	do(rules.Hold{Call: two, Claim: "2"})
 	seen("second held", 10, 1, 30)
-	do(rules.Settle{Call: one, Attempt: 1, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4}})
+	do(rules.Settle{
+		Call:       one,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 4, UserChargeMC: 4},
+	})
 	seen("first settled", 0, 0, 20)
 	forgotten := errors.New("forgotten")
 	if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -280,10 +324,16 @@ func TestYoungHolds(t *testing.T) {
 	do(rules.Release{Call: two, Attempt: 1})
 	seen("released", 5, 1, 5)
 	do(rules.Hold{Call: two, Claim: "2b"})
-	do(rules.Settle{Call: two, Attempt: 2, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1}})
+	do(rules.Settle{
+		Call:       two,
+		Attempt:    2,
+		Settlement: rules.Settled,
+		Charge:     rules.Amounts{ProviderCostMC: 1, UserChargeMC: 1},
+	})
 	seen("second attempt settled", 5, 1, 5)
 	var left int
-	if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE key = '2'`).Scan(&left); err != nil || left != 0 {
+	if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE key = '2'`).Scan(&left); err != nil ||
+		left != 0 {
 		t.Errorf("the first attempt has left %d rows, %v", left, err)
 	}
 }
@@ -296,7 +346,13 @@ func TestOneBadCommand(t *testing.T) {
 		w := writers(t, d, 1)[0]
 		ctx := context.Background()
 		must(t)(w.Do(ctx, rules.TopUp{AccountID: "A", Sandbox: true, AmountMC: 1000}))
-		must(t)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: "C", AppID: "p", AccountID: "A", RequestedMC: 500}))
+		must(t)(w.Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: "C",
+			AppID:        "p",
+			AccountID:    "A",
+			RequestedMC:  500,
+		}))
 		var wg sync.WaitGroup
 		var failed atomic.Int64
 		for i := range 20 {
@@ -307,13 +363,19 @@ func TestOneBadCommand(t *testing.T) {
 				if i == 7 {
 					charge.SvcFeeMC = 1 // violates a CHECK: the parts do not add up
 				}
-				if _, err := w.Do(ctx, rules.Settle{Call: c, Attempt: r.Attempt, Charge: charge, Settlement: rules.Settled}); err != nil {
+				if _, err := w.Do(ctx, rules.Settle{
+					Call:       c,
+					Attempt:    r.Attempt,
+					Charge:     charge,
+					Settlement: rules.Settled,
+				}); err != nil {
 					failed.Add(1)
 				}
 			})
 		}
 		wg.Wait()
-		if c, err := GetConnection(ctx, d, "C"); err != nil || failed.Load() != 1 || c.HeldMC != 10 || c.ConsumedMC != 95 {
+		if c, err := GetConnection(ctx, d, "C"); err != nil || failed.Load() != 1 || c.HeldMC != 10 ||
+			c.ConsumedMC != 95 {
 			t.Errorf("%d failed, %+v, %v", failed.Load(), c, err)
 		}
 	})
@@ -363,7 +425,13 @@ func benchmarkCalls(b *testing.B, e db.Engine, callers int) {
 	ctx := context.Background()
 	for i := range callers {
 		must(b)(w.Do(ctx, rules.TopUp{AccountID: fmt.Sprint("A", i), Sandbox: true, AmountMC: money.Max}))
-		must(b)(w.Do(ctx, rules.Connect{Sandbox: true, ConnectionID: fmt.Sprint("C", i), AppID: "p", AccountID: fmt.Sprint("A", i), RequestedMC: money.Max}))
+		must(b)(w.Do(ctx, rules.Connect{
+			Sandbox:      true,
+			ConnectionID: fmt.Sprint("C", i),
+			AppID:        "p",
+			AccountID:    fmt.Sprint("A", i),
+			RequestedMC:  money.Max,
+		}))
 	}
 	body := make([]byte, 700)
 	var n atomic.Int64
@@ -373,9 +441,17 @@ func benchmarkCalls(b *testing.B, e db.Engine, callers int) {
 	for i := range callers {
 		wg.Go(func() {
 			for n.Add(1) <= int64(b.N) {
-				c := callOf(fmt.Sprint("C", i), fmt.Sprint("A", i), "p", fmt.Sprint(n.Load(), "-", time.Now().UnixNano()), 100)
+				c := callOf(fmt.Sprint("C", i), fmt.Sprint("A", i), "p",
+					fmt.Sprint(n.Load(), "-", time.Now().UnixNano()), 100)
 				r := must(b)(w.Do(ctx, rules.Hold{Call: c, Claim: c.Key}))
-				must(b)(w.Do(ctx, rules.Settle{Call: c, Attempt: r.Attempt, Settlement: rules.Settled, Charge: rules.Amounts{ProviderCostMC: 80, SvcFeeMC: 5, DevMarginMC: 5, UserChargeMC: 90}, Usage: rules.Usage{JSON: `{"input":1,"cached":0,"cache_write":0,"output":1,"reasoning":0}`}, Response: &rules.StoredResponse{Encoding: "raw", Body: body}}))
+				must(b)(w.Do(ctx, rules.Settle{
+					Call:       c,
+					Attempt:    r.Attempt,
+					Settlement: rules.Settled,
+					Charge:     rules.Amounts{ProviderCostMC: 80, SvcFeeMC: 5, DevMarginMC: 5, UserChargeMC: 90},
+					Usage:      rules.Usage{JSON: `{"input":1,"cached":0,"cache_write":0,"output":1,"reasoning":0}`},
+					Response:   &rules.StoredResponse{Encoding: "raw", Body: body},
+				}))
 			}
 		})
 	}

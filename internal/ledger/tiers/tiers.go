@@ -35,7 +35,12 @@ type Terms struct {
 // Of returns the terms of a tier. Only limited-live bounds what users may lend.
 func Of(tier string) Terms {
 	if tier == LimitedLive {
-		return Terms{DefaultCapMC: 10 * money.Dollar, MaxCapMC: 25 * money.Dollar, ConnectionDayMC: 5 * money.Dollar, AppDayMC: 250 * money.Dollar}
+		return Terms{
+			DefaultCapMC:    10 * money.Dollar,
+			MaxCapMC:        25 * money.Dollar,
+			ConnectionDayMC: 5 * money.Dollar,
+			AppDayMC:        250 * money.Dollar,
+		}
 	}
 	return Terms{DefaultCapMC: 10 * money.Dollar, MaxCapMC: money.Max}
 }
@@ -46,8 +51,22 @@ func (t Terms) Limits(appID string) []limits.Limit {
 		return nil
 	}
 	return []limits.Limit{
-		{Unit: limits.Spend, Window: Day, Max: int64(t.ConnectionDayMC), Code: apierr.DailyLimitReached, What: "a limited-live app"},
-		{Subject: "spend/" + appID, Unit: limits.Spend, Window: Day, Max: int64(t.AppDayMC), Code: apierr.AppSpendLimited, What: "a limited-live app", Event: "app.spend_limit_reached"},
+		{
+			Unit:   limits.Spend,
+			Window: Day,
+			Max:    int64(t.ConnectionDayMC),
+			Code:   apierr.DailyLimitReached,
+			What:   "a limited-live app",
+		},
+		{
+			Subject: "spend/" + appID,
+			Unit:    limits.Spend,
+			Window:  Day,
+			Max:     int64(t.AppDayMC),
+			Code:    apierr.AppSpendLimited,
+			What:    "a limited-live app",
+			Event:   "app.spend_limit_reached",
+		},
 	}
 }
 
@@ -58,8 +77,12 @@ const DefaultSandboxDayMC = money.Dollar
 // SandboxLimit bounds calls of live models from the sandbox of a developer.
 func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
 	return limits.Limit{
-		Subject: "live/" + developerID, Unit: limits.Cost, Window: Day, Max: int64(dayMC), Code: apierr.SandboxLiveCostLimited,
-		What: "the sandbox, over all apps of its developer,",
+		Subject: "live/" + developerID,
+		Unit:    limits.Cost,
+		Window:  Day,
+		Max:     int64(dayMC),
+		Code:    apierr.SandboxLiveCostLimited,
+		What:    "the sandbox, over all apps of its developer,",
 	}
 }
 
