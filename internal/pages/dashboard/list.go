@@ -24,7 +24,10 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
-	page := ui.Connections{Person: ui.Person{Shell: a.Shell(ui.Connected), Path: "/connections"}, More: len(list) > maxListed}
+	page := ui.Connections{
+		Person: ui.Person{Shell: a.Shell(ui.Connected), Path: "/connections"},
+		More:   len(list) > maxListed,
+	}
 	known := map[string]apps.App{}
 	for _, c := range list[:min(len(list), maxListed)] {
 		app, ok := known[c.AppID]

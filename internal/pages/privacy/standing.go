@@ -73,23 +73,27 @@ func (st standing) obstacles() (list []ui.Obstacle) {
 		list = append(list, ui.Obstacle{Text: fmt.Sprintf(format, args...), Link: link})
 	}
 	if st.held {
-		add(&ui.Link{Href: "/connections", Text: "Your connections"}, "A call of an app is still in progress, or its charge is not known yet. That takes a few minutes at most; a paused or ended connection begins no other.")
+		add(&ui.Link{Href: "/connections", Text: "Your connections"},
+			"A call of an app is still in progress, or its charge is not known yet. That takes a few minutes at most; a paused or ended connection begins no other.")
 	}
 	if st.paying {
-		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"}, "A top-up is on its way. One that nobody pays ends within a day.")
+		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"},
+			"A top-up is on its way. One that nobody pays ends within a day.")
 	}
 	sum := st.balance.AvailableMC + st.balance.ReservedMC
 	switch {
 	case st.balance.AvailableMC < 0:
 		add(nil, "Your balance is %s, because a payment went back after it was spent. Write to whoever runs this service.", st.balance.AvailableMC.Display())
 	case sum >= money.Cent && st.balance.ReservedMC > 0:
-		add(&ui.Link{Href: "/connections", Text: "End your connections"}, "There is %s of yours here: %s available, and %s set aside for apps, which returns when you end their connections. Then ask whoever runs this service to refund it to the card that paid.",
+		add(&ui.Link{Href: "/connections", Text: "End your connections"},
+			"There is %s of yours here: %s available, and %s set aside for apps, which returns when you end their connections. Then ask whoever runs this service to refund it to the card that paid.",
 			sum.Display(), st.balance.AvailableMC.Display(), st.balance.ReservedMC.Display())
 	case sum >= money.Cent:
 		add(nil, "There is %s of yours here. It is not lost with the account: ask whoever runs this service to refund it to the card that paid, or spend it.", sum.Display())
 	}
 	if st.users > 0 {
-		add(&ui.Link{Href: "/developer", Text: "Your apps"}, "People lend money to your live apps, over %d connection%s. End those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
+		add(&ui.Link{Href: "/developer", Text: "Your apps"},
+			"People lend money to your live apps, over %d connection%s. End those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
 	}
 	return list
 }

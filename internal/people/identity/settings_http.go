@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/ledger"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
@@ -94,7 +94,7 @@ func (h settingsPages) showSecurity(w http.ResponseWriter, r *http.Request, a ac
 	for _, e := range events {
 		page.Events = append(page.Events, ui.SecurityEvent{
 			Text:    eventTexts[e.Kind],
-			When:    ledger.Timestamp(e.CreatedUS),
+			When:    timestamp.Format(e.CreatedUS),
 			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04"),
 			Address: e.Address,
 			Device:  describeBrowser(e.Agent),
