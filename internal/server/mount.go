@@ -148,7 +148,7 @@ func secondFactor(dev bool) func(*http.Request) bool {
 func openapi(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, err := w.Write(api.Spec)
-	return web.Begun(err)
+	return web.AlreadyReported(err)
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) error {

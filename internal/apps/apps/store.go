@@ -261,7 +261,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if err != nil {
 		return App{}, err
 	}
-	attempts := id.Hash(clientID + " " + web.Address(r)) // of one length, whatever strangers send
+	attempts := id.Hash(clientID + " " + web.ClientAddress(r)) // of one length, whatever strangers send
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, limited(wait, "too many wrong credentials for this client_id from this address")
 	}
@@ -274,7 +274,7 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	}
 	if same := subtle.ConstantTimeCompare([]byte(id.Hash(secret)), []byte(hash)) == 1; !same || !known {
 		s.failures.Allow(attempts)
-		return App{}, web.BasicRefused()
+		return App{}, web.NewBasicRefusal()
 	}
 	if wait, ok := rate.Allow(clientID); !ok {
 		return App{}, limited(wait, "too many requests with this client_id")

@@ -51,7 +51,7 @@ type Tokens struct {
 func (s *Store) Lookup(ctx context.Context, token string) (Grant, error) {
 	g, err := findAccess(ctx, s.DB, id.Hash(token), s.Now().UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
-		return Grant{}, web.BearerRefused()
+		return Grant{}, web.NewBearerRefusal()
 	} else if err != nil {
 		return Grant{}, fmt.Errorf("oauth: access token: %w", err)
 	}

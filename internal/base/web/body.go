@@ -114,7 +114,8 @@ func ReadFile(r *http.Request, field string, maxBytes int64) ([]byte, error) {
 	const around = 8 << 10 // boundaries and headers of parts
 	tooLarge := apierr.InvalidRequest.Errorf("%s: must be at most %d kB", field, maxBytes>>10)
 	if r.ContentLength > maxBytes+around {
-		_, err := io.CopyN(io.Discard, r.Body, min(r.ContentLength, 32<<20)) // browsers show an answer only once they have sent all
+		// browsers show an answer only once they have sent all
+		_, err := io.CopyN(io.Discard, r.Body, min(r.ContentLength, 32<<20))
 		return nil, tooLarge.WithCause(err)
 	}
 	body, err := ReadBody(r, "multipart/form-data", maxBytes+around)
@@ -163,7 +164,8 @@ func parseParams(raw, where string) (url.Values, error) {
 			return nil, apierr.InvalidRequest.Errorf("%s: must come once", shortName(name))
 		}
 		if !formText(all[0]) {
-			return nil, apierr.InvalidRequest.Errorf("%s: must be UTF-8 text without control characters", shortName(name))
+			return nil, apierr.InvalidRequest.Errorf("%s: must be UTF-8 text without control characters",
+				shortName(name))
 		}
 	}
 	return values, nil

@@ -36,10 +36,13 @@ func TestReadJSONChecksTheRequest(t *testing.T) {
 		{"form", post("application/x-www-form-urlencoded", `{}`), "Content-Type: must be application/json"},
 		{"like JSON", post("application/json-seq", `{}`), "Content-Type: must be application/json"},
 		{"other charset", post("application/json; charset=latin1", `{}`), "Content-Type: must be application/json"},
-		{"two types", with(post("application/json", `{}`), "Content-Type", "application/json"), "Content-Type: must be application/json"},
-		{"gzip", with(post("application/json", `{}`), "Content-Encoding", "gzip"), "Content-Encoding: must be absent, compressed bodies are not taken"},
+		{"two types", with(post("application/json", `{}`), "Content-Type", "application/json"),
+			"Content-Type: must be application/json"},
+		{"gzip", with(post("application/json", `{}`), "Content-Encoding", "gzip"),
+			"Content-Encoding: must be absent, compressed bodies are not taken"},
 		{"large", post("application/json", large), "body: must be at most 1048576 bytes"},
-		{"large, length unknown", unknownLength(post("application/json", large)), "body: must be at most 1048576 bytes"},
+		{"large, length unknown", unknownLength(post("application/json", large)),
+			"body: must be at most 1048576 bytes"},
 		{"unknown member", post("application/json", `{"x":1}`), "x: is not a member that this request takes"},
 	} {
 		var dst struct {
@@ -192,7 +195,8 @@ func TestLinkNextLeadsOn(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	web.LinkNext(w, httptest.NewRequest("GET", "/v1/apps/app_1/features?limit=2&starting_after=a&q=x%26y", nil), "b")
-	if got, want := w.Header().Get("Link"), `</v1/apps/app_1/features?limit=2&q=x%26y&starting_after=b>; rel="next"`; got != want {
+	if got, want := w.Header().Get("Link"),
+		`</v1/apps/app_1/features?limit=2&q=x%26y&starting_after=b>; rel="next"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -210,7 +214,10 @@ func TestReadBodyReadsWhatWasSent(t *testing.T) {
 		return err
 	})
 	want := strings.Repeat("0123456789", 20_000)
-	for name, r := range map[string]io.Reader{"length": strings.NewReader(want), "chunked": io.MultiReader(strings.NewReader(want))} {
+	for name, r := range map[string]io.Reader{
+		"length":  strings.NewReader(want),
+		"chunked": io.MultiReader(strings.NewReader(want)),
+	} {
 		resp, err := s.srv.Client().Post(s.srv.URL+"/echo", "application/json", r)
 		if err != nil {
 			t.Fatal(err)
@@ -248,7 +255,8 @@ func TestReadFile(t *testing.T) {
 		{"another name", kind, form(`name="other"`, "x"), "", "body: must be a form with the file logo"},
 		{"cut", kind, form(logo, "x")[:60], "", "body: must be a form with the file logo"},
 		{"no boundary", "multipart/form-data", form(logo, "x"), "", "body: must be a form with the file logo"},
-		{"another kind", "application/x-www-form-urlencoded", "logo=x", "", "Content-Type: must be multipart/form-data"},
+		{"another kind", "application/x-www-form-urlencoded", "logo=x", "",
+			"Content-Type: must be multipart/form-data"},
 	} {
 		got, err := web.ReadFile(post(c.kind, c.body), "logo", 100)
 		if c.refused != "" {

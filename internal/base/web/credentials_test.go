@@ -46,7 +46,7 @@ func TestBasic(t *testing.T) {
 		if id != c.id || secret != c.secret || (err == nil) != (c.id != "") {
 			t.Errorf("%q: %q %q %v", c.header, id, secret, err)
 		}
-		if err != nil && err.Error() != web.BasicRefused().Error() {
+		if err != nil && err.Error() != web.NewBasicRefusal().Error() {
 			t.Errorf("%q: its refusal differs: %v", c.header, err)
 		}
 	}
@@ -81,7 +81,8 @@ func TestBearer(t *testing.T) {
 		if token != c.token || (err == nil) != (c.token != "") {
 			t.Errorf("%q: %q %v", c.headers, token, err)
 		}
-		if e, ok := err.(*apierr.Error); err != nil && (!ok || e.Code != apierr.Unauthorized || e.Challenge != c.challenge) {
+		if e, ok := err.(*apierr.Error); err != nil && (!ok || e.Code != apierr.Unauthorized ||
+			e.Challenge != c.challenge) {
 			t.Errorf("%q: %+v", c.headers, err)
 		}
 	}
@@ -109,10 +110,13 @@ func FuzzCredentials(f *testing.F) {
 		r := authorized(header)
 		if id, secret, err := web.Basic(r); err == nil {
 			joined := id + ":" + secret
-			if id == "" || secret == "" || strings.Contains(id, ":") || !utf8.ValidString(joined) || strings.ContainsFunc(joined, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			if id == "" || secret == "" || strings.Contains(id, ":") || !utf8.ValidString(joined) ||
+				strings.ContainsFunc(joined, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 				t.Errorf("%q: %q %q", header, id, secret)
 			}
-			if i, s, ok := (&http.Request{Header: http.Header{"Authorization": {"Basic " + encode(joined)}}}).BasicAuth(); !ok || i != id || s != secret {
+			if i, s, ok := (&http.Request{
+				Header: http.Header{"Authorization": {"Basic " + encode(joined)}},
+			}).BasicAuth(); !ok || i != id || s != secret {
 				t.Errorf("%q: net/http reads %q %q", header, i, s)
 			}
 		}

@@ -1,29 +1,24 @@
-// Package web is the HTTP side that every endpoint and page shares (spec §4
-// intro, §5, §7; decisions, Order of checks): a router whose handlers return
-// errors, the one writer of the error envelope, strict readers of bodies, forms,
-// pages and credentials, and one log line a request.
+// Package web is the HTTP layer that all endpoints and pages share (contract §4 intro, §5, §7; decisions 008, 009): a
+// router whose handlers return errors, the one writer of the error envelope, strict readers of bodies, forms, paging
+// parameters and credentials, and one log line per request.
 //
-// # What reaches a client
+// # What a client receives
 //
-// Every answer of 400 and above that comes out of a Router is the envelope of
-// spec §7, or an HTML error page on routes given to HandlePage. Nothing is ever
-// redirected on the router's own account: a path with empty, `.` or `..`
-// segments, plain or percent-encoded, is 404; a target that is not a path (`*`,
-// absolute form, CONNECT's authority) is 400. An answer that has begun and
-// cannot be finished is cut, so that nobody mistakes a part for the whole. After
-// a request that came in chunks the connection is closed: see Router.ServeHTTP.
-// Every answer forbids to be framed; a page's own policy says so too.
+// Every response of 400 and above from a Router is the envelope of contract §7, or an HTML error page on routes of
+// HandlePage. The router never redirects: a path with empty, `.` or `..` segments, plain or percent-encoded, is 404,
+// and a target that is not a path (`*`, absolute form, CONNECT's authority) is 400. If a response that has begun
+// cannot be finished, the connection is cut, so that the client notices. After a chunked request the connection is
+// closed: see Router.ServeHTTP. Every response forbids framing, and so does the Content-Security-Policy of each page.
 //
-// # What stays plain
+// # What net/http answers itself
 //
-// net/http answers a few requests before any handler runs, as text/plain or
-// with no body, and closes the connection. There is no hook for them, and
-// rewriting bytes under net/http would cost every good request:
+// net/http answers a few requests before any handler runs, as text/plain or without a body, and closes the
+// connection. It has no hook for them, and rewriting its bytes would slow down every other request:
 //   - 400: a request line, header, Host, Content-Length or percent-encoding that does not parse
 //   - 417: an Expect header other than 100-continue
 //   - 431: headers above MaxHeaderBytes
 //   - 501: a Transfer-Encoding other than chunked
 //   - 505: an HTTP version that is not 1.x (2 over TLS)
 //
-// No handler has run and nothing has been read, held or billed then.
+// No handler has run then, and nothing was read, held or billed.
 package web

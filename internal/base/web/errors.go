@@ -16,18 +16,18 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// Links builds the addresses of the user's dashboard that errors and answers carry (spec §7).
+// Links builds the URLs of dashboard pages in errors and answers (contract §7).
 type Links struct {
-	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors carry no address
+	Dashboard string // {dashboard_url}, without a trailing slash; "" = errors have no URLs
 }
 
-// Increase returns error.increase_url of a connection, where its cap is raised.
+// Increase returns error.increase_url of a connection: the page where its user raises the spend cap.
 func (l Links) Increase(connectionID string) string { return l.connection(connectionID, "/increase") }
 
 // Review returns error.review_url of a frozen connection.
 func (l Links) Review(connectionID string) string { return l.connection(connectionID, "/review") }
 
-// Approval returns approval_url of an allocation request, where its user decides.
+// Approval returns approval_url of an allocation request: the page where its user decides.
 func (l Links) Approval(requestID string) string {
 	return l.Dashboard + "/allocation-requests/" + url.PathEscape(requestID)
 }
@@ -38,7 +38,7 @@ func (l Links) connection(connectionID, page string) string {
 
 const internalMessage = "Something went wrong on our side. If it happens again, contact support with the request id."
 
-// envelope is the body of every answer that is not 2xx (spec §7).
+// envelope is the body of every error response (contract §7).
 type envelope struct {
 	Error envelopeError `json:"error"`
 }
@@ -53,8 +53,7 @@ type envelopeError struct {
 	Details      map[string]any `json:"details,omitempty"`
 }
 
-// Envelope returns the JSON body that answers e. Handlers use it where an error
-// travels inside a stream that has begun.
+// Envelope returns the JSON body for e. Handlers use it for an error inside a stream that has begun.
 func Envelope(e *apierr.Error, l Links) ([]byte, error) {
 	out := envelopeError{Code: e.Code.Name, Message: e.Message, Type: e.Code.Type, Details: e.Details}
 	if e.ConnectionID != "" {
@@ -71,14 +70,13 @@ func Envelope(e *apierr.Error, l Links) ([]byte, error) {
 	return marshal(envelope{out})
 }
 
-// WriteError answers with err: the only writer of envelopes and error pages. It
-// panics with http.ErrAbortHandler, which cuts the connection, when the answer
-// has already begun or when err only says that the client left: half an answer,
-// or an empty 200 to a client that merely stopped sending, would be a lie.
+// WriteError answers with err. It is the only writer of envelopes and error pages. It panics with
+// http.ErrAbortHandler, which cuts the connection, if the response has begun or if err says that the client has
+// disconnected: a client must not take half a response, or an empty 200, for a whole one.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r.Context())
 	begun := x != nil && x.rw.status != 0
-	_, told := errors.AsType[*begunError](err)
+	_, reported := errors.AsType[*reportedError](err)
 	clientGone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
 	e := toAPIError(err)
 	if clientGone {
@@ -86,7 +84,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	} else {
 		logError(r.Context(), x, e)
 	}
-	if begun && told {
+	if begun && reported {
 		return
 	}
 	if begun || clientGone {
@@ -102,33 +100,31 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		links = x.ctx.rt.links
 	}
 	body, merr := Envelope(e, links)
-	if merr != nil { // details that are no JSON: a bug of ours, told without them
+	if merr != nil { // details that are not JSON are a bug: answer without them
 		Log(r.Context(), slog.String("envelope", merr.Error()))
 		plain := *e
 		plain.Details = nil
 		body, _ = Envelope(&plain, links)
 	}
-	_ = writeBody(w, e.Code.Status, "application/json", body) // a client that left is no news
+	_ = writeBody(w, e.Code.Status, "application/json", body) // fails only if the client has disconnected
 }
 
-// Begun marks err as one that the answer, which has begun, has already told its
-// client in its own way, as an event of a stream does: it is logged, nothing is
-// written and nothing is cut. If the answer has not begun, err is answered like
-// any other. Begun(nil) is nil.
-func Begun(err error) error {
+// AlreadyReported marks err as reported to the client by the response that has begun, for example as an event of a
+// stream. Such an error is only logged: nothing is written, and the connection is not cut. If the response has not
+// begun, err is answered like any other error. AlreadyReported(nil) is nil.
+func AlreadyReported(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &begunError{err}
+	return &reportedError{err}
 }
 
-type begunError struct{ err error }
+type reportedError struct{ err error }
 
-func (e *begunError) Error() string { return e.err.Error() }
-func (e *begunError) Unwrap() error { return e.err }
+func (e *reportedError) Error() string { return e.err.Error() }
+func (e *reportedError) Unwrap() error { return e.err }
 
-// toAPIError maps any error to one that may be shown. A time limit of ours that
-// has passed is trouble that passes too, not a bug.
+// toAPIError maps any error to one that may be sent. A deadline of ours that has passed is 503, not a bug.
 func toAPIError(err error) *apierr.Error {
 	if e, ok := errors.AsType[*apierr.Error](err); ok {
 		return e

@@ -197,7 +197,7 @@ func memberName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// A Field is a member of a PATCH body (decisions, Names and shapes: absent =
+// A Field is a member of a PATCH body (decision 005: absent =
 // unchanged, null clears). It tells the three cases apart.
 type Field[T any] struct {
 	Set   bool // the member is there

@@ -42,7 +42,8 @@ func TestDecodeIsStrictAndNamesTheMember(t *testing.T) {
 		{deep(65), "body: must be nested at most 64 levels deep"},
 		{`{"nam":"a"}`, "nam: is not a member that this request takes"},
 		{`{"Name":"a"}`, "Name: is not a member that this request takes"},
-		{`{"messages":[{"role":"user"},{"rôle":1}]}`, `messages[1]["r\u00f4le"]: is not a member that this request takes`},
+		{`{"messages":[{"role":"user"},{"rôle":1}]}`,
+			`messages[1]["r\u00f4le"]: is not a member that this request takes`},
 		{`{"name":"a","name":"b"}`, "name: must come once"},
 		{`{"name":"a","n\u0061me":"b"}`, "name: must come once"},
 		{`{"raw":{"x":{"y":1,"y":2}}}`, "raw.x.y: must come once"},
@@ -78,10 +79,12 @@ func TestDecodeIsStrictAndNamesTheMember(t *testing.T) {
 		{`{} {}`, "body: must be JSON: invalid character '{' after top-level value after byte 3"},
 		{`{"name":'a'}`, "body: must be JSON: invalid character '\\'' at start of value after byte 8"},
 		{"{\"name\":\"\xff\"}", "body: must be JSON: invalid UTF-8 after byte 9"},
-		{"{\"name\":\"\x00\"}", "body: must be JSON: invalid character '\\x00' in string (expecting non-control character) after byte 9"},
+		{"{\"name\":\"\x00\"}",
+			"body: must be JSON: invalid character '\\x00' in string (expecting non-control character) after byte 9"},
 		{`{"name":"\ud800"}`, "body: must be JSON: invalid surrogate pair `\\ud800\"}` in string after byte 9"},
 		{`{"rate":NaN}`, "body: must be JSON: invalid character 'N' at start of value after byte 8"},
-		{`{"amount_mc":01}`, "body: must be JSON: invalid character '1' after object value (expecting ',' or '}') after byte 14"},
+		{`{"amount_mc":01}`,
+			"body: must be JSON: invalid character '1' after object value (expecting ',' or '}') after byte 14"},
 	} {
 		var dst body
 		err := web.Decode([]byte(c.in), &dst, false)
@@ -111,7 +114,8 @@ func TestUnknownMembersMayBeDropped(t *testing.T) {
 func TestMessagesStayShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<16)
-	for _, in := range []string{`{"` + long + `":1}`, `{"raw":` + strings.Repeat(`{"`+long[:64]+`":`, 60) + `"\u0000"` + strings.Repeat("}", 61)} {
+	for _, in := range []string{`{"` + long + `":1}`,
+		`{"raw":` + strings.Repeat(`{"`+long[:64]+`":`, 60) + `"\u0000"` + strings.Repeat("}", 61)} {
 		err := web.Decode([]byte(in), &body{}, false)
 		if err == nil || len(err.Error()) > 400 {
 			t.Errorf("%.500s", err)
@@ -137,7 +141,8 @@ func TestFieldTellsAbsentNullAndValueApart(t *testing.T) {
 // FuzzDecode: no panic; what is accepted is JSON to encoding/json too, within
 // the depth, without NUL; strict accepts nothing that lenient refuses.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"name":"\u0000"}`, `{"messages":[{"role":"user"}]}`, `{"limit":null}`, `{"raw":[[[]]]}`, `{"a":`, `"\\`, `{"name":"\\\u0000"}`} {
+	for _, seed := range []string{`{}`, `{"name":"\u0000"}`, `{"messages":[{"role":"user"}]}`, `{"limit":null}`,
+		`{"raw":[[[]]]}`, `{"a":`, `"\\`, `{"name":"\\\u0000"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -68,7 +68,9 @@ func AllowVoice(w http.ResponseWriter, baseURL string) error {
 		return err
 	}
 	h := w.Header()
-	h.Set("Content-Security-Policy", "script-src 'self'; connect-src 'self' "+source+" ws"+strings.TrimPrefix(source, "http")+"; "+h.Get("Content-Security-Policy"))
+	h.Set("Content-Security-Policy",
+		"script-src 'self'; connect-src 'self' "+source+" ws"+strings.TrimPrefix(source, "http")+"; "+
+			h.Get("Content-Security-Policy"))
 	h.Set("Permissions-Policy", permissions+"microphone=(self)")
 	return nil
 }
@@ -95,13 +97,19 @@ func isAlphaNum(c byte) bool {
 }
 
 // crossOrigin answers a form that another site sent in the user's name.
-var crossOrigin = apierr.Code{Name: "cross_origin_request", Status: http.StatusForbidden, Type: "forbidden", Final: true}
+var crossOrigin = apierr.Code{
+	Name:   "cross_origin_request",
+	Status: http.StatusForbidden,
+	Type:   "forbidden",
+	Final:  true,
+}
 
 var originCheck = http.NewCrossOriginProtection()
 
 func checkOrigin(r *http.Request) error {
 	if err := originCheck.Check(r); err != nil {
-		return crossOrigin.Errorf("This form was sent from another site. Open the page here and submit it again.").WithCause(err)
+		return crossOrigin.Errorf(
+			"This form was sent from another site. Open the page here and submit it again.").WithCause(err)
 	}
 	return nil
 }

@@ -37,7 +37,11 @@ func TestPagesCarryTheirProtection(t *testing.T) {
 // The page that speaks runs our script, which hears the user and speaks with us.
 func TestOnePageMaySpeak(t *testing.T) {
 	t.Parallel()
-	for api, speaks := range map[string]string{"https://api.example:8443": "https://api.example:8443 wss://api.example:8443", "http://127.0.0.1:8080": "http://127.0.0.1:8080 ws://127.0.0.1:8080", "javascript:alert(1)": ""} {
+	for api, speaks := range map[string]string{
+		"https://api.example:8443": "https://api.example:8443 wss://api.example:8443",
+		"http://127.0.0.1:8080":    "http://127.0.0.1:8080 ws://127.0.0.1:8080",
+		"javascript:alert(1)":      "",
+	} {
 		s := newSite(t)
 		s.HandlePage("GET /page", func(w http.ResponseWriter, r *http.Request) error {
 			if err := web.AllowVoice(w, api); (err == nil) != (speaks != "") {
@@ -53,7 +57,8 @@ func TestOnePageMaySpeak(t *testing.T) {
 			}
 			continue
 		}
-		if !strings.HasPrefix(policy, "script-src 'self'; connect-src 'self' "+speaks+"; default-src 'none'; ") || permissions != "camera=(), geolocation=(), payment=(), microphone=(self)" {
+		if !strings.HasPrefix(policy, "script-src 'self'; connect-src 'self' "+speaks+"; default-src 'none'; ") ||
+			permissions != "camera=(), geolocation=(), payment=(), microphone=(self)" {
 			t.Errorf("%s: %s, %s", api, policy, permissions)
 		}
 	}
@@ -68,10 +73,13 @@ func TestNoAnswerIsFramed(t *testing.T) {
 	s.Handle("GET /refused", fail(apierr.NotFound.Errorf("none")))
 	s.Handle("GET /panic", func(http.ResponseWriter, *http.Request) error { panic("secret") })
 	for _, line := range []string{
-		"GET /v1/models", "OPTIONS /v1/models", "DELETE /v1/models", "GET /no-such-page", "GET //", "GET *", "GET /refused", "GET /panic", "POST /page", "GET /page",
+		"GET /v1/models", "OPTIONS /v1/models", "DELETE /v1/models", "GET /no-such-page", "GET //", "GET *",
+		"GET /refused", "GET /panic", "POST /page", "GET /page",
 	} {
 		resp := s.raw(t, line+" HTTP/1.1\r\nHost: a\r\nSec-Fetch-Site: cross-site\r\nConnection: close\r\n\r\n")
-		if policy := resp.Header.Values("Content-Security-Policy"); len(policy) != 1 || !strings.Contains(policy[0], "default-src 'none'") || !strings.Contains(policy[0], "frame-ancestors 'none'") {
+		if policy := resp.Header.Values("Content-Security-Policy"); len(policy) != 1 ||
+			!strings.Contains(policy[0], "default-src 'none'") ||
+			!strings.Contains(policy[0], "frame-ancestors 'none'") {
 			t.Errorf("%s: %s with the policy %q", line, resp.Status, policy)
 		}
 	}
@@ -112,12 +120,14 @@ func TestErrorsOfPagesArePages(t *testing.T) {
 	s.Handle("GET /api", fail(apierr.NotFound.Errorf("none")))
 	resp := s.do(t, "GET", "/refused", nil)
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 404 || !strings.Contains(string(body), "no &lt;such&gt; page") || !strings.Contains(string(body), resp.Header.Get("X-Request-Id")) {
+	if err != nil || resp.StatusCode != 404 || !strings.Contains(string(body), "no &lt;such&gt; page") ||
+		!strings.Contains(string(body), resp.Header.Get("X-Request-Id")) {
 		t.Errorf("%s %s %v", resp.Status, body, err)
 	}
 	resp = s.do(t, "GET", "/panic", nil)
 	body, err = io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 500 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || strings.Contains(string(body), "secret") {
+	if err != nil || resp.StatusCode != 500 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") ||
+		strings.Contains(string(body), "secret") {
 		t.Errorf("%s %s %v", resp.Status, body, err)
 	}
 	wantEnvelope(t, s.do(t, "GET", "/api", nil), 404, "not_found")

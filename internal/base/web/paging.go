@@ -8,7 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// A Page says which part of a list is asked for (decisions, Names and shapes).
+// A Page is the requested part of a list (decision 004).
 type Page struct {
 	Limit         int    // rows at most: 1–100, or 1000 without parameters
 	StartingAfter string // the last id of the page before; "" = from the newest

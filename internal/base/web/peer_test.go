@@ -22,8 +22,10 @@ func TestBehind(t *testing.T) {
 		{"a client speaks for itself", "198.51.100.7:1234", []string{"203.0.113.9"}, ours, "198.51.100.7"},
 		{"one proxy", "10.0.0.1:1234", []string{"203.0.113.9"}, ours, "203.0.113.9"},
 		{"the client lied to it", "10.0.0.1:1234", []string{"192.0.2.1, 203.0.113.9"}, ours, "203.0.113.9"},
-		{"the client claims to be a proxy", "10.0.0.1:1234", []string{"192.0.2.1, 10.6.6.6, 203.0.113.9"}, ours, "203.0.113.9"},
-		{"two proxies, two headers", "10.0.0.1:1234", []string{"192.0.2.1, 203.0.113.9", "10.0.0.2"}, ours, "203.0.113.9"},
+		{"the client claims to be a proxy", "10.0.0.1:1234", []string{"192.0.2.1, 10.6.6.6, 203.0.113.9"}, ours,
+			"203.0.113.9"},
+		{"two proxies, two headers", "10.0.0.1:1234", []string{"192.0.2.1, 203.0.113.9", "10.0.0.2"}, ours,
+			"203.0.113.9"},
 		{"version 6, and 4 in 6", "[::ffff:10.0.0.1]:1234", []string{"2001:db9::7, 2001:db8::1"}, ours, "2001:db9::7"},
 		{"no header", "10.0.0.1:1234", nil, ours, "10.0.0.1"},
 		{"rubbish", "10.0.0.1:1234", []string{"203.0.113.9, unknown"}, ours, "10.0.0.1"},
@@ -35,7 +37,10 @@ func TestBehind(t *testing.T) {
 			got := ""
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr, r.Header = c.peer, http.Header{"X-Forwarded-For": c.forwarded}
-			Behind(c.proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = Address(r) })).ServeHTTP(nil, r)
+			TrustProxies(c.proxies,
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					got = ClientAddress(r)
+				})).ServeHTTP(nil, r)
 			if got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}

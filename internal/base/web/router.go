@@ -128,7 +128,8 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 		x.rw.Header().Set("Allow", allow+", OPTIONS")
 		x.rw.WriteHeader(http.StatusNoContent)
 	default:
-		err := apierr.MethodNotAllowed.Errorf("This address does not take the method of the request; see the header Allow.")
+		err := apierr.MethodNotAllowed.Errorf(
+			"This address does not take the method of the request; see the header Allow.")
 		err.Allow = allow + ", OPTIONS"
 		WriteError(&x.rw, r, err)
 	}

@@ -195,8 +195,10 @@ func TestErrorsBecomeEnvelopes(t *testing.T) {
 	})
 
 	e := wantEnvelope(t, s.do(t, "GET", "/exhausted", nil), 402, "allocation_exhausted")
-	if e["connection_id"] != "conn_1" || e["increase_url"] != "https://dash.example/connections/conn_1/increase" || e["review_url"] != nil ||
-		e["type"] != "insufficient_funds" || e["message"] != "The cap is spent." || e["details"].(map[string]any)["required_mc"] != 5.0 {
+	if e["connection_id"] != "conn_1" || e["increase_url"] != "https://dash.example/connections/conn_1/increase" ||
+		e["review_url"] != nil ||
+		e["type"] != "insufficient_funds" || e["message"] != "The cap is spent." ||
+		e["details"].(map[string]any)["required_mc"] != 5.0 {
 		t.Errorf("exhausted: %v", e)
 	}
 	resp := s.do(t, "GET", "/frozen", nil)
@@ -258,7 +260,8 @@ func TestOneLogLineARequest(t *testing.T) {
 	s.stop()
 
 	if id == "" || resp.Header.Get("X-Request-Id") != id || web.RequestID(after) != id {
-		t.Errorf("request id: %q, header %q, after the end %q", id, resp.Header.Get("X-Request-Id"), web.RequestID(after))
+		t.Errorf("request id: %q, header %q, after the end %q", id, resp.Header.Get("X-Request-Id"),
+			web.RequestID(after))
 	}
 	web.Log(after, slog.String("late", "x")) // no line to add to, no harm
 	lines := s.log.records(t, "request")
@@ -317,7 +320,7 @@ func TestABegunAnswerIsCut(t *testing.T) {
 	}
 }
 
-// An error that a stream has told its client ends the stream, whole, and is logged.
+// An error that a stream has reported to its client is logged, and the stream is not cut.
 func TestAnErrorThatWasToldIsOnlyLogged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -325,9 +328,9 @@ func TestAnErrorThatWasToldIsOnlyLogged(t *testing.T) {
 		if _, err := io.WriteString(w, "data: {error}\n\n"); err != nil {
 			return err
 		}
-		return web.Begun(errors.New("the ledger is closed"))
+		return web.AlreadyReported(errors.New("the ledger is closed"))
 	})
-	s.Handle("GET /early", fail(web.Begun(apierr.RateLimited.Errorf("not begun"))))
+	s.Handle("GET /early", fail(web.AlreadyReported(apierr.RateLimited.Errorf("not begun"))))
 	resp := s.do(t, "GET", "/told", nil)
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "data: {error}\n\n" {
 		t.Errorf("%q %v", body, err)
@@ -338,8 +341,8 @@ func TestAnErrorThatWasToldIsOnlyLogged(t *testing.T) {
 	if line["status"] != 200.0 || line["cause"] != "the ledger is closed" || line["level"] != "ERROR" {
 		t.Errorf("log: %v", line)
 	}
-	if web.Begun(nil) != nil {
-		t.Error("Begun(nil) is an error")
+	if web.AlreadyReported(nil) != nil {
+		t.Error("AlreadyReported(nil) is an error")
 	}
 }
 
@@ -364,7 +367,8 @@ func TestAClientThatLeftGetsNothing(t *testing.T) {
 	}
 	s.stop()
 	lines := s.log.records(t, "request")
-	if len(lines) != 1 || lines[0]["status"] != 499.0 || lines[0]["client_gone"] != true || lines[0]["level"] != "INFO" {
+	if len(lines) != 1 || lines[0]["status"] != 499.0 || lines[0]["client_gone"] != true ||
+		lines[0]["level"] != "INFO" {
 		t.Errorf("log: %v", lines)
 	}
 }
@@ -446,7 +450,11 @@ func FuzzRouterTarget(f *testing.F) {
 		switch {
 		case w.Code == 200, w.Code == 204 && r.Method == "OPTIONS":
 		case w.Code == 400, w.Code == 404, w.Code == 405:
-			wantEnvelope(t, w.Result(), w.Code, map[int]string{400: "invalid_request", 404: "not_found", 405: "method_not_allowed"}[w.Code])
+			wantEnvelope(t, w.Result(), w.Code, map[int]string{
+				400: "invalid_request",
+				404: "not_found",
+				405: "method_not_allowed",
+			}[w.Code])
 		default:
 			t.Errorf("%q: %d %v", text, w.Code, w.Header())
 		}

@@ -124,7 +124,7 @@ func (s *site) raw(t *testing.T, request string) *http.Response {
 	return resp
 }
 
-// wantEnvelope checks an answer against spec §7: exactly these members.
+// wantEnvelope checks an answer against contract §7: exactly these members.
 func wantEnvelope(t *testing.T, resp *http.Response, status int, code string) map[string]any {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)

@@ -39,7 +39,7 @@ type Handler struct {
 	Mock         provider.Provider            // for apps whose provider mode is mock
 	Providers    map[string]provider.Provider // by name, for live ones
 	Records      map[string]Recorder          // of the providers that keep one, by name
-	Estimates    *estimates.Drift             // of live calls
+	Estimates    *estimates.Calibration       // of live calls
 	Dialects     map[string]Dialect           // by provider, mock or live
 	Images       *images.Fetcher
 	Metrics      *metrics.Metrics
@@ -239,7 +239,7 @@ func (h *Handler) provider(who *callers.Caller, q *plan) provider.Provider {
 
 // drift returns what corrects the counts of a call and learns from it: nothing in
 // mock mode, where the provider counts as we do.
-func (h *Handler) drift(who *callers.Caller) *estimates.Drift {
+func (h *Handler) drift(who *callers.Caller) *estimates.Calibration {
 	if who.App.ProviderMode == "mock" {
 		return nil
 	}

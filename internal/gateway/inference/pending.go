@@ -221,7 +221,7 @@ func bill(row *rules.HoldRow, usage *provider.Usage, text string) (rules.Settle,
 	} else {
 		usage = &provider.Usage{Input: t.InputTokens, Output: min(int64(tokens.Count(text)), t.MaxTokens)}
 		c.Settlement = rules.Estimated
-		amounts, err = pricing.Estimated(rates, usage.Input, usage.Output, t.MarginPPM, t.FeePPM, row.HoldMC)
+		amounts, err = pricing.ChargeEstimate(rates, usage.Input, usage.Output, t.MarginPPM, t.FeePPM, row.HoldMC)
 	}
 	c.Charge, c.Usage = rules.Amounts(amounts), counted(*usage)
 	return c, err

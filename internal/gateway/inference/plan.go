@@ -49,7 +49,7 @@ type plan struct {
 
 // newPlan decides model, output cap, price, hold and limits. It is pure; the
 // order of its checks is that of decisions, 'Order of checks'.
-func newPlan(p *parsed, rt route, header string, app *apps.App, registered map[string]features.Feature, book *catalog.Catalog, drift *estimates.Drift, fee money.PPM, now time.Time) (*plan, error) {
+func newPlan(p *parsed, rt route, header string, app *apps.App, registered map[string]features.Feature, book *catalog.Catalog, drift *estimates.Calibration, fee money.PPM, now time.Time) (*plan, error) {
 	q := &plan{parsed: p, route: rt, fee: fee, margin: app.DevMargin, feature: header}
 	if rt.slug != "" {
 		q.feature = rt.slug
@@ -134,7 +134,7 @@ func (q *plan) checkModel() error {
 		return invalid("tool_choice: %s cannot be forced to call a tool; use auto", m.ID)
 	case len(q.Tools) > 0 && m.Responses && len(q.Stop) > 0:
 		return invalid("stop: %s does not take it together with tools", m.ID) // the Responses API has no such member
-	case q.ReasoningEffort != "" && !m.TakesEffort(q.ReasoningEffort):
+	case q.ReasoningEffort != "" && !m.AcceptsEffort(q.ReasoningEffort):
 		return invalid("reasoning_effort: %s does not take %q", m.ID, q.ReasoningEffort)
 	}
 	if len(q.Tools) > 0 && m.ToolsEffort != "" {
@@ -148,7 +148,7 @@ func (q *plan) checkModel() error {
 
 // price counts the input, resolves the output cap and computes the hold (spec
 // §2, 3 and 5).
-func (q *plan) price(app *apps.App, drift *estimates.Drift) error {
+func (q *plan) price(app *apps.App, drift *estimates.Calibration) error {
 	q.input = tokens.CountRequest(&q.Request, q.model.Family)
 	q.held = drift.Correct(q.model.ID, q.input)
 	switch {
@@ -161,7 +161,7 @@ func (q *plan) price(app *apps.App, drift *estimates.Drift) error {
 		q.MaxTokens = q.model.MaxOutputTokens
 	}
 	var err error
-	if q.holdMC, err = pricing.Estimate(q.rates, q.held, q.MaxTokens, q.margin, q.fee); err != nil {
+	if q.holdMC, err = pricing.EstimateHold(q.rates, q.held, q.MaxTokens, q.margin, q.fee); err != nil {
 		return invalid("max_tokens: this call is too large to price")
 	}
 	q.terms = terms(q.rates, q.margin, q.fee, q.held, q.MaxTokens, q.input)
@@ -206,7 +206,7 @@ func (q *plan) demand(h *Handler, c *callers.Caller, call rules.Call, nodeID, cl
 	if !live && c.App.ProviderMode == apps.Mock {
 		return d, nil // fake money for canned answers
 	}
-	cost, err := pricing.Estimate(q.rates, q.held, q.MaxTokens, 0, 0)
+	cost, err := pricing.EstimateHold(q.rates, q.held, q.MaxTokens, 0, 0)
 	if err != nil {
 		return d, invalid("max_tokens: this call is too large to price")
 	}

@@ -152,7 +152,7 @@ func TestHoldCap(t *testing.T) {
 // book, before anything is held.
 func TestModelFacts(t *testing.T) {
 	t.Parallel()
-	book, err := catalog.Builtin()
+	book, err := catalog.LoadBuiltin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestCorrected(t *testing.T) {
 		{"counted too low", 50, 1250, 10, `"input_tokens":10,"max_tokens":1000,"counted_tokens":8}`},
 		{"counted too high", 256, 800, 7, `"input_tokens":7,"max_tokens":1000}`},
 	} {
-		drift, err := estimates.Open(t.Context(), dbtest.Open(t, db.SQLite), time.Now, slog.New(slog.DiscardHandler))
+		drift, err := estimates.Load(t.Context(), dbtest.Open(t, db.SQLite), time.Now, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

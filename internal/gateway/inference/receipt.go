@@ -145,7 +145,7 @@ func billed(e *rules.Entry) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.PriceVersion = &rates.Book
+	out.PriceVersion = &rates.PriceList
 	if out.Lines, err = lines(e, rates); err != nil {
 		return nil, err
 	}

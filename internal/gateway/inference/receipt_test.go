@@ -44,7 +44,7 @@ func TestReceiptLines(t *testing.T) {
 		amounts, settlement, round := pricing.Amounts{}, rules.Settled, int64(1)
 		if tt.estimated {
 			settlement, round = rules.Estimated, 0
-			amounts, err = pricing.Estimated(r, u.Input, u.Output, 0, money.One/20, money.Dollar)
+			amounts, err = pricing.ChargeEstimate(r, u.Input, u.Output, 0, money.One/20, money.Dollar)
 		} else {
 			amounts, err = pricing.Charge(r, u, 0, money.One/20)
 		}

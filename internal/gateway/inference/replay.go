@@ -33,7 +33,7 @@ func (h *Handler) join(w http.ResponseWriter, r *http.Request, q *plan, c *runni
 	for pos := 0; ; {
 		v, err := c.read(r.Context(), pos)
 		if err != nil {
-			return web.Begun(err) // the copy's client has gone; the call goes on
+			return web.AlreadyReported(err) // the copy's client has gone; the call goes on
 		}
 		if v.lost {
 			return tooLong(q, out)
@@ -51,7 +51,7 @@ func tooLong(q *plan, out *sse) error {
 	err := apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key")
 	if out.begun {
 		out.write(errorFrame(err))
-		return web.Begun(err)
+		return web.AlreadyReported(err)
 	}
 	return err
 }
@@ -187,14 +187,14 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *run
 				broke := apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
 				out.write(errorFrame(broke))
 				out.write(done)
-				return web.Begun(broke)
+				return web.AlreadyReported(broke)
 			}
 			return apierr.ProviderError.On(c.key.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return web.Begun(ctx.Err())
+			return web.AlreadyReported(ctx.Err())
 		}
 	}
 }

@@ -38,7 +38,7 @@ type attempt struct {
 	api     provider.Provider
 	calling context.Context // for the provider; it ends before the attempt's
 	gone    func()          // says, once, that the client has gone
-	drift   *estimates.Drift
+	drift   *estimates.Calibration
 	began   time.Time
 	ownKey  bool // the developer's own key at the provider serves it
 }
@@ -297,12 +297,12 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 	}
 	if err != nil {
 		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))
-		return web.Begun(err)
+		return web.AlreadyReported(err)
 	}
 	a.running.settled(r)
 	tail, err := finale(a.plan, &r)
 	if err != nil {
-		return web.Begun(err)
+		return web.AlreadyReported(err)
 	}
 	out.write(tail)
 	return nil
@@ -320,7 +320,7 @@ func (a *attempt) cutBeforeOutput(ctx context.Context, out *sse, cause error) er
 	}
 	out.write(errorFrame(e))
 	out.write(done)
-	return web.Begun(err)
+	return web.AlreadyReported(err)
 }
 
 // settle charges what the provider reported, or what we count where it did not,
@@ -342,7 +342,7 @@ func (a *attempt) settle(ctx context.Context, usage *provider.Usage, text func()
 		}
 		usage = &provider.Usage{Input: min(a.input, a.held), Output: min(int64(tokens.Count(text())), a.MaxTokens)}
 		c.Settlement = rules.Estimated
-		amounts, err = pricing.Estimated(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
+		amounts, err = pricing.ChargeEstimate(a.rates, usage.Input, usage.Output, a.margin, a.fee, a.holdMC)
 	}
 	if err != nil {
 		return rules.Entry{}, rules.Applied, err

@@ -113,7 +113,7 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request) error {
 	}
 	ws, acceptErr := websocket.Accept(w, r, nil)
 	if acceptErr != nil {
-		return web.Begun(acceptErr)
+		return web.AlreadyReported(acceptErr)
 	}
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(maxControlBytes + 1)

@@ -395,7 +395,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/sdp")
 	w.WriteHeader(http.StatusCreated)
 	_, err = w.Write(answer)
-	return web.Begun(err)
+	return web.AlreadyReported(err)
 }
 
 // ticketed returns the session of a ticket that may still be used, or 401.
@@ -461,7 +461,7 @@ func (h *Handler) mock(w http.ResponseWriter, r *http.Request) error {
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // any page may speak, with a ticket
 	if err != nil {
-		return web.Begun(err)
+		return web.AlreadyReported(err)
 	}
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(maxEvent)

@@ -63,7 +63,7 @@ func (b *book) call(sessionID string, n int64, requestID string, text, audio int
 		Feature: b.Feature, FeatureLabel: b.Bucket, Model: b.Model, Terms: b.terms(b.Margin, b.Fee, text, audio, ""),
 	}
 	var err error
-	c.HoldMC, err = pricing.VoiceEstimate(b.rates, text, audio, b.MaxOutput, b.Margin, b.Fee)
+	c.HoldMC, err = pricing.EstimateVoiceHold(b.rates, text, audio, b.MaxOutput, b.Margin, b.Fee)
 	return c, err
 }
 
@@ -75,7 +75,7 @@ func (h *Handler) demand(b *book, app *apps.App, c rules.Call, text, audio int64
 	if !live && app.ProviderMode == apps.Mock {
 		return d, nil // fake money for canned answers
 	}
-	cost, err := pricing.VoiceEstimate(b.rates, text, audio, b.MaxOutput, 0, 0)
+	cost, err := pricing.EstimateVoiceHold(b.rates, text, audio, b.MaxOutput, 0, 0)
 	if err != nil {
 		return d, err
 	}
@@ -104,10 +104,10 @@ func (b *book) charge(c *rules.Call, a session.Settle) (rules.Settle, error) {
 		margin, fee = 0, 0
 	}
 	out := rules.Settle{Call: *c, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: string(mustJSON(a.Usage)), InputTokens: a.Usage.Input(), OutputTokens: a.Usage.Output()}}
-	amounts, err := pricing.VoiceCharge(b.rates, a.Usage, margin, fee)
+	amounts, err := pricing.ChargeVoice(b.rates, a.Usage, margin, fee)
 	if a.Estimated {
 		out.Settlement = rules.Estimated
-		amounts, err = pricing.VoiceEstimated(b.rates, a.Usage, margin, fee, c.HoldMC)
+		amounts, err = pricing.ChargeVoiceEstimate(b.rates, a.Usage, margin, fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
 	return out, err

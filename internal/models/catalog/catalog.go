@@ -1,37 +1,36 @@
-// Package catalog knows the models that Purser offers, what each can do, and
-// what the provider charges for it (spec §2, Model listing entry; spec §4.2;
-// decisions, Money). The facts stand in prices.yaml, the book of prices: dated,
-// with steps for long requests, and checked member by member when loaded.
+// Package catalog holds the models that Purser offers, what each can do, and what its provider charges (contract §2,
+// Model listing entry; contract §4.2; decision 016). The price list is prices.yaml: it is dated, has steps for long
+// requests, and is checked member by member when it is loaded.
 package catalog
 
 import (
 	"time"
 )
 
-// A Model is what Purser knows of one model besides its prices.
+// A Model is one model without its prices.
 type Model struct {
 	ID               string
 	Provider         string // openai, anthropic or google
-	Family           string // how its tokens are counted, see package tokens
-	ContextTokens    int64  // the most input and output that one call may have
-	MaxOutputTokens  int64  // the model's ceiling, the last resort of spec §2, holds 5
-	Vision           bool   // takes images
-	Tools            bool   // takes tools
+	Family           string // selects how its tokens are counted, see package tokens
+	ContextTokens    int64  // most input and output tokens of one call
+	MaxOutputTokens  int64  // the model's output limit, the last resort of contract §2, holds 5
+	Vision           bool   // accepts images
+	Tools            bool   // accepts tools
 	ForcedToolChoice bool   // tool_choice may be required or name a tool
-	Temperature      bool   // temperature is free; otherwise only the default is accepted
+	Temperature      bool   // any temperature; otherwise only the default is accepted
 	Reasoning        bool
-	Realtime         bool       // speaks in voice sessions, and only there
-	Efforts          []string   // the levels of reasoning_effort it takes; none: the member is refused
+	Realtime         bool       // serves voice sessions, and nothing else
+	Efforts          []string   // accepted levels of reasoning_effort; without any, the member is refused
 	ToolsEffort      string     // the level that a request with tools must have; "" = any
-	Responses        bool       // OpenAI takes its tools only through the Responses API
-	Thinking         string     // Anthropic: always, on (may be switched off), off; Google: level, budget; else ""
-	DeprecatedAt     *time.Time // when its end was announced
-	RetiresAt        *time.Time // when it ends
-	Replacement      string     // the model to use instead
+	Responses        bool       // OpenAI: tools need the Responses API
+	Thinking         string     // Anthropic: always, on (can be disabled) or off; Google: level or budget; otherwise ""
+	DeprecatedAt     *time.Time // when its retirement was announced
+	RetiresAt        *time.Time // when it is retired
+	Replacement      string     // the model to use instead; "" = none
 }
 
-// TakesEffort says whether the model takes this level of reasoning_effort.
-func (m Model) TakesEffort(level string) bool {
+// AcceptsEffort reports whether the model accepts a level of reasoning_effort.
+func (m Model) AcceptsEffort(level string) bool {
 	for _, e := range m.Efforts {
 		if e == level {
 			return true
@@ -40,89 +39,86 @@ func (m Model) TakesEffort(level string) bool {
 	return false
 }
 
-// A Catalog is a checked book of prices. It never changes.
+// A Catalog is a checked price list. It never changes.
 type Catalog struct {
-	version string // "" only of the empty one
+	version string // "" = the empty catalog
 	entries []entry
 	byID    map[string]int
 }
 
-// entry is a model with its prices over time.
+// entry is a model with its rates over time.
 type entry struct {
 	model   Model
 	periods []period
 }
 
-// period is a time during which the rates hold: from ≤ now < to.
+// period is a time in which rates are valid: from ≤ now < to.
 type period struct {
-	from, to time.Time // zero = without that end
+	from, to time.Time // zero = unbounded
 	rates    Rates
 }
 
-func (p period) holds(now time.Time) bool {
+func (p period) contains(now time.Time) bool {
 	return !now.Before(p.from) && (p.to.IsZero() || now.Before(p.to))
 }
 
-// Version names the book: its date and the start of its hash; a book that an
-// operator's file has changed has both names, joined by "+". Each price that was
-// ever used is recorded with the name of the one file that it stands in.
+// Version returns the name of the price list: its date and the start of its hash. With an operator's file, both names
+// are joined by "+". Each price that was ever used is recorded with the name of the file that contains it.
 func (c *Catalog) Version() string { return c.version }
 
-// Find returns a model and its rates at this time. A model that has no price
-// now, or is retired, is not found.
+// Find returns a model and its rates at a time. It finds no model that is retired then, or has no price.
 func (c *Catalog) Find(id string, now time.Time) (Model, Rates, bool) {
 	i, ok := c.byID[id]
 	if !ok {
 		return Model{}, Rates{}, false
 	}
-	rates, ok := c.entries[i].at(now)
+	rates, ok := c.entries[i].ratesAt(now)
 	if !ok {
 		return Model{}, Rates{}, false
 	}
 	return c.entries[i].model, rates, true
 }
 
-func (e *entry) at(now time.Time) (Rates, bool) {
+func (e *entry) ratesAt(now time.Time) (Rates, bool) {
 	if e.model.RetiresAt != nil && !now.Before(*e.model.RetiresAt) {
 		return Rates{}, false
 	}
 	for _, p := range e.periods {
-		if p.holds(now) {
+		if p.contains(now) {
 			return p.rates, true
 		}
 	}
 	return Rates{}, false
 }
 
-// Offered lists the models that Find finds at this time, in the book's order.
+// Offered lists the models that Find finds at a time, in the order of the price list.
 func (c *Catalog) Offered(now time.Time) []Listing {
 	list := make([]Listing, 0, len(c.entries))
 	for i := range c.entries {
-		if rates, ok := c.entries[i].at(now); ok {
-			list = append(list, listing(c.entries[i].model, rates))
+		if rates, ok := c.entries[i].ratesAt(now); ok {
+			list = append(list, newListing(c.entries[i].model, rates))
 		}
 	}
 	return list
 }
 
-// A Priced is a model with all its prices, those of other times included.
+// A Priced is a model with its rates of all times.
 type Priced struct {
 	Model   Model
 	Periods []Period
 }
 
-// A Period is a time during which rates hold: From ≤ now < To; zero is without
-// that end.
+// A Period is a time in which rates are valid: From ≤ now < To. A zero time is unbounded.
 type Period struct {
 	From, To time.Time
 	Rates    Rates
 }
 
-// Holds says whether the rates hold at this time.
-func (p Period) Holds(now time.Time) bool { return period{from: p.From, to: p.To}.holds(now) }
+// Contains reports whether the rates are valid at a time.
+func (p Period) Contains(now time.Time) bool { return period{from: p.From, to: p.To}.contains(now) }
 
-// Book lists every model of the book with all its prices, in the book's order.
-func (c *Catalog) Book() []Priced {
+// All lists every model with its rates of all times, in the order of the price list.
+func (c *Catalog) All() []Priced {
 	list := make([]Priced, len(c.entries))
 	for i, e := range c.entries {
 		list[i].Model = e.model

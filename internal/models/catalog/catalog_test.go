@@ -27,14 +27,14 @@ func at(t *testing.T, s string) time.Time {
 
 func load(t *testing.T) *Catalog {
 	t.Helper()
-	c, err := Builtin()
+	c, err := LoadBuiltin()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// The book's prices on given days, in dollars per 1,000 tokens.
+// Prices on given days, in dollars per 1,000 tokens.
 func TestPrices(t *testing.T) {
 	t.Parallel()
 	c := load(t)
@@ -75,8 +75,8 @@ func TestPrices(t *testing.T) {
 				return
 			}
 			want := Costs{test.input, test.output, test.cached, test.write}
-			if d := cmp.Diff(want, costs(r.At(1))); d != "" || m.ID != test.model || r.Book != c.Version() {
-				t.Errorf("%s of %s, book %s:\n%s", m.ID, m.Provider, r.Book, d)
+			if d := cmp.Diff(want, costs(r.At(1))); d != "" || m.ID != test.model || r.PriceList != c.Version() {
+				t.Errorf("%s of %s, price list %s:\n%s", m.ID, m.Provider, r.PriceList, d)
 			}
 			if d := cmp.Diff(want, c.Offered(now)[i].Costs); d != "" {
 				t.Errorf("listed differently:\n%s", d)
@@ -89,27 +89,39 @@ func TestPrices(t *testing.T) {
 func TestEdge40Steps(t *testing.T) {
 	t.Parallel()
 	_, r, _ := load(t).Find("gpt-6-sol", at(t, "2026-11-21T12:00:00Z"))
-	for tokens, want := range map[int64]money.MC{0: 2 * money.Dollar, 271_999: 2 * money.Dollar, 272_000: 2 * money.Dollar, 272_001: 4 * money.Dollar, 900_000: 4 * money.Dollar} {
+	for tokens, want := range map[int64]money.MC{
+		0:       2 * money.Dollar,
+		271_999: 2 * money.Dollar,
+		272_000: 2 * money.Dollar,
+		272_001: 4 * money.Dollar,
+		900_000: 4 * money.Dollar,
+	} {
 		if got := r.At(tokens).Input; got != want {
 			t.Errorf("%d tokens of input at %s, want %s", tokens, got.Display(), want.Display())
 		}
 	}
 }
 
-// Every price of the book is listed exactly, and what is offered can be bought.
-func TestTheWholeBook(t *testing.T) {
+// TestWholePriceList shows that every price is listed exactly, and that every offered model has a price.
+func TestWholePriceList(t *testing.T) {
 	t.Parallel()
 	c := load(t)
 	for _, e := range c.entries {
 		for _, p := range e.periods {
 			for _, s := range p.rates.Steps {
-				for text, price := range map[string]money.MC{perThousand(s.Input): s.Input, perThousand(s.Cached): s.Cached, perThousand(s.CacheWrite): s.CacheWrite, perThousand(s.Output): s.Output} {
+				for text, price := range map[string]money.MC{
+					perThousand(s.Input):      s.Input,
+					perThousand(s.Cached):     s.Cached,
+					perThousand(s.CacheWrite): s.CacheWrite,
+					perThousand(s.Output):     s.Output,
+				} {
 					if back, err := money.Parse(text); err != nil || back*1000 != price {
 						t.Errorf("%s: %s per million is listed as %s per thousand", e.model.ID, price.Display(), text)
 					}
 				}
 			}
-			if back, err := ParseSnapshot(p.rates.Snapshot()); err != nil || cmp.Diff(p.rates, back, cmp.AllowUnexported(Rates{})) != "" {
+			if back, err := ParseSnapshot(p.rates.Snapshot()); err != nil ||
+				cmp.Diff(p.rates, back, cmp.AllowUnexported(Rates{})) != "" {
 				t.Errorf("%s: snapshot %s reads as %+v, %v", e.model.ID, p.rates.Snapshot(), back, err)
 			}
 		}
@@ -124,15 +136,66 @@ func TestFacts(t *testing.T) {
 	t.Parallel()
 	c := load(t)
 	want := map[string]Model{
-		"gpt-6-luna": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, ForcedToolChoice: true, Reasoning: true,
-			Efforts: []string{"none", "low", "medium", "high", "xhigh", "max"}, ToolsEffort: "none"},
-		"gpt-6.2-sol": {Provider: "openai", Family: "gpt-6", ContextTokens: 1_050_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, ForcedToolChoice: true, Responses: true, Reasoning: true,
-			Efforts: []string{"low", "medium", "high", "xhigh", "max"}},
-		"claude-haiku-4-5": {Provider: "anthropic", Family: "claude-4", ContextTokens: 200_000, MaxOutputTokens: 64_000, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "off"},
-		"claude-opus-5-5": {Provider: "anthropic", Family: "claude-5", ContextTokens: 1_000_000, MaxOutputTokens: 128_000, Vision: true, Tools: true, Reasoning: true, Thinking: "always",
-			Efforts: []string{"low", "medium", "high", "xhigh", "max"}},
-		"gemini-2.5-flash": {Provider: "google", Family: "gemini-2", ContextTokens: 1_048_576, MaxOutputTokens: 65_535, Vision: true, Tools: true, ForcedToolChoice: true, Temperature: true, Reasoning: true, Thinking: "budget",
-			Efforts: []string{"none", "low", "medium", "high"}},
+		"gpt-6-luna": {
+			Provider:         "openai",
+			Family:           "gpt-6",
+			ContextTokens:    1_050_000,
+			MaxOutputTokens:  128_000,
+			Vision:           true,
+			Tools:            true,
+			ForcedToolChoice: true,
+			Reasoning:        true,
+			Efforts:          []string{"none", "low", "medium", "high", "xhigh", "max"},
+			ToolsEffort:      "none",
+		},
+		"gpt-6.2-sol": {
+			Provider:         "openai",
+			Family:           "gpt-6",
+			ContextTokens:    1_050_000,
+			MaxOutputTokens:  128_000,
+			Vision:           true,
+			Tools:            true,
+			ForcedToolChoice: true,
+			Responses:        true,
+			Reasoning:        true,
+			Efforts:          []string{"low", "medium", "high", "xhigh", "max"},
+		},
+		"claude-haiku-4-5": {
+			Provider:         "anthropic",
+			Family:           "claude-4",
+			ContextTokens:    200_000,
+			MaxOutputTokens:  64_000,
+			Vision:           true,
+			Tools:            true,
+			ForcedToolChoice: true,
+			Temperature:      true,
+			Reasoning:        true,
+			Thinking:         "off",
+		},
+		"claude-opus-5-5": {
+			Provider:        "anthropic",
+			Family:          "claude-5",
+			ContextTokens:   1_000_000,
+			MaxOutputTokens: 128_000,
+			Vision:          true,
+			Tools:           true,
+			Reasoning:       true,
+			Thinking:        "always",
+			Efforts:         []string{"low", "medium", "high", "xhigh", "max"},
+		},
+		"gemini-2.5-flash": {
+			Provider:         "google",
+			Family:           "gemini-2",
+			ContextTokens:    1_048_576,
+			MaxOutputTokens:  65_535,
+			Vision:           true,
+			Tools:            true,
+			ForcedToolChoice: true,
+			Temperature:      true,
+			Reasoning:        true,
+			Thinking:         "budget",
+			Efforts:          []string{"none", "low", "medium", "high"},
+		},
 	}
 	for id, m := range want {
 		m.ID = id
@@ -141,14 +204,17 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s:\n%s", id, d)
 		}
 	}
-	if m := want["gpt-6-luna"]; !m.TakesEffort("none") || m.TakesEffort("minimal") || m.TakesEffort("") {
-		t.Error("TakesEffort is wrong")
+	if m := want["gpt-6-luna"]; !m.AcceptsEffort("none") || m.AcceptsEffort("minimal") || m.AcceptsEffort("") {
+		t.Error("AcceptsEffort is wrong")
 	}
 }
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	r, err := newRates("2026-11-21-0123abcd", []Step{{0, 10_000_000, 1_000_000, 12_500_000, 50_000_000}, {272_000, 20_000_000, 2_000_000, 25_000_000, 75_000_000}}, nil)
+	r, err := newRates("2026-11-21-0123abcd", []Step{
+		{0, 10_000_000, 1_000_000, 12_500_000, 50_000_000},
+		{272_000, 20_000_000, 2_000_000, 25_000_000, 75_000_000},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,9 +223,12 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("snapshot %s", r.Snapshot())
 	}
 	for _, text := range []string{
-		"", "{}", "null", `{"book":"b","mc_per_million":[]}`, `{"book":"b","mc_per_million":[[0,1,1,1]]}`, `{"book":"b","mc_per_million":[[0,1,1,1,-1]]}`,
-		`{"book":"b","mc_per_million":[[0,1,1,1,0]]}`, `{"book":"b","mc_per_million":[[5,1,1,1,1]]}`, `{"book":"b","mc_per_million":[[0,2,2,2,2],[9,1,1,1,1]]}`,
-		`{"book":"b","mc_per_million":[[0,1,2,1,1]]}`, `{"book":"b","mc_per_million":[[0,1,1,1,1]],"x":1}`, `{"book":"b","mc_per_million":[[0,1,1,1,1]]} `, `{"book":"b","mc_per_million":[[0,1,1,1,1]]}{}`,
+		"", "{}", "null", `{"book":"b","mc_per_million":[]}`, `{"book":"b","mc_per_million":[[0,1,1,1]]}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,-1]]}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,0]]}`, `{"book":"b","mc_per_million":[[5,1,1,1,1]]}`,
+		`{"book":"b","mc_per_million":[[0,2,2,2,2],[9,1,1,1,1]]}`,
+		`{"book":"b","mc_per_million":[[0,1,2,1,1]]}`, `{"book":"b","mc_per_million":[[0,1,1,1,1]],"x":1}`,
+		`{"book":"b","mc_per_million":[[0,1,1,1,1]]} `, `{"book":"b","mc_per_million":[[0,1,1,1,1]]}{}`,
 	} {
 		if r, err := ParseSnapshot(text); err == nil {
 			t.Errorf("%q reads as %+v", text, r)
@@ -167,7 +236,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-const goodBook = `date: 2026-11-21
+const goodPriceList = `date: 2026-11-21
 models:
   - id: one
     provider: openai
@@ -208,24 +277,30 @@ models:
 // Between two prices a model is not offered.
 func TestGap(t *testing.T) {
 	t.Parallel()
-	c, err := Load([]byte(goodBook))
+	c, err := Load([]byte(goodPriceList))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for now, want := range map[string]bool{"2026-10-31T23:59:59Z": false, "2026-11-01T00:00:00Z": true, "2026-11-21T23:59:59Z": true, "2026-11-22T00:00:00Z": false, "2026-11-23T00:00:00Z": true} {
+	for now, want := range map[string]bool{
+		"2026-10-31T23:59:59Z": false,
+		"2026-11-01T00:00:00Z": true,
+		"2026-11-21T23:59:59Z": true,
+		"2026-11-22T00:00:00Z": false,
+		"2026-11-23T00:00:00Z": true,
+	} {
 		if _, _, found := c.Find("two", at(t, now)); found != want {
 			t.Errorf("at %s found %v", now, found)
 		}
 	}
 }
 
-// A wrong book is refused, and the error names line and member.
+// A wrong price list is refused, and the error names line and member.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ old, new, want string }{
 		{"date: 2026-11-21", "date: today", `line 1: date: "today" is not a date`},
 		{"id: one", "id: One", "line 3: models[0].id: must be of a-z"},
-		{"id: two", "id: one", "line 23: models[1].id: one stands in the book twice"},
+		{"id: two", "id: one", "line 23: models[1].id: one is listed twice"},
 		{"provider: google", "provider: acme", "line 24: models[1].provider: must be"},
 		{"family: gemini-3", "family: other", "line 25: models[1].family: is not known"},
 		{"max_output_tokens: 100", "max_output_tokens: 0", "line 7: models[0].max_output_tokens: must be above 0"},
@@ -235,18 +310,20 @@ func TestLoadRefuses(t *testing.T) {
 		{"tools: true", "tools: false", "line 10: models[0].forced_tool_choice: must be false"},
 		{"temperature: fixed", "temperature: hot", "line 11: models[0].temperature: must be"},
 		{"reasoning: true", "reasoning: false", "line 13: models[0].efforts: must be empty"},
-		{"[none, low]", "[none, none]", "line 13: models[0].efforts[1]: none is no level, or stands there twice"},
+		{"[none, low]", "[none, none]", "line 13: models[0].efforts[1]: none is not a level, or is listed twice"},
 		{"tools_effort: none", "tools_effort: high", "line 14: models[0].tools_effort: must be one of"},
 		{"temperature: fixed", "temperature: fixed\n    api: chat", "line 12: models[0].api: must be responses"},
 		{"temperature: free", "temperature: free\n    api: responses", "models[1].api: must be responses"},
-		{"temperature: fixed", "temperature: fixed\n    thinking: always", "line 12: models[0].thinking: must say"},
-		{"temperature: free\n    reasoning: false", "temperature: free\n    reasoning: true", "models[1].thinking: must say"},
-		{"temperature: free", "temperature: free\n    thinking: level", "models[1].thinking: must say"},
-		{"id: one", "id: one\n    off: true", "models[0].off: one is not in the built-in book"},
+		{"temperature: fixed", "temperature: fixed\n    thinking: always", "line 12: models[0].thinking: must be"},
+		{"temperature: free\n    reasoning: false", "temperature: free\n    reasoning: true",
+			"models[1].thinking: must be"},
+		{"temperature: free", "temperature: free\n    thinking: level", "models[1].thinking: must be"},
+		{"id: one", "id: one\n    off: true", "models[0].off: one is not in the built-in price list"},
 		{"deprecated_at: 2026-12-01", "deprecated_at: 2027-12-01", "line 15: models[0].deprecated_at: must be before"},
-		{"retires_at: 2027-01-01", "retires_at: 2027-02-30", `line 16: models[0].retires_at: "2027-02-30" is not a date`},
+		{"retires_at: 2027-01-01", "retires_at: 2027-02-30",
+			`line 16: models[0].retires_at: "2027-02-30" is not a date`},
 		{"replacement: two", "replacement: three", "line 17: models[0].replacement: three is not another model"},
-		{"    source: somewhere, 2026-11-21\n", "", "models[0].source: must say"},
+		{"    source: somewhere, 2026-11-21\n", "", "models[0].source: must name"},
 		{`input: "1.00"`, `input: "1.OO"`, `line 20: models[0].prices[0].input: "1.OO" is not a price`},
 		{`input: "1.00"`, `input: "-1.00"`, `line 20: models[0].prices[0].input: "-1.00" is not a price`},
 		{`input: "1.00"`, `input: "0.00"`, `line 20: models[0].prices[0].input: "0.00" is not a price`},
@@ -258,22 +335,24 @@ func TestLoadRefuses(t *testing.T) {
 		{"above: 500", "above: 0", "line 21: models[0].prices[1]: steps must rise"},
 		{"above: 500", "above: 1000", "line 22: models[0].prices[2].above: must be below context_tokens"},
 		{"{from: 2026-12-01, input", "{from: 2026-11-30, input", "line 21: models[0].prices[1]: overlaps a row above"},
-		{"from: 2026-11-01, to: 2026-11-22", "from: 2026-11-01, to: 2026-11-01", "line 35: models[1].prices[0].to: must be after from"},
+		{"from: 2026-11-01, to: 2026-11-22", "from: 2026-11-01, to: 2026-11-01",
+			"line 35: models[1].prices[0].to: must be after from"},
 		{"    vision: false", "    visoin: false", "visoin"},
 		{"    vision: false", "    vision: false\n    vision: true", "vision"},
 	}
 	for _, test := range tests {
 		t.Run(test.new, func(t *testing.T) {
 			t.Parallel()
-			text := strings.Replace(goodBook, test.old, test.new, 1)
-			if _, err := Load([]byte(text)); text == goodBook || err == nil || !strings.Contains(err.Error(), test.want) {
+			text := strings.Replace(goodPriceList, test.old, test.new, 1)
+			if _, err := Load([]byte(text)); text == goodPriceList || err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}
 	for _, text := range []string{"", "date: 2026-11-21", "date: 2026-11-21\nmodels: []", "[", "7"} {
 		if _, err := Load([]byte(text)); err == nil {
-			t.Errorf("%q is a book", text)
+			t.Errorf("%q is a price list", text)
 		}
 	}
 }
@@ -285,15 +364,16 @@ func TestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(c.Version(), "2026-11-21-") || len(c.Version()) != len("2026-11-21-01234567") || c.Version() == other.Version() {
+	if !strings.HasPrefix(c.Version(), "2026-11-21-") || len(c.Version()) != len("2026-11-21-01234567") ||
+		c.Version() == other.Version() {
 		t.Errorf("versions %s, %s", c.Version(), other.Version())
 	}
 }
 
-// GET /v1/models (spec §4.2): no credential, a plain array, fresh every day.
+// GET /v1/models (contract §4.2): no credential, a plain array, fresh every day.
 func TestModels(t *testing.T) {
 	t.Parallel()
-	c, err := Load([]byte(goodBook))
+	c, err := Load([]byte(goodPriceList))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,16 +388,37 @@ func TestModels(t *testing.T) {
 		rt.ServeHTTP(w, r)
 		apitest.Check(t, r, w.Result(), w.Body.Bytes())
 		var list []map[string]any
-		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 ||
+			w.Header().Get("Content-Type") != "application/json" {
 			t.Fatalf("%d %v %s: %v", w.Code, w.Header(), w.Body, err)
 		}
 		return list
 	}
-	costs := map[string]any{"input_cost_per_1k_usd": "0.001000", "output_cost_per_1k_usd": "0.002000", "cached_input_cost_per_1k_usd": "0.000100", "cache_write_cost_per_1k_usd": "0.001000"}
+	costs := map[string]any{
+		"input_cost_per_1k_usd":        "0.001000",
+		"output_cost_per_1k_usd":       "0.002000",
+		"cached_input_cost_per_1k_usd": "0.000100",
+		"cache_write_cost_per_1k_usd":  "0.001000",
+	}
 	one := map[string]any{
-		"id": "one", "provider": "openai", "voice": nil, "long_context": []any{}, "context_window": 1000.0, "max_output_tokens": 100.0,
-		"capabilities":  map[string]any{"vision": true, "tools": true, "forced_tool_choice": true, "temperature": false, "reasoning": true, "realtime": false, "reasoning_efforts": []any{"none", "low"}},
-		"deprecated_at": "2026-12-01T00:00:00Z", "retires_at": "2027-01-01T00:00:00Z", "replacement": "two",
+		"id":                "one",
+		"provider":          "openai",
+		"voice":             nil,
+		"long_context":      []any{},
+		"context_window":    1000.0,
+		"max_output_tokens": 100.0,
+		"capabilities": map[string]any{
+			"vision":             true,
+			"tools":              true,
+			"forced_tool_choice": true,
+			"temperature":        false,
+			"reasoning":          true,
+			"realtime":           false,
+			"reasoning_efforts":  []any{"none", "low"},
+		},
+		"deprecated_at": "2026-12-01T00:00:00Z",
+		"retires_at":    "2027-01-01T00:00:00Z",
+		"replacement":   "two",
 	}
 	for k, v := range costs {
 		one[k] = v
@@ -326,7 +427,8 @@ func TestModels(t *testing.T) {
 	if d := cmp.Diff(one, list[0]); d != "" || len(list) != 2 {
 		t.Errorf("%d models, the first:\n%s", len(list), d)
 	}
-	if two := list[1]; two["replacement"] != nil || two["retires_at"] != nil || two["cache_write_cost_per_1k_usd"] != "0.001250" {
+	if two := list[1]; two["replacement"] != nil || two["retires_at"] != nil ||
+		two["cache_write_cost_per_1k_usd"] != "0.001250" {
 		t.Errorf("the second: %v", two)
 	}
 	now = now.Add(time.Second) // no price for two on this day
@@ -341,9 +443,9 @@ func TestModels(t *testing.T) {
 	if list := get(); len(list) != 1 || list[0]["id"] != "two" {
 		t.Errorf("after the last day: %v", list)
 	}
-	source.current.Store(load(t)) // another book, the same day
+	source.current.Store(load(t)) // another price list, the same day
 	if list := get(); len(list) != len(load(t).Offered(now)) {
-		t.Errorf("the new book lists %d", len(list))
+		t.Errorf("the new price list has %d", len(list))
 	}
 	source.current.Store(c)
 	now = at(t, "2026-12-05T00:00:00Z")
@@ -354,7 +456,7 @@ func TestModels(t *testing.T) {
 }
 
 func BenchmarkFind(b *testing.B) {
-	c, err := Builtin()
+	c, err := LoadBuiltin()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -369,7 +471,7 @@ func BenchmarkFind(b *testing.B) {
 
 func BenchmarkBuiltin(b *testing.B) {
 	for b.Loop() {
-		if _, err := Builtin(); err != nil {
+		if _, err := LoadBuiltin(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Handler answers GET /v1/models (spec §4.2).
+// A Handler answers GET /v1/models (contract §4.2).
 type Handler struct {
 	Catalog *Source
 	Now     func() time.Time
@@ -19,7 +19,7 @@ type Handler struct {
 	cached atomic.Pointer[rendered]
 }
 
-// rendered is the answer of one catalogue on one UTC day: it knows only whole days.
+// rendered is the response for one catalog on one UTC day, since rates change at midnight only.
 type rendered struct {
 	of   *Catalog
 	day  string
@@ -28,11 +28,11 @@ type rendered struct {
 
 // Mount adds the endpoint.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/models", h.models)
+	rt.Handle("GET /v1/models", h.listModels)
 }
 
-// models needs no credential.
-func (h *Handler) models(w http.ResponseWriter, _ *http.Request) error {
+// listModels needs no credential.
+func (h *Handler) listModels(w http.ResponseWriter, _ *http.Request) error {
 	body, err := h.render(h.Now().UTC())
 	if err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// A Listing is an entry of GET /v1/models (spec §2, Model listing entry; the
-// members from cached_input_cost_per_1k_usd on are additive, see decisions,
-// Names and shapes). Costs are the provider's, in US dollars per 1,000 tokens.
+// A Listing is an entry of GET /v1/models (contract §2, Model listing entry; the members from
+// cached_input_cost_per_1k_usd on are additive, see decision 003). Costs are the provider's, in US dollars per 1,000
+// tokens.
 type Listing struct {
 	ID       string `json:"id"`
 	Provider string `json:"provider"`
@@ -24,7 +24,7 @@ type Listing struct {
 	Replacement     *string       `json:"replacement"`
 }
 
-// Costs are decimals with six fractional digits, exact.
+// Costs are exact decimals with six fractional digits.
 type Costs struct {
 	Input      string `json:"input_cost_per_1k_usd"`
 	Output     string `json:"output_cost_per_1k_usd"`
@@ -32,7 +32,7 @@ type Costs struct {
 	CacheWrite string `json:"cache_write_cost_per_1k_usd"`
 }
 
-// VoiceCosts are those of a realtime model beside text.
+// VoiceCosts are the costs of a realtime model other than for text.
 type VoiceCosts struct {
 	AudioInput  string `json:"audio_input_cost_per_1k_usd"`
 	AudioCached string `json:"cached_audio_input_cost_per_1k_usd"`
@@ -41,14 +41,13 @@ type VoiceCosts struct {
 	ImageCached string `json:"cached_image_input_cost_per_1k_usd"`
 }
 
-// LongContext holds the costs of a whole request with more input tokens than
-// AboveInputTokens.
+// LongContext has the costs of a request with more input tokens than AboveInputTokens, for all its tokens.
 type LongContext struct {
 	AboveInputTokens int64 `json:"above_input_tokens"`
 	Costs
 }
 
-// Capabilities are what an app can ask of a model.
+// Capabilities are the request members that a model supports.
 type Capabilities struct {
 	Vision           bool     `json:"vision"`
 	Tools            bool     `json:"tools"`
@@ -59,17 +58,22 @@ type Capabilities struct {
 	ReasoningEfforts []string `json:"reasoning_efforts"`
 }
 
-func listing(m Model, r Rates) Listing {
+func newListing(m Model, r Rates) Listing {
 	l := Listing{
-		ID: m.ID, Provider: m.Provider,
-		Costs:         costs(r.Steps[0]),
-		LongContext:   []LongContext{},
-		ContextWindow: m.ContextTokens, MaxOutputTokens: m.MaxOutputTokens,
-		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, m.Realtime, append([]string{}, m.Efforts...)},
-		DeprecatedAt: m.DeprecatedAt, RetiresAt: m.RetiresAt,
+		ID:              m.ID,
+		Provider:        m.Provider,
+		Costs:           costs(r.Steps[0]),
+		LongContext:     []LongContext{},
+		ContextWindow:   m.ContextTokens,
+		MaxOutputTokens: m.MaxOutputTokens,
+		Capabilities: Capabilities{m.Vision, m.Tools, m.ForcedToolChoice, m.Temperature, m.Reasoning, m.Realtime,
+			append([]string{}, m.Efforts...)},
+		DeprecatedAt: m.DeprecatedAt,
+		RetiresAt:    m.RetiresAt,
 	}
 	if v := r.Voice; v != nil {
-		l.Voice = &VoiceCosts{perThousand(v.AudioInput), perThousand(v.AudioCached), perThousand(v.AudioOutput), perThousand(v.ImageInput), perThousand(v.ImageCached)}
+		l.Voice = &VoiceCosts{perThousand(v.AudioInput), perThousand(v.AudioCached), perThousand(v.AudioOutput),
+			perThousand(v.ImageInput), perThousand(v.ImageCached)}
 	}
 	for _, s := range r.Steps[1:] {
 		l.LongContext = append(l.LongContext, LongContext{s.AboveInput, costs(s)})
@@ -85,10 +89,10 @@ func costs(s Step) Costs {
 }
 
 // listingStep is the unit of the sixth digit of a price per thousand tokens, in
-// micro-cents per million tokens. The book's prices are multiples of it.
+// micro-cents per million tokens. All prices are multiples of it.
 const listingStep = 1000 * money.Dollar / 1_000_000
 
-// perThousand writes a price per million tokens as dollars per thousand.
+// perThousand formats a price per million tokens as dollars per thousand.
 func perThousand(price money.MC) string {
 	micro := price / listingStep
 	return fmt.Sprintf("%d.%06d", micro/1_000_000, micro%1_000_000)

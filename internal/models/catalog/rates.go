@@ -12,17 +12,16 @@ import (
 // PerMillion is the number of tokens that a price is for.
 const PerMillion = 1_000_000
 
-// Rates are what a provider charges for one model at one time. They are kept as
-// text with each hold and ledger row, so that any charge can be checked later.
+// Rates are the prices of one model at one time. Each hold and ledger row stores them as text, so that any charge can
+// be verified later.
 type Rates struct {
-	Book     string // version of the book they come from
-	Steps    []Step // rising; the first has AboveInput 0. Not to be changed
-	Voice    *Voice // of a realtime model, which has one step; else nil. Not to be changed
-	snapshot string
+	PriceList string // version of the price list that they come from
+	Steps     []Step // rising; the first has AboveInput 0; read-only
+	Voice     *Voice // realtime models, which have one step; otherwise nil; read-only
+	snapshot  string
 }
 
-// Voice holds the prices of what a realtime model hears, says and sees beside
-// text, in micro-cents per million tokens.
+// Voice has the prices of a realtime model for audio and images, in micro-cents per million tokens.
 type Voice struct {
 	AudioInput  money.MC
 	AudioCached money.MC
@@ -31,8 +30,8 @@ type Voice struct {
 	ImageCached money.MC
 }
 
-// A Step holds the prices of requests with more than AboveInput input tokens,
-// in micro-cents per million tokens. They are for the whole request.
+// A Step has the prices of requests with more than AboveInput input tokens, in micro-cents per million tokens. They
+// are for all tokens of the request.
 type Step struct {
 	AboveInput int64
 	Input      money.MC // input not in the provider's cache
@@ -41,8 +40,8 @@ type Step struct {
 	Output     money.MC
 }
 
-// At returns the step for a request with so many input tokens, cached ones
-// included. A request of exactly AboveInput tokens is still below that step.
+// At returns the step for a request with this many input tokens, including cached ones. A request of exactly
+// AboveInput tokens is below that step.
 func (r Rates) At(inputTokens int64) Step {
 	step := r.Steps[0]
 	for _, s := range r.Steps[1:] {
@@ -53,39 +52,42 @@ func (r Rates) At(inputTokens int64) Step {
 	return step
 }
 
-// snapshot is the text form: the book, and a row of numbers for each step,
-// [above_input, input, cached, cache_write, output]; of a realtime model also
-// [audio_input, audio_cached, audio_output, image_input, image_cached].
+// snapshot is the text form: the version of the price list, and a row of numbers for each step, [above_input, input,
+// cached, cache_write, output]; for a realtime model also [audio_input, audio_cached, audio_output, image_input,
+// image_cached].
 type snapshot struct {
-	Book  string     `json:"book"`
-	Steps [][5]int64 `json:"mc_per_million"`
-	Voice *[5]int64  `json:"voice_mc_per_million,omitempty"`
+	PriceList string     `json:"book"`
+	Steps     [][5]int64 `json:"mc_per_million"`
+	Voice     *[5]int64  `json:"voice_mc_per_million,omitempty"`
 }
 
-// newRates checks the steps and prepares the snapshot.
-func newRates(book string, steps []Step, voice *Voice) (Rates, error) {
+// newRates checks the steps and writes the snapshot.
+func newRates(priceList string, steps []Step, voice *Voice) (Rates, error) {
 	if err := errors.Join(checkSteps(steps), voice.check(len(steps))); err != nil {
 		return Rates{}, err
 	}
-	s := snapshot{Book: book}
+	s := snapshot{PriceList: priceList}
 	if voice != nil {
-		s.Voice = &[5]int64{int64(voice.AudioInput), int64(voice.AudioCached), int64(voice.AudioOutput), int64(voice.ImageInput), int64(voice.ImageCached)}
+		s.Voice = &[5]int64{int64(voice.AudioInput), int64(voice.AudioCached), int64(voice.AudioOutput),
+			int64(voice.ImageInput), int64(voice.ImageCached)}
 	}
 	for _, step := range steps {
-		s.Steps = append(s.Steps, [5]int64{step.AboveInput, int64(step.Input), int64(step.Cached), int64(step.CacheWrite), int64(step.Output)})
+		s.Steps = append(s.Steps,
+			[5]int64{step.AboveInput, int64(step.Input), int64(step.Cached), int64(step.CacheWrite),
+				int64(step.Output)})
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: %w", err)
 	}
-	return Rates{Book: book, Steps: steps, Voice: voice, snapshot: string(text)}, nil
+	return Rates{PriceList: priceList, Steps: steps, Voice: voice, snapshot: string(text)}, nil
 }
 
-// Snapshot returns the rates as a short JSON text, always the same for the same
-// rates. It costs nothing.
+// Snapshot returns the rates as a short JSON text, which is the same for the same rates. It was written by newRates,
+// so the call is cheap.
 func (r Rates) Snapshot() string { return r.snapshot }
 
-// ParseSnapshot reads the text that Snapshot wrote.
+// ParseSnapshot reads the text that Snapshot returned.
 func ParseSnapshot(text string) (Rates, error) {
 	var s snapshot
 	d := json.NewDecoder(strings.NewReader(text))
@@ -101,7 +103,7 @@ func ParseSnapshot(text string) (Rates, error) {
 	if v := s.Voice; v != nil {
 		voice = &Voice{money.MC(v[0]), money.MC(v[1]), money.MC(v[2]), money.MC(v[3]), money.MC(v[4])}
 	}
-	r, err := newRates(s.Book, steps, voice)
+	r, err := newRates(s.PriceList, steps, voice)
 	if err != nil {
 		return Rates{}, fmt.Errorf("catalog: rates %q: %w", text, err)
 	}
@@ -111,18 +113,18 @@ func ParseSnapshot(text string) (Rates, error) {
 	return r, nil
 }
 
-// maxPrice is far above any price: $100,000 per million tokens. It keeps the
-// cost of any possible call within 64 bits.
+// maxPrice bounds all prices: $100,000 per million tokens. It keeps the cost of any possible call within 64 bits.
 const maxPrice = 100_000 * money.Dollar
 
-// check refuses voice prices that pricing could not rely on.
+// check refuses voice prices that break the assumptions of package pricing.
 func (v *Voice) check(steps int) error {
 	if v == nil {
 		return nil
 	}
 	for _, price := range []money.MC{v.AudioInput, v.AudioCached, v.AudioOutput, v.ImageInput, v.ImageCached} {
 		if price <= 0 || price > maxPrice {
-			return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(), maxPrice.Display())
+			return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(),
+				maxPrice.Display())
 		}
 	}
 	if v.AudioCached > v.AudioInput || v.ImageCached > v.ImageInput {
@@ -134,7 +136,7 @@ func (v *Voice) check(steps int) error {
 	return nil
 }
 
-// checkSteps refuses steps that pricing could not rely on.
+// checkSteps refuses steps that break the assumptions of package pricing.
 func checkSteps(steps []Step) error {
 	if len(steps) == 0 || steps[0].AboveInput != 0 {
 		return errors.New("the first step must hold from 0 tokens on")
@@ -142,7 +144,8 @@ func checkSteps(steps []Step) error {
 	for i, s := range steps {
 		for _, price := range []money.MC{s.Input, s.Cached, s.CacheWrite, s.Output} {
 			if price <= 0 || price > maxPrice {
-				return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(), maxPrice.Display())
+				return fmt.Errorf("a price of %s per million tokens is not above 0 and at most %s", price.Display(),
+					maxPrice.Display())
 			}
 		}
 		if s.Cached > s.Input {

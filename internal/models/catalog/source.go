@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// A Source hands out the catalogue in force: the built-in book under the
-// operator's file, which is read again when it has changed. A file that is wrong
-// then changes nothing: the last good catalogue stays.
+// A Source has the current catalog: the built-in price list with the changes of the operator's file, which is read
+// again when it has changed. A wrong file changes nothing: the last good catalog stays.
 type Source struct {
 	path    string
 	log     *slog.Logger
@@ -19,26 +18,26 @@ type Source struct {
 	current atomic.Pointer[Catalog]
 
 	mu       sync.Mutex
-	seen     stamp // of the file that was read last, right or wrong
-	waiting  stamp // of one that changed since, and may still be being written
+	read     stamp // of the file that was read last, right or wrong
+	pending  stamp // of a file that changed since, and may still be being written
 	broken   atomic.Bool
 	failures atomic.Int64
 }
 
-// stamp tells one state of a file from another; zero = there is none.
+// stamp identifies the state of a file; zero = there is none.
 type stamp struct{ info fs.FileInfo }
 
-func (s stamp) same(t stamp) bool {
+func (s stamp) equal(t stamp) bool {
 	if s.info == nil || t.info == nil {
 		return s.info == t.info
 	}
 	return os.SameFile(s.info, t.info) && s.info.ModTime().Equal(t.info.ModTime()) && s.info.Size() == t.info.Size()
 }
 
-// Open returns the built-in book, changed by the operator's file unless path is
-// empty. At the start, a file that is wrong is an error.
+// Open returns a Source of the built-in price list and the operator's file at path, if path is not empty. A wrong file
+// is an error.
 func Open(path string, log *slog.Logger) (*Source, error) {
-	c, err := Builtin()
+	c, err := LoadBuiltin()
 	if err != nil {
 		return nil, err
 	}
@@ -47,53 +46,52 @@ func Open(path string, log *slog.Logger) (*Source, error) {
 	if path == "" {
 		return s, nil
 	}
-	if s.seen, err = s.stat(); err != nil {
+	if s.read, err = s.statFile(); err != nil {
 		return nil, err
 	}
-	s.waiting = s.seen
-	return s, s.read()
+	s.pending = s.read
+	return s, s.readFile()
 }
 
-// Current returns the catalogue in force. It never changes; whoever decides
-// several things at once asks once.
+// Current returns the current catalog, which never changes. Related decisions must use the result of one call.
 func (s *Source) Current() *Catalog { return s.current.Load() }
 
-// Failures counts the changes of the file that could not be used.
+// Failures returns the number of changed files that could not be used.
 func (s *Source) Failures() int64 { return s.failures.Load() }
 
-// Broken says whether the file, as it is now, could not be used.
+// Broken reports whether the present file could not be used.
 func (s *Source) Broken() bool { return s.broken.Load() }
 
-// Poll looks whether the file has changed, and reads it once it has stood
-// unchanged from one Poll to the next: whoever writes it may not be done.
+// Poll reads the file if it has changed, and has not changed again since the last Poll, so that it does not read a file
+// that is half written.
 func (s *Source) Poll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, err := s.stat()
+	now, err := s.statFile()
 	switch {
 	case err != nil:
-		s.lost(err)
-	case now.same(s.seen):
-		s.waiting = now
-	case now.same(s.waiting):
-		s.load(now)
+		s.reportMissing(err)
+	case now.equal(s.read):
+		s.pending = now
+	case now.equal(s.pending):
+		s.reload(now)
 	default:
-		s.waiting = now
+		s.pending = now
 	}
 }
 
-// Reload reads the file at once, changed or not.
+// Reload reads the file even if it has not changed.
 func (s *Source) Reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, err := s.stat(); err != nil {
-		s.lost(err)
+	if now, err := s.statFile(); err != nil {
+		s.reportMissing(err)
 	} else {
-		s.load(now)
+		s.reload(now)
 	}
 }
 
-func (s *Source) stat() (stamp, error) {
+func (s *Source) statFile() (stamp, error) {
 	info, err := os.Stat(s.path)
 	if err != nil {
 		return stamp{}, fmt.Errorf("prices: %w", err)
@@ -101,33 +99,33 @@ func (s *Source) stat() (stamp, error) {
 	return stamp{info}, nil
 }
 
-// lost notes once that the file is not there any longer. The prices stay: a file
-// that is moved away for a moment must not bring the built-in ones back.
-func (s *Source) lost(err error) {
-	if s.seen.info != nil {
-		s.seen, s.waiting = stamp{}, stamp{}
-		s.fail(err)
+// reportMissing counts and logs once that the file is missing. The prices stay: they must not fall back to the built-in
+// ones because a file is moved for a moment.
+func (s *Source) reportMissing(err error) {
+	if s.read.info != nil {
+		s.read, s.pending = stamp{}, stamp{}
+		s.reportFailure(err)
 	}
 }
 
-// load reads the file, whose state now stamps.
-func (s *Source) load(now stamp) {
-	s.seen, s.waiting = now, now
-	if err := s.read(); err != nil {
-		s.fail(err)
+// reload reads the file, whose state is now.
+func (s *Source) reload(now stamp) {
+	s.read, s.pending = now, now
+	if err := s.readFile(); err != nil {
+		s.reportFailure(err)
 		return
 	}
 	s.broken.Store(false)
-	s.log.Info("prices were read again", "file", s.path, "version", s.Current().Version())
+	s.log.Info("prices reloaded", "file", s.path, "version", s.Current().Version())
 }
 
-func (s *Source) fail(err error) {
+func (s *Source) reportFailure(err error) {
 	s.failures.Add(1)
 	s.broken.Store(true)
-	s.log.Error("the prices were not read again; those before stay in force", "file", s.path, "version", s.Current().Version(), "error", err)
+	s.log.Error("prices not reloaded", "file", s.path, "version", s.Current().Version(), "error", err)
 }
 
-func (s *Source) read() error {
+func (s *Source) readFile() error {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
 		return fmt.Errorf("prices: %w", err)

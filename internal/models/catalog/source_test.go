@@ -46,7 +46,7 @@ models:
       - {input: "1.00", cached: "1.00", output: "2.00"}
 `
 
-// The operator's models replace, join and leave those of the built-in book, and
+// The operator's models replace, join and remove those of the built-in price list, and
 // each price says which file it stands in.
 func TestOverride(t *testing.T) {
 	t.Parallel()
@@ -60,10 +60,10 @@ func TestOverride(t *testing.T) {
 		t.Errorf("version %s, want %s", c.Version(), want)
 	}
 	m, r, ok := c.Find("gpt-6-luna", now)
-	if !ok || m.Vision || m.ContextTokens != 1000 || r.At(1).Input != 8*money.Dollar/100 || r.Book != file {
+	if !ok || m.Vision || m.ContextTokens != 1000 || r.At(1).Input != 8*money.Dollar/100 || r.PriceList != file {
 		t.Errorf("replaced: %v %+v %+v", ok, m, r)
 	}
-	if m, r, ok = c.Find("house-model", now); !ok || m.Replacement != "gpt-6-luna" || r.Book != file {
+	if m, r, ok = c.Find("house-model", now); !ok || m.Replacement != "gpt-6-luna" || r.PriceList != file {
 		t.Errorf("added: %v %+v %+v", ok, m, r)
 	}
 	if _, _, ok = c.Find("gpt-4o-mini", now); ok {
@@ -100,7 +100,7 @@ func TestOffIsNoReplacement(t *testing.T) {
 		t.Errorf("%v, replacement %q", ok, m.Replacement)
 	}
 	if m, _, _ := load(t).Find("gpt-4.1-mini", now); m.Replacement != "gpt-6-luna" {
-		t.Errorf("the built-in book has changed: replacement %q", m.Replacement)
+		t.Errorf("the built-in price list has changed: replacement %q", m.Replacement)
 	}
 }
 
@@ -139,8 +139,10 @@ func (s *shelf) write(text string) {
 func (s *shelf) want(what string, input money.MC, failures int64, broken bool) {
 	s.t.Helper()
 	_, r, _ := s.Current().Find("house-model", at(s.t, "2026-12-02T00:00:00Z"))
-	if r.At(1).Input != input || s.Failures() != failures || s.Broken() != broken || strings.Count(s.log.String(), "level=ERROR") != int(failures) {
-		s.t.Errorf("%s: input at %s, %d failures, broken %v; want %s, %d, %v; log:\n%s", what, r.At(1).Input.Display(), s.Failures(), s.Broken(), input.Display(), failures, broken, s.log.String())
+	if r.At(1).Input != input || s.Failures() != failures || s.Broken() != broken ||
+		strings.Count(s.log.String(), "level=ERROR") != int(failures) {
+		s.t.Errorf("%s: input at %s, %d failures, broken %v; want %s, %d, %v; log:\n%s", what, r.At(1).Input.Display(),
+			s.Failures(), s.Broken(), input.Display(), failures, broken, s.log.String())
 	}
 }
 
@@ -207,7 +209,8 @@ func TestReloadSees(t *testing.T) {
 	s.Poll()
 	s.Poll()
 	s.want("another file of the same time", 7*dollar, 0, false)
-	if err := os.WriteFile(s.path, []byte(strings.Replace(override, `input: "1.00"`, `input: "9.00"`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(s.path, []byte(strings.Replace(override, `input: "1.00"`, `input: "9.00"`, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chtimes(s.path, info.ModTime(), info.ModTime().Add(1)); err != nil {
@@ -226,7 +229,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	s := newShelf(t)
 	s.write(strings.Replace(override, "family: gpt-mini", "family: other", 1))
-	if _, err := Open(s.path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), s.path) || !strings.Contains(err.Error(), "line 20: models[2].family") {
+	if _, err := Open(s.path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), s.path) ||
+		!strings.Contains(err.Error(), "line 20: models[2].family") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -245,8 +249,8 @@ func TestReloadWhileUsed(t *testing.T) {
 			default:
 			}
 			c := s.Current()
-			if _, r, ok := c.Find("house-model", now); !ok || !strings.HasSuffix(c.Version(), r.Book) {
-				t.Errorf("%v: %s of %s", ok, r.Book, c.Version())
+			if _, r, ok := c.Find("house-model", now); !ok || !strings.HasSuffix(c.Version(), r.PriceList) {
+				t.Errorf("%v: %s of %s", ok, r.PriceList, c.Version())
 				return
 			}
 		}

@@ -1,8 +1,7 @@
-// Package estimates compares the input tokens that providers report with those
-// that were counted before the call (decisions, Money: 'corrected by recorded
-// real/estimate ratios'). Per model it keeps the ratio, corrects the next counts
-// by it, and raises an alarm when a hold had too little room. The rule is in
-// rule.go; a node keeps its statistics in memory and saves them once a minute.
+// Package estimates calibrates token counts (decision 017). Per model it compares the input tokens that the provider
+// reports with those that were counted before the call, corrects the next counts by the ratio, and raises an alarm
+// when a call used more than its hold was computed for. The rules are in rule.go. A node keeps its statistics in
+// memory and saves them once a minute.
 package estimates
 
 import (
@@ -19,8 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// A Drift keeps the statistics of all models of this node.
-type Drift struct {
+// A Calibration holds this node's statistics of all models. A nil one corrects and records nothing.
+type Calibration struct {
 	db  *db.DB
 	now func() time.Time
 	log *slog.Logger
@@ -32,140 +31,131 @@ type Drift struct {
 type model struct {
 	Stat
 	alarms  int64
-	alarmed time.Time // when the log was last told
-	changed bool      // since it was saved
+	alarmed time.Time // when an alarm was last logged
+	changed bool      // since the last Save
 }
 
-// A Reading is what metrics show of one model.
-type Reading struct {
+// ModelStats are the statistics of one model, for metrics and pages.
+type ModelStats struct {
 	Model string
 	Stat
-	Alarms int64 // calls whose hold had too little room, since the start
+	Alarms int64 // calls that exceeded their hold's share, since the start of the process
 }
 
-// Open loads the statistics that were saved last.
-func Open(ctx context.Context, d *db.DB, now func() time.Time, log *slog.Logger) (_ *Drift, err error) {
-	drift := &Drift{db: d, now: now, log: log, models: map[string]*model{}}
-	type named struct {
-		name string
-		model
-	}
-	list, err := db.QueryAll(ctx, d, db.ScanFields(func(m *named) []any {
-		return []any{&m.name, &m.Calls, &m.MeanPPM, &m.Telling, &m.MaxPPM, &m.PriorPPM}
-	}), `SELECT model, calls, mean_ppm, telling, max_ppm, prior_ppm FROM estimates`)
+// Load returns a Calibration with the statistics that were saved last.
+func Load(ctx context.Context, d *db.DB, now func() time.Time, log *slog.Logger) (_ *Calibration, err error) {
+	c := &Calibration{db: d, now: now, log: log, models: map[string]*model{}}
+	saved, err := readModels(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("estimates: %w", err)
 	}
-	for _, m := range list {
-		drift.models[m.name] = &m.model
+	for _, m := range saved {
+		c.models[m.name] = &model{Stat: m.Stat}
 	}
-	return drift, nil
+	return c, nil
 }
 
-// Correct returns the input tokens to hold for a call of which so many were
-// counted. A nil Drift corrects nothing.
-func (d *Drift) Correct(name string, counted int64) int64 {
-	if d == nil {
+// Correct returns the input tokens to hold for a call with this many counted tokens.
+func (c *Calibration) Correct(name string, counted int64) int64 {
+	if c == nil {
 		return counted
 	}
-	d.mu.Lock()
-	factor := int64(One)
-	if m := d.models[name]; m != nil {
+	c.mu.Lock()
+	factor := int64(RatioOne)
+	if m := c.models[name]; m != nil {
 		factor = m.FactorPPM()
 	}
-	d.mu.Unlock()
-	held, err := money.MulDiv(counted, factor, One, money.Up)
-	if err != nil { // more tokens than there are: the call will be refused by its price
+	c.mu.Unlock()
+	held, err := money.MulDiv(counted, factor, RatioOne, money.Up)
+	if err != nil { // more tokens than any model takes: the call is refused for its cost
 		return counted
 	}
 	return held
 }
 
-// alarmEvery is how often the log is told that a model is estimated too low.
-const alarmEvery = time.Hour
+// alarmInterval is the least time between two logged alarms of a model.
+const alarmInterval = time.Hour
 
-// Record adds a settled call: the tokens that were counted, those that were held
-// for, and those that the provider charged.
-func (d *Drift) Record(name string, counted, held, real int64) {
-	if d == nil {
+// Record adds a settled call: the input tokens that were counted, those that the hold was computed from, and those
+// that the provider charged.
+func (c *Calibration) Record(name string, counted, held, real int64) {
+	if c == nil {
 		return
 	}
-	d.mu.Lock()
-	m := d.models[name]
+	c.mu.Lock()
+	m := c.models[name]
 	if m == nil {
 		m = &model{}
-		d.models[name] = m
+		c.models[name] = m
 	}
 	m.Stat, m.changed = m.Add(counted, real), true
-	tell := false
-	if Over(held, real) {
+	alarm := false
+	if ExceedsHold(held, real) {
 		m.alarms++
-		if now := d.now(); m.alarmed.IsZero() || now.Sub(m.alarmed) >= alarmEvery {
-			m.alarmed, tell = now, true
+		if now := c.now(); m.alarmed.IsZero() || now.Sub(m.alarmed) >= alarmInterval {
+			m.alarmed, alarm = now, true
 		}
 	}
 	stat := m.Stat
-	d.mu.Unlock()
-	if tell {
-		d.log.Error("input was estimated too low: it exceeds the hold's share", "model", name, "real_tokens", real, "held_tokens", held, "counted_tokens", counted,
-			"mean_ratio_ppm", stat.MeanPPM, "factor_ppm", stat.FactorPPM())
+	c.mu.Unlock()
+	if alarm {
+		c.log.Error("input estimate too low", "model", name, "real_tokens", real, "held_tokens", held,
+			"counted_tokens", counted, "mean_ratio_ppm", stat.MeanPPM, "factor_ppm", stat.FactorPPM())
 	}
 }
 
-// Readings lists all models, in order.
-func (d *Drift) Readings() []Reading {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := make([]Reading, 0, len(d.models))
-	for _, name := range slices.Sorted(maps.Keys(d.models)) {
-		m := d.models[name]
-		list = append(list, Reading{name, m.Stat, m.alarms})
+// Stats returns the statistics of all models, sorted by name.
+func (c *Calibration) Stats() []ModelStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]ModelStats, 0, len(c.models))
+	for _, name := range slices.Sorted(maps.Keys(c.models)) {
+		m := c.models[name]
+		list = append(list, ModelStats{name, m.Stat, m.alarms})
 	}
 	return list
 }
 
-// Save writes the statistics that have changed.
-func (d *Drift) Save(ctx context.Context) error {
-	list := d.take()
+// Save saves the statistics that have changed.
+func (c *Calibration) Save(ctx context.Context) error {
+	list := c.collectChanged()
 	if len(list) == 0 {
 		return nil
 	}
-	err := d.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		for _, r := range list { // in one order, so that nodes do not wait for each other in a circle
-			if _, err := tx.ExecContext(ctx, `INSERT INTO estimates (model, calls, mean_ppm, telling, max_ppm, prior_ppm) VALUES ($1, $2, $3, $4, $5, $6)
-				ON CONFLICT (model) DO UPDATE SET calls = excluded.calls, mean_ppm = excluded.mean_ppm, telling = excluded.telling, max_ppm = excluded.max_ppm, prior_ppm = excluded.prior_ppm`,
-				r.Model, r.Calls, r.MeanPPM, r.Telling, r.MaxPPM, r.PriorPPM); err != nil {
+	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		for _, m := range list { // sorted, so that nodes do not deadlock
+			if err := writeModel(ctx, tx, m); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		d.giveBack(list)
+		c.markChanged(list)
 		return fmt.Errorf("estimates: %w", err)
 	}
 	return nil
 }
 
-// take returns what has changed, and counts it as saved.
-func (d *Drift) take() (list []Reading) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, m := range d.models {
+// collectChanged returns the statistics that have changed, sorted by model, and marks them as saved.
+func (c *Calibration) collectChanged() (list []ModelStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, m := range c.models {
 		if m.changed {
 			m.changed = false
-			list = append(list, Reading{Model: name, Stat: m.Stat})
+			list = append(list, ModelStats{Model: name, Stat: m.Stat})
 		}
 	}
-	slices.SortFunc(list, func(a, b Reading) int { return strings.Compare(a.Model, b.Model) })
+	slices.SortFunc(list, func(a, b ModelStats) int { return strings.Compare(a.Model, b.Model) })
 	return list
 }
 
-// giveBack marks what was not saved after all.
-func (d *Drift) giveBack(list []Reading) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// markChanged marks statistics that could not be saved as changed.
+func (c *Calibration) markChanged(list []ModelStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, r := range list {
-		d.models[r.Model].changed = true
+		c.models[r.Model].changed = true
 	}
 }

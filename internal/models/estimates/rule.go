@@ -1,33 +1,33 @@
 package estimates
 
-// One is the ratio 1 in parts per million.
-const One = 1_000_000
+// RatioOne is the ratio 1 in parts per million.
+const RatioOne = 1_000_000
 
 const (
-	// span is how many calls the mean remembers: each counts 1 ÷ span of it.
-	span = 64
-	// small is the count below which a call tells nothing about the text's factor:
-	// the tokens around the messages decide.
-	small = 64
-	// enough is how many telling calls may raise the factor above 1.
-	enough = 50
-	// block is how many telling calls may lower it below 1, and how long a high
-	// ratio is remembered: between one and two blocks.
-	block = 256
-	// lowest and highest bound the factor.
-	lowest, highest = One * 8 / 10, One * 15 / 10
-	// ceiling bounds one ratio, so that nothing overflows whatever is reported.
-	ceiling = 1000 * One
+	// meanWindow is the weight of history: a call counts 1 ÷ meanWindow of the decayed mean.
+	meanWindow = 64
+	// minSampledTokens is the counted input from which on a call is sampled. The ratio of a smaller call says nothing
+	// about its text, because the tokens around the messages dominate.
+	minSampledTokens = 64
+	// minRaiseCalls is the number of sampled calls from which on the factor may rise above 1.
+	minRaiseCalls = 50
+	// blockCalls is the number of sampled calls in a block. The factor may fall below 1 after one block, and remembers
+	// a high ratio for one to two blocks.
+	blockCalls = 256
+	// minFactorPPM and maxFactorPPM bound the factor.
+	minFactorPPM, maxFactorPPM = RatioOne * 8 / 10, RatioOne * 15 / 10
+	// maxRatioPPM bounds each ratio, so that no reported count causes an overflow.
+	maxRatioPPM = 1000 * RatioOne
 )
 
-// Stat is what the settled calls of one model have shown. Ratios are the real
-// input tokens by those that were counted, in parts per million.
+// Stat summarizes the settled calls of one model. A ratio is real input tokens ÷ counted input tokens, in parts per
+// million.
 type Stat struct {
-	Calls    int64 // all
-	MeanPPM  int64 // decayed mean of the ratios of all
-	Telling  int64 // calls of the current block that were not small
-	MaxPPM   int64 // their largest ratio
-	PriorPPM int64 // the largest of the block before; 0 = there was none
+	Calls        int64 // all calls
+	MeanPPM      int64 // decayed mean of the ratios of all calls
+	SampledCalls int64 // sampled calls of the present block
+	MaxPPM       int64 // their largest ratio
+	PriorPPM     int64 // the largest ratio of the block before; 0 = there was none
 }
 
 // Add returns the statistics with one more call.
@@ -35,41 +35,38 @@ func (s Stat) Add(counted, real int64) Stat {
 	if counted <= 0 || real < 0 {
 		return s
 	}
-	ratio := min(real, counted*(ceiling/One)) * One / counted
+	ratio := min(real, counted*(maxRatioPPM/RatioOne)) * RatioOne / counted
 	s.Calls++
-	weight := min(s.Calls, span)
+	weight := min(s.Calls, meanWindow)
 	s.MeanPPM = (s.MeanPPM*(weight-1) + ratio + weight/2) / weight
-	if counted < small {
+	if counted < minSampledTokens {
 		return s
 	}
-	if s.Telling == block {
-		s.PriorPPM, s.MaxPPM, s.Telling = max(s.MaxPPM, 1), 0, 0
+	if s.SampledCalls == blockCalls {
+		s.PriorPPM, s.MaxPPM, s.SampledCalls = max(s.MaxPPM, 1), 0, 0
 	}
-	s.Telling++
+	s.SampledCalls++
 	s.MaxPPM = max(s.MaxPPM, ratio)
 	return s
 }
 
-// FactorPPM is what the count of the next call is multiplied by: the largest
-// ratio of the last 256 to 512 telling calls, so that none of them would have been
-// held too low; at least 0.8 and at most 1.5. It may rise above 1 after 50 calls
-// and fall below 1 only after 256: too high a hold comes back with the
-// settlement, too low a one may leave a call unpaid. A mean would be too low for
-// half of the calls.
+// FactorPPM returns the factor for the count of the next call: the largest ratio of the last 256 to 512 sampled calls,
+// so that the hold of none of them would have been too low, but at least 0.8 and at most 1.5. It may rise above 1
+// after 50 calls and fall below 1 only after 256, because a hold that is too high is released at settlement, and one
+// that is too low may leave a call unpaid. The mean would be too low for half of the calls.
 func (s Stat) FactorPPM() int64 {
 	top := max(s.MaxPPM, s.PriorPPM)
 	switch {
-	case s.PriorPPM == 0 && s.Telling < enough:
-		return One
-	case s.PriorPPM == 0 && s.Telling < block:
-		top = max(top, One)
+	case s.PriorPPM == 0 && s.SampledCalls < minRaiseCalls:
+		return RatioOne
+	case s.PriorPPM == 0 && s.SampledCalls < blockCalls:
+		top = max(top, RatioOne)
 	}
-	return min(max(top, lowest), highest)
+	return min(max(top, minFactorPPM), maxFactorPPM)
 }
 
-// Over says whether a call read more input than its hold had room for: above the
-// 5 % that a hold adds to its estimate. A small call never is: there, one token
-// is a matter of percents.
-func Over(held, real int64) bool {
-	return held >= small && real > held+held/20
+// ExceedsHold reports whether a call used more input than its hold was computed for: more than the hold margin of 5 %
+// above the estimate. A small call never does, because one token of it is some per cent.
+func ExceedsHold(held, real int64) bool {
+	return held >= minSampledTokens && real > held+held/20
 }

@@ -51,9 +51,9 @@ func TestSmallCalls(t *testing.T) {
 	t.Parallel()
 	var s Stat
 	for range 1000 {
-		s = s.Add(small-1, 4*small)
+		s = s.Add(minSampledTokens-1, 4*minSampledTokens)
 	}
-	if s.FactorPPM() != One || s.Calls != 1000 || s.MeanPPM < 4*One {
+	if s.FactorPPM() != RatioOne || s.Calls != 1000 || s.MeanPPM < 4*RatioOne {
 		t.Errorf("%+v", s)
 	}
 	if s = s.Add(0, 5).Add(-1, 5).Add(5, -1); s.Calls != 1000 {
@@ -79,35 +79,37 @@ func TestOver(t *testing.T) {
 		want       bool
 	}{
 		{100, 100, false}, {100, 105, false}, {100, 106, true}, {1000, 1050, false}, {1000, 1051, true},
-		{small - 1, 10 * small, false}, {small, small + 3, false}, {small, small + 4, true}, {0, 0, false}, {math.MaxInt64 / 2, math.MaxInt64, true},
+		{minSampledTokens - 1, 10 * minSampledTokens, false}, {minSampledTokens, minSampledTokens + 3, false},
+		{minSampledTokens, minSampledTokens + 4, true}, {0, 0, false}, {math.MaxInt64 / 2, math.MaxInt64, true},
 	} {
-		if got := Over(tt.held, tt.real); got != tt.want {
+		if got := ExceedsHold(tt.held, tt.real); got != tt.want {
 			t.Errorf("%d for %d held: over %v", tt.real, tt.held, got)
 		}
 	}
 }
 
 // Whatever is reported, nothing overflows, and the factor keeps its promise: it
-// covers each of the last 256 telling calls, up to its bound.
+// covers each of the last 256 sampled calls, up to its bound.
 func TestFactorCovers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s Stat
 		var recent []int64
 		for range rapid.IntRange(0, 700).Draw(t, "calls") {
-			counted := rapid.OneOf(rapid.Int64Range(small, 2000), rapid.Int64Range(small, 2_000_000)).Draw(t, "counted")
+			counted := rapid.OneOf(rapid.Int64Range(minSampledTokens, 2000),
+				rapid.Int64Range(minSampledTokens, 2_000_000)).Draw(t, "counted")
 			real := counted * rapid.Int64Range(600, 1700).Draw(t, "thousandths") / 1000
 			s = s.Add(counted, real)
-			recent = append(recent, real*One/counted)
-			if f := s.FactorPPM(); f < lowest || f > highest {
+			recent = append(recent, real*RatioOne/counted)
+			if f := s.FactorPPM(); f < minFactorPPM || f > maxFactorPPM {
 				t.Fatalf("factor %d", f)
 			}
 		}
-		if len(recent) < enough {
+		if len(recent) < minRaiseCalls {
 			return
 		}
-		for _, ratio := range recent[max(0, len(recent)-block):] {
-			if s.FactorPPM() < min(ratio, highest) {
+		for _, ratio := range recent[max(0, len(recent)-blockCalls):] {
+			if s.FactorPPM() < min(ratio, maxFactorPPM) {
 				t.Fatalf("factor %d does not cover a ratio of %d", s.FactorPPM(), ratio)
 			}
 		}

@@ -132,28 +132,54 @@ var names = map[string][]string{
 
 var blocked = []string{
 	// loopback in every spelling
-	"http://127.0.0.1/", "http://127.0.0.1:80/", "http://127.0.0.1:443/a.png", "https://127.0.0.1/", "http://127.0.0.1./", "http://127.255.255.254/",
-	"http://2130706433/", "http://017700000001/", "http://0x7f000001/", "http://0x7F.0.0.1/", "http://0177.0.0.1/", "http://0x7f.0x0.0x0.0x1/", "http://127.1/", "http://127.0.1/",
-	"http://127.000.000.001/", "http://0127.0.0.1/", "http://00000000177.0.0.1/", "http://4294967297/", "http://127.0.0.1%2f.example.com/", "http://%31%32%37.0.0.1/", "http://127%2e0%2e0%2e1/",
-	"http://１２７.０.０.１/", "http://127。0。0。1/", "http://127．0．0．1/", "http://①②⑦.⓪.⓪.①/", "http://ｌocalhost/", "http://loc\u00adalhost/",
-	"http://localhost/", "http://LOCALHOST/", "http://localhost./", "http://localhost.localdomain/", "http://a.localhost/", "http://ip6-localhost/", "http://127.0.0.1.nip.example/",
-	"http://[::1]/", "http://[::1]:443/", "http://[0:0:0:0:0:0:0:1]/", "http://[0000::0001]/", "http://[::]/", "http://[::1%25lo]/", "http://[::1%25]/",
-	"http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://[0:0:0:0:0:ffff:7f00:0001]/", "http://[::127.0.0.1]/", "http://[64:ff9b::127.0.0.1]/", "http://[64:ff9b:1::7f00:1]/", "http://[2002:7f00:1::]/",
+	"http://127.0.0.1/", "http://127.0.0.1:80/", "http://127.0.0.1:443/a.png", "https://127.0.0.1/",
+	"http://127.0.0.1./", "http://127.255.255.254/",
+	"http://2130706433/", "http://017700000001/", "http://0x7f000001/", "http://0x7F.0.0.1/", "http://0177.0.0.1/",
+	"http://0x7f.0x0.0x0.0x1/", "http://127.1/", "http://127.0.1/",
+	"http://127.000.000.001/", "http://0127.0.0.1/", "http://00000000177.0.0.1/", "http://4294967297/",
+	"http://127.0.0.1%2f.example.com/", "http://%31%32%37.0.0.1/", "http://127%2e0%2e0%2e1/",
+	"http://１２７.０.０.１/", "http://127。0。0。1/", "http://127．0．0．1/", "http://①②⑦.⓪.⓪.①/", "http://ｌocalhost/",
+	"http://loc\u00adalhost/",
+	"http://localhost/", "http://LOCALHOST/", "http://localhost./", "http://localhost.localdomain/",
+	"http://a.localhost/", "http://ip6-localhost/", "http://127.0.0.1.nip.example/",
+	"http://[::1]/", "http://[::1]:443/", "http://[0:0:0:0:0:0:0:1]/", "http://[0000::0001]/", "http://[::]/",
+	"http://[::1%25lo]/", "http://[::1%25]/",
+	"http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://[0:0:0:0:0:ffff:7f00:0001]/",
+	"http://[::127.0.0.1]/", "http://[64:ff9b::127.0.0.1]/", "http://[64:ff9b:1::7f00:1]/", "http://[2002:7f00:1::]/",
 	// this network, private, shared, link-local and reserved
-	"http://0/", "http://0.0.0.0/", "http://0.1.2.3/", "http://10.0.0.1/", "http://10.255.255.255/", "http://172.16.0.1/", "http://172.31.255.255/", "http://192.168.0.1/", "http://100.64.0.1/", "http://100.127.255.254/",
-	"http://169.254.169.254/latest/meta-data/", "http://169.254.0.1/", "http://[::ffff:169.254.169.254]/", "http://[::ffff:a9fe:a9fe]/", "http://2852039166/", "http://100.100.100.200/", "http://192.0.0.192/", "http://168.63.129.16/",
-	"http://192.0.2.1/", "http://198.18.0.1/", "http://198.19.255.255/", "http://198.51.100.1/", "http://203.0.113.1/", "http://192.88.99.1/", "http://224.0.0.1/", "http://239.255.255.250/", "http://240.0.0.1/", "http://255.255.255.255/",
-	"http://[fe80::1]/", "http://[fe80::1%25eth0]/", "http://[fec0::1]/", "http://[fc00::1]/", "http://[fd00:ec2::254]/", "http://[ff02::1]/", "http://[2001::1]/", "http://[2001:db8::1]/", "http://[3fff::1]/", "http://[100::1]/",
+	"http://0/", "http://0.0.0.0/", "http://0.1.2.3/", "http://10.0.0.1/", "http://10.255.255.255/",
+	"http://172.16.0.1/", "http://172.31.255.255/", "http://192.168.0.1/", "http://100.64.0.1/",
+	"http://100.127.255.254/",
+	"http://169.254.169.254/latest/meta-data/", "http://169.254.0.1/", "http://[::ffff:169.254.169.254]/",
+	"http://[::ffff:a9fe:a9fe]/", "http://2852039166/", "http://100.100.100.200/", "http://192.0.0.192/",
+	"http://168.63.129.16/",
+	"http://192.0.2.1/", "http://198.18.0.1/", "http://198.19.255.255/", "http://198.51.100.1/", "http://203.0.113.1/",
+	"http://192.88.99.1/", "http://224.0.0.1/", "http://239.255.255.250/", "http://240.0.0.1/",
+	"http://255.255.255.255/",
+	"http://[fe80::1]/", "http://[fe80::1%25eth0]/", "http://[fec0::1]/", "http://[fc00::1]/",
+	"http://[fd00:ec2::254]/", "http://[ff02::1]/", "http://[2001::1]/", "http://[2001:db8::1]/", "http://[3fff::1]/",
+	"http://[100::1]/",
 	"http://[2606:4700:4700::1111%25eth0]/", "http://[5f00::1]/", "http://[::ffff:0:127.0.0.1]/",
 	// names
-	"http://metadata.google.internal/", "http://metadata/", "http://instance-data/latest/", "http://metadata6.example.com/", "http://wire.example.com/", "http://10.0.0.1.nip.example/", "http://app-192-168-1-250.sslip.example/",
-	"http://a9fea9fe.nip.example/", "http://mapped.example.com/", "http://unique-local.example.com/", "http://several.example.com/", "http://nat64.example.com/", "http://6to4.example.com/", "http://kubernetes.default.svc.cluster.local/",
+	"http://metadata.google.internal/", "http://metadata/", "http://instance-data/latest/",
+	"http://metadata6.example.com/", "http://wire.example.com/", "http://10.0.0.1.nip.example/",
+	"http://app-192-168-1-250.sslip.example/",
+	"http://a9fea9fe.nip.example/", "http://mapped.example.com/", "http://unique-local.example.com/",
+	"http://several.example.com/", "http://nat64.example.com/", "http://6to4.example.com/",
+	"http://kubernetes.default.svc.cluster.local/",
 	// tricks with the user, the slash and the port
-	"http://93.184.215.14@127.0.0.1/", "http://user:pw@93.184.215.14/", "http://@93.184.215.14/", "http://93.184.215.14:80@127.0.0.1:80/", `http://93.184.215.14\@127.0.0.1/`, `http:\\127.0.0.1\`, "http:127.0.0.1", "http:///127.0.0.1/", "//93.184.215.14/",
-	"http://127.0.0.1#@93.184.215.14/", "http://127.0.0.1?@93.184.215.14/", "http://127.0.0.1;.example.com/", "http://127.0.0.1\t/", "http://127.0.0.1\r\nHost: x/", " http://127.0.0.1/", "http://127.0.0.1 /",
-	"http://93.184.215.14:22/", "http://93.184.215.14:8080/", "http://93.184.215.14:0/", "http://93.184.215.14:65616/", "http://93.184.215.14:-80/", "https://93.184.215.14:6379/", "http://[2606:4700:4700::1111]:25/", "http://93.184.215.14:80:22/",
+	"http://93.184.215.14@127.0.0.1/", "http://user:pw@93.184.215.14/", "http://@93.184.215.14/",
+	"http://93.184.215.14:80@127.0.0.1:80/", `http://93.184.215.14\@127.0.0.1/`, `http:\\127.0.0.1\`, "http:127.0.0.1",
+	"http:///127.0.0.1/", "//93.184.215.14/",
+	"http://127.0.0.1#@93.184.215.14/", "http://127.0.0.1?@93.184.215.14/", "http://127.0.0.1;.example.com/",
+	"http://127.0.0.1\t/", "http://127.0.0.1\r\nHost: x/", " http://127.0.0.1/", "http://127.0.0.1 /",
+	"http://93.184.215.14:22/", "http://93.184.215.14:8080/", "http://93.184.215.14:0/", "http://93.184.215.14:65616/",
+	"http://93.184.215.14:-80/", "https://93.184.215.14:6379/", "http://[2606:4700:4700::1111]:25/",
+	"http://93.184.215.14:80:22/",
 	// other schemes
-	"ftp://93.184.215.14/a.png", "file:///etc/passwd", "gopher://93.184.215.14:80/", "unix:///run/x.sock", "jar:http://93.184.215.14/!/", "javascript:alert(1)", "blob:http://93.184.215.14/", "", "a.png", "http://", "http://:80/",
+	"ftp://93.184.215.14/a.png", "file:///etc/passwd", "gopher://93.184.215.14:80/", "unix:///run/x.sock",
+	"jar:http://93.184.215.14/!/", "javascript:alert(1)", "blob:http://93.184.215.14/", "", "a.png", "http://",
+	"http://:80/",
 }
 
 func TestBlockedSpellings(t *testing.T) {
@@ -211,9 +237,19 @@ func TestPublicAddressesAreFetched(t *testing.T) {
 		return plain.Listener.Addr().String()
 	})
 	for raw, want := range map[string]string{
-		"http://93.184.215.14/a.png": "93.184.215.14", "http://1.1.1.1:80/": "1.1.1.1", "http://[2606:4700:4700::1111]/": "2606:4700:4700::1111", "HTTP://8.8.8.8/": "8.8.8.8", "http://172.32.0.1/": "172.32.0.1", "http://100.128.0.1/": "100.128.0.1",
-		"http://example.com/a.png?b=c#d": "93.184.215.14", "https://example.com/": "93.184.215.14", "https://example.com:443/": "93.184.215.14", "http://images.example.com/": "2606:4700:4700::1111",
-		"http://both.example.com/": "1.1.1.1", "http://bücher.example/": "8.8.4.4", "http://www.example.com./": "192.0.1.1",
+		"http://93.184.215.14/a.png":     "93.184.215.14",
+		"http://1.1.1.1:80/":             "1.1.1.1",
+		"http://[2606:4700:4700::1111]/": "2606:4700:4700::1111",
+		"HTTP://8.8.8.8/":                "8.8.8.8",
+		"http://172.32.0.1/":             "172.32.0.1",
+		"http://100.128.0.1/":            "100.128.0.1",
+		"http://example.com/a.png?b=c#d": "93.184.215.14",
+		"https://example.com/":           "93.184.215.14",
+		"https://example.com:443/":       "93.184.215.14",
+		"http://images.example.com/":     "2606:4700:4700::1111",
+		"http://both.example.com/":       "1.1.1.1",
+		"http://bücher.example/":         "8.8.4.4",
+		"http://www.example.com./":       "192.0.1.1",
 	} {
 		u, err := parseURL(raw)
 		if err != nil {
@@ -222,7 +258,8 @@ func TestPublicAddressesAreFetched(t *testing.T) {
 		}
 		b.reached = nil
 		img, err := f.Fetch(t.Context(), u)
-		if err != nil || img.Width != 3 || !slices.Contains(b.reached, netip.MustParseAddr(want)) || len(b.reached) != 1 {
+		if err != nil || img.Width != 3 || !slices.Contains(b.reached, netip.MustParseAddr(want)) ||
+			len(b.reached) != 1 {
 			t.Errorf("%q: %+v, error %v %v, reached %v, want %s", raw, img, err, errors.Unwrap(err), b.reached, want)
 		}
 	}
@@ -261,16 +298,21 @@ func TestRebinding(t *testing.T) {
 		}
 	}
 	if private > 0 || len(b.reached) < tries/4 || b.refused.Load() < tries/4 {
-		t.Errorf("%d of %d connections went to private addresses, %d were refused", private, len(b.reached), b.refused.Load())
+		t.Errorf("%d of %d connections went to private addresses, %d were refused", private, len(b.reached),
+			b.refused.Load())
 	}
-	t.Logf("%d tries: %d connections to private addresses, %d to the public one, %d refused", tries, private, len(b.reached), b.refused.Load())
+	t.Logf("%d tries: %d connections to private addresses, %d to the public one, %d refused", tries, private,
+		len(b.reached), b.refused.Load())
 }
 
 // The fetcher as it is, without any hand in it, reaches no server here.
 func TestNothingHereIsReached(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { hits.Add(1); w.Write(pngOf(3, 5)) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hits.Add(1)
+		w.Write(pngOf(3, 5))
+	}))
 	defer server.Close()
 	u, err := parseURL(server.URL)
 	if err != nil {
@@ -279,10 +321,12 @@ func TestNothingHereIsReached(t *testing.T) {
 	if _, err := New(Config{}).Fetch(t.Context(), u); !errors.Is(err, errFetch) || hits.Load() != 0 {
 		t.Errorf("error %v, %d hits", err, hits.Load())
 	}
-	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}).Fetch(t.Context(), u); !errors.Is(err, errFetch) || hits.Load() != 0 {
+	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}).Fetch(t.Context(),
+		u); !errors.Is(err, errFetch) || hits.Load() != 0 {
 		t.Errorf("with another address allowed: error %v, %d hits", err, hits.Load())
 	}
-	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Fetch(t.Context(), u); err != nil || hits.Load() != 1 {
+	if _, err := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Fetch(t.Context(),
+		u); err != nil || hits.Load() != 1 {
 		t.Errorf("allowed: error %v, %d hits", err, hits.Load())
 	}
 	transport := New(Config{}).client.Transport.(*http.Transport)

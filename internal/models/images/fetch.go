@@ -18,7 +18,7 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Bounds of fetching (spec §4.3; F-84).
+// Bounds of fetching (contract §4.3; F-84).
 const (
 	maxURL       = 8192
 	maxRedirects = 3

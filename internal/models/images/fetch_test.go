@@ -61,15 +61,23 @@ var servers = []struct {
 	fetch, probe error // nil = an image of 3 x 5
 	bytes        int   // what Probe says
 }{
-	{name: "an image", bytes: 75, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngOf(3, 5)) }},
+	{
+		name:  "an image",
+		bytes: 75,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngOf(3, 5)) },
+	},
 	{name: "with a wrong type", bytes: 75, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		write(t, w, pngOf(3, 5))
 	}},
-	{name: "said to be encoded as itself", bytes: 75, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "Identity")
-		write(t, w, pngOf(3, 5))
-	}},
+	{
+		name:  "said to be encoded as itself",
+		bytes: 75,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "Identity")
+			write(t, w, pngOf(3, 5))
+		},
+	},
 	{name: "5 MB, chunked", serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		write(t, w, largest())
 	}},
@@ -77,13 +85,22 @@ var servers = []struct {
 		w.Header().Set("Content-Length", strconv.Itoa(MaxBytes))
 		write(t, w, largest())
 	}},
-	{name: "5 MB and a byte, chunked", fetch: errSize, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		write(t, w, padded(pngOf(3, 5), MaxBytes+1))
-	}},
-	{name: "5 MB and a byte, declared", fetch: errSize, probe: errSize, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(MaxBytes+1))
-		write(t, w, pngOf(3, 5))
-	}},
+	{
+		name:  "5 MB and a byte, chunked",
+		fetch: errSize,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			write(t, w, padded(pngOf(3, 5), MaxBytes+1))
+		},
+	},
+	{
+		name:  "5 MB and a byte, declared",
+		fetch: errSize,
+		probe: errSize,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(MaxBytes+1))
+			write(t, w, pngOf(3, 5))
+		},
+	},
 	{name: "endless", fetch: errSize, serve: func(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		for block := padded(pngOf(3, 5), 1<<16); r.Context().Err() == nil; {
 			if _, err := w.Write(block); err != nil {
@@ -94,42 +111,92 @@ var servers = []struct {
 	{name: "more than declared", bytes: 75, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		raw(t, w, "HTTP/1.1 200 OK\r\nContent-Length: 75\r\n\r\n"+string(padded(pngOf(3, 5), 1000)))
 	}},
-	{name: "less than declared", fetch: errFetch, bytes: 1000, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		raw(t, w, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+string(pngOf(3, 5)))
-	}},
+	{
+		name:  "less than declared",
+		fetch: errFetch,
+		bytes: 1000,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			raw(t, w, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+string(pngOf(3, 5)))
+		},
+	},
 	{name: "cut behind the header, undeclared", serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		raw(t, w, "HTTP/1.1 200 OK\r\n\r\n"+string(pngOf(3, 5)[:40]))
 	}},
-	{name: "cut in the header", fetch: errBroken, probe: errBroken, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngOf(3, 5)[:20]) }},
+	{
+		name:  "cut in the header",
+		fetch: errBroken,
+		probe: errBroken,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngOf(3, 5)[:20]) },
+	},
 	{name: "nothing", fetch: errKind, probe: errKind, serve: func(*testing.T, http.ResponseWriter, *http.Request) {}},
-	{name: "HTML as an image", fetch: errKind, probe: errKind, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "image/png")
-		write(t, w, []byte("<!doctype html><p>Not found</p>"))
-	}},
+	{
+		name:  "HTML as an image",
+		fetch: errKind,
+		probe: errKind,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "image/png")
+			write(t, w, []byte("<!doctype html><p>Not found</p>"))
+		},
+	},
 	{name: "SVG", fetch: errKind, probe: errKind, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/svg+xml")
 		write(t, w, []byte(`<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>`))
 	}},
-	{name: "a bomb", fetch: errLarge, probe: errLarge, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngHeader(100_000, 100_000)) }},
-	{name: "gzip, declared", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		write(t, w, gzipped(pngOf(3, 5)))
-	}},
-	{name: "gzip, undeclared", fetch: errKind, probe: errKind, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, gzipped(pngOf(3, 5))) }},
-	{name: "an unknown encoding", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "x-new")
-		write(t, w, pngOf(3, 5))
-	}},
-	{name: "404 with an image", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNotFound)
-		write(t, w, pngOf(3, 5))
-	}},
-	{name: "204", fetch: errFetch, probe: errFetch, serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }},
+	{
+		name:  "a bomb",
+		fetch: errLarge,
+		probe: errLarge,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, pngHeader(100_000, 100_000)) },
+	},
+	{
+		name:  "gzip, declared",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			write(t, w, gzipped(pngOf(3, 5)))
+		},
+	},
+	{
+		name:  "gzip, undeclared",
+		fetch: errKind,
+		probe: errKind,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { write(t, w, gzipped(pngOf(3, 5))) },
+	},
+	{
+		name:  "an unknown encoding",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "x-new")
+			write(t, w, pngOf(3, 5))
+		},
+	},
+	{
+		name:  "404 with an image",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			write(t, w, pngOf(3, 5))
+		},
+	},
+	{
+		name:  "204",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	},
 	{name: "206", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusPartialContent)
 		write(t, w, pngOf(3, 5))
 	}},
-	{name: "304", fetch: errFetch, probe: errFetch, serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }},
+	{
+		name:  "304",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+	},
 	{name: "401", fetch: errFetch, probe: errFetch, serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WWW-Authenticate", "Basic")
 		w.WriteHeader(http.StatusUnauthorized)
@@ -137,13 +204,33 @@ var servers = []struct {
 	{name: "500", fetch: errFetch, probe: errFetch, serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}},
-	{name: "no HTTP", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { raw(t, w, "SSH-2.0-OpenSSH_9.9\r\n") }},
-	{name: "closes at once", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { raw(t, w, "") }},
-	{name: "a header of 1 MB", fetch: errFetch, probe: errFetch, serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
-		write(t, w, pngOf(3, 5))
-	}},
-	{name: "a redirect without location", fetch: errFetch, probe: errFetch, serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) }},
+	{
+		name:  "no HTTP",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { raw(t, w, "SSH-2.0-OpenSSH_9.9\r\n") },
+	},
+	{
+		name:  "closes at once",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) { raw(t, w, "") },
+	},
+	{
+		name:  "a header of 1 MB",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
+			write(t, w, pngOf(3, 5))
+		},
+	},
+	{
+		name:  "a redirect without location",
+		fetch: errFetch,
+		probe: errFetch,
+		serve: func(_ *testing.T, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) },
+	},
 }
 
 // raw answers with these bytes and closes the connection.
@@ -162,16 +249,21 @@ func TestServers(t *testing.T) {
 	for _, test := range servers {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { test.serve(t, w, r) }))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				test.serve(t, w, r)
+			}))
 			defer server.Close()
 			img, err := here().Fetch(t.Context(), parsed(t, server.URL))
 			same(t, "Fetch", err, test.fetch)
-			if err == nil && (img.Width != 3 || img.Height != 5 || img.Bytes == 0 || !strings.HasPrefix(img.url, "data:image/png;base64,iVBOR") || !strings.HasSuffix(img.url, img.Data)) {
-				t.Errorf("Fetch: %s of %d x %d, %d bytes, %.40s…", img.MediaType, img.Width, img.Height, img.Bytes, img.url)
+			if err == nil && (img.Width != 3 || img.Height != 5 || img.Bytes == 0 ||
+				!strings.HasPrefix(img.url, "data:image/png;base64,iVBOR") || !strings.HasSuffix(img.url, img.Data)) {
+				t.Errorf("Fetch: %s of %d x %d, %d bytes, %.40s…", img.MediaType, img.Width, img.Height, img.Bytes,
+					img.url)
 			}
 			img, err = here().Probe(t.Context(), parsed(t, server.URL))
 			same(t, "Probe", err, test.probe)
-			if err == nil && (img.Width != 3 || img.Height != 5 || img.Bytes != test.bytes || img.Data != "" || img.url != "") {
+			if err == nil && (img.Width != 3 || img.Height != 5 || img.Bytes != test.bytes || img.Data != "" ||
+				img.url != "") {
 				t.Errorf("Probe: %+v, want %d bytes", img, test.bytes)
 			}
 		})
@@ -226,7 +318,8 @@ func TestProbeReadsOnlyTheStart(t *testing.T) {
 		untilGone(w, r)
 	}))
 	defer server.Close()
-	if img, err := here().Probe(t.Context(), parsed(t, server.URL)); err != nil || img.Height != 5 || img.Bytes != 1_000_000 {
+	if img, err := here().Probe(t.Context(), parsed(t, server.URL)); err != nil || img.Height != 5 ||
+		img.Bytes != 1_000_000 {
 		t.Errorf("%+v, error %v", img, err)
 	}
 }
@@ -256,7 +349,10 @@ func TestRedirects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { private.Add(1); write(t, w, pngOf(3, 5)) })}
+	inner := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		private.Add(1)
+		write(t, w, pngOf(3, 5))
+	})}
 	defer inner.Close()
 	go inner.Serve(secret)
 
@@ -279,7 +375,9 @@ func TestRedirects(t *testing.T) {
 		w.Header().Set("Location", r.FormValue("url"))
 		w.WriteHeader(status)
 	})
-	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/loop", http.StatusFound)
+	})
 	to := func(target string) string { return "/to?url=" + url.QueryEscape(target) }
 
 	for _, test := range []struct {
@@ -296,9 +394,11 @@ func TestRedirects(t *testing.T) {
 		{"https to https", secure.URL + to("/image"), nil},
 		{"https to http", secure.URL + to(outer.URL+"/image"), errFetch},
 		{"to a private address", outer.URL + to("http://"+secret.Addr().String()+"/"), errFetch},
-		{"to a private address, by 307", outer.URL + to("http://"+secret.Addr().String()+"/") + "&status=307", errFetch},
+		{"to a private address, by 307", outer.URL + to("http://"+secret.Addr().String()+"/") + "&status=307",
+			errFetch},
 		{"to a private address, at the third", outer.URL + to(to(to("http://"+secret.Addr().String()+"/"))), errFetch},
-		{"to a private address, mapped", outer.URL + to("http://[::ffff:127.0.0.2]:"+secret.Addr().String()[len("127.0.0.2:"):]+"/"), errFetch},
+		{"to a private address, mapped",
+			outer.URL + to("http://[::ffff:127.0.0.2]:"+secret.Addr().String()[len("127.0.0.2:"):]+"/"), errFetch},
 		{"to metadata", outer.URL + to("http://169.254.169.254/latest/meta-data/"), errFetch},
 		{"to another port of a public address", outer.URL + to("http://93.184.215.14:6379/"), errFetch},
 		{"without a scheme, to a private address", outer.URL + to("//"+secret.Addr().String()+"/"), errFetch},
@@ -326,7 +426,8 @@ func TestRequestHeader(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := r.Header
-		if r.Method != "GET" || r.RequestURI != "/a%20b.png?c=d&e" || h.Get("User-Agent") != "Purser" || h.Get("Accept-Encoding") != "identity" || h.Get("Connection") != "close" || len(h) != 4 {
+		if r.Method != "GET" || r.RequestURI != "/a%20b.png?c=d&e" || h.Get("User-Agent") != "Purser" ||
+			h.Get("Accept-Encoding") != "identity" || h.Get("Connection") != "close" || len(h) != 4 {
 			t.Errorf("%s %s %v", r.Method, r.RequestURI, h)
 		}
 		write(t, w, pngOf(3, 5))
@@ -345,7 +446,11 @@ func TestClosedPortAndUnknownName(t *testing.T) {
 	}
 	closed := listener.Addr().String()
 	listener.Close()
-	f := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Resolver: nameServer(t, func(string) []netip.Addr { return nil })})
+	f := New(Config{Allow: []netip.Prefix{
+		netip.MustParsePrefix("127.0.0.1/32"),
+	}, Resolver: nameServer(t, func(string) []netip.Addr {
+		return nil
+	})})
 	for _, raw := range []string{"http://" + closed + "/", "http://unknown.example.com/"} {
 		_, err := f.Fetch(t.Context(), parsed(t, raw))
 		same(t, raw, err, errFetch)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// Bounds of one image (spec §8). No provider takes longer sides.
+// Bounds of one image (contract §8). No provider takes longer sides.
 const (
 	MaxBytes  = 5 << 20
 	maxSide   = 65_535
@@ -35,12 +35,13 @@ type Image struct {
 // request.
 var (
 	errForm     = errors.New("must be a data: URL or a public http or https URL")
-	errDeclared = errors.New("a data: URL must start with data:image/png;base64, (or jpeg, gif, webp), with no other parameters")
-	errBase64   = errors.New("is not valid base64; use the standard alphabet with padding, without line breaks")
-	errSize     = errors.New("an image has at most 5 MB")
-	errKind     = errors.New("is not a PNG, JPEG, GIF or WEBP image")
-	errBroken   = errors.New("is an image with a broken header")
-	errLarge    = errors.New("an image has at most 65,535 pixels a side and 200 million in all")
+	errDeclared = errors.New(
+		"a data: URL must start with data:image/png;base64, (or jpeg, gif, webp), with no other parameters")
+	errBase64 = errors.New("is not valid base64; use the standard alphabet with padding, without line breaks")
+	errSize   = errors.New("an image has at most 5 MB")
+	errKind   = errors.New("is not a PNG, JPEG, GIF or WEBP image")
+	errBroken = errors.New("is an image with a broken header")
+	errLarge  = errors.New("an image has at most 65,535 pixels a side and 200 million in all")
 )
 
 // Parse reads a data: URL. It decodes only as much as the dimensions need, and
@@ -82,7 +83,8 @@ func payload(url string) (string, error) {
 		return "", errDeclared
 	}
 	kind, encoding, ok := strings.Cut(strings.ToLower(head), ";")
-	if subtype, isImage := strings.CutPrefix(kind, "data:image/"); !ok || encoding != "base64" || !isImage || subtype == "" {
+	if subtype, isImage := strings.CutPrefix(kind, "data:image/"); !ok || encoding != "base64" || !isImage ||
+		subtype == "" {
 		return "", errDeclared
 	}
 	return data, nil

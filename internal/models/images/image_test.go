@@ -55,7 +55,8 @@ func jpegBehind(segment int, n int, rest []byte) []byte {
 
 func gifOf(w, h int) []byte {
 	var b bytes.Buffer
-	if err := gif.Encode(&b, image.NewPaletted(image.Rect(0, 0, w, h), color.Palette{color.Black, color.White}), nil); err != nil {
+	if err := gif.Encode(&b, image.NewPaletted(image.Rect(0, 0, w, h), color.Palette{color.Black, color.White}),
+		nil); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
@@ -78,7 +79,8 @@ func webpLossy(w, h uint16) []byte {
 }
 
 func webpExtended(w, h uint32) []byte {
-	return riff("VP8X", 0, 0, 0, 0, byte(w-1), byte((w-1)>>8), byte((w-1)>>16), byte(h-1), byte((h-1)>>8), byte((h-1)>>16))
+	return riff("VP8X", 0, 0, 0, 0, byte(w-1), byte((w-1)>>8), byte((w-1)>>16), byte(h-1), byte((h-1)>>8),
+		byte((h-1)>>16))
 }
 
 func dataURL(declared string, b []byte) string {
@@ -101,18 +103,59 @@ func TestParse(t *testing.T) {
 		{"PNG", dataURL("image/png", pngOf(3, 5)), Image{MediaType: "image/png", Width: 3, Height: 5}},
 		{"JPEG", dataURL("image/jpeg", jpegOf(300, 5)), Image{MediaType: "image/jpeg", Width: 300, Height: 5}},
 		{"GIF", dataURL("image/gif", gifOf(7, 9)), Image{MediaType: "image/gif", Width: 7, Height: 9}},
-		{"WEBP, lossless", dataURL("image/webp", webpLossless(16_384, 2)), Image{MediaType: "image/webp", Width: 16_384, Height: 2}},
-		{"WEBP, lossy", dataURL("image/webp", webpLossy(640, 480)), Image{MediaType: "image/webp", Width: 640, Height: 480}},
-		{"WEBP, extended", dataURL("image/webp", webpExtended(60_000, 3000)), Image{MediaType: "image/webp", Width: 60_000, Height: 3000}},
+		{"WEBP, lossless", dataURL("image/webp", webpLossless(16_384, 2)), Image{
+			MediaType: "image/webp",
+			Width:     16_384,
+			Height:    2,
+		}},
+		{"WEBP, lossy", dataURL("image/webp", webpLossy(640, 480)), Image{
+			MediaType: "image/webp",
+			Width:     640,
+			Height:    480,
+		}},
+		{"WEBP, extended", dataURL("image/webp", webpExtended(60_000, 3000)), Image{
+			MediaType: "image/webp",
+			Width:     60_000,
+			Height:    3000,
+		}},
 		{"one pixel", dataURL("image/png", pngOf(1, 1)), Image{MediaType: "image/png", Width: 1, Height: 1}},
-		{"PNG declared as JPEG", dataURL("image/jpeg", pngOf(3, 5)), Image{MediaType: "image/png", Width: 3, Height: 5}},
-		{"JPEG declared as SVG", dataURL("image/svg+xml", jpegOf(3, 5)), Image{MediaType: "image/jpeg", Width: 3, Height: 5}},
-		{"image/jpg, which is no type", dataURL("image/jpg", jpegOf(3, 5)), Image{MediaType: "image/jpeg", Width: 3, Height: 5}},
-		{"capitals", "DATA:Image/PNG;BASE64," + base64.StdEncoding.EncodeToString(pngOf(3, 5)), Image{MediaType: "image/png", Width: 3, Height: 5}},
-		{"JPEG with 3 MB of metadata before its size", dataURL("image/jpeg", jpegBehind(65_000, 48, jpegOf(3, 5))), Image{MediaType: "image/jpeg", Width: 3, Height: 5}},
+		{"PNG declared as JPEG", dataURL("image/jpeg", pngOf(3, 5)), Image{
+			MediaType: "image/png",
+			Width:     3,
+			Height:    5,
+		}},
+		{"JPEG declared as SVG", dataURL("image/svg+xml", jpegOf(3, 5)), Image{
+			MediaType: "image/jpeg",
+			Width:     3,
+			Height:    5,
+		}},
+		{"image/jpg, which is no type", dataURL("image/jpg", jpegOf(3, 5)), Image{
+			MediaType: "image/jpeg",
+			Width:     3,
+			Height:    5,
+		}},
+		{"capitals", "DATA:Image/PNG;BASE64," + base64.StdEncoding.EncodeToString(pngOf(3, 5)), Image{
+			MediaType: "image/png",
+			Width:     3,
+			Height:    5,
+		}},
+		{"JPEG with 3 MB of metadata before its size", dataURL("image/jpeg", jpegBehind(65_000, 48, jpegOf(3, 5))),
+			Image{
+				MediaType: "image/jpeg",
+				Width:     3,
+				Height:    5,
+			}},
 		{"5 MB", dataURL("image/png", largest()), Image{MediaType: "image/png", Width: 3, Height: 5}},
-		{"longest sides", dataURL("image/png", pngHeader(65_535, 3000)), Image{MediaType: "image/png", Width: 65_535, Height: 3000}},
-		{"cut behind the header", dataURL("image/png", pngOf(3, 5)[:40]), Image{MediaType: "image/png", Width: 3, Height: 5}},
+		{"longest sides", dataURL("image/png", pngHeader(65_535, 3000)), Image{
+			MediaType: "image/png",
+			Width:     65_535,
+			Height:    3000,
+		}},
+		{"cut behind the header", dataURL("image/png", pngOf(3, 5)[:40]), Image{
+			MediaType: "image/png",
+			Width:     3,
+			Height:    5,
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -126,7 +169,8 @@ func TestParse(t *testing.T) {
 			}
 			_, data, _ := strings.Cut(test.url, ",")
 			raw, err := base64.StdEncoding.DecodeString(data)
-			if err != nil || got.Bytes != len(raw) || got.Data != data || got.url != "data:"+got.MediaType+";base64,"+data {
+			if err != nil || got.Bytes != len(raw) || got.Data != data ||
+				got.url != "data:"+got.MediaType+";base64,"+data {
 				t.Errorf("%d bytes, want %d; URL %.40s…; %v", got.Bytes, len(raw), got.url, err)
 			}
 		})
@@ -196,7 +240,8 @@ func TestParseRefuses(t *testing.T) {
 
 // A PNG of few bytes whose pixels would fill 40 GB costs no more than another.
 func TestParseDecodesNothing(t *testing.T) {
-	for _, url := range []string{dataURL("image/png", padded(pngHeader(60_000, 3000), MaxBytes)), dataURL("image/webp", padded(webpExtended(60_000, 3000), MaxBytes))} {
+	for _, url := range []string{dataURL("image/png", padded(pngHeader(60_000, 3000), MaxBytes)),
+		dataURL("image/webp", padded(webpExtended(60_000, 3000), MaxBytes))} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if _, err := Parse(url); err != nil {
@@ -214,7 +259,8 @@ func TestParseDecodesNothing(t *testing.T) {
 // something else, nor told another size.
 func FuzzInspect(f *testing.F) {
 	for _, b := range [][]byte{
-		pngOf(3, 5), pngHeader(1<<31-1, 1<<31-1), jpegOf(3, 5), jpegBehind(100, 3, jpegOf(3, 5)), gifOf(3, 5), webpLossless(3, 5), webpLossy(3, 5), webpExtended(3, 5),
+		pngOf(3, 5), pngHeader(1<<31-1, 1<<31-1), jpegOf(3, 5), jpegBehind(100, 3, jpegOf(3, 5)), gifOf(3, 5),
+		webpLossless(3, 5), webpLossy(3, 5), webpExtended(3, 5),
 		[]byte("RIFF\x00\x00\x00\x00WEBP"), []byte("<html>"), {},
 	} {
 		f.Add(b)
@@ -236,7 +282,9 @@ func FuzzInspect(f *testing.F) {
 // on says the same.
 func FuzzParse(f *testing.F) {
 	for _, url := range []string{
-		dataURL("image/png", pngOf(3, 5)), dataURL("image/jpeg", gifOf(3, 5)), "data:image/png;base64,AA=A", "data:image/png;charset=x;base64,AAAA", "data:,", "DATA:IMAGE/GIF;BASE64,R0lGODlh", "data:image/png;base64,\n\n\n\n",
+		dataURL("image/png", pngOf(3, 5)), dataURL("image/jpeg", gifOf(3, 5)), "data:image/png;base64,AA=A",
+		"data:image/png;charset=x;base64,AAAA", "data:,", "DATA:IMAGE/GIF;BASE64,R0lGODlh",
+		"data:image/png;base64,\n\n\n\n",
 	} {
 		f.Add(url)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// maxRemote is how many remote images a request may have (spec §8).
+// maxRemote is how many remote images a request may have (contract §8).
 const maxRemote = 20
 
-// A rule is what a provider makes of images (wire formats A.2, B.4, C.6).
+// A rule is what a provider makes of images (provider notes A.2, B.4, C.6).
 type rule struct {
 	inline   bool  // remote images are sent as data: URLs
 	gif      bool  // takes GIF
@@ -143,7 +143,8 @@ func (p *picture) check(limits rule, images int) error {
 	case p.img.MediaType == "image/gif" && !limits.gif:
 		return apierr.InvalidRequest.Errorf("%s: this model's provider takes no GIF; use PNG, JPEG or WEBP", p.at)
 	case p.img.Width > side || p.img.Height > side:
-		return apierr.InvalidRequest.Errorf("%s: this model's provider takes at most %d pixels a side in a request with %d images; this one has %d x %d", p.at, side, images, p.img.Width, p.img.Height)
+		return apierr.InvalidRequest.Errorf(
+			"%s: this model's provider takes at most %d pixels a side in a request with %d images; this one has %d x %d", p.at, side, images, p.img.Width, p.img.Height)
 	}
 	return nil
 }
@@ -210,9 +211,12 @@ func (l rule) size(list []*picture) (n int64) {
 
 func (l rule) tooMuch() error {
 	if l.inline {
-		return apierr.InvalidRequest.Errorf("messages: this model's provider takes at most %d MB in a request, images in base64 included; use fewer or smaller images", l.maxBytes/1_000_000)
+		return apierr.InvalidRequest.Errorf(
+			"messages: this model's provider takes at most %d MB in a request, images in base64 included; use fewer or smaller images", l.maxBytes/1_000_000)
 	}
-	return apierr.InvalidRequest.Errorf("messages: this model's provider takes at most %d MB of images in a request; use fewer or smaller ones", l.maxBytes/1_000_000)
+	return apierr.InvalidRequest.Errorf(
+		"messages: this model's provider takes at most %d MB of images in a request; use fewer or smaller ones",
+		l.maxBytes/1_000_000)
 }
 
 // textBytes is what the texts of a request add to its body, nearly.

@@ -22,7 +22,10 @@ func showing(urls ...string) *provider.Request {
 	for _, u := range urls {
 		parts = append(parts, provider.Part{Type: "image_url", ImageURL: u, Detail: "low"})
 	}
-	return &provider.Request{Messages: []provider.Message{{Role: "system", HasContent: true, Text: "Be brief."}, {Role: "user", HasContent: true, Parts: parts}}}
+	return &provider.Request{Messages: []provider.Message{
+		{Role: "system", HasContent: true, Text: "Be brief."},
+		{Role: "user", HasContent: true, Parts: parts},
+	}}
 }
 
 // A gallery serves images by path and counts the requests.
@@ -75,7 +78,8 @@ func TestLoad(t *testing.T) {
 		{"google", []string{g.URL + "/png", g.URL + "/png"}, []string{png, png}},
 		{"openai", []string{png, strings.Replace(gif, "image/gif", "image/jpeg", 1)}, []string{png, gif}},
 		{"anthropic", []string{png, strings.Replace(gif, "image/gif", "image/jpeg", 1)}, []string{png, gif}},
-		{"google", []string{g.URL + "/png", strings.Replace(png, "data:image/png;base64", "DATA:image/x-png;BASE64", 1)}, []string{png, png}},
+		{"google", []string{g.URL + "/png",
+			strings.Replace(png, "data:image/png;base64", "DATA:image/x-png;BASE64", 1)}, []string{png, png}},
 		{"google", nil, nil},
 	} {
 		r := showing(test.urls...)
@@ -87,7 +91,14 @@ func TestLoad(t *testing.T) {
 			t.Errorf("a text has changed: %+v", r.Messages)
 		}
 		for i, want := range test.want {
-			part := provider.Part{Type: "image_url", ImageURL: want, Detail: "low", MediaType: "image/png", Width: 3, Height: 5}
+			part := provider.Part{
+				Type:      "image_url",
+				ImageURL:  want,
+				Detail:    "low",
+				MediaType: "image/png",
+				Width:     3,
+				Height:    5,
+			}
 			if strings.HasSuffix(want, "gif") || want == gif {
 				part.MediaType, part.Width, part.Height = "image/gif", 7, 9
 			}
@@ -117,34 +128,56 @@ func TestLoadRefuses(t *testing.T) {
 		fetched        bool   // whether anything was asked for
 	}{
 		{"no URL", "openai", func(*gallery) []string { return []string{""} }, first + errForm.Error(), false},
-		{"another scheme", "google", func(*gallery) []string { return []string{"ftp://example.com/a.png"} }, first + errForm.Error(), false},
-		{"a data: URL of text, behind a remote image", "anthropic", func(g *gallery) []string { return []string{g.URL + "/png", dataURL("image/png", []byte("hello"))} }, second + errKind.Error(), false},
-		{"a private address", "openai", func(*gallery) []string { return []string{"http://10.0.0.1/"} }, first + errFetch.Error(), false},
-		{"not found", "openai", func(g *gallery) []string { return []string{g.URL + "/png", g.URL + "/none"} }, second + errFetch.Error(), true},
-		{"the first of two errors, in order", "anthropic", func(g *gallery) []string { return []string{g.URL + "/none", "http://10.0.0.1/"} }, first + errFetch.Error(), true},
-		{"a GIF for Google", "google", func(g *gallery) []string { return []string{png, g.URL + "/gif"} }, second + "this model's provider takes no GIF; use PNG, JPEG or WEBP", true},
-		{"a GIF for Google in a data: URL", "google", func(g *gallery) []string { return []string{g.URL + "/png", dataURL("image/png", gifOf(3, 5))} }, second + "this model's provider takes no GIF; use PNG, JPEG or WEBP", false},
-		{"more than 8000 pixels for Anthropic", "anthropic", func(g *gallery) []string { return []string{g.URL + "/wide"} },
+		{"another scheme", "google", func(*gallery) []string {
+			return []string{"ftp://example.com/a.png"}
+		}, first + errForm.Error(), false},
+		{"a data: URL of text, behind a remote image", "anthropic", func(g *gallery) []string {
+			return []string{g.URL + "/png", dataURL("image/png", []byte("hello"))}
+		}, second + errKind.Error(), false},
+		{"a private address", "openai", func(*gallery) []string {
+			return []string{"http://10.0.0.1/"}
+		}, first + errFetch.Error(), false},
+		{"not found", "openai", func(g *gallery) []string {
+			return []string{g.URL + "/png", g.URL + "/none"}
+		}, second + errFetch.Error(), true},
+		{"the first of two errors, in order", "anthropic", func(g *gallery) []string {
+			return []string{g.URL + "/none", "http://10.0.0.1/"}
+		}, first + errFetch.Error(), true},
+		{"a GIF for Google", "google", func(g *gallery) []string {
+			return []string{png, g.URL + "/gif"}
+		}, second + "this model's provider takes no GIF; use PNG, JPEG or WEBP", true},
+		{"a GIF for Google in a data: URL", "google", func(g *gallery) []string {
+			return []string{g.URL + "/png", dataURL("image/png", gifOf(3, 5))}
+		}, second + "this model's provider takes no GIF; use PNG, JPEG or WEBP", false},
+		{"more than 8000 pixels for Anthropic", "anthropic", func(g *gallery) []string {
+			return []string{g.URL + "/wide"}
+		},
 			first + "this model's provider takes at most 8000 pixels a side in a request with 1 images; this one has 8001 x 5", true},
 		{"21 images for Anthropic, one of 2001 pixels", "anthropic", func(*gallery) []string {
-			return append([]string{png, dataURL("image/png", pngHeader(5, 2001))}, repeat(19, func(int) string { return png })...)
+			return append([]string{png, dataURL("image/png", pngHeader(5, 2001))},
+				repeat(19, func(int) string { return png })...)
 		}, second + "this model's provider takes at most 2000 pixels a side in a request with 21 images; this one has 5 x 2001", false},
 		{"21 remote images", "openai", func(g *gallery) []string {
 			return repeat(21, func(i int) string { return fmt.Sprintf("%s/png%d", g.URL, i) })
 		},
 			"messages: at most 20 remote images in a request", false},
-		{"20 data: URLs of 5 MB for Anthropic", "anthropic", func(*gallery) []string { return repeat(20, func(int) string { return large }) },
+		{"20 data: URLs of 5 MB for Anthropic", "anthropic", func(*gallery) []string {
+			return repeat(20, func(int) string { return large })
+		},
 			"messages: this model's provider takes at most 32 MB in a request, images in base64 included; use fewer or smaller images", false},
 		{"20 remote images of 5 MB for Anthropic", "anthropic", func(g *gallery) []string {
 			return repeat(20, func(i int) string { return fmt.Sprintf("%s/large%d", g.URL, i) })
 		},
 			"messages: this model's provider takes at most 32 MB in a request, images in base64 included; use fewer or smaller images", true},
-		{"one image of 5 MB shown three times, for Google", "google", func(g *gallery) []string { return repeat(3, func(int) string { return g.URL + "/large" }) },
+		{"one image of 5 MB shown three times, for Google", "google", func(g *gallery) []string {
+			return repeat(3, func(int) string { return g.URL + "/large" })
+		},
 			"messages: this model's provider takes at most 20 MB in a request, images in base64 included; use fewer or smaller images", true},
 		{"10 remote images of 5 MB for OpenAI", "openai", func(g *gallery) []string {
 			return repeat(10, func(i int) string { return fmt.Sprintf("%s/large%d", g.URL, i) })
 		},
-			"messages: this model's provider takes at most 50 MB of images in a request; use fewer or smaller ones", true},
+			"messages: this model's provider takes at most 50 MB of images in a request; use fewer or smaller ones",
+			true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -191,7 +224,8 @@ func TestTextsCountInTheBody(t *testing.T) {
 func TestTheSameURLIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	g := newGallery(t)
-	if err := here().Load(t.Context(), showing(g.URL+"/png", g.URL+"/png2", g.URL+"/png", g.URL+"/png"), "anthropic"); err != nil {
+	if err := here().Load(t.Context(), showing(g.URL+"/png", g.URL+"/png2", g.URL+"/png", g.URL+"/png"),
+		"anthropic"); err != nil {
 		t.Fatal(err)
 	}
 	if g.count("/png") != 1 || g.count("/png2") != 1 {
@@ -227,7 +261,9 @@ func TestFourAtATime(t *testing.T) {
 		write(t, w, pngOf(3, 5))
 	}))
 	defer server.Close()
-	if err := here().Load(t.Context(), showing(repeat(20, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...), "google"); err != nil {
+	if err := here().Load(t.Context(),
+		showing(repeat(20, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...),
+		"google"); err != nil {
 		t.Error(err)
 	}
 	if most != parallel {
@@ -243,7 +279,8 @@ func TestCancelEndsLoad(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	if err := here().Load(ctx, showing(repeat(9, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...), "google"); err != context.Canceled {
+	if err := here().Load(ctx, showing(repeat(9, func(i int) string { return fmt.Sprintf("%s/%d", server.URL, i) })...),
+		"google"); err != context.Canceled {
 		t.Errorf("error %v", err)
 	}
 }

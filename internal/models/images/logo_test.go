@@ -49,7 +49,12 @@ func alpha(m image.Image, x, y int) uint8 {
 // nothing around it.
 func TestLogo(t *testing.T) {
 	t.Parallel()
-	for name, file := range map[string][]byte{"png": pngOf(300, 300), "jpeg": jpegOf(20, 20), "gif": gifOf(2048, 2048), "webp": webpDot(t)} {
+	for name, file := range map[string][]byte{
+		"png":  pngOf(300, 300),
+		"jpeg": jpegOf(20, 20),
+		"gif":  gifOf(2048, 2048),
+		"webp": webpDot(t),
+	} {
 		if m, _ := drawn(t, file); alpha(m, 128, 128) != 255 {
 			t.Errorf("%s: its middle is empty", name)
 		}
@@ -72,8 +77,13 @@ func TestLogoKeepsOnlyThePicture(t *testing.T) {
 	exif := append([]byte{0xff, 0xd8, 0xff, 0xe1, 0, byte(len(secret) + 2)}, secret...)
 	exif = append(exif, jpegOf(9, 9)[2:]...)
 	text := pngOf(9, 9)
-	text = append(text[:33:33], append(append([]byte{0, 0, 0, byte(len(secret))}, "tEXt"+secret+"\x00\x00\x00\x00"...), text[33:]...)...)
-	for name, file := range map[string][]byte{"exif": exif, "behind a PNG": append(pngOf(9, 9), secret...), "behind a GIF": append(gifOf(9, 9), secret...)} {
+	text = append(text[:33:33],
+		append(append([]byte{0, 0, 0, byte(len(secret))}, "tEXt"+secret+"\x00\x00\x00\x00"...), text[33:]...)...)
+	for name, file := range map[string][]byte{
+		"exif":         exif,
+		"behind a PNG": append(pngOf(9, 9), secret...),
+		"behind a GIF": append(gifOf(9, 9), secret...),
+	} {
 		_, b := drawn(t, file)
 		if bytes.Contains(b, []byte("52.5N")) || bytes.Contains(b, []byte("script")) {
 			t.Errorf("%s: the logo carries what the file did", name)
@@ -92,7 +102,8 @@ func TestLogoRefuses(t *testing.T) { // alone, because it counts what is allocat
 	liar := append(small, inner...)
 	binary.LittleEndian.PutUint32(liar[4:], uint32(len(liar)-8))
 	passes := jpegOf(16, 16)
-	passes = append(passes[:len(passes)-2:len(passes)-2], bytes.Repeat([]byte{0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0, 0}, 5000)...)
+	passes = append(passes[:len(passes)-2:len(passes)-2],
+		bytes.Repeat([]byte{0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0, 0}, 5000)...)
 	for _, c := range []struct {
 		name string
 		file []byte

@@ -39,23 +39,34 @@ const (
 
 // New returns the metrics of a node, with those of its prices and estimates,
 // which are read when somebody looks.
-func New(prices *catalog.Source, drift *estimates.Drift) *Metrics {
+func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		calls:    counter("purser_calls_total", "Calls that were held for, by how they ended.", "provider", "model", "outcome"),
+		calls: counter("purser_calls_total", "Calls that were held for, by how they ended.", "provider", "model",
+			"outcome"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "purser_call_seconds", Help: "Time from the hold to the end of a call.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+			Name:    "purser_call_seconds",
+			Help:    "Time from the hold to the end of a call.",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 		}, []string{"provider", "model"}),
-		errors:   counter("purser_provider_errors_total", "Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider", "status"),
-		refusals: counter("purser_refused_calls_total", "Calls that an app was answered an error for, by its code.", "code"),
-		alarms:   counter("purser_alarms_total", "What the operator must look at; the log says more.", "alarm", "subject"),
-		mails:    counter("purser_mails_total", "Attempts to send a mail, by how they ended.", "outcome"),
-		waiting:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "purser_mails_pending", Help: "Mails that wait to be sent, on all nodes."}),
+		errors: counter("purser_provider_errors_total",
+			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
+			"status"),
+		refusals: counter("purser_refused_calls_total", "Calls that an app was answered an error for, by its code.",
+			"code"),
+		alarms: counter("purser_alarms_total", "What the operator must look at; the log says more.", "alarm",
+			"subject"),
+		mails: counter("purser_mails_total", "Attempts to send a mail, by how they ended.", "outcome"),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "purser_mails_pending",
+			Help: "Mails that wait to be sent, on all nodes.",
+		}),
 	}
-	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.waiting, sources{prices, drift},
+	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.waiting,
+		sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

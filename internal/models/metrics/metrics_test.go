@@ -20,7 +20,7 @@ func fresh(t testing.TB) *Metrics {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drift, err := estimates.Open(t.Context(), dbtest.Open(t, db.SQLite), time.Now, log)
+	drift, err := estimates.Load(t.Context(), dbtest.Open(t, db.SQLite), time.Now, log)
 	if err != nil {
 		t.Fatal(err)
 	}

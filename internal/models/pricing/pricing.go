@@ -1,8 +1,6 @@
-// Package pricing holds the money formulas (spec §1; spec §2, holds 3 and 4;
-// decisions, Money): what a call may cost at most, which is its hold, and what
-// it did cost. The formulas are pure, exact in integers, and each number is
-// rounded once, by the rule that stands at it. A result that does not fit 63
-// bits is money.ErrOverflow.
+// Package pricing has the money formulas (contract §1; contract §2, holds 3 and 4; decisions 016, 017): the hold, which
+// is what a call may cost at most, and the charge, which is what it did cost. The formulas are pure, exact in
+// integers, and round each number once, by the rule in its comment. A result above 63 bits is money.ErrOverflow.
 package pricing
 
 import (
@@ -16,26 +14,25 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Amounts are the parts of one charge (spec §2, svc block). Always
+// Amounts are the parts of one charge (contract §2, svc block). It is always true that
 // UserChargeMC = ProviderCostMC + SvcFeeMC + DevMarginMC.
 type Amounts struct {
 	ProviderCostMC money.MC
-	SvcFeeMC       money.MC // negative only where AtMost cut the charge
+	SvcFeeMC       money.MC // negative only if AtMost reduced the charge
 	DevMarginMC    money.MC
 	UserChargeMC   money.MC
 }
 
-// ErrInvalid says that a count or a rate is outside of what a formula is for.
+// ErrInvalid says that a count or a rate is outside the domain of a formula.
 var ErrInvalid = errors.New("pricing: invalid argument")
 
-// holdRate is the share of the dearest charge that a hold takes: 105 %.
+// holdRate is a hold's share of the highest possible charge: 105 %, which includes the hold margin.
 const holdRate = money.One + money.One/20
 
-// Estimate returns the hold of a call with so many counted input tokens and at
-// most maxOutputTokens of output: 105 % of the dearest charge that they can
-// lead to, rounded up. No input is taken to come from the cache, all of it may
-// be written to it, and a price step counts from its threshold on.
-func Estimate(r catalog.Rates, inputTokens, maxOutputTokens int64, margin, fee money.PPM) (money.MC, error) {
+// EstimateHold returns the hold of a call with counted input tokens and at most maxOutputTokens of output: 105 % of the
+// highest charge that they can cause, rounded up. It assumes that no input is read from the provider's cache, that all
+// of it may be written there, and that a price step applies from its threshold on.
+func EstimateHold(r catalog.Rates, inputTokens, maxOutputTokens int64, margin, fee money.PPM) (money.MC, error) {
 	if len(r.Steps) == 0 {
 		return 0, fmt.Errorf("%w: no rates", ErrInvalid)
 	}
@@ -50,16 +47,15 @@ func Estimate(r catalog.Rates, inputTokens, maxOutputTokens int64, margin, fee m
 	if err != nil {
 		return 0, err
 	}
-	a, err := amounts(cost, margin, fee, money.HalfUp, money.Up)
+	a, err := addShares(cost, margin, fee, money.HalfUp, money.Up)
 	if err != nil {
 		return 0, err
 	}
 	return money.Share(a.UserChargeMC, holdRate, money.Up)
 }
 
-// Charge returns what a call did cost: the provider's cost rounded up, the
-// app's margin on it rounded half up, and the fee on it rounded up. The usage
-// must have passed Usable.
+// Charge returns the charge of a call: the provider cost rounded up, the margin on it rounded half up, and the fee on
+// it rounded up. The usage must be Usable.
 func Charge(r catalog.Rates, u provider.Usage, margin, fee money.PPM) (Amounts, error) {
 	step, err := stepFor(r, u)
 	if err != nil {
@@ -70,13 +66,14 @@ func Charge(r catalog.Rates, u provider.Usage, margin, fee money.PPM) (Amounts, 
 	if err != nil {
 		return Amounts{}, err
 	}
-	return amounts(cost, margin, fee, money.HalfUp, money.Up)
+	return addShares(cost, margin, fee, money.HalfUp, money.Up)
 }
 
-// Estimated returns the charge on our own count of tokens, where the provider's
-// is missing: every number rounded down, and at most the hold.
-func Estimated(r catalog.Rates, inputTokens, outputTokens int64, margin, fee money.PPM, hold money.MC) (Amounts, error) {
-	if err := nonNegative("hold", int64(hold)); err != nil {
+// ChargeEstimate returns the charge by our own count of tokens, for a call without usable usage: every number is
+// rounded down, and the charge is at most the hold (decision 019).
+func ChargeEstimate(r catalog.Rates, inputTokens, outputTokens int64, margin, fee money.PPM,
+	hold money.MC) (Amounts, error) {
+	if err := checkNonNegative("hold", int64(hold)); err != nil {
 		return Amounts{}, err
 	}
 	step, err := stepFor(r, provider.Usage{Input: inputTokens})
@@ -87,16 +84,15 @@ func Estimated(r catalog.Rates, inputTokens, outputTokens int64, margin, fee mon
 	if err != nil {
 		return Amounts{}, err
 	}
-	a, err := amounts(cost, margin, fee, money.Down, money.Down)
+	a, err := addShares(cost, margin, fee, money.Down, money.Down)
 	if err != nil {
 		return Amounts{}, err
 	}
 	return a.AtMost(hold), nil
 }
 
-// AtMost returns the amounts with a user charge of at most limit. The fee takes
-// the shortfall and may become negative: the provider has to be paid, and the
-// app gets its margin (decisions, Money).
+// AtMost returns the amounts with a user charge of at most limit. The fee bears the shortfall and may become negative,
+// because the provider must be paid and the app keeps its margin (decision 018).
 func (a Amounts) AtMost(limit money.MC) Amounts {
 	if a.UserChargeMC > limit {
 		a.SvcFeeMC -= a.UserChargeMC - limit
@@ -105,10 +101,9 @@ func (a Amounts) AtMost(limit money.MC) Amounts {
 	return a
 }
 
-// Usable says whether a provider's usage can be billed; if not it counts as
-// missing. Usage is unusable when a count is negative, when all are zero, when
-// its parts contradict each other, when the input does not fit the model's
-// context, or when the output is far above the cap that was sent.
+// Usable reports whether a provider's usage can be billed; otherwise it counts as missing. Usage is unusable if a count
+// is negative, if all are zero, if its parts contradict each other, if the input does not fit the model's context, or
+// if the output is far above the requested maximum.
 func Usable(u provider.Usage, maxOutputTokens, contextTokens int64) bool {
 	input := u.Input
 	for _, n := range []int64{u.Cached, u.CacheWrite} {
@@ -121,11 +116,10 @@ func Usable(u provider.Usage, maxOutputTokens, contextTokens int64) bool {
 		0 <= u.Reasoning && u.Reasoning <= u.Output && u.Output/2 <= maxOutputTokens+outputSlack
 }
 
-// outputSlack widens the bound of twice the cap for tiny caps, which providers
-// pass by a few tokens.
+// outputSlack raises the bound of twice the maximum for small maxima, which providers exceed by a few tokens.
 const outputSlack = 32
 
-// product is a number of tokens at a price per million of them.
+// product is a number of tokens at a price per million tokens.
 type product struct {
 	tokens int64
 	price  money.MC
@@ -135,13 +129,14 @@ type product struct {
 func costOf(round money.Rounding, products ...product) (money.MC, error) {
 	var hi, lo uint64
 	for _, p := range products {
-		if err := errors.Join(nonNegative("tokens", p.tokens), nonNegative("price", int64(p.price))); err != nil {
+		if err := errors.Join(checkNonNegative("tokens", p.tokens),
+			checkNonNegative("price", int64(p.price))); err != nil {
 			return 0, err
 		}
 		h, l := bits.Mul64(uint64(p.tokens), uint64(p.price))
 		var carry uint64
 		lo, carry = bits.Add64(lo, l, 0)
-		hi += h + carry // no price is above 2^50, so eight products stay far below 2^128
+		hi += h + carry // prices are below 2^50, so eight products are far below 2^128
 	}
 	if hi >= catalog.PerMillion {
 		return 0, money.ErrOverflow
@@ -156,9 +151,9 @@ func costOf(round money.Rounding, products ...product) (money.MC, error) {
 	return money.MC(quotient), nil
 }
 
-// amounts adds margin and fee to a cost.
-func amounts(cost money.MC, margin, fee money.PPM, marginRound, feeRound money.Rounding) (Amounts, error) {
-	if err := errors.Join(nonNegative("margin", int64(margin)), nonNegative("fee", int64(fee))); err != nil {
+// addShares adds margin and fee to a provider cost.
+func addShares(cost money.MC, margin, fee money.PPM, marginRound, feeRound money.Rounding) (Amounts, error) {
+	if err := errors.Join(checkNonNegative("margin", int64(margin)), checkNonNegative("fee", int64(fee))); err != nil {
 		return Amounts{}, err
 	}
 	m, err := money.Share(cost, margin, marginRound)
@@ -183,14 +178,15 @@ func stepFor(r catalog.Rates, u provider.Usage) (catalog.Step, error) {
 	input := u.Input
 	for _, n := range []int64{u.Cached, u.CacheWrite} {
 		if n < 0 || input < 0 || input > math.MaxInt64-n {
-			return catalog.Step{}, fmt.Errorf("%w: %d, %d and %d input tokens", ErrInvalid, u.Input, u.Cached, u.CacheWrite)
+			return catalog.Step{},
+				fmt.Errorf("%w: %d, %d and %d input tokens", ErrInvalid, u.Input, u.Cached, u.CacheWrite)
 		}
 		input += n
 	}
 	return r.At(input), nil
 }
 
-func nonNegative(what string, n int64) error {
+func checkNonNegative(what string, n int64) error {
 	if n < 0 {
 		return fmt.Errorf("%w: %s %d", ErrInvalid, what, n)
 	}

@@ -72,19 +72,21 @@ func (s *sheet) answer(t *testing.T, words []string) string {
 		check(t, err)
 		return ""
 	case "hold":
-		hold, err := Estimate(s.rates, number(t, v["input"]), number(t, v["max_output"]), s.margin, s.fee)
+		hold, err := EstimateHold(s.rates, number(t, v["input"]), number(t, v["max_output"]), s.margin, s.fee)
 		check(t, err)
 		return fmt.Sprint(int64(hold))
 	case "charge":
 		a, err = Charge(s.rates, provider.Usage{Input: number(t, v["input"]), Cached: number(t, v["cached"]),
 			CacheWrite: number(t, v["cache_write"]), Output: number(t, v["output"])}, s.margin, s.fee)
 	case "estimated":
-		a, err = Estimated(s.rates, number(t, v["input"]), number(t, v["output"]), s.margin, s.fee, money.MC(number(t, v["hold"])))
+		a, err = ChargeEstimate(s.rates, number(t, v["input"]), number(t, v["output"]), s.margin, s.fee,
+			money.MC(number(t, v["hold"])))
 	default:
 		t.Fatalf("unknown line %q", words)
 	}
 	check(t, err)
-	return fmt.Sprintf("cost %d margin %d fee %d charge %d", a.ProviderCostMC, a.DevMarginMC, a.SvcFeeMC, a.UserChargeMC)
+	return fmt.Sprintf("cost %d margin %d fee %d charge %d", a.ProviderCostMC, a.DevMarginMC, a.SvcFeeMC,
+		a.UserChargeMC)
 }
 
 func step(t *testing.T, v map[string]string) catalog.Step {
@@ -97,7 +99,12 @@ func step(t *testing.T, v map[string]string) catalog.Step {
 	if v["cache_write"] == "" {
 		v["cache_write"] = v["input"]
 	}
-	return catalog.Step{Input: price("input"), Cached: price("cached"), CacheWrite: price("cache_write"), Output: price("output")}
+	return catalog.Step{
+		Input:      price("input"),
+		Cached:     price("cached"),
+		CacheWrite: price("cache_write"),
+		Output:     price("output"),
+	}
 }
 
 func number(t *testing.T, s string) int64 {
@@ -124,7 +131,11 @@ func drawRates(t *rapid.T) catalog.Rates {
 		up := func(name string, from money.MC) money.MC {
 			return from + money.MC(rapid.Int64Range(1, 5_000_000_000).Draw(t, name))
 		}
-		s := catalog.Step{Cached: up("cached", last.Cached), CacheWrite: up("write", last.CacheWrite), Output: up("output", last.Output)}
+		s := catalog.Step{
+			Cached:     up("cached", last.Cached),
+			CacheWrite: up("write", last.CacheWrite),
+			Output:     up("output", last.Output),
+		}
 		s.Input = max(s.Cached, up("input", last.Input))
 		if i > 0 {
 			s.AboveInput = last.AboveInput + rapid.Int64Range(1, 300_000).Draw(t, "above")
@@ -146,9 +157,14 @@ func TestChargeFitsTheHold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r, margin, fee := drawRates(t), drawPPM(t, "margin"), drawPPM(t, "fee")
-		u := provider.Usage{Input: drawTokens(t, "input"), Cached: drawTokens(t, "cached"), CacheWrite: drawTokens(t, "write"), Output: drawTokens(t, "output")}
+		u := provider.Usage{
+			Input:      drawTokens(t, "input"),
+			Cached:     drawTokens(t, "cached"),
+			CacheWrite: drawTokens(t, "write"),
+			Output:     drawTokens(t, "output"),
+		}
 		spareIn, spareOut := drawTokens(t, "spare input"), drawTokens(t, "spare output")
-		hold, err := Estimate(r, u.Input+u.Cached+u.CacheWrite+spareIn, u.Output+spareOut, margin, fee)
+		hold, err := EstimateHold(r, u.Input+u.Cached+u.CacheWrite+spareIn, u.Output+spareOut, margin, fee)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,11 +175,12 @@ func TestChargeFitsTheHold(t *testing.T) {
 		if a.UserChargeMC > hold {
 			t.Fatalf("charge %d above hold %d", a.UserChargeMC, hold)
 		}
-		e, err := Estimated(r, u.Input, u.Output, margin, fee, hold)
+		e, err := ChargeEstimate(r, u.Input, u.Output, margin, fee, hold)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if full, err := Charge(r, provider.Usage{Input: u.Input, Output: u.Output}, margin, fee); err != nil || e.UserChargeMC > full.UserChargeMC {
+		if full, err := Charge(r, provider.Usage{Input: u.Input, Output: u.Output}, margin, fee); err != nil ||
+			e.UserChargeMC > full.UserChargeMC {
 			t.Fatalf("estimated %d above the charge %d: %v", e.UserChargeMC, full.UserChargeMC, err)
 		}
 	})
@@ -177,15 +194,16 @@ func TestEstimatedIsAtMostTheHold(t *testing.T) {
 		r, margin, fee := drawRates(t), drawPPM(t, "margin"), drawPPM(t, "fee")
 		in, out := drawTokens(t, "input"), drawTokens(t, "output")
 		hold := money.MC(rapid.Int64Range(0, int64(money.Dollar)).Draw(t, "hold"))
-		a, err := Estimated(r, in, out, margin, fee, hold)
+		a, err := ChargeEstimate(r, in, out, margin, fee, hold)
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := Estimated(r, in, out, margin, fee, math.MaxInt64)
+		whole, err := ChargeEstimate(r, in, out, margin, fee, math.MaxInt64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.UserChargeMC != min(hold, whole.UserChargeMC) || a.ProviderCostMC != whole.ProviderCostMC || a.DevMarginMC != whole.DevMarginMC {
+		if a.UserChargeMC != min(hold, whole.UserChargeMC) || a.ProviderCostMC != whole.ProviderCostMC ||
+			a.DevMarginMC != whole.DevMarginMC {
 			t.Fatalf("%+v under a hold of %d, %+v without", a, hold, whole)
 		}
 		if a.UserChargeMC != a.ProviderCostMC+a.DevMarginMC+a.SvcFeeMC {
@@ -197,28 +215,75 @@ func TestEstimatedIsAtMostTheHold(t *testing.T) {
 func TestOutOfDomain(t *testing.T) {
 	t.Parallel()
 	one := catalog.Rates{Steps: []catalog.Step{{Input: 1, Cached: 1, CacheWrite: 1, Output: 1}}}
-	dear := catalog.Rates{Steps: []catalog.Step{{Input: math.MaxInt64, Cached: 1, CacheWrite: 1, Output: math.MaxInt64}}}
+	dear := catalog.Rates{Steps: []catalog.Step{{
+		Input:      math.MaxInt64,
+		Cached:     1,
+		CacheWrite: 1,
+		Output:     math.MaxInt64,
+	}}}
 	const huge = math.MaxInt64
 	tests := map[string]struct {
 		want error
 		call func() error
 	}{
-		"negative input":          {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: -1}, 0, 0); return err }},
-		"negative cached":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Cached: -1}, 0, 0); return err }},
-		"negative output":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Output: -1}, 0, 0); return err }},
-		"negative margin":         {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: 1}, -1, 0); return err }},
-		"negative fee":            {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: 1}, 0, -1); return err }},
-		"no rates to charge":      {ErrInvalid, func() error { _, err := Charge(catalog.Rates{}, provider.Usage{}, 0, 0); return err }},
-		"no rates to estimate":    {ErrInvalid, func() error { _, err := Estimate(catalog.Rates{}, 1, 1, 0, 0); return err }},
-		"negative estimate":       {ErrInvalid, func() error { _, err := Estimate(one, -1, 1, 0, 0); return err }},
-		"negative cap":            {ErrInvalid, func() error { _, err := Estimate(one, 1, -1, 0, 0); return err }},
-		"negative hold":           {ErrInvalid, func() error { _, err := Estimated(one, 1, 1, 0, 0, -1); return err }},
-		"input that wraps":        {ErrInvalid, func() error { _, err := Charge(one, provider.Usage{Input: huge, Cached: 1}, 0, 0); return err }},
-		"cost above 63 bits":      {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 2_000_000}, 0, 0); return err }},
-		"cost above 128 bits / M": {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: huge, Output: huge}, 0, 0); return err }},
-		"margin above 63 bits":    {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 900_000}, 2_000_000, 0); return err }},
-		"sum above 63 bits":       {money.ErrOverflow, func() error { _, err := Charge(dear, provider.Usage{Input: 900_000}, 0, 500_000); return err }},
-		"hold above 63 bits":      {money.ErrOverflow, func() error { _, err := Estimate(dear, 999_999, 0, 0, 0); return err }},
+		"negative input": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Input: -1}, 0, 0)
+			return err
+		}},
+		"negative cached": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Cached: -1}, 0, 0)
+			return err
+		}},
+		"negative output": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Output: -1}, 0, 0)
+			return err
+		}},
+		"negative margin": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Input: 1}, -1, 0)
+			return err
+		}},
+		"negative fee": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Input: 1}, 0, -1)
+			return err
+		}},
+		"no rates to charge": {ErrInvalid, func() error {
+			_, err := Charge(catalog.Rates{}, provider.Usage{}, 0, 0)
+			return err
+		}},
+		"no rates to estimate": {ErrInvalid, func() error {
+			_, err := EstimateHold(catalog.Rates{}, 1, 1, 0, 0)
+			return err
+		}},
+		"negative estimate": {ErrInvalid, func() error { _, err := EstimateHold(one, -1, 1, 0, 0); return err }},
+		"negative cap":      {ErrInvalid, func() error { _, err := EstimateHold(one, 1, -1, 0, 0); return err }},
+		"negative hold": {ErrInvalid, func() error {
+			_, err := ChargeEstimate(one, 1, 1, 0, 0, -1)
+			return err
+		}},
+		"input that wraps": {ErrInvalid, func() error {
+			_, err := Charge(one, provider.Usage{Input: huge, Cached: 1}, 0, 0)
+			return err
+		}},
+		"cost above 63 bits": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: 2_000_000}, 0, 0)
+			return err
+		}},
+		"cost above 128 bits / M": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: huge, Output: huge}, 0, 0)
+			return err
+		}},
+		"margin above 63 bits": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: 900_000}, 2_000_000, 0)
+			return err
+		}},
+		"sum above 63 bits": {money.ErrOverflow, func() error {
+			_, err := Charge(dear, provider.Usage{Input: 900_000}, 0, 500_000)
+			return err
+		}},
+		"hold above 63 bits": {money.ErrOverflow, func() error {
+			_, err := EstimateHold(dear, 999_999, 0, 0, 0)
+			return err
+		}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +347,8 @@ func rounded(x *big.Rat, how money.Rounding) *big.Rat {
 	return new(big.Rat).SetInt(new(big.Int).Div(x.Num(), x.Denom())) // Div is floor for positive denominators
 }
 
-func ratCharge(cost *big.Rat, margin, fee int64, costRound, marginRound, feeRound money.Rounding) (c, m, f, sum *big.Rat) {
+func ratCharge(cost *big.Rat, margin, fee int64,
+	costRound, marginRound, feeRound money.Rounding) (c, m, f, sum *big.Rat) {
 	c = rounded(cost, costRound)
 	m = rounded(times(c, margin, 1_000_000), marginRound)
 	f = rounded(times(c, fee, 1_000_000), feeRound)
@@ -292,18 +358,27 @@ func ratCharge(cost *big.Rat, margin, fee int64, costRound, marginRound, feeRoun
 // FuzzFormulas holds every formula against fractions of any size: the same
 // numbers, and an overflow exactly when one of them needs more than 63 bits.
 func FuzzFormulas(f *testing.F) {
-	f.Add(int64(10_000_000), int64(1_000_000), int64(12_500_000), int64(50_000_000), int64(1000), int64(200), int64(30), int64(500), int64(150_000), int64(50_000))
+	f.Add(int64(10_000_000), int64(1_000_000), int64(12_500_000), int64(50_000_000), int64(1000), int64(200), int64(30),
+		int64(500), int64(150_000), int64(50_000))
 	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(333_333), int64(1))
-	f.Add(int64(math.MaxInt64), int64(7), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(0), int64(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64))
-	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(1_000_000), int64(0), int64(0), int64(0), int64(0), int64(0))
-	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(952_380), int64(0), int64(0), int64(0), int64(0), int64(50_000))
+	f.Add(int64(math.MaxInt64), int64(7), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(0),
+		int64(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64))
+	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(1_000_000), int64(0), int64(0), int64(0), int64(0),
+		int64(0))
+	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(1), int64(952_380), int64(0), int64(0), int64(0), int64(0),
+		int64(50_000))
 	f.Fuzz(func(t *testing.T, pIn, pCached, pWrite, pOut, in, cached, write, out, margin, fee int64) {
 		for _, n := range []int64{pIn, pCached, pWrite, pOut, in, cached, write, out, margin, fee} {
 			if n < 0 {
 				return // negative arguments have a test of their own
 			}
 		}
-		r := catalog.Rates{Steps: []catalog.Step{{Input: money.MC(pIn), Cached: money.MC(pCached), CacheWrite: money.MC(pWrite), Output: money.MC(pOut)}}}
+		r := catalog.Rates{Steps: []catalog.Step{{
+			Input:      money.MC(pIn),
+			Cached:     money.MC(pCached),
+			CacheWrite: money.MC(pWrite),
+			Output:     money.MC(pOut),
+		}}}
 		sum := func(pairs ...int64) *big.Rat {
 			total := new(big.Rat)
 			for i := 0; i < len(pairs); i += 2 {
@@ -311,17 +386,23 @@ func FuzzFormulas(f *testing.F) {
 			}
 			return total
 		}
-		got, err := Charge(r, provider.Usage{Input: in, Cached: cached, CacheWrite: write, Output: out}, money.PPM(margin), money.PPM(fee))
-		c, m, v, all := ratCharge(sum(in, pIn, cached, pCached, write, pWrite, out, pOut), margin, fee, money.Up, money.HalfUp, money.Up)
+		got, err := Charge(r, provider.Usage{
+			Input:      in,
+			Cached:     cached,
+			CacheWrite: write,
+			Output:     out,
+		}, money.PPM(margin), money.PPM(fee))
+		c, m, v, all := ratCharge(sum(in, pIn, cached, pCached, write, pWrite, out, pOut), margin, fee, money.Up,
+			money.HalfUp, money.Up)
 		if !errors.Is(err, ErrInvalid) { // three inputs that wrap together
 			compare(t, "charge", got, err, c, m, v, all)
 		}
 
-		got, err = Estimated(r, in, out, money.PPM(margin), money.PPM(fee), math.MaxInt64)
+		got, err = ChargeEstimate(r, in, out, money.PPM(margin), money.PPM(fee), math.MaxInt64)
 		c, m, v, all = ratCharge(sum(in, pIn, out, pOut), margin, fee, money.Down, money.Down, money.Down)
 		compare(t, "estimated", got, err, c, m, v, all)
 
-		hold, err := Estimate(r, in, out, money.PPM(margin), money.PPM(fee))
+		hold, err := EstimateHold(r, in, out, money.PPM(margin), money.PPM(fee))
 		_, _, _, all = ratCharge(sum(in, max(pIn, pWrite), out, pOut), margin, fee, money.Up, money.HalfUp, money.Up)
 		want := rounded(times(all, 105, 100), money.Up)
 		if fits(want) != (err == nil) || err == nil && rat(int64(hold)).Cmp(want) != 0 {

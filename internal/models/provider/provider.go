@@ -1,5 +1,5 @@
 // Package provider defines the one shape in which Purser talks to AI providers
-// (spec §1): a canonical request, a completion or a stream of chunks, and the
+// (contract §1): a canonical request, a completion or a stream of chunks, and the
 // usage that is billed. Each sub-package translates one dialect to and from it.
 package provider
 
@@ -64,7 +64,7 @@ type Request struct {
 	ID                string // our request id, req_…
 	Model             string
 	Messages          []Message
-	MaxTokens         int64    // the resolved output cap (spec §2, holds 5); always set
+	MaxTokens         int64    // the resolved output cap (contract §2, holds 5); always set
 	Temperature       *float64 // nil = not given
 	TopP              *float64
 	Stop              []string
@@ -115,7 +115,7 @@ type ToolCall struct {
 	ID           string
 	Name         string
 	Arguments    string
-	ExtraContent json.RawMessage // opaque, sent back unchanged (spec §4.3)
+	ExtraContent json.RawMessage // opaque, sent back unchanged (contract §4.3)
 }
 
 // Tool is a function that the model may call.

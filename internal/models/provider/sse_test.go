@@ -67,21 +67,24 @@ var spellings = map[string]struct {
 	text string
 	want []string
 }{
-	"nothing":                  {"", nil},
-	"plain":                    {"data: {\"a\":1}\n\ndata: [DONE]\n\n", []string{`{"a":1}`, "[DONE]"}},
-	"CRLF":                     {"data: a\r\n\r\ndata: b\r\n\r\n", []string{"a", "b"}},
-	"CRLF, then LF":            {"data: a\r\n\r\ndata: b\n\n", []string{"a", "b"}},
-	"CR":                       {"data: a\r\rdata: b\r\r", []string{"a", "b"}},
-	"mixed line ends":          {"data: a\n\r\ndata: b\r\n\ndata: c\r\r\n\ndata: d\n\r", []string{"a", "b", "c", "d"}},
-	"byte order mark":          {"\xef\xbb\xbfdata: a\n\n", []string{"a"}},
-	"half a byte order mark":   {"\xef\xbbdata: a\n\ndata: b\n\n", []string{"b"}},
-	"mark in the middle":       {"data: a\n\n\xef\xbb\xbfdata: b\n\n", []string{"a"}},
-	"comments":                 {": hello\n\ndata: a\n: in between\n\n:\n: bye\n\n", []string{"a"}},
-	"comment before data":      {": hello\ndata: a\n\ndata: b\n\n", []string{"a", "b"}},
-	"no space":                 {"data:a\n\ndata:  b\n\n", []string{"a", " b"}},
-	"several data lines":       {"data: {\ndata:\"a\":1\ndata: }\n\ndata: x\ndata: y\n\n", []string{"{\n\"a\":1\n}", "x\ny"}},
-	"other fields":             {"event: message\nid: 7\nretry: 10\ndata: a\n\nid\ndata: b\nid\n\n", []string{"a", "b"}},
-	"named error":              {"event: error\ndata: a\n\ndata: b\nevent:error\n\ndata: c\n\n", []string{"error: a", "error: b", "c"}},
+	"nothing":                {"", nil},
+	"plain":                  {"data: {\"a\":1}\n\ndata: [DONE]\n\n", []string{`{"a":1}`, "[DONE]"}},
+	"CRLF":                   {"data: a\r\n\r\ndata: b\r\n\r\n", []string{"a", "b"}},
+	"CRLF, then LF":          {"data: a\r\n\r\ndata: b\n\n", []string{"a", "b"}},
+	"CR":                     {"data: a\r\rdata: b\r\r", []string{"a", "b"}},
+	"mixed line ends":        {"data: a\n\r\ndata: b\r\n\ndata: c\r\r\n\ndata: d\n\r", []string{"a", "b", "c", "d"}},
+	"byte order mark":        {"\xef\xbb\xbfdata: a\n\n", []string{"a"}},
+	"half a byte order mark": {"\xef\xbbdata: a\n\ndata: b\n\n", []string{"b"}},
+	"mark in the middle":     {"data: a\n\n\xef\xbb\xbfdata: b\n\n", []string{"a"}},
+	"comments":               {": hello\n\ndata: a\n: in between\n\n:\n: bye\n\n", []string{"a"}},
+	"comment before data":    {": hello\ndata: a\n\ndata: b\n\n", []string{"a", "b"}},
+	"no space":               {"data:a\n\ndata:  b\n\n", []string{"a", " b"}},
+	"several data lines": {"data: {\ndata:\"a\":1\ndata: }\n\ndata: x\ndata: y\n\n",
+		[]string{"{\n\"a\":1\n}", "x\ny"}},
+	"other fields": {"event: message\nid: 7\nretry: 10\ndata: a\n\nid\ndata: b\nid\n\n",
+		[]string{"a", "b"}},
+	"named error": {"event: error\ndata: a\n\ndata: b\nevent:error\n\ndata: c\n\n",
+		[]string{"error: a", "error: b", "c"}},
 	"error without data":       {"event: error\n\ndata: a\n\n", []string{"a"}},
 	"data without value":       {"data\n\ndata:\n\ndata: \n\ndata: a\n\n", []string{"a"}},
 	"longer name":              {"database: x\n\ndata: a\n\n", []string{"a"}},
@@ -100,7 +103,8 @@ func TestEventsInEverySpellingAndEverySplit(t *testing.T) {
 			if d := cmp.Diff(c.want, specified(c.text)); d != "" {
 				t.Fatalf("the standard says otherwise: %s", d)
 			}
-			readers := []io.Reader{strings.NewReader(c.text), iotest.OneByteReader(strings.NewReader(c.text)), iotest.DataErrReader(strings.NewReader(c.text))}
+			readers := []io.Reader{strings.NewReader(c.text), iotest.OneByteReader(strings.NewReader(c.text)),
+				iotest.DataErrReader(strings.NewReader(c.text))}
 			for i := range len(c.text) {
 				readers = append(readers, io.MultiReader(strings.NewReader(c.text[:i]), strings.NewReader(c.text[i:])))
 			}
@@ -152,7 +156,8 @@ func TestRunStaysWhereItLies(t *testing.T) {
 // TestRunDoesNotWaitWithEventsInHand: a comment behind an event keeps nobody waiting.
 func TestRunDoesNotWaitWithEventsInHand(t *testing.T) {
 	t.Parallel()
-	s := NewSSE(io.MultiReader(strings.NewReader("data: a\n\n: ping\n\ndata: half"), iotest.ErrReader(io.ErrClosedPipe)), make([]byte, 0, 64))
+	s := NewSSE(io.MultiReader(strings.NewReader("data: a\n\n: ping\n\ndata: half"),
+		iotest.ErrReader(io.ErrClosedPipe)), make([]byte, 0, 64))
 	keep := func(Event) (bool, error) { return true, nil }
 	if run, err := s.Run(keep); string(run) != "data: a\n\n" || err != nil {
 		t.Errorf("%q, %v", run, err)
@@ -177,7 +182,8 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 	}
 	// Comments, as keep-alives through a long silence, are no event.
-	if got, err := payloads(t, strings.NewReader(strings.Repeat(": 0123456789\n", maxEvent/8)+"data: a\n\n"), 512); len(got) != 1 || !errors.Is(err, io.EOF) {
+	if got, err := payloads(t, strings.NewReader(strings.Repeat(": 0123456789\n", maxEvent/8)+"data: a\n\n"),
+		512); len(got) != 1 || !errors.Is(err, io.EOF) {
 		t.Errorf("after comments: %q, %v", got, err)
 	}
 }
@@ -214,7 +220,8 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 		var runs []byte
-		for s := NewSSE(io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])), make([]byte, 0, 16)); ; {
+		for s := NewSSE(io.MultiReader(bytes.NewReader(text[:split]), bytes.NewReader(text[split:])),
+			make([]byte, 0, 16)); ; {
 			run, err := s.Run(func(Event) (bool, error) { return true, nil })
 			if err != nil {
 				break

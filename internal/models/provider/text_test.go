@@ -16,7 +16,8 @@ func frames(payloads ...string) []byte {
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]Payload{
-		"[DONE]": Finish, " [DONE] ": Finish,
+		"[DONE]":    Finish,
+		" [DONE] ":  Finish,
 		sampleChunk: Ordinary,
 		`{"choices":[{"delta":{"content":"\"usage\":{} \"error\":{}"}}],"error":null,"usage":null}`: Ordinary,
 		`{"choices":[],"prompt_filter_results":[]}`:                                                 Ordinary,
@@ -27,7 +28,12 @@ func TestClassify(t *testing.T) {
 		`{"usage":` + sampleUsage + `}`:                                                             UsageOnly,
 		`{"choices":null,"usage":` + sampleUsage + `}`:                                              UsageOnly,
 		`{"choices":[{"delta":{}}],"usage":` + sampleUsage + `}`:                                    WithUsage,
-		`<html>`: Garbage, `{"choices":[`: Garbage, `[]`: Garbage, `"[DONE]"`: Garbage, "{\"a\":\"\xff\"}": Garbage, `{} {}`: Garbage,
+		`<html>`:           Garbage,
+		`{"choices":[`:     Garbage,
+		`[]`:               Garbage,
+		`"[DONE]"`:         Garbage,
+		"{\"a\":\"\xff\"}": Garbage,
+		`{} {}`:            Garbage,
 	} {
 		got, usage := Classify([]byte(payload))
 		if got != want {

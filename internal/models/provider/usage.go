@@ -3,7 +3,7 @@ package provider
 // ParseUsage reads OpenAI's usage object into disjoint classes. It returns nil
 // when the object cannot be true: a count is missing, negative, fractional, no
 // number or above 2^53, stands twice, is smaller than its parts, or the total is
-// not the sum. Such usage counts as missing (decisions, Money). Parts that are
+// not the sum. Such usage counts as missing (decision 019). Parts that are
 // absent or null are 0.
 func ParseUsage(raw []byte) *Usage {
 	prompt, completion, total := absent, absent, absent
@@ -26,7 +26,12 @@ func ParseUsage(raw []byte) *Usage {
 	if !ok || prompt < 0 || completion < 0 || total >= 0 && total != prompt+completion {
 		return nil
 	}
-	u := &Usage{Cached: cached.orZero(), CacheWrite: written.orZero(), Output: int64(completion), Reasoning: reasoning.orZero()}
+	u := &Usage{
+		Cached:     cached.orZero(),
+		CacheWrite: written.orZero(),
+		Output:     int64(completion),
+		Reasoning:  reasoning.orZero(),
+	}
 	u.Input = int64(prompt) - u.Cached - u.CacheWrite
 	if u.Input < 0 || u.Reasoning > u.Output {
 		return nil

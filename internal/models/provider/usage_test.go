@@ -11,13 +11,35 @@ func TestUsageInDisjointClasses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Usage{
 		sampleUsage: {Input: 176, Cached: 1024, Output: 345, Reasoning: 64},
-		`{"prompt_tokens":10,"completion_tokens":0}`:                                                                                {Input: 10},
-		`{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"prompt_tokens_details":null}`:                                 {Input: 10, Output: 5},
-		`{"prompt_tokens":10,"completion_tokens":5,"total_tokens":null,"completion_tokens_details":{}}`:                             {Input: 10, Output: 5},
-		`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":null,"cache_write_tokens":4}}`:          {Input: 6, CacheWrite: 4, Output: 5},
-		`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":6,"cache_write_tokens":4}}`:             {Cached: 6, CacheWrite: 4, Output: 5},
-		`{"prompt_tokens":9007199254740992,"completion_tokens":0,"new_member":{"a":[1.5]}}`:                                         {Input: 1 << 53},
-		"{ \"completion_tokens\" :\n7 , \"prompt_tokens\" : 3, \"completion_tokens_details\": {\"reasoning_tokens\": 7, \"x\":-1}}": {Input: 3, Output: 7, Reasoning: 7},
+		`{"prompt_tokens":10,"completion_tokens":0}`: {
+			Input: 10,
+		},
+		`{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"prompt_tokens_details":null}`: {
+			Input:  10,
+			Output: 5,
+		},
+		`{"prompt_tokens":10,"completion_tokens":5,"total_tokens":null,"completion_tokens_details":{}}`: {
+			Input:  10,
+			Output: 5,
+		},
+		`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":null,"cache_write_tokens":4}}`: {
+			Input:      6,
+			CacheWrite: 4,
+			Output:     5,
+		},
+		`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":6,"cache_write_tokens":4}}`: {
+			Cached:     6,
+			CacheWrite: 4,
+			Output:     5,
+		},
+		`{"prompt_tokens":9007199254740992,"completion_tokens":0,"new_member":{"a":[1.5]}}`: {
+			Input: 1 << 53,
+		},
+		"{ \"completion_tokens\" :\n7 , \"prompt_tokens\" : 3, \"completion_tokens_details\": {\"reasoning_tokens\": 7, \"x\":-1}}": {
+			Input:     3,
+			Output:    7,
+			Reasoning: 7,
+		},
 	} {
 		got := ParseUsage([]byte(text))
 		if got == nil {

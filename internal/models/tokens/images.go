@@ -5,7 +5,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// image is how a family counts images (wire formats F.3). The three numbers
+// image is how a family counts images (provider notes F.3). The three numbers
 // bound an image of unknown size by its detail; count is the formula. Where a
 // provider scales an image to a size that it does not say exactly, the formula
 // is the most that it can come to: never below, seldom far above.
@@ -54,7 +54,8 @@ func CheckImages(r *provider.Request, familyName string) error {
 				continue
 			}
 			if n := grid(int64(p.Width), int64(p.Height), 32); n > most {
-				return apierr.InvalidRequest.Errorf("messages[%d].content[%d].image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has %d; send a smaller one, or detail: high",
+				return apierr.InvalidRequest.Errorf(
+					"messages[%d].content[%d].image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has %d; send a smaller one, or detail: high",
 					i, j, most, p.Width, p.Height, n)
 			}
 		}

@@ -101,10 +101,18 @@ func TestImageTokensAreNeverBelow(t *testing.T) {
 	side := func() int { return int(math.Exp(r.Float64() * math.Log(8000))) }
 	for name, published := range map[string]func(w, h float64, detail string) float64{
 		"gpt-5.6": func(w, h float64, detail string) float64 {
-			return 1.2 * map[string]func(w, h float64) float64{"low": budget(512, 256), "high": budget(2048, 2500), "": budget(65_535, 30_000)}[detail](w, h)
+			return 1.2 * map[string]func(w, h float64) float64{
+				"low":  budget(512, 256),
+				"high": budget(2048, 2500),
+				"":     budget(65_535, 30_000),
+			}[detail](w, h)
 		},
 		"gpt-mini": func(w, h float64, detail string) float64 {
-			return 1.62 * map[string]func(w, h float64) float64{"low": budget(512, 256), "high": budget(65_535, 1536), "": budget(65_535, 1536)}[detail](w, h)
+			return 1.62 * map[string]func(w, h float64) float64{
+				"low":  budget(512, 256),
+				"high": budget(65_535, 1536),
+				"":     budget(65_535, 1536),
+			}[detail](w, h)
 		},
 		"gpt-4o-mini": tiles,
 		"claude-4":    func(w, h float64, _ string) float64 { return claude(w, h, 1568, 1568) },
@@ -119,7 +127,8 @@ func TestImageTokensAreNeverBelow(t *testing.T) {
 			got, want := rule.of(&p), published(float64(p.Width), float64(p.Height), detail)
 			sum, real = sum+float64(got), real+want
 			if float64(got) < want-1e-6 || got > rule.of(&unknown) {
-				t.Fatalf("%s, %d x %d %s: %d tokens, published %.1f, bound %d", name, p.Width, p.Height, detail, got, want, rule.of(&unknown))
+				t.Fatalf("%s, %d x %d %s: %d tokens, published %.1f, bound %d", name, p.Width, p.Height, detail, got,
+					want, rule.of(&unknown))
 			}
 		}
 		if sum > 1.06*real {
@@ -177,8 +186,10 @@ func TestCheckImages(t *testing.T) {
 		want   string
 	}{
 		{"gpt-5.6", 6400, 4800, "", ""},
-		{"gpt-5.6", 6401, 4800, "", "messages[0].content[1].image_url: this model reads at most 30000 patches of 32 x 32 pixels, and an image of 6401 x 4800 has 30150; send a smaller one, or detail: high"},
-		{"gpt-6", 6400, 4801, "original", "messages[0].content[1].image_url: this model reads at most 30000 patches of 32 x 32 pixels, and an image of 6400 x 4801 has 30200; send a smaller one, or detail: high"},
+		{"gpt-5.6", 6401, 4800, "",
+			"messages[0].content[1].image_url: this model reads at most 30000 patches of 32 x 32 pixels, and an image of 6401 x 4800 has 30150; send a smaller one, or detail: high"},
+		{"gpt-6", 6400, 4801, "original",
+			"messages[0].content[1].image_url: this model reads at most 30000 patches of 32 x 32 pixels, and an image of 6400 x 4801 has 30200; send a smaller one, or detail: high"},
 		{"gpt-6", 8000, 8000, "high", ""},
 		{"gpt-6", 8000, 8000, "low", ""},
 		{"gpt-6", 0, 0, "", ""},

@@ -22,7 +22,8 @@ func TestRecall(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, text := range []string{"", "short", strings.Repeat("a ", ExactBytes), strings.Repeat("\xff", 100), strings.Repeat("z", ExactBytes)} {
+	for _, text := range []string{"", "short", strings.Repeat("a ", ExactBytes), strings.Repeat("\xff", 100),
+		strings.Repeat("z", ExactBytes)} {
 		for range 2 {
 			if got, want := recall(text), Count(text); got != want {
 				t.Errorf("%.20q: %d, want %d", text, got, want)

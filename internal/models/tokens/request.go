@@ -28,10 +28,42 @@ var families = map[string]family{
 	"gpt-5.6":     {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: gptImage},
 	"gpt-6":       {textPercent: 105, toolPercent: 116, perMessage: 4, perTool: 12, ifTool: 20, image: gptImage},
 	// Claude 4.6 and earlier, and Haiku 4.5; then 4.7 and later with its new tokenizer.
-	"claude-4": {textPercent: 125, toolPercent: 138, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: claude4Image},
-	"claude-5": {textPercent: 170, toolPercent: 187, perMessage: 23, perTool: 12, ifTool: 700, extra: true, image: claude5Image},
-	"gemini-2": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: gemini2Image},
-	"gemini-3": {textPercent: 120, toolPercent: 132, perMessage: 13, perTool: 12, ifTool: 20, extra: true, image: gemini3Image},
+	"claude-4": {
+		textPercent: 125,
+		toolPercent: 138,
+		perMessage:  23,
+		perTool:     12,
+		ifTool:      700,
+		extra:       true,
+		image:       claude4Image,
+	},
+	"claude-5": {
+		textPercent: 170,
+		toolPercent: 187,
+		perMessage:  23,
+		perTool:     12,
+		ifTool:      700,
+		extra:       true,
+		image:       claude5Image,
+	},
+	"gemini-2": {
+		textPercent: 120,
+		toolPercent: 132,
+		perMessage:  13,
+		perTool:     12,
+		ifTool:      20,
+		extra:       true,
+		image:       gemini2Image,
+	},
+	"gemini-3": {
+		textPercent: 120,
+		toolPercent: 132,
+		perMessage:  13,
+		perTool:     12,
+		ifTool:      20,
+		extra:       true,
+		image:       gemini3Image,
+	},
 }
 
 // KnownFamily says whether CountRequest knows a family by this name.

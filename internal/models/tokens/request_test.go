@@ -21,7 +21,11 @@ func picture(detail string) provider.Message {
 // "hello" and "world" are one token each.
 func TestCountRequest(t *testing.T) {
 	t.Parallel()
-	weather := provider.Tool{Name: "weather", Description: "hello world", Parameters: json.RawMessage(`{"type":"object"}`)}
+	weather := provider.Tool{
+		Name:        "weather",
+		Description: "hello world",
+		Parameters:  json.RawMessage(`{"type":"object"}`),
+	}
 	spaced := weather
 	spaced.Parameters = json.RawMessage("{\n    \"type\"  :   \"object\"\n}")
 	tests := []struct {
@@ -30,35 +34,77 @@ func TestCountRequest(t *testing.T) {
 		r      provider.Request
 		want   int64
 	}{
-		{"one message: 4 around it, its text, 3 for the reply", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}}, 4 + 1 + 3},
-		{"two messages", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello"), user("hello world")}}, 2*4 + 3 + 3},
-		{"a name costs itself and one more", "gpt-5.6", provider.Request{Messages: []provider.Message{{Role: "user", Text: "hello", Name: "world"}}}, 4 + 1 + 1 + 1 + 3},
-		{"5 % more for GPT-6, rounded up", "gpt-6", provider.Request{Messages: []provider.Message{user(strings.Repeat("hello ", 100))}}, 4 + 107 + 3},
-		{"25 % more for Claude 4", "claude-4", provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 23 + 125 + 3},
-		{"70 % more for Claude 5", "claude-5", provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 23 + 170 + 3},
-		{"20 % more for Gemini", "gemini-3", provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 13 + 120 + 3},
-		{"never more tokens than bytes", "claude-5", provider.Request{Messages: []provider.Message{user("(=)[]{}!")}}, 23 + 8 + 3},
-		{"an unknown family is the dearest", "none", provider.Request{Messages: []provider.Message{user("hello")}}, 23 + 2 + 3},
-		{"an image of low detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("low")}}, 4 + 2 + 308 + 3},
-		{"an image of high detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("high")}}, 4 + 2 + 3000 + 3},
-		{"an image without detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("")}}, 4 + 2 + 36000 + 3},
-		{"an image at Claude", "claude-4", provider.Request{Messages: []provider.Message{picture("")}}, 23 + 2 + 1600 + 3},
-		{"a tool: its compact JSON and 10 %, 12 for each, 20 once", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather}},
+		{"one message: 4 around it, its text, 3 for the reply", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{user("hello")}}, 4 + 1 + 3},
+		{"two messages", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello"), user("hello world")}},
+			2*4 + 3 + 3},
+		{"a name costs itself and one more", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{{Role: "user", Text: "hello", Name: "world"}}},
+			4 + 1 + 1 + 1 + 3},
+		{"5 % more for GPT-6, rounded up", "gpt-6",
+			provider.Request{Messages: []provider.Message{user(strings.Repeat("hello ", 100))}}, 4 + 107 + 3},
+		{"25 % more for Claude 4", "claude-4",
+			provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 23 + 125 + 3},
+		{"70 % more for Claude 5", "claude-5",
+			provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 23 + 170 + 3},
+		{"20 % more for Gemini", "gemini-3",
+			provider.Request{Messages: []provider.Message{user(strings.Repeat(" hello", 100))}}, 13 + 120 + 3},
+		{"never more tokens than bytes", "claude-5", provider.Request{Messages: []provider.Message{user("(=)[]{}!")}},
+			23 + 8 + 3},
+		{"an unknown family is the dearest", "none", provider.Request{Messages: []provider.Message{user("hello")}},
+			23 + 2 + 3},
+		{"an image of low detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("low")}},
+			4 + 2 + 308 + 3},
+		{"an image of high detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("high")}},
+			4 + 2 + 3000 + 3},
+		{"an image without detail", "gpt-6", provider.Request{Messages: []provider.Message{picture("")}},
+			4 + 2 + 36000 + 3},
+		{"an image at Claude", "claude-4", provider.Request{Messages: []provider.Message{picture("")}},
+			23 + 2 + 1600 + 3},
+		{"a tool: its compact JSON and 10 %, 12 for each, 20 once", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather}},
 			4 + 1 + 3 + 20 + 12 + 9}, // weather 1, hello world 2, {"type":"object"} 5; × 1.1
-		{"white space in a schema costs nothing", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{spaced}}, 4 + 1 + 3 + 20 + 12 + 9},
-		{"two tools", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather, weather}}, 4 + 1 + 3 + 20 + 24 + 18},
-		{"Claude's hidden text for tools", "claude-4", provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather}}, 23 + 2 + 3 + 700 + 12 + 12},
-		{"a forced tool", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}, ToolChoice: provider.ToolChoice{Mode: "function", Name: "hello"}}, 4 + 1 + 3 + 4 + 1},
-		{"a schema of the answer", "gpt-5.6", provider.Request{Messages: []provider.Message{user("hello")}, ResponseFormat: json.RawMessage(`{"type":"object"}`)}, 4 + 1 + 3 + 20 + 6},
+		{"white space in a schema costs nothing", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{spaced}},
+			4 + 1 + 3 + 20 + 12 + 9},
+		{"two tools", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather, weather}},
+			4 + 1 + 3 + 20 + 24 + 18},
+		{"Claude's hidden text for tools", "claude-4",
+			provider.Request{Messages: []provider.Message{user("hello")}, Tools: []provider.Tool{weather}},
+			23 + 2 + 3 + 700 + 12 + 12},
+		{"a forced tool", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{
+				user("hello"),
+			}, ToolChoice: provider.ToolChoice{Mode: "function", Name: "hello"}}, 4 + 1 + 3 + 4 + 1},
+		{"a schema of the answer", "gpt-5.6",
+			provider.Request{Messages: []provider.Message{
+				user("hello"),
+			}, ResponseFormat: json.RawMessage(`{"type":"object"}`)}, 4 + 1 + 3 + 20 + 6},
 		{"a tool call and its result", "gpt-5.6", provider.Request{Messages: []provider.Message{
-			{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "call_1", Name: "hello", Arguments: "world", ExtraContent: json.RawMessage(`{"a":1}`)}}},
+			{Role: "assistant", ToolCalls: []provider.ToolCall{{
+				ID:           "call_1",
+				Name:         "hello",
+				Arguments:    "world",
+				ExtraContent: json.RawMessage(`{"a":1}`),
+			}}},
 			{Role: "tool", ToolCallID: "call_1", HasContent: true, Text: "hello"},
 		}}, 4 + 8 + 2 + 4 + 4 + 1 + 3},
 		{"extra content is read where it is sent", "gemini-3", provider.Request{Messages: []provider.Message{
-			{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "call_1", Name: "hello", Arguments: "world", ExtraContent: json.RawMessage(`{"a":1}`)}}},
+			{Role: "assistant", ToolCalls: []provider.ToolCall{{
+				ID:           "call_1",
+				Name:         "hello",
+				Arguments:    "world",
+				ExtraContent: json.RawMessage(`{"a":1}`),
+			}}},
 		}}, 13 + 8 + 9 + 3}, // hello world {"a":1}: 1+1+5, × 1.2
-		{"a refusal", "gpt-5.6", provider.Request{Messages: []provider.Message{{Role: "assistant", Refusal: "hello"}}}, 4 + 1 + 3},
-		{"long texts count as three bytes a token", "gpt-5.6", provider.Request{Messages: []provider.Message{user(strings.Repeat("hello ", 20_000)), user(strings.Repeat("hello ", 20_000))}},
+		{"a refusal", "gpt-5.6", provider.Request{Messages: []provider.Message{{Role: "assistant", Refusal: "hello"}}},
+			4 + 1 + 3},
+		{"long texts count as three bytes a token", "gpt-5.6",
+			provider.Request{
+				Messages: []provider.Message{user(strings.Repeat("hello ", 20_000)),
+					user(strings.Repeat("hello ", 20_000))},
+			},
 			2*4 + 80_000 + 3},
 	}
 	for _, test := range tests {

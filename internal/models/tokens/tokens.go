@@ -1,6 +1,6 @@
 // Package tokens counts the tokens of a text and of a whole request before the
-// call, so that the hold covers it (spec §2, holds 3), and again when a provider
-// reports no usage (spec §3, stream settlement).
+// call, so that the hold covers it (contract §2, holds 3), and again when a provider
+// reports no usage (contract §3, stream settlement).
 //
 // It only counts: OpenAI's encoding o200k_base, with a splitter written by hand
 // (split.go) and byte-pair merging over a table of ranks (bpe.go), built once

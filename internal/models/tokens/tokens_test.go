@@ -10,10 +10,14 @@ import (
 
 // alphabets are what texts are made of: each line is picked from as a whole.
 var alphabets = []string{
-	"abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "٠١٢٣٤٥٦٧٨٩²³½Ⅷ㊿", " ", " \t\u00a0\u2003\u3000\u0085\u1680", "\r\n", "\n",
-	"'", "'\u2019", "sStTmMdD", "rReEvVlL", "ſ", ".,;:!?-_/\\|()[]{}<>@#$%^&*+=~`\"", "/", "\u0301\u0308\u20d0\ufe0f\u0e31\u064b\U000e0100", "\u200d\u200c\u200b",
-	"äöüßñçéèêåøæœžšč", "ÄÖÜÑÇÉÈÅØÆŽŠ", "ǅǈǋᾈ", "ʰʲˢᵃⁿ", "ªº", "абвгдежзийклмн", "АБВГДЕЖЗИЙ", "αβγδεζηθ", "ΑΒΓΔΕ", "אבגדהוזחט", "ابتثجحخدذرزسشصض",
-	"कखगघङचछजझञािीु्ं", "กขคงจฉชซ่้๊", "一二三四五六七八九十人大小中国日本語", "ひらがなカタカナー", "한국어안녕하세요", "😀😂🤣👍🏽👩‍👩‍👧‍👦🇩🇪❤️", "𝒜𝓑𝟘𝟙𐐀𐐨𠀀𠜎", "\x00\x01\x1b\x7f", "\u202e\ufeff\u00ad",
+	"abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "٠١٢٣٤٥٦٧٨٩²³½Ⅷ㊿", " ",
+	" \t\u00a0\u2003\u3000\u0085\u1680", "\r\n", "\n",
+	"'", "'\u2019", "sStTmMdD", "rReEvVlL", "ſ", ".,;:!?-_/\\|()[]{}<>@#$%^&*+=~`\"", "/",
+	"\u0301\u0308\u20d0\ufe0f\u0e31\u064b\U000e0100", "\u200d\u200c\u200b",
+	"äöüßñçéèêåøæœžšč", "ÄÖÜÑÇÉÈÅØÆŽŠ", "ǅǈǋᾈ", "ʰʲˢᵃⁿ", "ªº", "абвгдежзийклмн", "АБВГДЕЖЗИЙ", "αβγδεζηθ", "ΑΒΓΔΕ",
+	"אבגדהוזחט", "ابتثجحخدذرزسشصض",
+	"कखगघङचछजझञािीु्ं", "กขคงจฉชซ่้๊", "一二三四五六七八九十人大小中国日本語", "ひらがなカタカナー", "한국어안녕하세요", "😀😂🤣👍🏽👩‍👩‍👧‍👦🇩🇪❤️", "𝒜𝓑𝟘𝟙𐐀𐐨𠀀𠜎",
+	"\x00\x01\x1b\x7f", "\u202e\ufeff\u00ad",
 }
 
 // words are pieces of real text and code, contractions in both cases among them.
@@ -101,7 +105,8 @@ func TestLongWords(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{scanBytes - 1, scanBytes, scanBytes + 1, 127, 128, 129, 1000, 20_000} {
-		for _, unit := range []string{"a", "ab", "xyzzy", "antidis", "ñ", "字", "=-", "\u0301", "\U0001F600", " ", "\n", "\t "} {
+		for _, unit := range []string{"a", "ab", "xyzzy", "antidis", "ñ", "字", "=-", "\u0301", "\U0001F600", " ", "\n",
+			"\t "} {
 			sameAsLibrary(t, strings.Repeat(unit, n/len(unit)+1))
 		}
 		random := make([]byte, n)
@@ -115,7 +120,8 @@ func TestLongWords(t *testing.T) {
 // Bytes that are no UTF-8 count as U+FFFD, one each.
 func TestInvalidUTF8(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"\xff", "a\xffb", "\xe4\xb8", "\xe4\xb8x", "\xed\xa0\x80", "\xf0\x9f\x98 \xc0\xaf", " \x80\x80\x80", "é\xc3"} {
+	for _, text := range []string{"\xff", "a\xffb", "\xe4\xb8", "\xe4\xb8x", "\xed\xa0\x80", "\xf0\x9f\x98 \xc0\xaf",
+		" \x80\x80\x80", "é\xc3"} {
 		same(t, text)
 		if got, want := Count(text), Count(string([]rune(text))); got != want {
 			t.Errorf("Count(%q) = %d, with U+FFFD %d", text, got, want)
@@ -179,7 +185,12 @@ func jsonText(bytes int) string {
 }
 
 func BenchmarkCount(b *testing.B) {
-	texts := map[string]string{"prose2KiB": prose(2048), "json2KiB": jsonText(2048), "cjk2KiB": strings.Repeat("日本語の文章を数える。한국어 문장 ", 48), "oneword200kB": strings.Repeat("xq", ExactBytes/2)}
+	texts := map[string]string{
+		"prose2KiB":    prose(2048),
+		"json2KiB":     jsonText(2048),
+		"cjk2KiB":      strings.Repeat("日本語の文章を数える。한국어 문장 ", 48),
+		"oneword200kB": strings.Repeat("xq", ExactBytes/2),
+	}
 	for _, name := range []string{"prose2KiB", "json2KiB", "cjk2KiB", "oneword200kB"} {
 		text := texts[name]
 		b.Run("ours/"+name, func(b *testing.B) {

@@ -49,7 +49,7 @@ func (h *Handler) only(f web.Handler) web.Handler {
 	want := []byte(id.Hash(h.Token)) // of one length, so that the comparison tells nothing
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
-		from := web.Address(r)
+		from := web.ClientAddress(r)
 		if wait, ok := h.failures.Peek(from); !ok {
 			e := apierr.RateLimited.Errorf("too many wrong tokens from this address; see the header Retry-After")
 			e.RetryAfter = wait

@@ -33,7 +33,7 @@ type Handler struct {
 	Accounts  *accounts.Store
 	Sessions  *accounts.Sessions
 	Catalog   *catalog.Source
-	Estimates *estimates.Drift
+	Estimates *estimates.Calibration
 	Metrics   *metrics.Metrics
 	Free      tiers.FreeCredit
 	MFA       func(*http.Request) bool // whether this session proved a second factor; nil = none is asked for

@@ -143,7 +143,7 @@ func (h *Handler) alarms() (ui.Block, error) {
 	for _, a := range list {
 		b.Table.Rows = append(b.Table.Rows, []ui.Cell{{Text: a.Labels[0], Tone: "bad"}, {Text: a.Labels[1], Code: true}, count(a.N)})
 	}
-	for _, m := range h.Estimates.Readings() {
+	for _, m := range h.Estimates.Stats() {
 		if m.Alarms > 0 {
 			b.Table.Rows = append(b.Table.Rows, []ui.Cell{{Text: "input_estimated_too_low", Tone: "bad"}, {Text: m.Model, Code: true}, count(m.Alarms)})
 		}

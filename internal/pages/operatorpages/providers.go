@@ -39,7 +39,7 @@ func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
 	}
 	c.Blocks = []ui.Block{
 		{Heading: "Calls of this node since it started", Table: health(calls)}, {Heading: "Failures at providers", Table: failuresTable(failures)},
-		{Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Readings())},
+		{Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Stats())},
 		{Heading: "Free pools, " + now.Format("January 2006"), Text: "What each live app’s users may use before their own money, " + ui.Dollars(h.Free.PoolMC) + " an app and month.", Table: pools},
 		book,
 	}
@@ -79,14 +79,14 @@ func failuresTable(list []metrics.Count) *ui.Table {
 // prices lists every price of the book: those of now, and those that were or come.
 func prices(c *catalog.Catalog, now time.Time) *ui.Table {
 	t := &ui.Table{Label: "Prices", Heads: []ui.Head{{Name: "Model"}, {Name: "In force"}, {Name: "Book"}, {Name: "Input", End: true}, {Name: "Cached", End: true}, {Name: "Output", End: true}}}
-	for _, m := range c.Book() {
+	for _, m := range c.All() {
 		for _, p := range m.Periods {
 			for _, step := range p.Rates.Steps {
 				model := ui.Cell{Text: m.Model.ID, Code: true, Sub: m.Model.Provider}
 				if step.AboveInput > 0 {
 					model.Sub = "above " + thousands(step.AboveInput) + " input tokens"
 				}
-				t.Rows = append(t.Rows, []ui.Cell{model, inForce(m.Model, p, now), {Text: p.Rates.Book}, {Text: step.Input.Display()}, {Text: step.Cached.Display()}, {Text: step.Output.Display()}})
+				t.Rows = append(t.Rows, []ui.Cell{model, inForce(m.Model, p, now), {Text: p.Rates.PriceList}, {Text: step.Input.Display()}, {Text: step.Cached.Display()}, {Text: step.Output.Display()}})
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func inForce(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
 		cell = ui.Cell{Text: "Retired", Tone: "plain"}
 	case !p.From.IsZero() && now.Before(p.From):
 		cell = ui.Cell{Text: "Later", Tone: "warn"}
-	case !p.Holds(now):
+	case !p.Contains(now):
 		cell = ui.Cell{Text: "Past", Tone: "plain"}
 	}
 	if !p.From.IsZero() {
@@ -112,10 +112,10 @@ func inForce(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
 	return cell
 }
 
-func drift(list []estimates.Reading) *ui.Table {
+func drift(list []estimates.ModelStats) *ui.Table {
 	t := &ui.Table{Label: "Estimates", Heads: []ui.Head{{Name: "Model"}, {Name: "Calls", End: true}, {Name: "Mean", End: true}, {Name: "Largest", End: true}, {Name: "Factor", End: true}, {Name: "Too low", End: true}}, Empty: "No call was compared yet."}
 	ratio := func(ppm int64) ui.Cell {
-		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/estimates.One, ppm%estimates.One/1000)}
+		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/estimates.RatioOne, ppm%estimates.RatioOne/1000)}
 	}
 	for _, m := range list {
 		t.Rows = append(t.Rows, []ui.Cell{{Text: m.Model, Code: true}, count(m.Calls), ratio(m.MeanPPM), ratio(max(m.MaxPPM, m.PriorPPM)), ratio(m.FactorPPM()), count(m.Alarms)})

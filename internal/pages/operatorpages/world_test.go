@@ -66,7 +66,7 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	drift, err := estimates.Open(w.t.Context(), w.d, w.Now, slog.New(slog.DiscardHandler))
+	drift, err := estimates.Load(w.t.Context(), w.d, w.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func ClientOf(r *http.Request) Client {
 	if len(agent) > maxAgentBytes {
 		agent = strings.ToValidUTF8(agent[:maxAgentBytes], "")
 	}
-	return Client{web.Address(r), agent}
+	return Client{web.ClientAddress(r), agent}
 }
 
 const (

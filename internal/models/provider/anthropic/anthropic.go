@@ -1,4 +1,4 @@
-// Package anthropic speaks to Anthropic's Messages API (spec §1, §4.3) and
+// Package anthropic speaks to Anthropic's Messages API (contract §1, §4.3) and
 // translates it to and from the one shape. Requests are written in encode.go
 // and turns.go. Answers always come as a stream, also when the app wants them
 // whole: the API refuses long generations otherwise, and so one decoder decides

@@ -24,7 +24,13 @@ var update = flag.Bool("update", false, "write what is expected of testdata/*.ss
 const sampleKey = "aKeyThatLooksLikeNone"
 
 func request() *provider.Request {
-	return &provider.Request{ID: "req_1", Model: "claude-haiku-5-5", MaxTokens: 100, Facts: provider.Facts{Thinking: "on"}, Messages: []provider.Message{user("hi")}}
+	return &provider.Request{
+		ID:        "req_1",
+		Model:     "claude-haiku-5-5",
+		MaxTokens: 100,
+		Facts:     provider.Facts{Thinking: "on"},
+		Messages:  []provider.Message{user("hi")},
+	}
 }
 
 func user(text string) provider.Message {
@@ -65,7 +71,12 @@ func served(body func() io.Reader) *Client {
 	c := New("http://provider.test", sampleKey)
 	c.now = func() time.Time { return time.Unix(1764547200, 0) }
 	c.plain.Transport = scripted(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(body())}, nil
+		return &http.Response{
+			StatusCode:    200,
+			ContentLength: -1,
+			Header:        http.Header{},
+			Body:          io.NopCloser(body()),
+		}, nil
 	})
 	c.bound.Transport = c.plain.Transport
 	return c
@@ -167,7 +178,8 @@ func joined(t testing.TB, frames string) (said, string) {
 		if err := json.Unmarshal([]byte(data), &c); !ok || err != nil {
 			t.Fatalf("chunk %d: %v: %q", i, err, frame)
 		}
-		if len(c.Choices) != 1 || c.Choices[0].Index != 0 || c.Object != "chat.completion.chunk" || c.ID != "chatcmpl-1" || c.Model != "claude-haiku-5-5" || reason != "" {
+		if len(c.Choices) != 1 || c.Choices[0].Index != 0 || c.Object != "chat.completion.chunk" ||
+			c.ID != "chatcmpl-1" || c.Model != "claude-haiku-5-5" || reason != "" {
 			t.Fatalf("chunk %d: %s", i, frame)
 		}
 		d := c.Choices[0].Delta
@@ -268,8 +280,10 @@ func TestRequestOnTheWire(t *testing.T) {
 		if string(sent) != string(want) {
 			t.Errorf("sent %s", sent)
 		}
-		if got.Method+got.URL.String() != "POST/v1/messages" || got.Header.Get("X-Api-Key") != sampleKey || got.Header.Get("Anthropic-Version") != "2023-06-01" ||
-			got.Header.Get("Content-Type") != "application/json" || got.Header.Get("Authorization") != "" || got.Header.Get("X-Client-Request-Id") != "req_1" {
+		if got.Method+got.URL.String() != "POST/v1/messages" || got.Header.Get("X-Api-Key") != sampleKey ||
+			got.Header.Get("Anthropic-Version") != "2023-06-01" ||
+			got.Header.Get("Content-Type") != "application/json" || got.Header.Get("Authorization") != "" ||
+			got.Header.Get("X-Client-Request-Id") != "req_1" {
 			t.Errorf("%s %s %v", got.Method, got.URL, got.Header)
 		}
 		if beta := got.Header.Get("Anthropic-Beta"); (beta != "") != replays {

@@ -111,8 +111,9 @@ func (d *decoder) start(message []byte) bool {
 // first piece, but for the input of a call, which is always sent in pieces.
 func (d *decoder) openBlock(index, content []byte) bool {
 	var kind, text, id, name, thinking, signature, data []byte
-	if !d.started || d.finished || !pick(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
-		member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
+	if !d.started || d.finished ||
+		!pick(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
+			member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
 		return false
 	}
 	d.closeBlock()
@@ -193,7 +194,8 @@ func (d *decoder) piece(raw []byte, to func([]byte)) bool {
 // surrogate pair.
 func halfAtEnd(text []byte) bool {
 	n := len(text) - 6
-	if n < 0 || text[n] != '\\' || text[n+1] != 'u' || text[n+2]|0x20 != 'd' || !bytes.ContainsRune([]byte("89abAB"), rune(text[n+3])) {
+	if n < 0 || text[n] != '\\' || text[n+1] != 'u' || text[n+2]|0x20 != 'd' ||
+		!bytes.ContainsRune([]byte("89abAB"), rune(text[n+3])) {
 		return false
 	}
 	escapes := 0 // backslashes before: an odd number escapes ours

@@ -24,14 +24,18 @@ func TestAgainstTheEmulator(t *testing.T) {
 		c.CloseIdle()
 		srv.Close()
 	})
-	tools := []provider.Tool{{Name: "weather", Parameters: []byte(`{"properties":{"city":{"type":"string"}}}`)}, {Name: "now"}}
+	tools := []provider.Tool{
+		{Name: "weather", Parameters: []byte(`{"properties":{"city":{"type":"string"}}}`)},
+		{Name: "now"},
+	}
 	for name, set := range map[string]func(*provider.Request){
 		"text": func(*provider.Request) {},
 		"system": func(r *provider.Request) {
 			r.Messages = append(chat(t, `[{"role":"system","content":"s"}]`), r.Messages...)
 		},
 		"calls": func(r *provider.Request) {
-			r.Tools, r.Messages[0].Text = tools, "!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
+			r.Tools, r.Messages[0].Text = tools,
+				"!call weather {\"city\":\"Köln\"}\n!call now\n!emu thinking redacted say"
 		},
 		"forced":     func(r *provider.Request) { r.Tools = tools; r.ToolChoice.Mode = "required" },
 		"refusal":    func(r *provider.Request) { r.Messages[0].Text = "!emu refusal" },
@@ -39,7 +43,8 @@ func TestAgainstTheEmulator(t *testing.T) {
 		"huge":       func(r *provider.Request) { r.Messages[0].Text = "Hi\n!emu huge" },
 		"usage":      func(r *provider.Request) { r.Messages[0].Text = "!emu usage=1000,200,100,50,10" },
 		"image": func(r *provider.Request) {
-			r.Messages = chat(t, `[{"role":"user","content":["see","data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="]}]`)
+			r.Messages = chat(t,
+				`[{"role":"user","content":["see","data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="]}]`)
 		},
 	} {
 		r := request()
@@ -59,18 +64,29 @@ func TestAgainstTheEmulator(t *testing.T) {
 		r.Messages = append(r.Messages, turn)
 		for i := range m.ToolCalls {
 			call := &m.ToolCalls[i]
-			r.Messages[1].ToolCalls = append(r.Messages[1].ToolCalls, provider.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments, ExtraContent: call.ExtraContent})
+			r.Messages[1].ToolCalls = append(r.Messages[1].ToolCalls, provider.ToolCall{
+				ID:           call.ID,
+				Name:         call.Function.Name,
+				Arguments:    call.Function.Arguments,
+				ExtraContent: call.ExtraContent,
+			})
 			r.Messages = append(r.Messages, provider.Message{Role: "tool", ToolCallID: call.ID, Text: "result"})
 		}
 		both(t, c, r, "the results")
 		r.Messages[0].Text = "another question"
 		both(t, c, r, "an edited history")
 	}
-	for what, word := range map[string]string{"before": "error=0", "within": "error=6", "cut": "cut=2000", "garbage": "garbage=6"} {
+	for what, word := range map[string]string{
+		"before":  "error=0",
+		"within":  "error=6",
+		"cut":     "cut=2000",
+		"garbage": "garbage=6",
+	} {
 		r := request()
 		r.Messages[0].Text = "!emu words=200 " + word
 		out := relayOf(c, r)
-		if e := (*provider.Error)(nil); out.err == nil || errors.Is(out.err, io.EOF) || out.started != (what != "before") || what == "before" && (!errors.As(out.err, &e) || !e.Retry) {
+		if e := (*provider.Error)(nil); out.err == nil || errors.Is(out.err, io.EOF) ||
+			out.started != (what != "before") || what == "before" && (!errors.As(out.err, &e) || !e.Retry) {
 			t.Errorf("%s: %v %v", what, out.started, out.err)
 		}
 	}

@@ -46,7 +46,9 @@ func encode(r *provider.Request) (body []byte, replays bool, err error) {
 		return nil, false, err
 	}
 	if b = append(b, '}'); len(b) > maxBody {
-		return nil, false, rejected("messages: with its images this request has %d bytes for the provider, which takes at most %d", len(b), maxBody)
+		return nil, false,
+			rejected("messages: with its images this request has %d bytes for the provider, which takes at most %d",
+				len(b), maxBody)
 	}
 	return b, t.replays, nil
 }

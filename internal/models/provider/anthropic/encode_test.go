@@ -113,45 +113,63 @@ const (
 	result = `{"role":"tool","for":"a","content":"A"},{"role":"tool","for":"b","content":"B"}`
 )
 
-// TestMessages is the table of B.3, by the edge case it belongs to. A want that
+// TestMessages is the table of provider notes B.3, by the edge case it belongs to. A want that
 // begins with "!" is a refusal.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string][2]string{
-		"Edge13 empty content beside calls":  {`[{"role":"user","content":"q"},{"role":"assistant","content":"","calls":[["a","f",""]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: use(a f {}) | user: result(a "A")`},
-		"Edge13 null content beside calls":   {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f"," "]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: use(a f {}) | user: result(a "A")`},
-		"Edge13 content before calls":        {`[{"role":"user","content":"q"},{"role":"assistant","content":["x",""," "],"calls":[["a","f","{}"]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: "x" use(a f {}) | user: result(a "A")`},
-		"Edge14 results in one turn":         {`[{"role":"user","content":"q"},` + call2 + `,` + result + `]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B")`},
-		"Edge14 order kept, text behind":     {`[{"role":"user","content":"q"},` + call2 + `,{"role":"tool","for":"b","content":"B"},{"role":"tool","for":"a","content":"A"},{"role":"user","content":"and"},{"role":"user","content":"so"}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(b "B") result(a "A") "and" "so"`},
-		"Edge15 unknown result":              {`[{"role":"user","content":"q"},` + call2 + `,{"role":"tool","for":"c","content":"C"}]`, `!messages[2].tool_call_id: "c" answers no open tool call`},
-		"Edge15 duplicate result":            {`[{"role":"user","content":"q"},` + call2 + `,{"role":"tool","for":"a","content":"A"},{"role":"tool","for":"a","content":"A"}]`, `!messages[3].tool_call_id: "a" answers no open tool call`},
-		"Edge16 images behind results":       {`[{"role":"user","content":"q"},` + call2 + `,` + result + `,{"role":"user","content":["see","data:image/png;base64,QUJD"]}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B") "see" image(base64 image/png QUJD)`},
-		"Edge17 several systems":             {`[{"role":"system","content":"s"},{"role":"developer","content":["d",""]},{"role":"system","content":" "},{"role":"user","content":"q"}]`, `system: "s" "d" | user: "q"`},
-		"Edge17 system before a user":        {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"system","content":"s"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" | user: "s" "r"`},
-		"Edge17 system behind a user":        {`[{"role":"user","content":"q"},{"role":"developer","content":"s"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}]`, `user: "q" "s" | assistant: "a" | user: "r"`},
-		"Edge17 system behind results":       {`[{"role":"user","content":"q"},` + call2 + `,` + result + `,{"role":"system","content":"s"}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B") "s"`},
-		"Edge17 system only":                 {`[{"role":"system","content":"s"}]`, `!messages: this model needs a user message`},
-		"Edge17 a later system is no user":   {`[{"role":"assistant","content":"a"},{"role":"system","content":"s"}]`, `!messages: this model needs a user message`},
-		"Edge18 users in a row":              {`[{"role":"user","content":"q"},{"role":"user","content":""},{"role":"user","content":["r","s"]}]`, `user: "q" "r" "s"`},
-		"Edge18 assistants in a row":         {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" "b" | user: "r"`},
-		"Edge18 an empty user between":       {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":" "},{"role":"assistant","content":"b"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" "b" | user: "r"`},
-		"Edge18 the assistant begins":        {`[{"role":"system","content":"s"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}]`, `system: "s" | user: "(The assistant speaks first.)" | assistant: "a" | user: "r"`},
-		"Edge18 the assistant ends":          {`[{"role":"user","content":"q"},{"role":"assistant","content":"The answer is "}]`, `!messages: the last one with content is the assistant's`},
-		"Edge18 ends with an empty user":     {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":""}]`, `!messages: the last one with content is the assistant's`},
-		"Edge18 nothing said":                {`[{"role":"user","content":["",""]}]`, `!messages: this model needs a user message`},
-		"Edge19 a refusal sent back":         {`[{"role":"user","content":"q"},{"role":"assistant","refusal":"no"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "no" | user: "r"`},
-		"Edge19 an empty answer sent back":   {`[{"role":"user","content":"q"},{"role":"assistant","content":""},{"role":"user","content":"r"}]`, `user: "q" "r"`},
-		"Edge20 foreign ids":                 {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["call:1","f",""],["call.1","f",""],["call_1","f",""]]},{"role":"tool","for":"call_1","content":"3"},{"role":"tool","for":"call.1","content":"2"},{"role":"tool","for":"call:1","content":"1"}]`, `user: "q" | assistant: use(call_1 f {}) use(call_1_2 f {}) use(call_1_3 f {}) | user: result(call_1_3 "3") result(call_1_2 "2") result(call_1 "1")`},
-		"Edge20 an id used again":            {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["0","f",""]]},{"role":"tool","for":"0","content":"1"},{"role":"assistant","calls":[["0","f",""]]},{"role":"tool","for":"0","content":"2"}]`, `user: "q" | assistant: use(0 f {}) | user: result(0 "1") | assistant: use(0_2 f {}) | user: result(0_2 "2")`},
-		"Edge20 an id that is taken":         {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["é","f",""],["__2","f",""],["ü","f",""]]},{"role":"tool","for":"é","content":"1"},{"role":"tool","for":"__2","content":"2"},{"role":"tool","for":"ü","content":"3"}]`, `user: "q" | assistant: use(_ f {}) use(__2 f {}) use(__3 f {}) | user: result(_ "1") result(__2 "2") result(__3 "3")`},
-		"Edge21 arguments cut off":           {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","{}"],["b","f","{\"x\":"]]},` + result + `]`, `!messages[1].tool_calls[1].function.arguments: must be a JSON object`},
-		"Edge21 arguments that are a list":   {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","[1]"]]},{"role":"tool","for":"a","content":"A"}]`, `!messages[1].tool_calls[0].function.arguments: must be a JSON object`},
-		"Edge21 arguments that are null":     {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","null"]]},{"role":"tool","for":"a","content":"A"}]`, `!messages[1].tool_calls[0].function.arguments: must be a JSON object`},
-		"Edge22 parts as a result":           {`[{"role":"user","content":"q"},` + call2 + `,{"role":"tool","for":"a","content":["x","","y"]},{"role":"tool","for":"b","content":[""]}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a [{"text":"x","type":"text"},{"text":"y","type":"text"}]) result(b null)`},
-		"Edge22 an empty result, and a JSON": {`[{"role":"user","content":"q"},` + call2 + `,{"role":"tool","for":"a","content":""},{"role":"tool","for":"b","content":"{\"k\":[1]}"}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a null) result(b "{\"k\":[1]}")`},
-		"images":                             {`[{"role":"user","content":["data:image/jpeg;base64,QQ==","data:image/webp;base64,Qg==","data:image/gif;base64,Qw=="]}]`, `user: image(base64 image/jpeg QQ==) image(base64 image/webp Qg==) image(base64 image/gif Qw==)`},
-		"an image that was not fetched":      {`[{"role":"user","content":["x","https://example.com/a.png"]}]`, `!messages[0].content[1].image_url.url: must be a data: URL`},
-		"an image of another kind":           {`[{"role":"user","content":["data:image/svg+xml;base64,QQ=="]}]`, `!messages[0].content[0].image_url.url: must be a data: URL`},
+		"Edge13 empty content beside calls": {`[{"role":"user","content":"q"},{"role":"assistant","content":"","calls":[["a","f",""]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: use(a f {}) | user: result(a "A")`},
+		"Edge13 null content beside calls":  {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f"," "]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: use(a f {}) | user: result(a "A")`},
+		"Edge13 content before calls":       {`[{"role":"user","content":"q"},{"role":"assistant","content":["x",""," "],"calls":[["a","f","{}"]]},{"role":"tool","for":"a","content":"A"}]`, `user: "q" | assistant: "x" use(a f {}) | user: result(a "A")`},
+		"Edge14 results in one turn": {`[{"role":"user","content":"q"},` + call2 + `,` + result + `]`,
+			`user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B")`},
+		"Edge14 order kept, text behind": {`[{"role":"user","content":"q"},` + call2 +
+			`,{"role":"tool","for":"b","content":"B"},{"role":"tool","for":"a","content":"A"},{"role":"user","content":"and"},{"role":"user","content":"so"}]`, `user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(b "B") result(a "A") "and" "so"`},
+		"Edge15 unknown result": {`[{"role":"user","content":"q"},` + call2 +
+			`,{"role":"tool","for":"c","content":"C"}]`, `!messages[2].tool_call_id: "c" answers no open tool call`},
+		"Edge15 duplicate result": {`[{"role":"user","content":"q"},` + call2 +
+			`,{"role":"tool","for":"a","content":"A"},{"role":"tool","for":"a","content":"A"}]`,
+			`!messages[3].tool_call_id: "a" answers no open tool call`},
+		"Edge16 images behind results": {`[{"role":"user","content":"q"},` + call2 + `,` + result +
+			`,{"role":"user","content":["see","data:image/png;base64,QUJD"]}]`,
+			`user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B") "see" image(base64 image/png QUJD)`},
+		"Edge17 several systems":      {`[{"role":"system","content":"s"},{"role":"developer","content":["d",""]},{"role":"system","content":" "},{"role":"user","content":"q"}]`, `system: "s" "d" | user: "q"`},
+		"Edge17 system before a user": {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"system","content":"s"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" | user: "s" "r"`},
+		"Edge17 system behind a user": {`[{"role":"user","content":"q"},{"role":"developer","content":"s"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}]`, `user: "q" "s" | assistant: "a" | user: "r"`},
+		"Edge17 system behind results": {`[{"role":"user","content":"q"},` + call2 + `,` + result +
+			`,{"role":"system","content":"s"}]`,
+			`user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a "A") result(b "B") "s"`},
+		"Edge17 system only": {`[{"role":"system","content":"s"}]`,
+			`!messages: this model needs a user message`},
+		"Edge17 a later system is no user": {`[{"role":"assistant","content":"a"},{"role":"system","content":"s"}]`,
+			`!messages: this model needs a user message`},
+		"Edge18 users in a row":          {`[{"role":"user","content":"q"},{"role":"user","content":""},{"role":"user","content":["r","s"]}]`, `user: "q" "r" "s"`},
+		"Edge18 assistants in a row":     {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" "b" | user: "r"`},
+		"Edge18 an empty user between":   {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":" "},{"role":"assistant","content":"b"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "a" "b" | user: "r"`},
+		"Edge18 the assistant begins":    {`[{"role":"system","content":"s"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}]`, `system: "s" | user: "(The assistant speaks first.)" | assistant: "a" | user: "r"`},
+		"Edge18 the assistant ends":      {`[{"role":"user","content":"q"},{"role":"assistant","content":"The answer is "}]`, `!messages: the last one with content is the assistant's`},
+		"Edge18 ends with an empty user": {`[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":""}]`, `!messages: the last one with content is the assistant's`},
+		"Edge18 nothing said": {`[{"role":"user","content":["",""]}]`,
+			`!messages: this model needs a user message`},
+		"Edge19 a refusal sent back":       {`[{"role":"user","content":"q"},{"role":"assistant","refusal":"no"},{"role":"user","content":"r"}]`, `user: "q" | assistant: "no" | user: "r"`},
+		"Edge19 an empty answer sent back": {`[{"role":"user","content":"q"},{"role":"assistant","content":""},{"role":"user","content":"r"}]`, `user: "q" "r"`},
+		"Edge20 foreign ids":               {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["call:1","f",""],["call.1","f",""],["call_1","f",""]]},{"role":"tool","for":"call_1","content":"3"},{"role":"tool","for":"call.1","content":"2"},{"role":"tool","for":"call:1","content":"1"}]`, `user: "q" | assistant: use(call_1 f {}) use(call_1_2 f {}) use(call_1_3 f {}) | user: result(call_1_3 "3") result(call_1_2 "2") result(call_1 "1")`},
+		"Edge20 an id used again":          {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["0","f",""]]},{"role":"tool","for":"0","content":"1"},{"role":"assistant","calls":[["0","f",""]]},{"role":"tool","for":"0","content":"2"}]`, `user: "q" | assistant: use(0 f {}) | user: result(0 "1") | assistant: use(0_2 f {}) | user: result(0_2 "2")`},
+		"Edge20 an id that is taken":       {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["é","f",""],["__2","f",""],["ü","f",""]]},{"role":"tool","for":"é","content":"1"},{"role":"tool","for":"__2","content":"2"},{"role":"tool","for":"ü","content":"3"}]`, `user: "q" | assistant: use(_ f {}) use(__2 f {}) use(__3 f {}) | user: result(_ "1") result(__2 "2") result(__3 "3")`},
+		"Edge21 arguments cut off":         {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","{}"],["b","f","{\"x\":"]]},` + result + `]`, `!messages[1].tool_calls[1].function.arguments: must be a JSON object`},
+		"Edge21 arguments that are a list": {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","[1]"]]},{"role":"tool","for":"a","content":"A"}]`, `!messages[1].tool_calls[0].function.arguments: must be a JSON object`},
+		"Edge21 arguments that are null":   {`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","f","null"]]},{"role":"tool","for":"a","content":"A"}]`, `!messages[1].tool_calls[0].function.arguments: must be a JSON object`},
+		"Edge22 parts as a result": {`[{"role":"user","content":"q"},` + call2 +
+			`,{"role":"tool","for":"a","content":["x","","y"]},{"role":"tool","for":"b","content":[""]}]`,
+			`user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a [{"text":"x","type":"text"},{"text":"y","type":"text"}]) result(b null)`},
+		"Edge22 an empty result, and a JSON": {`[{"role":"user","content":"q"},` + call2 +
+			`,{"role":"tool","for":"a","content":""},{"role":"tool","for":"b","content":"{\"k\":[1]}"}]`,
+			`user: "q" | assistant: use(a f {}) use(b g {"x":1}) | user: result(a null) result(b "{\"k\":[1]}")`},
+		"images": {`[{"role":"user","content":["data:image/jpeg;base64,QQ==","data:image/webp;base64,Qg==","data:image/gif;base64,Qw=="]}]`, `user: image(base64 image/jpeg QQ==) image(base64 image/webp Qg==) image(base64 image/gif Qw==)`},
+		"an image that was not fetched": {`[{"role":"user","content":["x","https://example.com/a.png"]}]`,
+			`!messages[0].content[1].image_url.url: must be a data: URL`},
+		"an image of another kind": {`[{"role":"user","content":["data:image/svg+xml;base64,QQ=="]}]`,
+			`!messages[0].content[0].image_url.url: must be a data: URL`},
 	} {
 		r := request()
 		r.Messages = chat(t, c[0])
@@ -161,7 +179,8 @@ func TestMessages(t *testing.T) {
 		} else {
 			got = short(t, raw)
 		}
-		if want, refused := strings.CutPrefix(c[1], "!"); refused && !strings.HasPrefix(got, "!"+want) || !refused && got != c[1] {
+		if want, refused := strings.CutPrefix(c[1], "!"); refused && !strings.HasPrefix(got, "!"+want) ||
+			!refused && got != c[1] {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c[1])
 		}
 	}
@@ -189,7 +208,12 @@ func members(t *testing.T, r *provider.Request) string {
 	if err := json.Unmarshal(raw, &body); err != nil {
 		t.Fatalf("%v: %s", err, raw)
 	}
-	for name, always := range map[string]string{"model": `"claude-haiku-5-5"`, "max_tokens": "100", "stream": "true", "service_tier": `"standard_only"`} {
+	for name, always := range map[string]string{
+		"model":        `"claude-haiku-5-5"`,
+		"max_tokens":   "100",
+		"stream":       "true",
+		"service_tier": `"standard_only"`,
+	} {
 		if string(body[name]) != always {
 			t.Errorf("%s: %s", name, body[name])
 		}
@@ -206,32 +230,61 @@ func members(t *testing.T, r *provider.Request) string {
 // TestMembers: what each option becomes.
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	tool := []provider.Tool{{Name: "f", Description: "d", Strict: ptr(true), Parameters: []byte(`{"type":"object","properties":{"x":{"$ref":"#/y"}}}`)}}
+	tool := []provider.Tool{{
+		Name:        "f",
+		Description: "d",
+		Strict:      ptr(true),
+		Parameters:  []byte(`{"type":"object","properties":{"x":{"$ref":"#/y"}}}`),
+	}}
 	const tools = `"tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"x":{"$ref":"#/y"}}}}]`
 	schema := func(s string) []provider.Tool { return []provider.Tool{{Name: "f", Parameters: []byte(s)}} }
-	called := chat(t, `[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","g",""],["b","f",""],["c","g",""]]},{"role":"tool","for":"a"},{"role":"tool","for":"b"},{"role":"tool","for":"c"}]`)
+	called := chat(t,
+		`[{"role":"user","content":"q"},{"role":"assistant","calls":[["a","g",""],["b","f",""],["c","g",""]]},{"role":"tool","for":"a"},{"role":"tool","for":"b"},{"role":"tool","for":"c"}]`)
 	type R = provider.Request
 	for name, c := range map[string]struct {
 		set  func(*R)
 		want string
 	}{
-		"nothing":                      {func(*R) {}, `{}`},
-		"Edge23 names of all kinds":    {func(r *R) { r.Tools = []provider.Tool{{Name: "9-" + strings.Repeat("n", 62)}, {Name: "-"}} }, `{"tools":[{"name":"9-` + strings.Repeat("n", 62) + `","input_schema":{"type":"object","properties":{}}},{"name":"-","input_schema":{"type":"object","properties":{}}}]}`},
-		"Edge33 a tool":                {func(r *R) { r.Tools = tool }, `{` + tools + `}`},
-		"Edge33 no parameters":         {func(r *R) { r.Tools = schema("") }, `{"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
-		"Edge33 no type":               {func(r *R) { r.Tools = schema(`{"properties":{}}`) }, `{"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
-		"Edge33 nothing in it":         {func(r *R) { r.Tools = schema(`{}`) }, `{"tools":[{"name":"f","input_schema":{"type":"object"}}]}`},
-		"Edge33 another type":          {func(r *R) { r.Tools = schema(`{"a\"":1,"type":["object","null"],"b":{"type":"string"}}`) }, `{"tools":[{"name":"f","input_schema":{"type":"object","a\"":1,"b":{"type":"string"}}}]}`},
-		"Edge33 no schema":             {func(r *R) { r.Tools = schema(`{"type":`) }, `!tools[0].function.parameters: must be a JSON Schema object`},
-		"choice auto":                  {func(r *R) { r.Tools = tool; r.ToolChoice.Mode = "auto" }, `{` + tools + `}`},
-		"choice none":                  {func(r *R) { r.Tools = tool; r.ToolChoice.Mode = "none"; r.ParallelToolCalls = ptr(false) }, `{"tool_choice":{"type":"none"},` + tools + `}`},
-		"Edge31 forced, thinking goes": {func(r *R) { r.Tools = tool; r.ToolChoice.Mode = "required" }, `{"thinking":{"type":"disabled"},"tool_choice":{"type":"any"},` + tools + `}`},
+		"nothing": {func(*R) {}, `{}`},
+		"Edge23 names of all kinds": {func(r *R) {
+			r.Tools = []provider.Tool{{Name: "9-" + strings.Repeat("n", 62)}, {Name: "-"}}
+		}, `{"tools":[{"name":"9-` + strings.Repeat("n", 62) +
+			`","input_schema":{"type":"object","properties":{}}},{"name":"-","input_schema":{"type":"object","properties":{}}}]}`},
+		"Edge33 a tool": {func(r *R) { r.Tools = tool }, `{` + tools + `}`},
+		"Edge33 no parameters": {func(r *R) {
+			r.Tools = schema("")
+		}, `{"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
+		"Edge33 no type": {func(r *R) {
+			r.Tools = schema(`{"properties":{}}`)
+		}, `{"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
+		"Edge33 nothing in it": {func(r *R) {
+			r.Tools = schema(`{}`)
+		}, `{"tools":[{"name":"f","input_schema":{"type":"object"}}]}`},
+		"Edge33 another type": {func(r *R) {
+			r.Tools = schema(`{"a\"":1,"type":["object","null"],"b":{"type":"string"}}`)
+		}, `{"tools":[{"name":"f","input_schema":{"type":"object","a\"":1,"b":{"type":"string"}}}]}`},
+		"Edge33 no schema": {func(r *R) {
+			r.Tools = schema(`{"type":`)
+		}, `!tools[0].function.parameters: must be a JSON Schema object`},
+		"choice auto": {func(r *R) { r.Tools = tool; r.ToolChoice.Mode = "auto" }, `{` + tools + `}`},
+		"choice none": {func(r *R) {
+			r.Tools = tool
+			r.ToolChoice.Mode = "none"
+			r.ParallelToolCalls = ptr(false)
+		}, `{"tool_choice":{"type":"none"},` + tools + `}`},
+		"Edge31 forced, thinking goes": {func(r *R) {
+			r.Tools = tool
+			r.ToolChoice.Mode = "required"
+		}, `{"thinking":{"type":"disabled"},"tool_choice":{"type":"any"},` + tools + `}`},
 		"Edge31 forced, no thinking anyway": {func(r *R) {
 			r.Facts.Thinking = "off"
 			r.Tools = tool
 			r.ToolChoice = provider.ToolChoice{Mode: "function", Name: "f"}
 		}, `{"tool_choice":{"type":"tool","name":"f"},` + tools + `}`},
-		"one call at a time": {func(r *R) { r.Tools = tool; r.ParallelToolCalls = ptr(false) }, `{"tool_choice":{"type":"auto","disable_parallel_tool_use":true},` + tools + `}`},
+		"one call at a time": {func(r *R) {
+			r.Tools = tool
+			r.ParallelToolCalls = ptr(false)
+		}, `{"tool_choice":{"type":"auto","disable_parallel_tool_use":true},` + tools + `}`},
 		"one forced call": {func(r *R) {
 			r.Facts.Thinking = "off"
 			r.Tools = tool
@@ -244,24 +297,63 @@ func TestMembers(t *testing.T) {
 			r.ToolChoice = provider.ToolChoice{Mode: "function", Name: "f"}
 			r.ParallelToolCalls = ptr(false)
 		}, `{"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},` + tools + `}`},
-		"many calls":                  {func(r *R) { r.Tools = tool; r.ParallelToolCalls = ptr(true) }, `{` + tools + `}`},
-		"calls without tools":         {func(r *R) { r.Messages = called }, `{"tool_choice":{"type":"none"},"tools":[{"name":"g","input_schema":{"type":"object","properties":{}}},{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
-		"Edge30 temperature":          {func(r *R) { r.Facts.Temperature = true; r.Temperature = ptr(0.3); r.TopP = ptr(0.5) }, `{"temperature":0.3}`},
-		"Edge30 temperature 0":        {func(r *R) { r.Facts.Temperature = true; r.Temperature = ptr(0.0) }, `{"temperature":0}`},
-		"Edge30 temperature 2":        {func(r *R) { r.Facts.Temperature = true; r.Temperature = ptr(2.0); r.TopP = ptr(1.0) }, `{}`},
-		"Edge30 temperature tiny":     {func(r *R) { r.Facts.Temperature = true; r.Temperature = ptr(1e-7) }, `{"temperature":0.0000001}`},
-		"Edge30 fixed":                {func(r *R) { r.Temperature = ptr(1.0); r.TopP = ptr(1.0) }, `{}`},
-		"top_p":                       {func(r *R) { r.Facts.Temperature = true; r.Temperature = ptr(1.0); r.TopP = ptr(0.5) }, `{"top_p":0.5}`},
-		"stop":                        {func(r *R) { r.Stop = []string{"END", "\n\n#"} }, `{"stop_sequences":["END","\n\n#"]}`},
-		"stop at white space":         {func(r *R) { r.Stop = []string{"END", "\n\n"} }, `!stop[1]: a stop sequence of this model cannot be white space alone`},
-		"effort":                      {func(r *R) { r.ReasoningEffort = "max" }, `{"output_config":{"effort":"max"}}`},
-		"effort minimal":              {func(r *R) { r.ReasoningEffort = "minimal" }, `{"output_config":{"effort":"low"}}`},
-		"effort none":                 {func(r *R) { r.ReasoningEffort = "none" }, `{"thinking":{"type":"disabled"}}`},
-		"effort none, off anyway":     {func(r *R) { r.ReasoningEffort = "none"; r.Facts.Thinking = "off" }, `{}`},
-		"effort none, always on":      {func(r *R) { r.ReasoningEffort = "none"; r.Facts.Thinking = "always" }, `!reasoning_effort: this model always thinks; the least is low`},
-		"effort beside a forced call": {func(r *R) { r.ReasoningEffort = "max"; r.Tools = tool; r.ToolChoice.Mode = "required" }, `{"output_config":{"effort":"high"},"thinking":{"type":"disabled"},"tool_choice":{"type":"any"},` + tools + `}`},
-		"response_format":             {func(r *R) { r.ResponseFormat = []byte(`{"type":"json_object"}`) }, `!response_format: not offered on this model`},
-		"a name":                      {func(r *R) { r.Messages[0].Name = "someone" }, `{}`},
+		"many calls": {func(r *R) {
+			r.Tools = tool
+			r.ParallelToolCalls = ptr(true)
+		}, `{` + tools + `}`},
+		"calls without tools": {func(r *R) {
+			r.Messages = called
+		}, `{"tool_choice":{"type":"none"},"tools":[{"name":"g","input_schema":{"type":"object","properties":{}}},{"name":"f","input_schema":{"type":"object","properties":{}}}]}`},
+		"Edge30 temperature": {func(r *R) {
+			r.Facts.Temperature = true
+			r.Temperature = ptr(0.3)
+			r.TopP = ptr(0.5)
+		}, `{"temperature":0.3}`},
+		"Edge30 temperature 0": {func(r *R) {
+			r.Facts.Temperature = true
+			r.Temperature = ptr(0.0)
+		}, `{"temperature":0}`},
+		"Edge30 temperature 2": {func(r *R) {
+			r.Facts.Temperature = true
+			r.Temperature = ptr(2.0)
+			r.TopP = ptr(1.0)
+		}, `{}`},
+		"Edge30 temperature tiny": {func(r *R) {
+			r.Facts.Temperature = true
+			r.Temperature = ptr(1e-7)
+		}, `{"temperature":0.0000001}`},
+		"Edge30 fixed": {func(r *R) { r.Temperature = ptr(1.0); r.TopP = ptr(1.0) }, `{}`},
+		"top_p": {func(r *R) {
+			r.Facts.Temperature = true
+			r.Temperature = ptr(1.0)
+			r.TopP = ptr(0.5)
+		}, `{"top_p":0.5}`},
+		"stop": {func(r *R) {
+			r.Stop = []string{"END", "\n\n#"}
+		}, `{"stop_sequences":["END","\n\n#"]}`},
+		"stop at white space": {func(r *R) {
+			r.Stop = []string{"END", "\n\n"}
+		}, `!stop[1]: a stop sequence of this model cannot be white space alone`},
+		"effort": {func(r *R) { r.ReasoningEffort = "max" }, `{"output_config":{"effort":"max"}}`},
+		"effort minimal": {func(r *R) {
+			r.ReasoningEffort = "minimal"
+		}, `{"output_config":{"effort":"low"}}`},
+		"effort none":             {func(r *R) { r.ReasoningEffort = "none" }, `{"thinking":{"type":"disabled"}}`},
+		"effort none, off anyway": {func(r *R) { r.ReasoningEffort = "none"; r.Facts.Thinking = "off" }, `{}`},
+		"effort none, always on": {func(r *R) {
+			r.ReasoningEffort = "none"
+			r.Facts.Thinking = "always"
+		}, `!reasoning_effort: this model always thinks; the least is low`},
+		"effort beside a forced call": {func(r *R) {
+			r.ReasoningEffort = "max"
+			r.Tools = tool
+			r.ToolChoice.Mode = "required"
+		}, `{"output_config":{"effort":"high"},"thinking":{"type":"disabled"},"tool_choice":{"type":"any"},` + tools +
+			`}`},
+		"response_format": {func(r *R) {
+			r.ResponseFormat = []byte(`{"type":"json_object"}`)
+		}, `!response_format: not offered on this model`},
+		"a name": {func(r *R) { r.Messages[0].Name = "someone" }, `{}`},
 	} {
 		r := request()
 		c.set(r)
@@ -292,8 +384,21 @@ func TestBodyIsBounded(t *testing.T) {
 func roundTrip(extra string) []provider.Message {
 	return []provider.Message{
 		user("q"),
-		{Role: "assistant", HasContent: true, Text: "I see.", ToolCalls: []provider.ToolCall{{ID: "a", Name: "f", Arguments: "{}", ExtraContent: []byte(extra)}, {ID: "b", Name: "f"}}},
-		{Role: "tool", ToolCallID: "a", HasContent: true, Text: "A"}, {Role: "tool", ToolCallID: "b", HasContent: true, Text: "B"},
+		{
+			Role:       "assistant",
+			HasContent: true,
+			Text:       "I see.",
+			ToolCalls: []provider.ToolCall{
+				{ID: "a", Name: "f", Arguments: "{}", ExtraContent: []byte(extra)},
+				{ID: "b", Name: "f"},
+			},
+		},
+		{Role: "tool", ToolCallID: "a", HasContent: true, Text: "A"}, {
+			Role:       "tool",
+			ToolCallID: "b",
+			HasContent: true,
+			Text:       "B",
+		},
 	}
 }
 
@@ -326,17 +431,25 @@ func TestThinkingComesBack(t *testing.T) {
 		if got := short(t, raw); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 		}
-		if drop := bytes.Contains(raw, []byte(`"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`)); drop != replays || replays == (c[1] == plain) {
+		if drop := bytes.Contains(raw,
+			[]byte(`"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`)); drop != replays || replays == (c[1] == plain) {
 			t.Errorf("%s: replays %v, drop_block %v", name, replays, drop)
 		}
 		for what, silent := range map[string]func(*provider.Request){
-			"off": func(r *provider.Request) { r.Facts.Thinking = "off" }, "unknown": func(r *provider.Request) { r.Facts.Thinking = "" },
-			"none wanted": func(r *provider.Request) { r.ReasoningEffort = "none" }, "forced": func(r *provider.Request) { r.ToolChoice.Mode = "required" },
+			"off": func(r *provider.Request) { r.Facts.Thinking = "off" }, "unknown": func(r *provider.Request) {
+				r.Facts.Thinking = ""
+			},
+			"none wanted": func(r *provider.Request) {
+				r.ReasoningEffort = "none"
+			}, "forced": func(r *provider.Request) {
+				r.ToolChoice.Mode = "required"
+			},
 		} {
 			r := request()
 			r.Messages = roundTrip(c[0])
 			silent(r)
-			if raw, replays, err := encode(r); err != nil || replays || !strings.Contains(short(t, raw), "assistant: "+plain+" |") {
+			if raw, replays, err := encode(r); err != nil || replays ||
+				!strings.Contains(short(t, raw), "assistant: "+plain+" |") {
 				t.Errorf("%s, %s: %v %s", name, what, err, raw)
 			}
 		}
@@ -368,7 +481,12 @@ func TestEdge27EditedHistory(t *testing.T) {
 		m, _ := read(t, first.Body)
 		call := m.ToolCalls[0]
 		r.Messages = append(r.Messages,
-			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments, ExtraContent: call.ExtraContent}}},
+			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
+				ID:           call.ID,
+				Name:         call.Function.Name,
+				Arguments:    call.Function.Arguments,
+				ExtraContent: call.ExtraContent,
+			}}},
 			provider.Message{Role: "tool", ToolCallID: call.ID, Text: "result"})
 		c2.edit(r)
 		second, err := c.Complete(context.Background(), r)
@@ -413,8 +531,11 @@ func bindingProvider(t *testing.T) http.HandlerFunc {
 			return hex.EncodeToString(h.Sum(nil))
 		}
 		if len(body.Messages) == 1 {
-			_, _ = io.WriteString(w, startEvent+event(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"hm \"q\" é","signature":"`+sign(every.Messages)+`"}}`)+blockStop+
-				strings.ReplaceAll(toolStart+blockStop, `"index":0`, `"index":1`)+strings.Replace(endTurn, "end_turn", "tool_use", 1)+stopEvent)
+			_, _ = io.WriteString(w,
+				startEvent+event(
+					`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"hm \"q\" é","signature":"`+sign(every.Messages)+`"}}`)+blockStop+
+					strings.ReplaceAll(toolStart+blockStop, `"index":0`, `"index":1`)+strings.Replace(endTurn,
+					"end_turn", "tool_use", 1)+stopEvent)
 			return
 		}
 		block := body.Messages[1].Content[0]
@@ -422,9 +543,11 @@ func bindingProvider(t *testing.T) http.HandlerFunc {
 		if block.Type != "thinking" || block.Thinking != `hm "q" é` {
 			t.Errorf("thinking did not come back: %s", raw)
 		} else if block.Signature != sign(every.Messages[:1]) {
-			if dropped = "1"; body.Thinking.Binding.Behavior != "drop_block" || r.Header.Get("Anthropic-Beta") != binding {
+			if dropped = "1"; body.Thinking.Binding.Behavior != "drop_block" ||
+				r.Header.Get("Anthropic-Beta") != binding {
 				w.WriteHeader(400)
-				_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"invalid signature in thinking block, bound to a different conversation"}}`)
+				_, _ = io.WriteString(w,
+					`{"type":"error","error":{"type":"invalid_request_error","message":"invalid signature in thinking block, bound to a different conversation"}}`)
 				return
 			}
 		}
@@ -438,7 +561,8 @@ func TestAppendOnly(t *testing.T) {
 	t.Parallel()
 	r := request()
 	r.Tools = []provider.Tool{{Name: "f"}}
-	r.Messages = chat(t, `[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"x","calls":[["a!","f",""],["a?","f",""]]},
+	r.Messages = chat(t,
+		`[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"x","calls":[["a!","f",""],["a?","f",""]]},
 		{"role":"tool","for":"a?","content":"1"},{"role":"tool","for":"a!","content":"2"},{"role":"system","content":"m"},{"role":"user","content":"r"},
 		{"role":"assistant","calls":[["a!","f","{}"]]},{"role":"tool","for":"a!","content":["3"]},{"role":"user","content":["t","data:image/png;base64,QQ=="]}]`)
 	before := ""
@@ -464,7 +588,8 @@ func TestAppendOnly(t *testing.T) {
 // FuzzEncode: no request upsets it, and what it writes is JSON with turns that
 // the API takes.
 func FuzzEncode(f *testing.F) {
-	f.Add("q", "a", "{}", `{"anthropic":{"thinking":[{"type":"thinking","thinking":"x","signature":"y"}]}}`, `{"type":"object"}`, "call.1", uint16(0))
+	f.Add("q", "a", "{}", `{"anthropic":{"thinking":[{"type":"thinking","thinking":"x","signature":"y"}]}}`,
+		`{"type":"object"}`, "call.1", uint16(0))
 	f.Add("", "\xff", `{"a":"\ud83d"}`, `{"google":{}}`, `{"a":1,"type":null}`, "", uint16(0xffff))
 	f.Add("x", "data:image/png;base64,QQ==", " ", "null", "", "a", uint16(0x5555))
 	roles := []string{"user", "assistant", "tool", "system", "developer", "assistant", "tool", "user"}
@@ -482,7 +607,10 @@ func FuzzEncode(f *testing.F) {
 			m := provider.Message{Role: roles[p&7], Text: a}
 			switch m.Role {
 			case "assistant":
-				m.ToolCalls = []provider.ToolCall{{ID: id, Name: a, Arguments: arguments, ExtraContent: []byte(extra)}, {ID: id + b, Name: b, Arguments: arguments, ExtraContent: []byte(extra)}}
+				m.ToolCalls = []provider.ToolCall{
+					{ID: id, Name: a, Arguments: arguments, ExtraContent: []byte(extra)},
+					{ID: id + b, Name: b, Arguments: arguments, ExtraContent: []byte(extra)},
+				}
 			case "tool":
 				m.ToolCallID = id
 			case "user":

@@ -39,17 +39,22 @@ func TestErrorTable(t *testing.T) {
 		{504, "timeout_error", true, ""},
 		{529, "overloaded_error", true, ""},
 	} {
-		text := `{"type":"error","error":{"type":"` + c.kind + `","message":"about ` + sampleKey + `"},"request_id":"req_011"}`
+		text := `{"type":"error","error":{"type":"` + c.kind + `","message":"about ` + sampleKey +
+			`"},"request_id":"req_011"}`
 		for _, stream := range []bool{false, true} {
 			e := fault(t, asks(serve(t, answers(c.status, text, "Retry-After", "2")), stream))
-			if e.Kind != provider.Failed || e.Status != c.status || e.Retry != c.retry || e.Alarm != c.alarm || e.RetryAfter != 2*time.Second || e.Message != "the provider failed" {
+			if e.Kind != provider.Failed || e.Status != c.status || e.Retry != c.retry || e.Alarm != c.alarm ||
+				e.RetryAfter != 2*time.Second || e.Message != "the provider failed" {
 				t.Errorf("%d: %+v", c.status, e)
 			}
 		}
 	}
 	for _, status := range []int{400, 413} {
-		e := fault(t, asks(serve(t, answers(status, `{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: text is `+sampleKey+` too long"}}`)), false))
-		if e.Kind != provider.Rejected || e.Retry || e.Alarm != "" || e.Message != "the provider refused the request: messages.1: text is [removed] too long" {
+		e := fault(t, asks(serve(t,
+			answers(status, `{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: text is `+
+				sampleKey+` too long"}}`)), false))
+		if e.Kind != provider.Rejected || e.Retry || e.Alarm != "" ||
+			e.Message != "the provider refused the request: messages.1: text is [removed] too long" {
 			t.Errorf("%d: %+v", status, e)
 		}
 	}
@@ -62,8 +67,10 @@ func TestAccountInDisguise(t *testing.T) {
 		"Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.",
 		"You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC.",
 	} {
-		e := fault(t, asks(serve(t, answers(400, `{"type":"error","error":{"type":"invalid_request_error","message":"`+message+`"}}`)), true))
-		if e.Kind != provider.Failed || e.Alarm != "the account is out of credit" || e.Retry || strings.Contains(e.Message, "redit") {
+		e := fault(t, asks(serve(t,
+			answers(400, `{"type":"error","error":{"type":"invalid_request_error","message":"`+message+`"}}`)), true))
+		if e.Kind != provider.Failed || e.Alarm != "the account is out of credit" || e.Retry ||
+			strings.Contains(e.Message, "redit") {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -71,8 +78,14 @@ func TestAccountInDisguise(t *testing.T) {
 
 func TestRefusalsWithoutAReason(t *testing.T) {
 	t.Parallel()
-	for what, text := range map[string]string{"no text": "", "a page": "<html>", "a list": "[]", "a string": `{"error":"m"}`} {
-		if e := fault(t, asks(serve(t, answers(400, text)), false)); e.Kind != provider.Rejected || e.Message != "the provider refused the request: it gave no reason" {
+	for what, text := range map[string]string{
+		"no text":  "",
+		"a page":   "<html>",
+		"a list":   "[]",
+		"a string": `{"error":"m"}`,
+	} {
+		if e := fault(t, asks(serve(t, answers(400, text)), false)); e.Kind != provider.Rejected ||
+			e.Message != "the provider refused the request: it gave no reason" {
 			t.Errorf("%s: %+v", what, e)
 		}
 	}

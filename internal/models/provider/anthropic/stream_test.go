@@ -79,7 +79,8 @@ func inEverySplit(t *testing.T, what, text string, want relayed) {
 	t.Helper()
 	check := func(how string, body func() io.Reader) {
 		got := relay(served(body))
-		if got.frames != want.frames || got.usageFrame != want.usageFrame || !errors.Is(got.err, io.EOF) || *got.usage != *want.usage {
+		if got.frames != want.frames || got.usageFrame != want.usageFrame || !errors.Is(got.err, io.EOF) ||
+			*got.usage != *want.usage {
 			t.Fatalf("%s %s: %+v", what, how, got)
 		}
 	}
@@ -98,13 +99,15 @@ func event(data string) string {
 }
 
 var (
-	startEvent = event(`{"type":"message_start","message":{"id":"msg_1","content":[],"usage":{"input_tokens":10,"output_tokens":1}}}`)
-	textStart  = event(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
-	toolStart  = event(`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_1","name":"f","input":{}}}`)
-	blockStop  = event(`{"type":"content_block_stop","index":0}`)
-	endTurn    = event(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`)
-	stopEvent  = event(`{"type":"message_stop"}`)
-	ended      = blockStop + endTurn + stopEvent
+	startEvent = event(
+		`{"type":"message_start","message":{"id":"msg_1","content":[],"usage":{"input_tokens":10,"output_tokens":1}}}`)
+	textStart = event(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
+	toolStart = event(
+		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_1","name":"f","input":{}}}`)
+	blockStop = event(`{"type":"content_block_stop","index":0}`)
+	endTurn   = event(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`)
+	stopEvent = event(`{"type":"message_stop"}`)
+	ended     = blockStop + endTurn + stopEvent
 )
 
 func textDelta(raw string) string {
@@ -112,13 +115,15 @@ func textDelta(raw string) string {
 }
 
 func jsonDelta(raw string) string {
-	return event(`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"` + raw + `"}}`)
+	return event(`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"` + raw +
+		`"}}`)
 }
 
 func TestEdge01ParallelToolIndexes(t *testing.T) {
 	t.Parallel()
 	m, reason := joined(t, relay(says(load(t, "testdata/parallel.sse"))).frames) // joined checks the indexes
-	if len(m.ToolCalls) != 2 || m.ToolCalls[0].ID != "toolu_01A" || m.ToolCalls[1].ID != "toolu_01B" || *m.Content != "I look at both." || reason != "tool_calls" {
+	if len(m.ToolCalls) != 2 || m.ToolCalls[0].ID != "toolu_01A" || m.ToolCalls[1].ID != "toolu_01B" ||
+		*m.Content != "I look at both." || reason != "tool_calls" {
 		t.Errorf("%+v, %s", m, reason)
 	}
 }
@@ -128,7 +133,8 @@ func TestEdge03NoGhostCalls(t *testing.T) {
 	t.Parallel()
 	out := relay(says(load(t, "testdata/parallel.sse")))
 	for _, frame := range strings.SplitAfter(out.frames, "\n\n") {
-		if strings.Count(frame, `"index":0,"delta"`) > 1 || strings.Contains(frame, `"tool_calls":[]`) || strings.Contains(frame, `"function":{"arguments":""}`) {
+		if strings.Count(frame, `"index":0,"delta"`) > 1 || strings.Contains(frame, `"tool_calls":[]`) ||
+			strings.Contains(frame, `"function":{"arguments":""}`) {
 			t.Errorf("ghost in %s", frame)
 		}
 	}
@@ -140,7 +146,8 @@ func TestEdge03NoGhostCalls(t *testing.T) {
 func TestEdge04ToolWithoutArguments(t *testing.T) {
 	t.Parallel()
 	m, _ := joined(t, relay(says(load(t, "testdata/empty.sse"))).frames)
-	if len(m.ToolCalls) != 2 || m.ToolCalls[0].Function.Arguments != "{}" || m.ToolCalls[1].Function.Arguments != "{}" || m.Content != nil {
+	if len(m.ToolCalls) != 2 || m.ToolCalls[0].Function.Arguments != "{}" ||
+		m.ToolCalls[1].Function.Arguments != "{}" || m.Content != nil {
 		t.Errorf("%+v", m)
 	}
 }
@@ -168,7 +175,8 @@ func TestEdge11PiecesOfArguments(t *testing.T) {
 		pieces []string // as they stand in the JSON of the events
 		want   string
 	}{
-		"escapes of the arguments":     {[]string{`{\"a\":\"\\`, `u00e9\\n\\`, `\\ud83`, `d\\ude00\"}`}, `{"a":"\u00e9\n\\ud83d\ude00"}`},
+		"escapes of the arguments": {[]string{`{\"a\":\"\\`, `u00e9\\n\\`, `\\ud83`, `d\\ude00\"}`},
+			`{"a":"\u00e9\n\\ud83d\ude00"}`},
 		"surrogates of the event":      {[]string{`{\"a\":\"\ud83d`, `\ude00\"}`}, `{"a":"😀"}`},
 		"surrogates, an empty between": {[]string{`{\"a\":\"\uD83D`, ``, `\uDE00\"}`}, `{"a":"😀"}`},
 		"a backslash before":           {[]string{`{\"a\":\"\\\\`, `\\ud83d`, `\"}`}, `{"a":"\\\ud83d"}`},
@@ -213,10 +221,12 @@ func TestEdge26ThinkingFirst(t *testing.T) {
 	m, _ := joined(t, out.frames)
 	want := `{"anthropic":{"thinking":[{"type":"thinking","thinking":"Which \"tool\"?\n 天気","signature":"EqQB/+signatureA=="},` +
 		`{"type":"redacted_thinking","data":"EmwKAhgB/+=="},{"type":"thinking","thinking":"","signature":"only=="}]}}`
-	if *m.Content != "Let me see." || string(m.ToolCalls[0].ExtraContent) != want || m.ToolCalls[1].ExtraContent != nil {
+	if *m.Content != "Let me see." || string(m.ToolCalls[0].ExtraContent) != want ||
+		m.ToolCalls[1].ExtraContent != nil {
 		t.Errorf("%s; %+v", m.ToolCalls[0].ExtraContent, m)
 	}
-	if first := strings.SplitAfter(out.frames, "\n\n")[2]; !strings.Contains(first, `"toolu_01A"`) || !strings.Contains(first, "extra_content") {
+	if first := strings.SplitAfter(out.frames, "\n\n")[2]; !strings.Contains(first, `"toolu_01A"`) ||
+		!strings.Contains(first, "extra_content") {
 		t.Errorf("the call's first chunk: %s", first)
 	}
 }
@@ -228,7 +238,8 @@ func TestEdge29OnlyThinking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, reason := read(t, answer.Body); *m.Content != "" || reason != "length" || answer.Usage.Output != 64 || answer.Usage.Reasoning != 64 {
+	if m, reason := read(t, answer.Body); *m.Content != "" || reason != "length" || answer.Usage.Output != 64 ||
+		answer.Usage.Reasoning != 64 {
 		t.Errorf("%+v %s %+v", m, reason, answer.Usage)
 	}
 }
@@ -236,9 +247,14 @@ func TestEdge29OnlyThinking(t *testing.T) {
 func TestEdge34StopReasons(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string][2]string{ // after text, and after a call
-		`"end_turn"`: {"stop", "stop"}, `"stop_sequence"`: {"stop", "stop"}, `"tool_use"`: {"tool_calls", "tool_calls"},
-		`"max_tokens"`: {"length", "length"}, `"model_context_window_exceeded"`: {"length", "length"},
-		`"refusal"`: {"content_filter", "content_filter"}, `"never heard of"`: {"stop", "tool_calls"}, `null`: {"stop", "tool_calls"},
+		`"end_turn"`:                      {"stop", "stop"},
+		`"stop_sequence"`:                 {"stop", "stop"},
+		`"tool_use"`:                      {"tool_calls", "tool_calls"},
+		`"max_tokens"`:                    {"length", "length"},
+		`"model_context_window_exceeded"`: {"length", "length"},
+		`"refusal"`:                       {"content_filter", "content_filter"},
+		`"never heard of"`:                {"stop", "tool_calls"},
+		`null`:                            {"stop", "tool_calls"},
 	} {
 		for i, begin := range []string{textStart + textDelta("a"), toolStart + jsonDelta("{}")} {
 			text := startEvent + begin + strings.Replace(ended, `"end_turn"`, reason, 1)
@@ -266,7 +282,8 @@ func TestEdge36Errors(t *testing.T) {
 		"first":                   overloaded,
 		"after a ping":            event(`{"type":"ping"}`) + overloaded,
 		"after the message began": startEvent + event(`{"type":"ping"}`) + overloaded,
-		"by name alone":           "event: error\n" + strings.TrimPrefix(strings.Replace(overloaded, `"type":"error",`, "", 1), "event: error\n"),
+		"by name alone": "event: error\n" +
+			strings.TrimPrefix(strings.Replace(overloaded, `"type":"error",`, "", 1), "event: error\n"),
 	} {
 		out := relay(says(text))
 		if e := fault(t, out.err); out.started || !e.Retry || e.Status != 529 || e.Kind != provider.Failed {
@@ -283,21 +300,29 @@ func TestEdge36Errors(t *testing.T) {
 		retry  bool
 		alarm  bool
 	}{
-		"invalid_request_error": {provider.Rejected, 400, false, false}, "request_too_large": {provider.Rejected, 413, false, false},
-		"authentication_error": {provider.Failed, 401, false, true}, "billing_error": {provider.Failed, 402, false, true},
-		"permission_error": {provider.Failed, 403, false, true}, "not_found_error": {provider.Failed, 404, false, true},
-		"rate_limit_error": {provider.Failed, 429, true, false}, "api_error": {provider.Failed, 500, true, false},
-		"timeout_error": {provider.Failed, 504, true, false}, "new_error": {provider.Failed, 500, true, false},
+		"invalid_request_error": {provider.Rejected, 400, false, false},
+		"request_too_large":     {provider.Rejected, 413, false, false},
+		"authentication_error":  {provider.Failed, 401, false, true},
+		"billing_error":         {provider.Failed, 402, false, true},
+		"permission_error":      {provider.Failed, 403, false, true},
+		"not_found_error":       {provider.Failed, 404, false, true},
+		"rate_limit_error":      {provider.Failed, 429, true, false},
+		"api_error":             {provider.Failed, 500, true, false},
+		"timeout_error":         {provider.Failed, 504, true, false},
+		"new_error":             {provider.Failed, 500, true, false},
 	} {
 		e := fault(t, relay(says(strings.Replace(overloaded, "overloaded_error", kind, 1))).err)
-		if e.Kind != c.kind || e.Status != c.status || e.Retry != c.retry || (e.Alarm != "") != c.alarm || strings.Contains(e.Message, "Overloaded") {
+		if e.Kind != c.kind || e.Status != c.status || e.Retry != c.retry || (e.Alarm != "") != c.alarm ||
+			strings.Contains(e.Message, "Overloaded") {
 			t.Errorf("%s: %+v", kind, e)
 		}
 	}
-	for _, bad := range []string{overloaded, strings.Replace(overloaded, "overloaded_error", "invalid_request_error", 1)} {
+	for _, bad := range []string{overloaded,
+		strings.Replace(overloaded, "overloaded_error", "invalid_request_error", 1)} {
 		text := startEvent + textStart + textDelta("some") + bad
 		out := relay(says(text))
-		if e := fault(t, out.err); !out.started || e.Retry || e.Kind != provider.Failed || provider.Text([]byte(out.frames)) != "some" || out.usage != nil {
+		if e := fault(t, out.err); !out.started || e.Retry || e.Kind != provider.Failed ||
+			provider.Text([]byte(out.frames)) != "some" || out.usage != nil {
 			t.Errorf("after text: %+v", out)
 		}
 		_, err := complete(says(text))
@@ -317,7 +342,9 @@ func TestEdge36Cuts(t *testing.T) {
 	whole := strings.Index(text, "event: message_stop")
 	for i := range len(text) {
 		for how, end := range map[string]error{"ends": io.EOF, "reset": errors.New("connection reset by peer")} {
-			out := relay(served(func() io.Reader { return io.MultiReader(strings.NewReader(text[:i]), iotest.ErrReader(end)) }))
+			out := relay(served(func() io.Reader {
+				return io.MultiReader(strings.NewReader(text[:i]), iotest.ErrReader(end))
+			}))
 			switch {
 			case i < begun:
 				if e := fault(t, out.err); out.started || e.Retry != (how == "ends") {
@@ -338,22 +365,27 @@ func TestEdge36Cuts(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{
-		"a page":                 "<html>\n\n",
-		"nothing":                "",
-		"only pings":             event(`{"type":"ping"}`),
-		"not JSON":               "data: {\"type\":\n\n",
-		"no UTF-8":               startEvent + textStart + textDelta("\xff") + ended,
-		"a list":                 "data: []\n\n",
-		"text before the start":  textStart + textDelta("a") + ended,
-		"two starts":             startEvent + startEvent + textStart + textDelta("a") + ended,
-		"a delta without block":  startEvent + textDelta("a") + ended,
-		"a delta of another one": startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`, `"index":1`, 1) + ended,
-		"a stop of another one":  startEvent + textStart + textDelta("a") + strings.Replace(ended, `"index":0`, `"index":1`, 1),
-		"a number as text":       startEvent + textStart + strings.Replace(textDelta("a"), `"text":"a"`, `"text":1`, 1) + ended,
-		"a call without an id":   startEvent + strings.Replace(toolStart, `"id":"toolu_1",`, "", 1) + ended,
-		"a type twice":           startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`, `"index":0,"index":0`, 1) + ended,
-		"a reason, but no usage": startEvent + strings.Replace(endTurn, `"output_tokens":5`, "", 1) + textStart + textDelta("a") + ended,
-		"a reason that is none":  startEvent + textStart + strings.Replace(ended, `"end_turn"`, `7`, 1),
+		"a page":                "<html>\n\n",
+		"nothing":               "",
+		"only pings":            event(`{"type":"ping"}`),
+		"not JSON":              "data: {\"type\":\n\n",
+		"no UTF-8":              startEvent + textStart + textDelta("\xff") + ended,
+		"a list":                "data: []\n\n",
+		"text before the start": textStart + textDelta("a") + ended,
+		"two starts":            startEvent + startEvent + textStart + textDelta("a") + ended,
+		"a delta without block": startEvent + textDelta("a") + ended,
+		"a delta of another one": startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`, `"index":1`,
+			1) + ended,
+		"a stop of another one": startEvent + textStart + textDelta("a") + strings.Replace(ended, `"index":0`,
+			`"index":1`, 1),
+		"a number as text": startEvent + textStart + strings.Replace(textDelta("a"), `"text":"a"`, `"text":1`,
+			1) + ended,
+		"a call without an id": startEvent + strings.Replace(toolStart, `"id":"toolu_1",`, "", 1) + ended,
+		"a type twice": startEvent + textStart + strings.Replace(textDelta("a"), `"index":0`,
+			`"index":0,"index":0`, 1) + ended,
+		"a reason, but no usage": startEvent + strings.Replace(endTurn, `"output_tokens":5`, "", 1) + textStart +
+			textDelta("a") + ended,
+		"a reason that is none": startEvent + textStart + strings.Replace(ended, `"end_turn"`, `7`, 1),
 	} {
 		if out := relay(says(text)); out.err == nil || errors.Is(out.err, io.EOF) {
 			t.Errorf("%s: %+v", what, out)
@@ -408,8 +440,11 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, split uint16) {
 		out := relay(says(text))
 		i := min(int(split), len(text))
-		parts := relay(served(func() io.Reader { return io.MultiReader(strings.NewReader(text[:i]), strings.NewReader(text[i:])) }))
-		if parts.frames != out.frames || parts.usageFrame != out.usageFrame || errors.Is(parts.err, io.EOF) != errors.Is(out.err, io.EOF) {
+		parts := relay(served(func() io.Reader {
+			return io.MultiReader(strings.NewReader(text[:i]), strings.NewReader(text[i:]))
+		}))
+		if parts.frames != out.frames || parts.usageFrame != out.usageFrame ||
+			errors.Is(parts.err, io.EOF) != errors.Is(out.err, io.EOF) {
 			t.Fatalf("split at %d: %+v, else %+v", i, parts, out)
 		}
 		if out.frames == "" {

@@ -172,7 +172,8 @@ func (t *turns) assistant(i int, m *provider.Message) error {
 		}
 		input, ok := object(c.Arguments)
 		if !ok {
-			return rejected("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model", i, j)
+			return rejected("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model", i,
+				j)
 		}
 		t.open[c.ID] = t.newID(c.ID)
 		t.next("assistant")
@@ -252,7 +253,8 @@ func (t *turns) thinking(extra []byte) {
 		var kind, thought, signature, data []byte
 		known := 0
 		ok := provider.Members(raw, func(_, value []byte) bool { known++; return value[0] == '"' }) &&
-			pick(raw, member{"type", &kind}, member{"thinking", &thought}, member{"signature", &signature}, member{"data", &data})
+			pick(raw, member{"type", &kind}, member{"thinking", &thought}, member{"signature", &signature},
+				member{"data", &data})
 		switch {
 		case !ok:
 		case string(kind) == `"thinking"` && thought != nil && signature != nil && known == 3:

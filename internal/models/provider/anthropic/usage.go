@@ -22,7 +22,8 @@ func (u *usage) read(raw []byte, first bool) {
 		return
 	}
 	var input, cached, written, output, details, thinking []byte
-	ok := pick(raw, member{"input_tokens", &input}, member{"cache_read_input_tokens", &cached}, member{"cache_creation_input_tokens", &written},
+	ok := pick(raw, member{"input_tokens", &input}, member{"cache_read_input_tokens", &cached},
+		member{"cache_creation_input_tokens", &written},
 		member{"output_tokens", &output}, member{"output_tokens_details", &details})
 	if ok && details != nil {
 		ok = pick(details, member{"thinking_tokens", &thinking})
@@ -59,10 +60,17 @@ func count(raw []byte, to *int64) bool {
 }
 
 // total returns the usage in disjoint classes; nil if what must be there is
-// missing, or if it cannot be true (decisions, Money).
+// missing, or if it cannot be true (decision 019).
 func (u *usage) total() *provider.Usage {
-	t := &provider.Usage{Input: u.input, Cached: max(u.cached, 0), CacheWrite: max(u.written, 0), Output: u.output, Reasoning: max(u.thinking, 0)}
-	if u.absurd || t.Input < 0 || t.Output < 0 || t.Reasoning > t.Output || t.Input+t.Cached+t.CacheWrite+t.Output > maxCount {
+	t := &provider.Usage{
+		Input:      u.input,
+		Cached:     max(u.cached, 0),
+		CacheWrite: max(u.written, 0),
+		Output:     u.output,
+		Reasoning:  max(u.thinking, 0),
+	}
+	if u.absurd || t.Input < 0 || t.Output < 0 || t.Reasoning > t.Output ||
+		t.Input+t.Cached+t.CacheWrite+t.Output > maxCount {
 		return nil
 	}
 	return t

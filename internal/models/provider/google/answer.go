@@ -172,7 +172,7 @@ func compact(object []byte) string {
 	return string(v)
 }
 
-// appendSignature writes what the app must bring back as it is (spec §4.3).
+// appendSignature writes what the app must bring back as it is (contract §4.3).
 func appendSignature(b, signature []byte) []byte {
 	if len(signature) <= 2 {
 		return b

@@ -57,7 +57,8 @@ func chunks(t testing.TB, frames string) (all []object) {
 		if err := json.Unmarshal([]byte(payload), &o); err != nil || !ok || strings.Contains(payload, "\n") {
 			t.Fatalf("%v: %q", err, frame)
 		}
-		if len(o.Choices) != 1 || o.Choices[0].Delta == nil || o.Object != "chat.completion.chunk" || o.ID == "" || o.Model == "" || o.Created == 0 || o.Usage != nil {
+		if len(o.Choices) != 1 || o.Choices[0].Delta == nil || o.Object != "chat.completion.chunk" || o.ID == "" ||
+			o.Model == "" || o.Created == 0 || o.Usage != nil {
 			t.Fatalf("not a chunk: %s", payload)
 		}
 		all = append(all, o)
@@ -80,7 +81,8 @@ func shape(t testing.TB, frames string) (words []string) {
 			words = append(words, *finish)
 		case finish != nil:
 			t.Fatalf("chunk %d says something beside its finish reason", i)
-		case len(d.ToolCalls) == 1 && d.ToolCalls[0].Index != nil && *d.ToolCalls[0].Index == calls && d.ToolCalls[0].Type == "function":
+		case len(d.ToolCalls) == 1 && d.ToolCalls[0].Index != nil && *d.ToolCalls[0].Index == calls &&
+			d.ToolCalls[0].Type == "function":
 			words = append(words, "call"+string(rune('0'+calls)))
 			calls++
 		case d.Content != nil && *d.Content != "":
@@ -135,7 +137,8 @@ func TestAnswer(t *testing.T) {
 // TestAnswerWithCalls: ids, names, signatures, and content that is null.
 func TestAnswerWithCalls(t *testing.T) {
 	t.Parallel()
-	r := complete(t, `{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"functionCall":{"name":"_1st","args":{"a": 1}},"thoughtSignature":"c2ln"},{"functionCall":{"name":"f","id":"x9"}}]},"finishReason":"STOP"}]}`)
+	r := complete(t,
+		`{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"functionCall":{"name":"_1st","args":{"a": 1}},"thoughtSignature":"c2ln"},{"functionCall":{"name":"f","id":"x9"}}]},"finishReason":"STOP"}]}`)
 	want := `{"id":"chatcmpl-000000000000000000000002","object":"chat.completion","created":1700000000,"model":"gemini-3.8-flash","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"tool_calls":[` +
 		`{"id":"call_000000000000000000000001","type":"function","function":{"name":"1st","arguments":"{\"a\":1}"},"extra_content":{"google":{"thought_signature":"c2ln"}}},` +
 		`{"id":"x9","type":"function","function":{"name":"f","arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}`
@@ -143,7 +146,8 @@ func TestAnswerWithCalls(t *testing.T) {
 		t.Errorf("%s, %+v", r.Body, r.Usage)
 	}
 	r = complete(t, `{"candidates":[{"content":{"parts":[{"text":"a"},{"text":"","thoughtSignature":"c2ln"}]},"finishReason":"STOP"}]}`)
-	if !strings.Contains(string(r.Body), `"content":"a","refusal":null,"extra_content":{"google":{"thought_signature":"c2ln"}}}`) {
+	if !strings.Contains(string(r.Body),
+		`"content":"a","refusal":null,"extra_content":{"google":{"thought_signature":"c2ln"}}}`) {
 		t.Errorf("%s", r.Body)
 	}
 	c := New("", "k")
@@ -155,7 +159,8 @@ func TestAnswerWithCalls(t *testing.T) {
 // TestEdge29OnlyThoughts: the whole cap went into thinking, and is billed.
 func TestEdge29OnlyThoughts(t *testing.T) {
 	t.Parallel()
-	r := complete(t, `{"candidates":[{"finishReason":"MAX_TOKENS"}],"usageMetadata":{"promptTokenCount":5,"thoughtsTokenCount":100,"totalTokenCount":105}}`)
+	r := complete(t,
+		`{"candidates":[{"finishReason":"MAX_TOKENS"}],"usageMetadata":{"promptTokenCount":5,"thoughtsTokenCount":100,"totalTokenCount":105}}`)
 	if !strings.Contains(string(r.Body), `"content":"","refusal":null},"logprobs":null,"finish_reason":"length"`) {
 		t.Errorf("%s", r.Body)
 	}
@@ -172,8 +177,11 @@ func TestEdge29OnlyThoughts(t *testing.T) {
 func TestEdge35BlockedPrompt(t *testing.T) {
 	t.Parallel()
 	for _, candidates := range []string{"", `"candidates":[],`, `"candidates":null,`} {
-		r := complete(t, `{`+candidates+`"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":12,"totalTokenCount":12}}`)
-		if !strings.Contains(string(r.Body), `"content":"","refusal":null},"logprobs":null,"finish_reason":"content_filter"`) || r.Usage == nil || *r.Usage != (provider.Usage{Input: 12}) {
+		r := complete(t,
+			`{`+candidates+`"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":12,"totalTokenCount":12}}`)
+		if !strings.Contains(string(r.Body),
+			`"content":"","refusal":null},"logprobs":null,"finish_reason":"content_filter"`) || r.Usage == nil ||
+			*r.Usage != (provider.Usage{Input: 12}) {
 			t.Errorf("%s, %+v", r.Body, r.Usage)
 		}
 	}
@@ -186,9 +194,15 @@ func TestAnswersThatAreNone(t *testing.T) {
 		text  string
 		retry bool
 	}{
-		"nothing": {"", false}, "a page": {"<html>", false}, "a list": {"[" + sampleAnswer + "]", false}, "no candidates": {`{"usageMetadata":{}}`, true},
-		"an error": {overloaded, true}, "an error in an array": {"[" + overloaded + "]", true}, "candidates of another shape": {`{"candidates":[1]}`, false},
-		"half": {sampleAnswer[:100], false}, "parts of another shape": {`{"candidates":[{"content":{"parts":{}}}]}`, false},
+		"nothing":                     {"", false},
+		"a page":                      {"<html>", false},
+		"a list":                      {"[" + sampleAnswer + "]", false},
+		"no candidates":               {`{"usageMetadata":{}}`, true},
+		"an error":                    {overloaded, true},
+		"an error in an array":        {"[" + overloaded + "]", true},
+		"candidates of another shape": {`{"candidates":[1]}`, false},
+		"half":                        {sampleAnswer[:100], false},
+		"parts of another shape":      {`{"candidates":[{"content":{"parts":{}}}]}`, false},
 	} {
 		_, err := servedText(c.text).Complete(t.Context(), request(false))
 		if e := fault(t, err); e.Retry != c.retry {
@@ -209,7 +223,12 @@ func TestEdge38WholeAndStreamedCostTheSame(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]*provider.Usage{
-		`{"promptTokenCount":10,"cachedContentTokenCount":4,"toolUsePromptTokenCount":5,"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":20,"new":[]}`: {Input: 11, Cached: 4, Output: 5, Reasoning: 2},
+		`{"promptTokenCount":10,"cachedContentTokenCount":4,"toolUsePromptTokenCount":5,"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":20,"new":[]}`: {
+			Input:     11,
+			Cached:    4,
+			Output:    5,
+			Reasoning: 2,
+		},
 		`{"promptTokenCount":10}`:                                  {Input: 10},
 		`{"promptTokenCount":10,"candidatesTokenCount":null}`:      {Input: 10},
 		`{"promptTokenCount":9007199254740992}`:                    {Input: 1 << 53},

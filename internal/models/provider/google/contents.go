@@ -155,9 +155,11 @@ func (c *contents) image(url string, i, j int) error {
 	case !isData || !isBase64:
 		return rejected("messages[%d].content[%d].image_url.url: must be a data: URL in base64 here", i, j)
 	case kind == "image/gif":
-		return rejected("messages[%d].content[%d].image_url.url: %s takes no GIF; send PNG, JPEG or WEBP", i, j, c.r.Model)
+		return rejected("messages[%d].content[%d].image_url.url: %s takes no GIF; send PNG, JPEG or WEBP", i, j,
+			c.r.Model)
 	case !slices.Contains(imageTypes, kind):
-		return rejected("messages[%d].content[%d].image_url.url: %s takes no %.100q; send PNG, JPEG or WEBP", i, j, c.r.Model, kind)
+		return rejected("messages[%d].content[%d].image_url.url: %s takes no %.100q; send PNG, JPEG or WEBP", i, j,
+			c.r.Model, kind)
 	}
 	c.b = append(append(append(c.b, `{"inlineData":{"mimeType":"`...), kind...), `","data":`...)
 	c.b = append(provider.AppendQuote(c.b, data), "}}"...)
@@ -267,7 +269,9 @@ func (c *contents) results(i int) (int, error) {
 	for ; i < len(messages) && messages[i].Role == "tool"; i++ {
 		m := &messages[i]
 		if !unanswered[m.ToolCallID] {
-			return 0, rejected("messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i, m.ToolCallID)
+			return 0, rejected(
+				"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i,
+				m.ToolCallID)
 		}
 		delete(unanswered, m.ToolCallID)
 		answers[m.ToolCallID] = m

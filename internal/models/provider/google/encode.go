@@ -72,7 +72,7 @@ func comma(b []byte) []byte {
 }
 
 // appendTools writes all functions into one tool, and what must be called.
-// parallel_tool_calls has no counterpart (spec §4.3).
+// parallel_tool_calls has no counterpart (contract §4.3).
 func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	if len(r.Tools) == 0 {
 		return b, nil

@@ -107,11 +107,33 @@ func TestEncodeWhole(t *testing.T) {
 	t.Parallel()
 	half, most, yes := 0.5, 1.0, true
 	r := &provider.Request{
-		ID: "req_1", Model: "gemini-3.8-flash", MaxTokens: 100, Temperature: &most, TopP: &half, Stop: []string{"END", "\n"}, Stream: true, ParallelToolCalls: &yes,
-		Messages:        []provider.Message{said("system", "Be brief."), {Role: "user", HasContent: true, Name: "ann", Parts: []provider.Part{text("What is this?"), image("data:image/png;base64,iVBO")}}},
-		Tools:           []provider.Tool{{Name: "f", Description: "does it", Parameters: json.RawMessage(`{"type":"object","properties":{}}`), Strict: &yes}, {Name: "g"}},
+		ID:                "req_1",
+		Model:             "gemini-3.8-flash",
+		MaxTokens:         100,
+		Temperature:       &most,
+		TopP:              &half,
+		Stop:              []string{"END", "\n"},
+		Stream:            true,
+		ParallelToolCalls: &yes,
+		Messages: []provider.Message{said("system", "Be brief."), {
+			Role:       "user",
+			HasContent: true,
+			Name:       "ann",
+			Parts:      []provider.Part{text("What is this?"), image("data:image/png;base64,iVBO")},
+		}},
+		Tools: []provider.Tool{
+			{
+				Name:        "f",
+				Description: "does it",
+				Parameters:  json.RawMessage(`{"type":"object","properties":{}}`),
+				Strict:      &yes,
+			},
+			{Name: "g"},
+		},
 		ToolChoice:      provider.ToolChoice{Mode: "function", Name: "g"},
-		ReasoningEffort: "low", ResponseFormat: json.RawMessage(`{"type":"json_object"}`), Facts: provider.Facts{Thinking: "level"},
+		ReasoningEffort: "low",
+		ResponseFormat:  json.RawMessage(`{"type":"json_object"}`),
+		Facts:           provider.Facts{Thinking: "level"},
 	}
 	b, err := Encode(r)
 	if err != nil {
@@ -128,9 +150,12 @@ func TestEdge15ToolResults(t *testing.T) {
 	t.Parallel()
 	f := provider.ToolCall{ID: "a", Name: "f", Arguments: "{}"}
 	g := provider.ToolCall{ID: "b", Name: "g", Arguments: "{}"}
-	refusedMessages(t, `messages[2].tool_call_id: "x" answers no open tool call of the assistant message before it`, said("user", "hi"), called(f), result("x", ""))
-	refusedMessages(t, `messages[3].tool_call_id: "a" answers no open tool call of the assistant message before it`, said("user", "hi"), called(f), result("a", ""), result("a", ""))
-	refusedMessages(t, `messages[0].tool_call_id: "a" answers no open tool call of the assistant message before it`, result("a", ""))
+	refusedMessages(t, `messages[2].tool_call_id: "x" answers no open tool call of the assistant message before it`,
+		said("user", "hi"), called(f), result("x", ""))
+	refusedMessages(t, `messages[3].tool_call_id: "a" answers no open tool call of the assistant message before it`,
+		said("user", "hi"), called(f), result("a", ""), result("a", ""))
+	refusedMessages(t, `messages[0].tool_call_id: "a" answers no open tool call of the assistant message before it`,
+		result("a", ""))
 	refusedMessages(t, `messages: tool call "b" has no tool message`, said("user", "hi"), called(f, g), result("a", ""))
 	refusedMessages(t, `messages[1].tool_calls[0].id: "a" has no tool message`, said("user", "hi"), called(f, g))
 	refusedMessages(t, `messages[0].tool_calls[0].id: "a" has no tool message`, called(f), said("user", "hi"))
@@ -142,9 +167,17 @@ func TestEdge14And16ResultsStandAlone(t *testing.T) {
 	t.Parallel()
 	messages := []provider.Message{
 		said("user", "go"),
-		called(provider.ToolCall{ID: "call_1", Name: "f", Arguments: `{"n":1}`}, provider.ToolCall{ID: "call_2", Name: "g"}),
+		called(provider.ToolCall{
+			ID:        "call_1",
+			Name:      "f",
+			Arguments: `{"n":1}`,
+		}, provider.ToolCall{ID: "call_2", Name: "g"}),
 		result("call_2", "two"), result("call_1", "one"),
-		{Role: "user", HasContent: true, Parts: []provider.Part{image("data:image/webp;base64,UklG"), text("and this?")}},
+		{
+			Role:       "user",
+			HasContent: true,
+			Parts:      []provider.Part{image("data:image/webp;base64,UklG"), text("and this?")},
+		},
 	}
 	check(t, `user: go
 model: {"functionCall":{"name":"f","args":{"n":1}},"thoughtSignature":"skip_thought_signature_validator"} | {"functionCall":{"name":"g","args":{}}}
@@ -157,7 +190,11 @@ func TestEdge17SystemMessages(t *testing.T) {
 	t.Parallel()
 	r := request(false)
 	r.Messages = []provider.Message{
-		said("system", "One."), {Role: "developer", HasContent: true, Parts: []provider.Part{text("Two."), text(""), text("Three.")}}, said("system", ""),
+		said("system", "One."), {
+			Role:       "developer",
+			HasContent: true,
+			Parts:      []provider.Part{text("Two."), text(""), text("Three.")},
+		}, said("system", ""),
 		said("user", "hi"), said("assistant", "hello"), said("system", "Now in verse."),
 	}
 	check(t, `{"parts":[{"text":"One."},{"text":"Two."},{"text":"Three."}]}`, member(t, r, "systemInstruction"))
@@ -170,12 +207,21 @@ func TestEdge17SystemMessages(t *testing.T) {
 // TestEdge18Turns: same roles share a content, the user comes first.
 func TestEdge18Turns(t *testing.T) {
 	t.Parallel()
-	check(t, "user: a | b\nmodel: c | d\nuser: e", turns(t, "level", said("user", "a"), said("user", "b"), said("assistant", "c"), said("assistant", "d"), said("user", "e")))
-	check(t, "user: Begin.\nmodel: Welcome!\nuser: hi", turns(t, "level", said("assistant", "Welcome!"), said("user", "hi")))
+	check(t, "user: a | b\nmodel: c | d\nuser: e",
+		turns(t, "level", said("user", "a"), said("user", "b"), said("assistant", "c"), said("assistant", "d"),
+			said("user", "e")))
+	check(t, "user: Begin.\nmodel: Welcome!\nuser: hi",
+		turns(t, "level", said("assistant", "Welcome!"), said("user", "hi")))
 	check(t, "user: hi\nmodel: once upon", turns(t, "level", said("user", "hi"), said("assistant", "once upon")))
 	check(t, "user:  ", turns(t, "level", said("user", "")))
-	check(t, "user: a |  ", turns(t, "level", said("user", "a"), said("assistant", ""), provider.Message{Role: "user", HasContent: true, Parts: []provider.Part{text("")}}))
-	check(t, "user: a\nmodel: I won't.", turns(t, "level", said("user", "a"), provider.Message{Role: "assistant", Refusal: "I won't."}))
+	check(t, "user: a |  ",
+		turns(t, "level", said("user", "a"), said("assistant", ""), provider.Message{
+			Role:       "user",
+			HasContent: true,
+			Parts:      []provider.Part{text("")},
+		}))
+	check(t, "user: a\nmodel: I won't.",
+		turns(t, "level", said("user", "a"), provider.Message{Role: "assistant", Refusal: "I won't."}))
 }
 
 // TestEdge13NoEmptyText beside calls.
@@ -183,16 +229,24 @@ func TestEdge13NoEmptyText(t *testing.T) {
 	t.Parallel()
 	m := called(provider.ToolCall{ID: "call_1", Name: "f"})
 	m.HasContent, m.Parts = true, []provider.Part{text("")}
-	check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{}}}`+"\n"+`user: {"functionResponse":{"name":"f","response":{"output":""}}}`, turns(t, "budget", said("user", "go"), m, result("call_1", "")))
+	check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{}}}`+"\n"+
+		`user: {"functionResponse":{"name":"f","response":{"output":""}}}`,
+		turns(t, "budget", said("user", "go"), m, result("call_1", "")))
 }
 
 // TestEdge19And20ForeignHistory: what another provider left is not sent.
 func TestEdge19And20ForeignHistory(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"call_0123456789abcdefghijklmn", "toolu_01A", "fc_1", "srvtoolu_1", "chatcmpl-tool-1"} {
-		for _, extra := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"anthropic":{"thinking":[{"signature":"c2ln"}]}}`, `{"google":null}`, `{"google":{"thought_signature":null}}`, `{"google":{"thought_signature":""}}`} {
-			got := turns(t, "level", said("user", "go"), called(provider.ToolCall{ID: id, Name: "f", Arguments: "{}", ExtraContent: json.RawMessage(extra)}), result(id, "ok"))
-			check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}`+"\n"+`user: {"functionResponse":{"name":"f","response":{"output":"ok"}}}`, got)
+		for _, extra := range []string{``, `null`, `{}`, `[]`, `"x"`,
+			`{"anthropic":{"thinking":[{"signature":"c2ln"}]}}`, `{"google":null}`,
+			`{"google":{"thought_signature":null}}`, `{"google":{"thought_signature":""}}`} {
+			got := turns(t, "level", said("user", "go"),
+				called(provider.ToolCall{ID: id, Name: "f", Arguments: "{}", ExtraContent: json.RawMessage(extra)}),
+				result(id, "ok"))
+			check(t, "user: go\n"+
+				`model: {"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}`+
+				"\n"+`user: {"functionResponse":{"name":"f","response":{"output":"ok"}}}`, got)
 		}
 	}
 }
@@ -202,7 +256,8 @@ func TestEdge21Arguments(t *testing.T) {
 	t.Parallel()
 	for _, arguments := range []string{`{"city":"Ro`, `[]`, `null`, `"{}"`, `{} {}`, "{\"a\":\"\xff\"}", ` `} {
 		refusedMessages(t, "messages[1].tool_calls[1].function.arguments: must be a JSON object", said("user", "go"),
-			called(provider.ToolCall{ID: "a", Name: "f"}, provider.ToolCall{ID: "b", Name: "f", Arguments: arguments}), result("a", ""), result("b", ""))
+			called(provider.ToolCall{ID: "a", Name: "f"}, provider.ToolCall{ID: "b", Name: "f", Arguments: arguments}),
+			result("a", ""), result("b", ""))
 	}
 }
 
@@ -210,7 +265,9 @@ func TestEdge21Arguments(t *testing.T) {
 func TestEdge22ToolResultContent(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]provider.Message{
-		`one two`: {Parts: []provider.Part{text("one "), text(""), text("two")}}, ``: {}, `{"error":"no"}`: {Text: `{"error":"no"}`},
+		`one two`:        {Parts: []provider.Part{text("one "), text(""), text("two")}},
+		``:               {},
+		`{"error":"no"}`: {Text: `{"error":"no"}`},
 	} {
 		m.Role, m.HasContent, m.ToolCallID = "tool", true, "x9"
 		got := turns(t, "budget", said("user", "go"), called(provider.ToolCall{ID: "x9", Name: "f"}), m)
@@ -218,7 +275,8 @@ func TestEdge22ToolResultContent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{},"id":"x9"}}`+"\n"+`user: {"functionResponse":{"name":"f","id":"x9","response":{"output":`+string(quoted)+`}}}`, got)
+		check(t, "user: go\n"+`model: {"functionCall":{"name":"f","args":{},"id":"x9"}}`+"\n"+
+			`user: {"functionResponse":{"name":"f","id":"x9","response":{"output":`+string(quoted)+`}}}`, got)
 	}
 }
 
@@ -228,13 +286,23 @@ func TestEdge23Names(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("9", 64)
 	r := request(false)
-	want := map[string]string{"get": "get", "_get": "_get", "2nd": "_2nd", "_2nd": "__2nd", "-x": "_-x", "__-x": "___-x", "_": "_", long: "_" + long}
+	want := map[string]string{
+		"get":  "get",
+		"_get": "_get",
+		"2nd":  "_2nd",
+		"_2nd": "__2nd",
+		"-x":   "_-x",
+		"__-x": "___-x",
+		"_":    "_",
+		long:   "_" + long,
+	}
 	seen := map[string]bool{}
 	for ours, theirs := range want {
 		r.Tools = []provider.Tool{{Name: ours}}
 		r.ToolChoice = provider.ToolChoice{Mode: "function", Name: ours}
 		check(t, `[{"functionDeclarations":[{"name":"`+theirs+`"}]}]`, member(t, r, "tools"))
-		check(t, `{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["`+theirs+`"]}}`, member(t, r, "toolConfig"))
+		check(t, `{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["`+theirs+`"]}}`,
+			member(t, r, "toolConfig"))
 		if back := ourName(theirs); back != ours || seen[theirs] {
 			t.Errorf("%s became %s, which became %s", ours, theirs, back)
 		}
@@ -244,7 +312,8 @@ func TestEdge23Names(t *testing.T) {
 	for i := range 128 {
 		r.Tools = append(r.Tools, provider.Tool{Name: fmt.Sprintf("%064d", i)})
 	}
-	if got := member(t, r, "tools"); strings.Count(got, `"name"`) != 128 || strings.Count(got, "functionDeclarations") != 1 {
+	if got := member(t, r, "tools"); strings.Count(got, `"name"`) != 128 ||
+		strings.Count(got, "functionDeclarations") != 1 {
 		t.Errorf("%s", got)
 	}
 }
@@ -258,7 +327,12 @@ func TestEdge24Signatures(t *testing.T) {
 	}
 	history := func(first, second json.RawMessage) []provider.Message {
 		return []provider.Message{
-			said("user", "go"), called(provider.ToolCall{ID: "x1", Name: "f", ExtraContent: first}, provider.ToolCall{ID: "x2", Name: "f", ExtraContent: second}),
+			said("user", "go"),
+			called(provider.ToolCall{ID: "x1", Name: "f", ExtraContent: first}, provider.ToolCall{
+				ID:           "x2",
+				Name:         "f",
+				ExtraContent: second,
+			}),
 			result("x1", "a"), result("x2", "b"), called(provider.ToolCall{ID: "x3", Name: "f"}), result("x3", "c"),
 		}
 	}
@@ -283,11 +357,13 @@ func TestEdge24Signatures(t *testing.T) {
 		answer := func(id, text string) string {
 			return `{"functionResponse":{"name":"f","id":"` + id + `","response":{"output":"` + text + `"}}}`
 		}
-		check(t, "user: go\nmodel: "+call("x1", c.want1)+" | "+call("x2", c.want2)+"\nuser: "+answer("x1", "a")+" | "+answer("x2", "b")+
+		check(t, "user: go\nmodel: "+call("x1", c.want1)+" | "+call("x2", c.want2)+"\nuser: "+answer("x1", "a")+" | "+
+			answer("x2", "b")+
 			"\nmodel: "+call("x3", c.want3)+"\nuser: "+answer("x3", "c"), got)
 	}
 	for _, odd := range []string{`1`, `"not base64!"`, `"\u0063"`, `{}`} {
-		refusedMessages(t, "messages[1].tool_calls[0].extra_content.google.thought_signature: must be the string that came with the call", history(signed(odd), nil)...)
+		refusedMessages(t,
+			"messages[1].tool_calls[0].extra_content.google.thought_signature: must be the string that came with the call", history(signed(odd), nil)...)
 	}
 }
 
@@ -297,7 +373,12 @@ func TestEdge24RoundTrip(t *testing.T) {
 	m := provider.Message{Role: "assistant"}
 	messages := []provider.Message{said("user", "go")}
 	for _, c := range toolCalls(t, relayFixture(t, "parallel_calls").frames) {
-		m.ToolCalls = append(m.ToolCalls, provider.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments, ExtraContent: c.ExtraContent})
+		m.ToolCalls = append(m.ToolCalls, provider.ToolCall{
+			ID:           c.ID,
+			Name:         c.Function.Name,
+			Arguments:    c.Function.Arguments,
+			ExtraContent: c.ExtraContent,
+		})
 		messages = append(messages, result(c.ID, "ok"))
 	}
 	messages = append(messages[:1], append([]provider.Message{m}, messages[1:]...)...)
@@ -367,8 +448,11 @@ func TestResponseFormat(t *testing.T) {
 func TestReasoningEffort(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][3]string{
-		{"level", "minimal", `"thinkingLevel":"MINIMAL"`}, {"level", "low", `"thinkingLevel":"LOW"`}, {"level", "medium", `"thinkingLevel":"MEDIUM"`}, {"level", "high", `"thinkingLevel":"HIGH"`}, {"level", "max", `"thinkingLevel":"HIGH"`},
-		{"budget", "none", `"thinkingBudget":0`}, {"budget", "minimal", `"thinkingBudget":1024`}, {"budget", "medium", `"thinkingBudget":8192`}, {"budget", "xhigh", `"thinkingBudget":24576`},
+		{"level", "minimal", `"thinkingLevel":"MINIMAL"`}, {"level", "low", `"thinkingLevel":"LOW"`},
+		{"level", "medium", `"thinkingLevel":"MEDIUM"`}, {"level", "high", `"thinkingLevel":"HIGH"`},
+		{"level", "max", `"thinkingLevel":"HIGH"`},
+		{"budget", "none", `"thinkingBudget":0`}, {"budget", "minimal", `"thinkingBudget":1024`},
+		{"budget", "medium", `"thinkingBudget":8192`}, {"budget", "xhigh", `"thinkingBudget":24576`},
 		{"level", "", ""}, {"budget", "", ""}, {"", "none", ""},
 	} {
 		r := request(false)
@@ -396,7 +480,11 @@ func TestEdge44Images(t *testing.T) {
 		"data:image/png,raw":              "must be a data: URL in base64 here",
 		"data:image/png;base64\",\"x\":1": "must be a data: URL in base64 here",
 	} {
-		refusedMessages(t, "messages[1].content[1].image_url.url: "+want, said("system", "s"), provider.Message{Role: "user", HasContent: true, Parts: []provider.Part{text("a"), image(url)}})
+		refusedMessages(t, "messages[1].content[1].image_url.url: "+want, said("system", "s"), provider.Message{
+			Role:       "user",
+			HasContent: true,
+			Parts:      []provider.Part{text("a"), image(url)},
+		})
 	}
 	big := provider.Message{Role: "user", HasContent: true}
 	for range 3 {

@@ -29,14 +29,16 @@ func FuzzStream(f *testing.F) {
 		}
 		f.Add(text, uint16(len(text)/2))
 	}
-	for _, s := range []string{event(overloaded), event("[" + overloaded + "]"), says("a") + event(invalid), event(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"\ud800","args":{}}}]},"finishReason":"\""}]}`)} {
+	for _, s := range []string{event(overloaded), event("[" + overloaded + "]"), says("a") + event(invalid),
+		event(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"\ud800","args":{}}}]},"finishReason":"\""}]}`)} {
 		f.Add([]byte(s), uint16(1))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, split uint16) {
 		i := int(split) % (len(text) + 1)
 		whole := relay(servedText(string(text)))
 		parts := relay(served(func(context.Context) io.Reader {
-			return io.MultiReader(strings.NewReader(string(text[:i])), iotest.OneByteReader(strings.NewReader(string(text[i:]))))
+			return io.MultiReader(strings.NewReader(string(text[:i])),
+				iotest.OneByteReader(strings.NewReader(string(text[i:]))))
 		}))
 		if whole.String() != parts.String() {
 			t.Fatalf("whole:\n%s\nin parts:\n%s", whole, parts)
@@ -56,7 +58,8 @@ func FuzzStream(f *testing.F) {
 
 // FuzzAnswer: any body is an error or a whole answer.
 func FuzzAnswer(f *testing.F) {
-	for _, s := range []string{sampleAnswer, overloaded, `{"promptFeedback":{"blockReason":"SAFETY"}}`, `{"candidates":[{"content":{"parts":[{"functionCall":{"name":"a","args":{"b":[1]},"id":"c"},"thoughtSignature":"d"}]},"finishReason":"STOP"}]}`} {
+	for _, s := range []string{sampleAnswer, overloaded, `{"promptFeedback":{"blockReason":"SAFETY"}}`,
+		`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"a","args":{"b":[1]},"id":"c"},"thoughtSignature":"d"}]},"finishReason":"STOP"}]}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -69,7 +72,8 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		var o object
-		if err := json.Unmarshal(r.Body, &o); err != nil || len(o.Choices) != 1 || o.Choices[0].Message == nil || o.Choices[0].FinishReason == nil {
+		if err := json.Unmarshal(r.Body, &o); err != nil || len(o.Choices) != 1 || o.Choices[0].Message == nil ||
+			o.Choices[0].FinishReason == nil {
 			t.Fatalf("%v: %s", err, r.Body)
 		}
 		if r.Usage != nil {
@@ -82,7 +86,8 @@ func FuzzAnswer(f *testing.F) {
 
 // FuzzUsage: counts are never negative, and the parts are never more than the whole.
 func FuzzUsage(f *testing.F) {
-	f.Add([]byte(`{"promptTokenCount":10,"cachedContentTokenCount":4}`), []byte(`{"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":15}`))
+	f.Add([]byte(`{"promptTokenCount":10,"cachedContentTokenCount":4}`),
+		[]byte(`{"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":15}`))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		var c counts
 		c.add(first)
@@ -102,8 +107,24 @@ func FuzzUsage(f *testing.F) {
 func FuzzEncode(f *testing.F) {
 	for _, r := range []*provider.Request{
 		request(true),
-		{Messages: []provider.Message{said("system", "a"), said("assistant", "b"), called(provider.ToolCall{ID: "x", Name: "1", Arguments: `{"a":[]}`, ExtraContent: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`)}), result("x", "d")}},
-		{Messages: []provider.Message{{Role: "user", Parts: []provider.Part{text("a"), image("data:image/png;base64,iVBO")}}}, Tools: []provider.Tool{{Name: "-", Parameters: json.RawMessage(`{"$schema":1}`)}}, ToolChoice: provider.ToolChoice{Mode: "function", Name: "-"}, ResponseFormat: json.RawMessage(`{"type":"json_schema","json_schema":{"schema":{}}}`), ReasoningEffort: "low"},
+		{
+			Messages: []provider.Message{said("system", "a"), said("assistant", "b"),
+				called(provider.ToolCall{
+					ID:           "x",
+					Name:         "1",
+					Arguments:    `{"a":[]}`,
+					ExtraContent: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`),
+				}), result("x", "d")},
+		},
+		{
+			Messages: []provider.Message{
+				{Role: "user", Parts: []provider.Part{text("a"), image("data:image/png;base64,iVBO")}},
+			},
+			Tools:           []provider.Tool{{Name: "-", Parameters: json.RawMessage(`{"$schema":1}`)}},
+			ToolChoice:      provider.ToolChoice{Mode: "function", Name: "-"},
+			ResponseFormat:  json.RawMessage(`{"type":"json_schema","json_schema":{"schema":{}}}`),
+			ReasoningEffort: "low",
+		},
 	} {
 		b, err := json.Marshal(r)
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package google speaks Gemini's own dialect, generateContent and
-// streamGenerateContent (spec §1, §4.3). It is a translation both ways: encode.go
+// streamGenerateContent (contract §1, §4.3). It is a translation both ways: encode.go
 // writes requests, answer.go reads whole answers and stream.go the streamed ones
 // into OpenAI's shape, usage.go counts, refuse.go says what a refusal means.
 //

@@ -19,8 +19,12 @@ const sampleKey = "aKeyThatLooksLikeNone"
 
 func request(stream bool) *provider.Request {
 	return &provider.Request{
-		ID: "req_1", Model: "gemini-3.8-flash", MaxTokens: 100, Stream: stream, Facts: provider.Facts{Thinking: "level"},
-		Messages: []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+		ID:        "req_1",
+		Model:     "gemini-3.8-flash",
+		MaxTokens: 100,
+		Stream:    stream,
+		Facts:     provider.Facts{Thinking: "level"},
+		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
 	}
 }
 
@@ -62,7 +66,12 @@ func (f scripted) RoundTrip(r *http.Request) (*http.Response, error) { return f(
 func served(body func(ctx context.Context) io.Reader) *Client {
 	return fixed(New("http://provider.test", sampleKey, func(c *upstream.Config) {
 		c.Transport = scripted(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(body(r.Context()))}, nil
+			return &http.Response{
+				StatusCode:    200,
+				ContentLength: -1,
+				Header:        http.Header{},
+				Body:          io.NopCloser(body(r.Context())),
+			}, nil
 		})
 	}))
 }
@@ -145,7 +154,8 @@ func TestHTTP(t *testing.T) {
 	if r.Method != "POST" || r.RequestURI != "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse" {
 		t.Errorf("%s %s", r.Method, r.RequestURI)
 	}
-	if r.Header.Get("x-goog-api-key") != sampleKey || r.Header.Get("Authorization") != "" || r.Header.Get("Content-Type") != "application/json" {
+	if r.Header.Get("x-goog-api-key") != sampleKey || r.Header.Get("Authorization") != "" ||
+		r.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("headers %v", r.Header)
 	}
 	_, _ = c.Complete(t.Context(), request(false)) // an SSE body is no answer; only the address counts
@@ -162,7 +172,11 @@ func TestRejectedBeforeAnything(t *testing.T) {
 	t.Parallel()
 	c := google(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	r := request(false)
-	r.Messages[0] = provider.Message{Role: "user", HasContent: true, Parts: []provider.Part{{Type: "image_url", ImageURL: "data:image/gif;base64,R0lG"}}}
+	r.Messages[0] = provider.Message{
+		Role:       "user",
+		HasContent: true,
+		Parts:      []provider.Part{{Type: "image_url", ImageURL: "data:image/gif;base64,R0lG"}},
+	}
 	_, err := c.Complete(t.Context(), r)
 	_, err2 := c.Stream(t.Context(), r)
 	for _, err := range []error{err, err2} {

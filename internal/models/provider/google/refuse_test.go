@@ -11,7 +11,8 @@ import (
 )
 
 func refusalBody(code int, status, details string) string {
-	return fmt.Sprintf(`{"error":{"code":%d,"message":"It went wrong.","status":%q,"details":[%s]}}`, code, status, details)
+	return fmt.Sprintf(`{"error":{"code":%d,"message":"It went wrong.","status":%q,"details":[%s]}}`, code, status,
+		details)
 }
 
 const (
@@ -33,21 +34,36 @@ func TestEdge42Refusals(t *testing.T) {
 		body   string
 		want   provider.Error
 	}{
-		"wrong request":    {400, refusalBody(400, "INVALID_ARGUMENT", badRequest), provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
-		"in an array":      {400, "[" + refusalBody(400, "INVALID_ARGUMENT", "") + "]", provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
-		"our key":          {400, refusalBody(400, "INVALID_ARGUMENT", badRequest+","+badKey), provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
-		"billing":          {400, refusalBody(400, "FAILED_PRECONDITION", ""), provider.Error{Message: wantNothing, Alarm: "the account may not be used: its billing or its region"}},
-		"unauthenticated":  {401, refusalBody(401, "UNAUTHENTICATED", ""), provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
-		"denied":           {403, refusalBody(403, "PERMISSION_DENIED", ""), provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
-		"unknown model":    {404, refusalBody(404, "NOT_FOUND", ""), provider.Error{Message: wantNothing, Alarm: "the model or address is unknown"}},
-		"busy":             {429, refusalBody(429, "RESOURCE_EXHAUSTED", perMinute+","+retryInfo), provider.Error{Message: wantNothing, Retry: true, RetryAfter: 34500 * time.Millisecond}},
-		"busy, no details": {429, refusalBody(429, "RESOURCE_EXHAUSTED", ""), provider.Error{Message: wantNothing, Retry: true}},
-		"odd details":      {429, refusalBody(429, "RESOURCE_EXHAUSTED", oddDetail), provider.Error{Message: wantNothing, Retry: true}},
-		"out of quota":     {429, refusalBody(429, "RESOURCE_EXHAUSTED", retryInfo+","+perDay), provider.Error{Message: wantNothing, Alarm: "the account is out of quota for today"}},
-		"canceled":         {499, refusalBody(499, "CANCELLED", ""), provider.Error{Message: wantNothing}},
-		"broken":           {500, refusalBody(500, "INTERNAL", ""), provider.Error{Message: wantNothing, Retry: true}},
-		"overloaded":       {503, refusalBody(503, "UNAVAILABLE", ""), provider.Error{Message: wantNothing, Retry: true}},
-		"too slow":         {504, refusalBody(504, "DEADLINE_EXCEEDED", ""), provider.Error{Message: wantNothing, Retry: true}},
+		"wrong request": {400, refusalBody(400, "INVALID_ARGUMENT", badRequest),
+			provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
+		"in an array": {400, "[" + refusalBody(400, "INVALID_ARGUMENT", "") + "]",
+			provider.Error{Kind: provider.Rejected, Message: "the provider refused the request: It went wrong."}},
+		"our key": {400, refusalBody(400, "INVALID_ARGUMENT", badRequest+","+badKey),
+			provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
+		"billing": {400, refusalBody(400, "FAILED_PRECONDITION", ""),
+			provider.Error{Message: wantNothing, Alarm: "the account may not be used: its billing or its region"}},
+		"unauthenticated": {401, refusalBody(401, "UNAUTHENTICATED", ""),
+			provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
+		"denied": {403, refusalBody(403, "PERMISSION_DENIED", ""),
+			provider.Error{Message: wantNothing, Alarm: "the key is refused"}},
+		"unknown model": {404, refusalBody(404, "NOT_FOUND", ""),
+			provider.Error{Message: wantNothing, Alarm: "the model or address is unknown"}},
+		"busy": {429, refusalBody(429, "RESOURCE_EXHAUSTED", perMinute+","+retryInfo), provider.Error{
+			Message:    wantNothing,
+			Retry:      true,
+			RetryAfter: 34500 * time.Millisecond,
+		}},
+		"busy, no details": {429, refusalBody(429, "RESOURCE_EXHAUSTED", ""),
+			provider.Error{Message: wantNothing, Retry: true}},
+		"odd details": {429, refusalBody(429, "RESOURCE_EXHAUSTED", oddDetail),
+			provider.Error{Message: wantNothing, Retry: true}},
+		"out of quota": {429, refusalBody(429, "RESOURCE_EXHAUSTED", retryInfo+","+perDay),
+			provider.Error{Message: wantNothing, Alarm: "the account is out of quota for today"}},
+		"canceled":   {499, refusalBody(499, "CANCELLED", ""), provider.Error{Message: wantNothing}},
+		"broken":     {500, refusalBody(500, "INTERNAL", ""), provider.Error{Message: wantNothing, Retry: true}},
+		"overloaded": {503, refusalBody(503, "UNAVAILABLE", ""), provider.Error{Message: wantNothing, Retry: true}},
+		"too slow": {504, refusalBody(504, "DEADLINE_EXCEEDED", ""),
+			provider.Error{Message: wantNothing, Retry: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +95,8 @@ func TestEdge42Refusals(t *testing.T) {
 // TestRefusalsInOtherShapes are left to their status.
 func TestRefusalsInOtherShapes(t *testing.T) {
 	t.Parallel()
-	for _, body := range []string{"", "<html>", "[]", "{}", `{"error":null}`, `{"error":"text"}`, `{"error":{"code":"503"}}`} {
+	for _, body := range []string{"", "<html>", "[]", "{}", `{"error":null}`, `{"error":"text"}`,
+		`{"error":{"code":"503"}}`} {
 		if e := refuse(503, nil, []byte(body)); e != nil {
 			t.Errorf("%s: %+v", body, e)
 		}

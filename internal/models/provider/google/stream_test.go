@@ -92,9 +92,15 @@ const (
 func TestEdge03And06Shape(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"text": "role text text text stop", "parallel_calls": "role text call0 call1 call2 tool_calls", "call_and_stop_apart": "role call0 tool_calls",
-		"thoughts": "role text stop", "blocked": "role content_filter", "safety": "role text content_filter", "length_without_text": "role length",
-		"trailing_signature": "role text signature stop", "spellings": "role text text stop",
+		"text":                "role text text text stop",
+		"parallel_calls":      "role text call0 call1 call2 tool_calls",
+		"call_and_stop_apart": "role call0 tool_calls",
+		"thoughts":            "role text stop",
+		"blocked":             "role content_filter",
+		"safety":              "role text content_filter",
+		"length_without_text": "role length",
+		"trailing_signature":  "role text signature stop",
+		"spellings":           "role text text stop",
 	} {
 		if got := strings.Join(shape(t, relayFixture(t, name).frames), " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -106,7 +112,8 @@ func TestEdge03And06Shape(t *testing.T) {
 func TestEdge05CallAndStopApart(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"call_and_stop_apart", "parallel_calls"} {
-		if out := relayFixture(t, name); !strings.Contains(out.frames, `"finish_reason":"tool_calls"`) || strings.Contains(out.frames, `"stop"`) {
+		if out := relayFixture(t, name); !strings.Contains(out.frames, `"finish_reason":"tool_calls"`) ||
+			strings.Contains(out.frames, `"stop"`) {
 			t.Errorf("%s: %s", name, out)
 		}
 	}
@@ -117,8 +124,11 @@ func TestEdge04And11Arguments(t *testing.T) {
 	t.Parallel()
 	args := `{"n": 1.50, "big": 12345678901234567890, "e":"\ud83e\uddfe \u003c",` + "\t" + `"a" : [ 1 , {} ]}`
 	want := `{"n":1.50,"big":12345678901234567890,"e":"\ud83e\uddfe \u003c","a":[1,{}]}`
-	calls := toolCalls(t, relay(servedText(event(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":`+args+`}},{"functionCall":{"name":"g"}},{"functionCall":{"name":"h","args":null}}]},"finishReason":"STOP"}]}`))).frames)
-	if len(calls) != 3 || calls[0].Function.Arguments != want || calls[1].Function.Arguments != "{}" || calls[2].Function.Arguments != "{}" {
+	calls := toolCalls(t,
+		relay(servedText(event(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":`+args+
+			`}},{"functionCall":{"name":"g"}},{"functionCall":{"name":"h","args":null}}]},"finishReason":"STOP"}]}`))).frames)
+	if len(calls) != 3 || calls[0].Function.Arguments != want || calls[1].Function.Arguments != "{}" ||
+		calls[2].Function.Arguments != "{}" {
 		t.Errorf("%+v", calls)
 	}
 }
@@ -152,7 +162,8 @@ func TestEdge12UsageChunk(t *testing.T) {
 func TestEdge25Signatures(t *testing.T) {
 	t.Parallel()
 	calls := toolCalls(t, relayFixture(t, "parallel_calls").frames)
-	if len(calls) != 3 || string(calls[0].ExtraContent) != `{"google":{"thought_signature":"Zmlyc3Q="}}` || calls[1].ExtraContent != nil || calls[2].ExtraContent != nil {
+	if len(calls) != 3 || string(calls[0].ExtraContent) != `{"google":{"thought_signature":"Zmlyc3Q="}}` ||
+		calls[1].ExtraContent != nil || calls[2].ExtraContent != nil {
 		t.Errorf("%+v", calls)
 	}
 	if calls[0].ID == calls[1].ID || calls[2].ID != "fx81k2" || calls[2].Function.Name != "2nd-tool" {
@@ -227,11 +238,16 @@ func TestEdge36FailuresWithin(t *testing.T) {
 		"not JSON":              strings.NewReader(event("<html>") + event(stopped)),
 		"OpenAI's end":          strings.NewReader(event("[DONE]")),
 		"not UTF-8":             strings.NewReader(says("\xe9") + event(stopped)),
-		"odd parts":             strings.NewReader(event(`{"candidates":[{"content":{"parts":[{"text":1}]}}]}`) + event(stopped)),
-		"an odd call":           strings.NewReader(event(`{"candidates":[{"content":{"parts":[{"functionCall":{"args":[]}}]}}]}`) + event(stopped)),
+		"odd parts": strings.NewReader(event(`{"candidates":[{"content":{"parts":[{"text":1}]}}]}`) +
+			event(stopped)),
+		"an odd call": strings.NewReader(
+			event(`{"candidates":[{"content":{"parts":[{"functionCall":{"args":[]}}]}}]}`) + event(stopped)),
 	} {
-		out := relay(served(func(context.Context) io.Reader { return io.MultiReader(strings.NewReader(says("a")), rest) }))
-		if got := strings.Join(shape(t, out.frames), " "); got != "role text" || out.usage != nil || out.err == nil || errors.Is(out.err, io.EOF) {
+		out := relay(served(func(context.Context) io.Reader {
+			return io.MultiReader(strings.NewReader(says("a")), rest)
+		}))
+		if got := strings.Join(shape(t, out.frames), " "); got != "role text" || out.usage != nil || out.err == nil ||
+			errors.Is(out.err, io.EOF) {
 			t.Errorf("%s: %s", what, out)
 		}
 		var e *provider.Error
@@ -265,7 +281,8 @@ func TestEdge36FailuresAtOnce(t *testing.T) {
 	}
 	_, err := servedText(event(invalid)).Stream(t.Context(), request(true))
 	var e *provider.Error
-	if !errors.As(err, &e) || e.Kind != provider.Rejected || e.Retry || e.Message != "the provider refused the request: Invalid value at 'contents' for key [removed]" {
+	if !errors.As(err, &e) || e.Kind != provider.Rejected || e.Retry ||
+		e.Message != "the provider refused the request: Invalid value at 'contents' for key [removed]" {
 		t.Errorf("%+v", err)
 	}
 }
@@ -278,8 +295,10 @@ func TestEdge38UsageOnEveryChunk(t *testing.T) {
 		t.Errorf("%+v", out.usage)
 	}
 	// What a later chunk leaves out, or says is 0, still counts.
-	out := relay(servedText(event(`{"usageMetadata":{"promptTokenCount":7,"cachedContentTokenCount":4,"thoughtsTokenCount":20}}`) +
-		says("a") + event(`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":7,"cachedContentTokenCount":0,"candidatesTokenCount":9}}`)))
+	out := relay(servedText(event(
+		`{"usageMetadata":{"promptTokenCount":7,"cachedContentTokenCount":4,"thoughtsTokenCount":20}}`) +
+		says("a") + event(
+		`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":7,"cachedContentTokenCount":0,"candidatesTokenCount":9}}`)))
 	if out.usage == nil || *out.usage != want {
 		t.Errorf("%+v", out.usage)
 	}
@@ -289,11 +308,16 @@ func TestEdge38UsageOnEveryChunk(t *testing.T) {
 func TestUsageThatIsNotTrue(t *testing.T) {
 	t.Parallel()
 	for what, usage := range map[string]string{
-		"negative": `{"promptTokenCount":-3,"candidatesTokenCount":2}`, "nothing generated": `{"promptTokenCount":3}`, "no list": `[]`,
-		"no input": `{"candidatesTokenCount":2}`, "wrong total": `{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":6}`,
+		"negative":          `{"promptTokenCount":-3,"candidatesTokenCount":2}`,
+		"nothing generated": `{"promptTokenCount":3}`,
+		"no list":           `[]`,
+		"no input":          `{"candidatesTokenCount":2}`,
+		"wrong total":       `{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":6}`,
 	} {
-		out := relay(servedText(says("a") + event(`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":`+usage+`}`)))
-		if out.usage != nil || out.usageFrame != "" || !errors.Is(out.err, io.EOF) || last(shape(t, out.frames)) != "stop" {
+		out := relay(servedText(says("a") +
+			event(`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":`+usage+`}`)))
+		if out.usage != nil || out.usageFrame != "" || !errors.Is(out.err, io.EOF) ||
+			last(shape(t, out.frames)) != "stop" {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
@@ -310,9 +334,14 @@ func TestAfterTheFinishReason(t *testing.T) {
 		body io.Reader
 		want *provider.Usage
 	}{
-		"an end":                {strings.NewReader(says("a") + event(stopped)), &provider.Usage{Input: 3, Output: 2}},
-		"a reset":               {io.MultiReader(strings.NewReader(says("a")+event(stopped)), reset), &provider.Usage{Input: 3, Output: 2}},
-		"usage behind":          {strings.NewReader(says("a") + bare + event(`{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}`)), &provider.Usage{Input: 3, Output: 2}},
+		"an end": {strings.NewReader(says("a") + event(stopped)), &provider.Usage{Input: 3, Output: 2}},
+		"a reset": {io.MultiReader(strings.NewReader(says("a")+event(stopped)), reset),
+			&provider.Usage{Input: 3, Output: 2}},
+		"usage behind": {strings.NewReader(says("a") + bare +
+			event(`{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}`)), &provider.Usage{
+			Input:  3,
+			Output: 2,
+		}},
 		"usage before, an end":  {strings.NewReader(early + bare), &provider.Usage{Input: 3, Output: 1}},
 		"usage before, a reset": {io.MultiReader(strings.NewReader(early+bare), reset), nil},
 		"no usage":              {strings.NewReader(says("a") + bare), nil},
@@ -349,7 +378,9 @@ func TestSilence(t *testing.T) {
 			"after":  {says("a") + event(stopped), io.EOF, finishWait},
 		} {
 			begun := time.Now()
-			out := relay(served(func(ctx context.Context) io.Reader { return io.MultiReader(strings.NewReader(c.text), hangs{ctx}) }))
+			out := relay(served(func(ctx context.Context) io.Reader {
+				return io.MultiReader(strings.NewReader(c.text), hangs{ctx})
+			}))
 			if !errors.Is(out.err, c.err) || time.Since(begun) != c.wait {
 				t.Errorf("%s: %v after %v", what, out.err, time.Since(begun))
 			}
@@ -360,7 +391,9 @@ func TestSilence(t *testing.T) {
 // TestCloseWhileNextWaits: from another goroutine.
 func TestCloseWhileNextWaits(t *testing.T) {
 	t.Parallel()
-	s, err := served(func(ctx context.Context) io.Reader { return io.MultiReader(strings.NewReader(says("a")), hangs{ctx}) }).Stream(t.Context(), request(true))
+	s, err := served(func(ctx context.Context) io.Reader {
+		return io.MultiReader(strings.NewReader(says("a")), hangs{ctx})
+	}).Stream(t.Context(), request(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +420,9 @@ func TestStreamsSideBySide(t *testing.T) {
 		go func() {
 			for range 50 {
 				text := strings.Repeat(says(name), 20) + event(stopped)
-				out := relay(served(func(context.Context) io.Reader { return iotest.HalfReader(strings.NewReader(text)) }))
+				out := relay(served(func(context.Context) io.Reader {
+					return iotest.HalfReader(strings.NewReader(text))
+				}))
 				if provider.Text([]byte(out.frames)) != strings.Repeat(name, 20) {
 					errs <- errors.New(out.frames)
 					return

@@ -60,7 +60,7 @@ func readCount(value []byte) (int64, bool) {
 }
 
 // usage is the usage in classes that do not overlap; nil when the counts are
-// absent or cannot be true (decisions, Money).
+// absent or cannot be true (decision 019).
 func (c *counts) usage() *provider.Usage {
 	input, output := c.prompt+c.tools, c.candidates+c.thoughts
 	switch {

@@ -31,8 +31,13 @@ type answer struct {
 func (p *Provider) compose(r *provider.Request) *answer {
 	seed := fingerprint(r.Messages)
 	a := &answer{
-		script: readScript(r.Messages), id: fmt.Sprintf("chatcmpl-mock%016x", seed), created: p.now().Unix(), model: r.Model,
-		finish: "stop", input: p.input(r), cap: r.MaxTokens,
+		script:  readScript(r.Messages),
+		id:      fmt.Sprintf("chatcmpl-mock%016x", seed),
+		created: p.now().Unix(),
+		model:   r.Model,
+		finish:  "stop",
+		input:   p.input(r),
+		cap:     r.MaxTokens,
 	}
 	if a.call = called(r); a.call != "" {
 		a.callID, a.finish = fmt.Sprintf("call_mock%016x", seed), "tool_calls"
@@ -67,7 +72,7 @@ func fingerprint(messages []provider.Message) uint64 {
 }
 
 // called returns the tool that the model calls: the forced one, or the first,
-// unless the last message already is a tool's result (spec §4.3).
+// unless the last message already is a tool's result (contract §4.3).
 func called(r *provider.Request) string {
 	switch {
 	case len(r.Tools) == 0, r.ToolChoice.Mode == "none":
@@ -126,7 +131,8 @@ func (a *answer) usageJSON() []byte {
 		huge := 1000*a.cap + 1_000_000
 		output, total = strconv.FormatInt(huge, 10), a.input+huge
 	}
-	return fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%s,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}`,
+	return fmt.Appendf(nil,
+		`{"prompt_tokens":%d,"completion_tokens":%s,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}`,
 		a.input, output, total)
 }
 
@@ -167,7 +173,8 @@ func (a *answer) payloads() []string {
 	var deltas []string
 	if a.call != "" {
 		deltas = []string{
-			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.toolCall("")[1:]) + `]}`,
+			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.toolCall("")[1:]) +
+				`]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
 		}
 	} else {
@@ -201,7 +208,8 @@ func (a *answer) parts() []string {
 }
 
 func (a *answer) chunk(delta, finish string) string {
-	return string(a.head("chat.completion.chunk")) + `[{"index":0,"delta":` + delta + `,"logprobs":null,"finish_reason":` + finish + `}],"usage":null}`
+	return string(a.head("chat.completion.chunk")) + `[{"index":0,"delta":` + delta +
+		`,"logprobs":null,"finish_reason":` + finish + `}],"usage":null}`
 }
 
 func (a *answer) usageChunk(usage []byte) []byte {

@@ -1,4 +1,4 @@
-// Package mock is the provider of mock mode (spec §4.3): it answers every model
+// Package mock is the provider of mock mode (contract §4.3): it answers every model
 // with canned text, the same for the same conversation, with real token counts,
 // so that its calls cost what live ones would.
 //
@@ -83,7 +83,11 @@ func (p *Provider) begin(ctx context.Context, r *provider.Request) (*answer, err
 	case 0:
 		return a, nil
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return nil, &provider.Error{Kind: provider.Rejected, Status: a.status, Message: "the provider refused the request: as its script asked"}
+		return nil, &provider.Error{
+			Kind:    provider.Rejected,
+			Status:  a.status,
+			Message: "the provider refused the request: as its script asked",
+		}
 	}
 	err := failed(fmt.Errorf("status %d, as the script asked", a.status))
 	err.Status = a.status
@@ -152,7 +156,10 @@ func (s *stream) Next() (provider.Chunk, error) {
 	if usage == nil {
 		return provider.Chunk{}, io.EOF
 	}
-	return provider.Chunk{UsageFrame: provider.AppendFrame(nil, a.usageChunk(usage)), Usage: provider.ParseUsage(usage)}, nil
+	return provider.Chunk{
+		UsageFrame: provider.AppendFrame(nil, a.usageChunk(usage)),
+		Usage:      provider.ParseUsage(usage),
+	}, nil
 }
 
 // Over is true: nothing is waited for.

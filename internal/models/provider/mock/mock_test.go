@@ -20,13 +20,21 @@ import (
 var clock = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newMock() *mock.Provider {
-	return mock.New(tokens.Count, func(r *provider.Request) int64 { return tokens.CountRequest(r, "gpt-6") }, func() time.Time { return clock })
+	return mock.New(tokens.Count, func(r *provider.Request) int64 {
+		return tokens.CountRequest(r, "gpt-6")
+	}, func() time.Time {
+		return clock
+	})
 }
 
 func ask(texts ...string) *provider.Request {
 	r := &provider.Request{Model: "gpt-6-luna", MaxTokens: 1000}
 	for i, t := range texts {
-		r.Messages = append(r.Messages, provider.Message{Role: []string{"user", "assistant"}[i%2], HasContent: true, Text: t})
+		r.Messages = append(r.Messages, provider.Message{
+			Role:       []string{"user", "assistant"}[i%2],
+			HasContent: true,
+			Text:       t,
+		})
 	}
 	return r
 }
@@ -116,14 +124,16 @@ func TestAnswersAreCannedAndCounted(t *testing.T) {
 	r := ask("What is the capital of France, and how many people live there?")
 	c, got := complete(t, r)
 	text := *c.Choices[0].Message.Content
-	if c.Object != "chat.completion" || c.Model != "gpt-6-luna" || c.Created != clock.Unix() || !strings.HasPrefix(c.ID, "chatcmpl-") || *c.Choices[0].FinishReason != "stop" {
+	if c.Object != "chat.completion" || c.Model != "gpt-6-luna" || c.Created != clock.Unix() ||
+		!strings.HasPrefix(c.ID, "chatcmpl-") || *c.Choices[0].FinishReason != "stop" {
 		t.Errorf("%s", got.Body)
 	}
 	if !strings.Contains(text, "You said “What is the capital of France, …”.") {
 		t.Errorf("text %q", text)
 	}
 	want := provider.Usage{Input: tokens.CountRequest(r, "gpt-6"), Output: int64(tokens.Count(text))}
-	if got.Usage == nil || *got.Usage != want || c.Usage.Prompt.String() != itoa(want.Input) || c.Usage.Completion.String() != itoa(want.Output) {
+	if got.Usage == nil || *got.Usage != want || c.Usage.Prompt.String() != itoa(want.Input) ||
+		c.Usage.Completion.String() != itoa(want.Output) {
 		t.Errorf("usage %+v, want %+v", got.Usage, want)
 	}
 	if _, again := complete(t, r); string(again.Body) != string(got.Body) {
@@ -152,14 +162,16 @@ func TestStreamIsTheSameAnswer(t *testing.T) {
 		t.Error(d)
 	}
 	first, last := s.chunks[0], s.chunks[len(s.chunks)-1]
-	if d := first.Choices[0].Delta; d.Role != "assistant" || d.Content == nil || *d.Content != "" || first.Usage != nil {
+	if d := first.Choices[0].Delta; d.Role != "assistant" || d.Content == nil || *d.Content != "" ||
+		first.Usage != nil {
 		t.Errorf("first %+v", first)
 	}
 	if len(last.Choices) != 0 || last.Usage == nil {
 		t.Errorf("last %+v", last)
 	}
 	for _, c := range s.chunks {
-		if c.ID != whole.ID || c.Object != "chat.completion.chunk" || c.Created != whole.Created || c.Model != whole.Model {
+		if c.ID != whole.ID || c.Object != "chat.completion.chunk" || c.Created != whole.Created ||
+			c.Model != whole.Model {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -177,14 +189,16 @@ func TestMaxTokensAndStop(t *testing.T) {
 		r := ask("Tell me something long about 日本語")
 		r.MaxTokens = limit
 		c, got := complete(t, r)
-		if got.Usage.Output != limit || *c.Choices[0].FinishReason != "length" || int64(tokens.Count(*c.Choices[0].Message.Content)) != limit {
+		if got.Usage.Output != limit || *c.Choices[0].FinishReason != "length" ||
+			int64(tokens.Count(*c.Choices[0].Message.Content)) != limit {
 			t.Errorf("max_tokens %d: %s", limit, got.Body)
 		}
 	}
 	r := ask("Hello")
 	r.Stop = []string{"", "answer", "no such text", " You"}
 	c, got := complete(t, r)
-	if text := *c.Choices[0].Message.Content; strings.Contains(text, "answer") || strings.Contains(text, " You") || *c.Choices[0].FinishReason != "stop" || got.Usage.Output != int64(tokens.Count(text)) {
+	if text := *c.Choices[0].Message.Content; strings.Contains(text, "answer") || strings.Contains(text, " You") ||
+		*c.Choices[0].FinishReason != "stop" || got.Usage.Output != int64(tokens.Count(text)) {
 		t.Errorf("%s", got.Body)
 	}
 }
@@ -193,7 +207,12 @@ func TestTools(t *testing.T) {
 	t.Parallel()
 	r := ask("What time is it?")
 	r.Tools = []provider.Tool{{Name: "first"}, {Name: "second"}}
-	asked := append(r.Messages, provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "call_1", Name: "first", Arguments: "{}"}}},
+	asked := append(r.Messages,
+		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
+			ID:        "call_1",
+			Name:      "first",
+			Arguments: "{}",
+		}}},
 		provider.Message{Role: "tool", ToolCallID: "call_1", HasContent: true, Text: "noon"})
 	for _, c := range []struct {
 		choice   provider.ToolChoice
@@ -213,17 +232,20 @@ func TestTools(t *testing.T) {
 		s := stream(t, t.Context(), r)
 		m := whole.Choices[0].Message
 		if c.want == "" {
-			if m.Content == nil || *m.Content == "" || m.ToolCalls != nil || *whole.Choices[0].FinishReason != "stop" || s.text != *m.Content || s.finish != "stop" {
+			if m.Content == nil || *m.Content == "" || m.ToolCalls != nil || *whole.Choices[0].FinishReason != "stop" ||
+				s.text != *m.Content || s.finish != "stop" {
 				t.Errorf("%+v: %s", c.choice, got.Body)
 			}
 			continue
 		}
-		if m.Content != nil || len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Name != c.want || m.ToolCalls[0].Function.Arguments != "{}" || m.ToolCalls[0].Type != "function" ||
+		if m.Content != nil || len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Name != c.want ||
+			m.ToolCalls[0].Function.Arguments != "{}" || m.ToolCalls[0].Type != "function" ||
 			*whole.Choices[0].FinishReason != "tool_calls" || got.Usage.Output != int64(tokens.Count(c.want)+1) {
 			t.Errorf("%+v: %s", c.choice, got.Body)
 		}
 		first := s.chunks[0].Choices[0].Delta
-		if s.text != c.want+"{}" || s.finish != "tool_calls" || first.Role != "assistant" || first.ToolCalls[0].ID != m.ToolCalls[0].ID || first.ToolCalls[0].Function.Arguments != "" {
+		if s.text != c.want+"{}" || s.finish != "tool_calls" || first.Role != "assistant" ||
+			first.ToolCalls[0].ID != m.ToolCalls[0].ID || first.ToolCalls[0].Function.Arguments != "" {
 			t.Errorf("%+v: %+v", c.choice, s)
 		}
 	}
@@ -234,7 +256,8 @@ func TestResponseFormats(t *testing.T) {
 	schema := `{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object","properties":{
 		"name":{"type":"string"},"age":{"type":"integer","minimum":18},"kind":{"enum":["big","small"]},"tags":{"type":"array","items":{"type":"boolean"},"minItems":2},
 		"note":{"type":["null","string"]},"more":{"anyOf":[{"type":"number"}]},"one":{"const":1},"sub":{"type":"object","properties":{"a":{"type":"array"}}}}}}}`
-	deep := `{"type":"json_schema","json_schema":{"schema":` + strings.Repeat(`{"type":"array","minItems":1000000,"items":`, 20) + `{}` + strings.Repeat("}", 20) + `}}`
+	deep := `{"type":"json_schema","json_schema":{"schema":` +
+		strings.Repeat(`{"type":"array","minItems":1000000,"items":`, 20) + `{}` + strings.Repeat("}", 20) + `}}`
 	for format, want := range map[string]string{
 		schema:                   `{"age":18,"kind":"big","more":0,"name":"mock","note":null,"one":1,"sub":{"a":[]},"tags":[true,true]}`,
 		deep:                     "",
@@ -245,7 +268,8 @@ func TestResponseFormats(t *testing.T) {
 		r := ask("Give me JSON")
 		r.MaxTokens, r.ResponseFormat = 100_000, json.RawMessage(format)
 		c, _ := complete(t, r)
-		if text := *c.Choices[0].Message.Content; !json.Valid([]byte(text)) || want != "" && text != want || len(text) > 20_000 {
+		if text := *c.Choices[0].Message.Content; !json.Valid([]byte(text)) || want != "" && text != want ||
+			len(text) > 20_000 {
 			t.Errorf("%.200s: %.200s", format, text)
 		}
 	}
@@ -259,16 +283,20 @@ func TestResponseFormats(t *testing.T) {
 func TestScriptedStatus(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]provider.Error{
-		"status=502": {Kind: provider.Failed, Status: 502}, "status=500": {Kind: provider.Failed, Status: 500}, "status=401": {Kind: provider.Failed, Status: 401},
-		"status=429": {Kind: provider.Failed, Status: 429, RetryAfter: time.Second}, "status=400": {Kind: provider.Rejected, Status: 400},
-		"cut=0": {Kind: provider.Failed},
+		"status=502": {Kind: provider.Failed, Status: 502},
+		"status=500": {Kind: provider.Failed, Status: 500},
+		"status=401": {Kind: provider.Failed, Status: 401},
+		"status=429": {Kind: provider.Failed, Status: 429, RetryAfter: time.Second},
+		"status=400": {Kind: provider.Rejected, Status: 400},
+		"cut=0":      {Kind: provider.Failed},
 	} {
 		r := ask("Hello\n!mock " + word + "\nplease")
 		_, err := newMock().Complete(t.Context(), r)
 		_, err2 := newMock().Stream(t.Context(), r)
 		for _, err := range []error{err, err2} {
 			var e *provider.Error
-			if !errors.As(err, &e) || e.Kind != want.Kind || e.Status != want.Status || e.RetryAfter != want.RetryAfter {
+			if !errors.As(err, &e) || e.Kind != want.Kind || e.Status != want.Status ||
+				e.RetryAfter != want.RetryAfter {
 				t.Errorf("%s: %v", word, err)
 			}
 		}
@@ -279,14 +307,16 @@ func TestScriptedStatus(t *testing.T) {
 func TestOnlyTheLastUserMessageIsAScript(t *testing.T) {
 	t.Parallel()
 	for _, r := range []*provider.Request{
-		ask("!mock status=502", "no", "Hello"), ask("Hello", "!mock status=502"), ask("say !mock status=502"), ask("!mockstatus=502"),
+		ask("!mock status=502", "no", "Hello"), ask("Hello", "!mock status=502"), ask("say !mock status=502"),
+		ask("!mockstatus=502"),
 		ask("!mock status=200 status=abc status=-1 status=9999 cut=-1 pace=-5s hello words= =5"),
 	} {
 		if _, err := newMock().Complete(t.Context(), r); err != nil {
 			t.Errorf("%+v: %v", r.Messages, err)
 		}
 	}
-	if c, _ := complete(t, ask("Hello\n!mock words=20\nyou")); !strings.Contains(*c.Choices[0].Message.Content, "“Hello you”") {
+	if c, _ := complete(t, ask("Hello\n!mock words=20\nyou")); !strings.Contains(*c.Choices[0].Message.Content,
+		"“Hello you”") {
 		t.Errorf("a script is no part of the conversation: %+v", c)
 	}
 	r := ask("")
@@ -299,11 +329,16 @@ func TestOnlyTheLastUserMessageIsAScript(t *testing.T) {
 
 func TestScriptedUsage(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]string{"none": "", "wrong": `"completion_tokens":-5`, "fraction": `.5,"total_tokens"`} {
+	for word, want := range map[string]string{
+		"none":     "",
+		"wrong":    `"completion_tokens":-5`,
+		"fraction": `.5,"total_tokens"`,
+	} {
 		r := ask("!mock usage=" + word)
 		_, got := complete(t, r)
 		s := stream(t, t.Context(), r)
-		if got.Usage != nil || s.usage != nil || !strings.Contains(string(got.Body), want) || !strings.Contains(string(s.usageFrame), want) {
+		if got.Usage != nil || s.usage != nil || !strings.Contains(string(got.Body), want) ||
+			!strings.Contains(string(s.usageFrame), want) {
 			t.Errorf("%s: %+v, %+v, %s", word, got.Usage, s.usage, got.Body)
 		}
 		if word == "none" && (strings.Contains(string(got.Body), `"usage"`) || s.usageFrame != nil) {
@@ -337,7 +372,8 @@ func TestScriptedShape(t *testing.T) {
 	}
 	for n, want := range map[int]bool{1: true, 3: true, 9: true, 10: false, 11: false} {
 		s := stream(t, t.Context(), ask("!mock words=100 chunks=7 cut="+itoa(n)))
-		if cut := !errors.Is(s.err, io.EOF); cut != want || cut && (len(s.chunks) != n || s.usage != nil || !errors.Is(s.err, io.ErrUnexpectedEOF)) {
+		if cut := !errors.Is(s.err, io.EOF); cut != want ||
+			cut && (len(s.chunks) != n || s.usage != nil || !errors.Is(s.err, io.ErrUnexpectedEOF)) {
 			t.Errorf("cut=%d: %d chunks, %v", n, len(s.chunks), s.err)
 		}
 	}
@@ -358,7 +394,8 @@ func TestScriptedWaits(t *testing.T) {
 			"pace=25s chunks=40":          time.Minute,
 		} {
 			begun := time.Now()
-			if s := stream(t, t.Context(), ask("!mock "+script)); !errors.Is(s.err, io.EOF) || time.Since(begun) != want {
+			if s := stream(t, t.Context(), ask("!mock "+script)); !errors.Is(s.err, io.EOF) ||
+				time.Since(begun) != want {
 				t.Errorf("%s: after %v, %v", script, time.Since(begun), s.err)
 			}
 		}

@@ -178,7 +178,8 @@ func appendTools(b []byte, r *provider.Request) []byte {
 	switch c := r.ToolChoice; c.Mode {
 	case "":
 	case "function":
-		b = append(provider.AppendQuote(append(b, `,"tool_choice":{"type":"function","function":{"name":`...), c.Name), "}}"...)
+		b = append(provider.AppendQuote(append(b, `,"tool_choice":{"type":"function","function":{"name":`...), c.Name),
+			"}}"...)
 	default:
 		b = provider.AppendQuote(append(b, `,"tool_choice":`...), c.Mode)
 	}

@@ -17,26 +17,53 @@ func ptr[T any](v T) *T { return &v }
 // full is a request with every member there is.
 func full() *provider.Request {
 	return &provider.Request{
-		ID: "req_1", Model: "gpt-6-luna", MaxTokens: 800, Temperature: ptr(0.7), TopP: ptr(0.95), Stop: []string{"END", "\n\n"}, Stream: true,
+		ID:          "req_1",
+		Model:       "gpt-6-luna",
+		MaxTokens:   800,
+		Temperature: ptr(0.7),
+		TopP:        ptr(0.95),
+		Stop:        []string{"END", "\n\n"},
+		Stream:      true,
 		Messages: []provider.Message{
 			{Role: "system", HasContent: true, Text: "Be \"brief\" – 日本 🧾\u2028\x01"},
 			{Role: "user", HasContent: true, Name: "ann", Parts: []provider.Part{
-				{Type: "text", Text: "What is this?"}, {Type: "image_url", ImageURL: "data:image/png;base64,AAAA", Detail: "low"}, {Type: "image_url", ImageURL: "https://example.com/a.png"},
+				{Type: "text", Text: "What is this?"}, {
+					Type:     "image_url",
+					ImageURL: "data:image/png;base64,AAAA",
+					Detail:   "low",
+				}, {Type: "image_url", ImageURL: "https://example.com/a.png"},
 			}},
 			{Role: "assistant", ToolCalls: []provider.ToolCall{
-				{ID: "call_1", Name: "look", Arguments: `{"q":"a"}`, ExtraContent: json.RawMessage(`{"google":{"thought_signature":"secret"}}`)},
+				{
+					ID:           "call_1",
+					Name:         "look",
+					Arguments:    `{"q":"a"}`,
+					ExtraContent: json.RawMessage(`{"google":{"thought_signature":"secret"}}`),
+				},
 				{ID: "call_2", Name: "look", Arguments: `{"q":`},
 			}},
 			{Role: "tool", HasContent: true, ToolCallID: "call_1", Text: ""},
-			{Role: "tool", HasContent: true, ToolCallID: "call_2", Parts: []provider.Part{{Type: "text", Text: "found"}}},
+			{
+				Role:       "tool",
+				HasContent: true,
+				ToolCallID: "call_2",
+				Parts:      []provider.Part{{Type: "text", Text: "found"}},
+			},
 			{Role: "assistant", HasContent: true, Text: "", Refusal: "I will not"},
 		},
 		Tools: []provider.Tool{
-			{Name: "look", Description: "Looks", Parameters: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`), Strict: ptr(false)},
+			{
+				Name:        "look",
+				Description: "Looks",
+				Parameters:  json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`),
+				Strict:      ptr(false),
+			},
 			{Name: "now"},
 		},
-		ToolChoice: provider.ToolChoice{Mode: "function", Name: "look"}, ParallelToolCalls: ptr(false),
-		ResponseFormat: json.RawMessage(`{"type":"json_object"}`), ReasoningEffort: "none",
+		ToolChoice:        provider.ToolChoice{Mode: "function", Name: "look"},
+		ParallelToolCalls: ptr(false),
+		ResponseFormat:    json.RawMessage(`{"type":"json_object"}`),
+		ReasoningEffort:   "none",
 	}
 }
 
@@ -70,10 +97,19 @@ func TestBodyHasEveryMemberThatIsForwarded(t *testing.T) {
 
 func TestBodyHasNothingThatWasNotAsked(t *testing.T) {
 	t.Parallel()
-	r := &provider.Request{ID: "req_1", Model: "gpt-4o-mini", MaxTokens: 1, Temperature: ptr(1.0), TopP: ptr(1.0), Messages: []provider.Message{{Role: "user", HasContent: true, Text: "hi"}}}
-	same(t, encode(r), `{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default"}`)
+	r := &provider.Request{
+		ID:          "req_1",
+		Model:       "gpt-4o-mini",
+		MaxTokens:   1,
+		Temperature: ptr(1.0),
+		TopP:        ptr(1.0),
+		Messages:    []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+	}
+	same(t, encode(r),
+		`{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default"}`)
 	r.Temperature, r.Tools, r.ToolChoice.Mode = ptr(0.0), []provider.Tool{{Name: "now"}}, "required"
-	same(t, encode(r), `{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default",
+	same(t, encode(r),
+		`{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default",
 		"temperature": 0, "tools": [{"type": "function", "function": {"name": "now"}}], "tool_choice": "required"}`)
 }
 
@@ -83,8 +119,18 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for id, kept := range map[string]bool{
-		"call_1": true, strings.Repeat("x", 40): true, "toolu_01A-b": true, "7": true,
-		strings.Repeat("x", 41): false, "a b": false, "functions.look:0": false, "é": false, "call/1": false, "call/2": false, "\xff": false, "a\n": false,
+		"call_1":                true,
+		strings.Repeat("x", 40): true,
+		"toolu_01A-b":           true,
+		"7":                     true,
+		strings.Repeat("x", 41): false,
+		"a b":                   false,
+		"functions.look:0":      false,
+		"é":                     false,
+		"call/1":                false,
+		"call/2":                false,
+		"\xff":                  false,
+		"a\n":                   false,
 	} {
 		got := callID(id)
 		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, foreign) >= 0 || got != callID(id) {
@@ -117,8 +163,15 @@ func TestNamesAndArguments(t *testing.T) {
 	r := request(false)
 	r.Tools = []provider.Tool{{Name: "a-b_C9"}, {Name: strings.Repeat("n", 64)}}
 	r.Messages = append(r.Messages,
-		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: "c", Name: "f", Arguments: `{"q":"\u00`}, {ID: "d", Name: "f"}}},
-		provider.Message{Role: "tool", HasContent: true, ToolCallID: "c"}, provider.Message{Role: "tool", HasContent: true, ToolCallID: "d"})
+		provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{
+			{ID: "c", Name: "f", Arguments: `{"q":"\u00`},
+			{ID: "d", Name: "f"},
+		}},
+		provider.Message{Role: "tool", HasContent: true, ToolCallID: "c"}, provider.Message{
+			Role:       "tool",
+			HasContent: true,
+			ToolCallID: "d",
+		})
 	var chat struct {
 		Tools []struct {
 			Function struct{ Name string }
@@ -174,8 +227,18 @@ func FuzzEncode(f *testing.F) {
 			return
 		}
 		r := &provider.Request{
-			Model: name, MaxTokens: 5, Stop: []string{stop}, Temperature: &temperature,
-			Messages: []provider.Message{{Role: "user", HasContent: true, Text: text, Name: name, ToolCallID: stop, ToolCalls: []provider.ToolCall{{ID: name, Name: stop, Arguments: text}}}},
+			Model:       name,
+			MaxTokens:   5,
+			Stop:        []string{stop},
+			Temperature: &temperature,
+			Messages: []provider.Message{{
+				Role:       "user",
+				HasContent: true,
+				Text:       text,
+				Name:       name,
+				ToolCallID: stop,
+				ToolCalls:  []provider.ToolCall{{ID: name, Name: stop, Arguments: text}},
+			}},
 		}
 		var got struct {
 			Model       string
@@ -188,7 +251,8 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("%v in %s", err, body)
 		}
 		clean := func(s string) string { return string([]rune(s)) }
-		if got.Model != clean(name) || got.Stop[0] != clean(stop) || got.Messages[0].Content != clean(text) || got.Temperature != temperature {
+		if got.Model != clean(name) || got.Stop[0] != clean(stop) || got.Messages[0].Content != clean(text) ||
+			got.Temperature != temperature {
 			t.Errorf("%s", body)
 		}
 		var members []string
@@ -197,7 +261,8 @@ func FuzzEncode(f *testing.F) {
 			return true
 		})
 		slices.Sort(members)
-		if got, want := strings.Join(members, " "), "max_completion_tokens messages model service_tier stop temperature"; got != want {
+		if got, want := strings.Join(members, " "),
+			"max_completion_tokens messages model service_tier stop temperature"; got != want {
 			t.Errorf("members %s", got)
 		}
 	})

@@ -36,12 +36,14 @@ func TestStreamsWithCallsEndWithToolCalls(t *testing.T) {
 	mended := strings.Replace(finishFrame, `"stop"`, `"tool_calls"`, 1)
 	both := strings.Replace(callFrame, `"finish_reason":null`, `"finish_reason":"stop"`, 1)
 	for what, c := range map[string]struct{ frames, want string }{
-		"stop":                   {callFrame + pieceFrame + finishFrame, callFrame + pieceFrame + mended},
-		"in the same chunk":      {both, strings.Replace(both, `"stop"`, `"tool_calls"`, 1)},
-		"other members":          {callFrame + oddStopFrame, callFrame + oddCallsFrame},
-		"chunks behind it":       {callFrame + finishFrame + textFrame + finishFrame, callFrame + mended + textFrame + mended},
-		"right already":          {callFrame + pieceFrame + mended, callFrame + pieceFrame + mended},
-		"length":                 {callFrame + strings.Replace(finishFrame, "stop", "length", 1), callFrame + strings.Replace(finishFrame, "stop", "length", 1)},
+		"stop":              {callFrame + pieceFrame + finishFrame, callFrame + pieceFrame + mended},
+		"in the same chunk": {both, strings.Replace(both, `"stop"`, `"tool_calls"`, 1)},
+		"other members":     {callFrame + oddStopFrame, callFrame + oddCallsFrame},
+		"chunks behind it": {callFrame + finishFrame + textFrame + finishFrame,
+			callFrame + mended + textFrame + mended},
+		"right already": {callFrame + pieceFrame + mended, callFrame + pieceFrame + mended},
+		"length": {callFrame + strings.Replace(finishFrame, "stop", "length", 1),
+			callFrame + strings.Replace(finishFrame, "stop", "length", 1)},
 		"no calls":               {roleFrame + textFrame + finishFrame, roleFrame + textFrame + finishFrame},
 		"calls only by the text": {noCallsFrame + finishFrame, noCallsFrame + finishFrame},
 	} {
@@ -60,7 +62,9 @@ func TestStreamsWithCallsEndWithToolCalls(t *testing.T) {
 		}
 		check("CRLF", func() io.Reader { return strings.NewReader(strings.ReplaceAll(text, "\n", "\r\n")) })
 	}
-	if out := withTools(func() io.Reader { return strings.NewReader(callFrame + finishFrame) }); out.frames != callFrame+mended || !errors.Is(out.err, io.ErrUnexpectedEOF) {
+	if out := withTools(func() io.Reader {
+		return strings.NewReader(callFrame + finishFrame)
+	}); out.frames != callFrame+mended || !errors.Is(out.err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut behind it: %+v", out)
 	}
 }
@@ -84,7 +88,8 @@ func TestAnswersWithCallsEndWithToolCalls(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if want := strings.TrimSpace(fmt.Sprintf(whole, c.want, c.calls)); string(got.Body) != want || got.Usage == nil || *got.Usage != wantUsage {
+		if want := strings.TrimSpace(fmt.Sprintf(whole, c.want, c.calls)); string(got.Body) != want ||
+			got.Usage == nil || *got.Usage != wantUsage {
 			t.Errorf("%s: %s %+v", what, got.Body, got.Usage)
 		}
 	}
@@ -95,14 +100,27 @@ func TestAnswersWithCallsEndWithToolCalls(t *testing.T) {
 func TestEdge36ErrorInPlaceOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	for object, want := range map[string]provider.Error{
-		`{"message":"m","type":"server_error","code":null}`:                               {Status: 503, Retry: true},
-		`{"message":"m","type":null,"code":"server_is_overloaded"}`:                       {Status: 503, Retry: true},
-		`{"message":"m","type":"tokens","code":"rate_limit_exceeded"}`:                    {Status: 429, Retry: true},
-		`{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}`:         {Status: 429, Alarm: "the account is out of quota"},
-		`{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}`:         {Status: 401, Alarm: "the key is refused"},
-		`{"message":"m","type":"invalid_request_error","code":"model_not_found"}`:         {Status: 404, Alarm: "the model or address is unknown"},
-		`{"message":"m at ` + sampleKey + `","type":"invalid_request_error","code":null}`: {Status: 400, Kind: provider.Rejected, Message: "the provider refused the request: m at [removed]"},
-		`{"message":"m","type":"never heard of","code":7}`:                                {Status: 200},
+		`{"message":"m","type":"server_error","code":null}`:            {Status: 503, Retry: true},
+		`{"message":"m","type":null,"code":"server_is_overloaded"}`:    {Status: 503, Retry: true},
+		`{"message":"m","type":"tokens","code":"rate_limit_exceeded"}`: {Status: 429, Retry: true},
+		`{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}`: {
+			Status: 429,
+			Alarm:  "the account is out of quota",
+		},
+		`{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}`: {
+			Status: 401,
+			Alarm:  "the key is refused",
+		},
+		`{"message":"m","type":"invalid_request_error","code":"model_not_found"}`: {
+			Status: 404,
+			Alarm:  "the model or address is unknown",
+		},
+		`{"message":"m at ` + sampleKey + `","type":"invalid_request_error","code":null}`: {
+			Status:  400,
+			Kind:    provider.Rejected,
+			Message: "the provider refused the request: m at [removed]",
+		},
+		`{"message":"m","type":"never heard of","code":7}`: {Status: 200},
 		`"overloaded"`: {Status: 200},
 	} {
 		if want.Kind == provider.Failed {
@@ -110,7 +128,9 @@ func TestEdge36ErrorInPlaceOfAnAnswer(t *testing.T) {
 		}
 		check := func(how string, err error, want provider.Error) {
 			var e *provider.Error
-			if !errors.As(err, &e) || e.Status != want.Status || e.Kind != want.Kind || e.Retry != want.Retry || e.Alarm != want.Alarm || e.Message != want.Message || strings.Contains(e.Error(), sampleKey) && want.Kind == provider.Failed {
+			if !errors.As(err, &e) || e.Status != want.Status || e.Kind != want.Kind || e.Retry != want.Retry ||
+				e.Alarm != want.Alarm || e.Message != want.Message ||
+				strings.Contains(e.Error(), sampleKey) && want.Kind == provider.Failed {
 				t.Errorf("%s %s: %+v", how, object, err)
 			}
 		}
@@ -126,12 +146,13 @@ func TestEdge36ErrorInPlaceOfAnAnswer(t *testing.T) {
 		}
 	}
 	var e *provider.Error
-	if err := run(serve(t, answers(200, "event: error\ndata: {\"code\":\"server_error\",\"message\":\"m\"}\n\n")), true); !errors.As(err, &e) || !e.Retry {
+	if err := run(serve(t, answers(200, "event: error\ndata: {\"code\":\"server_error\",\"message\":\"m\"}\n\n")),
+		true); !errors.As(err, &e) || !e.Retry {
 		t.Errorf("an event named error: %v", err)
 	}
 }
 
-// TestRetryTruth holds what each refusal means in a table (wire, Errors).
+// TestRetryTruth holds what each refusal means in a table (provider notes A.6).
 func TestRetryTruth(t *testing.T) {
 	t.Parallel()
 	const refusedKey, unknown, quota = "the key is refused", "the model or address is unknown", "the account is out of quota"
@@ -174,7 +195,8 @@ func TestRetryTruth(t *testing.T) {
 			for _, stream := range []bool{false, true} {
 				err := run(serve(t, h), stream)
 				var e *provider.Error
-				if !errors.As(err, &e) || e.Retry != want || e.Alarm != c.alarm || e.RetryAfter.Milliseconds() != 1500 || e.Status != c.status {
+				if !errors.As(err, &e) || e.Retry != want || e.Alarm != c.alarm ||
+					e.RetryAfter.Milliseconds() != 1500 || e.Status != c.status {
 					t.Errorf("%d %s, X-Should-Retry %q: %+v", c.status, c.code, should, err)
 				} else if rejected := c.alarm == "" && !c.retry; rejected != (e.Kind == provider.Rejected) {
 					t.Errorf("%d %s: kind %v", c.status, c.code, e.Kind)
@@ -189,8 +211,9 @@ func TestRetryTruth(t *testing.T) {
 		"reset before the headers": {cuts(""), true},
 		"cut before the answer":    {cuts("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"), true},
 		"nothing in the answer":    {answers(200, ""), true},
-		"cut within the first":     {cuts("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" + roleFrame[:20]), true},
-		"a page":                   {answers(200, "data: <html>\n\n"), false},
+		"cut within the first": {cuts("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" +
+			roleFrame[:20]), true},
+		"a page": {answers(200, "data: <html>\n\n"), false},
 	} {
 		var e *provider.Error
 		if err := run(serve(t, c.h), true); !errors.As(err, &e) || e.Retry != c.retry {

@@ -1,5 +1,5 @@
 // Package openai speaks to OpenAI's Chat Completions, and to whatever speaks
-// like it (spec §1, §4.3). Answers and chunks are relayed byte for byte; only
+// like it (contract §1, §4.3). Answers and chunks are relayed byte for byte; only
 // errors, the usage and the reason for the end are read. For models that take
 // tools only there it also speaks to the Responses API, and translates
 // (responses.go). What a fault of the provider means is in refusal.go.
@@ -47,7 +47,12 @@ func Store() Option { return func(a *account) { a.store = true } }
 // New returns a client of the API at baseURL, which ends before
 // /chat/completions, for example https://api.openai.com/v1.
 func New(baseURL, key string, options ...Option) *Client {
-	a := account{Config: upstream.Config{BaseURL: baseURL, Header: http.Header{"Authorization": {"Bearer " + key}}, Secret: key, Refuse: refuse}}
+	a := account{Config: upstream.Config{
+		BaseURL: baseURL,
+		Header:  http.Header{"Authorization": {"Bearer " + key}},
+		Secret:  key,
+		Refuse:  refuse,
+	}}
 	for _, o := range options {
 		o(&a)
 	}

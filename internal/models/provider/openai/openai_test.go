@@ -29,10 +29,16 @@ func TestRequestOnTheWire(t *testing.T) {
 			if d := cmp.Diff(string(encode(request(stream))), string(body)); d != "" {
 				t.Error(d)
 			}
-			if r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.ContentLength != int64(len(body)) || r.TransferEncoding != nil {
+			if r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.ContentLength != int64(len(body)) ||
+				r.TransferEncoding != nil {
 				t.Errorf("%s %s, length %d of %d, %v", r.Method, r.URL, r.ContentLength, len(body), r.TransferEncoding)
 			}
-			for name, want := range map[string]string{"Authorization": "Bearer " + sampleKey, "Content-Type": "application/json", "Accept-Encoding": "identity", "X-Client-Request-Id": "req_1"} {
+			for name, want := range map[string]string{
+				"Authorization":       "Bearer " + sampleKey,
+				"Content-Type":        "application/json",
+				"Accept-Encoding":     "identity",
+				"X-Client-Request-Id": "req_1",
+			} {
 				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
@@ -83,7 +89,8 @@ func TestAnswerIsRelayedByteForByte(t *testing.T) {
 
 func TestMissingOrAbsurdUsageIsNone(t *testing.T) {
 	t.Parallel()
-	for _, usage := range []string{`null`, `{}`, `{"prompt_tokens":-12,"completion_tokens":3}`, `{"prompt_tokens":12,"completion_tokens":2.5}`, `"12"`} {
+	for _, usage := range []string{`null`, `{}`, `{"prompt_tokens":-12,"completion_tokens":3}`,
+		`{"prompt_tokens":12,"completion_tokens":2.5}`, `"12"`} {
 		body := strings.Replace(sampleBody, sampleUsage, usage, 1)
 		got, err := serve(t, answers(200, body)).Complete(t.Context(), request(false))
 		if err != nil || got.Usage != nil || string(got.Body) != body {
@@ -95,7 +102,8 @@ func TestMissingOrAbsurdUsageIsNone(t *testing.T) {
 func TestAnswersThatAreNone(t *testing.T) {
 	t.Parallel()
 	for what, h := range map[string]http.HandlerFunc{
-		"an error in a 200":      answers(200, `{"error":{"message":"overloaded","type":"server_error"},"choices":[{}]}`),
+		"an error in a 200": answers(200,
+			`{"error":{"message":"overloaded","type":"server_error"},"choices":[{}]}`),
 		"no choices":             answers(200, `{"choices":[],"usage":`+sampleUsage+`}`),
 		"choices missing":        answers(200, `{"usage":`+sampleUsage+`}`),
 		"choices of no list":     answers(200, `{"choices":{"0":{}}}`),
@@ -167,7 +175,9 @@ func TestSilenceIsBounded(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(begun), err)
 			}
 
-			c = served(func(ctx context.Context) io.Reader { return io.MultiReader(strings.NewReader(" "), hangs{ctx}) })
+			c = served(func(ctx context.Context) io.Reader {
+				return io.MultiReader(strings.NewReader(" "), hangs{ctx})
+			})
 			begun = time.Now()
 			err = run(c, stream)
 			if fault(t, err); !errors.Is(err, upstream.ErrSilent) || time.Since(begun) != time.Minute {

@@ -13,7 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// refuse reads an error body (wire: type, code, message, param). A 400 or 429
+// refuse reads an error body (provider notes A.6: type, code, message, param). A 400 or 429
 // may speak of our account and not of the request: that is the operator's.
 func refuse(status int, _ http.Header, text []byte) *provider.Error {
 	e := upstream.ByStatus(status)
@@ -32,9 +32,11 @@ func refuse(status int, _ http.Header, text []byte) *provider.Error {
 	}
 	for _, v := range []any{body.Error.Code, body.Error.Type} {
 		if s, _ := v.(string); status < 500 && (strings.Contains(s, "billing") || strings.Contains(s, "quota")) {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false, "the account is out of quota"
+			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false,
+				"the account is out of quota"
 		} else if status < 500 && strings.Contains(s, "api_key") {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false, "the key is refused"
+			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false,
+				"the key is refused"
 		}
 	}
 	return e
@@ -53,7 +55,8 @@ func statusOf(code, kind string) int {
 			return http.StatusTooManyRequests
 		case s == "server_error", strings.Contains(s, "overloaded"):
 			return http.StatusServiceUnavailable
-		case strings.HasPrefix(s, "invalid_"), strings.Contains(s, "image"), s == "context_length_exceeded", strings.HasPrefix(s, "unsupported_"):
+		case strings.HasPrefix(s, "invalid_"), strings.Contains(s, "image"), s == "context_length_exceeded",
+			strings.HasPrefix(s, "unsupported_"):
 			return http.StatusBadRequest
 		}
 	}

@@ -12,8 +12,10 @@ import (
 // TestStatuses: only what is wrong with the request is the app's business.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	body := `{"error":{"message":"Something about org-AbCdEfGh12 and ` + sampleKey + `","type":"x","param":null,"code":null}}`
-	for _, status := range []int{201, 204, 304, 401, 402, 403, 404, 405, 408, 409, 418, 429, 500, 502, 503, 504, 529, 599} {
+	body := `{"error":{"message":"Something about org-AbCdEfGh12 and ` + sampleKey +
+		`","type":"x","param":null,"code":null}}`
+	for _, status := range []int{201, 204, 304, 401, 402, 403, 404, 405, 408, 409, 418, 429, 500, 502, 503, 504, 529,
+		599} {
 		for _, stream := range []bool{false, true} {
 			err := run(serve(t, answers(status, body, "Retry-After", "2")), stream)
 			if e := fault(t, err); e.Status != status || e.RetryAfter != 2*time.Second {
@@ -44,10 +46,17 @@ func TestStatuses(t *testing.T) {
 
 func TestRefusalsWithoutAReason(t *testing.T) {
 	t.Parallel()
-	for what, body := range map[string]string{"no text": "", "a page": "<html>", "a list": `[{"error":{"message":"m"}}]`, "a string": `{"error":"m"}`, "huge": strings.Repeat("x", 1<<20)} {
+	for what, body := range map[string]string{
+		"no text":  "",
+		"a page":   "<html>",
+		"a list":   `[{"error":{"message":"m"}}]`,
+		"a string": `{"error":"m"}`,
+		"huge":     strings.Repeat("x", 1<<20),
+	} {
 		err := run(serve(t, answers(400, body)), false)
 		var e *provider.Error
-		if !errors.As(err, &e) || e.Kind != provider.Rejected || e.Message != "the provider refused the request: it gave no reason" {
+		if !errors.As(err, &e) || e.Kind != provider.Rejected ||
+			e.Message != "the provider refused the request: it gave no reason" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// Some models take tools only through the Responses API (wire: Responses in
-// short). Their answers are translated, so they always come as a stream, and one
+// Some models take tools only through the Responses API (provider
+// notes A.10). Their answers are translated, so they always come as a stream, and one
 // decoder decides what was said and what it costs, whole or streamed.
 
 const responsesPath = "/responses"
@@ -81,7 +81,8 @@ func newReply(r *provider.Request, now time.Time) *reply {
 func (y *reply) event(e provider.Event) (bool, error) {
 	var v event
 	if err := json.Unmarshal(e.Payload, &v); err != nil {
-		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries something else than events: %.200q", e.Payload))
+		return false, upstream.Failed(http.StatusOK,
+			fmt.Errorf("the stream carries something else than events: %.200q", e.Payload))
 	}
 	if y.size += len(e.Payload); y.size > maxResponseEvent {
 		return false, provider.ErrEventTooLong
@@ -105,7 +106,10 @@ func (y *reply) event(e provider.Event) (bool, error) {
 		}
 		y.usage, y.reason = responsesUsage(v.Response.Usage), "stop"
 		if v.Response.Incomplete != nil {
-			y.reason = map[string]string{"max_output_tokens": "length", "content_filter": "content_filter"}[v.Response.Incomplete.Reason]
+			y.reason = map[string]string{
+				"max_output_tokens": "length",
+				"content_filter":    "content_filter",
+			}[v.Response.Incomplete.Reason]
 		}
 		y.finish()
 		return false, errDone
@@ -126,7 +130,8 @@ func (y *reply) failure(payload []byte, v *event) error {
 	}
 	e := upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", payload))
 	for _, code := range []string{v.Code, inner.Code} {
-		e.Retry = e.Retry || !y.begun && (code == "server_error" || code == "rate_limit_exceeded" || code == "server_is_overloaded")
+		e.Retry = e.Retry ||
+			!y.begun && (code == "server_error" || code == "rate_limit_exceeded" || code == "server_is_overloaded")
 	}
 	return e
 }
@@ -313,20 +318,28 @@ func responsesUsage(raw []byte) *provider.Usage {
 	}
 	const most = 1 << 53
 	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u == nil || u.Input == nil || u.Output == nil ||
-		*u.Input < 0 || *u.Output < 0 || *u.Input > most || *u.Output > most || u.InputWas.Cached < 0 || u.InputWas.Written < 0 || u.OutputWas.Reasoning < 0 {
+		*u.Input < 0 || *u.Output < 0 || *u.Input > most || *u.Output > most || u.InputWas.Cached < 0 ||
+		u.InputWas.Written < 0 || u.OutputWas.Reasoning < 0 {
 		return nil
 	}
 	input := *u.Input - u.InputWas.Cached - u.InputWas.Written
 	if input < 0 || u.OutputWas.Reasoning > *u.Output {
 		return nil
 	}
-	return &provider.Usage{Input: input, Cached: u.InputWas.Cached, CacheWrite: u.InputWas.Written, Output: *u.Output, Reasoning: u.OutputWas.Reasoning}
+	return &provider.Usage{
+		Input:      input,
+		Cached:     u.InputWas.Cached,
+		CacheWrite: u.InputWas.Written,
+		Output:     *u.Output,
+		Reasoning:  u.OutputWas.Reasoning,
+	}
 }
 
 // appendUsage writes usage in the shape of Chat Completions.
 func appendUsage(b []byte, u *provider.Usage) []byte {
 	input := u.Input + u.Cached + u.CacheWrite
-	return fmt.Appendf(b, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,
+	return fmt.Appendf(b,
+		`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,
 		input, u.Output, input+u.Output, u.Cached, u.CacheWrite, u.Reasoning)
 }
 
@@ -351,7 +364,12 @@ func (c *Client) respond(ctx context.Context, r *provider.Request) (*translated,
 	if err != nil {
 		return nil, err
 	}
-	s := &translated{x: x, events: provider.NewSSE(x, make([]byte, 0, bufferSize)), reply: newReply(r, time.Now()), unread: true}
+	s := &translated{
+		x:      x,
+		events: provider.NewSSE(x, make([]byte, 0, bufferSize)),
+		reply:  newReply(r, time.Now()),
+		unread: true,
+	}
 	s.events.Bound(maxResponseEvent)
 	s.events.Bare()
 	for !s.reply.begun && s.ended == nil {

@@ -41,7 +41,8 @@ func next(b []byte, n int) []byte { return comma(b, len(b)-n) }
 func appendItems(b []byte, n int, m *provider.Message) []byte {
 	switch m.Role {
 	case "tool":
-		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...), callID(m.ToolCallID))
+		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...),
+			callID(m.ToolCallID))
 		return append(provider.AppendQuote(append(b, `,"output":`...), wholeText(m)), '}')
 	case "assistant":
 		return appendAssistant(b, n, m)
@@ -80,7 +81,8 @@ func appendAssistant(b []byte, n int, m *provider.Message) []byte {
 			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
 		}
 		if m.Refusal != "" {
-			b = append(provider.AppendQuote(append(comma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal), '}')
+			b = append(provider.AppendQuote(append(comma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal),
+				'}')
 		}
 		b = append(b, "]}"...)
 	}

@@ -21,7 +21,8 @@ const responsesSample = "event: response.created\n" +
 	`data: {"type":"response.created","response":{"id":"resp_1","status":"in_progress","usage":null}}` + "\n\n" +
 	`data: {"type":"response.output_item.added","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}}` + "\n\n" +
 	`data: {"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA"}}` + "\n\n" +
-	`data: {"type":"response.output_item.added","output_index":1,"item":{"id":"msg_1","type":"message","content":[]}}` + "\n\n" +
+	`data: {"type":"response.output_item.added","output_index":1,"item":{"id":"msg_1","type":"message","content":[]}}` +
+	"\n\n" +
 	`data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"Hé ","obfuscation":"x"}` + "\n\n" +
 	`data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"😀"}` + "\n\n" +
 	`data: {"type":"response.output_item.done","output_index":1,"item":{"id":"msg_1","type":"message"}}` + "\n\n" +
@@ -30,7 +31,8 @@ const responsesSample = "event: response.created\n" +
 	`data: {"type":"response.function_call_arguments.delta","item_id":"fc_1","delta":"00f6me\"}"}` + "\n\n" +
 	`data: {"type":"response.output_item.added","output_index":3,"item":{"id":"fc_2","type":"function_call","call_id":"call_2","name":"time","arguments":""}}` + "\n\n" +
 	`data: {"type":"response.something.new","x":1}` + "\n\n" +
-	`data: {"type":"response.completed","response":{"status":"completed","usage":` + responsesUsageSample + `}}` + "\n\n"
+	`data: {"type":"response.completed","response":{"status":"completed","usage":` + responsesUsageSample + `}}` +
+	"\n\n"
 
 const responsesUsageSample = `{"input_tokens":30,"input_tokens_details":{"cached_tokens":10,"cache_write_tokens":4},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":39}`
 
@@ -104,14 +106,16 @@ func hearStream(t *testing.T, c *Client) (s said) {
 					Finish *string     `json:"finish_reason"`
 				} `json:"choices"`
 			}
-			if err := json.Unmarshal([]byte(strings.TrimPrefix(frame, "data: ")), &v); err != nil || len(v.Choices) != 1 {
+			if err := json.Unmarshal([]byte(strings.TrimPrefix(frame, "data: ")), &v); err != nil ||
+				len(v.Choices) != 1 {
 				t.Fatalf("%v in %q", err, frame)
 			}
 			s.take(v.Choices[0].Delta, v.Choices[0].Finish)
 		}
 		if chunk.Usage != nil {
 			s.usage = chunk.Usage
-			if kind, u := provider.Classify(bytes.TrimPrefix(bytes.TrimSpace(chunk.UsageFrame), []byte("data: "))); kind != provider.UsageOnly || *u != *chunk.Usage {
+			if kind, u := provider.Classify(bytes.TrimPrefix(bytes.TrimSpace(chunk.UsageFrame),
+				[]byte("data: "))); kind != provider.UsageOnly || *u != *chunk.Usage {
 				t.Errorf("usage frame %s", chunk.UsageFrame)
 			}
 		}
@@ -167,7 +171,8 @@ func TestEdge02CallsAreCountedByThemselves(t *testing.T) {
 
 func TestResponsesEndings(t *testing.T) {
 	t.Parallel()
-	begun := responsesSample[:strings.Index(responsesSample, `data: {"type":"response.output_item.added","output_index":2`)]
+	begun := responsesSample[:strings.Index(responsesSample,
+		`data: {"type":"response.output_item.added","output_index":2`)]
 	for what, c := range map[string]struct {
 		events string
 		finish string
@@ -175,18 +180,27 @@ func TestResponsesEndings(t *testing.T) {
 		fails  bool
 		retry  bool
 	}{
-		"too long":          {begun + `data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},"usage":` + responsesUsageSample + "}}\n\n", "length", false, false, false},
-		"filtered":          {begun + `data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"},"usage":null}}` + "\n\n", "content_filter", false, false, false},
-		"an unknown end":    {begun + `data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"new"}}}` + "\n\n", "stop", false, false, false},
-		"cut":               {begun, "", true, true, false},
-		"failed at once":    {`data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"m"}}}` + "\n\n", "", false, true, true},
-		"error at once":     {"event: error\ndata: {\"type\":\"error\",\"code\":\"rate_limit_exceeded\",\"message\":\"m\"}\n\n", "", false, true, true},
-		"its own error":     {`data: {"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}` + "\n\n", "", false, true, false},
-		"failed later":      {begun + `data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}` + "\n\n", "", true, true, false},
-		"garbage":           {begun + "data: {\n\n", "", true, true, false},
-		"nothing":           {"", "", false, true, true},
-		"a call of no name": {`data: {"type":"response.output_item.added","item":{"id":"f","type":"function_call"}}` + "\n\n", "", true, true, false},
-		"strange arguments": {begun + `data: {"type":"response.function_call_arguments.delta","item_id":"no","delta":"{}"}` + "\n\n", "", true, true, false},
+		"too long": {begun +
+			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},"usage":` + responsesUsageSample + "}}\n\n", "length", false, false, false},
+		"filtered": {begun +
+			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"},"usage":null}}` + "\n\n", "content_filter", false, false, false},
+		"an unknown end": {begun +
+			`data: {"type":"response.incomplete","response":{"incomplete_details":{"reason":"new"}}}` + "\n\n", "stop",
+			false, false, false},
+		"cut":            {begun, "", true, true, false},
+		"failed at once": {`data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"m"}}}` + "\n\n", "", false, true, true},
+		"error at once":  {"event: error\ndata: {\"type\":\"error\",\"code\":\"rate_limit_exceeded\",\"message\":\"m\"}\n\n", "", false, true, true},
+		"its own error": {`data: {"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}` +
+			"\n\n", "", false, true, false},
+		"failed later": {begun + `data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}` +
+			"\n\n", "", true, true, false},
+		"garbage": {begun + "data: {\n\n", "", true, true, false},
+		"nothing": {"", "", false, true, true},
+		"a call of no name": {`data: {"type":"response.output_item.added","item":{"id":"f","type":"function_call"}}` +
+			"\n\n", "", true, true, false},
+		"strange arguments": {begun +
+			`data: {"type":"response.function_call_arguments.delta","item_id":"no","delta":"{}"}` + "\n\n", "", true,
+			true, false},
 	} {
 		client := served(func(context.Context) io.Reader { return strings.NewReader(c.events) })
 		stream, whole := hearStream(t, client), hearWhole(t, client)
@@ -211,22 +225,44 @@ func TestResponsesEndings(t *testing.T) {
 	}
 }
 
-// TestResponsesRequests holds what goes out in a table (wire: Responses in short).
+// TestResponsesRequests holds what goes out in a table (provider notes A.10).
 func TestResponsesRequests(t *testing.T) {
 	t.Parallel()
 	strict := true
 	r := toolRequest(true)
 	r.Tools[1].Strict, r.ToolChoice = &strict, provider.ToolChoice{Mode: "function", Name: "time"}
-	r.ReasoningEffort, r.ResponseFormat = "low", []byte(`{"type":"json_schema","json_schema":{"name":"n","schema":{"a":1},"strict":true}}`)
+	r.ReasoningEffort, r.ResponseFormat = "low",
+		[]byte(`{"type":"json_schema","json_schema":{"name":"n","schema":{"a":1},"strict":true}}`)
 	r.Messages = []provider.Message{
 		{Role: "system", HasContent: true, Text: "Be brief."},
-		{Role: "user", HasContent: true, Parts: []provider.Part{{Type: "text", Text: "See"}, {Type: "image_url", ImageURL: "data:image/png;base64,AA"}}},
-		{Role: "assistant", HasContent: true, Text: "Let me look.", ToolCalls: []provider.ToolCall{
-			{ID: "c1", Name: "weather", Arguments: `{"x":1}`, ExtraContent: []byte(`{"openai":{"reasoning":[{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"g","evil":1},{"type":"message"}]},"google":{"thought_signature":"s"}}`)},
-			{ID: "c2", Name: "time", Arguments: `not JSON`, ExtraContent: []byte(`{"openai":[]}`)},
-		}},
+		{
+			Role:       "user",
+			HasContent: true,
+			Parts: []provider.Part{
+				{Type: "text", Text: "See"},
+				{Type: "image_url", ImageURL: "data:image/png;base64,AA"},
+			},
+		},
+		{Role: "assistant",
+			HasContent: true,
+			Text:       "Let me look.",
+			ToolCalls: []provider.ToolCall{
+				{
+					ID:        "c1",
+					Name:      "weather",
+					Arguments: `{"x":1}`,
+					ExtraContent: []byte(
+						`{"openai":{"reasoning":[{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"g","evil":1},{"type":"message"}]},"google":{"thought_signature":"s"}}`),
+				},
+				{ID: "c2", Name: "time", Arguments: `not JSON`, ExtraContent: []byte(`{"openai":[]}`)},
+			}},
 		{Role: "tool", ToolCallID: "c1", HasContent: true, Text: "fine"},
-		{Role: "tool", ToolCallID: "c2", HasContent: true, Parts: []provider.Part{{Type: "text", Text: "no"}, {Type: "text", Text: "on"}}},
+		{
+			Role:       "tool",
+			ToolCallID: "c2",
+			HasContent: true,
+			Parts:      []provider.Part{{Type: "text", Text: "no"}, {Type: "text", Text: "on"}},
+		},
 	}
 	got, err := encodeResponses(r)
 	if err != nil {
@@ -302,11 +338,18 @@ func FuzzResponses(f *testing.F) {
 
 // FuzzResponsesRequest: what goes out is JSON, whatever an app brings back.
 func FuzzResponsesRequest(f *testing.F) {
-	f.Add("text", `{"openai":{"reasoning":[{"type":"reasoning","encrypted_content":"g","summary":[]}]}}`, `{"type":"json_schema","json_schema":{"name":"n"}}`)
+	f.Add("text", `{"openai":{"reasoning":[{"type":"reasoning","encrypted_content":"g","summary":[]}]}}`,
+		`{"type":"json_schema","json_schema":{"name":"n"}}`)
 	f.Fuzz(func(t *testing.T, text, extra, format string) {
 		r := toolRequest(true)
 		r.Messages[0].Text = text
-		r.Messages = append(r.Messages, provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{ID: text, Name: "f", Arguments: text, ExtraContent: []byte(extra)}}})
+		r.Messages = append(r.Messages,
+			provider.Message{Role: "assistant", ToolCalls: []provider.ToolCall{{
+				ID:           text,
+				Name:         "f",
+				Arguments:    text,
+				ExtraContent: []byte(extra),
+			}}})
 		if json.Valid([]byte(format)) && strings.HasPrefix(format, "{") {
 			r.ResponseFormat = []byte(format)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // encode writes the body of a call, and where the operator lets the provider
-// keep a record, how to find that again (wire: the provider's record of a call).
+// keep a record, how to find that again (provider notes A.9).
 func (c *Client) encode(r *provider.Request) []byte {
 	b := encode(r)
 	if !c.store {

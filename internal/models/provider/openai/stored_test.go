@@ -20,18 +20,24 @@ func TestStored(t *testing.T) {
 		found   bool
 		fails   bool
 	}{
-		"by its id":               {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, object, true, false},
-		"by our id":               {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200, `{"data":[` + object + `]}`, true, false},
-		"not there":               {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 404, `{"error":{"message":"no"}}`, false, false},
-		"not in the list":         {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200, `{"data":[]}`, false, false},
-		"without usage":           {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, `{"id":"chatcmpl-1"}`, false, false},
-		"with usage of another":   {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, `{"usage":{"prompt_tokens":-1,"completion_tokens":1}}`, false, false},
+		"by its id": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, object, true, false},
+		"by our id": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200,
+			`{"data":[` + object + `]}`, true, false},
+		"not there": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 404,
+			`{"error":{"message":"no"}}`, false, false},
+		"not in the list": {"", "GET /v1/chat/completions?limit=1&metadata%5Brequest_id%5D=req_1", 200,
+			`{"data":[]}`, false, false},
+		"without usage": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, `{"id":"chatcmpl-1"}`,
+			false, false},
+		"with usage of another": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200,
+			`{"usage":{"prompt_tokens":-1,"completion_tokens":1}}`, false, false},
 		"the provider is broken":  {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 500, ``, false, true},
 		"the provider is strange": {"chatcmpl-1", "GET /v1/chat/completions/chatcmpl-1", 200, `<html>`, false, true},
 	} {
 		c := c
 		client := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if got := r.Method + " " + r.URL.RequestURI(); got != c.ask || r.Header.Get("Authorization") != "Bearer "+sampleKey {
+			if got := r.Method + " " + r.URL.RequestURI(); got != c.ask ||
+				r.Header.Get("Authorization") != "Bearer "+sampleKey {
 				t.Errorf("%s: asked %s", what, got)
 			}
 			answers(c.status, c.text)(w, r)
@@ -60,7 +66,8 @@ func TestStoreIsAsked(t *testing.T) {
 		}
 		for ; err == nil; _, err = s.Next() {
 		}
-		if got := strings.Contains(body, `,"store":true,"metadata":{"request_id":"req_1"}}`); got != store || strings.Contains(body, `"store"`) != store {
+		if got := strings.Contains(body, `,"store":true,"metadata":{"request_id":"req_1"}}`); got != store ||
+			strings.Contains(body, `"store"`) != store {
 			t.Errorf("store %v sends %s", store, body)
 		}
 		if id := s.(interface{ ID() string }).ID(); id != "chatcmpl-1" || !errors.Is(err, io.EOF) {

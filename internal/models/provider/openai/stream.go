@@ -144,7 +144,8 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 	case kind == provider.Failure, e.Failed:
 		return false, s.client.interrupted(errorObject(e.Payload), s.begun)
 	case kind == provider.Garbage:
-		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
+		return false, upstream.Failed(http.StatusOK,
+			fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
 	case kind == provider.UsageOnly:
 		s.billed = true
 		s.Hurry(finishWait)

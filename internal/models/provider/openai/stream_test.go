@@ -24,7 +24,8 @@ func TestStreamInEverySplit(t *testing.T) {
 	t.Parallel()
 	check := func(how string, body func() io.Reader) {
 		out := relay(served(func(context.Context) io.Reader { return body() }))
-		if out.frames != roleFrame+textFrame+finishFrame || out.usageFrame != usageFrame || !errors.Is(out.err, io.EOF) {
+		if out.frames != roleFrame+textFrame+finishFrame || out.usageFrame != usageFrame ||
+			!errors.Is(out.err, io.EOF) {
 			t.Errorf("%s: %+v", how, out)
 		}
 		if out.usage == nil || *out.usage != wantUsage {
@@ -52,24 +53,37 @@ func TestStreamsThatEnd(t *testing.T) {
 	odd := `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{not json"}}]},"finish_reason":"never heard of"}]}` + "\n\n"
 	both := `data: {"choices":[{"delta":{"content":"x"}}],"usage":` + sampleUsage + "}\n\n"
 	absurd := strings.Replace(usageFrame, `"completion_tokens":3`, `"completion_tokens":-3`, 1)
-	later := strings.NewReplacer(`"completion_tokens":3`, `"completion_tokens":4`, `"total_tokens":15`, `"total_tokens":16`).Replace(usageFrame)
+	later := strings.NewReplacer(`"completion_tokens":3`, `"completion_tokens":4`, `"total_tokens":15`,
+		`"total_tokens":16`).Replace(usageFrame)
 	reset := iotest.ErrReader(errors.New("connection reset by peer"))
 	for what, c := range map[string]struct {
 		body    io.Reader
 		want    relayed
 		noUsage bool
 	}{
-		"[DONE] missing, usage present":  {strings.NewReader(body + usageFrame), relayed{frames: body, usageFrame: usageFrame}, false},
-		"reset behind the usage":         {io.MultiReader(strings.NewReader(body+usageFrame), reset), relayed{frames: body, usageFrame: usageFrame}, false},
-		"last event not closed":          {strings.NewReader(body + usageFrame[:len(usageFrame)-2]), relayed{frames: body, usageFrame: usageFrame}, false},
-		"usage missing":                  {strings.NewReader(body + doneFrame), relayed{frames: body}, true},
-		"usage absurd":                   {strings.NewReader(body + absurd + doneFrame), relayed{frames: body, usageFrame: absurd}, true},
-		"usage twice, the last counts":   {strings.NewReader(body + later + usageFrame + doneFrame), relayed{frames: body, usageFrame: usageFrame}, false},
-		"usage beside text":              {strings.NewReader(both + doneFrame), relayed{frames: both}, false},
-		"odd reason and arguments":       {strings.NewReader(odd + usageFrame + doneFrame), relayed{frames: odd, usageFrame: usageFrame}, false},
-		"an empty event between":         {strings.NewReader(roleFrame + "data:\n\n" + textFrame + finishFrame + usageFrame + doneFrame), relayed{frames: body, usageFrame: usageFrame}, false},
-		"nothing but usage":              {strings.NewReader(usageFrame + doneFrame), relayed{usageFrame: usageFrame}, false},
-		"[DONE] with a space and a CRLF": {strings.NewReader(body + usageFrame + "data:  [DONE] \r\n\r\n"), relayed{frames: body, usageFrame: usageFrame}, false},
+		"[DONE] missing, usage present": {strings.NewReader(body + usageFrame),
+			relayed{frames: body, usageFrame: usageFrame}, false},
+		"reset behind the usage": {io.MultiReader(strings.NewReader(body+usageFrame), reset),
+			relayed{frames: body, usageFrame: usageFrame}, false},
+		"last event not closed": {strings.NewReader(body + usageFrame[:len(usageFrame)-2]),
+			relayed{frames: body, usageFrame: usageFrame}, false},
+		"usage missing": {strings.NewReader(body + doneFrame), relayed{frames: body}, true},
+		"usage absurd": {strings.NewReader(body + absurd + doneFrame),
+			relayed{frames: body, usageFrame: absurd}, true},
+		"usage twice, the last counts": {strings.NewReader(body + later + usageFrame + doneFrame),
+			relayed{frames: body, usageFrame: usageFrame}, false},
+		"usage beside text": {strings.NewReader(both + doneFrame), relayed{frames: both}, false},
+		"odd reason and arguments": {strings.NewReader(odd + usageFrame + doneFrame),
+			relayed{frames: odd, usageFrame: usageFrame}, false},
+		"an empty event between": {strings.NewReader(roleFrame + "data:\n\n" + textFrame + finishFrame + usageFrame +
+			doneFrame), relayed{
+			frames:     body,
+			usageFrame: usageFrame,
+		}, false},
+		"nothing but usage": {strings.NewReader(usageFrame + doneFrame), relayed{usageFrame: usageFrame},
+			false},
+		"[DONE] with a space and a CRLF": {strings.NewReader(body + usageFrame + "data:  [DONE] \r\n\r\n"),
+			relayed{frames: body, usageFrame: usageFrame}, false},
 	} {
 		out := relay(served(func(context.Context) io.Reader { return c.body }))
 		if out.frames != c.want.frames || out.usageFrame != c.want.usageFrame || !errors.Is(out.err, io.EOF) {
@@ -86,16 +100,17 @@ func TestStreamsThatAreCut(t *testing.T) {
 	t.Parallel()
 	body := roleFrame + textFrame
 	for what, rest := range map[string]io.Reader{
-		"silent end":         strings.NewReader(""),
-		"half an event":      strings.NewReader(textFrame[:30]),
-		"reset":              iotest.ErrReader(errors.New("connection reset by peer")),
-		"an error object":    strings.NewReader(`data: {"error":{"message":"overloaded"}}` + "\n\n" + doneFrame),
-		"an error event":     strings.NewReader("event: error\ndata: {\"message\":\"overloaded\"}\n\n" + doneFrame),
-		"not JSON":           strings.NewReader("data: <html>\n\n" + doneFrame),
-		"broken JSON":        strings.NewReader("data: {\"choices\":[\n\n" + doneFrame),
-		"not UTF-8":          strings.NewReader(strings.Replace(textFrame, "é", "\xe9", 1) + doneFrame),
-		"no empty line":      strings.NewReader(strings.ReplaceAll(textFrame+finishFrame, "\n\n", "\n") + "\n"),
-		"a huge line":        strings.NewReader("data: {\"a\":\"" + strings.Repeat("x", 17<<20) + "\"}\n\n" + doneFrame),
+		"silent end":      strings.NewReader(""),
+		"half an event":   strings.NewReader(textFrame[:30]),
+		"reset":           iotest.ErrReader(errors.New("connection reset by peer")),
+		"an error object": strings.NewReader(`data: {"error":{"message":"overloaded"}}` + "\n\n" + doneFrame),
+		"an error event":  strings.NewReader("event: error\ndata: {\"message\":\"overloaded\"}\n\n" + doneFrame),
+		"not JSON":        strings.NewReader("data: <html>\n\n" + doneFrame),
+		"broken JSON":     strings.NewReader("data: {\"choices\":[\n\n" + doneFrame),
+		"not UTF-8":       strings.NewReader(strings.Replace(textFrame, "é", "\xe9", 1) + doneFrame),
+		"no empty line":   strings.NewReader(strings.ReplaceAll(textFrame+finishFrame, "\n\n", "\n") + "\n"),
+		"a huge line": strings.NewReader("data: {\"a\":\"" + strings.Repeat("x", 17<<20) + "\"}\n\n" +
+			doneFrame),
 		"a line without end": io.MultiReader(strings.NewReader("data: "), lineWithoutEnd{}),
 	} {
 		out := relay(served(func(context.Context) io.Reader { return io.MultiReader(strings.NewReader(body), rest) }))
@@ -157,11 +172,13 @@ func TestSilenceInAStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := served(func(ctx context.Context) io.Reader {
-			return io.MultiReader(strings.NewReader(roleFrame), pause(50*time.Second), strings.NewReader(textFrame), hangs{ctx})
+			return io.MultiReader(strings.NewReader(roleFrame), pause(50*time.Second), strings.NewReader(textFrame),
+				hangs{ctx})
 		})
 		begun := time.Now()
 		out := relay(c)
-		if out.frames != roleFrame+textFrame || !errors.Is(out.err, upstream.ErrSilent) || time.Since(begun) != 110*time.Second {
+		if out.frames != roleFrame+textFrame || !errors.Is(out.err, upstream.ErrSilent) ||
+			time.Since(begun) != 110*time.Second {
 			t.Errorf("after %v: %+v", time.Since(begun), out)
 		}
 

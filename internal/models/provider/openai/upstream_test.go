@@ -21,16 +21,23 @@ const (
 
 	roleFrame   = `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null,"obfuscation":"aB3"}` + "\n\n"
 	textFrame   = `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"Hé 🧾"},"finish_reason":null}],"usage":null}` + "\n\n"
-	finishFrame = `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}` + "\n\n"
-	usageFrame  = `data: {"id":"chatcmpl-1","choices":[],"usage":` + sampleUsage + "}\n\n"
-	doneFrame   = "data: [DONE]\n\n"
-	sample      = roleFrame + textFrame + finishFrame + usageFrame + doneFrame
+	finishFrame = `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}` +
+		"\n\n"
+	usageFrame = `data: {"id":"chatcmpl-1","choices":[],"usage":` + sampleUsage + "}\n\n"
+	doneFrame  = "data: [DONE]\n\n"
+	sample     = roleFrame + textFrame + finishFrame + usageFrame + doneFrame
 )
 
 var wantUsage = provider.Usage{Input: 10, Cached: 2, Output: 3}
 
 func request(stream bool) *provider.Request {
-	return &provider.Request{ID: "req_1", Model: "gpt-6-luna", MaxTokens: 100, Stream: stream, Messages: []provider.Message{{Role: "user", HasContent: true, Text: "hi"}}}
+	return &provider.Request{
+		ID:        "req_1",
+		Model:     "gpt-6-luna",
+		MaxTokens: 100,
+		Stream:    stream,
+		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
+	}
 }
 
 // serve is a provider over real HTTP that answers with h.
@@ -82,7 +89,12 @@ func (f scripted) RoundTrip(r *http.Request) (*http.Response, error) { return f(
 func served(body func(ctx context.Context) io.Reader) *Client {
 	c := New("http://provider.test/v1", sampleKey)
 	c.Transport = scripted(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(body(r.Context()))}, nil
+		return &http.Response{
+			StatusCode:    200,
+			ContentLength: -1,
+			Header:        http.Header{},
+			Body:          io.NopCloser(body(r.Context())),
+		}, nil
 	})
 	return c
 }

@@ -51,7 +51,7 @@ func (c *Client) Refused(status int, h http.Header, text []byte) *provider.Error
 	return e
 }
 
-// ByStatus is what a status alone says (wire: what the official clients do):
+// ByStatus is what a status alone says (provider notes A.6: what the official clients do):
 // busy and broken providers may be tried again, a refused credential or unknown
 // model is the operator's to mend.
 func ByStatus(status int) *provider.Error {
@@ -63,9 +63,11 @@ func ByStatus(status int) *provider.Error {
 		e.Alarm = "the account is out of credit"
 	case status == http.StatusNotFound:
 		e.Alarm = "the model or address is unknown"
-	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity:
+	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge ||
+		status == http.StatusUnprocessableEntity:
 		e.Kind, e.Message = provider.Rejected, ""
-	case status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests || status >= 500:
+	case status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests ||
+		status >= 500:
 		e.Retry = true
 	}
 	return e

@@ -40,9 +40,12 @@ func TestRetryAfter(t *testing.T) {
 		header string
 		want   time.Duration
 	}{
-		{"Retry-After: 3", 3 * time.Second}, {"Retry-After: 0.25", 250 * time.Millisecond}, {"Retry-After-Ms: 120", 120 * time.Millisecond},
-		{"Retry-After: Sat, 21 Nov 2026 12:00:30 GMT", 30 * time.Second}, {"Retry-After: Sat, 21 Nov 2026 11:00:00 GMT", 0},
-		{"Retry-After: Sat, 21 Nov 2037 12:00:30 GMT", time.Hour}, {"Retry-After: 1e300", time.Hour}, {"Retry-After: Inf", time.Hour},
+		{"Retry-After: 3", 3 * time.Second}, {"Retry-After: 0.25", 250 * time.Millisecond},
+		{"Retry-After-Ms: 120", 120 * time.Millisecond},
+		{"Retry-After: Sat, 21 Nov 2026 12:00:30 GMT", 30 * time.Second},
+		{"Retry-After: Sat, 21 Nov 2026 11:00:00 GMT", 0},
+		{"Retry-After: Sat, 21 Nov 2037 12:00:30 GMT", time.Hour}, {"Retry-After: 1e300", time.Hour},
+		{"Retry-After: Inf", time.Hour},
 		{"Retry-After: -5", 0}, {"Retry-After: NaN", 0}, {"Retry-After: soon", 0}, {"X: 1", 0},
 	} {
 		name, value, _ := strings.Cut(c.header, ": ")

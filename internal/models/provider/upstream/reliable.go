@@ -32,7 +32,8 @@ type Reliable struct {
 }
 
 // NewReliable returns p with tries and a circuit breaker. alarm may be nil.
-func NewReliable(p provider.Provider, now func() time.Time, log *slog.Logger, alarm func(provider, alarm string, cause error)) *Reliable {
+func NewReliable(p provider.Provider, now func() time.Time, log *slog.Logger,
+	alarm func(provider, alarm string, cause error)) *Reliable {
 	return &Reliable{Provider: p, Alarm: alarm, log: log, now: now, sleep: sleep}
 }
 
@@ -66,7 +67,8 @@ func tries[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, 
 		if !e.Retry || n == maxTries || wait > maxWait || ctx.Err() != nil {
 			return answer, err
 		}
-		r.log.WarnContext(ctx, "provider failed, trying again", "provider", r.Name(), "try", n, "wait", wait, "error", err)
+		r.log.WarnContext(ctx, "provider failed, trying again", "provider", r.Name(), "try", n, "wait", wait,
+			"error", err)
 		if r.sleep(ctx, wait) != nil {
 			return answer, err
 		}

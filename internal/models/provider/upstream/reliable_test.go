@@ -60,7 +60,8 @@ func TestTries(t *testing.T) {
 	}{
 		{"works at once", nil, 1, true, nil},
 		{"works at the second try", []error{busy(0)}, 2, true, []time.Duration{firstWait / 2}},
-		{"waits as the provider asks", []error{busy(3 * time.Second), busy(time.Second)}, 3, true, []time.Duration{3 * time.Second, time.Second}},
+		{"waits as the provider asks", []error{busy(3 * time.Second), busy(time.Second)}, 3, true,
+			[]time.Duration{3 * time.Second, time.Second}},
 		{"not a fourth time", []error{busy(0), busy(0), busy(0)}, 3, false, []time.Duration{0, 0}},
 		{"a wait that is too long is the client's", []error{busy(maxWait + 1)}, 1, false, nil},
 		{"out of quota", []error{final}, 1, false, nil},
@@ -131,7 +132,11 @@ func TestBreaker(t *testing.T) {
 // nothing about the provider.
 func TestBreakerMindsOnlyTheProvider(t *testing.T) {
 	t.Parallel()
-	for _, e := range []*provider.Error{{Kind: provider.Rejected, Status: 400}, {Status: 429}, {Status: 401, Alarm: "the key is refused"}} {
+	for _, e := range []*provider.Error{
+		{Kind: provider.Rejected, Status: 400},
+		{Status: 429},
+		{Status: 401, Alarm: "the key is refused"},
+	} {
 		s := &script{}
 		for range 3 * failuresToOpen {
 			s.fails = append(s.fails, e)

@@ -106,7 +106,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.close()
 		return nil, err
 	}
-	answer.Body = &body{t: t, c: c, from: answer.Body, stop: stop, last: answer.Close || answer.StatusCode == http.StatusSwitchingProtocols}
+	answer.Body = &body{
+		t:    t,
+		c:    c,
+		from: answer.Body,
+		stop: stop,
+		last: answer.Close || answer.StatusCode == http.StatusSwitchingProtocols,
+	}
 	return answer, nil
 }
 

@@ -116,7 +116,8 @@ func TestTransportKeepsItsConnection(t *testing.T) {
 			t.Parallel()
 			c, url, opened := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
 				b, err := io.ReadAll(r.Body)
-				if err != nil || r.Header.Get("Authorization") != "Bearer sk-secret" || r.ContentLength != int64(len(b)) {
+				if err != nil || r.Header.Get("Authorization") != "Bearer sk-secret" ||
+					r.ContentLength != int64(len(b)) {
 					t.Errorf("came as %v %v %d", err, r.Header, r.ContentLength)
 				}
 				if strings.Contains(r.URL.Path, "stream") {
@@ -135,11 +136,13 @@ func TestTransportKeepsItsConnection(t *testing.T) {
 				{"/large", strings.Repeat("x", 3<<20), fmt.Sprint("/large? ", 3<<20)},
 				{"/again", "x", "/again? 1"},
 			} {
-				if status, got, err := ask(t, c, url+want.path, want.body); err != nil || status != 200 || got != want.answer {
+				if status, got, err := ask(t, c, url+want.path, want.body); err != nil || status != 200 ||
+					got != want.answer {
 					t.Errorf("%s: %d %q %v, want %q", want.path, status, got, err, want.answer)
 				}
 			}
-			if n := opened.Load(); n > 2 { // a large request may end a moment after its answer: then a new one is opened
+			// a large request may end a moment after its answer: then a new one is opened
+			if n := opened.Load(); n > 2 {
 				t.Errorf("%d connections for five calls in a row", n)
 			}
 		})
@@ -150,7 +153,10 @@ func TestTransportKeepsItsConnection(t *testing.T) {
 // for, is not used again: nothing is lost, and nothing is sent twice.
 func TestTransportDropsADeadConnection(t *testing.T) {
 	t.Parallel()
-	for name, ending := range map[string]string{"closed": "", "a word too many": "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"} {
+	for name, ending := range map[string]string{
+		"closed":          "",
+		"a word too many": "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan struct{})
@@ -206,17 +212,21 @@ func TestTransportReadsAnswers(t *testing.T) {
 		"nothing":             {"HTTP/1.1 204 No Content\r\n\r\n", 204, "", nil, true},
 		"chunks and trailers": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n", 200, "ok", nil, true},
 		"notes before it":     {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", nil, true},
-		"closing":             {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, "ok", nil, false},
-		"until the end":       {"HTTP/1.1 200 OK\r\n\r\nok", 200, "ok", nil, false},
-		"old":                 {"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", nil, false},
-		"another protocol":    {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", 101, "", nil, false},
-		"more than said":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n", 200, "ok", nil, false},
-		"cut":                 {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", io.ErrUnexpectedEOF, false},
-		"cut in a chunk":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nok", 200, "ok", io.ErrUnexpectedEOF, false},
-		"cut in the headers":  {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", 0, "", io.ErrUnexpectedEOF, false},
-		"silence":             {"", 0, "", io.ErrUnexpectedEOF, false},
-		"endless headers":     {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n", 0, "", errLongHead, false},
-		"only notes":          {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", mostInform), 0, "", errOnlyNotes, false},
+		"closing": {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, "ok", nil,
+			false},
+		"until the end":    {"HTTP/1.1 200 OK\r\n\r\nok", 200, "ok", nil, false},
+		"old":              {"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", nil, false},
+		"another protocol": {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", 101, "", nil, false},
+		"more than said": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n", 200, "ok", nil,
+			false},
+		"cut": {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", io.ErrUnexpectedEOF, false},
+		"cut in a chunk": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nok", 200, "ok",
+			io.ErrUnexpectedEOF, false},
+		"cut in the headers": {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", 0, "", io.ErrUnexpectedEOF, false},
+		"silence":            {"", 0, "", io.ErrUnexpectedEOF, false},
+		"endless headers": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n", 0, "",
+			errLongHead, false},
+		"only notes": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", mostInform), 0, "", errOnlyNotes, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -260,7 +270,10 @@ func TestTransportHearsAnEarlyRefusal(t *testing.T) {
 // The end of the context ends a call wherever it is.
 func TestTransportObeysItsContext(t *testing.T) {
 	t.Parallel()
-	for name, says := range map[string]string{"before the headers": "", "within the answer": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"} {
+	for name, says := range map[string]string{
+		"before the headers": "",
+		"within the answer":  "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			gone := make(chan struct{})

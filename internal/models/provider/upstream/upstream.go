@@ -124,7 +124,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, reque
 	if x.Response, err = c.Transport.RoundTrip(req); err != nil {
 		defer x.End(false)
 		e := Failed(0, x.explain(err))
-		e.Retry = ctx.Err() == nil && !errors.Is(context.Cause(x.ctx), ErrSilent) // nothing came; a silent one took its time already
+		// nothing came; a silent one took its time already
+		e.Retry = ctx.Err() == nil && !errors.Is(context.Cause(x.ctx), ErrSilent)
 		return nil, e
 	}
 	x.watch.Reset(x.idle)

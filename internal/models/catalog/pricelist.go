@@ -20,15 +20,14 @@ import (
 //go:embed prices.yaml
 var builtin []byte
 
-// Builtin loads the book that comes with Purser.
-func Builtin() (*Catalog, error) { return Load(builtin) }
+// LoadBuiltin loads the price list that is part of the binary.
+func LoadBuiltin() (*Catalog, error) { return Load(builtin) }
 
-// Load reads a book of prices and checks all of it. Its error names every wrong
-// member and its line.
+// Load reads and checks a price list. Its error names every wrong member with its line.
 func Load(text []byte) (*Catalog, error) { return new(Catalog).With(text) }
 
-// bookFile is prices.yaml; its head explains the members.
-type bookFile struct {
+// priceFile is prices.yaml, which explains its members at the top.
+type priceFile struct {
 	Date   string      `yaml:"date"`
 	Models []modelFile `yaml:"models"`
 }
@@ -73,37 +72,37 @@ type rateFile struct {
 	ImageCached string `yaml:"image_cached"`
 }
 
-// With returns this catalogue changed by a file of the same form: each of its
-// models replaces the one of that name, whole, or is added; one that is off is
-// taken away. The prices keep the version of the file that they stand in.
+// With returns the catalog with the changes of another price list: each model of that list replaces the whole model
+// of that name or is added, and one that is off is removed. Prices keep the version of the file that contains them.
 func (c *Catalog) With(text []byte) (*Catalog, error) {
-	var f bookFile
+	var f priceFile
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("prices: %w", err)
 	}
-	b := &book{text: text, version: version(f.Date, text)}
-	if b.day("$.date", f.Date) == nil {
-		b.fault("$.date", "must say when the book was written")
+	b := &priceList{text: text, version: version(f.Date, text)}
+	if b.parseDay("$.date", f.Date) == nil {
+		b.addFault("$.date", "must be the date of the price list")
 	}
 	if len(f.Models) == 0 {
-		b.fault("$.models", "must not be empty")
+		b.addFault("$.models", "must not be empty")
 	}
 	rows := make(map[string]entry, len(f.Models))
 	for i, m := range f.Models {
 		at := fmt.Sprintf("$.models[%d]", i)
 		if _, twice := rows[m.ID]; twice {
-			b.fault(at+".id", "%s stands in the book twice", m.ID)
+			b.addFault(at+".id", "%s is listed twice", m.ID)
 		}
 		if rows[m.ID] = (entry{}); !m.Off {
-			rows[m.ID] = entry{b.model(at, m), b.periods(at+".prices", m)}
+			rows[m.ID] = entry{b.readModel(at, m), b.readPeriods(at+".prices", m)}
 		} else if _, ok := c.byID[m.ID]; !ok {
-			b.fault(at+".off", "%s is not in the built-in book", m.ID)
+			b.addFault(at+".off", "%s is not in the built-in price list", m.ID)
 		}
 	}
 	merged := c.merge(f.Models, rows)
 	for i, m := range f.Models {
 		if _, ok := merged.byID[m.Replacement]; !m.Off && m.Replacement != "" && (!ok || m.Replacement == m.ID) {
-			b.fault(fmt.Sprintf("$.models[%d].replacement", i), "%s is not another model of the book", m.Replacement)
+			b.addFault(fmt.Sprintf("$.models[%d].replacement", i), "%s is not another model of the price list",
+				m.Replacement)
 		}
 	}
 	if len(b.faults) > 0 {
@@ -115,12 +114,12 @@ func (c *Catalog) With(text []byte) (*Catalog, error) {
 	return merged, nil
 }
 
-// merge puts the rows of a file, whose order is that of models, over c. What is
-// off has an empty row; it is also no longer anybody's replacement.
+// merge returns c with the rows of a file, in the order of models. A model that is off has an empty row; it is
+// removed also where it is a replacement.
 func (c *Catalog) merge(models []modelFile, rows map[string]entry) *Catalog {
 	merged := &Catalog{byID: make(map[string]int, len(c.entries)+len(rows))}
 	add := func(e entry) {
-		if _, there := merged.byID[e.model.ID]; !there && e.model.ID != "" {
+		if _, exists := merged.byID[e.model.ID]; !exists && e.model.ID != "" {
 			merged.byID[e.model.ID] = len(merged.entries)
 			merged.entries = append(merged.entries, e)
 		}
@@ -148,15 +147,15 @@ func version(date string, text []byte) string {
 	return date + "-" + hex.EncodeToString(sum[:4])
 }
 
-// book collects what is wrong while a file becomes a Catalog.
-type book struct {
+// priceList is a file while it is checked; it collects faults.
+type priceList struct {
 	text    []byte
 	version string
 	faults  []error
 }
 
-// fault notes that the member at a YAML path breaks a rule.
-func (b *book) fault(path, rule string, args ...any) {
+// addFault records that the member at a YAML path violates a rule.
+func (b *priceList) addFault(path, rule string, args ...any) {
 	where := "prices"
 	if line := lineOf(b.text, path); line > 0 {
 		where = fmt.Sprintf("prices: line %d", line)
@@ -164,8 +163,7 @@ func (b *book) fault(path, rule string, args ...any) {
 	b.faults = append(b.faults, fmt.Errorf("%s: %s: %s", where, path[len("$."):], fmt.Sprintf(rule, args...)))
 }
 
-// lineOf returns the line of the member at path, of what it would stand in if
-// it is missing, or 0.
+// lineOf returns the line of the member at path, or of its parent if it is missing, or 0.
 func lineOf(text []byte, path string) int {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -177,12 +175,12 @@ func lineOf(text []byte, path string) int {
 				return node.GetToken().Position.Line
 			}
 		}
-		path = path[:max(lastOf(path, '.'), lastOf(path, '['), 1)]
+		path = path[:max(lastIndexByte(path, '.'), lastIndexByte(path, '['), 1)]
 	}
 	return 0
 }
 
-func lastOf(s string, c byte) int {
+func lastIndexByte(s string, c byte) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] == c {
 			return i
@@ -198,17 +196,27 @@ var (
 	thinkings = map[string][]string{"openai": {""}, "anthropic": {"always", "on", "off"}, "google": {"level", "budget"}}
 )
 
-// model checks the facts of one model.
-func (b *book) model(at string, f modelFile) Model {
+// readModel reads and checks one model.
+func (b *priceList) readModel(at string, f modelFile) Model {
 	m := Model{
-		ID: f.ID, Provider: f.Provider, Family: f.Family,
-		ContextTokens: f.ContextTokens, MaxOutputTokens: f.MaxOutputTokens,
-		Vision: b.fact(at+".vision", f.Vision), Tools: b.fact(at+".tools", f.Tools),
-		ForcedToolChoice: b.fact(at+".forced_tool_choice", f.ForcedToolChoice),
-		Temperature:      f.Temperature == "free", Reasoning: b.fact(at+".reasoning", f.Reasoning), Realtime: f.Realtime,
-		Efforts: f.Efforts, ToolsEffort: f.ToolsEffort, Responses: f.API == "responses", Thinking: f.Thinking,
-		DeprecatedAt: b.day(at+".deprecated_at", f.DeprecatedAt), RetiresAt: b.day(at+".retires_at", f.RetiresAt),
-		Replacement: f.Replacement,
+		ID:               f.ID,
+		Provider:         f.Provider,
+		Family:           f.Family,
+		ContextTokens:    f.ContextTokens,
+		MaxOutputTokens:  f.MaxOutputTokens,
+		Vision:           b.requireBool(at+".vision", f.Vision),
+		Tools:            b.requireBool(at+".tools", f.Tools),
+		ForcedToolChoice: b.requireBool(at+".forced_tool_choice", f.ForcedToolChoice),
+		Temperature:      f.Temperature == "free",
+		Reasoning:        b.requireBool(at+".reasoning", f.Reasoning),
+		Realtime:         f.Realtime,
+		Efforts:          f.Efforts,
+		ToolsEffort:      f.ToolsEffort,
+		Responses:        f.API == "responses",
+		Thinking:         f.Thinking,
+		DeprecatedAt:     b.parseDay(at+".deprecated_at", f.DeprecatedAt),
+		RetiresAt:        b.parseDay(at+".retires_at", f.RetiresAt),
+		Replacement:      f.Replacement,
 	}
 	rules := []struct {
 		ok     bool
@@ -222,76 +230,81 @@ func (b *book) model(at string, f modelFile) Model {
 		{f.ContextTokens > f.MaxOutputTokens, "context_tokens", "must be above max_output_tokens"},
 		{m.Tools || !m.ForcedToolChoice, "forced_tool_choice", "must be false without tools"},
 		{f.Temperature == "free" || f.Temperature == "fixed", "temperature", "must be free or fixed"},
-		{f.ToolsEffort == "" || m.Tools && m.TakesEffort(f.ToolsEffort), "tools_effort", "must be one of efforts, on a model with tools"},
-		{f.API == "" || m.Responses && f.Provider == "openai" && m.Tools, "api", "must be responses, on a model of openai with tools"},
-		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning || f.Thinking == "" && !m.Reasoning, "thinking", "must say how this provider's model thinks: always, on or off at anthropic, level or budget at google"},
+		{f.ToolsEffort == "" ||
+			m.Tools && m.AcceptsEffort(f.ToolsEffort), "tools_effort", "must be one of efforts, on a model with tools"},
+		{f.API == "" || m.Responses && f.Provider == "openai" && m.Tools, "api",
+			"must be responses, on a model of openai with tools"},
+		{slices.Contains(thinkings[f.Provider], f.Thinking) && m.Reasoning ||
+			f.Thinking == "" && !m.Reasoning, "thinking",
+			"must be always, on or off at anthropic, and level or budget at google"},
 		{m.Reasoning || len(f.Efforts) == 0, "efforts", "must be empty on a model that does not reason"},
-		{m.DeprecatedAt == nil || m.RetiresAt == nil || m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
+		{m.DeprecatedAt == nil || m.RetiresAt == nil ||
+			m.DeprecatedAt.Before(*m.RetiresAt), "deprecated_at", "must be before retires_at"},
 		{!f.Realtime || f.Provider == "openai" && f.API == "", "realtime", "is for models of openai only"},
-		{f.Source != "", "source", "must say where the prices were read, and when"},
+		{f.Source != "", "source", "must name where and when the prices were read"},
 	}
 	for _, r := range rules {
 		if !r.ok {
-			b.fault(at+"."+r.member, "%s", r.rule)
+			b.addFault(at+"."+r.member, "%s", r.rule)
 		}
 	}
 	for i, e := range f.Efforts {
 		if !slices.Contains(efforts, e) || slices.Contains(f.Efforts[:i], e) {
-			b.fault(fmt.Sprintf("%s.efforts[%d]", at, i), "%s is no level, or stands there twice", e)
+			b.addFault(fmt.Sprintf("%s.efforts[%d]", at, i), "%s is not a level, or is listed twice", e)
 		}
 	}
 	return m
 }
 
-// fact reads a yes or no that must be stated.
-func (b *book) fact(at string, v *bool) bool {
+// requireBool reads a boolean that must be given.
+func (b *priceList) requireBool(at string, v *bool) bool {
 	if v == nil {
-		b.fault(at, "must be true or false")
+		b.addFault(at, "must be true or false")
 		return false
 	}
 	return *v
 }
 
-// day reads a date as the start of that day in UTC; nil for none.
-func (b *book) day(at, s string) *time.Time {
+// parseDay reads a date as the start of that day in UTC, or nil if it is empty.
+func (b *priceList) parseDay(at, s string) *time.Time {
 	if s == "" {
 		return nil
 	}
 	t, err := time.Parse(time.DateOnly, s)
 	if err != nil {
-		b.fault(at, "%q is not a date such as 2026-11-21", s)
+		b.addFault(at, "%q is not a date such as 2026-11-21", s)
 		return nil
 	}
 	return &t
 }
 
-// periods turns the rows of prices into rates over time: rows of the same dates
-// are the steps of one period, and periods do not overlap.
-func (b *book) periods(at string, m modelFile) []period {
+// readPeriods reads the rows of prices as rates over time: rows of the same dates are the steps of one period, and
+// periods do not overlap.
+func (b *priceList) readPeriods(at string, m modelFile) []period {
 	if len(m.Prices) == 0 {
-		b.fault(at, "must not be empty")
+		b.addFault(at, "must not be empty")
 	}
 	var periods []period
 	for i := 0; i < len(m.Prices); {
 		first, row, before := m.Prices[i], fmt.Sprintf("%s[%d]", at, i), len(b.faults)
 		var steps []Step
 		for ; i < len(m.Prices) && m.Prices[i].From == first.From && m.Prices[i].To == first.To; i++ {
-			steps = append(steps, b.step(fmt.Sprintf("%s[%d]", at, i), m.Prices[i], m.ContextTokens))
+			steps = append(steps, b.readStep(fmt.Sprintf("%s[%d]", at, i), m.Prices[i], m.ContextTokens))
 		}
 		var voice *Voice
 		if m.Realtime {
-			voice = b.voice(row, first)
+			voice = b.readVoice(row, first)
 		}
-		p := b.dates(row, first)
+		p := b.readDates(row, first)
 		for _, other := range periods {
 			if p.overlaps(other) {
-				b.fault(row, "overlaps a row above")
+				b.addFault(row, "overlaps a row above")
 			}
 		}
 		if len(b.faults) == before {
 			var err error
 			if p.rates, err = newRates(b.version, steps, voice); err != nil {
-				b.fault(row, "%v", err)
+				b.addFault(row, "%v", err)
 			}
 		}
 		periods = append(periods, p)
@@ -299,16 +312,16 @@ func (b *book) periods(at string, m modelFile) []period {
 	return periods
 }
 
-func (b *book) dates(at string, f rateFile) period {
+func (b *priceList) readDates(at string, f rateFile) period {
 	var p period
-	if t := b.day(at+".from", f.From); t != nil {
+	if t := b.parseDay(at+".from", f.From); t != nil {
 		p.from = *t
 	}
-	if t := b.day(at+".to", f.To); t != nil {
+	if t := b.parseDay(at+".to", f.To); t != nil {
 		p.to = *t
 	}
 	if !p.to.IsZero() && !p.from.Before(p.to) {
-		b.fault(at+".to", "must be after from")
+		b.addFault(at+".to", "must be after from")
 	}
 	return p
 }
@@ -317,42 +330,42 @@ func (p period) overlaps(q period) bool {
 	return (p.to.IsZero() || q.from.Before(p.to)) && (q.to.IsZero() || p.from.Before(q.to))
 }
 
-func (b *book) step(at string, f rateFile, contextTokens int64) Step {
+func (b *priceList) readStep(at string, f rateFile, contextTokens int64) Step {
 	if f.Above < 0 || f.Above >= max(contextTokens, 1) {
-		b.fault(at+".above", "must be below context_tokens")
+		b.addFault(at+".above", "must be below context_tokens")
 	}
 	s := Step{
 		AboveInput: f.Above,
-		Input:      b.price(at+".input", f.Input),
-		Cached:     b.price(at+".cached", f.Cached),
-		Output:     b.price(at+".output", f.Output),
+		Input:      b.readPrice(at+".input", f.Input),
+		Cached:     b.readPrice(at+".cached", f.Cached),
+		Output:     b.readPrice(at+".output", f.Output),
 	}
 	s.CacheWrite = s.Input
 	if f.CacheWrite != "" {
-		s.CacheWrite = b.price(at+".cache_write", f.CacheWrite)
+		s.CacheWrite = b.readPrice(at+".cache_write", f.CacheWrite)
 	}
 	return s
 }
 
-// voice reads what only a realtime model has.
-func (b *book) voice(at string, f rateFile) *Voice {
+// readVoice reads the prices that only a realtime model has.
+func (b *priceList) readVoice(at string, f rateFile) *Voice {
 	return &Voice{
-		AudioInput:  b.price(at+".audio_input", f.AudioInput),
-		AudioCached: b.price(at+".audio_cached", f.AudioCached),
-		AudioOutput: b.price(at+".audio_output", f.AudioOutput),
-		ImageInput:  b.price(at+".image_input", f.ImageInput),
-		ImageCached: b.price(at+".image_cached", f.ImageCached),
+		AudioInput:  b.readPrice(at+".audio_input", f.AudioInput),
+		AudioCached: b.readPrice(at+".audio_cached", f.AudioCached),
+		AudioOutput: b.readPrice(at+".audio_output", f.AudioOutput),
+		ImageInput:  b.readPrice(at+".image_input", f.ImageInput),
+		ImageCached: b.readPrice(at+".image_cached", f.ImageCached),
 	}
 }
 
 var decimal = regexp.MustCompile(`^[0-9]{1,6}\.[0-9]{2,3}$`)
 
-// price reads dollars per million tokens. Three decimals are exactly the six of
-// the listing's price per thousand.
-func (b *book) price(at, s string) money.MC {
+// readPrice reads dollars per million tokens. Three decimals are exactly the six decimals of the listing's price per
+// thousand.
+func (b *priceList) readPrice(at, s string) money.MC {
 	p, err := money.Parse(s)
 	if err != nil || !decimal.MatchString(s) || p <= 0 || p > maxPrice {
-		b.fault(at, "%q is not a price in dollars such as \"0.25\" or \"0.125\"", s)
+		b.addFault(at, "%q is not a price in dollars such as \"0.25\" or \"0.125\"", s)
 	}
 	return p
 }
