@@ -39,7 +39,8 @@ var groups = []group{
 	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit"}},
 	{"people", []string{"mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
-		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections", "oauth", "webhooks", "watch",
+		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
+		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
 	{"gateway", []string{"callers", "inference", "voice/session", "voice/mock", "voice"}},
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
@@ -74,6 +75,7 @@ var pure = []string{
 	"base/money", "base/id", "base/apierr", "base/timestamp",
 	"models/pricing", "models/estimates/rule.go",
 	"ledger/limits", "ledger/tiers", "ledger/rules",
+	"apps/oauth/verdict", "apps/watch/rules",
 	"gateway/voice/session",
 }
 

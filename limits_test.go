@@ -9,7 +9,7 @@ import (
 
 const (
 	boundaries = "internal/ledger/store/testdata/boundaries.txt"
-	tokenRules = "internal/apps/oauth/rules_test.go"
+	tokenRules = "internal/apps/oauth/verdict/verdict_test.go"
 )
 
 // limitTests is where each row of spec §8, and each code of spec §7 that is about a

@@ -4,47 +4,35 @@ import (
 	"net/url"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// A Role is how somebody who is signed in may connect to an app.
-type Role int
-
-// Sandbox apps connect to test accounts of their developer, live apps to
-// everybody else, and the two never meet (spec §5, Sandbox; I29).
-const (
-	Self              Role = iota // connects as the account itself
-	Chooser                       // the developer of a sandbox app: chooses a test account
-	Tester                        // on the allow-list of a sandbox app: has one test account, and sees no other
-	StrangerToSandbox             // neither of them, nor one of the test accounts
-	TestAccountOnLive             // a test account on a live app
-)
-
-// stands reports whether somebody in the role connects as a test account in
-// place of the own one.
-func (r Role) stands() bool { return r == Chooser || r == Tester }
-
-// RoleOf returns how a may connect to app.
-func RoleOf(app apps.App, a accounts.Account) Role {
-	switch sandbox := app.Tier == apps.Sandbox; {
-	case !sandbox && a.Sandbox:
-		return TestAccountOnLive
-	case !sandbox:
-		return Self
-	case a.Sandbox && a.OwnerID == app.OwnerID && !a.Deactivated:
-		return Self
-	case a.ID == app.OwnerID:
-		return Chooser
-	case app.MayTest(a):
-		return Tester
+// ruleApp returns what the rules need to know of app.
+func ruleApp(app apps.App) verdict.App {
+	return verdict.App{
+		Name:               app.Name,
+		RedirectURIs:       app.RedirectURIs,
+		Suspended:          app.Suspended,
+		SuspendedByService: app.Suspension != nil,
 	}
-	return StrangerToSandbox
 }
 
-// Names of the consent form's fields, and of the choice that makes a new account.
+// decideRole returns how a may connect to app.
+func decideRole(app apps.App, a accounts.Account) verdict.Role {
+	return verdict.DecideRole(verdict.Standing{
+		SandboxApp:     app.Tier == apps.Sandbox,
+		TestAccount:    a.Sandbox,
+		OwnTestAccount: a.Sandbox && a.OwnerID == app.OwnerID && !a.Deactivated,
+		AppOwner:       a.ID == app.OwnerID,
+		AllowedTester:  app.MayTest(a),
+	})
+}
+
+// Names of the consent form's fields, and the choice that creates a test account.
 const (
 	fieldCap     = "spend_cap"
 	fieldDaily   = "daily_limit"
@@ -52,26 +40,25 @@ const (
 	newAccount   = "new"
 )
 
-// A Form is the consent form as typed.
-type Form struct {
+// consentForm is the submitted consent form.
+type consentForm struct {
 	Cap, Daily, TestAccount string
 }
 
-// ReadForm takes the form's fields from the body of a POST.
-func ReadForm(body url.Values) Form {
-	return Form{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily), TestAccount: body.Get(fieldAccount)}
+// readConsentForm reads the consent form from the body of a POST.
+func readConsentForm(body url.Values) consentForm {
+	return consentForm{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily), TestAccount: body.Get(fieldAccount)}
 }
 
-// Terms are what a person approves.
-type Terms struct {
+// consentValues are the amounts that a user approves.
+type consentValues struct {
 	CapMC      money.MC
 	VelocityMC *money.MC // spend per 24 hours; nil = no limit
 }
 
-// Terms reads the amounts, of which the cap is at most maxMC, and names every
-// field that is wrong.
-func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
-	var t Terms
+// parse reads the amounts and returns a problem for each invalid field. maxMC is the highest cap.
+func (f consentForm) parse(maxMC money.MC) (consentValues, []ui.Problem) {
+	var t consentValues
 	var problems []ui.Problem
 	wrong := func(field, text string) { problems = append(problems, ui.Problem{Field: field, Text: text}) }
 	var problem string
@@ -89,11 +76,11 @@ func (f Form) Terms(maxMC money.MC) (Terms, []ui.Problem) {
 	return t, problems
 }
 
-// maxCap is the highest cap that an app's tier allows.
+// maxCap returns the highest cap that an app's tier allows.
 func maxCap(app apps.App) money.MC { return tiers.Of(app.Tier).MaxCapMC }
 
-// proposedCap pre-fills the spend cap: what the app asks for, else the cap that
-// is there, else the default; never more than its tier allows.
+// proposedCap returns the cap to pre-fill: the requested one, else the current one, else the default;
+// at most what the tier allows.
 func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
 	switch {
 	case requestedMC > 0:
@@ -104,8 +91,8 @@ func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
 	return tiers.Of(app.Tier).DefaultCapMC
 }
 
-// Amounts as pages write them.
+// How pages write amounts.
 var dollars, typed = ui.Dollars, ui.Typed
 
-// percent writes a rate for people: "15%".
+// percent formats a rate for pages: "15%".
 func percent(rate money.PPM) string { return (rate * 100).String() + "%" }

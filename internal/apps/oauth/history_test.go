@@ -20,7 +20,8 @@ func TestRefreshHistories(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "").ConnectionID
 		rapid.Check(t, func(rt *rapid.T) {
 			h := w.newHistory(rt, conn)
 			for range rapid.IntRange(1, 10).Draw(rt, "steps") {
@@ -56,30 +57,32 @@ func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
 
 // refresh presents a token and compares the answer with the rule.
 func (h *history) refresh(rt *rapid.T, i int) {
-	a, err := h.w.store.run(h.w.t.Context(), h.w.live.App, TokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
+	a, err := h.w.store.run(h.w.t.Context(), h.w.live.App,
+		TokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if want := !h.revoked && h.next[i] < 0; (a.refused == nil) != want {
-		rt.Fatalf("token %d: refused %v, want success %t", i, a.refused, want)
+	if want := !h.revoked && h.next[i] < 0; (a.rejected == nil) != want {
+		rt.Fatalf("token %d: refused %v, want success %t", i, a.rejected, want)
 	}
 	switch {
-	case a.refused == nil:
+	case a.rejected == nil:
 		h.next[i] = len(h.tokens)
 		h.tokens, h.next = append(h.tokens, a.tokens), append(h.next, -1)
-	case !errors.Is(a.refused, errInvalidGrant):
-		rt.Fatalf("token %d: %v", i, a.refused)
+	case !errors.Is(a.rejected, errInvalidGrant):
+		rt.Fatalf("token %d: %v", i, a.rejected)
 	case !h.revoked && h.next[h.next[i]] >= 0:
 		h.revoked = true
 	}
-	if a.betrayed && !h.revoked {
+	if a.reuseDetected && !h.revoked {
 		rt.Fatalf("token %d: the family ended for nothing", i)
 	}
 }
 
 // check compares the tables with the model (I27).
 func (h *history) check(rt *rapid.T) {
-	unused := h.w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL`, h.family)
+	unused := h.w.count(`SELECT COUNT(*) FROM oauth_tokens
+		WHERE family_id = $1 AND kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL`, h.family)
 	if want := map[bool]int{false: 1, true: 0}[h.revoked]; unused != want {
 		rt.Fatalf("%d unused refresh tokens, want %d", unused, want)
 	}
@@ -96,9 +99,11 @@ func TestFamilyEndsWhole(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "").ConnectionID
+		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "").ConnectionID
 		present := func(token string) answer {
-			a, err := w.store.run(t.Context(), w.live.App, TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
+			a, err := w.store.run(t.Context(), w.live.App,
+				TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
 			if err != nil {
 				t.Error(err)
 			}
@@ -116,13 +121,14 @@ func TestFamilyEndsWhole(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() { // as fast as answers come
 				a := present(newest)
-				for n := 0; a.refused == nil && n < 1000; n++ { // a family that lives on would never stop
+				for n := 0; a.rejected == nil && n < 1000; n++ { // a family that lives on would never stop
 					a = present(a.tokens.RefreshToken)
 				}
 			})
 			wg.Go(func() { present(old) })
 			wg.Wait()
-			if n := w.count(`SELECT COUNT(*) FROM oauth_tokens WHERE family_id = $1 AND revoked_us IS NULL`, familyID); n != 0 {
+			if n := w.count(`SELECT COUNT(*) FROM oauth_tokens
+				WHERE family_id = $1 AND revoked_us IS NULL`, familyID); n != 0 {
 				t.Fatalf("%d tokens outlive their family", n)
 			}
 		}

@@ -60,12 +60,12 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if a.betrayed {
+	if a.reuseDetected {
 		h.Apps.NotifyChange()
 		web.Log(r.Context(), slog.Bool("family_revoked", true), slog.String("app_id", app.ID))
 	}
-	if a.refused != nil {
-		return a.refused
+	if a.rejected != nil {
+		return a.rejected
 	}
 	if a.replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
@@ -92,7 +92,8 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 }
 
 // client reads what both endpoints share: who asks, and the form.
-func (h *Handler) client(w http.ResponseWriter, r *http.Request, authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
+func (h *Handler) client(w http.ResponseWriter, r *http.Request,
+	authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
 	w.Header().Set("Cache-Control", "no-store")
 	app, err := authenticate(r.Context(), r)
 	if err != nil {
@@ -104,14 +105,16 @@ func (h *Handler) client(w http.ResponseWriter, r *http.Request, authenticate fu
 
 // ReadTokenRequest checks the form of a request to the token endpoint by the
 // client clientID. Errors are 400.
-func ReadTokenRequest(clientID string, header http.Header, form url.Values, arrived time.Time) (req TokenRequest, err error) {
+func ReadTokenRequest(clientID string, header http.Header, form url.Values,
+	arrived time.Time) (req TokenRequest, err error) {
 	req.ArrivedUS = arrived.UnixMicro()
 	req.Fingerprint = id.Hash(form.Encode())
 	if req.Key, err = idempotencyKey(header); err != nil {
 		return TokenRequest{}, err
 	}
 	if named, has := form["client_id"]; has && named[0] != clientID {
-		return TokenRequest{}, apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
+		return TokenRequest{},
+			apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
 	}
 	if form.Has("client_secret") {
 		return TokenRequest{}, apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
@@ -127,7 +130,8 @@ func ReadTokenRequest(clientID string, header http.Header, form url.Values, arri
 	case "refresh_token":
 		fields["refresh_token"] = &req.RefreshToken
 	default:
-		return TokenRequest{}, apierr.UnsupportedGrantType.Errorf("grant_type: must be authorization_code or refresh_token")
+		return TokenRequest{},
+			apierr.UnsupportedGrantType.Errorf("grant_type: must be authorization_code or refresh_token")
 	}
 	for name, dst := range fields {
 		if *dst, err = required(form, name); err != nil {

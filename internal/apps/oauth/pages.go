@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -20,10 +21,10 @@ import (
 // A visit is an authorize request that is in order, and who makes it.
 type visit struct {
 	app     apps.App
-	req     Request
+	req     verdict.Request
 	account accounts.Account
-	role    Role
-	tests   tests  // whom a Chooser or Tester may connect as
+	role    verdict.Role
+	tests   tests  // whom a verdict.Chooser or Tester may connect as
 	action  string // path and query of this very request, in one spelling
 }
 
@@ -35,9 +36,9 @@ type tests struct {
 
 // testsOf returns the test accounts that somebody in the role may connect as: all
 // of them for the developer, and for a tester the one that is the tester's own.
-func testsOf(role Role, personID string, all []accounts.Account) tests {
+func testsOf(role verdict.Role, personID string, all []accounts.Account) tests {
 	room := len(all) < accounts.MaxTestAccounts
-	if role == Chooser {
+	if role == verdict.Chooser {
 		return tests{all, room}
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(a accounts.Account) bool { return a.TesterID != personID })
@@ -63,7 +64,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) error {
 }
 
 // decide is POST /oauth/authorize: the answer of the consent page's form. The
-// request is judged again as a whole; the form adds nothing to it but the terms.
+// request is judged again as a whole; the form adds nothing to it but the values.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 	v, err := h.visit(w, r)
 	if v == nil || err != nil {
@@ -75,13 +76,17 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch body.Get("decision") {
 	case "deny":
-		return h.back(w, v.req.RedirectURI, map[string]string{"error": "access_denied", "error_description": "the user denied the request", "state": v.req.State})
+		return h.back(w, v.req.RedirectURI, map[string]string{
+			"error":             "access_denied",
+			"error_description": "the user denied the request",
+			"state":             v.req.State,
+		})
 	case "approve":
 	default:
 		return apierr.InvalidRequest.Errorf("decision: must be approve or deny")
 	}
-	form := ReadForm(body)
-	terms, problems := form.Terms(maxCap(v.app))
+	form := readConsentForm(body)
+	values, problems := form.parse(maxCap(v.app))
 	if problems = append(problemsOf(v, form), problems...); len(problems) > 0 {
 		page, err := h.page(r.Context(), v, &form)
 		if err != nil {
@@ -90,7 +95,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 		page.Errors = problems
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	code, err := h.approve(r.Context(), v, form, terms)
+	code, err := h.approve(r.Context(), v, form, values)
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	if err != nil {
 		return nil, refuse(w, "The app sent you to an invalid address.")
 	}
-	clientID, ok := ClientID(q)
+	clientID, ok := verdict.ReadClientID(q)
 	if !ok {
 		return nil, refuse(w, "The app did not identify itself: it sent no client_id, or several.")
 	}
@@ -114,20 +119,24 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	} else if err != nil {
 		return nil, err
 	}
-	req, refusal := Check(app, q)
+	req, refusal := verdict.CheckRequest(ruleApp(app), q)
 	switch {
 	case refusal != nil && refusal.Page != "":
 		return nil, refuse(w, refusal.Page)
 	case refusal != nil:
-		return nil, h.back(w, refusal.RedirectURI, map[string]string{"error": refusal.Code, "error_description": refusal.Description, "state": refusal.State})
+		return nil, h.back(w, refusal.RedirectURI, map[string]string{
+			"error":             refusal.Code,
+			"error_description": refusal.Description,
+			"state":             refusal.State,
+		})
 	}
 	v := &visit{app: app, req: req, action: "/oauth/authorize?" + q.Encode()}
 	if v.account, ok = accounts.CurrentAccount(r.Context()); !ok {
 		return nil, seeOther(w, accounts.SignInPath(v.action))
 	}
-	v.role = RoleOf(app, v.account)
-	reason := stranger[v.role]
-	if v.role.stands() {
+	v.role = decideRole(app, v.account)
+	reason := roleRefusals[v.role]
+	if v.role.UsesTestAccount() {
 		all, err := h.Accounts.ListTestAccounts(r.Context(), app.OwnerID)
 		if err != nil {
 			return nil, err
@@ -147,12 +156,13 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 }
 
 // full is told to a tester for whom no test account can be made any more.
-const full = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to delete one."
+const full = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to " +
+	"delete one."
 
 // stranger says why somebody in a role cannot connect; %s is the app's name.
-var stranger = map[Role]string{
-	StrangerToSandbox: "%s is in testing. Only its developer, invited testers and test accounts can connect.",
-	TestAccountOnLive: "This is a test account, and %s is live. Live apps accept real accounts only.",
+var roleRefusals = map[verdict.Role]string{
+	verdict.StrangerToSandbox: "%s is in testing. Only its developer, invited testers and test accounts can connect.",
+	verdict.TestAccountOnLive: "This is a test account, and %s is live. Live apps accept real accounts only.",
 }
 
 // refuse tells the person what is wrong with a request that leads nowhere.
@@ -166,7 +176,7 @@ func refuse(w http.ResponseWriter, text string) error {
 // back sends the browser to the app with the answer.
 func (h *Handler) back(w http.ResponseWriter, redirectURI string, params map[string]string) error {
 	params["iss"] = h.AuthURL
-	w.Header().Set("Location", Location(redirectURI, params))
+	w.Header().Set("Location", verdict.RedirectLocation(redirectURI, params))
 	w.WriteHeader(http.StatusFound)
 	return nil
 }
@@ -180,21 +190,22 @@ func seeOther(w http.ResponseWriter, path string) error {
 // problemsOf checks what the form's amounts do not show: that the one who connects
 // exists. Who has put in nothing yet may connect, and lends nothing: free credit
 // pays for the first calls (spec §8).
-func problemsOf(v *visit, form Form) []ui.Problem {
-	if v.role.stands() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
+func problemsOf(v *visit, form consentForm) []ui.Problem {
+	if v.role.UsesTestAccount() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
 		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
 	}
 	return nil
 }
 
 // approve makes the code, and the test account if a new one was asked for.
-func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms) (code string, err error) {
+func (h *Handler) approve(ctx context.Context, v *visit, form consentForm,
+	values consentValues) (code string, err error) {
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		accountID := v.account.ID
 		switch {
-		case v.role.stands() && form.TestAccount == newAccount:
+		case v.role.UsesTestAccount() && form.TestAccount == newAccount:
 			n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
-			if v.role == Tester {
+			if v.role == verdict.Tester {
 				n.TesterID = v.account.ID
 			}
 			made, err := h.Sandbox.Open(ctx, tx, n)
@@ -202,12 +213,16 @@ func (h *Handler) approve(ctx context.Context, v *visit, form Form, terms Terms)
 				return err
 			}
 			accountID = made.ID
-		case v.role.stands():
+		case v.role.UsesTestAccount():
 			accountID = form.TestAccount
 		}
 		code, err = h.Store.Approve(ctx, tx, Consent{
-			AppID: v.app.ID, AccountID: accountID, RedirectURI: v.req.RedirectURI, Challenge: v.req.Challenge,
-			CapMC: terms.CapMC, VelocityMC: terms.VelocityMC,
+			AppID:       v.app.ID,
+			AccountID:   accountID,
+			RedirectURI: v.req.RedirectURI,
+			Challenge:   v.req.Challenge,
+			CapMC:       values.CapMC,
+			VelocityMC:  values.VelocityMC,
 		})
 		return err
 	})

@@ -36,24 +36,34 @@ func TestConsentPage(t *testing.T) {
 		t.Fatalf("before signing in: %d to %v, want the sign-in page and back to %s", resp.Status, next, path)
 	}
 	page := b.Get(next.String()).Body
-	has(t, page, `<label for="email">Email</label>`, `<label for="password">Password</label>`, `>Sign in</button>`, `href="#main"`)
-	resp = b.Post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {apitest.Password}, "next": {path}})
+	has(t, page, `<label for="email">Email</label>`, `<label for="password">Password</label>`, `>Sign in</button>`,
+		`href="#main"`)
+	resp = b.Post("/sign-in", url.Values{
+		"email":    {"person@example.com"},
+		"password": {apitest.Password},
+		"next":     {path},
+	})
 	if resp.To != path {
 		t.Errorf("after signing in: %q", resp.To)
 	}
 	resp = b.Get(path)
 	page = resp.Body
-	has(t, page, "Live &lt;b&gt;App&lt;/b&gt;", "person@example.com", "Summaries, Chat window", "$20.00", `value="12.34"`,
-		`<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`,
-		"Every offered model", "OpenAI, Anthropic, Google", "service fee of 5%", "15% for Live", "dashboard.example.com", "app.example.com",
+	has(t, page, "Live &lt;b&gt;App&lt;/b&gt;", "person@example.com", "Summaries, Chat window", "$20.00",
+		`value="12.34"`,
+		`<label for="spend_cap">Spend cap (USD)</label>`,
+		`<label for="daily_limit">Daily limit (USD, optional)</label>`,
+		"Every offered model", "OpenAI, Anthropic, Google", "service fee of 5%", "15% for Live",
+		"dashboard.example.com", "app.example.com",
 		`value="approve">Approve</button>`, `value="deny">Deny</button>`)
 	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
 		t.Error("the page holds scripts or inline style")
 	}
 	h := resp.Header
 	policy := h.Get("Content-Security-Policy")
-	if h.Get("X-Frame-Options") != "DENY" || !strings.Contains(policy, "frame-ancestors 'none'") || !strings.Contains(policy, "default-src 'none'") ||
-		!strings.HasSuffix(policy, "form-action 'self' https:") || h.Get("Cache-Control") != "no-store" || h.Get("Referrer-Policy") != "same-origin" {
+	if h.Get("X-Frame-Options") != "DENY" || !strings.Contains(policy, "frame-ancestors 'none'") ||
+		!strings.Contains(policy, "default-src 'none'") ||
+		!strings.HasSuffix(policy, "form-action 'self' https:") || h.Get("Cache-Control") != "no-store" ||
+		h.Get("Referrer-Policy") != "same-origin" {
 		t.Errorf("headers: %v", h)
 	}
 }
@@ -81,7 +91,8 @@ func TestConsentFormComesBack(t *testing.T) {
 		t.Errorf("status %d", resp.Status)
 	}
 	has(t, page, `role="alert"`, `value="te&#34;n"`, `value="-4"`, `href="#spend_cap"`, `href="#daily_limit"`,
-		`aria-describedby="spend_cap-hint spend_cap-error" aria-invalid="true"`, `<p class="error" id="daily_limit-error">Enter a daily limit`)
+		`aria-describedby="spend_cap-hint spend_cap-error" aria-invalid="true"`,
+		`<p class="error" id="daily_limit-error">Enter a daily limit`)
 	if n := w.count(`SELECT COUNT(*) FROM oauth_codes`); n != 0 {
 		t.Errorf("%d codes", n)
 	}
@@ -98,12 +109,40 @@ func TestAnswersToTheApp(t *testing.T) {
 		form url.Values // nil = GET
 		want map[string]string
 	}{
-		{authorizePath(w.live, "state="+state), approval("5"), map[string]string{"code": "?", "state": state, "iss": issuer}},
-		{authorizePath(w.live, "state="+state), url.Values{"decision": {"deny"}}, map[string]string{"error": "access_denied", "error_description": "?", "state": state, "iss": issuer}},
-		{authorizePath(w.live, "state="+state, "code_challenge_method=plain"), nil, map[string]string{"error": "invalid_request", "error_description": "?", "state": state, "iss": issuer}},
-		{authorizePath(w.live, "state="+state, "response_type=token"), nil, map[string]string{"error": "unsupported_response_type", "error_description": "?", "state": state, "iss": issuer}},
-		{authorizePath(w.live, "-state"), nil, map[string]string{"error": "invalid_request", "error_description": "?", "iss": issuer}},
-		{authorizePath(w.live, "-code_challenge"), approval("5"), map[string]string{"error": "invalid_request", "error_description": "?", "state": "st", "iss": issuer}},
+		{authorizePath(w.live, "state="+state), approval("5"), map[string]string{
+			"code":  "?",
+			"state": state,
+			"iss":   issuer,
+		}},
+		{authorizePath(w.live, "state="+state), url.Values{"decision": {"deny"}}, map[string]string{
+			"error":             "access_denied",
+			"error_description": "?",
+			"state":             state,
+			"iss":               issuer,
+		}},
+		{authorizePath(w.live, "state="+state, "code_challenge_method=plain"), nil, map[string]string{
+			"error":             "invalid_request",
+			"error_description": "?",
+			"state":             state,
+			"iss":               issuer,
+		}},
+		{authorizePath(w.live, "state="+state, "response_type=token"), nil, map[string]string{
+			"error":             "unsupported_response_type",
+			"error_description": "?",
+			"state":             state,
+			"iss":               issuer,
+		}},
+		{authorizePath(w.live, "-state"), nil, map[string]string{
+			"error":             "invalid_request",
+			"error_description": "?",
+			"iss":               issuer,
+		}},
+		{authorizePath(w.live, "-code_challenge"), approval("5"), map[string]string{
+			"error":             "invalid_request",
+			"error_description": "?",
+			"state":             "st",
+			"iss":               issuer,
+		}},
 	} {
 		resp := b.Get(c.path)
 		if c.form != nil {
@@ -169,7 +208,12 @@ func TestForeignConsentIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("person@example.com")
-	for _, foreign := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://elsewhere.example.com"}, {"Origin", "null"}} {
+	for _, foreign := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://elsewhere.example.com"},
+		{"Origin", "null"},
+	} {
 		if resp := b.Post(authorizePath(w.live), approval("5"), foreign...); resp.Status != http.StatusForbidden {
 			t.Errorf("%v: %d, want 403", foreign, resp.Status)
 		}
@@ -180,7 +224,8 @@ func TestForeignConsentIsRefused(t *testing.T) {
 	if n := w.count(`SELECT COUNT(*) FROM oauth_codes`); n != 0 {
 		t.Errorf("%d codes", n)
 	}
-	if resp := b.Post(authorizePath(w.live), approval("5"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL); resp.Status != http.StatusFound {
+	if resp := b.Post(authorizePath(w.live), approval("5"), "Sec-Fetch-Site", "same-origin", "Origin",
+		w.URL); resp.Status != http.StatusFound {
 		t.Errorf("the page's own form: %d", resp.Status)
 	}
 }
@@ -227,21 +272,26 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer@example.com")
 		page := b.Get(authorizePath(w.sandbox)).Body
-		has(t, page, "tester@example.com", "$1,000.00 available", `value="`+w.tester.ID+`" checked`, "A new test account")
+		has(t, page, "tester@example.com", "$1,000.00 available", `value="`+w.tester.ID+`" checked`,
+			"A new test account")
 
-		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", w.tester.ID))).want(t, "as the tester", 200, "")
+		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", w.tester.ID))).want(t,
+			"as the tester", 200, "")
 		if w.accountOf(o.ConnectionID) != w.tester.ID {
 			t.Error("connected as somebody else")
 		}
 		page = b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "connected, $0.00 of $5.00 used")
 
-		o = w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "7", "test_account", "new"))).want(t, "as a new one", 200, "")
+		o = w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "7", "test_account", "new"))).want(t, "as a new one",
+			200, "")
 		made, err := w.people.Get(t.Context(), w.accountOf(o.ConnectionID))
-		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || !strings.HasSuffix(made.Email, "@test.invalid") {
+		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID ||
+			!strings.HasSuffix(made.Email, "@test.invalid") {
 			t.Errorf("new test account: %+v, %v", made, err)
 		}
-		if balance, err := store.GetBalance(t.Context(), d, made.ID); err != nil || balance.AvailableMC != 993*money.Dollar || !balance.Sandbox {
+		if balance, err := store.GetBalance(t.Context(), d, made.ID); err != nil ||
+			balance.AvailableMC != 993*money.Dollar || !balance.Sandbox {
 			t.Errorf("its balance: %+v, %v", balance, err)
 		}
 		for _, wrong := range []string{"", "wac_unknown", w.sandbox.OwnerID} {
@@ -259,7 +309,8 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 		if strings.Contains(page, "A new test account") {
 			t.Error("the page offers a 26th test account")
 		}
-		if resp := b.Post(authorizePath(w.sandbox), approval("1", "test_account", "new")); resp.Status != http.StatusBadRequest {
+		if resp := b.Post(authorizePath(w.sandbox),
+			approval("1", "test_account", "new")); resp.Status != http.StatusBadRequest {
 			t.Errorf("a 26th test account: %d", resp.Status)
 		}
 	})
@@ -271,41 +322,50 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_second', 'second@example.com', password_hash, 1 FROM accounts WHERE email = 'person@example.com'`)
-		w.exec(`UPDATE apps SET test_allowlist = '["person@example.com","second@example.com"]' WHERE id = $1`, w.sandbox.ID)
+		w.exec(`INSERT INTO accounts (id, email, password_hash, created_us) SELECT 'wac_second', 'second@example.com',
+				password_hash, 1 FROM accounts WHERE email = 'person@example.com'`)
+		w.exec(`UPDATE apps SET test_allowlist = '["person@example.com","second@example.com"]'
+			WHERE id = $1`, w.sandbox.ID)
 		b := w.signedIn("person@example.com")
 		page := b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "Connect as", "A new test account", "their money is not real")
 		lacks(t, page, "tester@example.com", w.tester.ID)
 		for _, wrong := range []string{"", w.tester.ID, w.sandbox.OwnerID} {
-			if resp := b.Post(authorizePath(w.sandbox), approval("5", "test_account", wrong)); resp.Status != http.StatusUnprocessableEntity {
+			if resp := b.Post(authorizePath(w.sandbox),
+				approval("5", "test_account", wrong)); resp.Status != http.StatusUnprocessableEntity {
 				t.Errorf("as %q: %d", wrong, resp.Status)
 			}
 		}
-		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", "new"))).want(t, "as a new one", 200, "")
+		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", "new"))).want(t, "as a new one",
+			200, "")
 		made, err := w.people.Get(t.Context(), w.accountOf(o.ConnectionID))
-		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || made.TesterID == "" || made.TesterID == "wac_second" {
+		if err != nil || !made.Sandbox || made.OwnerID != w.sandbox.OwnerID || made.TesterID == "" ||
+			made.TesterID == "wac_second" {
 			t.Errorf("new test account: %+v, %v", made, err)
 		}
 		page = b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "connected, $0.00 of $5.00 used")
 		lacks(t, page, "A new test account", "tester@example.com")
-		if resp := b.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != http.StatusBadRequest {
+		if resp := b.Post(authorizePath(w.sandbox),
+			approval("5", "test_account", "new")); resp.Status != http.StatusBadRequest {
 			t.Errorf("a second one: %d", resp.Status)
 		}
-		again := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "9", "test_account", made.ID))).want(t, "again", 200, "")
+		again := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "9", "test_account", made.ID))).want(t, "again",
+			200, "")
 		if again.ConnectionID != o.ConnectionID || *again.AllocationMC != 9*money.Dollar {
 			t.Errorf("again: %+v", again.Tokens)
 		}
 		second := w.signedIn("second@example.com")
 		page = second.Get(authorizePath(w.sandbox)).Body
 		lacks(t, page, made.Email)
-		if resp := second.Post(authorizePath(w.sandbox), approval("5", "test_account", made.ID)); resp.Status != http.StatusUnprocessableEntity {
+		if resp := second.Post(authorizePath(w.sandbox),
+			approval("5", "test_account", made.ID)); resp.Status != http.StatusUnprocessableEntity {
 			t.Errorf("as another tester's: %d", resp.Status)
 		}
 		page = w.signedIn("developer@example.com").Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "tester@example.com")
-		if b, err := store.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar || b.Seq != 1 {
+		if b, err := store.GetBalance(t.Context(), d, made.TesterID); err != nil || b.AvailableMC != 20*money.Dollar ||
+			b.Seq != 1 {
 			t.Errorf("the tester's real balance: %+v, %v", b, err)
 		}
 		for w.count(`SELECT COUNT(*) FROM accounts WHERE owner_id IS NOT NULL`) < accounts.MaxTestAccounts {
@@ -314,12 +374,14 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		resp := second.Get(authorizePath(w.sandbox))
 		page = resp.Body
 		has(t, page, "has reached the limit of test accounts")
-		if post := second.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != 403 || post.Status != 403 {
+		if post := second.Post(authorizePath(w.sandbox), approval("5", "test_account", "new")); resp.Status != 403 ||
+			post.Status != 403 {
 			t.Errorf("no room: %d and %d", resp.Status, post.Status)
 		}
 		w.approve(b, w.sandbox, "2", "test_account", made.ID) // who has one keeps it
 		w.exec(`UPDATE apps SET test_allowlist = '[]' WHERE id = $1`, w.sandbox.ID)
-		if resp := b.Get(authorizePath(w.sandbox)); resp.Status != 403 || !strings.Contains(resp.Body, "is in testing") {
+		if resp := b.Get(authorizePath(w.sandbox)); resp.Status != 403 ||
+			!strings.Contains(resp.Body, "is in testing") {
 			t.Errorf("off the list: %d", resp.Status)
 		}
 	})
@@ -346,7 +408,8 @@ func TestConsentingAgain(t *testing.T) {
 		both := []string{w.approve(b, w.live, "4"), w.approve(b, w.live, "15")}
 		second := w.token(w.live, codeForm(both[0])).want(t, "lowering", 200, "")
 		third := w.token(w.live, codeForm(both[1])).want(t, "raising", 200, "")
-		if second.ConnectionID != first.ConnectionID || third.ConnectionID != first.ConnectionID || *second.AllocationMC != 4*money.Dollar || *third.AllocationMC != 15*money.Dollar {
+		if second.ConnectionID != first.ConnectionID || third.ConnectionID != first.ConnectionID ||
+			*second.AllocationMC != 4*money.Dollar || *third.AllocationMC != 15*money.Dollar {
 			t.Errorf("again: %+v, then %+v", second.Tokens, third.Tokens)
 		}
 		conn, err := store.GetConnection(t.Context(), d, first.ConnectionID)

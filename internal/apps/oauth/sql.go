@@ -3,20 +3,26 @@ package oauth
 import (
 	"context"
 
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-func insertCode(ctx context.Context, tx *db.Tx, hash string, c codeRow) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc, expires_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+func insertCode(ctx context.Context, tx *db.Tx, hash string, c verdict.Code) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_codes (hash, app_id, account_id, redirect_uri, challenge,
+			allocation_mc, velocity_limit_mc, expires_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		hash, c.AppID, c.AccountID, c.RedirectURI, c.Challenge, c.AllocationMC, c.VelocityMC, c.ExpiresUS)
 	return err
 }
 
 // lockCode reads a code and keeps other exchanges of it waiting.
-func lockCode(ctx context.Context, tx *db.Tx, hash string) (c codeRow, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc, expires_us, failures, used_us, family_id
-		FROM oauth_codes WHERE hash = $1`+tx.Engine.ForUpdate(), hash).
-		Scan(&c.AppID, &c.AccountID, &c.RedirectURI, &c.Challenge, &c.AllocationMC, &c.VelocityMC, &c.ExpiresUS, &c.Failures, &c.UsedUS, &c.FamilyID)
+func lockCode(ctx context.Context, tx *db.Tx, hash string) (c verdict.Code, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc,
+			expires_us, failures, used_us, family_id
+		FROM oauth_codes
+		WHERE hash = $1`+tx.Engine.ForUpdate(), hash).
+		Scan(&c.AppID, &c.AccountID, &c.RedirectURI, &c.Challenge, &c.AllocationMC, &c.VelocityMC, &c.ExpiresUS,
+			&c.Failures, &c.UsedUS, &c.FamilyID)
 	return c, err
 }
 
@@ -27,49 +33,56 @@ func countFailure(ctx context.Context, tx *db.Tx, hash string) error {
 
 // useCode consumes a code; sql.ErrNoRows says that it was consumed before.
 func useCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
-	return tx.QueryRowContext(ctx, `UPDATE oauth_codes SET used_us = $2, connection_id = $3, family_id = $4 WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
+	return tx.QueryRowContext(ctx, `UPDATE oauth_codes SET used_us = $2, connection_id = $3, family_id = $4
+		WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
 		hash, nowUS, connectionID, familyID).Scan(&hash)
 }
 
-func insertToken(ctx context.Context, tx *db.Tx, kind string, t tokenRow, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_tokens (hash, kind, family_id, connection_id, app_id, expires_us, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+func insertToken(ctx context.Context, tx *db.Tx, kind string, t verdict.Token, nowUS int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO oauth_tokens (hash, kind, family_id, connection_id, app_id, expires_us,
+			created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		t.Hash, kind, t.FamilyID, t.ConnectionID, t.AppID, t.ExpiresUS, nowUS)
 	return err
 }
 
 const tokenColumns = `hash, family_id, connection_id, app_id, expires_us, used_us, revoked_us`
 
-func (t *tokenRow) fields() []any {
+func tokenFields(t *verdict.Token) []any {
 	return []any{&t.Hash, &t.FamilyID, &t.ConnectionID, &t.AppID, &t.ExpiresUS, &t.UsedUS, &t.RevokedUS}
 }
 
 // lockRefresh reads a refresh token and keeps other exchanges of it waiting.
-func lockRefresh(ctx context.Context, tx *db.Tx, hash string) (t tokenRow, err error) {
+func lockRefresh(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, err error) {
 	var successor *string
-	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens WHERE hash = $1 AND kind = 'refresh'`+tx.Engine.ForUpdate(), hash).
-		Scan(append(t.fields(), &successor)...)
+	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens
+		WHERE hash = $1 AND kind = 'refresh'`+tx.Engine.ForUpdate(), hash).
+		Scan(append(tokenFields(&t), &successor)...)
 	if err != nil || successor == nil {
 		return t, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM oauth_tokens WHERE hash = $1 AND used_us IS NOT NULL`, *successor).Scan(&t.SuccessorUsed)
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM oauth_tokens
+		WHERE hash = $1 AND used_us IS NOT NULL`, *successor).Scan(&t.SuccessorUsed)
 	return t, err
 }
 
 // useRefresh exchanges a refresh token for its successor; sql.ErrNoRows says that
 // it was exchanged or revoked before.
 func useRefresh(ctx context.Context, tx *db.Tx, hash, successor string, nowUS int64) error {
-	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3 WHERE hash = $1 AND used_us IS NULL AND revoked_us IS NULL RETURNING hash`,
+	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3
+		WHERE hash = $1 AND used_us IS NULL AND revoked_us IS NULL RETURNING hash`,
 		hash, nowUS, successor).Scan(&hash)
 }
 
 // findToken reads a token of either kind that an app may revoke.
 func findToken(ctx context.Context, tx *db.Tx, hash, appID string) (kind, familyID string, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT kind, family_id FROM oauth_tokens WHERE hash = $1 AND app_id = $2`+tx.Engine.ForUpdate(), hash, appID).Scan(&kind, &familyID)
+	err = tx.QueryRowContext(ctx, `SELECT kind, family_id FROM oauth_tokens
+		WHERE hash = $1 AND app_id = $2`+tx.Engine.ForUpdate(), hash, appID).Scan(&kind, &familyID)
 	return kind, familyID, err
 }
 
 func revokeToken(ctx context.Context, tx *db.Tx, hash string, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2 WHERE hash = $1 AND revoked_us IS NULL`, hash, nowUS)
+	_, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2
+		WHERE hash = $1 AND revoked_us IS NULL`, hash, nowUS)
 	return err
 }
 
@@ -78,7 +91,8 @@ func revokeToken(ctx context.Context, tx *db.Tx, hash string, nowUS int64) error
 // statement waits for: so when a statement finds nothing, nothing is left.
 func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) error {
 	for {
-		res, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2 WHERE family_id = $1 AND revoked_us IS NULL`, familyID, nowUS)
+		res, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2
+			WHERE family_id = $1 AND revoked_us IS NULL`, familyID, nowUS)
 		if err != nil {
 			return err
 		}
@@ -97,14 +111,20 @@ func findAccess(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g 
 }
 
 // insertReplay keeps an answer; sql.ErrNoRows says that another one has its key.
-func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, sealed string, nowUS, expiresUS int64) error {
-	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, expires_us) VALUES ($1, $2, $3, $4, $6)
-		ON CONFLICT (app_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, sealed = excluded.sealed, expires_us = excluded.expires_us
-		WHERE oauth_replays.expires_us <= $5 RETURNING key`, appID, key, fingerprint, sealed, nowUS, expiresUS).Scan(&key)
+func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, sealed string,
+	nowUS, expiresUS int64) error {
+	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, expires_us)
+		VALUES ($1, $2, $3, $4, $6)
+		ON CONFLICT (app_id, key) DO UPDATE
+		SET fingerprint = excluded.fingerprint, sealed = excluded.sealed, expires_us = excluded.expires_us
+		WHERE oauth_replays.expires_us <= $5
+		RETURNING key`, appID, key, fingerprint, sealed, nowUS, expiresUS).Scan(&key)
 }
 
-func findReplay(ctx context.Context, tx *db.Tx, appID, key string, nowUS int64) (fingerprint, sealed string, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed FROM oauth_replays WHERE app_id = $1 AND key = $2 AND expires_us > $3`, appID, key, nowUS).
+func findReplay(ctx context.Context, tx *db.Tx, appID, key string,
+	nowUS int64) (fingerprint, sealed string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed FROM oauth_replays
+		WHERE app_id = $1 AND key = $2 AND expires_us > $3`, appID, key, nowUS).
 		Scan(&fingerprint, &sealed)
 	return fingerprint, sealed, err
 }

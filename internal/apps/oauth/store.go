@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
@@ -66,15 +67,18 @@ func (s *Store) Issue(ctx context.Context, tx *db.Tx, connectionID, appID, famil
 		familyID = id.New(family, now)
 	}
 	t := Tokens{
-		AccessToken: id.NewSecret(), TokenType: "Bearer", ExpiresIn: int64(accessLife.Seconds()),
-		RefreshToken: id.NewSecret(), ConnectionID: connectionID,
+		AccessToken:  id.NewSecret(),
+		TokenType:    "Bearer",
+		ExpiresIn:    int64(verdict.AccessTokenTTL.Seconds()),
+		RefreshToken: id.NewSecret(),
+		ConnectionID: connectionID,
 	}
-	row := tokenRow{FamilyID: familyID, ConnectionID: connectionID, AppID: appID}
-	row.Hash, row.ExpiresUS = id.Hash(t.AccessToken), now.Add(accessLife).UnixMicro()
+	row := verdict.Token{FamilyID: familyID, ConnectionID: connectionID, AppID: appID}
+	row.Hash, row.ExpiresUS = id.Hash(t.AccessToken), now.Add(verdict.AccessTokenTTL).UnixMicro()
 	if err := insertToken(ctx, tx, "access", row, now.UnixMicro()); err != nil {
 		return Tokens{}, fmt.Errorf("oauth: issue: %w", err)
 	}
-	row.Hash, row.ExpiresUS = id.Hash(t.RefreshToken), now.Add(refreshLife).UnixMicro()
+	row.Hash, row.ExpiresUS = id.Hash(t.RefreshToken), now.Add(verdict.RefreshTokenTTL).UnixMicro()
 	if err := insertToken(ctx, tx, "refresh", row, now.UnixMicro()); err != nil {
 		return Tokens{}, fmt.Errorf("oauth: issue: %w", err)
 	}
@@ -94,9 +98,14 @@ type Consent struct {
 // transaction. No money moves yet.
 func (s *Store) Approve(ctx context.Context, tx *db.Tx, c Consent) (code string, err error) {
 	code = id.NewSecret()
-	row := codeRow{
-		AppID: c.AppID, AccountID: c.AccountID, RedirectURI: c.RedirectURI, Challenge: c.Challenge,
-		AllocationMC: c.CapMC, VelocityMC: c.VelocityMC, ExpiresUS: s.Now().Add(codeLife).UnixMicro(),
+	row := verdict.Code{
+		AppID:        c.AppID,
+		AccountID:    c.AccountID,
+		RedirectURI:  c.RedirectURI,
+		Challenge:    c.Challenge,
+		AllocationMC: c.CapMC,
+		VelocityMC:   c.VelocityMC,
+		ExpiresUS:    s.Now().Add(verdict.CodeTTL).UnixMicro(),
 	}
 	if err := insertCode(ctx, tx, id.Hash(code), row); err != nil {
 		return "", fmt.Errorf("oauth: approve: %w", err)
@@ -118,10 +127,10 @@ func (r TokenRequest) credential() string { return r.Code + r.RefreshToken }
 // An answer is what a grant's transaction found. One with a refusal is committed
 // too: it may have counted a failure or revoked a family.
 type answer struct {
-	tokens   Tokens
-	replayed bool
-	betrayed bool
-	refused  error
+	tokens        Tokens
+	replayed      bool
+	reuseDetected bool
+	rejected      error
 }
 
 // run does a token request of app as one transaction: consuming what was
@@ -132,8 +141,8 @@ func (s *Store) run(ctx context.Context, app apps.App, req TokenRequest) (answer
 		a, err = s.grant(ctx, tx, app, req)
 		return err
 	})
-	if refused, ok := errors.AsType[*apierr.Error](err); ok {
-		return answer{refused: refused}, nil
+	if rejected, ok := errors.AsType[*apierr.Error](err); ok {
+		return answer{rejected: rejected}, nil
 	} else if err != nil {
 		return answer{}, fmt.Errorf("oauth: grant: %w", err)
 	}
@@ -150,7 +159,7 @@ func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenReq
 		return answer{}, err
 	}
 	if app.Suspended {
-		return answer{refused: errSuspended}, nil
+		return answer{rejected: errSuspended}, nil
 	}
 	run, err := s.lock(ctx, tx, app, req)
 	if err != nil {
@@ -163,7 +172,7 @@ func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenReq
 	if found || err != nil {
 		return a, err
 	}
-	if a, err = run(); err != nil || a.refused != nil {
+	if a, err = run(); err != nil || a.rejected != nil {
 		return a, err
 	}
 	return a, s.keep(ctx, tx, app.ID, req, a.tokens)
@@ -171,7 +180,8 @@ func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenReq
 
 // lock takes the row of the presented code or refresh token, and returns what to
 // do with it.
-func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest) (run func() (answer, error), err error) {
+func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App,
+	req TokenRequest) (run func() (answer, error), err error) {
 	if req.RefreshToken != "" {
 		t, err := lockRefresh(ctx, tx, id.Hash(req.RefreshToken))
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -186,35 +196,45 @@ func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequ
 	return func() (answer, error) { return s.exchange(ctx, tx, app, req, c) }, nil
 }
 
-var errInvalidGrant = apierr.InvalidGrant.Errorf("The code or token is not valid: unknown, expired, already used, or not issued to this app with this redirect_uri and code_verifier.")
+var errInvalidGrant = apierr.InvalidGrant.Errorf(
+	"The code or token is not valid: unknown, expired, already used, or not issued to this app with this " +
+		"redirect_uri and code_verifier.")
 
-var errSuspended = apierr.AppSuspended.Errorf("The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones you have.")
+var errSuspended = apierr.AppSuspended.Errorf(
+	"The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones you have.")
 
 // exchange turns a code into a connection with its money and into tokens. The
 // zero row stands for a code that does not exist.
-func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, c codeRow) (answer, error) {
+func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, c verdict.Code) (answer, error) {
 	now, hash := s.Now(), id.Hash(req.Code)
 	if c.AppID == "" {
-		return answer{refused: errInvalidGrant}, nil
+		return answer{rejected: errInvalidGrant}, nil
 	}
-	switch c.verdict(app.ID, req.RedirectURI, req.Verifier, req.ArrivedUS, now.UnixMicro()) {
-	case Refuse:
-		return answer{refused: errInvalidGrant}, nil
-	case Count:
-		return answer{refused: errInvalidGrant}, countFailure(ctx, tx, hash)
-	case Betrayed:
-		return answer{refused: errInvalidGrant, betrayed: true}, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
+	switch c.JudgeExchange(app.ID, req.RedirectURI, req.Verifier, req.ArrivedUS, now.UnixMicro()) {
+	case verdict.Reject:
+		return answer{rejected: errInvalidGrant}, nil
+	case verdict.RejectAndCount:
+		return answer{rejected: errInvalidGrant}, countFailure(ctx, tx, hash)
+	case verdict.RevokeFamily:
+		return answer{rejected: errInvalidGrant, reuseDetected: true},
+			revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
 	account, err := accounts.Lock(ctx, tx, c.AccountID) // it must not be deactivated beside us
 	if err != nil {
 		return answer{}, err
 	}
-	if RoleOf(app, account) != Self || account.Deactivated { // the app went live, or the account was closed, between consent and exchange
-		return answer{refused: errInvalidGrant}, nil
+	// the app went live, or the account was closed, between consent and exchange
+	if decideRole(app, account) != verdict.Self || account.Deactivated {
+		return answer{rejected: errInvalidGrant}, nil
 	}
 	res, err := s.Ledger.DoTx(ctx, tx, rules.Connect{
-		ConnectionID: id.New(id.Connection, now), AppID: app.ID, AccountID: c.AccountID, Sandbox: app.Tier == apps.Sandbox, MaxMC: maxCap(app),
-		RequestedMC: c.AllocationMC, VelocityLimitMC: c.VelocityMC,
+		ConnectionID:    id.New(id.Connection, now),
+		AppID:           app.ID,
+		AccountID:       c.AccountID,
+		Sandbox:         app.Tier == apps.Sandbox,
+		MaxMC:           maxCap(app),
+		RequestedMC:     c.AllocationMC,
+		VelocityLimitMC: c.VelocityMC,
 	})
 	if err != nil {
 		return answer{}, err
@@ -233,20 +253,20 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 
 // refresh rotates a refresh token. The zero row stands for one that does not
 // exist.
-func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, t tokenRow) (answer, error) {
+func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, t verdict.Token) (answer, error) {
 	if t.Hash == "" {
-		return answer{refused: errInvalidGrant}, nil
+		return answer{rejected: errInvalidGrant}, nil
 	}
 	connection, err := store.GetConnection(ctx, tx, t.ConnectionID)
 	if err != nil {
 		return answer{}, err
 	}
 	nowUS := s.Now().UnixMicro()
-	switch t.verdict(app.ID, connection.Status, req.ArrivedUS, nowUS) {
-	case Refuse, Count:
-		return answer{refused: errInvalidGrant}, nil
-	case Betrayed:
-		return answer{refused: errInvalidGrant, betrayed: true}, revokeFamily(ctx, tx, t.FamilyID, nowUS)
+	switch t.JudgeRefresh(app.ID, connection.Status == rules.Revoked, req.ArrivedUS, nowUS) {
+	case verdict.Reject, verdict.RejectAndCount:
+		return answer{rejected: errInvalidGrant}, nil
+	case verdict.RevokeFamily:
+		return answer{rejected: errInvalidGrant, reuseDetected: true}, revokeFamily(ctx, tx, t.FamilyID, nowUS)
 	}
 	tokens, err := s.Issue(ctx, tx, t.ConnectionID, t.AppID, t.FamilyID)
 	if err != nil {
@@ -259,10 +279,12 @@ func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenR
 	return answer{tokens: tokens}, err
 }
 
-var errKeyReused = apierr.IdempotencyKeyReused.Errorf("Idempotency-Key: was used with other parameters in the last minute; use a new one")
+var errKeyReused = apierr.IdempotencyKeyReused.Errorf(
+	"Idempotency-Key: was used with other parameters in the last minute; use a new one")
 
 // replay answers a request again that was answered under the same key.
-func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string, req TokenRequest) (a answer, found bool, err error) {
+func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string,
+	req TokenRequest) (a answer, found bool, err error) {
 	fingerprint, sealed, err := findReplay(ctx, tx, appID, req.Key, s.Now().UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, false, nil
@@ -270,7 +292,7 @@ func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string, req TokenRe
 		return answer{}, false, err
 	}
 	if fingerprint != req.Fingerprint {
-		return answer{refused: errKeyReused}, true, nil
+		return answer{rejected: errKeyReused}, true, nil
 	}
 	plain, err := open(req.credential(), req.Key, sealed)
 	if err != nil {
@@ -294,7 +316,8 @@ func (s *Store) keep(ctx context.Context, tx *db.Tx, appID string, req TokenRequ
 		return err
 	}
 	now := s.Now()
-	err = insertReplay(ctx, tx, appID, req.Key, req.Fingerprint, sealed, now.UnixMicro(), now.Add(replayLife).UnixMicro())
+	err = insertReplay(ctx, tx, appID, req.Key, req.Fingerprint, sealed, now.UnixMicro(),
+		now.Add(verdict.ReplayTTL).UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return errKeyReused // by a request at the same time; this one is undone
 	}

@@ -28,12 +28,14 @@ func TestCodeBecomesTokens(t *testing.T) {
 			t.Errorf("consent alone made %d connections", n)
 		}
 		o := w.token(w.live, codeForm(code)).want(t, "exchange", 200, "")
-		if o.TokenType != "Bearer" || o.ExpiresIn != 900 || o.AllocationMC == nil || *o.AllocationMC != 1250*money.Cent || o.AllocationDisplay != "$12.50" ||
+		if o.TokenType != "Bearer" || o.ExpiresIn != 900 || o.AllocationMC == nil ||
+			*o.AllocationMC != 1250*money.Cent || o.AllocationDisplay != "$12.50" ||
 			len(o.AccessToken) != 43 || len(o.RefreshToken) != 43 || !strings.HasPrefix(o.ConnectionID, "conn_") {
 			t.Errorf("tokens: %+v", o.Tokens)
 		}
 		conn, err := store.GetConnection(t.Context(), d, o.ConnectionID)
-		if err != nil || conn.AllocationMC != 1250*money.Cent || conn.VelocityLimitMC == nil || *conn.VelocityLimitMC != 5*money.Dollar || conn.AppID != w.live.ID {
+		if err != nil || conn.AllocationMC != 1250*money.Cent || conn.VelocityLimitMC == nil ||
+			*conn.VelocityLimitMC != 5*money.Dollar || conn.AppID != w.live.ID {
 			t.Errorf("connection: %+v, %v", conn, err)
 		}
 		b, err := store.GetBalance(t.Context(), d, conn.AccountID)
@@ -41,7 +43,8 @@ func TestCodeBecomesTokens(t *testing.T) {
 			t.Errorf("balance: %+v, %v", b, err)
 		}
 		g, err := w.store.Lookup(t.Context(), o.AccessToken)
-		if err != nil || g.ConnectionID != o.ConnectionID || g.AppID != w.live.ID || g.ExpiresUS != w.clock.now().Add(15*time.Minute).UnixMicro() {
+		if err != nil || g.ConnectionID != o.ConnectionID || g.AppID != w.live.ID ||
+			g.ExpiresUS != w.clock.now().Add(15*time.Minute).UnixMicro() {
 			t.Errorf("Lookup: %+v, %v", g, err)
 		}
 		if w.alive(o.RefreshToken) || w.alive(code) || w.alive("") {
@@ -56,11 +59,13 @@ func TestCodeBecomesTokens(t *testing.T) {
 			t.Error("the access token lives longer than 15 minutes")
 		}
 		r := w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh", 200, "")
-		if r.AccessToken == o.AccessToken || r.RefreshToken == o.RefreshToken || r.AllocationMC != nil || r.ConnectionID != o.ConnectionID || !w.alive(r.AccessToken) {
+		if r.AccessToken == o.AccessToken || r.RefreshToken == o.RefreshToken || r.AllocationMC != nil ||
+			r.ConnectionID != o.ConnectionID || !w.alive(r.AccessToken) {
 			t.Errorf("refreshed: %+v", r.Tokens)
 		}
 		for _, secret := range []string{code, o.AccessToken, r.RefreshToken} {
-			if n := w.count(`SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE hash = $1) + (SELECT COUNT(*) FROM oauth_codes WHERE hash = $1)`, secret); n != 0 {
+			if n := w.count(`SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE hash = $1) + (SELECT COUNT(*)
+					FROM oauth_codes WHERE hash = $1)`, secret); n != 0 {
 				t.Errorf("a secret is stored as it is")
 			}
 		}
@@ -72,7 +77,8 @@ func TestExchangeLendsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "25"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "25"))).want(t, "exchange",
+			200, "")
 		if o.AllocationMC == nil || *o.AllocationMC != 20*money.Dollar {
 			t.Errorf("lent %v of $25 with $20 available", o.AllocationDisplay)
 		}
@@ -97,7 +103,8 @@ func TestReplayedCode(t *testing.T) {
 			t.Error("the tokens outlive the replay")
 		}
 		w.token(w.live, refreshForm(r.RefreshToken)).want(t, "refresh after the replay", 400, "invalid_grant")
-		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != rules.Active || conn.AllocationMC != 5*money.Dollar {
+		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil ||
+			conn.Status != rules.Active || conn.AllocationMC != 5*money.Dollar {
 			t.Errorf("the connection did not stay: %+v, %v", conn, err)
 		}
 	})
@@ -174,7 +181,8 @@ func TestParallelRefreshes(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "")
 		for range 5 {
 			before := o.RefreshToken
 			o = w.race(t, 16, func() outcome { return w.token(w.live, refreshForm(before)) })
@@ -231,7 +239,8 @@ func TestRotation(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		first := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
+		first := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "")
 		second := w.token(w.live, refreshForm(first.RefreshToken)).want(t, "refresh", 200, "")
 		w.clock.pass(time.Second)
 		w.token(w.live, refreshForm(first.RefreshToken)).want(t, "the old token", 400, "invalid_grant")
@@ -249,7 +258,8 @@ func TestRotation(t *testing.T) {
 		}
 		w.token(w.live, refreshForm(third.RefreshToken)).want(t, "the newest token", 400, "invalid_grant")
 
-		again := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "6"))).want(t, "reconnecting", 200, "")
+		again := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "6"))).want(t,
+			"reconnecting", 200, "")
 		if again.ConnectionID != first.ConnectionID || *again.AllocationMC != 6*money.Dollar {
 			t.Errorf("reconnecting: %+v, want the same connection with $6", again.Tokens)
 		}
@@ -326,7 +336,8 @@ func TestDeletedTestAccountsDoNotConnect(t *testing.T) {
 		for i := range 12 {
 			code := w.approve(b, w.sandbox, "5", "test_account", "new")
 			var testID string
-			if err := d.QueryRowContext(t.Context(), `SELECT account_id FROM oauth_codes WHERE used_us IS NULL ORDER BY account_id DESC`).Scan(&testID); err != nil {
+			if err := d.QueryRowContext(t.Context(), `SELECT account_id FROM oauth_codes
+				WHERE used_us IS NULL ORDER BY account_id DESC`).Scan(&testID); err != nil {
 				t.Fatal(err)
 			}
 			var wg sync.WaitGroup
@@ -366,13 +377,15 @@ func TestDeletedTestAccountsAreSignedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("tester@example.com")
-	if err := sandbox.NewStore(w.d, w.people, w.store.Ledger, w.clock.now).Delete(t.Context(), w.sandbox.OwnerID, w.tester.ID); err != nil {
+	if err := sandbox.NewStore(w.d, w.people, w.store.Ledger, w.clock.now).Delete(t.Context(), w.sandbox.OwnerID,
+		w.tester.ID); err != nil {
 		t.Fatal(err)
 	}
 	if resp := b.Get(authorizePath(w.sandbox)); resp.Status != 303 || !strings.HasPrefix(resp.To, "/sign-in") {
 		t.Errorf("%d to %q", resp.Status, resp.To)
 	}
-	if resp := b.Post("/sign-in", url.Values{"email": {"tester@example.com"}, "password": {apitest.Password}}); resp.Status != 401 {
+	if resp := b.Post("/sign-in",
+		url.Values{"email": {"tester@example.com"}, "password": {apitest.Password}}); resp.Status != 401 {
 		t.Errorf("signing in again: %d", resp.Status)
 	}
 }
@@ -391,25 +404,34 @@ func TestLostAnswersAreReplayed(t *testing.T) {
 		first := w.token(w.live, codeForm(code), "Idempotency-Key", key1).want(t, "exchange", 200, "")
 		w.clock.pass(time.Second)
 		again := w.token(w.live, codeForm(code), "Idempotency-Key", strings.ToUpper(key1)).want(t, "again", 200, "")
-		if first.Replayed || !again.Replayed || again.AccessToken != first.AccessToken || again.RefreshToken != first.RefreshToken || *again.AllocationMC != *first.AllocationMC {
+		if first.Replayed || !again.Replayed || again.AccessToken != first.AccessToken ||
+			again.RefreshToken != first.RefreshToken || *again.AllocationMC != *first.AllocationMC {
 			t.Errorf("replayed: %+v of %+v", again, first)
 		}
-		w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key1).want(t, "the key for something else", 409, "idempotency_key_reused")
-		w.token(w.live, refreshForm("unknown"), "Idempotency-Key", key1).want(t, "the key for nonsense", 409, "idempotency_key_reused")
-		w.token(w.sandbox, codeForm(code), "Idempotency-Key", key1).want(t, "another app with the key", 400, "invalid_grant")
+		w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key1).want(t, "the key for something else",
+			409, "idempotency_key_reused")
+		w.token(w.live, refreshForm("unknown"), "Idempotency-Key", key1).want(t, "the key for nonsense", 409,
+			"idempotency_key_reused")
+		w.token(w.sandbox, codeForm(code), "Idempotency-Key", key1).want(t, "another app with the key", 400,
+			"invalid_grant")
 
 		second := w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "refresh", 200, "")
 		w.clock.pass(59 * time.Second)
-		again = w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "refresh again", 200, "")
+		again = w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "refresh again", 200,
+			"")
 		if again.RefreshToken != second.RefreshToken {
 			t.Error("the retry of a refresh got other tokens")
 		}
 		w.clock.pass(time.Second)
-		w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "after 60 s", 400, "invalid_grant")
-		third := w.token(w.live, refreshForm(second.RefreshToken), "Idempotency-Key", key2).want(t, "the key is free again", 200, "")
-		w.token(w.live, refreshForm(third.RefreshToken), "Idempotency-Key", "x").want(t, "a key that is no UUID", 400, "invalid_request")
+		w.token(w.live, refreshForm(first.RefreshToken), "Idempotency-Key", key2).want(t, "after 60 s", 400,
+			"invalid_grant")
+		third := w.token(w.live, refreshForm(second.RefreshToken), "Idempotency-Key", key2).want(t,
+			"the key is free again", 200, "")
+		w.token(w.live, refreshForm(third.RefreshToken), "Idempotency-Key", "x").want(t, "a key that is no UUID", 400,
+			"invalid_request")
 		var sealed string
-		if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM oauth_replays WHERE key = $1`, key2).Scan(&sealed); err != nil || strings.Contains(sealed, third.AccessToken[:8]) {
+		if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM oauth_replays
+			WHERE key = $1`, key2).Scan(&sealed); err != nil || strings.Contains(sealed, third.AccessToken[:8]) {
 			t.Errorf("the kept answer shows the token (%v)", err)
 		}
 	})
@@ -451,7 +473,11 @@ func TestKeptAnswersDoNotReplaceEachOther(t *testing.T) {
 		w := newWorld(t, d)
 		keep := func(credential string) error {
 			return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return w.store.keep(ctx, tx, w.live.ID, TokenRequest{Code: credential, Key: key1, Fingerprint: credential}, Tokens{})
+				return w.store.keep(ctx, tx, w.live.ID, TokenRequest{
+					Code:        credential,
+					Key:         key1,
+					Fingerprint: credential,
+				}, Tokens{})
 			})
 		}
 		for _, step := range []struct {
@@ -472,11 +498,13 @@ func TestRevocationEndpoint(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
+			200, "")
 		r := w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh", 200, "")
 		revoke := func(app client, token string) {
 			t.Helper()
-			req, err := http.NewRequest("POST", w.URL+"/oauth/revoke", strings.NewReader(url.Values{"token": {token}, "token_type_hint": {"access_token"}}.Encode()))
+			req, err := http.NewRequest("POST", w.URL+"/oauth/revoke",
+				strings.NewReader(url.Values{"token": {token}, "token_type_hint": {"access_token"}}.Encode()))
 			if err == nil {
 				req.SetBasicAuth(app.ClientID, app.secret)
 				req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -499,7 +527,8 @@ func TestRevocationEndpoint(t *testing.T) {
 			t.Error("a refresh token was not revoked with its family")
 		}
 		w.token(w.live, refreshForm(r.RefreshToken)).want(t, "after revoke", 400, "invalid_grant")
-		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil || conn.Status != rules.Active {
+		if conn, err := store.GetConnection(t.Context(), d, o.ConnectionID); err != nil ||
+			conn.Status != rules.Active {
 			t.Errorf("the connection did not stay: %+v, %v", conn, err)
 		}
 	})
@@ -526,7 +555,8 @@ func TestTokenEndpointRefuses(t *testing.T) {
 		req.SetBasicAuth(w.live.ClientID, w.live.secret)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	if resp := w.browser().Do(req, err); resp.Status != 400 || !strings.Contains(resp.Body, "grant_type: required, in the body") {
+	if resp := w.browser().Do(req, err); resp.Status != 400 ||
+		!strings.Contains(resp.Body, "grant_type: required, in the body") {
 		t.Errorf("parameters in the query: %d %s", resp.Status, resp.Body)
 	}
 	if resp := w.browser().Get("/oauth/token"); resp.Status != 405 {
@@ -541,7 +571,8 @@ func TestDiscovery(t *testing.T) {
 	body := resp.Body
 	for _, want := range []string{
 		`"issuer":"https://auth.example.com"`, `"authorization_endpoint":"https://auth.example.com/oauth/authorize"`,
-		`"token_endpoint":"https://api.example.com/oauth/token"`, `"revocation_endpoint":"https://api.example.com/oauth/revoke"`,
+		`"token_endpoint":"https://api.example.com/oauth/token"`,
+		`"revocation_endpoint":"https://api.example.com/oauth/revoke"`,
 		`"code_challenge_methods_supported":["S256"]`, `"authorization_response_iss_parameter_supported":true`,
 	} {
 		if resp.Status != 200 || !strings.Contains(body, want) {
@@ -555,12 +586,14 @@ func TestPurge(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5")), "Idempotency-Key", key1).want(t, "exchange", 200, "")
+		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5")), "Idempotency-Key",
+			key1).want(t, "exchange", 200, "")
 		left := func() [3]int {
 			if err := w.store.Purge(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			return [3]int{w.count(`SELECT COUNT(*) FROM oauth_codes`), w.count(`SELECT COUNT(*) FROM oauth_tokens`), w.count(`SELECT COUNT(*) FROM oauth_replays`)}
+			return [3]int{w.count(`SELECT COUNT(*) FROM oauth_codes`), w.count(`SELECT COUNT(*)
+				FROM oauth_tokens`), w.count(`SELECT COUNT(*) FROM oauth_replays`)}
 		}
 		for _, step := range []struct {
 			wait time.Duration

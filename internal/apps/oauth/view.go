@@ -17,21 +17,28 @@ import (
 )
 
 // page gathers what the consent page says. form is what was typed, nil at first.
-func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, error) {
+func (h *Handler) page(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
 	p := ui.Consent{
-		Email: v.account.Email, App: v.app.Name, Logo: v.app.LogoPath(), Sandbox: v.app.Tier == apps.Sandbox, Action: v.action,
-		CapHint:   "You can change or revoke it at any time.",
-		DailyHint: "The most it may spend in any 24 hours.",
-		Models:    v.app.AllowedModels, Providers: h.providers(v.app),
-		Dashboard: host(h.DashboardURL), ReturnTo: v.req.RedirectURI, ReturnHost: host(v.req.RedirectURI),
+		Email:      v.account.Email,
+		App:        v.app.Name,
+		Logo:       v.app.LogoPath(),
+		Sandbox:    v.app.Tier == apps.Sandbox,
+		Action:     v.action,
+		CapHint:    "You can change or revoke it at any time.",
+		DailyHint:  "The most it may spend in any 24 hours.",
+		Models:     v.app.AllowedModels,
+		Providers:  h.providers(v.app),
+		Dashboard:  host(h.DashboardURL),
+		ReturnTo:   v.req.RedirectURI,
+		ReturnHost: host(v.req.RedirectURI),
 	}
 	list, err := h.Features.OfApp(ctx, v.app.ID)
 	if err != nil {
 		return ui.Consent{}, err
 	}
 	p.Purpose, p.Price = purpose(list, v.req.Features), h.price(v.app, list)
-	filled := Form{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
-	if v.role.stands() {
+	filled := consentForm{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
+	if v.role.UsesTestAccount() {
 		if p.Choices, err = h.choices(ctx, v, form); err != nil {
 			return ui.Consent{}, err
 		}
@@ -47,7 +54,7 @@ func (h *Handler) page(ctx context.Context, v *visit, form *Form) (ui.Consent, e
 
 // own adds what is known of the account that connects as itself: its balance, and
 // the connection that it may have already.
-func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form) error {
+func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *consentForm) error {
 	s, err := h.standing(ctx, v.app.ID, v.account.ID)
 	if err != nil {
 		return err
@@ -62,7 +69,11 @@ func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *Form
 		}
 		return nil
 	}
-	p.Live = &ui.Live{Cap: dollars(s.live.AllocationMC), Used: dollars(s.live.ConsumedMC), Frozen: s.live.Status == rules.Frozen}
+	p.Live = &ui.Live{
+		Cap:    dollars(s.live.AllocationMC),
+		Used:   dollars(s.live.ConsumedMC),
+		Frozen: s.live.Status == rules.Frozen,
+	}
 	if s.live.HeldMC > 0 {
 		p.Live.Held = dollars(s.live.HeldMC)
 	}
@@ -95,7 +106,7 @@ func (h *Handler) standing(ctx context.Context, appID, accountID string) (s stan
 }
 
 // choices lists the test accounts to choose from, and a new one while there is room.
-func (h *Handler) choices(ctx context.Context, v *visit, form *Form) ([]ui.Choice, error) {
+func (h *Handler) choices(ctx context.Context, v *visit, form *consentForm) ([]ui.Choice, error) {
 	var choices []ui.Choice
 	for _, a := range v.tests.list {
 		s, err := h.standing(ctx, v.app.ID, a.ID)
@@ -104,12 +115,17 @@ func (h *Handler) choices(ctx context.Context, v *visit, form *Form) ([]ui.Choic
 		}
 		detail := dollars(s.balance.AvailableMC) + " available"
 		if s.live != nil {
-			detail += fmt.Sprintf(" · connected, %s of %s used", dollars(s.live.ConsumedMC), dollars(s.live.AllocationMC))
+			detail += fmt.Sprintf(" · connected, %s of %s used", dollars(s.live.ConsumedMC),
+				dollars(s.live.AllocationMC))
 		}
 		choices = append(choices, ui.Choice{ID: a.ID, Name: a.Email, Detail: detail})
 	}
 	if v.tests.room {
-		choices = append(choices, ui.Choice{ID: newAccount, Name: "A new test account", Detail: "starts with " + dollars(sandbox.StartingBalance)})
+		choices = append(choices, ui.Choice{
+			ID:     newAccount,
+			Name:   "A new test account",
+			Detail: "starts with " + dollars(sandbox.StartingBalance),
+		})
 	}
 	for i := range choices {
 		choices[i].Chosen = form == nil && i == 0 || form != nil && form.TestAccount == choices[i].ID

@@ -83,7 +83,11 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		if err != nil {
 			return err
 		}
-		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
+		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{
+			Email:   "tester@example.com",
+			Sandbox: true,
+			OwnerID: developer.ID,
+		}); err != nil {
 			return err
 		}
 		person, err := w.people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"})
@@ -98,19 +102,32 @@ func newWorld(t *testing.T, d *db.DB) *world {
 				return err
 			}
 		}
-		w.sandbox.App, w.sandbox.secret, err = clients.Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Sandbox App", RedirectURIs: []string{callback, "http://127.0.0.1:9/cb"}})
+		w.sandbox.App, w.sandbox.secret, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Sandbox App",
+			RedirectURIs: []string{callback, "http://127.0.0.1:9/cb"},
+		})
 		if err != nil {
 			return err
 		}
 		w.live.App, w.live.secret, err = clients.Create(ctx, tx, apps.New{
-			OwnerID: developer.ID, Name: `Live <b>App</b>`, RedirectURIs: []string{callback}, Tier: apps.LimitedLive, ProviderMode: apps.Live, DevMargin: 150_000,
+			OwnerID:      developer.ID,
+			Name:         `Live <b>App</b>`,
+			RedirectURIs: []string{callback},
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
+			DevMargin:    150_000,
 		})
 		return err
 	})
 	w.exec(`UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t))
 	for slug, name := range map[string]string{"chat": "Chat window", "summaries": "Summaries"} {
 		set := func(v string) web.Field[string] { return web.Field[string]{Set: true, Value: v} }
-		if _, err := labels.Create(t.Context(), w.live.ID, features.Change{Slug: set(slug), DisplayName: set(name), Description: set("For testing.")}); err != nil {
+		if _, err := labels.Create(t.Context(), w.live.ID, features.Change{
+			Slug:        set(slug),
+			DisplayName: set(name),
+			Description: set("For testing."),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,8 +136,17 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	sessions := accounts.NewSessions(w.people, false)
 	(&accounts.Handler{Store: w.people, Sessions: sessions}).Mount(rt)
 	(&Handler{
-		Store: w.store, Accounts: w.people, Sandbox: sandbox.NewStore(d, w.people, w.store.Ledger, c.now), Sessions: sessions, Apps: clients, Features: labels, Catalog: book, FeeRate: 50_000,
-		AuthURL: issuer, BaseURL: "https://api.example.com", DashboardURL: "https://dashboard.example.com",
+		Store:        w.store,
+		Accounts:     w.people,
+		Sandbox:      sandbox.NewStore(d, w.people, w.store.Ledger, c.now),
+		Sessions:     sessions,
+		Apps:         clients,
+		Features:     labels,
+		Catalog:      book,
+		FeeRate:      50_000,
+		AuthURL:      issuer,
+		BaseURL:      "https://api.example.com",
+		DashboardURL: "https://dashboard.example.com",
 	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
@@ -195,7 +221,8 @@ type outcome struct {
 // replaces the app's own.
 func (w *world) token(app client, form url.Values, headers ...string) (o outcome) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.URL+"/oauth/token", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.URL+"/oauth/token",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -221,7 +248,12 @@ func (w *world) token(app client, form url.Values, headers ...string) (o outcome
 }
 
 func codeForm(code string) url.Values {
-	return url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {callback}, "code_verifier": {verifier}}
+	return url.Values{
+		"grant_type":    {"authorization_code"},
+		"code":          {code},
+		"redirect_uri":  {callback},
+		"code_verifier": {verifier},
+	}
 }
 
 func refreshForm(token string) url.Values {

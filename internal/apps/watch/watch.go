@@ -1,3 +1,8 @@
+// Package watch suspends live apps that hurt their users (contract §3, App tier: spend
+// anomalies, revocation spikes, chargebacks). It looks every minute, on one node at
+// a time; what it sees is counted anew from the ledger and the connections, so a
+// turn that is lost or done twice changes nothing. What an operator has lifted is
+// forgiven: only what comes after it counts again.
 package watch
 
 import (
@@ -10,6 +15,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/watch/rules"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -28,7 +34,7 @@ type Watch struct {
 const interval = time.Minute
 
 // atOnce bounds what one statement counts: a day.
-const atOnce = int64(day / width)
+const atOnce = int64(rules.Day / rules.BucketWidth)
 
 // Run takes a turn if one is due. Every node calls it as often as it likes.
 func (w *Watch) Run(ctx context.Context) error {
@@ -41,36 +47,36 @@ func (w *Watch) Run(ctx context.Context) error {
 }
 
 func (w *Watch) watchRevocations(ctx context.Context, now time.Time) error {
-	candidates, err := revoking(ctx, w.DB, now.Add(-day).UnixMicro(), minRevocations)
+	candidates, err := revoking(ctx, w.DB, now.Add(-rules.Day).UnixMicro(), rules.MinRevocations)
 	if err != nil {
 		return fmt.Errorf("watch: revocations: %w", err)
 	}
-	return w.judge(ctx, candidates, func(a apps.App) (*finding, error) {
-		live, revoked, err := revocations(ctx, w.DB, a.ID, since(a, now.Add(-day)))
-		return judgeRevocations(live, revoked), err
+	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+		live, revoked, err := revocations(ctx, w.DB, a.ID, since(a, now.Add(-rules.Day)))
+		return rules.JudgeRevocations(live, revoked), err
 	})
 }
 
 func (w *Watch) watchChargebacks(ctx context.Context, now time.Time) error {
-	candidates, err := chargedBack(ctx, w.DB, now.Add(-chargebacksWithin).UnixMicro(), minChargebacks)
+	candidates, err := chargedBack(ctx, w.DB, now.Add(-rules.ChargebackWindow).UnixMicro(), rules.MinChargebacks)
 	if err != nil {
 		return fmt.Errorf("watch: chargebacks: %w", err)
 	}
-	return w.judge(ctx, candidates, func(a apps.App) (*finding, error) {
-		n, err := chargebacks(ctx, w.DB, a.ID, since(a, now.Add(-chargebacksWithin)))
-		return judgeChargebacks(n), err
+	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+		n, err := chargebacks(ctx, w.DB, a.ID, since(a, now.Add(-rules.ChargebackWindow)))
+		return rules.JudgeChargebacks(n), err
 	})
 }
 
 // watchSpend counts what has ended since the last turn, and judges the last hour:
 // the present bucket, which is counted now, and the five before it.
 func (w *Watch) watchSpend(ctx context.Context, now time.Time, counted int64) error {
-	present := bucketOf(now.UnixMicro())
+	present := rules.BucketOf(now.UnixMicro())
 	running, err := w.count(ctx, now, counted)
 	if err != nil {
 		return err
 	}
-	first := present - bucketsOfHour + 1
+	first := present - rules.BucketsPerHour + 1
 	hour, err := countedSince(ctx, w.DB, first)
 	if err != nil {
 		return fmt.Errorf("watch: spend: %w", err)
@@ -83,22 +89,25 @@ func (w *Watch) watchSpend(ctx context.Context, now time.Time, counted int64) er
 	}
 	var candidates []string
 	for appID, buckets := range hour {
-		if total(buckets, first) > spendFloor {
+		if total(buckets, first) > rules.SpendFloor {
 			candidates = append(candidates, appID)
 		}
 	}
 	slices.Sort(candidates)
-	return w.judge(ctx, candidates, func(a apps.App) (*finding, error) { return w.judgeHour(ctx, a, hour[a.ID], first) })
+	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+		return w.judgeHour(ctx, a, hour[a.ID], first)
+	})
 }
 
-func (w *Watch) judgeHour(ctx context.Context, a apps.App, hour map[int64]money.MC, first int64) (*finding, error) {
+func (w *Watch) judgeHour(ctx context.Context, a apps.App, hour map[int64]money.MC,
+	first int64) (*rules.Finding, error) {
 	// What an operator has forgiven is forgiven in whole buckets.
-	spent := total(hour, max(first, bucketOf(a.LiftedUS)+1))
-	if spent <= spendFloor {
+	spent := total(hour, max(first, rules.BucketOf(a.LiftedUS)+1))
+	if spent <= rules.SpendFloor {
 		return nil, nil
 	}
-	before, err := counted(ctx, w.DB, a.ID, first-int64(week/width))
-	return judgeSpend(spent, hours(before, first)), err
+	before, err := counted(ctx, w.DB, a.ID, first-int64(rules.Week/rules.BucketWidth))
+	return rules.JudgeSpend(spent, rules.SumHours(before, first)), err
 }
 
 func total(buckets map[int64]money.MC, first int64) (sum money.MC) {
@@ -112,10 +121,11 @@ func total(buckets map[int64]money.MC, first int64) (sum money.MC) {
 
 // count stores the buckets that have ended, and returns those that have not, or
 // have ended this moment: a batch that is late still adds to them.
-func (w *Watch) count(ctx context.Context, now time.Time, from int64) (running map[string]map[int64]money.MC, err error) {
-	present := bucketOf(now.UnixMicro())
-	ended := bucketOf(now.Add(-time.Minute).UnixMicro()) // buckets before this one are complete
-	oldest := present - bucketsOfHour - int64(week/width)
+func (w *Watch) count(ctx context.Context, now time.Time,
+	from int64) (running map[string]map[int64]money.MC, err error) {
+	present := rules.BucketOf(now.UnixMicro())
+	ended := rules.BucketOf(now.Add(-time.Minute).UnixMicro()) // buckets before this one are complete
+	oldest := present - rules.BucketsPerHour - int64(rules.Week/rules.BucketWidth)
 	for from = max(from, oldest); from < ended; { // more than once after the nodes were down
 		to := min(ended, from+atOnce)
 		list, err := spent(ctx, w.DB, from, to)
@@ -138,7 +148,8 @@ func since(a apps.App, begin time.Time) int64 { return max(begin.UnixMicro(), a.
 
 // judge suspends those candidates that break a rule. One that fails does not keep
 // the others from being judged.
-func (w *Watch) judge(ctx context.Context, candidates []string, rule func(apps.App) (*finding, error)) (err error) {
+func (w *Watch) judge(ctx context.Context, candidates []string,
+	judgeApp func(apps.App) (*rules.Finding, error)) (err error) {
 	for _, appID := range candidates {
 		a, getErr := w.Apps.Get(ctx, appID)
 		if getErr != nil {
@@ -148,7 +159,7 @@ func (w *Watch) judge(ctx context.Context, candidates []string, rule func(apps.A
 		if a.Tier == apps.Sandbox || a.Suspension != nil {
 			continue
 		}
-		f, ruleErr := rule(a)
+		f, ruleErr := judgeApp(a)
 		if ruleErr == nil && f != nil {
 			ruleErr = w.suspend(ctx, a, *f)
 		}
@@ -159,9 +170,9 @@ func (w *Watch) judge(ctx context.Context, candidates []string, rule func(apps.A
 	return err
 }
 
-func (w *Watch) suspend(ctx context.Context, a apps.App, f finding) error {
+func (w *Watch) suspend(ctx context.Context, a apps.App, f rules.Finding) error {
 	err := w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, _, err := w.Apps.Suspend(ctx, tx, a.ID, apps.ByRisk, f.reason)
+		_, _, err := w.Apps.Suspend(ctx, tx, a.ID, apps.ByRisk, f.Reason)
 		return err
 	})
 	if errors.Is(err, apps.ErrUnchanged) {
@@ -170,7 +181,7 @@ func (w *Watch) suspend(ctx context.Context, a apps.App, f finding) error {
 		return err
 	}
 	w.Apps.NotifyChange()
-	w.Metrics.Alarm("app_suspended", f.rule)
-	w.Log.Error("app suspended", "app_id", a.ID, "rule", f.rule, "reason", f.reason)
+	w.Metrics.Alarm("app_suspended", f.Rule)
+	w.Log.Error("app suspended", "app_id", a.ID, "rule", f.Rule, "reason", f.Reason)
 	return nil
 }

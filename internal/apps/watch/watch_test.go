@@ -16,43 +16,6 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-func TestRules(t *testing.T) {
-	t.Parallel()
-	const cent = money.Cent
-	hours := func(mc ...money.MC) []money.MC { return mc }
-	for _, c := range []struct {
-		name string
-		got  *finding
-		want bool
-	}{
-		{"nobody revoked", judgeRevocations(0, 0), false},
-		{"9 of 9", judgeRevocations(9, 9), false},
-		{"10 of 10", judgeRevocations(10, 10), true},
-		{"10 of 50, a fifth", judgeRevocations(50, 10), true},
-		{"10 of 51", judgeRevocations(51, 10), false},
-		{"11 of 55", judgeRevocations(55, 11), true},
-		{"$50 without a history", judgeSpend(50*money.Dollar, nil), false},
-		{"$50 and a bit", judgeSpend(50*money.Dollar+1, nil), true},
-		{"a small app: $50 is the floor", judgeSpend(50*money.Dollar, hours(cent, cent, cent)), false},
-		{"20 times the median", judgeSpend(60*money.Dollar, hours(1, 3*money.Dollar, 900*money.Dollar)), false},
-		{"above 20 times the median", judgeSpend(60*money.Dollar+1, hours(1, 3*money.Dollar, 900*money.Dollar)), true},
-		{"2 chargebacks", judgeChargebacks(2), false},
-		{"3 chargebacks", judgeChargebacks(3), true},
-	} {
-		if (c.got != nil) != c.want {
-			t.Errorf("%s: %+v", c.name, c.got)
-		}
-	}
-}
-
-func TestHoursAreCountedBackwards(t *testing.T) {
-	t.Parallel()
-	got := hours(map[int64]money.MC{100: 1, 99: 2, 94: 3, 93: 4, 88: 0, 81: 5}, 100)
-	if m := median(got); len(got) != 3 || m != 5 { // 2+3, 4, 5; bucket 100 is in the hour itself, 88 is empty
-		t.Errorf("%v, median %d", got, m)
-	}
-}
-
 // bundle is a watch at a fixed time, and an app for it to look at.
 type bundle struct {
 	*Watch
@@ -67,8 +30,10 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	now := func() time.Time { return b.at }
 	b.Watch = &Watch{DB: d, Apps: apps.NewStore(d, now, false), Log: slog.New(slog.DiscardHandler), Now: now}
 	b.Watch.Apps.OnChange = func() { b.calls++ }
-	b.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1), ('wac_real', 'person@example.com', 'x', 0, 1)`)
-	b.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_test', 'tester@example.com', 'x', 1, 'wac_dev', 1)`)
+	b.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1), ('wac_real', 'person@example.com', 'x', 0, 1)`)
+	b.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us)
+		VALUES ('wac_test', 'tester@example.com', 'x', 1, 'wac_dev', 1)`)
 	return b
 }
 
@@ -103,10 +68,13 @@ func (b *bundle) connections(appID, accountID string, n int, age, revoked time.D
 		}
 		// One account has one live connection to an app.
 		if status == "active" {
-			b.exec(`INSERT INTO accounts (id, email, password_hash, created_us) VALUES ($1, $1, 'x', 1)`, fmt.Sprint("wac_", b.n))
+			b.exec(`INSERT INTO accounts (id, email, password_hash, created_us)
+				VALUES ($1, $1, 'x', 1)`, fmt.Sprint("wac_", b.n))
 			accountID = fmt.Sprint("wac_", b.n)
 		}
-		b.exec(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us, revoked_us) VALUES ($1, $2, $3, 0, 0, 0, $4, '', 0, $5, $6)`,
+		b.exec(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent,
+				event_seq, created_us, revoked_us)
+			VALUES ($1, $2, $3, 0, 0, 0, $4, '', 0, $5, $6)`,
 			fmt.Sprint("conn_", b.n), appID, accountID, status, b.at.Add(-age).UnixMicro(), at)
 	}
 }
@@ -121,8 +89,10 @@ func (b *bundle) row(appID, accountID, status string, reversalOf, reason any, mc
 	b.t.Helper()
 	b.n++
 	at := b.at.Add(-age)
-	b.exec(`INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, reason, app_id, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc,
-		available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash) VALUES ($1, $2, $3, 'spend', $4, $5, $6, $7, $8, 0, 0, $8, 0, 0, 0, 0, $9, '')`,
+	b.exec(`INSERT INTO ledger (id, account_id, seq, type, status, reversal_of, reason, app_id, provider_cost_mc,
+			svc_fee_mc, dev_margin_mc, user_charge_mc,
+		available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash)
+		VALUES ($1, $2, $3, 'spend', $4, $5, $6, $7, $8, 0, 0, $8, 0, 0, 0, 0, $9, '')`,
 		id.New(id.Ledger, at.Add(-time.Minute)), accountID, b.n, status, reversalOf, reason, appID, mc, at.UnixMicro())
 }
 

@@ -1,0 +1,107 @@
+package verdict
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/money"
+)
+
+// Lifetimes (contract §8).
+const (
+	CodeTTL         = 60 * time.Second
+	AccessTokenTTL  = 15 * time.Minute
+	RefreshTokenTTL = 90 * 24 * time.Hour
+	ReplayTTL       = 60 * time.Second
+)
+
+// maxFailures is the number of failed exchanges after which a code is rejected. A wrong verifier,
+// redirect URI or client does not consume the code, so that a client's mistake costs no consent.
+const maxFailures = 5
+
+// A Verdict is the decision on a presented code or refresh token.
+type Verdict int
+
+// The verdicts. All but Accept are answered alike: 400 invalid_grant.
+const (
+	Accept         Verdict = iota
+	Reject                 // change nothing
+	RejectAndCount         // count a failed exchange of the code
+	RevokeFamily           // reuse detected (RFC 9700 §4.14.2): revoke all tokens of the grant family
+)
+
+// A Code is a stored authorization code.
+type Code struct {
+	AppID, AccountID string
+	RedirectURI      string
+	Challenge        string
+	AllocationMC     money.MC
+	VelocityMC       *money.MC
+	ExpiresUS        int64
+	Failures         int64
+	UsedUS           *int64
+	FamilyID         *string
+}
+
+// JudgeExchange decides on the exchange of a code by app at nowUS, in a request that arrived at
+// arrivedUS (F-68, F-69). A request that arrived before the code was used lost a race, as after a
+// double click; one that arrived later is a replay.
+func (c Code) JudgeExchange(appID, redirectURI, verifier string, arrivedUS, nowUS int64) Verdict {
+	switch {
+	case c.UsedUS != nil && (c.AppID != appID || arrivedUS <= *c.UsedUS):
+		return Reject
+	case c.UsedUS != nil:
+		return RevokeFamily
+	case c.Failures >= maxFailures, c.ExpiresUS <= nowUS:
+		return Reject
+	case c.AppID != appID, c.RedirectURI != redirectURI, !VerifierMatches(verifier, c.Challenge):
+		return RejectAndCount
+	}
+	return Accept
+}
+
+// A Token is a stored access or refresh token.
+type Token struct {
+	Hash, FamilyID, ConnectionID, AppID string
+	ExpiresUS                           int64
+	UsedUS, RevokedUS                   *int64
+	SuccessorUsed                       bool // the token that replaced it was used too
+}
+
+// JudgeRefresh decides on the rotation of a refresh token (F-70 to F-73). A used token whose
+// successor is unused is most likely a retry after a lost response; once the successor was used
+// too, two parties have the tokens of the family.
+func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, nowUS int64) Verdict {
+	switch {
+	case t.AppID != appID, t.RevokedUS != nil:
+		return Reject
+	case t.UsedUS != nil && t.SuccessorUsed && arrivedUS > *t.UsedUS:
+		return RevokeFamily
+	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connectionRevoked:
+		return Reject
+	}
+	return Accept
+}
+
+// VerifierMatches reports whether challenge was derived from verifier (RFC 7636 §4.6, S256).
+func VerifierMatches(verifier, challenge string) bool {
+	if len(verifier) < 43 || len(verifier) > 128 || !containsOnly(verifier, unreserved) {
+		return false
+	}
+	sum := sha256.Sum256([]byte(verifier))
+	made := base64.RawURLEncoding.EncodeToString(sum[:])
+	return subtle.ConstantTimeCompare([]byte(made), []byte(challenge)) == 1
+}
+
+const (
+	base64url  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	unreserved = base64url + ".~"
+)
+
+// isBase64URL43 reports whether s is 32 bytes in base64url without padding.
+func isBase64URL43(s string) bool { return len(s) == 43 && containsOnly(s, base64url) }
+
+func containsOnly(s, alphabet string) bool { return strings.Trim(s, alphabet) == "" }
