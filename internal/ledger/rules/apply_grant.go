@@ -28,7 +28,7 @@ func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: the balance is already too large")
 	}
 	s.Balances[c.AccountID] = b
-	e := s.write(Entry{
+	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: c.AccountID, Type: EntryTopUp, Status: "settled",
 		AmountMC: c.AmountMC, AvailableDeltaMC: c.AmountMC, CreatedUS: nowUS,
 	}, b, nil)
@@ -68,7 +68,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
 		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
 		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
-		return s.move(conn, b, EntryCap, delta, nowUS), nil
+		return s.moveAllocation(conn, b, EntryCap, delta, nowUS), nil
 	}
 	conn := &Connection{
 		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityLimitMC,
@@ -77,8 +77,8 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	s.Connections[conn.ID] = conn
 	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID
 	s.Changes.Connections[conn.ID] = true
-	r := s.move(conn, b, EntryConnect, min(c.RequestedMC, max(0, b.AvailableMC)), nowUS)
-	s.tell("connection.created", conn, nowUS)
+	r := s.moveAllocation(conn, b, EntryConnect, min(c.RequestedMC, max(0, b.AvailableMC)), nowUS)
+	s.emitConnectionEvent("connection.created", conn, nowUS)
 	r.Connection = *conn
 	return r, nil
 }
@@ -110,7 +110,7 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 				"Raising the spend cap needs %s, but only %s is available. You’re short by %s.",
 				delta.Display(), max(0, b.AvailableMC).Display(), (delta - b.AvailableMC).Display())
 	}
-	return s.move(conn, b, EntryCap, delta, nowUS), nil
+	return s.moveAllocation(conn, b, EntryCap, delta, nowUS), nil
 }
 
 func (c SetVelocityLimit) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
@@ -146,8 +146,8 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	conn.Status, conn.RevokedUS = Revoked, &nowUS
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
 	s.Changes.Connections[conn.ID] = true
-	r := s.move(conn, s.Balances[conn.AccountID], EntryRevoke, -freed, nowUS)
-	s.tell("connection.revoked", conn, nowUS)
+	r := s.moveAllocation(conn, s.Balances[conn.AccountID], EntryRevoke, -freed, nowUS)
+	s.emitConnectionEvent("connection.revoked", conn, nowUS)
 	r.ReleasedMC, r.Connection = freed, *conn
 	return r, nil
 }
@@ -158,9 +158,9 @@ func (c Resume) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err == nil && conn.Status == Active && !c.ByUser {
-		defer func() { s.notify(NoticeFrozen, conn, nowUS) }()
+		defer func() { s.notifyUser(NoticeFrozen, conn, nowUS) }()
 	}
-	return s.turn(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)
+	return s.changeStatus(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)
 }
 
 func (c Resume) apply(s *State, nowUS int64) (Result, error) {
@@ -177,11 +177,11 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 	if err == nil && conn.Status == Frozen && c.FasterSpend > 0 {
 		conn.FasterSpend = c.FasterSpend
 	}
-	return s.turn(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
+	return s.changeStatus(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
 }
 
 // turn moves a connection between active and frozen; already there is no change.
-func (s *State) turn(connectionID string, from, to ConnectionStatus, event string, nowUS int64) (Result, error) {
+func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, event string, nowUS int64) (Result, error) {
 	conn, err := s.connection(connectionID)
 	if err != nil {
 		return Result{}, err
@@ -191,14 +191,14 @@ func (s *State) turn(connectionID string, from, to ConnectionStatus, event strin
 		return Result{}, apierr.ConnectionRevoked.On(connectionID, "this connection is revoked for good")
 	case from:
 		conn.Status = to
-		s.tell(event, conn, nowUS)
+		s.emitConnectionEvent(event, conn, nowUS)
 	}
 	return Result{Connection: *conn}, nil
 }
 
 // move shifts delta from available to reserved, or back when it is negative.
-func (s *State) move(conn *Connection, b *Balance, kind EntryType, delta money.MC, nowUS int64) Result {
-	e := s.write(Entry{
+func (s *State) moveAllocation(conn *Connection, b *Balance, kind EntryType, delta money.MC, nowUS int64) Result {
+	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: conn.AccountID, Type: kind, Status: "settled",
 		ConnectionID: conn.ID, AppID: conn.AppID,
 		AvailableDeltaMC: -delta, ReservedDeltaMC: delta, AllocationDeltaMC: delta, CreatedUS: nowUS,
@@ -257,8 +257,8 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 		e.AvailableDeltaMC, e.ReservedDeltaMC, e.AllocationDeltaMC = back, 0, -back
 	}
 	e.RemainingMC = conn.RemainingMC() + e.AllocationDeltaMC - e.ConsumedDeltaMC
-	e = s.write(e, s.Balances[o.AccountID], conn)
-	s.count(&e, 0, -1, Usage{})
+	e = s.appendEntry(e, s.Balances[o.AccountID], conn)
+	s.addToDailyTotals(&e, 0, -1, Usage{})
 	return Result{Entry: e, Connection: *conn}, nil
 }
 
@@ -270,7 +270,7 @@ func (c EmitEvent) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, err
 	}
 	conn.EventSeq++
-	s.publish(c.Type, conn, c.Data, nowUS)
+	s.appendEvent(c.Type, conn, c.Data, nowUS)
 	return Result{Connection: *conn}, nil
 }
 

@@ -17,13 +17,13 @@ import (
 func (c Hold) addKeys(w *RowKeys) {
 	w.Connections[c.ConnectionID] = c.AccountID
 	w.Keys[c.key()] = true
-	wantLimits(w, c.Limits)
+	addLimitKeys(w, c.Limits)
 	if c.FreeCredit != nil {
-		wantLimits(w, c.FreeCredit.Limits)
+		addLimitKeys(w, c.FreeCredit.Limits)
 	}
 }
 
-func wantLimits(w *RowKeys, list []limits.Limit) {
+func addLimitKeys(w *RowKeys, list []limits.Limit) {
 	for i := range list {
 		if l := &list[i]; l.Subject != "" {
 			w.Counters[l.Subject] = l.Unit.Width(l.Window)
@@ -34,7 +34,7 @@ func wantLimits(w *RowKeys, list []limits.Limit) {
 // apply decides, in the order of 'Order of checks': the connection's state, what
 // the key already did, the limits, the feature's guardrail, the money.
 func (c Hold) apply(s *State, nowUS int64) (Result, error) {
-	conn, err := s.spendable(c.ConnectionID)
+	conn, err := s.spendableConnection(c.ConnectionID)
 	if err != nil {
 		return Result{}, err
 	}
@@ -42,20 +42,20 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.NotFound.Errorf("no such connection")
 	}
 	row := s.Holds[c.key()]
-	if found, err := s.recall(c, row); err != nil || found.RequestID != "" {
+	if found, err := s.findAttempt(c, row); err != nil || found.RequestID != "" {
 		found.Connection = *conn
 		return found, err
 	}
 	now := time.UnixMicro(nowUS)
-	if err := s.admitCall(c, now); err != nil {
+	if err := s.checkCallRates(c, now); err != nil {
 		return Result{}, err
 	}
 	r := Result{Attempt: 1}
-	if c.PaidBy, c.Reservations = PaidByWallet, nil; !s.free(&c) {
+	if c.PaidBy, c.Reservations = PaidByWallet, nil; !s.tryFreeCredit(&c) {
 		if r.Refused, r.UseProviderKey, err = s.admitSpend(&c, conn, now); err != nil || r.Refused != nil {
 			return r, err
 		}
-	} else if err := c.guardrail(); err != nil {
+	} else if err := c.checkGuardrail(); err != nil {
 		return Result{}, err
 	}
 	// Nothing fails from here on.
@@ -94,10 +94,10 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 // recall answers what the key already did; a result without a request means
 // nothing that binds. A hold of the same claim is our own, whose COMMIT was
 // carried out although its answer was lost (F-02).
-func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
+func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 	if d, ok := s.Billed[c.key()]; ok {
 		if d.Fingerprint != c.Fingerprint {
-			return Result{}, reused(c)
+			return Result{}, keyReused(c)
 		}
 		return Result{
 			Outcome:   Done,
@@ -109,7 +109,7 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 		return Result{}, nil
 	}
 	if row.Fingerprint != c.Fingerprint {
-		return Result{}, reused(c)
+		return Result{}, keyReused(c)
 	}
 	r := Result{Attempt: row.Attempt, RequestID: row.RequestID, NodeID: row.NodeID}
 	switch {
@@ -120,14 +120,14 @@ func (s *State) recall(c Hold, row *HoldRow) (Result, error) {
 	case row.Claim != c.Claim:
 		r.Outcome = Running
 	default:
-		r.Call, r.UseProviderKey = c.held(row)
+		r.Call, r.UseProviderKey = c.asHeld(row)
 	}
 	return r, nil
 }
 
 // held is the call as an earlier answer of the same request would have said it is
 // held: the store need not have kept the terms.
-func (c Hold) held(row *HoldRow) (held Call, own bool) {
+func (c Hold) asHeld(row *HoldRow) (held Call, own bool) {
 	held = c.Call
 	held.RequestID, held.HoldMC, held.PaidBy, held.Reservations = row.RequestID, row.HoldMC, row.PaidBy,
 		row.Reservations
@@ -138,13 +138,13 @@ func (c Hold) held(row *HoldRow) (held Call, own bool) {
 	return held, c.HasProviderKey && row.PaidBy == PaidByWallet && !slices.ContainsFunc(row.Reservations, cost)
 }
 
-func reused(c Hold) error {
+func keyReused(c Hold) error {
 	return apierr.IdempotencyKeyReused.On(c.ConnectionID,
 		"Idempotency-Key %s was used with a different request; use a new key", c.Key)
 }
 
 // admitCall checks how many calls there may be, whoever pays.
-func (s *State) admitCall(c Hold, now time.Time) error {
+func (s *State) checkCallRates(c Hold, now time.Time) error {
 	for i := range c.Limits {
 		l := &c.Limits[i]
 		if l.Unit != limits.Calls {
@@ -152,7 +152,7 @@ func (s *State) admitCall(c Hold, now time.Time) error {
 		}
 		if wait := s.Counters[l.Subject].Spent.Wait(now, l.Window, l.Max-1); wait > 0 {
 			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window,
-				roundUp(wait))
+				roundUpToSecond(wait))
 			e.RetryAfter = wait
 			return e
 		}
@@ -162,7 +162,7 @@ func (s *State) admitCall(c Hold, now time.Time) error {
 
 // free lets free credit pay, if the whole call fits into each of its counters: a
 // call is never paid by two (spec §2, 9).
-func (s *State) free(c *Hold) bool {
+func (s *State) tryFreeCredit(c *Hold) bool {
 	if c.FreeCredit == nil {
 		return false
 	}
@@ -182,12 +182,12 @@ func (s *State) free(c *Hold) bool {
 // guardrail, allocation. Windows count what is settled and what is held. A refusal
 // that must be remembered comes as the first result.
 func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Error, bool, error) {
-	if err := s.pace(c, conn, now); err != nil {
+	if err := s.checkRisk(c, conn, now); err != nil {
 		return nil, false, err
 	}
 	if limit := conn.VelocityLimitMC; limit != nil {
 		l := limits.Limit{Window: VelocityWindow, Max: int64(*limit), Code: apierr.DailyLimitReached, What: "the user"}
-		if e := over(&l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+		if e := checkWindow(&l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
 			return nil, false, e
 		}
 	}
@@ -198,7 +198,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 			continue
 		}
 		if l.Subject == "" {
-			if e := over(l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+			if e := checkWindow(l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
 				return nil, false, e
 			}
 			continue
@@ -207,7 +207,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 		if l.Unit == limits.Cost {
 			need = c.CostMC
 		}
-		e := over(l, w.Spent, w.HeldMC, need, c.ConnectionID, now)
+		e := checkWindow(l, w.Spent, w.HeldMC, need, c.ConnectionID, now)
 		switch {
 		case e == nil:
 			c.Reservations = append(c.Reservations, Reservation{l.Subject, l.Unit, l.Window, need})
@@ -216,7 +216,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 		case l.Event != "" && !w.LimitReported:
 			w.LimitReported = true
 			s.Changes.Counters[l.Subject] = true
-			s.tellApp(l.Event, c.AppID,
+			s.emitAppEvent(l.Event, c.AppID,
 				fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`, c.AppID, l.Max,
 					money.MC(l.Max).Display(), int64(l.Window/time.Second)), now.UnixMicro())
 			return e, false, nil
@@ -224,7 +224,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 			return nil, false, e
 		}
 	}
-	if err := c.guardrail(); err != nil {
+	if err := c.checkGuardrail(); err != nil {
 		return nil, false, err
 	}
 	remaining := conn.RemainingMC()
@@ -232,7 +232,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)
 	}
 	if c.HoldMC > remaining {
-		return nil, false, exhausted(conn, remaining, c.HoldMC)
+		return nil, false, allocationExhausted(conn, remaining, c.HoldMC)
 	}
 	return nil, own, nil
 }
@@ -240,7 +240,7 @@ func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (*apierr.Er
 // pace refuses a call while its connection spends too fast; what is held counts,
 // so that no crowd of calls can get past it. A connection whose settled spend is
 // alarming is frozen when that is settled.
-func (s *State) pace(c *Hold, conn *Connection, now time.Time) error {
+func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
 	if c.Risk == nil {
 		return nil
 	}
@@ -255,20 +255,20 @@ func (s *State) pace(c *Hold, conn *Connection, now time.Time) error {
 
 // over refuses what does not fit into a window. If only calls in flight are in the
 // way, it may fit in a moment; else when enough old spend has left the window.
-func over(l *limits.Limit, spent limits.Series, held, need money.MC, connectionID string, now time.Time) *apierr.Error {
+func checkWindow(l *limits.Limit, spent limits.Series, held, need money.MC, connectionID string, now time.Time) *apierr.Error {
 	room := money.MC(l.Max) - need
 	if spent.Sum(now, l.Window)+int64(held) <= int64(room) {
 		return nil
 	}
 	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(),
-		hours(l.Window), need.Display())
+		formatWindow(l.Window), need.Display())
 	if e.RetryAfter = spent.Wait(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
 		e.RetryAfter = time.Second
 	}
 	return e
 }
 
-func hours(d time.Duration) string {
+func formatWindow(d time.Duration) string {
 	if d%time.Hour == 0 {
 		return strconv.Itoa(int(d/time.Hour)) + " hours"
 	}
@@ -276,7 +276,7 @@ func hours(d time.Duration) string {
 }
 
 // guardrail is the feature's own bound of one call (spec §2, Feature).
-func (c *Hold) guardrail() error {
+func (c *Hold) checkGuardrail() error {
 	if c.MaxCostMC == nil || c.HoldMC <= *c.MaxCostMC {
 		return nil
 	}
@@ -287,11 +287,13 @@ func (c *Hold) guardrail() error {
 	return e
 }
 
-func roundUp(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
+func roundUpToSecond(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
 
 // exhausted is the truthful 402: it says whether the money is spent, or only
 // held by calls that may give it back.
-func exhausted(c *Connection, remaining, need money.MC) error {
+func allocationExhausted(c *Connection, remaining, need money.MC) error {
 	reason, say := "exhausted", "the allocation of this connection does not cover it"
 	if need <= remaining+c.HeldMC {
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
@@ -341,7 +343,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		if row.HoldsMoney() {
 			held = row.HoldMC
 		}
-		amounts, shortfall = within(c.Charge, held+conn.RemainingMC())
+		amounts, shortfall = capCharge(c.Charge, held+conn.RemainingMC())
 		if charged = amounts.UserChargeMC; conn.Status == Revoked {
 			freed = max(held-charged, 0) // a revoked connection keeps nothing
 		}
@@ -373,14 +375,14 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	}
 	receipt := ""
 	if pending {
-		if receipt, err = c.receipt(&e); err != nil {
+		if receipt, err = c.renderReceipt(&e); err != nil {
 			return Result{}, err
 		}
 	}
 	// Nothing fails from here on.
 	conn.HeldMC -= held
 	before, consumed := conn.EffectiveStatus(), conn.ConsumedMC
-	e = s.write(e, s.Balances[conn.AccountID], conn)
+	e = s.appendEntry(e, s.Balances[conn.AccountID], conn)
 	s.Holds[c.key()] = nil
 	s.Changes.Holds[c.key()] = true
 	s.Billed[c.key()] = BilledKey{e.ID, c.Fingerprint}
@@ -388,23 +390,23 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		conn.Spent = conn.Spent.Add(now, int64(charged), VelocityWindow)
 	}
 	s.releaseCounters(c.Reservations, row.HoldsMoney(), amounts, now)
-	s.count(&e, 1, 1, c.Usage)
+	s.addToDailyTotals(&e, 1, 1, c.Usage)
 	if pending {
 		s.Changes.EndedDeferrals = append(s.Changes.EndedDeferrals, c.RequestID)
-		s.tellRequest(conn, receipt, nowUS)
+		s.emitRequestSettled(conn, receipt, nowUS)
 	} else if c.Response != nil {
 		s.Changes.Responses = append(s.Changes.Responses, ResponseRow{c.RequestID, *c.Response, nowUS})
 	}
 	if before == "active" && conn.EffectiveStatus() == "exhausted" {
-		s.tell("connection.exhausted", conn, nowUS)
+		s.emitConnectionEvent("connection.exhausted", conn, nowUS)
 	}
-	s.milestone(conn, consumed, nowUS)
-	s.watch(c.Risk, conn, now)
+	s.notifyThresholds(conn, consumed, nowUS)
+	s.applyRiskThresholds(c.Risk, conn, now)
 	return Result{Call: c.Call, Entry: e, Connection: *conn, HoldExpired: !row.HoldsMoney(), Shortfall: shortfall}, nil
 }
 
 // milestone leaves word when half, most or all of an allocation is consumed.
-func (s *State) milestone(conn *Connection, before money.MC, nowUS int64) {
+func (s *State) notifyThresholds(conn *Connection, before money.MC, nowUS int64) {
 	if conn.Status == Revoked || conn.AllocationMC <= 0 {
 		return
 	}
@@ -414,7 +416,7 @@ func (s *State) milestone(conn *Connection, before money.MC, nowUS int64) {
 		kind    string
 	}{{100, NoticeAllocation100}, {80, NoticeAllocation80}, {50, NoticeAllocation50}} {
 		if part(before) < m.percent && part(conn.ConsumedMC) >= m.percent {
-			s.notify(m.kind, conn, nowUS)
+			s.notifyUser(m.kind, conn, nowUS)
 			return // the highest says it all
 		}
 	}
@@ -425,7 +427,7 @@ const warningInterval = 10 * time.Minute
 
 // watch looks at how fast a connection spends, after a settlement: fast is told to
 // the app, alarming freezes it until its user resumes it (spec §3).
-func (s *State) watch(risk *limits.Risk, conn *Connection, now time.Time) {
+func (s *State) applyRiskThresholds(risk *limits.Risk, conn *Connection, now time.Time) {
 	if risk == nil || conn.Status != Active {
 		return
 	}
@@ -433,15 +435,15 @@ func (s *State) watch(risk *limits.Risk, conn *Connection, now time.Time) {
 		risk.Usual(conn.Spent, conn.FasterSpend, now)); {
 	case pace == limits.Alarming:
 		conn.Status = Frozen
-		s.tell("connection.frozen", conn, now.UnixMicro())
-		s.notify(NoticeFrozen, conn, now.UnixMicro())
+		s.emitConnectionEvent("connection.frozen", conn, now.UnixMicro())
+		s.notifyUser(NoticeFrozen, conn, now.UnixMicro())
 	case pace >= limits.Fast && now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
 		conn.WarnedUS = now.UnixMicro()
-		s.tell("connection.risk_warning", conn, now.UnixMicro())
+		s.emitConnectionEvent("connection.risk_warning", conn, now.UnixMicro())
 	}
 }
 
-func (c Settle) receipt(e *Entry) (string, error) {
+func (c Settle) renderReceipt(e *Entry) (string, error) {
 	if c.Receipt == nil {
 		return "", errors.New("ledger: a pending call is settled without a receipt to tell")
 	}
@@ -486,7 +488,7 @@ func (c Defer) apply(s *State, nowUS int64) (Result, error) {
 
 // within keeps a charge inside what the user agreed to: the service's fee takes
 // the shortfall, and may become negative (decisions, Money).
-func within(a Amounts, most money.MC) (Amounts, money.MC) {
+func capCharge(a Amounts, most money.MC) (Amounts, money.MC) {
 	shortfall := max(a.UserChargeMC-most, 0)
 	a.UserChargeMC -= shortfall
 	a.SvcFeeMC -= shortfall
@@ -522,7 +524,7 @@ func (c Release) apply(s *State, nowUS int64) (Result, error) {
 	s.Changes.Connections[conn.ID], s.Changes.MustSync = true, true
 	r := Result{RequestID: row.RequestID}
 	if conn.Status == Revoked && row.PaidBy != PaidByFreeCredit {
-		r.Entry = s.write(Entry{
+		r.Entry = s.appendEntry(Entry{
 			ID:                id.New(id.Ledger, time.UnixMicro(nowUS)),
 			AccountID:         conn.AccountID,
 			Type:              EntryRelease,

@@ -29,7 +29,7 @@ type Reservation struct {
 // knows what to give back.
 type Reservations []Reservation
 
-var units = map[limits.Unit]byte{limits.Spend: 's', limits.Cost: 'c'}
+var unitCodes = map[limits.Unit]byte{limits.Spend: 's', limits.Cost: 'c'}
 
 // String writes them as "subject|unit|seconds|held subject|…".
 func (c Reservations) String() string {
@@ -41,7 +41,7 @@ func (c Reservations) String() string {
 		if i > 0 {
 			b = append(b, ' ')
 		}
-		b = append(append(b, n.Subject...), '|', units[n.Unit], '|')
+		b = append(append(b, n.Subject...), '|', unitCodes[n.Unit], '|')
 		b = strconv.AppendInt(b, int64(n.Window/time.Second), 10)
 		b = strconv.AppendInt(append(b, '|'), int64(n.AmountMC), 10)
 	}

@@ -127,22 +127,22 @@ type DisputePayment struct{ PaymentID, DisputeID string }
 
 // payments are the payments of a State. Its zero value is ready to use.
 type payments struct {
-	byID   map[string]*Payment
-	intent map[string]*Payment
+	byID     map[string]*Payment
+	byIntent map[string]*Payment
 }
 
-func (s *payments) put(p *Payment) {
+func (s *payments) add(p *Payment) {
 	if s.byID == nil {
-		s.byID, s.intent = map[string]*Payment{}, map[string]*Payment{}
+		s.byID, s.byIntent = map[string]*Payment{}, map[string]*Payment{}
 	}
 	s.byID[p.ID] = p
 	if p.PaymentIntent != "" {
-		s.intent[p.PaymentIntent] = p
+		s.byIntent[p.PaymentIntent] = p
 	}
 }
 
 // record appends r to p.
-func (s *State) record(p *Payment, r PaymentRecord, nowUS int64) Result {
+func (s *State) appendPaymentRecord(p *Payment, r PaymentRecord, nowUS int64) Result {
 	r.N, r.CreatedUS = int64(len(p.Records)+1), nowUS
 	if r.AmountMC == 0 {
 		r.AmountMC = p.AmountMC
@@ -151,7 +151,7 @@ func (s *State) record(p *Payment, r PaymentRecord, nowUS int64) Result {
 		r.PaymentID, r.AccountID = p.ID, p.AccountID
 	}
 	p.Fold(r)
-	s.payments.put(p)
+	s.payments.add(p)
 	s.Changes.PaymentRecords = append(s.Changes.PaymentRecords, r)
 	s.Changes.MustSync = true
 	return Result{Payment: *p}
@@ -189,7 +189,7 @@ func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.Errorf("amount_mc: must be between 1 and %d", money.Max)
 	}
 	s.Balances[c.AccountID] = b
-	e := s.write(Entry{
+	e := s.appendEntry(Entry{
 		ID:        id.New(id.Ledger, time.UnixMicro(nowUS)),
 		AccountID: c.AccountID,
 		Type:      EntryTopUp,
@@ -197,7 +197,7 @@ func (c OpenPayment) apply(s *State, nowUS int64) (Result, error) {
 		AmountMC:  c.AmountMC,
 		CreatedUS: nowUS,
 	}, b, nil)
-	r := s.record(&Payment{}, PaymentRecord{
+	r := s.appendPaymentRecord(&Payment{}, PaymentRecord{
 		PaymentID: c.PaymentID,
 		AccountID: c.AccountID,
 		Kind:      "opened",
@@ -218,7 +218,7 @@ func (c MarkPaymentPaid) apply(s *State, nowUS int64) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	other := s.payments.intent[c.PaymentIntent]
+	other := s.payments.byIntent[c.PaymentIntent]
 	switch {
 	case other != nil && other.ID != p.ID:
 		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: it paid for another top-up")
@@ -231,7 +231,7 @@ func (c MarkPaymentPaid) apply(s *State, nowUS int64) (Result, error) {
 	case c.PaymentIntent == "":
 		return Result{}, apierr.InvalidRequest.Errorf("stripe_payment_intent: required")
 	}
-	return s.record(p, PaymentRecord{
+	return s.appendPaymentRecord(p, PaymentRecord{
 		Kind:          "paid",
 		PaymentIntent: c.PaymentIntent,
 		HoldUntilUS:   max(c.HoldUntilUS, nowUS),
@@ -250,11 +250,11 @@ func (c SettlePayment) apply(s *State, nowUS int64) (Result, error) {
 	case !p.Paid() || p.HoldUntilUS > nowUS:
 		return Result{Outcome: Waiting, Payment: *p}, nil
 	}
-	e := s.write(Entry{
+	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "settled",
 		AmountMC: p.AmountMC, AvailableDeltaMC: p.AmountMC, CreatedUS: nowUS,
 	}, b, nil)
-	r := s.record(p, PaymentRecord{Kind: "settled", EntryID: e.ID}, nowUS)
+	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "settled", EntryID: e.ID}, nowUS)
 	r.Entry = e
 	return r, nil
 }
@@ -271,11 +271,11 @@ func (c FailPayment) apply(s *State, nowUS int64) (Result, error) {
 	case c.Reason == "":
 		return Result{}, apierr.InvalidRequest.Errorf("reason: required")
 	}
-	e := s.write(Entry{
+	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
 		ReversalOf: p.PendingEntry, Reason: c.Reason, AmountMC: p.AmountMC, CreatedUS: nowUS,
 	}, b, nil)
-	r := s.record(p, PaymentRecord{Kind: "failed", EntryID: e.ID, Reason: c.Reason}, nowUS)
+	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "failed", EntryID: e.ID, Reason: c.Reason}, nowUS)
 	r.Entry = e
 	return r, nil
 }
@@ -302,14 +302,14 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 	case p.ReversedMC+back > p.AmountMC:
 		return Result{}, apierr.InvalidRequest.Errorf("more would be reversed than was paid")
 	}
-	e := s.write(Entry{
+	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
 		ReversalOf: p.SettledEntry, Reason: c.Reason, AmountMC: back, AvailableDeltaMC: -back, CreatedUS: nowUS,
 	}, b, nil)
-	r := s.record(p, PaymentRecord{Kind: "reversed", EntryID: e.ID, Reason: c.Reason, AmountMC: back}, nowUS)
+	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "reversed", EntryID: e.ID, Reason: c.Reason, AmountMC: back}, nowUS)
 	r.Entry = e
 	if b.AvailableMC < 0 {
-		s.freezeAll(p.AccountID, nowUS)
+		s.freezeConnections(p.AccountID, nowUS)
 	}
 	return r, nil
 }
@@ -329,13 +329,13 @@ func (c DisputePayment) apply(s *State, nowUS int64) (Result, error) {
 	case c.DisputeID == "":
 		return Result{}, apierr.InvalidRequest.Errorf("dispute: required")
 	}
-	r := s.record(p, PaymentRecord{Kind: "disputed", Reason: c.DisputeID}, nowUS)
-	s.freezeAll(p.AccountID, nowUS)
+	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "disputed", Reason: c.DisputeID}, nowUS)
+	s.freezeConnections(p.AccountID, nowUS)
 	return r, nil
 }
 
 // freezeAll pauses what the account lent to apps, and tells apps and user.
-func (s *State) freezeAll(accountID string, nowUS int64) {
+func (s *State) freezeConnections(accountID string, nowUS int64) {
 	var list []*Connection
 	for _, c := range s.Connections {
 		if c.AccountID == accountID && c.Status == Active {
@@ -345,7 +345,7 @@ func (s *State) freezeAll(accountID string, nowUS int64) {
 	slices.SortFunc(list, func(a, b *Connection) int { return strings.Compare(a.ID, b.ID) })
 	for _, c := range list {
 		c.Status = Frozen
-		s.tell("connection.frozen", c, nowUS)
-		s.notify(NoticeFrozenPayment, c, nowUS)
+		s.emitConnectionEvent("connection.frozen", c, nowUS)
+		s.notifyUser(NoticeFrozenPayment, c, nowUS)
 	}
 }

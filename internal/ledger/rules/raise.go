@@ -90,7 +90,7 @@ type allocationRequests struct {
 	pending map[string]*AllocationRequest // by connection
 }
 
-func (s *allocationRequests) put(r *AllocationRequest) {
+func (s *allocationRequests) add(r *AllocationRequest) {
 	if s.byID == nil {
 		s.byID, s.pending = map[string]*AllocationRequest{}, map[string]*AllocationRequest{}
 	}
@@ -132,11 +132,11 @@ func (c RequestAllocation) apply(s *State, nowUS int64) (Result, error) {
 		older.Status, older.SupersededBy = RequestSuperseded, r.ID
 		s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, older)
 	} else { // the user who has word of an older one is led on from there
-		s.notifyRaise(conn, r, nowUS)
+		s.notifyAllocationRequest(conn, r, nowUS)
 	}
-	s.requests.put(r)
+	s.requests.add(r)
 	s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, r)
-	s.tellRaise("allocation_change.requested", conn, r, nowUS)
+	s.emitAllocationRequestEvent("allocation_change.requested", conn, r, nowUS)
 	return Result{Connection: *conn, AllocationRequest: *r}, nil
 }
 
@@ -173,32 +173,32 @@ func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
 	r.Status, r.DecidedUS = status, &nowUS
 	delete(s.requests.pending, conn.ID)
 	s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, r)
-	s.tellRaise(event, conn, r, nowUS)
+	s.emitAllocationRequestEvent(event, conn, r, nowUS)
 	return Result{Connection: *conn, AllocationRequest: *r}, nil
 }
 
 // tellRaise appends an event about an allocation request to the outbox.
-func (s *State) tellRaise(kind string, c *Connection, r *AllocationRequest, now int64) {
+func (s *State) emitAllocationRequestEvent(kind string, c *Connection, r *AllocationRequest, now int64) {
 	c.EventSeq++
-	s.publish(kind, c, r.data(), now)
+	s.appendEvent(kind, c, r.eventData(), now)
 }
 
 // notifyRaise leaves word for the user that an app asks for more.
-func (s *State) notifyRaise(c *Connection, r *AllocationRequest, now int64) {
+func (s *State) notifyAllocationRequest(c *Connection, r *AllocationRequest, now int64) {
 	s.Changes.Notices = append(s.Changes.Notices, Notice{
 		ID:           id.New(id.Notice, time.UnixMicro(now)),
 		Kind:         NoticeAllocationRequest,
 		AccountID:    c.AccountID,
 		ConnectionID: c.ID,
 		AppID:        c.AppID,
-		Data:         r.data(),
+		Data:         r.eventData(),
 		CreatedUS:    now,
 	})
 	s.Changes.MustSync = true
 }
 
 // data is what events and notices say of a request.
-func (r *AllocationRequest) data() string {
+func (r *AllocationRequest) eventData() string {
 	data, err := json.Marshal(map[string]any{"allocation_request": r.Resource()})
 	if err != nil {
 		panic("ledger: an allocation request is always JSON: " + err.Error())

@@ -116,10 +116,10 @@ func (s *State) AddOriginal(e Entry, reversed bool) {
 }
 
 // AddAllocationRequest adds an allocation request that a command may change.
-func (s *State) AddAllocationRequest(r *AllocationRequest) { s.requests.put(r) }
+func (s *State) AddAllocationRequest(r *AllocationRequest) { s.requests.add(r) }
 
 // AddPayment adds a payment that a command may change.
-func (s *State) AddPayment(p *Payment) { s.payments.put(p) }
+func (s *State) AddPayment(p *Payment) { s.payments.add(p) }
 
 // FindLive finds the live connection of each of the pairs among the connections.
 func (s *State) FindLive(pairs map[AppAccount]bool) {
@@ -172,7 +172,7 @@ func (s *State) connection(connectionID string) (*Connection, error) {
 }
 
 // spendable returns the connection if calls may be made on it (spec §3).
-func (s *State) spendable(connectionID string) (*Connection, error) {
+func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 	c, err := s.connection(connectionID)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (s *State) spendable(connectionID string) (*Connection, error) {
 
 // write appends e to its account's chain, and moves balance and connection by
 // its deltas: nothing moves without a row.
-func (s *State) write(e Entry, b *Balance, c *Connection) Entry {
+func (s *State) appendEntry(e Entry, b *Balance, c *Connection) Entry {
 	b.Seq++
 	e.Seq = b.Seq
 	e.Hash = chainHash(b.Head, &e)
@@ -207,7 +207,7 @@ func (s *State) write(e Entry, b *Balance, c *Connection) Entry {
 }
 
 // count adds a spend, or takes back a reversed one, in the day's totals.
-func (s *State) count(e *Entry, calls, sign int64, u Usage) {
+func (s *State) addToDailyTotals(e *Entry, calls, sign int64, u Usage) {
 	k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), e.FeatureLabel,
 		e.Model}
 	r := s.Changes.DailyTotals[k]
@@ -225,23 +225,23 @@ func (s *State) count(e *Entry, calls, sign int64, u Usage) {
 }
 
 // tell appends an event about a connection to the outbox (spec §6).
-func (s *State) tell(kind string, c *Connection, now int64) {
+func (s *State) emitConnectionEvent(kind string, c *Connection, now int64) {
 	c.EventSeq++ // before it is shown
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
 	if err != nil {
 		panic("ledger: a connection is always JSON: " + err.Error())
 	}
-	s.publish(kind, c, string(data), now)
+	s.appendEvent(kind, c, string(data), now)
 }
 
 // tellRequest appends the event about a call that was left pending. It is the
 // request as its GET returns it.
-func (s *State) tellRequest(c *Connection, receipt string, now int64) {
+func (s *State) emitRequestSettled(c *Connection, receipt string, now int64) {
 	c.EventSeq++
-	s.publish("request.settled", c, `{"request":`+receipt+`}`, now)
+	s.appendEvent("request.settled", c, `{"request":`+receipt+`}`, now)
 }
 
-func (s *State) publish(kind string, c *Connection, data string, now int64) {
+func (s *State) appendEvent(kind string, c *Connection, data string, now int64) {
 	s.Changes.Connections[c.ID], s.Changes.Settings[c.ID] = true, true
 	s.Changes.Events = append(s.Changes.Events, Event{
 		ID: id.New(id.Event, time.UnixMicro(now)), Type: kind, AppID: c.AppID, ConnectionID: c.ID,
@@ -251,7 +251,7 @@ func (s *State) publish(kind string, c *Connection, data string, now int64) {
 }
 
 // tellApp appends an event about an app as a whole: no connection orders it.
-func (s *State) tellApp(kind, appID, data string, now int64) {
+func (s *State) emitAppEvent(kind, appID, data string, now int64) {
 	s.Changes.Events = append(s.Changes.Events, Event{
 		ID:        id.New(id.Event, time.UnixMicro(now)),
 		Type:      kind,
@@ -264,7 +264,7 @@ func (s *State) tellApp(kind, appID, data string, now int64) {
 
 // notify leaves word for a connection's user (spec §3). Who writes the
 // mail leaves test accounts out.
-func (s *State) notify(kind string, c *Connection, now int64) {
+func (s *State) notifyUser(kind string, c *Connection, now int64) {
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
 	if err != nil {
 		panic("ledger: a connection is always JSON: " + err.Error())

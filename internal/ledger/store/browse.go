@@ -12,7 +12,7 @@ import (
 
 // browseSpan is how many rows of an account one page of Browse looks at. Without
 // it, a filter that few rows pass would read the whole chain.
-const browseSpan = 8_000
+const maxRowsPerPage = 8_000
 
 // clockSlack is how many rows of a chain the clocks of nodes may have put out of
 // order around a moment.
@@ -37,14 +37,14 @@ func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int6
 	}
 	last, first := b.Seq+1, int64(1)
 	if f.ToUS > 0 {
-		at, err := seqAt(ctx, q, f.AccountID, b.Seq, f.ToUS)
+		at, err := findSeqAt(ctx, q, f.AccountID, b.Seq, f.ToUS)
 		if err != nil {
 			return nil, 0, err
 		}
 		last = min(last, at+clockSlack)
 	}
 	if f.FromUS > 0 {
-		at, err := seqAt(ctx, q, f.AccountID, b.Seq, f.FromUS)
+		at, err := findSeqAt(ctx, q, f.AccountID, b.Seq, f.FromUS)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -53,8 +53,8 @@ func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int6
 	if before > 0 {
 		last = min(last, before)
 	}
-	span := max(first, last-browseSpan)
-	if list, err = browse(ctx, q, f, span, last, limit+1); err != nil {
+	span := max(first, last-maxRowsPerPage)
+	if list, err = entriesBetween(ctx, q, f, span, last, limit+1); err != nil {
 		return nil, 0, err
 	}
 	switch {
@@ -67,8 +67,8 @@ func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int6
 }
 
 // browse reads the rows from first on and before last.
-func browse(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64, limit int) ([]rules.Entry, error) {
-	where, args := f.where()
+func entriesBetween(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64, limit int) ([]rules.Entry, error) {
+	where, args := f.conditions()
 	args = append(args, f.AccountID, first, last, limit)
 	n := len(args)
 	return db.QueryAll(ctx, q, scanEntry,
@@ -78,7 +78,7 @@ func browse(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64,
 }
 
 // where is the filter's own part of the condition.
-func (f EntryFilter) where() (string, []any) {
+func (f EntryFilter) conditions() (string, []any) {
 	var b strings.Builder
 	var args []any
 	is := func(condition string, value any) {
@@ -111,7 +111,7 @@ func (f EntryFilter) where() (string, []any) {
 
 // seqAt returns the seq of the first row at or after a moment, or the one behind
 // the last. Rows are numbered without gaps as time goes on, so halving finds it.
-func seqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
+func findSeqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
 	low, high := int64(1), last+1
 	for low < high {
 		middle := (low + high) / 2

@@ -33,7 +33,7 @@ func TestYoungCounters(t *testing.T) {
 	ctx := context.Background()
 	try := func(c rules.Command) (rules.Result, error) { // as Run does, without its tick
 		j := &job{cmd: c, done: make(chan struct{}, 1)}
-		w.commit([]*job{j})
+		w.commitOrSplit([]*job{j})
 		return j.res, j.err
 	}
 	do := func(c rules.Command) rules.Result { t.Helper(); return must(t)(try(c)) }
@@ -75,7 +75,7 @@ func TestYoungCounters(t *testing.T) {
 	one = do(day(one, "1")).Call
 	seen("held", 0, 10, 0)
 	ahead.Store(int64(time.Second))
-	w.tick()
+	w.flushDelayed()
 	seen("ticked", 10, 10, 0)
 	two = do(day(two, "2")).Call
 	seen("second held", 10, 30, 0)
@@ -166,13 +166,13 @@ func stateOf(t *testing.T, w *Writer, c rules.Command) (s *rules.State) {
 	need := rules.NewRowKeys()
 	need.Add(c)
 	err = conn.Raw(func(dc any) (err error) {
-		if err = w.hot.use(dc); err != nil {
+		if err = w.backend.bind(dc); err != nil {
 			return err
 		}
-		if err = w.hot.begin(context.Background(), false); err != nil {
+		if err = w.backend.begin(context.Background(), false); err != nil {
 			return err
 		}
-		s, err = w.hot.load(context.Background(), need)
+		s, err = w.backend.load(context.Background(), need)
 		return err
 	})
 	if err = errors.Join(err, conn.Close()); err != nil {

@@ -21,7 +21,7 @@ func TestAnsweredIsOnDisk(t *testing.T) {
 	d := dbtest.Open(t, db.SQLite)
 	now := time.Now()
 	w := NewWriter(d, func() time.Time { return now }) // no hold becomes so old that a tick saves it
-	w.ahead = 1                                        // one command is worth a batch, even while the disk is busy
+	w.minBatchWhileSyncing = 1                         // one command is worth a batch, even while the disk is busy
 	syncs, disk := make(chan struct{}), make(chan error)
 	w.sync = func() error {
 		syncs <- struct{}{}

@@ -89,7 +89,7 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 		}
 		r.payments = append(r.payments, &p)
 		if keys.FreezesAccount {
-			err = errors.Join(findActive(ctx, tx, keys, p.AccountID), overdraw(ctx, tx, keys, &p))
+			err = errors.Join(findActiveConnections(ctx, tx, keys, p.AccountID), allowOverdraft(ctx, tx, keys, &p))
 		}
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 
 // overdraw lets a balance fall below zero, from now on, if money of its payment
 // really goes back: the schema lets nothing else do it.
-func overdraw(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Payment) error {
+func allowOverdraft(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Payment) error {
 	for _, c := range keys.Reversals {
 		if back := p.UnreversedAmount(c); c.PaymentID != p.ID || p.Status != rules.PaymentSettled || back <= 0 ||
 			p.ReversedMC+back > p.AmountMC {
@@ -115,7 +115,7 @@ func overdraw(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Paym
 }
 
 // findActive finds the connections of an account that may be frozen.
-func findActive(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
+func findActiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
 	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
 		`SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)
 	for _, connectionID := range active {

@@ -20,32 +20,32 @@ import (
 // postgres loads and saves a batch in one round trip each: the statements are
 // pipelined, and take their rows from arrays. BEGIN and COMMIT ride along.
 type postgres struct {
-	conn  *pgx.Conn
-	types rowTypes
-	pipe  *pgx.Batch // what waits for the next round trip
+	conn     *pgx.Conn
+	types    rowTypes
+	pipeline *pgx.Batch // what waits for the next round trip
 
-	found  map[rules.Key]string // where in the table the holds are that load found
-	arrays []*rows              // kept from batch to batch; used of them are in use
-	used   int
-	parts  []string // of the statement that saves
-	args   []any
-	own    bool // the transaction is the writer's
+	holdPlaces map[rules.Key]string // where in the table the holds are that load found
+	arrays     []*rows              // kept from batch to batch; used of them are in use
+	usedArrays int
+	parts      []string // of the statement that saves
+	args       []any
+	ownsTx     bool // the transaction is the writer's
 
-	counters map[string]bool // that have their row: no row of windows is ever deleted
-	fresh    []string        // that have it once this transaction is committed
+	knownCounters map[string]bool // that have their row: no row of windows is ever deleted
+	newCounters   []string        // that have it once this transaction is committed
 }
 
-func (q *postgres) use(dc any) error {
+func (q *postgres) bind(dc any) error {
 	c, ok := dc.(*stdlib.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a PostgreSQL connection", dc)
 	}
 	*q = postgres{
-		conn:     c.Conn(),
-		pipe:     &pgx.Batch{},
-		found:    map[rules.Key]string{},
-		arrays:   q.arrays,
-		counters: q.counters,
+		conn:          c.Conn(),
+		pipeline:      &pgx.Batch{},
+		holdPlaces:    map[rules.Key]string{},
+		arrays:        q.arrays,
+		knownCounters: q.knownCounters,
 	}
 	ctx, known := context.Background(), q.conn.PgConn().CustomData()
 	if q.types, ok = known["ledger"].(rowTypes); ok {
@@ -67,41 +67,41 @@ func (q *postgres) use(dc any) error {
 }
 
 // visit is use: nothing is remembered between batches.
-func (q *postgres) visit(dc any) error { return q.use(dc) }
+func (q *postgres) bindExternalTx(dc any) error { return q.bind(dc) }
 
 func (q *postgres) close(any) error { return nil }
 
 // tick has nothing to do: other nodes must see every hold at once.
-func (q *postgres) tick(context.Context, time.Time) (bool, error) { return false, nil }
+func (q *postgres) flushDelayed(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (q *postgres) begin(context.Context, bool) error {
-	q.own = true
-	q.pipe.Queue(`BEGIN`)
+	q.ownsTx = true
+	q.pipeline.Queue(`BEGIN`)
 	return nil
 }
 
 func (q *postgres) commit(ctx context.Context) error {
-	q.pipe.Queue(`COMMIT`)
+	q.pipeline.Queue(`COMMIT`)
 	if err := q.flush(ctx); err != nil {
 		return err
 	}
-	if q.counters == nil || len(q.counters) > maxKnown {
-		q.counters = map[string]bool{}
+	if q.knownCounters == nil || len(q.knownCounters) > maxCachedRows {
+		q.knownCounters = map[string]bool{}
 	}
-	for _, subject := range q.fresh {
-		q.counters[subject] = true
+	for _, subject := range q.newCounters {
+		q.knownCounters[subject] = true
 	}
 	return nil
 }
 
 func (q *postgres) rollback(ctx context.Context) {
-	q.pipe = &pgx.Batch{}
+	q.pipeline = &pgx.Batch{}
 	_, _ = q.conn.Exec(ctx, `ROLLBACK`) // a broken connection has rolled back already
 }
 
 func (q *postgres) flush(ctx context.Context) error {
-	b := q.pipe
-	q.pipe = &pgx.Batch{}
+	b := q.pipeline
+	q.pipeline = &pgx.Batch{}
 	return q.conn.SendBatch(ctx, b).Close()
 }
 
@@ -119,14 +119,14 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 		// Connections share counters, so these have locks of their own, always taken last.
 		subjects := slices.Sorted(maps.Keys(w.Counters))
 		for _, subject := range subjects {
-			if !q.counters[subject] {
-				q.fresh = append(q.fresh, subject)
+			if !q.knownCounters[subject] {
+				q.newCounters = append(q.newCounters, subject)
 			}
 		}
-		if len(q.fresh) > 0 {
-			q.pipe.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.fresh)
+		if len(q.newCounters) > 0 {
+			q.pipeline.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.newCounters)
 		}
-		q.pipe.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1) ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
+		q.pipeline.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1) ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
 			var held, told int64
 			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets, &held, &told}, func() (err error) {
@@ -143,7 +143,7 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 
 func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	if len(w.Accounts) > 0 {
-		q.pipe.Queue(`SELECT account_id, sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ANY($1) ORDER BY account_id FOR UPDATE`,
+		q.pipeline.Queue(`SELECT account_id, sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ANY($1) ORDER BY account_id FOR UPDATE`,
 			slices.Sorted(maps.Keys(w.Accounts))).Query(func(rows pgx.Rows) error {
 			var b rules.Balance
 			var sandbox int64
@@ -160,7 +160,7 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	if len(w.Connections) == 0 {
 		return
 	}
-	q.pipe.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
+	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
 		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -194,7 +194,7 @@ const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id
 // loadKeys finds what each key already did. A key with a hold has no row in the
 // ledger yet, and is not looked for there. Of a hold it reads what the rules ask for.
 func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
-	keys, list := q.rows(keyRows), make([]rules.Key, 0, len(w.Keys))
+	keys, list := q.newRows(keyRows), make([]rules.Key, 0, len(w.Keys))
 	for k := range w.Keys {
 		keys.add(rules.Text(k.ConnectionID), rules.Text(k.Key), rules.Integer(k.Hash()))
 		list = append(list, k)
@@ -202,7 +202,7 @@ func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 	if len(list) == 0 {
 		return
 	}
-	q.pipe.Queue(findKeys, keys.array()).Query(func(rows pgx.Rows) error {
+	q.pipeline.Queue(findKeys, keys.array()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n int64
 			var place, counts string
@@ -221,7 +221,7 @@ func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 				return err
 			}
 			h.ConnectionID, h.Key = k.ConnectionID, k.Key
-			s.Holds[k], q.found[k] = h, place
+			s.Holds[k], q.holdPlaces[k] = h, place
 		}
 		return rows.Err()
 	})
@@ -237,21 +237,21 @@ func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 func (q *postgres) save(_ context.Context, s *rules.State) error {
 	q.saveMoney(s)
 	q.saveHolds(s)
-	q.saveRows(s)
-	q.saveCounts(s)
+	q.saveAppended(s)
+	q.saveTotalsAndCounters(s)
 	last := " SELECT"
-	if q.own && !s.Changes.MustSync {
+	if q.ownsTx && !s.Changes.MustSync {
 		last = " SELECT set_config('synchronous_commit', 'off', true)" // until COMMIT
 	}
 	if len(q.parts) > 0 {
-		q.pipe.Queue("WITH "+strings.Join(q.parts, ", ")+last, q.args...)
+		q.pipeline.Queue("WITH "+strings.Join(q.parts, ", ")+last, q.args...)
 		q.parts, q.args = nil, nil
 	}
 	return nil // sent with COMMIT, or by the caller's flush
 }
 
 func (q *postgres) saveMoney(s *rules.State) {
-	balances, connections := q.rows(balanceRows), q.rows(connectionRows)
+	balances, connections := q.newRows(balanceRows), q.newRows(connectionRows)
 	for id := range s.Changes.Balances { // its row is there since the first top-up
 		r := s.Balances[id]
 		balances.add(rules.Text(id), rules.Integer(r.AvailableMC), rules.Integer(r.ReservedMC), rules.Integer(r.Seq),
@@ -260,7 +260,7 @@ func (q *postgres) saveMoney(s *rules.State) {
 	for id := range s.Changes.Connections {
 		r := s.Connections[id]
 		if s.Changes.Settings[id] { // it may be new
-			q.pipe.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us)
+			q.pipeline.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us)
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
 				r.AccountID, r.CreatedUS)
 		}
@@ -269,10 +269,10 @@ func (q *postgres) saveMoney(s *rules.State) {
 			rules.Text(string(r.Status)), rules.Text(r.Spent.String()), rules.Integer(r.EventSeq),
 			rules.OptionalInteger(r.RevokedUS), rules.Integer(r.FasterSpend), rules.Integer(r.WarnedUS))
 	}
-	q.part(balances,
+	q.addRows(balances,
 		`UPDATE balances t SET available_mc = v.available_mc, reserved_mc = v.reserved_mc, seq = v.seq, head = v.head
 		FROM @ v WHERE t.account_id = v.account_id`)
-	q.part(connections,
+	q.addRows(connections,
 		`UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc, velocity_limit_mc = v.velocity_limit_mc,
 		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster, warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
 }
@@ -280,10 +280,10 @@ func (q *postgres) saveMoney(s *rules.State) {
 // saveHolds knows from load which holds are there, and where: their connection is
 // locked, so nobody has moved them since.
 func (q *postgres) saveHolds(s *rules.State) {
-	opened, again := q.rows(holdRows), q.rows(holdRows)
+	opened, again := q.newRows(holdRows), q.newRows(holdRows)
 	var failed, pending, gone []string
 	for k := range s.Changes.Holds {
-		h, place := s.Holds[k], q.found[k]
+		h, place := s.Holds[k], q.holdPlaces[k]
 		switch {
 		case h != nil && place == "":
 			opened.add(holdRowColumns(h)...)
@@ -297,18 +297,18 @@ func (q *postgres) saveHolds(s *rules.State) {
 			gone = append(gone, place)
 		}
 	}
-	q.part(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+	q.addRows(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
 		SELECT * FROM @`)
-	q.part(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim, amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
+	q.addRows(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim, amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
 		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, counts = v.counts FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
 	if len(failed) > 0 {
-		q.add(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
+		q.addPart(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
 	}
 	if len(pending) > 0 {
-		q.add(`UPDATE holds SET state = 'pending' WHERE ctid = ANY(@::text[]::tid[])`, pending)
+		q.addPart(`UPDATE holds SET state = 'pending' WHERE ctid = ANY(@::text[]::tid[])`, pending)
 	}
 	if len(gone) > 0 {
-		q.add(`DELETE FROM holds WHERE ctid = ANY(@::text[]::tid[])`, gone)
+		q.addPart(`DELETE FROM holds WHERE ctid = ANY(@::text[]::tid[])`, gone)
 	}
 }
 
@@ -323,8 +323,8 @@ func holdRowColumns(h *rules.HoldRow) []rules.Column {
 	}
 }
 
-func (q *postgres) saveRows(s *rules.State) {
-	entries, answers := q.rows(ledgerRows), q.rows(answerRows)
+func (q *postgres) saveAppended(s *rules.State) {
+	entries, answers := q.newRows(ledgerRows), q.newRows(answerRows)
 	for i := range s.Changes.Entries {
 		columns := s.Changes.Entries[i].Columns()
 		entries.add(append(columns[:], rules.Text(s.Changes.Entries[i].Hash), s.Changes.Entries[i].KeyHash())...)
@@ -333,34 +333,34 @@ func (q *postgres) saveRows(s *rules.State) {
 		answers.add(rules.Text(a.RequestID), rules.Text(a.Encoding), rules.Text(string(a.Body)),
 			rules.Integer(a.CreatedUS))
 	}
-	q.part(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
-	q.part(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
+	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
+	q.addRows(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
 	for _, r := range s.Changes.Refusals {
-		q.pipe.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		q.pipeline.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
 			db.NullText(r.Model), r.CreatedUS)
 	}
 	for _, d := range s.Changes.Deferrals {
-		q.pipe.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds())
 	}
 	for _, requestID := range s.Changes.EndedDeferrals {
-		q.pipe.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
+		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
 	}
 	for _, e := range s.Changes.Events {
-		q.pipe.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			e.ID, e.Type, e.AppID, db.NullText(e.ConnectionID), e.Seq, e.Data, e.CreatedUS)
 	}
 	for _, n := range s.Changes.Notices {
-		q.pipe.Queue(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS)
 	}
 }
 
-func (q *postgres) saveCounts(s *rules.State) {
-	totals := q.rows(rollupRows)
+func (q *postgres) saveTotalsAndCounters(s *rules.State) {
+	totals := q.newRows(rollupRows)
 	for k, r := range s.Changes.DailyTotals {
 		totals.add(rules.Text(k.ConnectionID), rules.Text(k.Day), rules.Text(k.FeatureLabel), rules.Text(k.Model),
 			rules.Text(r.AppID), rules.Text(r.AccountID), rules.Integer(r.Calls), rules.Integer(r.InputTokens),
@@ -368,7 +368,7 @@ func (q *postgres) saveCounts(s *rules.State) {
 			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
 			rules.Integer(r.UserChargeMC))
 	}
-	q.part(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+	q.addRows(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
 		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
@@ -380,7 +380,7 @@ func (q *postgres) saveCounts(s *rules.State) {
 			buckets, held, told = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC)),
 				append(told, db.BoolInt(c.LimitReported))
 		}
-		q.pipe.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
+		q.pipeline.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
 			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told) WHERE t.subject = v.subject`, subjects, buckets, held, told)
 	}
 }

@@ -60,12 +60,12 @@ type rows struct {
 }
 
 // rows returns an array to fill. Those of the last batch are used again.
-func (q *postgres) rows(kind rowKind) *rows {
-	if q.used == len(q.arrays) {
+func (q *postgres) newRows(kind rowKind) *rows {
+	if q.usedArrays == len(q.arrays) {
 		q.arrays = append(q.arrays, &rows{})
 	}
-	r := q.arrays[q.used]
-	q.used++
+	r := q.arrays[q.usedArrays]
+	q.usedArrays++
 	if cap(r.data) > 1<<20 { // of a batch with large answers
 		r.data = nil
 	}
@@ -105,14 +105,14 @@ func (r *rows) array() []byte {
 
 // part adds to the statement that saves, if there are any rows. @ in its text
 // stands for them.
-func (q *postgres) part(r *rows, text string) {
+func (q *postgres) addRows(r *rows, text string) {
 	if r.n > 0 {
-		q.add(strings.Replace(text, "@", "unnest(@::"+r.name+"[])", 1), r.array())
+		q.addPart(strings.Replace(text, "@", "unnest(@::"+r.name+"[])", 1), r.array())
 	}
 }
 
 // add adds to the statement that saves. @ in its text stands for the argument.
-func (q *postgres) add(text string, arg any) {
+func (q *postgres) addPart(text string, arg any) {
 	q.args = append(q.args, arg)
 	n := strconv.Itoa(len(q.args))
 	q.parts = append(q.parts, "p"+n+" AS ("+strings.Replace(text, "@", "$"+n, 1)+")")

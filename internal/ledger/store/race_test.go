@@ -305,7 +305,7 @@ func (r *limitRace) within(t *testing.T, d *db.DB) {
 			t.Fatal(err)
 		}
 	} else {
-		for _, h := range newStore(d).(*sqlite).openHolds(t, d) {
+		for _, h := range newBackend(d).(*sqlite).openHolds(t, d) {
 			held += int64(h)
 		}
 	}
@@ -324,7 +324,7 @@ func (r *limitRace) within(t *testing.T, d *db.DB) {
 // openHolds are those in the file and those that are not yet.
 func (q *sqlite) openHolds(t *testing.T, d *db.DB) (list []money.MC) {
 	t.Helper()
-	err := q.held(func() error {
+	err := q.readWithUnsaved(func() error {
 		rows, err := d.QueryContext(context.Background(), `SELECT amount_mc FROM holds WHERE state = 'open'`)
 		if err != nil {
 			return err

@@ -10,9 +10,9 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-const raiseColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''), created_us, decided_us`
+const requestColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''), created_us, decided_us`
 
-func scanRaise(row db.Row) (r rules.AllocationRequest, err error) {
+func scanRequest(row db.Row) (r rules.AllocationRequest, err error) {
 	err = row.Scan(&r.ID, &r.ConnectionID, &r.Status, &r.CurrentMC, &r.TargetMC, &r.Reason, &r.SupersededBy,
 		&r.CreatedUS, &r.DecidedUS)
 	return r, err
@@ -20,7 +20,7 @@ func scanRaise(row db.Row) (r rules.AllocationRequest, err error) {
 
 // GetRaise returns an allocation request, or sql.ErrNoRows.
 func GetAllocationRequest(ctx context.Context, q db.Queryer, requestID string) (rules.AllocationRequest, error) {
-	return scanRaise(q.QueryRowContext(ctx, `SELECT `+raiseColumns+` FROM allocation_requests WHERE id = $1`,
+	return scanRequest(q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM allocation_requests WHERE id = $1`,
 		requestID))
 }
 
@@ -28,8 +28,8 @@ func GetAllocationRequest(ctx context.Context, q db.Queryer, requestID string) (
 // sql.ErrNoRows.
 func PendingRequestOfConnection(ctx context.Context, q db.Queryer,
 	connectionID string) (rules.AllocationRequest, error) {
-	return scanRaise(q.QueryRowContext(ctx,
-		`SELECT `+raiseColumns+` FROM allocation_requests WHERE connection_id = $1 AND status = 'pending'`,
+	return scanRequest(q.QueryRowContext(ctx,
+		`SELECT `+requestColumns+` FROM allocation_requests WHERE connection_id = $1 AND status = 'pending'`,
 		connectionID))
 }
 
@@ -40,13 +40,13 @@ func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectio
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return readRaises(ctx, q, `connection_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, connectionID, after, limit)
+	return readRequests(ctx, q, `connection_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, connectionID, after, limit)
 }
 
 // PendingRaises returns the requests that wait for an account, by connection.
 func PendingRequestsOfAccount(ctx context.Context, q db.Queryer,
 	accountID string) (map[string]rules.AllocationRequest, error) {
-	list, err := readRaises(ctx, q,
+	list, err := readRequests(ctx, q,
 		`status = 'pending' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID)
 	byConnection := map[string]rules.AllocationRequest{}
 	for _, r := range list {
@@ -55,14 +55,14 @@ func PendingRequestsOfAccount(ctx context.Context, q db.Queryer,
 	return byConnection, err
 }
 
-func readRaises(ctx context.Context, q db.Queryer, where string, args ...any) ([]rules.AllocationRequest, error) {
-	return db.QueryAll(ctx, q, scanRaise, `SELECT `+raiseColumns+` FROM allocation_requests WHERE `+where, args...)
+func readRequests(ctx context.Context, q db.Queryer, where string, args ...any) ([]rules.AllocationRequest, error) {
+	return db.QueryAll(ctx, q, scanRequest, `SELECT `+requestColumns+` FROM allocation_requests WHERE `+where, args...)
 }
 
 // ConnectionsOfAccount returns the newest connections of an account, at most limit.
 func ConnectionsOfAccount(ctx context.Context, q db.Queryer, accountID string,
 	limit int) (list []rules.Connection, err error) {
-	err = whole(q, func() (err error) {
+	err = withUnsavedHolds(q, func() (err error) {
 		list, err = connectionsOfAccount(ctx, q, accountID, limit)
 		return err
 	}, func(unsavedMC map[string]money.MC) {

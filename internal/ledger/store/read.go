@@ -25,7 +25,7 @@ func scanConnection(row db.Row) (c rules.Connection, err error) {
 
 // GetConnection returns a connection, or sql.ErrNoRows.
 func GetConnection(ctx context.Context, q db.Queryer, connectionID string) (c rules.Connection, err error) {
-	err = whole(q, func() (err error) {
+	err = withUnsavedHolds(q, func() (err error) {
 		c, err = scanConnection(q.QueryRowContext(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1`,
 			connectionID))
 		return err
@@ -49,10 +49,10 @@ func LockConnection(ctx context.Context, tx *db.Tx, connectionID string) (c rule
 
 // whole reads connections with everything that they hold: on SQLite young holds
 // are not in the file yet.
-func whole(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {
+func withUnsavedHolds(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {
 	if d, ok := q.(*db.DB); ok && d.Engine == db.SQLite {
-		if st, ok := newStore(d).(*sqlite); ok {
-			return st.held(read, add)
+		if st, ok := newBackend(d).(*sqlite); ok {
+			return st.readWithUnsaved(read, add)
 		}
 	}
 	return read()
@@ -70,7 +70,7 @@ func LiveConnection(ctx context.Context, q db.Queryer, appID, accountID string) 
 // those older than the one named by after if it is not empty.
 func ConnectionsOfApp(ctx context.Context, q db.Queryer, appID, after string,
 	limit int) (list []rules.Connection, err error) {
-	err = whole(q, func() (err error) {
+	err = withUnsavedHolds(q, func() (err error) {
 		list, err = connectionsOfApp(ctx, q, appID, after, limit)
 		return err
 	}, func(unsavedMC map[string]money.MC) {

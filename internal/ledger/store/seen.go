@@ -13,14 +13,14 @@ import (
 // nearly every one, need not be looked for in the file: a Bloom filter over the
 // keys' hashes, of 10 bits a key. It is filled in the background from the file,
 // and knows nothing before it is whole.
-type seen struct {
-	mu    sync.Mutex
-	parts []bloom // each twice as large as the one before
-	whole bool
+type keyFilter struct {
+	mu       sync.Mutex
+	parts    []bloom // each twice as large as the one before
+	complete bool
 }
 
 // never reports whether no key with this hash was added.
-func (f *seen) never(hash int64) bool {
+func (f *keyFilter) neverUsed(hash int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.parts {
@@ -28,10 +28,10 @@ func (f *seen) never(hash int64) bool {
 			return false
 		}
 	}
-	return f.whole
+	return f.complete
 }
 
-func (f *seen) add(hashes ...int64) {
+func (f *keyFilter) add(hashes ...int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, hash := range hashes {
@@ -45,14 +45,16 @@ func (f *seen) add(hashes ...int64) {
 }
 
 // newSeen returns a filter with room for half as many keys again as there are.
-func newSeen(keys int) *seen { return &seen{parts: []bloom{newBloom(max(1<<16, keys*3/2))}} }
+func newKeyFilter(keys int) *keyFilter {
+	return &keyFilter{parts: []bloom{newBloom(max(1<<16, keys*3/2))}}
+}
 
 // fillPause is how much longer filling rests than it reads: calls go first.
 const fillPause = 9
 
 // fill reads all keys of d. Those of batches that run meanwhile are added by the
 // writer before they are committed, so that none is missed.
-func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
+func (f *keyFilter) fill(d *db.DB, stop <-chan struct{}) error {
 	var page []int64
 	take := func(query string, scan func(row db.Row) (int64, error), args ...any) error {
 		rows, err := d.QueryContext(context.Background(), query, args...)
@@ -95,7 +97,7 @@ func (f *seen) fill(d *db.DB, stop <-chan struct{}) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.whole = err == nil
+	f.complete = err == nil
 	return err
 }
 

@@ -19,14 +19,14 @@ import (
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		f := newSeen(0)
+		f := newKeyFilter(0)
 		f.parts[0] = newBloom(rapid.IntRange(1, 50).Draw(t, "size"))
-		f.whole = true
+		f.complete = true
 		hashes := rapid.SliceOf(rapid.Int64Min(0)).Draw(t, "hashes")
 		for i, hash := range hashes {
 			f.add(hash)
 			for _, known := range hashes[:i+1] {
-				if f.never(known) {
+				if f.neverUsed(known) {
 					t.Fatalf("%d was added", known)
 				}
 			}
@@ -37,15 +37,15 @@ func TestSeen(t *testing.T) {
 // TestSeenIsUseful bounds how often a new key is looked for in vain, and the memory.
 func TestSeenIsUseful(t *testing.T) {
 	t.Parallel()
-	f := newSeen(0)
-	f.whole = true
+	f := newKeyFilter(0)
+	f.complete = true
 	const n = 1_000_000 // six doublings
 	for i := range n {
 		f.add(rules.Key{ConnectionID: "C", Key: fmt.Sprint(i)}.Hash())
 	}
 	vain, tries := 0, 100_000
 	for range tries {
-		if !f.never(rand.Int64()) {
+		if !f.neverUsed(rand.Int64()) {
 			vain++
 		}
 	}
@@ -56,7 +56,7 @@ func TestSeenIsUseful(t *testing.T) {
 	if vain > tries/20 || bytes > 3*n {
 		t.Errorf("%d of %d new keys are looked for, %d bytes", vain, tries, bytes)
 	}
-	if big := newSeen(10_000_000); 8*len(big.parts[0].bits) > 20_000_000 {
+	if big := newKeyFilter(10_000_000); 8*len(big.parts[0].bits) > 20_000_000 {
 		t.Errorf("10 million keys take %d bytes", 8*len(big.parts[0].bits))
 	}
 }
@@ -123,7 +123,7 @@ func TestKeysOfThePast(t *testing.T) {
 
 	w, end = start()
 	defer end()
-	st := w.hot.(*sqlite)
+	st := w.backend.(*sqlite)
 	check := func(when string) {
 		t.Helper()
 		for i := range n {
@@ -149,9 +149,9 @@ func TestKeysOfThePast(t *testing.T) {
 	}
 	check("at start")
 	whole := func() bool {
-		st.seen.mu.Lock()
-		defer st.seen.mu.Unlock()
-		return st.seen.whole
+		st.usedKeys.mu.Lock()
+		defer st.usedKeys.mu.Unlock()
+		return st.usedKeys.complete
 	}
 	for deadline := time.Now().Add(20 * time.Second); !whole(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

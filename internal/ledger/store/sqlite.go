@@ -29,27 +29,27 @@ import (
 // so that a crash can bill what a long stream has delivered. In the file held_mc
 // is always the sum of the holds that are there.
 type sqlite struct {
-	db      *db.DB
-	conn    driver.Conn // the connection that the statements belong to
-	stmts   map[string]driver.Stmt
-	args    []driver.NamedValue
-	known   memory
-	version int64        // data_version at which known was true
-	seen    *seen        // of the keys that were ever used
-	stop    func()       // ends its filling
-	batch   *rules.State // what becomes known when it is committed
-	begun   bool         // a transaction of ours is open
+	db           *db.DB
+	conn         driver.Conn // the connection that the statements belong to
+	stmts        map[string]driver.Stmt
+	args         []driver.NamedValue
+	cache        rowCache
+	cacheVersion int64        // data_version at which known was true
+	usedKeys     *keyFilter   // of the keys that were ever used
+	stopFilling  func()       // ends its filling
+	batch        *rules.State // what becomes known when it is committed
+	inTx         bool         // a transaction of ours is open
 
-	mu        sync.RWMutex                // held while the file and unsavedMC change together
-	unsaved   map[rules.Key]rules.HoldRow // open holds that are not in the file
-	unsavedMC map[string]money.MC         // their sum, per connection and counter
-	guest     bool                        // a caller's transaction was the last to be here
-	aside     map[rules.Key]rules.HoldRow // what was unsaved then, and is saved if that was committed
-	counted   map[string]rules.Counter    // counters of calls that are ahead of the file; the next write saves them
+	mu              sync.RWMutex                // held while the file and unsavedMC change together
+	unsaved         map[rules.Key]rules.HoldRow // open holds that are not in the file
+	unsavedMC       map[string]money.MC         // their sum, per connection and counter
+	inExternalTx    bool                        // a caller's transaction was the last to be here
+	stashedHolds    map[rules.Key]rules.HoldRow // what was unsaved then, and is saved if that was committed
+	unsavedCounters map[string]rules.Counter    // counters of calls that are ahead of the file; the next write saves them
 }
 
 // memory is what the last batches have left: rows as they are, unsaved holds included.
-type memory struct {
+type rowCache struct {
 	balances    map[string]rules.Balance
 	connections map[string]rules.Connection
 	holds       map[rules.Key]rules.HoldRow // open ones
@@ -58,24 +58,24 @@ type memory struct {
 }
 
 // maxKnown bounds the memory: beyond it everything is forgotten and read again.
-const maxKnown = 50_000
+const maxCachedRows = 50_000
 
 func newSQLite(d *db.DB) *sqlite {
 	q := &sqlite{
-		db:        d,
-		seen:      newSeen(0),
-		stop:      func() {},
-		unsaved:   map[rules.Key]rules.HoldRow{},
-		unsavedMC: map[string]money.MC{},
-		counted:   map[string]rules.Counter{},
+		db:              d,
+		usedKeys:        newKeyFilter(0),
+		stopFilling:     func() {},
+		unsaved:         map[rules.Key]rules.HoldRow{},
+		unsavedMC:       map[string]money.MC{},
+		unsavedCounters: map[string]rules.Counter{},
 	}
-	q.forget()
+	q.resetCache()
 	return q
 }
 
 // forget drops what can be read again. Unsaved holds and counted calls cannot.
-func (q *sqlite) forget() {
-	q.known = memory{
+func (q *sqlite) resetCache() {
+	q.cache = rowCache{
 		map[string]rules.Balance{},
 		map[string]rules.Connection{},
 		map[rules.Key]rules.HoldRow{},
@@ -83,51 +83,51 @@ func (q *sqlite) forget() {
 		map[string]rules.Counter{},
 	}
 	for k, h := range q.unsaved {
-		q.known.holds[k] = h
+		q.cache.holds[k] = h
 	}
-	for subject, c := range q.counted {
-		q.known.windows[subject] = c
+	for subject, c := range q.unsavedCounters {
+		q.cache.windows[subject] = c
 	}
 }
 
 // learn remembers what a batch has read and written. Its new holds stay unsaved.
-func (q *sqlite) learn(s *rules.State, written bool) {
+func (q *sqlite) cacheBatch(s *rules.State, written bool) {
 	for id, b := range s.Balances {
-		q.known.balances[id] = *b
+		q.cache.balances[id] = *b
 	}
 	for id, c := range s.Connections {
-		q.known.connections[id] = *c
+		q.cache.connections[id] = *c
 	}
 	for k := range s.Changes.Holds {
-		q.saved(k)
+		q.dropUnsaved(k)
 		if h := s.Holds[k]; h != nil && h.State == rules.Open {
-			q.known.holds[k], q.unsaved[k] = *h, *h
+			q.cache.holds[k], q.unsaved[k] = *h, *h
 			h.EachHeldAmount(func(id string, amount money.MC) { q.unsavedMC[id] += amount })
 		} else {
-			delete(q.known.holds, k)
+			delete(q.cache.holds, k)
 		}
 	}
 	for k := range s.Changes.DailyTotals {
-		q.known.totals[k] = true
+		q.cache.totals[k] = true
 	}
 	if written {
-		clear(q.counted)
+		clear(q.unsavedCounters)
 	}
 	for subject, counter := range s.Counters {
-		q.known.windows[subject] = *counter
+		q.cache.windows[subject] = *counter
 		if !written && s.Changes.Counters[subject] && counter.Spent.Width == limits.CallsWidth {
-			q.counted[subject] = *counter
+			q.unsavedCounters[subject] = *counter
 		}
 	}
-	if len(q.known.balances) > maxKnown || len(q.known.connections) > maxKnown || len(q.known.totals) > maxKnown ||
-		len(q.known.windows) > maxKnown {
-		q.forget()
+	if len(q.cache.balances) > maxCachedRows || len(q.cache.connections) > maxCachedRows || len(q.cache.totals) > maxCachedRows ||
+		len(q.cache.windows) > maxCachedRows {
+		q.resetCache()
 	}
 }
 
 // held runs read, which looks into the file, and then add, which adds what
 // connections hold that is not in it: together they see one state.
-func (q *sqlite) held(read func() error, add func(unsavedMC map[string]money.MC)) error {
+func (q *sqlite) readWithUnsaved(read func() error, add func(unsavedMC map[string]money.MC)) error {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	if err := read(); err != nil {
@@ -138,7 +138,7 @@ func (q *sqlite) held(read func() error, add func(unsavedMC map[string]money.MC)
 }
 
 // saved takes a hold off the unsaved ones.
-func (q *sqlite) saved(k rules.Key) {
+func (q *sqlite) dropUnsaved(k rules.Key) {
 	if h, ok := q.unsaved[k]; ok {
 		delete(q.unsaved, k)
 		h.EachHeldAmount(func(id string, amount money.MC) {
@@ -149,16 +149,16 @@ func (q *sqlite) saved(k rules.Key) {
 	}
 }
 
-func (q *sqlite) use(dc any) error {
+func (q *sqlite) bind(dc any) error {
 	conn, ok := dc.(driver.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a SQLite connection", dc)
 	}
 	if q.conn != conn { // the pool opened another one
 		q.conn, q.stmts = conn, map[string]driver.Stmt{}
-		q.forget()
+		q.resetCache()
 	}
-	return q.alone()
+	return q.resolveExternalTx()
 }
 
 // close finalizes the statements of a connection: SQLite cannot be closed before.
@@ -166,7 +166,7 @@ func (q *sqlite) close(dc any) error {
 	if q.conn != dc {
 		return nil
 	}
-	q.stop()
+	q.stopFilling()
 	var errs []error
 	for _, s := range q.stmts {
 		errs = append(errs, s.Close())
@@ -178,7 +178,7 @@ func (q *sqlite) close(dc any) error {
 // visit is use for a caller's transaction. It must see the true state, so what is
 // unsaved is saved in it. Whether it will be committed is not known here: nothing
 // is taken from memory, and alone finds out later.
-func (q *sqlite) visit(dc any) error {
+func (q *sqlite) bindExternalTx(dc any) error {
 	conn, ok := dc.(driver.Conn)
 	if !ok {
 		return fmt.Errorf("ledger: %T is not a SQLite connection", dc)
@@ -186,46 +186,46 @@ func (q *sqlite) visit(dc any) error {
 	if q.conn != conn {
 		q.conn, q.stmts = conn, map[string]driver.Stmt{}
 	}
-	if !q.guest {
+	if !q.inExternalTx {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.guest, q.aside, q.unsaved, q.unsavedMC = true, q.unsaved, map[rules.Key]rules.HoldRow{}, map[string]money.MC{}
+		q.inExternalTx, q.stashedHolds, q.unsaved, q.unsavedMC = true, q.unsaved, map[rules.Key]rules.HoldRow{}, map[string]money.MC{}
 	}
-	q.forget()
-	saved, err := q.asideSaved()
+	q.resetCache()
+	saved, err := q.stashWasCommitted()
 	if err != nil || saved {
 		return err
 	}
-	return q.insertHolds(q.aside, func(rules.HoldRow) bool { return true })
+	return q.insertHolds(q.stashedHolds, func(rules.HoldRow) bool { return true })
 }
 
 // alone ends a visit: the holds that it saved are in the file if it was
 // committed, all or none, and unsaved again if it was not.
-func (q *sqlite) alone() error {
-	if !q.guest {
+func (q *sqlite) resolveExternalTx() error {
+	if !q.inExternalTx {
 		return nil
 	}
-	saved, err := q.asideSaved()
+	saved, err := q.stashWasCommitted()
 	if err != nil {
 		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !saved {
-		q.unsaved = q.aside
+		q.unsaved = q.stashedHolds
 		for _, h := range q.unsaved {
 			h.EachHeldAmount(func(id string, amount money.MC) { q.unsavedMC[id] += amount })
 		}
 	}
-	q.guest, q.aside = false, nil
-	q.forget()
+	q.inExternalTx, q.stashedHolds = false, nil
+	q.resetCache()
 	return nil
 }
 
 // asideSaved looks for one of the holds that were set aside.
-func (q *sqlite) asideSaved() (saved bool, err error) {
-	for k := range q.aside {
-		err = q.each(`SELECT 1 FROM holds WHERE connection_id = ? AND key = ? AND state = 'open'`, 1,
+func (q *sqlite) stashWasCommitted() (saved bool, err error) {
+	for k := range q.stashedHolds {
+		err = q.query(`SELECT 1 FROM holds WHERE connection_id = ? AND key = ? AND state = 'open'`, 1,
 			func([]driver.Value) error {
 				saved = true
 				return nil
@@ -269,18 +269,18 @@ func (q *sqlite) insertHolds(list map[rules.Key]rules.HoldRow, pass func(rules.H
 
 // young is how long a hold may stay unsaved: most calls of a fast provider are
 // over by then, and their holds never touch the disk.
-const young = 250 * time.Millisecond
+const holdFlushDelay = 250 * time.Millisecond
 
 // tick saves the holds that have become old, and calls that were counted.
-func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error) {
-	old := func(h rules.HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= young.Microseconds() }
+func (q *sqlite) flushDelayed(ctx context.Context, now time.Time) (wrote bool, err error) {
+	old := func(h rules.HoldRow) bool { return now.UnixMicro()-h.CreatedUS >= holdFlushDelay.Microseconds() }
 	var keys []rules.Key
 	for k, h := range q.unsaved {
 		if old(h) {
 			keys = append(keys, k)
 		}
 	}
-	if len(keys) == 0 && len(q.counted) == 0 {
+	if len(keys) == 0 && len(q.unsavedCounters) == 0 {
 		return false, nil
 	}
 	q.mu.Lock()
@@ -289,7 +289,7 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 		return false, err
 	}
 	err = q.insertHolds(q.unsaved, old)
-	for subject, c := range q.counted {
+	for subject, c := range q.unsavedCounters {
 		if err == nil {
 			err = q.saveCounter(subject, c)
 		}
@@ -298,13 +298,13 @@ func (q *sqlite) tick(ctx context.Context, now time.Time) (wrote bool, err error
 		err = q.exec(`COMMIT`)
 	}
 	if err != nil {
-		q.begun = true
+		q.inTx = true
 		q.rollback(ctx)
 		return false, err
 	}
-	clear(q.counted)
+	clear(q.unsavedCounters)
 	for _, k := range keys {
-		q.saved(k)
+		q.dropUnsaved(k)
 	}
 	return true, nil
 }
@@ -316,43 +316,43 @@ func (q *sqlite) begin(_ context.Context, writes bool) error {
 		if err := q.exec(`BEGIN IMMEDIATE`); err != nil {
 			return err
 		}
-		q.begun = true
+		q.inTx = true
 	}
-	return q.check()
+	return q.checkVersion()
 }
 
 // check forgets what is remembered if another connection has written since.
-func (q *sqlite) check() error {
+func (q *sqlite) checkVersion() error {
 	var version int64
-	err := q.each(`PRAGMA data_version`, 1, func(r []driver.Value) error {
+	err := q.query(`PRAGMA data_version`, 1, func(r []driver.Value) error {
 		version = r[0].(int64)
 		return nil
 	})
-	if err == nil && version != q.version {
-		q.forget()
-		q.version = version
-		err = q.lookBack()
+	if err == nil && version != q.cacheVersion {
+		q.resetCache()
+		q.cacheVersion = version
+		err = q.refillUsedKeys()
 	}
 	return err
 }
 
 // lookBack lets the filter of keys be filled from the file.
-func (q *sqlite) lookBack() error {
-	q.stop()
+func (q *sqlite) refillUsedKeys() error {
+	q.stopFilling()
 	var rows int64
-	if err := q.each(`SELECT COALESCE(MAX(rowid), 0) FROM ledger`, 1, func(r []driver.Value) error {
+	if err := q.query(`SELECT COALESCE(MAX(rowid), 0) FROM ledger`, 1, func(r []driver.Value) error {
 		rows = r[0].(int64)
 		return nil
 	}); err != nil {
 		return err
 	}
-	f, stop := newSeen(int(rows)), make(chan struct{})
+	f, stop := newKeyFilter(int(rows)), make(chan struct{})
 	for k := range q.unsaved { // these will come to the file without being added again
 		f.add(k.Hash())
 	}
 	var filling sync.WaitGroup
 	filling.Go(func() { _ = f.fill(q.db, stop) }) // if it fails, keys are looked for in the file
-	q.seen, q.stop = f, sync.OnceFunc(func() {
+	q.usedKeys, q.stopFilling = f, sync.OnceFunc(func() {
 		close(stop)
 		filling.Wait()
 	})
@@ -363,48 +363,48 @@ func (q *sqlite) flush(context.Context) error { return nil }
 
 // errChanged says that another connection wrote between our reads and our
 // transaction. The writer runs the commands again.
-var errChanged = errors.New("ledger: the file was changed by another connection")
+var errFileChanged = errors.New("ledger: the file was changed by another connection")
 
 // save writes what the batch has changed, unless it only opened holds.
 func (q *sqlite) save(ctx context.Context, s *rules.State) error {
 	q.batch = s
 	for k := range s.Changes.Holds { // before they are committed
-		q.seen.add(k.Hash())
+		q.usedKeys.add(k.Hash())
 	}
-	if q.guest || q.begun {
-		return q.write(s)
+	if q.inExternalTx || q.inTx {
+		return q.saveAll(s)
 	}
 	if !s.Changes.MustSync {
 		return nil
 	}
-	version := q.version
+	version := q.cacheVersion
 	if err := q.begin(ctx, true); err != nil {
 		return err
 	}
-	if q.version != version {
-		return errChanged
+	if q.cacheVersion != version {
+		return errFileChanged
 	}
-	return q.write(s)
+	return q.saveAll(s)
 }
 
 func (q *sqlite) commit(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	written := q.begun
+	written := q.inTx
 	if written {
 		if err := q.exec(`COMMIT`); err != nil {
 			return err
 		}
-		q.begun = false
+		q.inTx = false
 	}
-	q.learn(q.batch, written)
+	q.cacheBatch(q.batch, written)
 	return nil
 }
 
 func (q *sqlite) rollback(context.Context) {
-	q.forget()
-	if q.begun {
-		q.begun = false
+	q.resetCache()
+	if q.inTx {
+		q.inTx = false
 		_ = q.exec(`ROLLBACK`) // it may have rolled back by itself
 	}
 }
@@ -428,12 +428,12 @@ func (q *sqlite) stmt(text string, args []any) (driver.Stmt, []driver.NamedValue
 
 // The statements run to their end: a context would cost a goroutine each.
 func (q *sqlite) exec(text string, args ...any) error {
-	_, err := q.affected(text, args...)
+	_, err := q.execCount(text, args...)
 	return err
 }
 
 // affected runs a statement and returns how many rows it changed.
-func (q *sqlite) affected(text string, args ...any) (int64, error) {
+func (q *sqlite) execCount(text string, args ...any) (int64, error) {
 	s, named, err := q.stmt(text, args)
 	if err != nil {
 		return 0, err
@@ -446,7 +446,7 @@ func (q *sqlite) affected(text string, args ...any) (int64, error) {
 }
 
 // each calls f for every row of a query of width columns.
-func (q *sqlite) each(text string, width int, f func(r []driver.Value) error, args ...any) (err error) {
+func (q *sqlite) query(text string, width int, f func(r []driver.Value) error, args ...any) (err error) {
 	s, named, err := q.stmt(text, args)
 	if err != nil {
 		return err

@@ -17,11 +17,11 @@ import (
 func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error) {
 	s := rules.NewState()
 	for a := range w.Accounts {
-		if b, ok := q.known.balances[a]; ok {
+		if b, ok := q.cache.balances[a]; ok {
 			s.Balances[a] = &b
 			continue
 		}
-		err := q.each(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5,
+		err := q.query(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5,
 			func(r []driver.Value) error {
 				s.Balances[a] = &rules.Balance{
 					AccountID:   a,
@@ -38,11 +38,11 @@ func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error)
 		}
 	}
 	for c := range w.Connections {
-		if known, ok := q.known.connections[c]; ok {
+		if known, ok := q.cache.connections[c]; ok {
 			s.Connections[c] = &known
 			continue
 		}
-		err := q.each(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
+		err := q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
 			FROM connections WHERE id = ?`, 13, func(r []driver.Value) (err error) {
 			s.Connections[c], err = newConnection(c, r)
 			s.Connections[c].HeldMC += q.unsavedMC[c]
@@ -53,16 +53,16 @@ func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error)
 		}
 	}
 	for k := range w.Keys {
-		if h, ok := q.known.holds[k]; ok {
+		if h, ok := q.cache.holds[k]; ok {
 			s.Holds[k] = &h
 			continue
 		}
 		hash := k.Hash()
-		if q.seen.never(hash) {
+		if q.usedKeys.neverUsed(hash) {
 			continue
 		}
 		// A key with a hold has no row in the ledger yet, so one of the two answers.
-		err := q.each(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
+		err := q.query(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
 			FROM holds WHERE connection_id = ?1 AND key = ?2
 			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 16, func(r []driver.Value) (err error) {
 			if r[2].(string) == "done" {
@@ -77,12 +77,12 @@ func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error)
 		}
 	}
 	for subject, width := range w.Counters {
-		if known, ok := q.known.windows[subject]; ok {
+		if known, ok := q.cache.windows[subject]; ok {
 			s.Counters[subject] = &known
 			continue
 		}
 		counter := &rules.Counter{Spent: limits.Series{Width: width}}
-		err := q.each(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3,
+		err := q.query(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3,
 			func(r []driver.Value) (err error) {
 				counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
 				counter.Spent, err = limits.ParseSeries(width, r[0].(string))
@@ -153,8 +153,8 @@ func newHold(k rules.Key, r []driver.Value) (*rules.HoldRow, error) {
 	}, err
 }
 
-func (q *sqlite) write(s *rules.State) error {
-	for _, save := range []func(*rules.State) error{q.saveMoney, q.saveHolds, q.saveRows, q.saveCounts} {
+func (q *sqlite) saveAll(s *rules.State) error {
+	for _, save := range []func(*rules.State) error{q.saveMoney, q.saveHolds, q.saveAppended, q.saveTotalsAndCounters} {
 		if err := save(s); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 		held := int64(c.HeldMC - unsaved[id])
 		var err error
 		if s.Changes.Settings[id] { // indexes depend on what changes here
-			err = q.put(true,
+			err = q.updateOrInsert(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
 					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
@@ -198,9 +198,9 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 // put updates a row that is likely there, and inserts it if it is not: cheaper
 // than ON CONFLICT, which looks twice. The insert takes the update's arguments
 // and more.
-func (q *sqlite) put(likely bool, update string, args []any, insert string, more ...any) error {
+func (q *sqlite) updateOrInsert(likely bool, update string, args []any, insert string, more ...any) error {
 	if likely {
-		n, err := q.affected(update, args...)
+		n, err := q.execCount(update, args...)
 		if err != nil || n > 0 {
 			return err
 		}
@@ -222,7 +222,7 @@ func (q *sqlite) unsavedAfter(s *rules.State) map[string]money.MC {
 		if h, ok := q.unsaved[k]; ok {
 			h.EachHeldAmount(func(id string, amount money.MC) { sums[id] -= amount })
 		}
-		if h := s.Holds[k]; h != nil && h.State == rules.Open && !q.guest {
+		if h := s.Holds[k]; h != nil && h.State == rules.Open && !q.inExternalTx {
 			h.EachHeldAmount(func(id string, amount money.MC) { sums[id] += amount })
 		}
 	}
@@ -239,7 +239,7 @@ func (q *sqlite) saveHolds(s *rules.State) error {
 		switch {
 		case h == nil && (!unsaved || was.Attempt > 1): // an earlier attempt has left its row
 			err = q.exec(`DELETE FROM holds WHERE connection_id = ? AND key = ?`, k.ConnectionID, k.Key)
-		case h != nil && (h.State != rules.Open || q.guest):
+		case h != nil && (h.State != rules.Open || q.inExternalTx):
 			err = q.insertHold(h)
 		}
 		if err != nil {
@@ -261,7 +261,7 @@ func (q *sqlite) insertHold(h *rules.HoldRow) error {
 		h.PaidBy, h.Reservations.String())
 }
 
-func (q *sqlite) saveRows(s *rules.State) error {
+func (q *sqlite) saveAppended(s *rules.State) error {
 	var args [32]any
 	for i := range s.Changes.Entries {
 		e := &s.Changes.Entries[i]
@@ -319,9 +319,9 @@ func (q *sqlite) saveRows(s *rules.State) error {
 	return nil
 }
 
-func (q *sqlite) saveCounts(s *rules.State) error {
+func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 	for k, r := range s.Changes.DailyTotals {
-		if err := q.put(q.known.totals[k],
+		if err := q.updateOrInsert(q.cache.totals[k],
 			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
 			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ? AND day = ? AND feature = ? AND model = ?`,
 			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
@@ -334,8 +334,8 @@ func (q *sqlite) saveCounts(s *rules.State) error {
 			return err
 		}
 	}
-	if !q.guest {
-		for subject, c := range q.counted {
+	if !q.inExternalTx {
+		for subject, c := range q.unsavedCounters {
 			if s.Counters[subject] == nil {
 				s.Counters[subject] = &c
 			}

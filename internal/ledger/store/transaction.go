@@ -27,13 +27,13 @@ func (w *Writer) DoTx(ctx context.Context, tx *db.Tx, c rules.Command) (res rule
 	if err != nil {
 		return rules.Result{}, err
 	}
-	st := w.hot // SQLite: the one write connection has the statements
+	st := w.backend // SQLite: the one write connection has the statements
 	if w.db.Engine == db.Postgres {
-		st = newStore(w.db)
+		st = newBackend(w.db)
 	}
 	var s *rules.State
 	err = tx.Raw(func(dc any) (err error) {
-		if err := st.visit(dc); err != nil {
+		if err := st.bindExternalTx(dc); err != nil {
 			return err
 		}
 		if s, err = st.load(ctx, keys); err != nil {

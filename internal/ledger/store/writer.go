@@ -15,16 +15,16 @@ import (
 
 // store loads and saves the rows of a batch in each engine's best way. It works
 // on a driver's connection: the writer's own, or that of a caller's transaction.
-type store interface {
-	use(driverConn any) error                   // for a batch of the writer's own
-	visit(driverConn any) error                 // for a caller's transaction
+type backend interface {
+	bind(driverConn any) error                  // for a batch of the writer's own
+	bindExternalTx(driverConn any) error        // for a caller's transaction
 	begin(_ context.Context, writes bool) error // writes: it surely or likely will
 	load(context.Context, *rules.RowKeys) (*rules.State, error)
 	save(context.Context, *rules.State) error // may leave the sending to flush or commit
 	flush(context.Context) error
 	commit(context.Context) error
 	rollback(context.Context)
-	tick(context.Context, time.Time) (wrote bool, err error) // between batches, now and then
+	flushDelayed(context.Context, time.Time) (wrote bool, err error) // between batches, now and then
 	close(driverConn any) error
 }
 
@@ -37,51 +37,51 @@ const maxBatch = 256
 // Writer runs commands in batches: whatever queued while the last batch was
 // committed is the next one, so batches grow with load and need no timer.
 type Writer struct {
-	db     *db.DB
-	now    func() time.Time
-	queue  chan *job
-	closed chan struct{}
-	hot    store // used by whoever has the write connection
+	db      *db.DB
+	now     func() time.Time
+	queue   chan *job
+	closed  chan struct{}
+	backend backend // used by whoever has the write connection
 
-	committed chan *job     // SQLite: what is committed, and answered when it is on the disk
-	sync      func() error  // replaced in tests
-	unsynced  atomic.Int64  // how many these are
-	synced    chan struct{} // a sync is over
-	ahead     int           // so many commands are worth a batch while the disk is busy
+	toSync               chan *job     // SQLite: what is committed, and answered when it is on the disk
+	sync                 func() error  // replaced in tests
+	unsyncedCount        atomic.Int64  // how many these are
+	synced               chan struct{} // a sync is over
+	minBatchWhileSyncing int           // so many commands are worth a batch while the disk is busy
 }
 
 type job struct {
-	cmd   rules.Command
-	res   rules.Result
-	err   error
-	young bool // a hold that is only in memory
-	done  chan struct{}
+	cmd        rules.Command
+	res        rules.Result
+	err        error
+	memoryOnly bool // a hold that is only in memory
+	done       chan struct{}
 }
 
-var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
+var jobPool = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
 
 // New returns a writer on d. Run must be started before Do is used.
 func NewWriter(d *db.DB, now func() time.Time) *Writer {
 	return &Writer{
-		db:        d,
-		now:       now,
-		queue:     make(chan *job, 4*maxBatch),
-		closed:    make(chan struct{}),
-		hot:       newStore(d),
-		committed: make(chan *job, 4*maxBatch),
-		sync:      d.Sync,
-		synced:    make(chan struct{}, 1),
-		ahead:     64,
+		db:                   d,
+		now:                  now,
+		queue:                make(chan *job, 4*maxBatch),
+		closed:               make(chan struct{}),
+		backend:              newBackend(d),
+		toSync:               make(chan *job, 4*maxBatch),
+		sync:                 d.Sync,
+		synced:               make(chan struct{}, 1),
+		minBatchWhileSyncing: 64,
 	}
 }
 
 // newStore returns the store of an engine. SQLite has one for all writers of a
 // DB: its memory and its statements belong to the one write connection.
-func newStore(d *db.DB) store {
+func newBackend(d *db.DB) backend {
 	if d.Engine == db.Postgres {
 		return &postgres{}
 	}
-	return d.WriteConnState(func() any { return newSQLite(d) }).(store)
+	return d.WriteConnState(func() any { return newSQLite(d) }).(backend)
 }
 
 // Do applies c in the next batch and answers when what it changed is on the disk. It does not
@@ -97,7 +97,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 		})
 		return res, err
 	}
-	j := jobs.Get().(*job)
+	j := jobPool.Get().(*job)
 	j.cmd = c
 	select {
 	case w.queue <- j:
@@ -119,7 +119,7 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 		err = res.Refused
 	}
 	*j = job{done: j.done}
-	jobs.Put(j)
+	jobPool.Put(j)
 	return res, err
 }
 
@@ -127,38 +127,38 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.closed)
 	var syncs sync.WaitGroup
-	syncs.Go(w.answerCommitted)
+	syncs.Go(w.answerAfterSync)
 	defer syncs.Wait()
-	defer close(w.committed)
-	defer w.release()
+	defer close(w.toSync)
+	defer w.closeBackend()
 	batch, late := make([]*job, 0, maxBatch), make([]*job, 0, 2*maxBatch)
-	tick := time.NewTicker(young)
+	tick := time.NewTicker(holdFlushDelay)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			w.tick()
+			w.flushDelayed()
 		case <-w.synced:
-			late = w.run(nil, late)
+			late = w.runBatch(nil, late)
 		case j := <-w.queue:
-			w.gather()
-			batch = fill(append(batch[:0], j), w.queue)
-			late = w.run(batch, late)
+			w.waitForCallers()
+			batch = drainQueue(append(batch[:0], j), w.queue)
+			late = w.runBatch(batch, late)
 		case <-ctx.Done():
 			for {
-				if batch = fill(batch[:0], w.queue); len(batch) == 0 {
-					w.ahead = 0
-					w.run(nil, late)
+				if batch = drainQueue(batch[:0], w.queue); len(batch) == 0 {
+					w.minBatchWhileSyncing = 0
+					w.runBatch(nil, late)
 					return nil
 				}
-				late = w.run(batch, late)
+				late = w.runBatch(batch, late)
 			}
 		}
 	}
 }
 
 // tick lets the store do what it has put off. What fails is tried again.
-func (w *Writer) tick() {
+func (w *Writer) flushDelayed() {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
@@ -167,26 +167,26 @@ func (w *Writer) tick() {
 	}
 	wrote := false
 	_ = conn.Raw(func(dc any) (err error) {
-		if err := w.hot.use(dc); err != nil {
+		if err := w.backend.bind(dc); err != nil {
 			return err
 		}
-		wrote, err = w.hot.tick(ctx, w.now())
+		wrote, err = w.backend.flushDelayed(ctx, w.now())
 		return err
 	})
 	_ = conn.Close()
 	if wrote {
-		w.afterSync(&job{done: make(chan struct{}, 1)}) // nobody waits, but it shall be on the disk soon
+		w.queueForSync(&job{done: make(chan struct{}, 1)}) // nobody waits, but it shall be on the disk soon
 	}
 }
 
 // answerCommitted answers commands whose changes are committed when they are on
 // the disk. Meanwhile the next batch runs; what it commits is the next one here.
-func (w *Writer) answerCommitted() {
+func (w *Writer) answerAfterSync() {
 	batch := make([]*job, 0, maxBatch)
-	for j := range w.committed {
-		batch = fill(append(batch[:0], j), w.committed)
-		answer(batch, w.sync())
-		w.unsynced.Add(-int64(len(batch)))
+	for j := range w.toSync {
+		batch = drainQueue(append(batch[:0], j), w.toSync)
+		answerAll(batch, w.sync())
+		w.unsyncedCount.Add(-int64(len(batch)))
 		select {
 		case w.synced <- struct{}{}:
 		default: // the writer will see it anyway
@@ -194,25 +194,25 @@ func (w *Writer) answerCommitted() {
 	}
 }
 
-func (w *Writer) afterSync(j *job) {
-	w.unsynced.Add(1)
-	w.committed <- j
+func (w *Writer) queueForSync(j *job) {
+	w.unsyncedCount.Add(1)
+	w.toSync <- j
 }
 
 // release gives the prepared statements back, so that the database can be closed.
-func (w *Writer) release() {
+func (w *Writer) closeBackend() {
 	conn, err := w.db.Conn(context.Background())
 	if err != nil {
 		return // closed already, statements and all
 	}
-	_ = conn.Raw(func(dc any) error { return w.hot.close(dc) }) // nothing was left undone
+	_ = conn.Raw(func(dc any) error { return w.backend.close(dc) }) // nothing was left undone
 	_ = conn.Close()
 }
 
 // gather lets callers that are ready to run queue their commands first, so that
 // a busy machine makes few large commits and not many small ones. An idle one
 // has nobody to wait for, and loses nothing.
-func (w *Writer) gather() {
+func (w *Writer) waitForCallers() {
 	for range 4 {
 		n := len(w.queue)
 		runtime.Gosched()
@@ -223,7 +223,7 @@ func (w *Writer) gather() {
 }
 
 // fill takes what is queued.
-func fill(batch []*job, queue <-chan *job) []*job {
+func drainQueue(batch []*job, queue <-chan *job) []*job {
 	for len(batch) < maxBatch {
 		select {
 		case j, ok := <-queue:
@@ -243,7 +243,7 @@ func fill(batch []*job, queue <-chan *job) []*job {
 // PostgreSQL two batches would be twice as many round trips.) The others are late
 // while the disk is busy and they are few: no sync could begin for them yet, and
 // many small commits cost more than one.
-func (w *Writer) run(batch, late []*job) []*job {
+func (w *Writer) runBatch(batch, late []*job) []*job {
 	holds := 0
 	if w.db.Engine == db.SQLite {
 		for i, j := range batch {
@@ -254,50 +254,50 @@ func (w *Writer) run(batch, late []*job) []*job {
 		}
 	}
 	if holds > 0 {
-		w.commit(batch[:holds])
+		w.commitOrSplit(batch[:holds])
 	}
 	late = append(late, batch[holds:]...)
-	if len(late) == 0 || w.unsynced.Load() > 0 && len(late) < w.ahead {
+	if len(late) == 0 || w.unsyncedCount.Load() > 0 && len(late) < w.minBatchWhileSyncing {
 		return late
 	}
-	w.commit(late)
+	w.commitOrSplit(late)
 	return late[:0]
 }
 
 // commit runs a batch, and when it fails as a whole each of its commands alone,
 // so that one bad command hits one caller. Commands of the hot path may be
 // repeated: each finds what it already did.
-func (w *Writer) commit(batch []*job) {
-	err := w.try(batch)
-	for n := 0; errors.Is(err, errChanged) && n < 3; n++ {
-		err = w.try(batch)
+func (w *Writer) commitOrSplit(batch []*job) {
+	err := w.tryBatch(batch)
+	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
+		err = w.tryBatch(batch)
 	}
 	if err != nil && len(batch) > 1 {
 		for i := range batch {
-			w.end(batch[i:i+1], w.try(batch[i:i+1]))
+			w.answerBatch(batch[i:i+1], w.tryBatch(batch[i:i+1]))
 		}
 		return
 	}
-	w.end(batch, err)
+	w.answerBatch(batch, err)
 }
 
 // end answers a batch, but not before what its answers say is on the disk. A
 // hold that is only in memory never will be, and a refusal changed nothing.
-func (w *Writer) end(batch []*job, err error) {
+func (w *Writer) answerBatch(batch []*job, err error) {
 	if err != nil || w.db.Engine != db.SQLite {
-		answer(batch, err)
+		answerAll(batch, err)
 		return
 	}
 	for _, j := range batch {
-		if j.err != nil || j.young {
+		if j.err != nil || j.memoryOnly {
 			j.done <- struct{}{}
 		} else {
-			w.afterSync(j)
+			w.queueForSync(j)
 		}
 	}
 }
 
-func answer(batch []*job, err error) {
+func answerAll(batch []*job, err error) {
 	for _, j := range batch {
 		if err != nil {
 			j.res, j.err = rules.Result{}, fmt.Errorf("ledger: %w", err)
@@ -308,22 +308,22 @@ func answer(batch []*job, err error) {
 
 // try runs a batch in one transaction. Each command has its own answer; the
 // error is the whole batch's.
-func (w *Writer) try(batch []*job) error {
+func (w *Writer) tryBatch(batch []*job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	err = conn.Raw(func(dc any) error { return w.batch(ctx, dc, batch) })
+	err = conn.Raw(func(dc any) error { return w.applyBatch(ctx, dc, batch) })
 	return errors.Join(err, conn.Close())
 }
 
 // batchTimeout bounds how long a stuck database holds its callers.
 const batchTimeout = 20 * time.Second
 
-func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
-	if err := w.hot.use(dc); err != nil {
+func (w *Writer) applyBatch(ctx context.Context, dc any, batch []*job) (err error) {
+	if err := w.backend.bind(dc); err != nil {
 		return err
 	}
 	need := rules.NewRowKeys()
@@ -332,14 +332,14 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			w.hot.rollback(ctx)
+			w.backend.rollback(ctx)
 		}
 	}()
 	_, hold := batch[0].cmd.(rules.Hold) // on SQLite, and then all are
-	if err := w.hot.begin(ctx, !hold); err != nil {
+	if err := w.backend.begin(ctx, !hold); err != nil {
 		return err
 	}
-	s, err := w.hot.load(ctx, need)
+	s, err := w.backend.load(ctx, need)
 	if err != nil {
 		return err
 	}
@@ -350,10 +350,10 @@ func (w *Writer) batch(ctx context.Context, dc any, batch []*job) (err error) {
 	for _, j := range batch {
 		_, hold := j.cmd.(rules.Hold)
 		// what is done may be on its way to the disk
-		j.young = hold && j.res.Outcome != rules.Done && j.res.Outcome != rules.Waiting && !s.Changes.MustSync
+		j.memoryOnly = hold && j.res.Outcome != rules.Done && j.res.Outcome != rules.Waiting && !s.Changes.MustSync
 	}
-	if err := w.hot.save(ctx, s); err != nil {
+	if err := w.backend.save(ctx, s); err != nil {
 		return err
 	}
-	return w.hot.commit(ctx)
+	return w.backend.commit(ctx)
 }

@@ -267,7 +267,7 @@ func TestYoungHolds(t *testing.T) {
 	ctx := context.Background()
 	do := func(c rules.Command) rules.Result { // as Run does, without its tick
 		j := &job{cmd: c, done: make(chan struct{}, 1)}
-		w.commit([]*job{j})
+		w.commitOrSplit([]*job{j})
 		return must(t)(j.res, j.err)
 	}
 	inFile := func() (heldMC, holds int64) {
@@ -294,7 +294,7 @@ func TestYoungHolds(t *testing.T) {
 	do(rules.Hold{Call: one, Claim: "1"})
 	seen("held", 0, 0, 10)
 	ahead.Store(int64(time.Second))
-	w.tick()
+	w.flushDelayed()
 	seen("ticked", 10, 1, 10)
 	do(rules.Hold{Call: two, Claim: "2"})
 	seen("second held", 10, 1, 30)
@@ -315,7 +315,7 @@ func TestYoungHolds(t *testing.T) {
 	}); !errors.Is(err, forgotten) {
 		t.Fatal(err)
 	}
-	w.tick() // the young hold is still young
+	w.flushDelayed() // the young hold is still young
 	ahead.Store(0)
 	do(rules.Hold{Call: callOf("C", "A", "p", "3", 5), Claim: "3"})
 	seen("rolled back", 0, 0, 25)
