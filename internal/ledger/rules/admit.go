@@ -1,0 +1,220 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+)
+
+// This file checks whether a call may be held, and who pays for it.
+
+// checkCallRates checks the limits of calls, which bind paid and free calls.
+func (s *State) checkCallRates(c Hold, now time.Time) error {
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		if l.Unit != limits.Calls {
+			continue
+		}
+		if wait := s.Counters[l.Subject].Spent.Wait(now, l.Window, l.Max-1); wait > 0 {
+			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window,
+				roundUpToSecond(wait))
+			e.RetryAfter = wait
+			return e
+		}
+	}
+	return nil
+}
+
+// tryFreeCredit lets free credit pay if the whole call fits into each of its counters: a
+// call is paid by free credit or by the wallet, never by both (contract §2, 9).
+func (s *State) tryFreeCredit(c *Hold) bool {
+	if c.FreeCredit == nil {
+		return false
+	}
+	var reservations Reservations
+	for _, l := range c.FreeCredit.Limits {
+		counter := s.Counters[l.Subject]
+		if counter.Spent.Sum(time.Time{}, 0)+int64(counter.HeldMC+c.FreeCredit.HoldMC) > l.Max {
+			return false
+		}
+		reservations = append(reservations, Reservation{l.Subject, limits.Spend, 0, c.FreeCredit.HoldMC})
+	}
+	c.PaidBy, c.Terms, c.HoldMC, c.Reservations = PaidByFreeCredit, c.FreeCredit.Terms, c.FreeCredit.HoldMC, reservations
+	return true
+}
+
+// admission is what admitSpend has decided besides an error.
+type admission struct {
+	useProviderKey bool          // the developer's provider key serves the call: a limit of cost is reached
+	refusal        *apierr.Error // a refusal that has appended an event, and must be saved
+}
+
+// admitSpend checks whether the wallet may pay for the call: risk, windows, guardrail,
+// allocation. Windows count what is settled and what is held. It reserves in c what the
+// call holds of counters.
+func (s *State) admitSpend(c *Hold, conn *Connection, now time.Time) (admission, error) {
+	if err := s.checkRisk(c, conn, now); err != nil {
+		return admission{}, err
+	}
+	if err := checkVelocityLimit(c, conn, now); err != nil {
+		return admission{}, err
+	}
+	var a admission
+	for i := range c.Limits {
+		switch l := &c.Limits[i]; {
+		case l.Unit == limits.Calls: // see checkCallRates
+		case l.Subject == "":
+			if e := checkWindow(l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+				return admission{}, e
+			}
+		default:
+			counted, err := s.checkCounter(c, l, now)
+			if err != nil || counted.refusal != nil {
+				return counted, err
+			}
+			a.useProviderKey = a.useProviderKey || counted.useProviderKey
+		}
+	}
+	if err := c.checkGuardrail(); err != nil {
+		return admission{}, err
+	}
+	if err := c.checkAllocation(conn); err != nil {
+		return admission{}, err
+	}
+	return a, nil
+}
+
+// checkVelocityLimit checks the user's own limit of the connection (contract §2).
+func checkVelocityLimit(c *Hold, conn *Connection, now time.Time) error {
+	if conn.VelocityLimitMC == nil {
+		return nil
+	}
+	l := limits.Limit{
+		Window: VelocityWindow,
+		Max:    int64(*conn.VelocityLimitMC),
+		Code:   apierr.DailyLimitReached,
+		What:   "the user",
+	}
+	if e := checkWindow(&l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
+		return e
+	}
+	return nil
+}
+
+// checkCounter checks a limit that has a counter, and reserves in it. A limit of cost
+// does not refuse a call that the developer's provider key can serve. The first refusal
+// after the limit had room is reported to the app by an event.
+func (s *State) checkCounter(c *Hold, l *limits.Limit, now time.Time) (admission, error) {
+	need, counter := c.HoldMC, s.Counters[l.Subject]
+	if l.Unit == limits.Cost {
+		need = c.CostMC
+	}
+	e := checkWindow(l, counter.Spent, counter.HeldMC, need, c.ConnectionID, now)
+	switch {
+	case e == nil:
+		c.Reservations = append(c.Reservations, Reservation{l.Subject, l.Unit, l.Window, need})
+		return admission{}, nil
+	case l.Unit == limits.Cost && c.HasProviderKey:
+		return admission{useProviderKey: true}, nil
+	case l.Event != "" && !counter.LimitReported:
+		counter.LimitReported = true
+		s.Changes.Counters[l.Subject] = true
+		data := fmt.Sprintf(`{"app":{"id":%q,"limit_mc":%d,"limit_display":%q,"window_s":%d}}`,
+			c.AppID, l.Max, money.MC(l.Max).Display(), int64(l.Window/time.Second))
+		s.emitAppEvent(l.Event, c.AppID, data, now.UnixMicro())
+		return admission{refusal: e}, nil
+	}
+	return admission{}, e
+}
+
+// checkAllocation checks that the hold fits into what remains of the allocation, and of
+// what the app's tier lets the connection spend of it.
+func (c *Hold) checkAllocation(conn *Connection) error {
+	remaining := conn.RemainingMC()
+	if c.MaxCapMC > 0 {
+		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)
+	}
+	if c.HoldMC > remaining {
+		return allocationExhausted(conn, remaining, c.HoldMC)
+	}
+	return nil
+}
+
+// checkRisk refuses a call while its connection spends too fast (contract §3). What is
+// held counts, so that many calls at the same time cannot pass the threshold. The freeze
+// threshold is checked at settlement.
+func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
+	if c.Risk == nil {
+		return nil
+	}
+	usual := c.Risk.Usual(conn.Spent, conn.FasterSpend, now)
+	if c.Risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.TooFast {
+		return nil
+	}
+	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual; try again later")
+	e.RetryAfter = max(conn.Spent.Wait(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
+	return e
+}
+
+// checkWindow refuses what does not fit into a window. Retry-After is the time until
+// enough settled spend has left the window, or a second if only holds are in the way.
+func checkWindow(
+	l *limits.Limit, spent limits.Series, held, need money.MC, connectionID string, now time.Time,
+) *apierr.Error {
+	room := money.MC(l.Max) - need
+	if spent.Sum(now, l.Window)+int64(held) <= int64(room) {
+		return nil
+	}
+	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(),
+		formatWindow(l.Window), need.Display())
+	if e.RetryAfter = spent.Wait(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
+		e.RetryAfter = time.Second
+	}
+	return e
+}
+
+// formatWindow writes the length of a window for an error message.
+func formatWindow(d time.Duration) string {
+	if d%time.Hour == 0 {
+		return strconv.Itoa(int(d/time.Hour)) + " hours"
+	}
+	return d.String()
+}
+
+// checkGuardrail checks the feature's bound on a single call (contract §2, Feature).
+func (c *Hold) checkGuardrail() error {
+	if c.MaxCostMC == nil || c.HoldMC <= *c.MaxCostMC {
+		return nil
+	}
+	e := apierr.FeatureCostExceeded.On(c.ConnectionID,
+		"this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input",
+		c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
+	e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxCostMC}
+	return e
+}
+
+// allocationExhausted is the 402. It says whether the allocation is spent, or only held
+// by calls that may be released.
+func allocationExhausted(c *Connection, remaining, need money.MC) error {
+	reason, say := "exhausted", "the allocation of this connection does not cover it"
+	if need <= remaining+c.HeldMC {
+		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
+	}
+	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(),
+		max(remaining, 0).Display(), say)
+	e.Details = map[string]any{
+		"required_mc":  need,
+		"remaining_mc": max(remaining, 0),
+		"held_mc":      c.HeldMC,
+		"reason":       reason,
+	}
+	return e
+}
+
+func roundUpToSecond(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,54 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/internal/base/id"
+)
+
+func (c Release) addKeys(keys *RowKeys) {
+	keys.Accounts[c.AccountID] = true
+	keys.Connections[c.ConnectionID] = c.AccountID
+	keys.Keys[c.key()] = true
+	c.Reservations.addKeys(keys)
+}
+
+// apply ends the hold without a charge. A release of anything but this open attempt
+// changes nothing: a pending call was delivered, and will be billed.
+func (c Release) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	row := s.Holds[c.key()]
+	if row == nil || row.Attempt != c.Attempt || row.State != Open {
+		return Result{Outcome: Fenced, Connection: *conn}, nil
+	}
+	// Nothing fails from here on.
+	failed := *row
+	failed.State = Failed
+	s.Holds[c.key()], s.Changes.Holds[c.key()] = &failed, true
+	s.releaseCounters(c.Reservations, true, Amounts{}, time.UnixMicro(nowUS))
+	if row.PaidBy != PaidByFreeCredit {
+		conn.HeldMC -= row.HoldMC
+	}
+	s.Changes.Connections[conn.ID], s.Changes.MustSync = true, true
+	r := Result{RequestID: row.RequestID}
+	if conn.Status == Revoked && row.PaidBy != PaidByFreeCredit {
+		r.Entry = s.appendEntry(Entry{
+			ID:                id.New(id.Ledger, time.UnixMicro(nowUS)),
+			AccountID:         conn.AccountID,
+			Type:              EntryRelease,
+			Status:            "settled",
+			ConnectionID:      conn.ID,
+			AppID:             conn.AppID,
+			AvailableDeltaMC:  row.HoldMC,
+			ReservedDeltaMC:   -row.HoldMC,
+			AllocationDeltaMC: -row.HoldMC,
+			CreatedUS:         nowUS,
+		}, s.Balances[conn.AccountID], conn)
+		r.ReleasedMC = row.HoldMC
+	}
+	r.Connection = *conn
+	return r, nil
+}
