@@ -43,7 +43,8 @@ func (s *State) tryFreeCredit(c *Hold) bool {
 		}
 		reservations = append(reservations, Reservation{l.Subject, limits.Spend, 0, c.FreeCredit.HoldMC})
 	}
-	c.PaidBy, c.Terms, c.HoldMC, c.Reservations = PaidByFreeCredit, c.FreeCredit.Terms, c.FreeCredit.HoldMC, reservations
+	c.PaidBy, c.Terms, c.HoldMC, c.Reservations = PaidByFreeCredit, c.FreeCredit.Terms, c.FreeCredit.HoldMC,
+		reservations
 	return true
 }
 

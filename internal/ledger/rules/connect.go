@@ -181,7 +181,8 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 }
 
 // turn moves a connection between active and frozen; already there is no change.
-func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, event string, nowUS int64) (Result, error) {
+func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, event string,
+	nowUS int64) (Result, error) {
 	conn, err := s.connection(connectionID)
 	if err != nil {
 		return Result{}, err

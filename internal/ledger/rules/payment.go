@@ -306,7 +306,12 @@ func (c ReversePayment) apply(s *State, nowUS int64) (Result, error) {
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: p.AccountID, Type: EntryTopUp, Status: "reversed",
 		ReversalOf: p.SettledEntry, Reason: c.Reason, AmountMC: back, AvailableDeltaMC: -back, CreatedUS: nowUS,
 	}, b, nil)
-	r := s.appendPaymentRecord(p, PaymentRecord{Kind: "reversed", EntryID: e.ID, Reason: c.Reason, AmountMC: back}, nowUS)
+	r := s.appendPaymentRecord(p, PaymentRecord{
+		Kind:     "reversed",
+		EntryID:  e.ID,
+		Reason:   c.Reason,
+		AmountMC: back,
+	}, nowUS)
 	r.Entry = e
 	if b.AvailableMC < 0 {
 		s.freezeConnections(p.AccountID, nowUS)

@@ -1,158 +1,15 @@
 package store
 
 import (
-	"context"
-	"database/sql/driver"
 	"maps"
 	"slices"
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
-	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// This file loads and saves the rows of a batch on SQLite.
-
-func (q *sqlite) load(_ context.Context, w *rules.RowKeys) (*rules.State, error) {
-	s := rules.NewState()
-	for a := range w.Accounts {
-		if b, ok := q.cache.balances[a]; ok {
-			s.Balances[a] = &b
-			continue
-		}
-		err := q.query(`SELECT sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ?`, 5,
-			func(r []driver.Value) error {
-				s.Balances[a] = &rules.Balance{
-					AccountID:   a,
-					Sandbox:     r[0].(int64) != 0,
-					AvailableMC: money.MC(r[1].(int64)),
-					ReservedMC:  money.MC(r[2].(int64)),
-					Seq:         r[3].(int64),
-					Head:        r[4].(string),
-				}
-				return nil
-			}, a)
-		if err != nil {
-			return nil, err
-		}
-	}
-	for c := range w.Connections {
-		if known, ok := q.cache.connections[c]; ok {
-			s.Connections[c] = &known
-			continue
-		}
-		err := q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
-			FROM connections WHERE id = ?`, 13, func(r []driver.Value) (err error) {
-			s.Connections[c], err = newConnection(c, r)
-			s.Connections[c].HeldMC += q.unsavedMC[c]
-			return err
-		}, c)
-		if err != nil {
-			return nil, err
-		}
-	}
-	for k := range w.Keys {
-		if h, ok := q.cache.holds[k]; ok {
-			s.Holds[k] = &h
-			continue
-		}
-		hash := k.Hash()
-		if q.usedKeys.neverUsed(hash) {
-			continue
-		}
-		// A key with a hold has no row in the ledger yet, so one of the two answers.
-		err := q.query(`SELECT request_id, fingerprint, state, attempt, node_id, claim, amount_mc, created_us, model, terms, app_id, account_id, COALESCE(feature, ''), COALESCE(bucket, ''), paid_by, counts
-			FROM holds WHERE connection_id = ?1 AND key = ?2
-			UNION ALL SELECT id, fingerprint, 'done', 0, '', '', 0, 0, '', '', '', '', '', '', '', '' FROM ledger WHERE key_hash = ?3 AND connection_id = ?1 AND key = ?2`, 16, func(r []driver.Value) (err error) {
-			if r[2].(string) == "done" {
-				s.Billed[k] = rules.BilledKey{EntryID: r[0].(string), Fingerprint: r[1].(string)}
-			} else {
-				s.Holds[k], err = newHold(k, r)
-			}
-			return err
-		}, k.ConnectionID, k.Key, hash)
-		if err != nil {
-			return nil, err
-		}
-	}
-	for subject, width := range w.Counters {
-		if known, ok := q.cache.windows[subject]; ok {
-			s.Counters[subject] = &known
-			continue
-		}
-		counter := &rules.Counter{Spent: limits.Series{Width: width}}
-		err := q.query(`SELECT buckets, held, told FROM windows WHERE subject = ?`, 3,
-			func(r []driver.Value) (err error) {
-				counter.HeldMC, counter.LimitReported = money.MC(r[1].(int64)), r[2].(int64) != 0
-				counter.Spent, err = limits.ParseSeries(width, r[0].(string))
-				return err
-			}, subject)
-		if err != nil {
-			return nil, err
-		}
-		counter.HeldMC += q.unsavedMC[subject]
-		s.Counters[subject] = counter
-	}
-	return s, nil
-}
-
-// newConnection reads a row of the thirteen columns that load selects.
-func newConnection(id string, r []driver.Value) (*rules.Connection, error) {
-	spent, err := limits.ParseSeries(limits.SpendWidth, r[7].(string))
-	if err != nil {
-		return nil, err
-	}
-	c := &rules.Connection{
-		ID:           id,
-		AppID:        r[0].(string),
-		AccountID:    r[1].(string),
-		AllocationMC: money.MC(r[2].(int64)),
-		ConsumedMC:   money.MC(r[3].(int64)),
-		HeldMC:       money.MC(r[4].(int64)),
-		Status:       rules.ConnectionStatus(r[6].(string)),
-		Spent:        spent,
-		EventSeq:     r[8].(int64),
-		CreatedUS:    r[9].(int64),
-		FasterSpend:  r[11].(int64),
-		WarnedUS:     r[12].(int64),
-	}
-	if v, ok := r[5].(int64); ok {
-		c.VelocityLimitMC = (*money.MC)(&v)
-	}
-	if us, ok := r[10].(int64); ok {
-		c.RevokedUS = &us
-	}
-	return c, nil
-}
-
-// newHold reads a row of the sixteen columns that load selects.
-func newHold(k rules.Key, r []driver.Value) (*rules.HoldRow, error) {
-	counts, err := rules.ParseReservations(r[15].(string))
-	return &rules.HoldRow{
-		Call: rules.Call{
-			ConnectionID: k.ConnectionID,
-			Key:          k.Key,
-			RequestID:    r[0].(string),
-			Fingerprint:  r[1].(string),
-			HoldMC:       money.MC(r[6].(int64)),
-			Model:        r[8].(string),
-			Terms:        r[9].(string),
-			AppID:        r[10].(string),
-			AccountID:    r[11].(string),
-			Feature:      r[12].(string),
-			FeatureLabel: r[13].(string),
-			PaidBy:       r[14].(string),
-			Reservations: counts,
-		},
-		State:     rules.HoldState(r[2].(string)),
-		Attempt:   r[3].(int64),
-		NodeID:    r[4].(string),
-		Claim:     r[5].(string),
-		CreatedUS: r[7].(int64),
-	}, err
-}
-
+// saveAll writes what a batch has changed.
 func (q *sqlite) saveAll(s *rules.State) error {
 	for _, save := range []func(*rules.State) error{q.saveMoney, q.saveHolds, q.saveAppended, q.saveTotalsAndCounters} {
 		if err := save(s); err != nil {
