@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
 	"github.com/purserhq/purser/internal/pages/dashboard"
@@ -83,7 +84,7 @@ func (s *Server) Mount(home ui.Home) {
 		Apps:     s.Apps,
 		Accounts: s.Accounts,
 		Sessions: sessions,
-		Voice:    s.voice,
+		Voice:    s.voice.Store,
 	}).Mount(s.Router)
 	(&console.Handler{
 		DB:       s.DB,
@@ -106,7 +107,15 @@ func (s *Server) Mount(home ui.Home) {
 	}).Mount(s.Router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now}).Mount(s.Router)
 	s.inference.Mount(s.Router)
-	s.voice.Mount(s.Router)
+	(&voice.Handler{
+		Supervisor:  s.voice,
+		Callers:     s.callers,
+		Catalog:     s.catalog,
+		Fee:         c.FeeRate,
+		IdleTimeout: c.VoiceIdle,
+		PublicURL:   c.BaseURL,
+		Now:         s.DB.Now,
+	}).Mount(s.Router)
 	(&connections.Handler{
 		DB:     s.DB,
 		Apps:   s.Apps,

@@ -76,7 +76,7 @@ type Server struct {
 	topups    *topups.Store
 	monitored net.Listener // of the metrics; nil = they are not served
 	inference *inference.Handler
-	voice     *voice.Handler
+	voice     *voice.Supervisor
 	Router    *web.Router
 }
 

@@ -165,28 +165,23 @@ func (s *Server) wireGateway(dev bool) {
 		},
 		Images: images.New(images.Config{Allow: allowed(dev)}),
 	}
-	s.voice = &voice.Handler{
-		DB:           s.DB,
-		Ledger:       s.Ledger,
-		Node:         s.node.ID,
-		NodeURL:      c.NodeURL,
-		Callers:      s.callers,
-		Apps:         s.Apps,
-		Catalog:      s.catalog,
-		Metrics:      s.metrics,
-		Fee:          c.FeeRate,
-		Free:         c.Free,
-		Risk:         c.Risk,
-		SandboxDayMC: c.SandboxDayMC,
-		Idle:         c.VoiceIdle,
-		PublicURL:    c.BaseURL,
-		BaseURL:      s.address("openai"),
-		Key:          c.Providers["openai"].Key,
-		Own:          s.ownVoice,
-		Client:       &http.Client{},
-		Now:          now,
-		Log:          s.log,
-	}
+	s.voice = voice.NewSupervisor(voice.Options{
+		DB:      s.DB,
+		Ledger:  s.Ledger,
+		NodeID:  s.node.ID,
+		NodeURL: c.NodeURL,
+		Apps:    s.Apps,
+		Policy:  voice.Policy{Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC},
+		Provider: voice.Provider{
+			BaseURL:      s.address("openai"),
+			PlatformKey:  c.Providers["openai"].Key,
+			DeveloperKey: s.ownVoice,
+			Client:       &http.Client{},
+		},
+		Metrics: s.metrics,
+		Now:     now,
+		Log:     s.log,
+	})
 }
 
 // wireOperator builds what watches live apps, and what operators do.

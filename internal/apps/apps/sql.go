@@ -43,9 +43,15 @@ func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, st
 	return scan(q.QueryRowContext(ctx, `SELECT `+columns+` FROM apps WHERE `+where+` = $1`+lock, value))
 }
 
+// SuspendedSQL returns the condition that an app is suspended, by its developer or by the
+// service. The table is "apps" or its alias.
+func SuspendedSQL(table string) string {
+	return `(` + table + `.suspended = 1 OR ` + table + `.suspension_by IS NOT NULL)`
+}
+
 // suspended returns apps that are switched off, by whom ever, in the order of their ids.
 func suspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
-	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE (suspended = 1 OR suspension_by IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE `+SuspendedSQL("apps")+` AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
 // search compares names without regard to case, of ASCII letters at least. Apps are

@@ -11,7 +11,6 @@ import (
 // Limits of what an app may send.
 const (
 	maxControlBytes = 256 << 10
-	maxInstructions = 64 << 10
 	maxEventID      = 512
 )
 

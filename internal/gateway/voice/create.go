@@ -1,235 +1,158 @@
 package voice
 
 import (
-	"encoding/json"
-	"fmt"
-	"regexp"
-	"slices"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
-	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
-	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/models/catalog"
-	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// decodeStrict reads JSON by package web's rules; the error names the member.
-func decodeStrict(data []byte, dst any) error {
-	err := web.Decode(data, dst, false)
-	if e, ok := err.(*apierr.Error); ok {
-		return fmt.Errorf("%s", e.Message)
+// ticketTTL is how long a browser may use its ticket (contract §8).
+const ticketTTL = time.Minute
+
+// mockNotice goes to the app and the browser of a mock session.
+const mockNotice = "The app is in mock mode: a canned voice answers, billed at sandbox prices."
+
+// createdSession answers POST /v1/realtime/sessions.
+type createdSession struct {
+	ID         string         `json:"id"`
+	Status     session.Status `json:"status"`
+	Model      string         `json:"model"`
+	Mock       bool           `json:"mock"`
+	Notice     *string        `json:"notice,omitempty"`
+	Client     browserAccess  `json:"client"`
+	ControlURL string         `json:"control_url"`
+}
+
+// browserAccess is what the app gives to the browser. Its only secret is the ticket, which is good
+// for one offer (contract §4.4).
+type browserAccess struct {
+	Mode      string  `json:"mode"`
+	OfferURL  string  `json:"offer_url"`
+	MockURL   *string `json:"mock_url,omitempty"`
+	Notice    *string `json:"notice,omitempty"`
+	Ticket    string  `json:"ticket"`
+	ExpiresAt string  `json:"expires_at"`
+}
+
+// create serves POST /v1/realtime/sessions.
+func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.resolveCaller(r)
+	if err != nil {
+		return err
+	}
+	if err := who.CheckAllowed(); err != nil {
+		return err
+	}
+	raw, err := web.ReadBody(r, "application/json", maxBodyBytes)
+	if err != nil {
+		return err
+	}
+	c, err := parseCreation(raw)
+	if err != nil {
+		return err
+	}
+	saved, err := h.planSession(&c, who)
+	if err != nil {
+		return err
+	}
+	ticket, err := h.Supervisor.openSession(r.Context(), &saved)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusCreated, h.renderCreated(&saved.State, ticket))
+}
+
+// openSession stores a new session and makes its first reply's hold. A session whose hold is refused
+// leaves no trace.
+func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (ticket string, err error) {
+	if err := s.checkAccepting(); err != nil {
+		return "", err
+	}
+	now := s.Now()
+	state := &saved.State
+	state.ID, state.CreatedUS = id.New(id.Voice, now), now.UnixMicro()
+	state.TicketExpiresUS = now.Add(ticketTTL).UnixMicro()
+	ticket = "rtt_" + id.NewSecret()
+	next, actions := session.Step(*state, session.Tick{}, now) // it asks for the first hold
+	*state = next
+	ok, err := s.insert(ctx, newRow(saved), id.Hash(ticket))
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		e := apierr.TooManySessions.On(saved.Terms.ConnectionID, "this connection has 2 pending or live voice sessions; end one first")
+		e.RetryAfter = 10 * time.Second // a ticket may expire meanwhile
+		return "", e
+	}
+	for _, a := range actions {
+		if hold, ok := a.(session.Hold); ok {
+			if err := s.holdFirst(context.WithoutCancel(ctx), saved, hold); err != nil {
+				return "", err
+			}
+		}
+	}
+	return ticket, nil
+}
+
+// newRow returns the row of a session that is not yet stored.
+func newRow(saved *savedSession) *row {
+	state, terms := &saved.State, &saved.Terms
+	return &row{
+		ID:              state.ID,
+		ConnectionID:    terms.ConnectionID,
+		AccountID:       terms.AccountID,
+		AppID:           terms.AppID,
+		Feature:         terms.Feature,
+		Model:           terms.Model,
+		Mock:            state.Mock,
+		TicketExpiresUS: state.TicketExpiresUS,
+		State:           string(mustJSON(saved)),
+		MaxDurationS:    int64(state.MaxDuration / time.Second),
+		MaxCostMC:       state.MaxCostMC,
+		CreatedUS:       state.CreatedUS,
+	}
+}
+
+// holdFirst makes the first reply's hold. If it is refused, the session is removed. After any other
+// error it is not known whether the hold is made: the session ends with its ticket, which releases the
+// hold.
+func (s *Supervisor) holdFirst(ctx context.Context, saved *savedSession, hold session.Hold) error {
+	err := s.node.biller.holdFirst(ctx, saved, hold)
+	if _, refused := errors.AsType[*apierr.Error](err); refused {
+		if err := s.deletePending(ctx, saved.State.ID); err != nil {
+			s.node.log.ErrorContext(ctx, "refused voice session not removed", "session_id", saved.State.ID, "error", err)
+		}
 	}
 	return err
 }
 
-// creation is the body of POST sessions (spec §4.4).
-type creation struct {
-	Model            string          `json:"model"`
-	Feature          string          `json:"feature"`
-	Instructions     string          `json:"instructions"`
-	Voice            string          `json:"voice"`
-	Tools            json.RawMessage `json:"tools"`
-	ToolChoice       json.RawMessage `json:"tool_choice"`
-	MaxOutputTokens  *int64          `json:"max_output_tokens"`
-	MaxDurationS     *int64          `json:"max_duration_s"`
-	MaxCostMC        *money.MC       `json:"max_cost_mc"`
-	ClientUpdatable  []string        `json:"client_updatable"`
-	OnControlLost    string          `json:"on_control_lost"`
-	BudgetBlockMC    *money.MC       `json:"budget_block_mc"`
-	ConfirmEachBlock bool            `json:"confirm_each_block"`
-}
-
-var (
-	voiceName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	toolName    = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-	featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-)
-
-// Bounds of spec §4.4 and §8.
-const (
-	maxBody       = 1 << 20
-	maxTools      = 128
-	defaultOutput = 1024
-	defaultS      = 900
-	minS, maxS    = 30, 3540
-)
-
-func invalid(format string, args ...any) error { return apierr.InvalidRequest.Errorf(format, args...) }
-
-// parseCreation reads and checks what needs no look elsewhere.
-func parseCreation(raw []byte) (c creation, err error) {
-	if err := web.Decode(raw, &c, true); err != nil {
-		return c, err
+func (h *Handler) renderCreated(s *session.State, ticket string) createdSession {
+	address := h.PublicURL + "/v1/realtime/sessions/" + s.ID
+	socket := "ws" + strings.TrimPrefix(address, "http")
+	out := createdSession{
+		ID:         s.ID,
+		Status:     session.Pending,
+		Model:      s.Config.Model,
+		Mock:       s.Mock,
+		ControlURL: socket + "/control",
+		Client: browserAccess{
+			Mode:      "live",
+			OfferURL:  address + "/offer",
+			Ticket:    ticket,
+			ExpiresAt: timestamp.Format(s.TicketExpiresUS),
+		},
 	}
-	switch {
-	case c.Model == "" && c.Feature == "":
-		return c, invalid("model: one of model and feature is required")
-	case c.Feature != "" && !featureSlug.MatchString(c.Feature):
-		return c, invalid("feature: must match %s", featureSlug)
-	case len(c.Instructions) > maxInstructions:
-		return c, invalid("instructions: at most %d bytes", maxInstructions)
-	case c.Voice != "" && !voiceName.MatchString(c.Voice):
-		return c, invalid("voice: must be the name of a voice")
-	case c.MaxOutputTokens != nil && *c.MaxOutputTokens < 1:
-		return c, invalid("max_output_tokens: must be at least 1")
-	case c.MaxDurationS != nil && (*c.MaxDurationS < minS || *c.MaxDurationS > maxS):
-		return c, invalid("max_duration_s: must be from %d to %d", minS, maxS)
-	case c.MaxCostMC != nil && *c.MaxCostMC < 1:
-		return c, invalid("max_cost_mc: must be at least 1")
-	case c.BudgetBlockMC != nil && *c.BudgetBlockMC < 1:
-		return c, invalid("budget_block_mc: must be at least 1")
-	case c.ConfirmEachBlock && c.BudgetBlockMC == nil:
-		return c, invalid("confirm_each_block: requires budget_block_mc")
-	case c.OnControlLost != "" && c.OnControlLost != "continue" && c.OnControlLost != "end":
-		return c, invalid("on_control_lost: must be continue or end")
+	if s.Mock {
+		notice, mockURL := mockNotice, socket+"/mock"
+		out.Notice, out.Client.Notice, out.Client.Mode, out.Client.MockURL = &notice, &notice, "mock", &mockURL
 	}
-	for i, f := range c.ClientUpdatable {
-		if f != "voice" && f != "instructions" || slices.Contains(c.ClientUpdatable[:i], f) {
-			return c, invalid("client_updatable[%d]: must be voice or instructions, each once", i)
-		}
-	}
-	if c.Tools, err = flattenTools(c.Tools); err != nil {
-		return c, invalid("%v", err)
-	}
-	if c.ToolChoice, err = flattenToolChoice(c.ToolChoice); err != nil {
-		return c, invalid("%v", err)
-	}
-	return c, nil
-}
-
-// flattenTools reads tools in the chat shape or the flat one, and writes the flat one.
-// Only functions: the provider's own tools cost what nobody meters (wire, D.4).
-func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage("[]"), nil
-	}
-	type function struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		Parameters  json.RawMessage `json:"parameters,omitempty"`
-	}
-	var in []struct {
-		Type string `json:"type"`
-		function
-		Function *function `json:"function"`
-	}
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, fmt.Errorf("tools: must be an array of functions")
-	}
-	if len(in) > maxTools {
-		return nil, fmt.Errorf("tools: at most %d", maxTools)
-	}
-	type flat struct {
-		Type string `json:"type"`
-		function
-	}
-	out := []flat{}
-	for i, t := range in {
-		f := t.function
-		if t.Function != nil {
-			f = *t.Function
-		}
-		var object map[string]json.RawMessage
-		switch {
-		case t.Type != "function":
-			return nil, fmt.Errorf("tools[%d].type: must be function", i)
-		case !toolName.MatchString(f.Name):
-			return nil, fmt.Errorf("tools[%d].name: must match %s", i, toolName)
-		case len(f.Parameters) > 0 && string(f.Parameters) != "null" && json.Unmarshal(f.Parameters, &object) != nil:
-			return nil, fmt.Errorf("tools[%d].parameters: must be a JSON Schema object", i)
-		}
-		if object == nil {
-			f.Parameters = json.RawMessage(`{"type":"object","properties":{}}`)
-		}
-		out = append(out, flat{"function", f})
-	}
-	return mustJSON(out), nil
-}
-
-// flattenToolChoice reads tool_choice in either shape.
-func flattenToolChoice(raw json.RawMessage) (json.RawMessage, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage(`"auto"`), nil
-	}
-	var word string
-	if json.Unmarshal(raw, &word) == nil && slices.Contains([]string{"auto", "none", "required"}, word) {
-		return raw, nil
-	}
-	var named struct {
-		Type     string `json:"type"`
-		Name     string `json:"name"`
-		Function struct {
-			Name string `json:"name"`
-		} `json:"function"`
-	}
-	if json.Unmarshal(raw, &named) == nil && named.Type == "function" {
-		if named.Name == "" {
-			named.Name = named.Function.Name
-		}
-		if toolName.MatchString(named.Name) {
-			return mustJSON(map[string]string{"type": "function", "name": named.Name}), nil
-		}
-	}
-	return nil, fmt.Errorf("tool_choice: must be auto, none, required, or name a function")
-}
-
-// plan decides model, prices and bounds, in the order of 'Order of checks'.
-func (h *Handler) plan(c *creation, who *callers.Caller) (session.State, book, error) {
-	b := book{ConnectionID: who.ConnectionID, AccountID: who.AccountID, AppID: who.App.ID, OwnerID: who.App.OwnerID, Feature: c.Feature, Margin: who.App.DevMargin, Fee: h.Fee}
-	guard, registered := who.Features[c.Feature]
-	switch {
-	case registered:
-		b.Bucket, b.MaxCostMC = guard.Slug, guard.MaxCostPerCallMC
-		if guard.DevMargin != nil {
-			b.Margin = *guard.DevMargin
-		}
-	case c.Feature != "":
-		b.Bucket = "other"
-	}
-	model := c.Model
-	if model == "" {
-		switch {
-		case !registered:
-			return session.State{}, b, invalid("feature: %q is not registered; register it, or name a model", c.Feature)
-		case guard.DefaultModel == nil:
-			return session.State{}, b, invalid("feature: %q has no default_model; set one, or name a model", c.Feature)
-		}
-		model = *guard.DefaultModel
-	}
-	m, rates, ok := h.Catalog.Current().Find(model, h.Now())
-	switch {
-	case !ok:
-		return session.State{}, b, invalid("model: %q is not offered; GET /v1/models lists what is", model)
-	case !m.Realtime:
-		return session.State{}, b, invalid("model: %q is not a realtime model", model)
-	case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
-		return session.State{}, b, apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", model)
-	}
-	output := int64(defaultOutput)
-	if registered && guard.MaxTokens != nil {
-		output = *guard.MaxTokens
-	}
-	if c.MaxOutputTokens != nil {
-		output = *c.MaxOutputTokens
-	}
-	output = min(output, m.MaxOutputTokens)
-	b.Model, b.Provider, b.Rates, b.rates, b.MaxOutput = model, m.Provider, rates.Snapshot(), rates, output
-	return h.state(c, &m, output, who), b, nil
-}
-
-// state is a session that nobody has seen yet.
-func (h *Handler) state(c *creation, m *catalog.Model, output int64, who *callers.Caller) session.State {
-	s := session.State{Status: session.Pending, Settings: session.Settings{
-		Mock: who.App.ProviderMode == "mock", MaxOutputTokens: output, ContextTokens: m.ContextTokens, MaxDuration: defaultS * time.Second, IdleTimeout: h.Idle, MaxCostMC: c.MaxCostMC,
-		BudgetBlockMC: c.BudgetBlockMC, ConfirmBlocks: c.ConfirmEachBlock, EndOnControlLost: c.OnControlLost == "end", ClientUpdatable: c.ClientUpdatable,
-	}}
-	if c.MaxDurationS != nil {
-		s.MaxDuration = time.Duration(*c.MaxDurationS) * time.Second
-	}
-	s.Config = session.Config{Model: m.ID, Instructions: c.Instructions, Voice: c.Voice, Tools: c.Tools, ToolChoice: c.ToolChoice, MaxOutputTokens: output, AutoReply: true}
-	s.Context.TextInput = int64(tokens.Count(c.Instructions)+tokens.Count(string(c.Tools))) + 128 // what the provider adds of its own
-	return s
+	return out
 }

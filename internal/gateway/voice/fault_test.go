@@ -169,7 +169,7 @@ func (f *faulty) cutReply() {
 	f.t.Helper()
 	f.turn()
 	f.until("the reply is heard", func() bool {
-		s, err := f.nodes[0].load(f.t.Context(), f.o.ID)
+		s, err := f.nodes[0].loadSession(f.t.Context(), f.o.ID)
 		return err == nil && len(s.State.Replies) == 1 && s.State.Replies[0].AudioUS > 0
 	})
 }
@@ -384,14 +384,14 @@ func TestFaults(t *testing.T) {
 			f.end(session.Immediate)
 		}, session.AppEnded, receipts{}},
 		{"the ticket never used", "", "", func(f *faulty) {
-			f.pass(ticketLife + time.Second)
+			f.pass(ticketTTL + time.Second)
 			f.ended(f.o.ID, session.TicketExpired)
 			if status, calls := f.offer(), f.calls(); status != http.StatusUnauthorized || len(calls) != 0 {
 				f.t.Errorf("a late offer: %d, %d calls", status, len(calls))
 			}
 			f.open(mini) // there is a place again
 			f.open(mini)
-			f.pass(ticketLife + time.Second)
+			f.pass(ticketTTL + time.Second)
 			f.until("nothing is held", func() bool {
 				c, err := store.GetConnection(f.t.Context(), f.db, f.conn)
 				return err == nil && c.HeldMC == 0

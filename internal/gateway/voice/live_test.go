@@ -446,7 +446,7 @@ func TestCreation(t *testing.T) {
 		t.Errorf("%d rows are left, %v", n, err)
 	}
 	w.exec(`UPDATE apps SET allowed_models = '["gpt-realtime-2"]'`)
-	w.nodes[0].Callers.Forget()
+	w.nodes[0].handler.Callers.Forget()
 	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 403 || code(answer) != "model_not_allowed" {
 		t.Errorf("not allowed: %d %v", status, answer)
 	}

@@ -91,7 +91,7 @@ func TestPendingEnds(t *testing.T) {
 			t.Errorf("at once: %s", mustJSON(s))
 		}
 		third := w.open(mini)
-		w.pass(ticketLife + 1)
+		w.pass(ticketTTL + 1)
 		w.ended(second.ID, session.TicketExpired)
 		w.ended(third.ID, session.TicketExpired)
 		w.free()

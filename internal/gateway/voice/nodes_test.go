@@ -46,7 +46,7 @@ func TestTwoNodes(t *testing.T) {
 }
 
 // kill stops a node as a crash does: nothing of it is carried out any longer.
-func (w *world) kill(n *node, id string) {
+func (w *world) kill(n *testNode, id string) {
 	w.t.Helper()
 	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = 0 WHERE id = $1`, id) // as if it had been another process
 }
@@ -93,7 +93,7 @@ func TestSlept(t *testing.T) {
 	side := w.connect(o)
 	side.send(createdEvent("resp_1"))
 	w.until("the reply is known", func() bool { return strings.Contains(w.state(o.ID), "resp_1") })
-	w.pass(lease + time.Second)
+	w.pass(leaseTTL + time.Second)
 	w.exec(`UPDATE realtime_sessions SET lease_us = 0`)
 	if err := w.nodes[0].takeOver(t.Context()); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestLateHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
-	s, err := w.nodes[0].load(t.Context(), o.ID)
+	s, err := w.nodes[0].loadSession(t.Context(), o.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,10 @@ func TestLateHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := &running{h: w.nodes[0].Handler, id: o.ID, book: s.Book, state: s.State, events: make(chan session.Event, 1), over: make(chan struct{}), gone: func() {}, calls: map[int64]rules.Call{}}
-	slept.drop()
-	slept.money = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
-	slept.pay()
+	slept := newRunner(w.nodes[0].node, s)
+	slept.stop()
+	slept.billing.queue = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
+	slept.billing.run()
 	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
 	}
@@ -174,16 +174,16 @@ func TestDeadCreator(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, e, "live", "full-live")
 				o := w.open(mini)
-				s, err := w.nodes[0].load(t.Context(), o.ID)
+				s, err := w.nodes[0].loadSession(t.Context(), o.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if !held {
-					w.do(rules.Release{Call: *s.First, Attempt: 1})
+					w.do(rules.Release{Call: *s.FirstCall, Attempt: 1})
 				}
-				s.State.Hold, s.First = session.Requested, nil // as the row was before
+				s.State.Hold, s.FirstCall = session.Requested, nil // as the row was before
 				w.exec(`UPDATE realtime_sessions SET state = $1 WHERE id = $2`, string(mustJSON(s)), o.ID)
-				w.pass(ticketLife + time.Second)
+				w.pass(ticketTTL + time.Second)
 				w.ended(o.ID, session.TicketExpired)
 				w.free()
 			})

@@ -3,10 +3,11 @@ package voice
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"time"
 
-	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -15,261 +16,327 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// row is one row of realtime_sessions.
-type row struct {
-	ID, ConnectionID, AccountID, AppID, Feature, Model string
-	Mock                                               bool
-	Status                                             session.Status
-	TicketUntilUS                                      int64
-	NodeID, NodeURL                                    string
-	LeaseUS                                            int64
-	CallID                                             string
-	OwnKey                                             bool
-	EndAsked                                           string
-	State                                              string
-	MaxDurationS                                       int64
-	MaxCostMC                                          *money.MC
-	EndReason                                          *string
-	CreatedUS                                          int64
-	StartedUS, EndedUS                                 *int64
-	ChargedMC                                          *money.MC // with Replies: once it has ended
-	Replies                                            *int64
+// leaseTTL is how long a node owns a session without renewing its lease. Another node takes the
+// session over after it: audio goes unmetered for at most 15 s (F-86). A node that was only slow
+// loses no money by that, because the ledger charges a reply once.
+const leaseTTL = 5 * time.Second
+
+// maxSessions is how many pending and live sessions a connection may have (contract §8).
+const maxSessions = 2
+
+// Store reads and writes voice sessions: all SQL of realtime_sessions and realtime_replies is its
+// own.
+type Store struct {
+	DB      *db.DB
+	Ledger  *store.Writer // announces the end of a session in its transaction
+	NodeID  string        // this process
+	NodeURL string        // where other nodes reach it; "" = they cannot
+	Now     func() time.Time
+
+	commits groupCommitter
 }
 
-const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us, COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''),
-	own_key, COALESCE(end_asked, ''), state, max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us, charged_mc, response_count`
+// row is one row of realtime_sessions.
+type row struct {
+	ID              string
+	ConnectionID    string
+	AccountID       string
+	AppID           string
+	Feature         string
+	Model           string
+	Mock            bool
+	Status          session.Status
+	TicketExpiresUS int64
+	NodeID          string // the node that runs it; "" = none
+	NodeURL         string
+	LeaseUS         int64
+	CallID          string
+	DeveloperKey    bool
+	EndRequested    string // "", after_heard or immediate
+	State           string // a savedSession
+	MaxDurationS    int64
+	MaxCostMC       *money.MC
+	EndReason       *string
+	CreatedUS       int64
+	StartedUS       *int64
+	EndedUS         *int64
+	ChargedMC       *money.MC // with ReplyCount: once the session has ended
+	ReplyCount      *int64
+}
+
+const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, ''), model, mock, status, ticket_until_us,
+	COALESCE(node_id, ''), node_url, lease_us, COALESCE(call_id, ''), own_key, COALESCE(end_asked, ''), state,
+	max_duration_s, max_cost_mc, end_reason, created_us, started_us, ended_us, charged_mc, response_count`
 
 func scanRow(s db.Row) (r row, err error) {
-	var mock, own int64
-	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketUntilUS, &r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID,
-		&own, &r.EndAsked, &r.State, &r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC, &r.Replies)
-	r.Mock, r.OwnKey = mock == 1, own == 1
+	var mock, developerKey int64
+	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketExpiresUS,
+		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested, &r.State,
+		&r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC, &r.ReplyCount)
+	r.Mock, r.DeveloperKey = mock == 1, developerKey == 1
 	return r, err
 }
 
 // getRow returns a session, or sql.ErrNoRows.
-func getRow(ctx context.Context, q db.Queryer, id string) (row, error) {
-	return scanRow(q.QueryRowContext(ctx, `SELECT `+rowColumns+` FROM realtime_sessions WHERE id = $1`, id))
+func getRow(ctx context.Context, q db.Queryer, sessionID string) (row, error) {
+	return scanRow(q.QueryRowContext(ctx, `SELECT `+rowColumns+` FROM realtime_sessions WHERE id = $1`, sessionID))
 }
 
-// insert adds a pending session in a free slot of its connection, and says whether
-// there was one (spec §8).
-func insert(ctx context.Context, d *db.DB, r *row, ticketHash string) (ok bool, err error) {
-	for slot := 1; slot <= 2 && !ok && err == nil; slot++ {
-		var res sql.Result
-		res, err = d.ExecContext(ctx, `INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, feature, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, max_cost_mc, created_us)
-			VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, 'pending', $8, $9, $10, 0, 0, 0, $11, $12, $13, $14) ON CONFLICT DO NOTHING`,
-			r.ID, r.ConnectionID, r.AccountID, r.AppID, r.Feature, r.Model, bit(r.Mock), slot, ticketHash, r.TicketUntilUS, r.State, r.MaxDurationS, r.MaxCostMC, r.CreatedUS)
-		ok = err == nil && changed(res)
-	}
-	return ok, err
-}
-
-func bit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
+// changed reports whether a statement changed a row.
 func changed(res sql.Result) bool {
 	n, err := res.RowsAffected()
 	return err == nil && n > 0
 }
 
-// forget removes a session whose first hold was refused: it never was.
-func forget(ctx context.Context, d *db.DB, id string) error {
-	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM realtime_replies WHERE session_id = $1`, id)
+// savedSession is what a row keeps of a session for the node that runs it.
+type savedSession struct {
+	State session.State
+	Terms billingTerms
+	// FirstCall is the first reply as it is held, until the browser comes.
+	FirstCall *rules.Call `json:",omitempty"`
+}
+
+// loadSession returns what a session's row keeps.
+func (s *Store) loadSession(ctx context.Context, sessionID string) (saved savedSession, err error) {
+	r, err := getRow(ctx, s.DB, sessionID)
+	if err != nil {
+		return saved, err
+	}
+	if err := json.Unmarshal([]byte(r.State), &saved); err != nil {
+		return saved, err
+	}
+	return saved, saved.Terms.parseRates()
+}
+
+// insert adds a pending session. It reports false if its connection has maxSessions already.
+func (s *Store) insert(ctx context.Context, r *row, ticketHash string) (ok bool, err error) {
+	for slot := 1; slot <= maxSessions && !ok && err == nil; slot++ {
+		var res sql.Result
+		res, err = s.DB.ExecContext(ctx, `INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, feature, model,
+				mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, max_cost_mc,
+				created_us)
+			VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, 'pending', $8, $9, $10, 0, 0, 0, $11, $12, $13, $14)
+			ON CONFLICT DO NOTHING`,
+			r.ID, r.ConnectionID, r.AccountID, r.AppID, r.Feature, r.Model, boolInt(r.Mock), slot, ticketHash,
+			r.TicketExpiresUS, r.State, r.MaxDurationS, r.MaxCostMC, r.CreatedUS)
+		ok = err == nil && changed(res)
+	}
+	return ok, err
+}
+
+// deletePending removes a session whose first hold was refused, and its reply.
+func (s *Store) deletePending(ctx context.Context, sessionID string) error {
+	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM realtime_replies WHERE session_id = $1`, sessionID)
 		if err == nil {
-			_, err = tx.ExecContext(ctx, `DELETE FROM realtime_sessions WHERE id = $1 AND status = 'pending'`, id)
+			_, err = tx.ExecContext(ctx, `DELETE FROM realtime_sessions WHERE id = $1 AND status = 'pending'`, sessionID)
 		}
 		return err
 	})
 }
 
-// useTicket spends a ticket and makes this node run the session; one of several
-// that try at once succeeds (F-91).
-func (h *Handler) useTicket(ctx context.Context, id, hash string) (bool, error) {
-	now := h.Now().UnixMicro()
-	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
-		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1 AND node_id IS NULL AND end_asked IS NULL`,
-		now, h.Node, now+lease.Microseconds(), id, hash, h.NodeURL)
-	return err == nil && changed(res), err
-}
-
-// claim makes this node run a session that nobody runs.
-func (h *Handler) claim(ctx context.Context, id string) (bool, error) {
-	now := h.Now().UnixMicro()
-	res, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2, node_url = $5 WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4)`,
-		h.Node, now+lease.Microseconds(), id, now, h.NodeURL)
-	return err == nil && changed(res), err
-}
-
-// Renew keeps this node's sessions. It is called once a second, and by itself: whatever
-// else takes long, four may be late before another node takes over.
-func (h *Handler) Renew(ctx context.Context) error {
-	h.writes.rows.Lock()
-	defer h.writes.rows.Unlock()
-	_, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`, h.Now().Add(lease).UnixMicro(), h.Node)
+// saveFirstHold saves a session whose first hold is made.
+func (s *Store) saveFirstHold(ctx context.Context, saved *savedSession) error {
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET state = $1, own_key = $2 WHERE id = $3`,
+		string(mustJSON(saved)), boolInt(saved.Terms.DeveloperKey), saved.State.ID)
 	return err
 }
 
-// keep saves a session that this node runs, and says whether it still does.
-func (h *Handler) keep(s *session.State, state string) (mine bool, err error) {
+// isTicketUsable reports whether a ticket is the session's and may still be used.
+func (s *Store) isTicketUsable(ctx context.Context, sessionID, ticketHash string) (bool, error) {
+	var n int
+	err := s.DB.QueryRowContext(ctx, `SELECT COUNT(*) FROM realtime_sessions WHERE id = $1 AND ticket_hash = $2
+			AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $3`,
+		sessionID, ticketHash, s.Now().UnixMicro()).Scan(&n)
+	return n > 0, err
+}
+
+// useTicket spends a ticket and makes this node own the session. Of several that try at once, one
+// succeeds (F-91).
+func (s *Store) useTicket(ctx context.Context, sessionID, ticketHash string) (ok bool, err error) {
+	now := s.Now().UnixMicro()
+	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
+		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1
+			AND node_id IS NULL AND end_asked IS NULL`,
+		now, s.NodeID, now+leaseTTL.Microseconds(), sessionID, ticketHash, s.NodeURL)
+	return err == nil && changed(res), err
+}
+
+// requestEnd notes that a session is to end. An immediate end replaces an end after the reply is
+// heard.
+func (s *Store) requestEnd(ctx context.Context, sessionID, when string) error {
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET end_asked = $1
+		WHERE id = $2 AND status <> 'ended' AND (end_asked IS NULL OR $1 = 'immediate')`, when, sessionID)
+	return err
+}
+
+// claim makes this node own a session that no node owns. It reports false if another one does.
+func (s *Store) claim(ctx context.Context, sessionID string) (ok bool, err error) {
+	now := s.Now().UnixMicro()
+	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET node_id = $1, lease_us = $2, node_url = $5
+		WHERE id = $3 AND status <> 'ended' AND (node_id IS NULL OR lease_us <= $4)`,
+		s.NodeID, now+leaseTTL.Microseconds(), sessionID, now, s.NodeURL)
+	return err == nil && changed(res), err
+}
+
+// Renew renews the leases of this node's sessions. Call it once a second from a job that does nothing
+// else: another node takes over after four missed calls.
+func (s *Store) Renew(ctx context.Context) error {
+	s.commits.rows.Lock()
+	defer s.commits.rows.Unlock()
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`,
+		s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
+	return err
+}
+
+// saveState saves a session, and reports whether this node still owns it.
+func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
+	state, text := &saved.State, string(mustJSON(saved))
 	var started *int64
-	if s.StartedUS > 0 {
-		started = &s.StartedUS
+	if state.StartedUS > 0 {
+		started = &state.StartedUS
 	}
-	err = h.write(func(ctx context.Context, tx statements) error {
-		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3 WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
-			s.Status, started, state, s.ID, h.Node)
-		mine = err == nil && changed(res)
+	err = s.commits.write(s.DB, func(ctx context.Context, tx statements) error {
+		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3
+			WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
+			state.Status, started, text, state.ID, s.NodeID)
+		owned = err == nil && changed(res)
 		return err
 	})
-	return mine, err
+	return owned, err
 }
 
-// called notes that there is a call at the provider, before anybody else knows it.
-func (h *Handler) called(ctx context.Context, id, callID string) error {
-	_, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET call_id = $1, hang_up = 1 WHERE id = $2`, callID, id)
+// errAlreadyEnded says that a session has its end, or belongs to another node.
+var errAlreadyEnded = errors.New("voice: the session has ended before")
+
+// saveEnd ends a session that this node owns. Its call is to be hung up afterwards, unless it is
+// gone.
+func (s *Store) saveEnd(
+	ctx context.Context, tx *db.Tx, saved *savedSession, chargedMC money.MC, replies int, callGone bool,
+) error {
+	res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = 'ended', slot = NULL, end_reason = $1, ended_us = $2,
+			charged_mc = $3, response_count = $4, state = $5, hang_up = CASE WHEN $6 = 1 THEN 0 ELSE hang_up END
+		WHERE id = $7 AND status <> 'ended' AND node_id = $8`,
+		saved.State.EndReason, s.Now().UnixMicro(), chargedMC, replies, string(mustJSON(saved)), boolInt(callGone),
+		saved.State.ID, s.NodeID)
+	if err == nil && !changed(res) {
+		err = errAlreadyEnded
+	}
 	return err
 }
 
-// hungUp notes that the call is gone.
-func (h *Handler) hungUp(ctx context.Context, id string) error {
-	_, err := h.DB.ExecContext(ctx, `UPDATE realtime_sessions SET hang_up = 0 WHERE id = $1`, id)
+// setCall notes that the provider has a call for a session, which is to be hung up.
+func (s *Store) setCall(ctx context.Context, sessionID, callID string) error {
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET call_id = $1, hang_up = 1 WHERE id = $2`, callID, sessionID)
 	return err
 }
 
-// addReply names reply n of a session, and returns the name that it has.
-func (h *Handler) addReply(sessionID string, n int64) (requestID string, err error) {
-	fresh := id.New(id.Request, h.Now())
-	err = h.write(func(ctx context.Context, tx statements) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, fresh, sessionID, n); err != nil {
+// setCallGone notes that a session's call is hung up.
+func (s *Store) setCallGone(ctx context.Context, sessionID string) error {
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET hang_up = 0 WHERE id = $1`, sessionID)
+	return err
+}
+
+// listCallsToHangUp returns ended sessions whose call may still exist.
+func (s *Store) listCallsToHangUp(ctx context.Context) (sessionIDs []string, err error) {
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
+}
+
+// requestIDOf returns the request id of reply n of a session, and assigns one at the first call.
+func (s *Store) requestIDOf(sessionID string, n int64) (requestID string, err error) {
+	fresh := id.New(id.Request, s.Now())
+	err = s.commits.write(s.DB, func(ctx context.Context, tx statements) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3)
+			ON CONFLICT DO NOTHING`, fresh, sessionID, n)
+		if err != nil {
 			return err
 		}
-		return tx.QueryRowContext(ctx, `SELECT request_id FROM realtime_replies WHERE session_id = $1 AND n = $2`, sessionID, n).Scan(&requestID)
+		return tx.QueryRowContext(ctx, `SELECT request_id FROM realtime_replies WHERE session_id = $1 AND n = $2`,
+			sessionID, n).Scan(&requestID)
 	})
 	return requestID, err
 }
 
-// billed returns the ledger rows of a session's replies, oldest first.
-func billed(ctx context.Context, q db.Queryer, sessionID string) (list []session.Receipt, err error) {
-	ids, err := db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
+// listReceipts returns the receipts of a session's billed replies, oldest first.
+func listReceipts(ctx context.Context, q db.Queryer, sessionID string) (receipts []session.Receipt, err error) {
+	requestIDs, err := db.QueryAll(ctx, q, db.ScanColumn[string],
+		`SELECT request_id FROM realtime_replies WHERE session_id = $1 ORDER BY n`, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	list = []session.Receipt{}
-	for _, id := range ids {
-		e, err := store.GetEntry(ctx, q, entryOf(id))
+	receipts = []session.Receipt{}
+	for _, requestID := range requestIDs {
+		e, err := store.GetEntry(ctx, q, id.ReplacePrefix(requestID, id.Request, id.Ledger))
 		switch {
-		case errors.Is(err, sql.ErrNoRows): // it said nothing, or is not over
+		case errors.Is(err, sql.ErrNoRows): // the reply was not billed, or is not over
 		case err != nil:
 			return nil, err
 		default:
-			list = append(list, session.NewReceipt(&e))
+			receipts = append(receipts, session.NewReceipt(&e))
 		}
 	}
-	return list, nil
+	return receipts, nil
 }
 
-// Get returns a session of a connection, or 404.
-func (h *Handler) Get(ctx context.Context, connectionID, id string) (Session, error) {
-	return h.whole(ctx, id, func(r *row) bool { return r.ConnectionID == connectionID })
+// sessionChange is what happened elsewhere to a session of this node.
+type sessionChange struct {
+	SessionID        string
+	EndRequested     string // "", after_heard or immediate
+	ConnectionStatus rules.ConnectionStatus
+	AppSuspended     bool
 }
 
-// OfApp returns a session of an app, or 404.
-func (h *Handler) OfApp(ctx context.Context, appID, id string) (Session, error) {
-	return h.whole(ctx, id, func(r *row) bool { return r.AppID == appID })
-}
+// isAppSuspended is the condition that app a is suspended.
+var isAppSuspended = apps.SuspendedSQL("a")
 
-// whole returns a session with its receipts if it is what it must be, or 404.
-func (h *Handler) whole(ctx context.Context, id string, is func(*row) bool) (Session, error) {
-	r, err := getRow(ctx, h.DB, id)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !is(&r) {
-		return Session{}, apierr.NotFound.Errorf("no such session")
-	} else if err != nil {
-		return Session{}, err
+// listChanges returns the sessions of this node that must end, and why.
+func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
+	scan := func(r db.Row) (c sessionChange, err error) {
+		var suspended int64
+		err = r.Scan(&c.SessionID, &c.EndRequested, &c.ConnectionStatus, &suspended)
+		c.AppSuspended = suspended == 1
+		return c, err
 	}
-	receipts, err := billed(ctx, h.DB, id)
-	if err != nil {
-		return Session{}, err
-	}
-	return r.resource(receipts)
+	return db.QueryAll(ctx, s.DB, scan, `SELECT s.id, COALESCE(s.end_asked, ''), c.status, CASE WHEN `+isAppSuspended+` THEN 1 ELSE 0 END
+		FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
+		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+isAppSuspended+`)`,
+		s.NodeID)
 }
 
-// A Filter chooses sessions for List: of a connection, an app or an account.
-type Filter struct {
-	ConnectionID, AppID, AccountID string
-	Before                         string // an id; "" = from the newest
-	Limit                          int
+// listUnowned returns sessions that no node owns and that need one: of a dead node, with an expired
+// ticket, asked to end, or no longer allowed to spend.
+func (s *Store) listUnowned(ctx context.Context) (sessionIDs []string, err error) {
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT s.id FROM realtime_sessions s
+		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
+		WHERE s.status <> 'ended' AND (s.node_id IS NOT NULL AND s.lease_us <= $1
+			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
+				OR `+isAppSuspended+`))
+		LIMIT 200`, s.Now().UnixMicro())
 }
 
-// List returns sessions, newest first, without receipts: of those that have not
-// ended, charge and count are what is billed so far.
-func (h *Handler) List(ctx context.Context, f Filter) (list []Session, err error) {
+// listRows returns the sessions that f chooses, newest first.
+func (s *Store) listRows(ctx context.Context, f Filter) ([]row, error) {
 	if f.Before == "" {
-		f.Before = "~" // behind every id
+		f.Before = "~" // sorts after every id
 	}
-	found, err := db.QueryAll(ctx, h.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
-		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4 ORDER BY id DESC LIMIT $5`,
+	return db.QueryAll(ctx, s.DB, scanRow, `SELECT `+rowColumns+` FROM realtime_sessions
+		WHERE ($1 = '' OR connection_id = $1) AND ($2 = '' OR app_id = $2) AND ($3 = '' OR account_id = $3) AND id < $4
+		ORDER BY id DESC LIMIT $5`,
 		f.ConnectionID, f.AppID, f.AccountID, f.Before, f.Limit)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range found {
-		var receipts []session.Receipt
-		if r.ChargedMC == nil {
-			if receipts, err = billed(ctx, h.DB, r.ID); err != nil {
-				return nil, err
-			}
-		}
-		s, err := r.resource(receipts)
-		if err != nil {
-			return nil, err
-		}
-		s.Receipts = nil
-		list = append(list, s)
-	}
-	return list, nil
 }
 
-// errEnded says that a session has its end already.
-var errEnded = errors.New("voice: the session has ended before")
+// A Filter chooses sessions: those of a connection, of an app or of an account.
+type Filter struct {
+	ConnectionID string
+	AppID        string
+	AccountID    string
+	Before       string // an id; "" = from the newest
+	Limit        int
+}
 
-// finish ends a session and announces it, in one transaction.
-func (h *Handler) finish(ctx context.Context, id, reason, state string, gone bool) (s Session, err error) {
-	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		receipts, err := billed(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		var charged money.MC
-		for _, r := range receipts {
-			charged += r.UserChargeMC
-		}
-		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = 'ended', slot = NULL, end_reason = $1, ended_us = $2, charged_mc = $3, response_count = $4, state = $5,
-			hang_up = CASE WHEN $6 = 1 THEN 0 ELSE hang_up END WHERE id = $7 AND status <> 'ended' AND node_id = $8`,
-			reason, h.Now().UnixMicro(), charged, len(receipts), state, bit(gone), id, h.Node)
-		if err != nil {
-			return err
-		}
-		if !changed(res) {
-			return errEnded
-		}
-		r, err := getRow(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		if s, err = r.resource(receipts); err != nil {
-			return err
-		}
-		_, err = h.Ledger.DoTx(ctx, tx, rules.EmitEvent{ConnectionID: r.ConnectionID, Type: "realtime_session.ended", Data: string(mustJSON(map[string]any{"session": s}))})
-		return err
-	})
-	if err != nil && !errors.Is(err, errEnded) {
-		err = fmt.Errorf("voice: end of %s: %w", id, err)
+func boolInt(b bool) int64 {
+	if b {
+		return 1
 	}
-	return s, err
+	return 0
 }

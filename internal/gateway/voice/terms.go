@@ -1,7 +1,6 @@
 package voice
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -17,33 +16,44 @@ import (
 	"github.com/purserhq/purser/internal/models/pricing"
 )
 
-// book is how a session is billed: fixed at its creation, like the prices of any
-// call are at its hold.
-type book struct {
-	ConnectionID, AccountID, AppID, OwnerID string
-	Feature, Bucket, Model, Provider        string
-	Rates                                   string // snapshot
-	Margin, Fee                             money.PPM
-	MaxCostMC                               *money.MC // the feature's guardrail of one call, here: of one reply
-	OwnKey                                  bool      // the developer's own key serves the call
-	MaxOutput                               int64
-	rates                                   catalog.Rates
+// billingTerms are how a session is billed. They are fixed at its creation, as the price terms of a
+// call are at its hold, and saved with the session.
+type billingTerms struct {
+	ConnectionID    string
+	AccountID       string
+	AppID           string
+	OwnerID         string // the app's developer
+	Feature         string // the slug as sent; "" = none
+	FeatureLabel    string // what analytics count the replies under
+	Model           string
+	Provider        string
+	Rates           string // the snapshot of the model's rates
+	Margin          money.PPM
+	Fee             money.PPM
+	MaxCostMC       *money.MC // the feature's guardrail of a call, here of a reply
+	MaxOutputTokens int64     // of a reply
+	DeveloperKey    bool      // the developer's provider key serves the session
+
+	rates catalog.Rates // of Rates
 }
 
-// open reads the prices.
-func (b *book) open() (err error) {
-	b.rates, err = catalog.ParseSnapshot(b.Rates)
+// parseRates reads the rates after the terms were decoded.
+func (t *billingTerms) parseRates() (err error) {
+	t.rates, err = catalog.ParseSnapshot(t.Rates)
 	return err
 }
 
-// keyOf names reply n of a session in the ledger. No client's key looks like it.
-func keyOf(sessionID string, n int64) string { return fmt.Sprintf("%s/%d", sessionID, n) }
+// replyKey returns the idempotency key of reply n. It is no UUID, so no client's key is equal to it.
+func replyKey(sessionID string, n int64) string { return fmt.Sprintf("%s/%d", sessionID, n) }
 
-func entryOf(requestID string) string { return id.ReplacePrefix(requestID, id.Request, id.Ledger) }
+// ledgerKey returns the ledger's key of reply n.
+func (t *billingTerms) ledgerKey(sessionID string, n int64) rules.Key {
+	return rules.Key{ConnectionID: t.ConnectionID, Key: replyKey(sessionID, n)}
+}
 
-// terms writes what the price of a reply is computed from (see package inference).
-func (b *book) terms(margin, fee money.PPM, text, audio int64, pool string) string {
-	t := struct {
+// priceTerms renders what the charge of a reply is computed from.
+func (t *billingTerms) priceTerms(margin, fee money.PPM, textTokens, audioTokens int64, pool string) string {
+	return string(mustJSON(struct {
 		Rates  json.RawMessage `json:"rates"`
 		Margin int64           `json:"margin_ppm"`
 		Fee    int64           `json:"fee_ppm"`
@@ -51,81 +61,109 @@ func (b *book) terms(margin, fee money.PPM, text, audio int64, pool string) stri
 		Audio  int64           `json:"audio_tokens"`
 		Max    int64           `json:"max_tokens"`
 		Pool   string          `json:"pool,omitempty"`
-	}{json.RawMessage(b.Rates), int64(margin), int64(fee), text, audio, b.MaxOutput, pool}
-	return string(mustJSON(t))
+	}{json.RawMessage(t.Rates), int64(margin), int64(fee), textTokens, audioTokens, t.MaxOutputTokens, pool}))
 }
 
-// call names a reply for the ledger.
-func (b *book) call(sessionID string, n int64, requestID string, text, audio int64) (rules.Call, error) {
-	key := keyOf(sessionID, n)
+// ledgerCall returns the ledger's call of reply n, which reads at most so many tokens.
+func (t *billingTerms) ledgerCall(sessionID string, n int64, requestID string, textTokens, audioTokens int64) (rules.Call, error) {
+	key := replyKey(sessionID, n)
 	c := rules.Call{
-		ConnectionID: b.ConnectionID, AccountID: b.AccountID, AppID: b.AppID, Key: key, RequestID: requestID, Fingerprint: id.Hash(key),
-		Feature: b.Feature, FeatureLabel: b.Bucket, Model: b.Model, Terms: b.terms(b.Margin, b.Fee, text, audio, ""),
+		ConnectionID: t.ConnectionID,
+		AccountID:    t.AccountID,
+		AppID:        t.AppID,
+		Key:          key,
+		RequestID:    requestID,
+		Fingerprint:  id.Hash(key),
+		Feature:      t.Feature,
+		FeatureLabel: t.FeatureLabel,
+		Model:        t.Model,
+		Terms:        t.priceTerms(t.Margin, t.Fee, textTokens, audioTokens, ""),
 	}
 	var err error
-	c.HoldMC, err = pricing.EstimateVoiceHold(b.rates, text, audio, b.MaxOutput, b.Margin, b.Fee)
+	c.HoldMC, err = pricing.EstimateVoiceHold(t.rates, textTokens, audioTokens, t.MaxOutputTokens, t.Margin, t.Fee)
 	return c, err
 }
 
-// demand is the hold of a reply, with every limit that there is for it now (see
-// package inference), but the feature's rate_limit: spec §4.4 knows no rate_limited.
-func (h *Handler) demand(b *book, app *apps.App, c rules.Call, text, audio int64, now time.Time) (rules.Hold, error) {
-	d := rules.Hold{Call: c, NodeID: h.Node, Claim: c.Key, MaxCostMC: b.MaxCostMC}
-	live := app.Tier != tiers.Sandbox
-	if !live && app.ProviderMode == apps.Mock {
-		return d, nil // fake money for canned answers
-	}
-	cost, err := pricing.EstimateVoiceHold(b.rates, text, audio, b.MaxOutput, 0, 0)
-	if err != nil {
-		return d, err
-	}
-	if d.CostMC = cost; !live {
-		if !b.OwnKey {
-			d.Limits = append(d.Limits, tiers.SandboxLimit(app.OwnerID, h.SandboxDayMC))
-		}
-		return d, nil
-	}
-	terms := tiers.Of(app.Tier)
-	d.Limits = append(d.Limits, terms.Limits(app.ID)...)
-	d.MaxCapMC = terms.MaxCapMC
-	if h.Risk.Warn > 0 {
-		d.Risk = &h.Risk
-	}
-	if h.Free.PoolMC > 0 {
-		d.FreeCredit = h.free(b, text, audio, cost, now)
-	}
-	return d, nil
-}
-
-// charge prices what a reply used, by the terms of who pays.
-func (b *book) charge(c *rules.Call, a session.Settle) (rules.Settle, error) {
-	margin, fee := b.Margin, b.Fee
+// settlement returns the ledger's command that charges a reply, by the terms of who pays for it.
+func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settle, error) {
+	margin, fee := t.Margin, t.Fee
 	if c.PaidBy == rules.PaidByFreeCredit {
 		margin, fee = 0, 0
 	}
-	out := rules.Settle{Call: *c, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: string(mustJSON(a.Usage)), InputTokens: a.Usage.Input(), OutputTokens: a.Usage.Output()}}
-	amounts, err := pricing.ChargeVoice(b.rates, a.Usage, margin, fee)
-	if a.Estimated {
+	out := rules.Settle{
+		Call:       *c,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Usage: rules.Usage{
+			JSON:         string(mustJSON(s.Usage)),
+			InputTokens:  s.Usage.Input(),
+			OutputTokens: s.Usage.Output(),
+		},
+	}
+	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, margin, fee)
+	if s.Estimated {
 		out.Settlement = rules.Estimated
-		amounts, err = pricing.ChargeVoiceEstimate(b.rates, a.Usage, margin, fee, c.HoldMC)
+		amounts, err = pricing.ChargeVoiceEstimate(t.rates, s.Usage, margin, fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
 	return out, err
 }
 
-// app returns the session's app as it is now.
-func (h *Handler) app(ctx context.Context, b *book) (apps.App, error) {
-	return h.Apps.Get(ctx, b.AppID)
+// Policy is what the operator has set for the money of sessions.
+type Policy struct {
+	Free         tiers.FreeCredit
+	Risk         limits.Risk
+	SandboxDayMC money.MC
 }
 
-// free is how free credit would pay for a reply: at cost, without margin and fee.
-func (h *Handler) free(b *book, text, audio int64, cost money.MC, now time.Time) *rules.FreeCreditHold {
-	pool, onApp, onAll := rules.FreeCreditSubjects(b.AppID, b.AccountID, now)
+// riskOf returns the risk thresholds of an app's connections, or nil if their money is fake.
+func (p *Policy) riskOf(app *apps.App) *limits.Risk {
+	if app.Tier == "" || app.Tier == tiers.Sandbox || p.Risk.Warn <= 0 {
+		return nil
+	}
+	return &p.Risk
+}
+
+// demand returns the hold of a reply with every limit that applies to it now, but for the feature's
+// rate limit: contract §4.4 does not list rate_limited.
+func (p *Policy) demand(t *billingTerms, app *apps.App, c rules.Call, textTokens, audioTokens int64, now time.Time) (rules.Hold, error) {
+	d := rules.Hold{Call: c, Claim: c.Key, MaxCostMC: t.MaxCostMC}
+	live := app.Tier != tiers.Sandbox
+	if !live && app.ProviderMode == apps.Mock {
+		return d, nil // fake money for canned responses
+	}
+	cost, err := pricing.EstimateVoiceHold(t.rates, textTokens, audioTokens, t.MaxOutputTokens, 0, 0)
+	if err != nil {
+		return d, err
+	}
+	if d.CostMC = cost; !live {
+		if !t.DeveloperKey {
+			d.Limits = append(d.Limits, tiers.SandboxLimit(app.OwnerID, p.SandboxDayMC))
+		}
+		return d, nil
+	}
+	tier := tiers.Of(app.Tier)
+	d.Limits = append(d.Limits, tier.Limits(app.ID)...)
+	d.MaxCapMC = tier.MaxCapMC
+	if p.Risk.Warn > 0 {
+		d.Risk = &p.Risk
+	}
+	if p.Free.PoolMC > 0 {
+		d.FreeCredit = p.freeCredit(t, textTokens, audioTokens, cost, now)
+	}
+	return d, nil
+}
+
+// freeCredit returns how free credit would pay for a reply: at cost, without margin and fee.
+func (p *Policy) freeCredit(t *billingTerms, textTokens, audioTokens int64, cost money.MC, now time.Time) *rules.FreeCreditHold {
+	pool, onApp, onAll := rules.FreeCreditSubjects(t.AppID, t.AccountID, now)
 	return &rules.FreeCreditHold{
-		Terms: b.terms(0, 0, text, audio, pool), HoldMC: cost,
+		Terms:  t.priceTerms(0, 0, textTokens, audioTokens, pool),
+		HoldMC: cost,
 		Limits: []limits.Limit{
-			{Subject: pool, Unit: limits.Spend, Max: int64(h.Free.PoolMC)}, {Subject: onApp, Unit: limits.Spend, Max: int64(h.Free.OnAppMC)},
-			{Subject: onAll, Unit: limits.Spend, Max: int64(h.Free.OnAllMC)},
+			{Subject: pool, Unit: limits.Spend, Max: int64(p.Free.PoolMC)},
+			{Subject: onApp, Unit: limits.Spend, Max: int64(p.Free.OnAppMC)},
+			{Subject: onAll, Unit: limits.Spend, Max: int64(p.Free.OnAllMC)},
 		},
 	}
 }

@@ -72,15 +72,16 @@ type world struct {
 	conn  string
 	token string
 	other string // the token of another connection
-	nodes []*node
+	nodes []*testNode
 	base  string        // of the provider
 	up    *fakeProvider // nil with the emulator
 }
 
-// node is one process.
-type node struct {
-	*Handler
-	url string
+// testNode is one node.
+type testNode struct {
+	*Supervisor
+	handler *Handler
+	url     string
 }
 
 // newWorld makes a world of an app whose provider mode is mode, in a tier.
@@ -106,8 +107,8 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	sandbox := tier == tiers.Sandbox
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
-		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_user', 'user@example.com', '', ` + fmt.Sprint(bit(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
-		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_other', 'other@example.com', '', ` + fmt.Sprint(bit(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
+		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_user', 'user@example.com', '', ` + fmt.Sprint(boolInt(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
+		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_other', 'other@example.com', '', ` + fmt.Sprint(boolInt(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)
 			VALUES ('` + w.app + `', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', '` + tier + `', '` + mode + `', '[]', 100000, 1)`,
 	} {
@@ -149,7 +150,7 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 }
 
 // node adds a node.
-func (w *world) node() *node {
+func (w *world) node() *testNode {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(&testLog{w.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	prices, err := catalog.Open("", log)
@@ -163,15 +164,29 @@ func (w *world) node() *node {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
-	n := &node{Handler: &Handler{
-		DB: w.db, Ledger: w.book, Node: member.ID, Callers: callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now), Apps: registry, Catalog: prices,
-		Metrics: metrics.New(prices, nil), Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar, Idle: 2 * time.Minute,
-		BaseURL: w.base, Key: "sk-test", Client: http.DefaultClient, Now: w.now, Log: log,
+	supervisor := NewSupervisor(Options{
+		DB:       w.db,
+		Ledger:   w.book,
+		NodeID:   member.ID,
+		Apps:     registry,
+		Policy:   Policy{Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar},
+		Provider: Provider{BaseURL: w.base, PlatformKey: "sk-test", Client: http.DefaultClient},
+		Metrics:  metrics.New(prices, nil),
+		Now:      w.now,
+		Log:      log,
+	})
+	n := &testNode{Supervisor: supervisor, handler: &Handler{
+		Supervisor:  supervisor,
+		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),
+		Catalog:     prices,
+		Fee:         money.One / 20,
+		IdleTimeout: 2 * time.Minute,
+		Now:         w.now,
 	}}
 	router := web.NewRouter(log, web.Links{Dashboard: "https://dash.example"})
-	n.Mount(router)
+	n.handler.Mount(router)
 	server := httptest.NewServer(router)
-	n.url, n.PublicURL = server.URL, server.URL
+	n.url, n.handler.PublicURL = server.URL, server.URL
 	ctx, stop := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -232,7 +247,7 @@ func (w *world) verify() {
 }
 
 // call makes a request and checks its answer against api/openapi.yaml.
-func (w *world) call(n *node, method, path, body, token string) (int, map[string]any) {
+func (w *world) call(n *testNode, method, path, body, token string) (int, map[string]any) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, n.url+path, strings.NewReader(body))
 	if err != nil {
@@ -363,7 +378,7 @@ func listenTo(t *testing.T, ws *websocket.Conn) *socket {
 // listenAs is listenTo; look is shown each event.
 func listenAs(t *testing.T, ws *websocket.Conn, look func(event []byte)) *socket {
 	s := &socket{t: t, ws: ws, more: make(chan struct{}, 1), over: make(chan struct{})}
-	ws.SetReadLimit(maxEvent)
+	ws.SetReadLimit(maxEventBytes)
 	t.Cleanup(func() {
 		_ = ws.CloseNow()
 		<-s.over

@@ -128,7 +128,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 	if page.Now, err = h.now(r.Context(), v.app); err != nil {
 		return err
 	}
-	if page.Sessions, err = h.Voice.Shown(r.Context(), voice.Filter{AppID: v.app.ID}); err != nil {
+	if page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID}); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, page)

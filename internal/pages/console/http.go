@@ -38,7 +38,7 @@ type Handler struct {
 	GoLive   *golive.Store
 	Tokens   *oauth.Store
 	Catalog  *catalog.Source
-	Voice    *voice.Handler
+	Voice    *voice.Supervisor
 	Now      func() time.Time
 	API      http.Handler // this node, for the calls of the playground
 	BaseURL  string       // where apps reach the API

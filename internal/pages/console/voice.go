@@ -31,7 +31,7 @@ func (h *Handler) voicePage(r *http.Request, v visit) (ui.Voice, []sandbox.TestA
 			ui.Field{ID: "max_cost", Label: "Most that it may cost", Kind: "dollars", Value: "1.00", Hint: "The call ends when its replies have come to this."},
 		)
 	}
-	page.Sessions, err = h.Voice.Shown(r.Context(), voice.Filter{AppID: v.app.ID})
+	page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID})
 	return page, people, err
 }
 
@@ -132,10 +132,10 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 	if err != nil {
 		return err
 	}
-	out := heard{Text: s.Shown() + ".", Ended: s.Status == session.Ended, Time: s.Length(h.Now()), Spent: s.ChargedDisplay, Replies: []reply{}}
+	out := heard{Text: s.StatusText() + ".", Ended: s.Status == session.Ended, Time: s.Duration(h.Now()), Spent: s.ChargedDisplay, Replies: []reply{}}
 	switch {
 	case out.Ended:
-		out.Text = "Ended. " + voice.Because(*s.EndReason) + "."
+		out.Text = "Ended. " + voice.EndReasonText(*s.EndReason) + "."
 		out.Bad = *s.EndReason != session.AppEnded && *s.EndReason != session.ClientClosed
 	case s.Status == session.Live && !s.Live.Ending:
 		out.Text = "Live: say something."
@@ -152,7 +152,7 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 
 // voiceSession returns the session of the path, if it is the app's.
 func (h *Handler) voiceSession(r *http.Request, v visit) (voice.Session, error) {
-	s, err := h.Voice.OfApp(r.Context(), v.app.ID, r.PathValue("session"))
+	s, err := h.Voice.GetOfApp(r.Context(), v.app.ID, r.PathValue("session"))
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.NotFound {
 		err = missing()
 	}

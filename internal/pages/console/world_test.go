@@ -98,7 +98,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 		DB: d, Ledger: w.ledger, Accounts: w.people, Sessions: sessions, Apps: w.apps, Features: features.NewStore(d, d.Now, offered),
 		Sandbox: sandbox.NewStore(d, w.people, w.ledger, d.Now), Keys: providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
 		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}), GoLive: &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},
-		Tokens: &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now}, Catalog: prices, Voice: &voice.Handler{DB: d, Now: d.Now}, Now: d.Now, API: http.HandlerFunc(api), BaseURL: "https://api.example.com", AuthURL: "https://auth.example.com",
+		Tokens: &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now}, Catalog: prices, Voice: voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}), Now: d.Now, API: http.HandlerFunc(api), BaseURL: "https://api.example.com", AuthURL: "https://auth.example.com",
 	}).Mount(rt)
 	for _, r := range rt.Routes() {
 		if strings.Contains(r, "/developer") {

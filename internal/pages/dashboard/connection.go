@@ -44,7 +44,7 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 	if page.Rows, err = lines(ctx, h.names(), rows); err != nil {
 		return err
 	}
-	if page.Voices, err = h.Voice.Shown(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
+	if page.Voices, err = h.Voice.ListForPage(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
 		return err
 	}
 	if r.URL.Query().Get("done") == "freeze" && c.Status == rules.Frozen {

@@ -27,7 +27,7 @@ type Handler struct {
 	Apps     *apps.Store
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
-	Voice    *voice.Handler
+	Voice    *voice.Store
 }
 
 // Mount adds the routes.

@@ -41,7 +41,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(people, false)
 	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-	(&dashboard.Handler{DB: d, Ledger: w.Ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Handler{DB: d, Now: d.Now}}).Mount(rt)
+	(&dashboard.Handler{DB: d, Ledger: w.Ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Store{DB: d, Now: d.Now}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -27,7 +28,7 @@ func waits(ctx context.Context, q db.Queryer) (b backlog, err error) {
 		into *int64
 	}{
 		{`SELECT COUNT(*) FROM golive_requests WHERE status = 'pending'`, &b.reviews},
-		{`SELECT COUNT(*) FROM apps WHERE suspended = 1 OR suspension_by IS NOT NULL`, &b.suspended},
+		{`SELECT COUNT(*) FROM apps WHERE ` + apps.SuspendedSQL("apps"), &b.suspended},
 		{`SELECT COUNT(*) FROM connections WHERE status = 'frozen'`, &b.frozen},
 		{`SELECT COUNT(*) FROM events WHERE passed = 0`, &b.events},
 		{`SELECT COUNT(*) FROM deliveries WHERE status = 'pending'`, &b.deliveries},

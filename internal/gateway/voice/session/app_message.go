@@ -83,3 +83,13 @@ func NewEndedMessage(id, reason string, chargedMC money.MC, replies int64) Ended
 		ResponseCount:  replies,
 	}
 }
+
+// newErrorMessage returns the error event that refuses an app's event. An empty id is null.
+func newErrorMessage(eventID, problem string) errorMessage {
+	out := errorMessage{Type: "error"}
+	out.Error.Type, out.Error.Code, out.Error.Message = "invalid_request_error", "invalid_event", problem
+	if eventID != "" {
+		out.Error.EventID = &eventID
+	}
+	return out
+}

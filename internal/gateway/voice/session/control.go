@@ -62,12 +62,17 @@ func (m *machine) problemOf(e *AppEvent) string {
 }
 
 func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
-	out := errorMessage{Type: "error"}
-	out.Error.Type, out.Error.Code, out.Error.Message = "invalid_request_error", "invalid_event", problem
-	if e.EventID != "" {
-		out.Error.EventID = &e.EventID
+	m.do(ToApp{newErrorMessage(e.EventID, problem)})
+}
+
+// RefusalBeforeLive returns the error event that answers an app's event while no node runs the
+// session, or nil if the event is dropped.
+func RefusalBeforeLive(e *AppEvent) any {
+	m := &machine{State: State{Status: Pending}}
+	if problem := m.problemOf(e); problem != "" {
+		return newErrorMessage(e.EventID, problem)
 	}
-	m.do(ToApp{out})
+	return nil
 }
 
 // forwardToProvider sends an app's event on, with these members.

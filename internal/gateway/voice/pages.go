@@ -9,36 +9,42 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
-// listed is how many sessions a page lists.
-const listed = 50
+// pageRows is how many sessions a page lists.
+const pageRows = 50
 
-// Shown lists the newest sessions for a page.
-func (h *Handler) Shown(ctx context.Context, f Filter) (rows []ui.VoiceSession, err error) {
-	f.Limit = listed
-	list, err := h.List(ctx, f)
+// ListForPage returns the newest sessions as a page shows them.
+func (s *Store) ListForPage(ctx context.Context, f Filter) (rows []ui.VoiceSession, err error) {
+	f.Limit = pageRows
+	list, err := s.List(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("voice: sessions: %w", err)
 	}
-	for _, s := range list {
-		row := ui.VoiceSession{
-			When: s.CreatedAt, Shown: shownTime(s.CreatedAt), Model: s.Model, Mock: s.Mock, Status: s.Shown(),
-			Length: s.Length(h.Now()), Replies: fmt.Sprint(s.ResponseCount), Cost: ui.Money(s.ChargedMC),
+	for _, one := range list {
+		r := ui.VoiceSession{
+			When:    one.CreatedAt,
+			Shown:   formatTime(one.CreatedAt),
+			Model:   one.Model,
+			Mock:    one.Mock,
+			Status:  one.StatusText(),
+			Length:  one.Duration(s.Now()),
+			Replies: fmt.Sprint(one.ResponseCount),
+			Cost:    ui.Money(one.ChargedMC),
 		}
-		if s.EndReason != nil {
-			row.End = Because(*s.EndReason)
+		if one.EndReason != nil {
+			r.End = EndReasonText(*one.EndReason)
 		}
-		rows = append(rows, row)
+		rows = append(rows, r)
 	}
 	return rows, nil
 }
 
-func shownTime(timestamp string) string {
-	t, _ := time.Parse(time.RFC3339, timestamp) // of ours
+func formatTime(timestamp string) string {
+	t, _ := time.Parse(time.RFC3339, timestamp) // a timestamp that newSession rendered
 	return t.UTC().Format("2 Jan 2006, 15:04")
 }
 
-// Shown is the session's status for people.
-func (s *Session) Shown() string {
+// StatusText is the session's status for people.
+func (s *Session) StatusText() string {
 	switch {
 	case s.Status == session.Pending:
 		return "Waiting for the browser"
@@ -50,28 +56,28 @@ func (s *Session) Shown() string {
 	return "Live"
 }
 
-// Length is how long the session was live, or has been, as minutes and seconds.
-func (s *Session) Length(now time.Time) string {
+// Duration returns how long the session was live, or has been until now, as minutes and seconds.
+func (s *Session) Duration(now time.Time) string {
 	if s.StartedAt == nil {
 		return "–"
 	}
-	from, _ := time.Parse(time.RFC3339, *s.StartedAt) // both are ours
+	from, _ := time.Parse(time.RFC3339, *s.StartedAt) // a timestamp that newSession rendered
 	if s.EndedAt != nil {
-		now, _ = time.Parse(time.RFC3339, *s.EndedAt)
+		now, _ = time.Parse(time.RFC3339, *s.EndedAt) // as above
 	}
-	d := int64(max(now.Sub(from), 0) / time.Second)
-	return fmt.Sprintf("%d:%02d", d/60, d%60)
+	seconds := int64(max(now.Sub(from), 0) / time.Second)
+	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }
 
-// Because says an end reason (spec §3) for people.
-func Because(reason string) string {
-	if text, ok := reasons[reason]; ok {
+// EndReasonText is an end reason (contract §3) for people.
+func EndReasonText(reason string) string {
+	if text, ok := endReasonTexts[reason]; ok {
 		return text
 	}
 	return "Refused: " + reason
 }
 
-var reasons = map[string]string{
+var endReasonTexts = map[string]string{
 	session.ClientClosed:      "The browser disconnected",
 	session.AppEnded:          "Ended by the app",
 	session.MaxDuration:       "Maximum duration reached",

@@ -9,7 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
-// Session is a voice session as the API shows it (spec §2, Realtime session).
+// Session is a voice session as the API shows it (contract §2, Realtime session).
 type Session struct {
 	ID             string            `json:"id"`
 	Status         session.Status    `json:"status"`
@@ -33,7 +33,7 @@ type Session struct {
 	AppID        string `json:"-"`
 }
 
-// LiveNow is what is known of a session while it is live.
+// LiveNow is what a session shows only while it is live.
 type LiveNow struct {
 	ChargedMC       money.MC `json:"charged_mc"`
 	ChargedDisplay  string   `json:"charged_display"`
@@ -42,12 +42,25 @@ type LiveNow struct {
 	ControlAttached bool     `json:"control_attached"`
 }
 
-// resource renders a row with its receipts. Without them, what an ended session came
-// to is what its row says.
-func (r *row) resource(receipts []session.Receipt) (Session, error) {
+// newSession renders a row with its receipts. Without receipts (nil), the sum and the count of an
+// ended session are those of its row.
+func newSession(r *row, receipts []session.Receipt) (Session, error) {
 	s := Session{
-		ID: r.ID, Status: r.Status, Model: r.Model, Mock: r.Mock, CreatedAt: timestamp.Format(r.CreatedUS), StartedAt: stamp(r.StartedUS), EndedAt: stamp(r.EndedUS),
-		EndReason: r.EndReason, MaxDurationS: r.MaxDurationS, MaxCostMC: r.MaxCostMC, Receipts: receipts, ConnectionID: r.ConnectionID, AccountID: r.AccountID, AppID: r.AppID,
+		ID:            r.ID,
+		Status:        r.Status,
+		Model:         r.Model,
+		Mock:          r.Mock,
+		CreatedAt:     timestamp.Format(r.CreatedUS),
+		StartedAt:     optionalTimestamp(r.StartedUS),
+		EndedAt:       optionalTimestamp(r.EndedUS),
+		EndReason:     r.EndReason,
+		MaxDurationS:  r.MaxDurationS,
+		MaxCostMC:     r.MaxCostMC,
+		ResponseCount: int64(len(receipts)),
+		Receipts:      receipts,
+		ConnectionID:  r.ConnectionID,
+		AccountID:     r.AccountID,
+		AppID:         r.AppID,
 	}
 	if r.Feature != "" {
 		s.Feature = &r.Feature
@@ -55,22 +68,27 @@ func (r *row) resource(receipts []session.Receipt) (Session, error) {
 	for _, x := range receipts {
 		s.ChargedMC += x.UserChargeMC
 	}
-	s.ResponseCount = int64(len(receipts))
 	if receipts == nil && r.ChargedMC != nil {
-		s.ChargedMC, s.ResponseCount = *r.ChargedMC, *r.Replies
+		s.ChargedMC, s.ResponseCount = *r.ChargedMC, *r.ReplyCount
 	}
 	s.ChargedDisplay = s.ChargedMC.Display()
 	if r.Status == session.Live {
-		var kept saved
-		if err := json.Unmarshal([]byte(r.State), &kept); err != nil {
+		var saved savedSession
+		if err := json.Unmarshal([]byte(r.State), &saved); err != nil {
 			return s, fmt.Errorf("voice: state of %s: %w", r.ID, err)
 		}
-		s.Live = &LiveNow{s.ChargedMC, s.ChargedDisplay, s.ResponseCount, kept.State.Ending != nil || r.EndAsked != "", kept.State.ControlAttached}
+		s.Live = &LiveNow{
+			ChargedMC:       s.ChargedMC,
+			ChargedDisplay:  s.ChargedDisplay,
+			ResponseCount:   s.ResponseCount,
+			Ending:          saved.State.Ending != nil || r.EndRequested != "",
+			ControlAttached: saved.State.ControlAttached,
+		}
 	}
 	return s, nil
 }
 
-func stamp(us *int64) *string {
+func optionalTimestamp(us *int64) *string {
 	if us == nil {
 		return nil
 	}

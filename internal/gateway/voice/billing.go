@@ -1,0 +1,274 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+	"github.com/purserhq/purser/internal/models/metrics"
+)
+
+const (
+	holdTimeout   = 5 * time.Second // while the database is unavailable
+	settleTimeout = time.Minute     // as above: the provider has been paid for the reply
+)
+
+// biller gives the holds and charges of sessions to the ledger. The sessions of a node share it.
+type biller struct {
+	store        *Store
+	ledger       *store.Writer
+	apps         *apps.Store
+	policy       Policy
+	metrics      *metrics.Metrics
+	developerKey func(ctx context.Context, accountID string) (key string, ok bool) // nil = no app has one
+	log          *slog.Logger
+	abandoned    context.Context // ends when the node no longer waits for its sessions
+}
+
+// replyCall returns the ledger's call of reply n. Its request id stays the same from its first hold
+// on.
+func (b *biller) replyCall(t *billingTerms, sessionID string, n, textTokens, audioTokens int64) (rules.Call, error) {
+	requestID, err := b.store.requestIDOf(sessionID, n)
+	if err != nil {
+		return rules.Call{}, err
+	}
+	return t.ledgerCall(sessionID, n, requestID, textTokens, audioTokens)
+}
+
+// demand returns the ledger's command for a hold of the session.
+func (b *biller) demand(t *billingTerms, app *apps.App, sessionID string, h session.Hold) (rules.Hold, error) {
+	c, err := b.replyCall(t, sessionID, h.N, h.TextTokens, h.AudioTokens)
+	if err != nil {
+		return rules.Hold{}, err
+	}
+	d, err := b.policy.demand(t, app, c, h.TextTokens, h.AudioTokens, b.store.Now())
+	d.NodeID = b.store.NodeID
+	return d, err
+}
+
+// holdFirst makes the hold of a new session's first reply, decides whose provider key pays the
+// provider, and saves both.
+func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.Hold) error {
+	state, terms := &saved.State, &saved.Terms
+	app, err := b.apps.Get(ctx, terms.AppID)
+	if err != nil {
+		return err
+	}
+	d, err := b.demand(terms, &app, state.ID, h)
+	if err != nil {
+		return err
+	}
+	if !state.Mock && app.Tier == tiers.Sandbox && b.developerKey != nil {
+		_, d.HasProviderKey = b.developerKey(ctx, app.OwnerID)
+	}
+	res, err := b.ledger.Do(ctx, d)
+	if err != nil {
+		return err
+	}
+	*state, _ = session.Step(*state, session.HoldMade{N: h.N, AmountMC: res.Call.HoldMC}, b.store.Now())
+	terms.DeveloperKey, saved.FirstCall = res.UseProviderKey, &res.Call
+	if err := b.store.saveFirstHold(ctx, saved); err != nil {
+		// The row does not know of the hold. If the release fails as well, the session's end releases it.
+		_, releaseErr := b.ledger.Do(ctx, rules.Release{Call: res.Call, Attempt: 1})
+		return errors.Join(err, releaseErr)
+	}
+	return nil
+}
+
+// billing is the money of one session. It carries out what the rules ask of the ledger in their
+// order, in a goroutine of its own: the session never waits for the ledger.
+type billing struct {
+	*biller
+	sessionID string
+	terms     *billingTerms
+	post      func(session.Event) bool // gives the session an event
+	stopped   <-chan struct{}          // closed when the session no longer runs on this node
+	spawn     func(func())             // starts a goroutine that the node waits for
+
+	held map[int64]rules.Call // replies whose hold was made on this node; only run uses it
+
+	mu    sync.Mutex
+	queue []session.Action
+}
+
+// enqueue adds a Hold, Settle or Release to what the ledger is to do.
+func (b *billing) enqueue(a session.Action) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.queue = append(b.queue, a); len(b.queue) == 1 {
+		b.spawn(b.run) // only while there is work: an idle goroutine would keep its stack
+	}
+}
+
+// run carries out the queue until it is empty.
+func (b *billing) run() {
+	for more := true; more; {
+		b.mu.Lock()
+		a := b.queue[0]
+		b.mu.Unlock()
+		b.carryOut(a)
+		b.mu.Lock()
+		b.queue = b.queue[1:]
+		more = len(b.queue) > 0
+		b.mu.Unlock()
+	}
+}
+
+func (b *billing) carryOut(a session.Action) {
+	ctx := context.Background()
+	switch a := a.(type) {
+	case session.Hold:
+		b.post(b.hold(ctx, a))
+		select {
+		case <-b.stopped: // another node took the session over, and perhaps looked for this hold too early
+			b.release(session.Release{N: a.N})
+		default:
+		}
+	case session.Settle:
+		b.post(b.settle(ctx, a))
+	case session.Release:
+		if b.release(a) {
+			b.post(session.Released(a))
+		}
+	}
+}
+
+// retryUnavailable repeats f while the database is unavailable, for at most d.
+func retryUnavailable[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return retry.Do(ctx, retry.Backoff{First: 20 * time.Millisecond, Max: time.Second}, f, db.IsUnavailable)
+}
+
+// hold asks for the hold of a reply. Any error refuses it, which ends the session.
+func (b *billing) hold(ctx context.Context, h session.Hold) session.Event {
+	res, err := retryUnavailable(ctx, holdTimeout, func(ctx context.Context) (rules.Result, error) {
+		app, err := b.apps.Get(ctx, b.terms.AppID)
+		if err != nil {
+			return rules.Result{}, err
+		}
+		if app.Suspended {
+			return rules.Result{}, apierr.AppSuspended.On(b.terms.ConnectionID, "this app is suspended")
+		}
+		d, err := b.demand(b.terms, &app, b.sessionID, h)
+		if err != nil {
+			return rules.Result{}, err
+		}
+		return b.ledger.Do(ctx, d)
+	})
+	if err != nil {
+		return session.HoldRefused{N: h.N, Code: b.refusalCode(ctx, err)}
+	}
+	b.held[h.N] = res.Call
+	return session.HoldMade{N: h.N, AmountMC: res.Call.HoldMC}
+}
+
+// refusalCode returns the end reason that an error of a hold is.
+func (b *billing) refusalCode(ctx context.Context, err error) string {
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e.Code.Name
+	}
+	b.log.ErrorContext(ctx, "voice hold failed", "session_id", b.sessionID, "error", err)
+	return apierr.Unavailable.Name
+}
+
+// settle charges a reply. It repeats that while the database is unavailable.
+func (b *billing) settle(ctx context.Context, s session.Settle) session.Event {
+	app, err := b.apps.Get(ctx, b.terms.AppID)
+	if err != nil { // it is charged without a look at its risk thresholds
+		b.log.ErrorContext(ctx, "voice risk check skipped", "session_id", b.sessionID, "n", s.N, "error", err)
+	}
+	out := session.Settled{N: s.N, ReplyID: s.ReplyID, Usage: s.Usage}
+	res, err := retryUnavailable(ctx, settleTimeout, func(ctx context.Context) (rules.Result, error) {
+		c, err := b.callToSettle(ctx, &s)
+		if err != nil {
+			return rules.Result{}, err
+		}
+		command, err := b.terms.settlement(&c, &s)
+		if err != nil {
+			return rules.Result{}, err
+		}
+		command.Risk = b.policy.riskOf(&app)
+		return b.ledger.Do(ctx, command)
+	})
+	if err != nil {
+		b.metrics.Alarm("a voice reply could not be billed", b.terms.Model)
+		b.log.ErrorContext(ctx, "voice settlement failed", "session_id", b.sessionID, "n", s.N, "error", err)
+		return out
+	}
+	if res.Outcome == rules.Fenced {
+		return out
+	}
+	entry := res.Entry
+	if res.Outcome == rules.Done { // it was charged before: the result has only the id of its row
+		if entry, err = store.GetEntry(ctx, b.store.DB, res.Entry.ID); err != nil {
+			b.log.ErrorContext(ctx, "voice receipt read failed", "session_id", b.sessionID, "n", s.N, "error", err)
+			return out
+		}
+	}
+	out.Entry = &entry
+	out.FastSpend = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
+	return out
+}
+
+// callToSettle returns the ledger's call of a reply: as it was held by this node, as another node
+// held it, or, without a hold, as it would have been held.
+func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Call, error) {
+	if c, ok := b.held[s.N]; ok {
+		delete(b.held, s.N)
+		return c, nil
+	}
+	h, err := store.GetHold(ctx, b.store.DB, b.terms.ledgerKey(b.sessionID, s.N))
+	if err == nil && h.State == rules.Open {
+		return h.Call, nil
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return rules.Call{}, err
+	}
+	u := &s.Usage
+	text := u.TextInput + u.TextCached + u.ImageInput + u.ImageCached
+	return b.replyCall(b.terms, b.sessionID, s.N, text, u.AudioInput+u.AudioCached)
+}
+
+// release ends a hold without a charge. It repeats that until it succeeds, because nothing else looks
+// for the hold of a session that has ended. It returns false if the node stops first: the session's
+// next node releases the hold.
+func (b *billing) release(r session.Release) bool {
+	released := retryUntil(b.abandoned, func(ctx context.Context) error {
+		c, ok := b.held[r.N]
+		if !ok {
+			h, err := store.GetHold(ctx, b.store.DB, b.terms.ledgerKey(b.sessionID, r.N))
+			if errors.Is(err, sql.ErrNoRows) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			c = h.Call
+		}
+		_, err := b.ledger.Do(ctx, rules.Release{Call: c, Attempt: 1})
+		if err != nil {
+			b.log.ErrorContext(ctx, "voice hold release failed", "session_id", b.sessionID, "n", r.N, "error", err)
+		}
+		return err
+	})
+	delete(b.held, r.N)
+	return released
+}
+
+// retryUntil repeats f until it succeeds. It returns false if ctx ends first.
+func retryUntil(ctx context.Context, f func(context.Context) error) (ok bool) {
+	_, err := retry.Do(ctx, retry.Backoff{First: 20 * time.Millisecond, Max: 10 * time.Second},
+		func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
+		func(error) bool { return true })
+	return err == nil
+}

@@ -1,0 +1,98 @@
+package voice
+
+import (
+	"context"
+
+	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+// placeCall makes the provider's call of a browser's offer, and returns the provider's answer.
+func (r *runner) placeCall(ctx context.Context, offer []byte) (answer []byte, err error) {
+	answer, callID, err := r.node.provider.createCall(ctx, r.terms, offer, r.config)
+	if err == nil {
+		if err = r.node.store.setCall(ctx, r.id, callID); err != nil { // no row names the call: only this node can end it
+			r.node.work.Go(func() { r.node.hangUpUnsaved(r.terms, r.id, callID) })
+		}
+	}
+	if err != nil {
+		r.node.log.WarnContext(ctx, "voice offer failed", "session_id", r.id, "error", err)
+		r.post(session.CallRefused{})
+		return nil, err
+	}
+	r.post(session.CallAnswered{CallID: callID})
+	return answer, nil
+}
+
+// superviseCall attaches a sideband to the call and gives its events to the session until it ends.
+func (r *runner) superviseCall(callID string, again bool) {
+	ws, gone, err := dialSideband(r.ctx, r.node.provider, r.terms, callID, again)
+	if err != nil {
+		if r.ctx.Err() == nil {
+			r.node.log.WarnContext(r.ctx, "voice sideband attach failed", "session_id", r.id, "error", err)
+			r.post(session.AttachFailed{Gone: gone})
+		}
+		return
+	}
+	r.connectProvider(&providerLink{
+		send: func(event []byte) error {
+			ctx, cancel := context.WithTimeout(r.ctx, providerTimeout)
+			defer cancel()
+			return ws.Write(ctx, websocket.MessageText, event)
+		},
+		close: func() { _ = ws.CloseNow() },
+	})
+	r.post(session.SidebandUp{})
+	r.attachOnce.Do(func() { close(r.attached) })
+	if lost := readSideband(r.ctx, ws, r.postProviderEvent); lost {
+		r.post(session.SidebandDown{})
+	}
+}
+
+// hangUp ends the call at the provider. If that fails, Supervisor.HangUps of any node repeats it
+// (F-85).
+func (r *runner) hangUp(ctx context.Context) {
+	if r.state.Mock {
+		r.mu.Lock()
+		link := r.provider
+		r.mu.Unlock()
+		if link != nil {
+			link.close()
+		}
+		return
+	}
+	if r.state.CallID == "" {
+		return
+	}
+	callID := r.state.CallID
+	r.node.work.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, providerTimeout)
+		defer cancel()
+		if err := r.node.endCall(ctx, r.terms, r.id, callID); err != nil {
+			r.node.log.WarnContext(ctx, "voice hang-up failed", "session_id", r.id, "error", err)
+		}
+	})
+}
+
+// endCall hangs a session's call up and notes that it is gone.
+func (n *node) endCall(ctx context.Context, t *billingTerms, sessionID, callID string) error {
+	if callID != "" {
+		if err := n.provider.hangUp(ctx, t, callID); err != nil {
+			return err
+		}
+	}
+	return n.store.setCallGone(ctx, sessionID)
+}
+
+// hangUpUnsaved ends a call that no row names. It repeats that until it succeeds or the node stops.
+func (n *node) hangUpUnsaved(t *billingTerms, sessionID, callID string) {
+	retryUntil(n.abandoned, func(ctx context.Context) error {
+		err := n.provider.hangUp(ctx, t, callID)
+		if err != nil {
+			n.log.ErrorContext(ctx, "voice hang-up of unsaved call failed",
+				"session_id", sessionID, "call_id", callID, "error", err)
+		}
+		return err
+	})
+}

@@ -1,0 +1,100 @@
+package voice
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	maxUnsent           = 256 // events that may wait for an app to read them
+	controlWriteTimeout = 5 * time.Second
+)
+
+// controlChannel is what the service sends on an app's control channel. It is closed if the app does
+// not read its events in time.
+type controlChannel struct {
+	ws *websocket.Conn
+
+	mu      sync.Mutex
+	queue   [][]byte
+	writing bool // a goroutine sends the queue, or nothing can be sent any more
+	closed  bool // nothing more is accepted
+	code    websocket.StatusCode
+	reason  string
+}
+
+// send queues an event.
+func (c *controlChannel) send(event []byte) {
+	c.mu.Lock()
+	full := len(c.queue) >= maxUnsent
+	if !full && !c.closed {
+		c.queue = append(c.queue, event)
+		c.startWriting()
+	}
+	c.mu.Unlock()
+	if full {
+		c.close(websocket.StatusPolicyViolation, "the events are not read")
+	}
+}
+
+// closeAfter closes the channel after what is queued, because the session has ended or, if not, is
+// another node's.
+func (c *controlChannel) closeAfter(sessionEnded bool) {
+	if sessionEnded {
+		c.close(websocket.StatusNormalClosure, "the session has ended")
+	} else {
+		c.close(websocket.StatusServiceRestart, "connect again")
+	}
+}
+
+// closeReplaced closes the channel because the app opened another one.
+func (c *controlChannel) closeReplaced() {
+	c.close(websocket.StatusGoingAway, "another control channel was opened")
+}
+
+// close closes the channel after what is queued. The first close decides the code.
+func (c *controlChannel) close(code websocket.StatusCode, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed, c.code, c.reason = true, code, reason
+		c.startWriting()
+	}
+}
+
+// startWriting starts the goroutine that sends the queue, unless it runs. c.mu is held.
+func (c *controlChannel) startWriting() {
+	if !c.writing {
+		c.writing = true
+		go c.sendQueue()
+	}
+}
+
+// sendQueue sends the queue until it is empty, and then closes a closed channel's socket.
+func (c *controlChannel) sendQueue() {
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			closed := c.closed
+			c.writing, c.queue = closed, nil // after the close nothing more is written
+			c.mu.Unlock()
+			if closed {
+				_ = c.ws.Close(c.code, c.reason) // the socket is gone in any case
+			}
+			return
+		}
+		event := c.queue[0]
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), controlWriteTimeout)
+		err := c.ws.Write(ctx, websocket.MessageText, event)
+		cancel()
+		if err != nil {
+			_ = c.ws.CloseNow() // its reader notices; writing stays true, as nothing can be sent
+			return
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package voice
+
+import (
+	"net/http"
+
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+// get serves GET /v1/realtime/sessions/{id}.
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.resolveCaller(r)
+	if err != nil {
+		return err
+	}
+	s, err := h.Supervisor.Get(r.Context(), who.ConnectionID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, s)
+}
+
+// end serves POST /v1/realtime/sessions/{id}/end on any node.
+func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.resolveCaller(r)
+	if err != nil {
+		return err
+	}
+	when, err := readWhen(r)
+	if err != nil {
+		return err
+	}
+	sessionID := r.PathValue("id")
+	if _, err := h.Supervisor.Get(r.Context(), who.ConnectionID, sessionID); err != nil {
+		return err
+	}
+	if err := h.Supervisor.End(r.Context(), sessionID, when); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusAccepted, map[string]any{"id": sessionID, "ending": true})
+}
+
+// readWhen reads the optional body of a request to end.
+func readWhen(r *http.Request) (when string, err error) {
+	var body struct {
+		When string `json:"when"`
+	}
+	if r.ContentLength != 0 {
+		if err := web.ReadJSON(r, &body); err != nil {
+			return "", err
+		}
+	}
+	switch body.When {
+	case "":
+		return session.AfterHeard, nil
+	case session.AfterHeard, session.Immediate:
+		return body.When, nil
+	}
+	return "", invalid("when: must be after_heard or immediate")
+}

@@ -1,0 +1,57 @@
+package voice
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/models/catalog"
+)
+
+// Handler serves the routes of voice sessions (contract §4.4).
+type Handler struct {
+	Supervisor  *Supervisor
+	Callers     *callers.Resolver
+	Catalog     *catalog.Source
+	Fee         money.PPM
+	IdleTimeout time.Duration
+	PublicURL   string // where browsers and apps reach the API
+	Now         func() time.Time
+}
+
+// resolveCaller returns who makes a request, or 401, and adds it to the request's log line.
+func (h *Handler) resolveCaller(r *http.Request) (*callers.Caller, error) {
+	who, err := h.Callers.Resolve(r)
+	if err != nil {
+		return nil, err
+	}
+	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
+	return who, nil
+}
+
+// The close codes of contract §4.4 and decision 046.
+const (
+	closeInvalidTicket websocket.StatusCode = 4001
+	closeNotFound      websocket.StatusCode = 4004
+	closeNotLive       websocket.StatusCode = 4009
+)
+
+// closeSocket closes a WebSocket that cannot be served. The error of the close is dropped: the socket
+// is gone in any case.
+func closeSocket(ws *websocket.Conn, code websocket.StatusCode, reason string) {
+	_ = ws.Close(code, reason)
+}
+
+// checkUpgrade returns 400 for a request that does not ask for a WebSocket.
+func checkUpgrade(r *http.Request) error {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return nil
+	}
+	return invalid("this address is a WebSocket")
+}

@@ -1,0 +1,102 @@
+package voice
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+// maxAnswerDelay is how long the SDP answer waits for the sideband. It cannot wait until then in any
+// case: the provider may find the call only when the browser has connected.
+const maxAnswerDelay = 2 * time.Second
+
+// allowAnyOrigin opens the offer, and no other route, to pages of any origin, without credentials.
+func allowAnyOrigin(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	h.Set("Access-Control-Allow-Methods", "POST")
+	h.Set("Access-Control-Max-Age", "600")
+}
+
+// preflightOffer serves OPTIONS /v1/realtime/sessions/{id}/offer.
+func preflightOffer(w http.ResponseWriter, _ *http.Request) error {
+	allowAnyOrigin(w)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// exchangeOffer serves POST /v1/realtime/sessions/{id}/offer: it exchanges the browser's SDP offer for
+// the provider's answer.
+func (h *Handler) exchangeOffer(w http.ResponseWriter, r *http.Request) error {
+	allowAnyOrigin(w)
+	ticket, err := web.Bearer(r)
+	if err != nil {
+		return invalidTicket()
+	}
+	offer, err := web.ReadBody(r, "application/sdp", maxSDPBytes)
+	if err != nil {
+		return err
+	}
+	saved, err := h.checkTicket(r.Context(), r.PathValue("id"), ticket)
+	if err != nil {
+		return err
+	}
+	if saved.Mock {
+		return invalid("this is a mock session: its ticket is for mock_url, not for a WebRTC offer")
+	}
+	if err := checkOffer(offer); err != nil {
+		return err
+	}
+	run, err := h.Supervisor.startByTicket(r.Context(), saved.ID, ticket)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), session.AnswerTimeout)
+	defer cancel()
+	answer, err := run.placeCall(ctx, offer)
+	if err != nil {
+		return apierr.ProviderError.Errorf("the provider did not answer the offer; create a new session").WithCause(err)
+	}
+	select { // audio before the sideband is attached is not metered
+	case <-run.attached:
+	case <-run.stopped:
+	case <-time.After(maxAnswerDelay):
+	}
+	w.Header().Set("Content-Type", "application/sdp")
+	w.WriteHeader(http.StatusCreated)
+	_, err = w.Write(answer)
+	return web.AlreadyReported(err)
+}
+
+// checkTicket returns the session of a ticket that may still be used, or 401.
+func (h *Handler) checkTicket(ctx context.Context, sessionID, ticket string) (row, error) {
+	usable, err := h.Supervisor.isTicketUsable(ctx, sessionID, id.Hash(ticket))
+	if err != nil {
+		return row{}, err
+	}
+	if !usable {
+		return row{}, invalidTicket()
+	}
+	return getRow(ctx, h.Supervisor.DB, sessionID)
+}
+
+// checkOffer refuses what is no SDP offer of a call (contract §4.4).
+func checkOffer(sdp []byte) error {
+	text := strings.ReplaceAll(string(sdp), "\r\n", "\n")
+	switch {
+	case !strings.HasPrefix(text, "v=0\n"):
+		return invalid("body: must be an SDP offer, which begins with v=0")
+	case !strings.Contains(text, "\nm=audio "):
+		return invalid("body: the offer has no audio; add a microphone track or a receive-only audio transceiver before it is made")
+	case !strings.Contains(text, "\nm=application "):
+		return invalid("body: the offer has no data channel; make one named oai-events before it is made")
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package voice
+
+import (
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/models/catalog"
+	"github.com/purserhq/purser/internal/models/tokens"
+)
+
+const (
+	defaultMaxOutputTokens = 1024
+	defaultDuration        = 15 * time.Minute
+
+	// sessionOverheadTokens is what the provider adds to the instructions and tools.
+	sessionOverheadTokens = 128
+)
+
+// planSession decides model, prices and bounds of a session, in the order of decision 008.
+func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSession, error) {
+	terms := billingTerms{
+		ConnectionID: who.ConnectionID,
+		AccountID:    who.AccountID,
+		AppID:        who.App.ID,
+		OwnerID:      who.App.OwnerID,
+		Feature:      c.Feature,
+		Margin:       who.App.DevMargin,
+		Fee:          h.Fee,
+	}
+	feature, registered := who.Features[c.Feature]
+	switch {
+	case registered:
+		terms.FeatureLabel, terms.MaxCostMC = feature.Slug, feature.MaxCostPerCallMC
+		if feature.DevMargin != nil {
+			terms.Margin = *feature.DevMargin
+		}
+	case c.Feature != "":
+		terms.FeatureLabel = "other"
+	}
+	model := c.Model
+	if model == "" {
+		switch {
+		case !registered:
+			return savedSession{}, invalid("feature: %q is not registered; register it, or name a model", c.Feature)
+		case feature.DefaultModel == nil:
+			return savedSession{}, invalid("feature: %q has no default_model; set one, or name a model", c.Feature)
+		}
+		model = *feature.DefaultModel
+	}
+	m, rates, ok := h.Catalog.Current().Find(model, h.Now())
+	switch {
+	case !ok:
+		return savedSession{}, invalid("model: %q is not offered; GET /v1/models lists what is", model)
+	case !m.Realtime:
+		return savedSession{}, invalid("model: %q is not a realtime model", model)
+	case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
+		return savedSession{}, apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", model)
+	}
+	output := int64(defaultMaxOutputTokens)
+	if registered && feature.MaxTokens != nil {
+		output = *feature.MaxTokens
+	}
+	if c.MaxOutputTokens != nil {
+		output = *c.MaxOutputTokens
+	}
+	terms.Model, terms.Provider, terms.MaxOutputTokens = model, m.Provider, min(output, m.MaxOutputTokens)
+	terms.Rates, terms.rates = rates.Snapshot(), rates
+	isMock := who.App.ProviderMode == "mock"
+	return savedSession{State: newState(c, &m, terms.MaxOutputTokens, isMock, h.IdleTimeout), Terms: terms}, nil
+}
+
+// newState returns the state of a session that is not yet stored.
+func newState(c *creationRequest, m *catalog.Model, maxOutputTokens int64, isMock bool, idleTimeout time.Duration) session.State {
+	s := session.State{
+		Status: session.Pending,
+		Settings: session.Settings{
+			Mock:             isMock,
+			MaxOutputTokens:  maxOutputTokens,
+			ContextTokens:    m.ContextTokens,
+			MaxDuration:      defaultDuration,
+			IdleTimeout:      idleTimeout,
+			MaxCostMC:        c.MaxCostMC,
+			BudgetBlockMC:    c.BudgetBlockMC,
+			ConfirmBlocks:    c.ConfirmEachBlock,
+			EndOnControlLost: c.OnControlLost == "end",
+			ClientUpdatable:  c.ClientUpdatable,
+		},
+		Config: session.Config{
+			Model:           m.ID,
+			Instructions:    c.Instructions,
+			Voice:           c.Voice,
+			Tools:           c.Tools,
+			ToolChoice:      c.ToolChoice,
+			MaxOutputTokens: maxOutputTokens,
+			AutoReply:       true,
+		},
+	}
+	if c.MaxDurationS != nil {
+		s.MaxDuration = time.Duration(*c.MaxDurationS) * time.Second
+	}
+	s.Context.TextInput = int64(tokens.Count(c.Instructions)+tokens.Count(string(c.Tools))) + sessionOverheadTokens
+	return s
+}

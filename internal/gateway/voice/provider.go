@@ -1,0 +1,152 @@
+package voice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+)
+
+const (
+	maxSDPBytes     = 256 << 10       // of an offer or an answer
+	maxEventBytes   = 4 << 20         // far above any event of the provider
+	providerTimeout = 5 * time.Second // of a request, a dial or a write, but for an offer
+)
+
+// A Provider is the realtime provider (OpenAI): where its calls are made, and by which key.
+type Provider struct {
+	BaseURL     string
+	PlatformKey string // "" = only apps with a provider key have live sessions
+	// DeveloperKey returns an account's own provider key; nil = no account has one.
+	DeveloperKey func(ctx context.Context, accountID string) (key string, ok bool)
+	Client       *http.Client
+}
+
+// errNoProviderKey says that there is no key for the provider.
+var errNoProviderKey = errors.New("voice: the provider is not configured")
+
+// keyFor returns the provider key that serves a session.
+func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) {
+	key := p.PlatformKey
+	if t.DeveloperKey {
+		var ok bool
+		if key, ok = p.DeveloperKey(ctx, t.OwnerID); !ok {
+			return "", errNoProviderKey
+		}
+	}
+	if key == "" {
+		return "", errNoProviderKey
+	}
+	return key, nil
+}
+
+// post sends a request for a session to the provider. The caller closes the response.
+func (p *Provider) post(ctx context.Context, t *billingTerms, path, contentType string, body io.Reader) (*http.Response, error) {
+	key, err := p.keyFor(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.BaseURL+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	return p.Client.Do(req)
+}
+
+// createCall makes a call of the browser's offer (provider notes D.1). It returns the provider's
+// answer and its id of the call.
+func (p *Provider) createCall(ctx context.Context, t *billingTerms, offer []byte, c session.Config) (answer []byte, callID string, err error) {
+	body, contentType, err := encodeOffer(offer, c)
+	if err != nil {
+		return nil, "", err
+	}
+	resp, err := p.post(ctx, t, "/realtime/calls", contentType, body)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxSDPBytes))
+	if err != nil {
+		return nil, "", err
+	}
+	location := resp.Header.Get("Location")
+	callID = location[strings.LastIndexByte(location, '/')+1:]
+	if resp.StatusCode != http.StatusCreated || callID == "" {
+		return nil, "", fmt.Errorf("voice: the provider answered a call with %d, location %q: %.300s", resp.StatusCode, location, answer)
+	}
+	return answer, callID, nil
+}
+
+// encodeOffer renders an offer and the session that it is for as a multipart form.
+func encodeOffer(offer []byte, c session.Config) (body *bytes.Buffer, contentType string, err error) {
+	body = &bytes.Buffer{}
+	form := multipart.NewWriter(body)
+	for _, part := range []struct {
+		name, contentType string
+		data              []byte
+	}{
+		{"sdp", "application/sdp", offer},
+		{"session", "application/json", mustJSON(c.RealtimeSession(true))},
+	} {
+		w, err := form.CreatePart(textproto.MIMEHeader{
+			"Content-Disposition": {fmt.Sprintf(`form-data; name=%q`, part.name)},
+			"Content-Type":        {part.contentType},
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		if _, err := w.Write(part.data); err != nil {
+			return nil, "", err
+		}
+	}
+	return body, form.FormDataContentType(), form.Close()
+}
+
+// attachSideband opens the sideband of a call. Gone says that the provider does not know the call.
+func (p *Provider) attachSideband(ctx context.Context, t *billingTerms, callID string) (ws *websocket.Conn, gone bool, err error) {
+	key, err := p.keyFor(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
+	defer cancel()
+	ws, resp, err := websocket.Dial(ctx, p.BaseURL+"/realtime?call_id="+url.QueryEscape(callID), &websocket.DialOptions{
+		HTTPClient: p.Client,
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + key}},
+	})
+	if err != nil {
+		return nil, resp != nil && resp.StatusCode == http.StatusNotFound, err
+	}
+	ws.SetReadLimit(maxEventBytes)
+	return ws, false, nil
+}
+
+// hangUp ends a call. If the provider does not know the call, it is gone already.
+func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) error {
+	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
+	defer cancel()
+	resp, err := p.post(ctx, t, "/realtime/calls/"+url.PathEscape(callID)+"/hangup", "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 && resp.StatusCode != http.StatusNotFound {
+		return fmt.Errorf("voice: the provider answered a hang-up with %d", resp.StatusCode)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package voice
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+// creationRequest is the body of POST /v1/realtime/sessions (contract §4.4).
+type creationRequest struct {
+	Model            string          `json:"model"`
+	Feature          string          `json:"feature"`
+	Instructions     string          `json:"instructions"`
+	Voice            string          `json:"voice"`
+	Tools            json.RawMessage `json:"tools"`
+	ToolChoice       json.RawMessage `json:"tool_choice"`
+	MaxOutputTokens  *int64          `json:"max_output_tokens"`
+	MaxDurationS     *int64          `json:"max_duration_s"`
+	MaxCostMC        *money.MC       `json:"max_cost_mc"`
+	ClientUpdatable  []string        `json:"client_updatable"`
+	OnControlLost    string          `json:"on_control_lost"`
+	BudgetBlockMC    *money.MC       `json:"budget_block_mc"`
+	ConfirmEachBlock bool            `json:"confirm_each_block"`
+}
+
+var (
+	voiceName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	toolName    = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+)
+
+// Bounds of contract §4.4 and §8.
+const (
+	maxBodyBytes    = 1 << 20
+	maxTools        = 128
+	maxInstructions = 64 << 10
+	minDurationS    = 30
+	maxDurationS    = 3540
+)
+
+func invalid(format string, args ...any) error { return apierr.InvalidRequest.Errorf(format, args...) }
+
+// decodeStrict reads JSON by the rules of package web. Its error names the member.
+func decodeStrict(data []byte, dst any) error {
+	err := web.Decode(data, dst, false)
+	if e, ok := err.(*apierr.Error); ok {
+		return fmt.Errorf("%s", e.Message)
+	}
+	return err
+}
+
+// parseCreation reads and checks a body, as far as that needs nothing else.
+func parseCreation(raw []byte) (c creationRequest, err error) {
+	if err := web.Decode(raw, &c, true); err != nil {
+		return c, err
+	}
+	if err := c.check(); err != nil {
+		return c, err
+	}
+	if c.Tools, err = flattenTools(c.Tools); err != nil {
+		return c, invalid("%v", err)
+	}
+	if c.ToolChoice, err = flattenToolChoice(c.ToolChoice); err != nil {
+		return c, invalid("%v", err)
+	}
+	return c, nil
+}
+
+func (c *creationRequest) check() error {
+	switch {
+	case c.Model == "" && c.Feature == "":
+		return invalid("model: one of model and feature is required")
+	case c.Feature != "" && !featureSlug.MatchString(c.Feature):
+		return invalid("feature: must match %s", featureSlug)
+	case len(c.Instructions) > maxInstructions:
+		return invalid("instructions: at most %d bytes", maxInstructions)
+	case c.Voice != "" && !voiceName.MatchString(c.Voice):
+		return invalid("voice: must be the name of a voice")
+	case c.MaxOutputTokens != nil && *c.MaxOutputTokens < 1:
+		return invalid("max_output_tokens: must be at least 1")
+	case c.MaxDurationS != nil && (*c.MaxDurationS < minDurationS || *c.MaxDurationS > maxDurationS):
+		return invalid("max_duration_s: must be from %d to %d", minDurationS, maxDurationS)
+	case c.MaxCostMC != nil && *c.MaxCostMC < 1:
+		return invalid("max_cost_mc: must be at least 1")
+	case c.BudgetBlockMC != nil && *c.BudgetBlockMC < 1:
+		return invalid("budget_block_mc: must be at least 1")
+	case c.ConfirmEachBlock && c.BudgetBlockMC == nil:
+		return invalid("confirm_each_block: requires budget_block_mc")
+	case c.OnControlLost != "" && c.OnControlLost != "continue" && c.OnControlLost != "end":
+		return invalid("on_control_lost: must be continue or end")
+	}
+	for i, f := range c.ClientUpdatable {
+		if f != "voice" && f != "instructions" || slices.Contains(c.ClientUpdatable[:i], f) {
+			return invalid("client_updatable[%d]: must be voice or instructions, each once", i)
+		}
+	}
+	return nil
+}
+
+// toolFunction is a function that the model may call.
+type toolFunction struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+}
+
+// flattenTools reads tools in the chat shape or the flat shape, and renders the flat one. It accepts
+// functions only: the provider's own tools cost what the usage does not report (provider notes D.4).
+func flattenTools(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage("[]"), nil
+	}
+	var in []struct {
+		Type string `json:"type"`
+		toolFunction
+		Function *toolFunction `json:"function"`
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, fmt.Errorf("tools: must be an array of functions")
+	}
+	if len(in) > maxTools {
+		return nil, fmt.Errorf("tools: at most %d", maxTools)
+	}
+	type flatTool struct {
+		Type string `json:"type"`
+		toolFunction
+	}
+	out := []flatTool{}
+	for i, t := range in {
+		f := t.toolFunction
+		if t.Function != nil {
+			f = *t.Function
+		}
+		var object map[string]json.RawMessage
+		switch {
+		case t.Type != "function":
+			return nil, fmt.Errorf("tools[%d].type: must be function", i)
+		case !toolName.MatchString(f.Name):
+			return nil, fmt.Errorf("tools[%d].name: must match %s", i, toolName)
+		case len(f.Parameters) > 0 && string(f.Parameters) != "null" && json.Unmarshal(f.Parameters, &object) != nil:
+			return nil, fmt.Errorf("tools[%d].parameters: must be a JSON Schema object", i)
+		}
+		if object == nil {
+			f.Parameters = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		out = append(out, flatTool{"function", f})
+	}
+	return mustJSON(out), nil
+}
+
+// flattenToolChoice reads tool_choice in either shape, and renders the flat one.
+func flattenToolChoice(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage(`"auto"`), nil
+	}
+	var mode string
+	if json.Unmarshal(raw, &mode) == nil && slices.Contains([]string{"auto", "none", "required"}, mode) {
+		return raw, nil
+	}
+	var named struct {
+		Type     string `json:"type"`
+		Name     string `json:"name"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if json.Unmarshal(raw, &named) == nil && named.Type == "function" {
+		if named.Name == "" {
+			named.Name = named.Function.Name
+		}
+		if toolName.MatchString(named.Name) {
+			return mustJSON(map[string]string{"type": "function", "name": named.Name}), nil
+		}
+	}
+	return nil, fmt.Errorf("tool_choice: must be auto, none, required, or name a function")
+}

@@ -1,0 +1,100 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// Get returns a session of a connection, or 404.
+func (s *Store) Get(ctx context.Context, connectionID, sessionID string) (Session, error) {
+	return s.getIf(ctx, sessionID, func(r *row) bool { return r.ConnectionID == connectionID })
+}
+
+// GetOfApp returns a session of an app, or 404.
+func (s *Store) GetOfApp(ctx context.Context, appID, sessionID string) (Session, error) {
+	return s.getIf(ctx, sessionID, func(r *row) bool { return r.AppID == appID })
+}
+
+// getIf returns a session with its receipts, or 404 if visible refuses its row.
+func (s *Store) getIf(ctx context.Context, sessionID string, visible func(*row) bool) (Session, error) {
+	r, err := getRow(ctx, s.DB, sessionID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !visible(&r) {
+		return Session{}, apierr.NotFound.Errorf("no such session")
+	} else if err != nil {
+		return Session{}, err
+	}
+	receipts, err := listReceipts(ctx, s.DB, sessionID)
+	if err != nil {
+		return Session{}, err
+	}
+	return newSession(&r, receipts)
+}
+
+// List returns sessions, newest first, without receipts. Of those that have not ended, sum and count
+// are what is billed so far.
+func (s *Store) List(ctx context.Context, f Filter) (list []Session, err error) {
+	rows, err := s.listRows(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		var receipts []session.Receipt
+		if r.ChargedMC == nil {
+			if receipts, err = listReceipts(ctx, s.DB, r.ID); err != nil {
+				return nil, err
+			}
+		}
+		one, err := newSession(&r, receipts)
+		if err != nil {
+			return nil, err
+		}
+		one.Receipts = nil
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// finish ends a session that this node owns and emits its event, in one transaction. The error is
+// errAlreadyEnded if there is nothing to do.
+func (s *Store) finish(ctx context.Context, saved *savedSession) (ended Session, err error) {
+	sessionID := saved.State.ID
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		receipts, err := listReceipts(ctx, tx, sessionID)
+		if err != nil {
+			return err
+		}
+		var chargedMC money.MC
+		for _, r := range receipts {
+			chargedMC += r.UserChargeMC
+		}
+		callGone := saved.State.Mock // a mock call ends with its socket
+		if err := s.saveEnd(ctx, tx, saved, chargedMC, len(receipts), callGone); err != nil {
+			return err
+		}
+		r, err := getRow(ctx, tx, sessionID)
+		if err != nil {
+			return err
+		}
+		if ended, err = newSession(&r, receipts); err != nil {
+			return err
+		}
+		_, err = s.Ledger.DoTx(ctx, tx, rules.EmitEvent{
+			ConnectionID: r.ConnectionID,
+			Type:         "realtime_session.ended",
+			Data:         string(mustJSON(map[string]any{"session": ended})),
+		})
+		return err
+	})
+	if err != nil && !errors.Is(err, errAlreadyEnded) {
+		err = fmt.Errorf("voice: end of %s: %w", sessionID, err)
+	}
+	return ended, err
+}

@@ -1,0 +1,274 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/metrics"
+)
+
+// Options are what a Supervisor uses.
+type Options struct {
+	DB       *db.DB
+	Ledger   *store.Writer
+	NodeID   string // this process
+	NodeURL  string // where other nodes reach it; "" = they cannot
+	Apps     *apps.Store
+	Policy   Policy
+	Provider Provider
+	Metrics  *metrics.Metrics
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// A Supervisor runs the voice sessions of this node: it starts them, takes over those of dead nodes,
+// and stops them.
+type Supervisor struct {
+	*Store
+	node *node
+
+	adopting sync.Mutex // held while a session without a node is claimed; taken before mu
+	mu       sync.Mutex
+	runners  map[string]*runner         // by session id
+	waiting  map[string]*controlChannel // of sessions that no node runs yet, by session id
+	stopping bool
+}
+
+// NewSupervisor returns a Supervisor without sessions.
+func NewSupervisor(o Options) *Supervisor {
+	sessions := &Store{DB: o.DB, Ledger: o.Ledger, NodeID: o.NodeID, NodeURL: o.NodeURL, Now: o.Now}
+	n := &node{store: sessions, provider: &o.Provider, log: o.Log}
+	n.abandoned, n.abandon = context.WithCancel(context.Background())
+	n.biller = &biller{
+		store:        sessions,
+		ledger:       o.Ledger,
+		apps:         o.Apps,
+		policy:       o.Policy,
+		metrics:      o.Metrics,
+		developerKey: o.Provider.DeveloperKey,
+		log:          o.Log,
+		abandoned:    n.abandoned,
+	}
+	return &Supervisor{
+		Store:   sessions,
+		node:    n,
+		runners: map[string]*runner{},
+		waiting: map[string]*controlChannel{},
+	}
+}
+
+// start runs a session that this node owns.
+func (s *Supervisor) start(saved savedSession) *runner {
+	r := newRunner(s.node, saved)
+	s.mu.Lock()
+	if old := s.runners[r.id]; old != nil { // this node was suspended, and the session went elsewhere and came back
+		old.stop()
+	}
+	s.runners[r.id] = r
+	waiting := s.waiting[r.id]
+	r.control = waiting // from here on another channel may replace it
+	delete(s.waiting, r.id)
+	s.mu.Unlock()
+	s.node.work.Go(func() {
+		r.run()
+		s.remove(r)
+		r.close()
+	})
+	if waiting != nil {
+		go r.post(session.ControlUp{})
+	}
+	return r
+}
+
+// remove forgets a runner that has stopped.
+func (s *Supervisor) remove(r *runner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runners[r.id] == r {
+		delete(s.runners, r.id)
+	}
+}
+
+// findRunner returns the runner of a session on this node, or nil.
+func (s *Supervisor) findRunner(sessionID string) *runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runners[sessionID]
+}
+
+// checkAccepting returns 503 while the node stops.
+func (s *Supervisor) checkAccepting() error {
+	if !s.isStopping() {
+		return nil
+	}
+	e := apierr.Unavailable.Errorf("this node is stopping; try again")
+	e.RetryAfter = time.Second
+	return e
+}
+
+func (s *Supervisor) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+// startByTicket spends a ticket and runs its session here.
+func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string) (*runner, error) {
+	if err := s.checkAccepting(); err != nil {
+		return nil, err
+	}
+	ok, err := s.useTicket(ctx, sessionID, id.Hash(ticket))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, invalidTicket()
+	}
+	saved, err := s.loadSession(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	r := s.start(saved)
+	r.post(session.TicketUsed{})
+	return r, nil
+}
+
+func invalidTicket() error {
+	e := apierr.InvalidTicket.Errorf("the ticket is wrong, expired or used; create a new session")
+	e.Challenge = `Bearer realm="purser", error="invalid_token"`
+	return e
+}
+
+// adopt runs a session that no node owns. It returns nil if another node claimed it first. s.adopting
+// is held.
+func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, error) {
+	before, err := getRow(ctx, s.DB, sessionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if ok, err := s.claim(ctx, sessionID); err != nil || !ok {
+		return nil, err
+	}
+	saved, err := s.loadSession(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	if r, err := getRow(ctx, s.DB, sessionID); err == nil && saved.State.CallID == "" {
+		saved.State.CallID = r.CallID // its node may have died before the state had it
+	}
+	holdRequested := saved.State.Hold == session.Requested // its creator may have died before the state knew more
+	r := s.start(saved)
+	if before.NodeID != "" {
+		s.node.log.WarnContext(ctx, "voice session adopted from dead node", "session_id", sessionID, "node_id", before.NodeID)
+	}
+	if before.NodeID != "" || holdRequested {
+		r.post(session.Adopted{})
+	}
+	if before.EndRequested != "" {
+		r.post(session.EndRequested{Immediate: before.EndRequested == session.Immediate})
+	}
+	return r, nil
+}
+
+// End requests the end of a session, AfterHeard or Immediate. The node that runs it carries it out. A
+// pending session has ended when End returns.
+func (s *Supervisor) End(ctx context.Context, sessionID, when string) error {
+	r, adopted, err := s.requestEndHere(ctx, sessionID, when)
+	if err != nil || r == nil {
+		return err
+	}
+	if !adopted {
+		r.post(session.EndRequested{Immediate: when == session.Immediate})
+		return nil
+	}
+	select {
+	case <-r.stopped:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// requestEndHere saves the request, and returns the session's runner if this node runs it. Adopted
+// says that no node did before. s.adopting keeps the watch from adopting the session between the two.
+func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string) (r *runner, adopted bool, err error) {
+	s.adopting.Lock()
+	defer s.adopting.Unlock()
+	if err := s.requestEnd(ctx, sessionID, when); err != nil {
+		return nil, false, err
+	}
+	if r := s.findRunner(sessionID); r != nil {
+		return r, false, nil
+	}
+	r, err = s.adopt(ctx, sessionID)
+	return r, true, err
+}
+
+// attachControl makes c the control channel of a session: now if it runs here, else when it comes to
+// this node.
+func (s *Supervisor) attachControl(sessionID string, c *controlChannel) {
+	s.mu.Lock()
+	r := s.runners[sessionID]
+	if r == nil {
+		if old := s.waiting[sessionID]; old != nil {
+			old.closeReplaced()
+		}
+		s.waiting[sessionID] = c
+	}
+	s.mu.Unlock()
+	if r != nil {
+		r.replaceControl(c)
+	}
+}
+
+// detachControl notes that c is closed.
+func (s *Supervisor) detachControl(sessionID string, c *controlChannel) {
+	s.mu.Lock()
+	if s.waiting[sessionID] == c {
+		delete(s.waiting, sessionID)
+	}
+	r := s.runners[sessionID]
+	s.mu.Unlock()
+	if r != nil {
+		r.removeControl(c)
+	}
+}
+
+// Stop ends this node's sessions, each after the user has heard the current reply, and waits for them
+// until ctx ends. Another node takes over what is left then.
+func (s *Supervisor) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.stopping = true
+	var runners []*runner
+	for _, r := range s.runners {
+		runners = append(runners, r)
+	}
+	for _, c := range s.waiting {
+		c.closeAfter(false)
+	}
+	s.mu.Unlock()
+	for _, r := range runners {
+		r.post(session.Shutdown{})
+	}
+	done := make(chan struct{})
+	go func() {
+		s.node.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.node.abandon()
+}

@@ -1,0 +1,134 @@
+package voice
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// Watch passes on to this node's sessions what happened elsewhere, and adopts sessions without a
+// node. Call it once a second.
+func (s *Supervisor) Watch(ctx context.Context) error {
+	return errors.Join(s.postChanges(ctx), s.takeOver(ctx), s.closeMovedControls(ctx))
+}
+
+// postChanges ends this node's sessions as their rows, connections and apps say.
+func (s *Supervisor) postChanges(ctx context.Context) error {
+	changes, err := s.listChanges(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		r := s.findRunner(c.SessionID)
+		if r == nil {
+			continue
+		}
+		switch {
+		case c.ConnectionStatus == rules.Revoked:
+			r.post(session.Halt{Reason: session.ConnectionRevoked})
+		case c.ConnectionStatus == rules.Frozen:
+			r.post(session.Halt{Reason: session.ConnectionFrozen})
+		case c.AppSuspended:
+			r.post(session.Halt{Reason: "app_suspended"})
+		default:
+			r.post(session.EndRequested{Immediate: c.EndRequested == session.Immediate})
+		}
+	}
+	return nil
+}
+
+// takeOver adopts the sessions that no node owns and that need one.
+func (s *Supervisor) takeOver(ctx context.Context) error {
+	if s.isStopping() {
+		return nil
+	}
+	sessionIDs, err := s.listUnowned(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sessionID := range sessionIDs {
+		err = errors.Join(err, s.adoptUnlessRunning(ctx, sessionID))
+	}
+	return err
+}
+
+func (s *Supervisor) adoptUnlessRunning(ctx context.Context, sessionID string) error {
+	running, err := s.isRunningHere(ctx, sessionID)
+	if err != nil || running {
+		return err
+	}
+	s.adopting.Lock()
+	defer s.adopting.Unlock()
+	_, err = s.adopt(ctx, sessionID)
+	return err
+}
+
+// isRunningHere reports whether this node runs a session though its lease is over: the machine was
+// suspended, or the database was away. No other node has claimed it, and its runner knows more of the
+// replies than its row.
+func (s *Supervisor) isRunningHere(ctx context.Context, sessionID string) (bool, error) {
+	if s.findRunner(sessionID) == nil {
+		return false, nil
+	}
+	r, err := getRow(ctx, s.DB, sessionID)
+	return err == nil && r.NodeID == s.NodeID, err
+}
+
+// closeMovedControls closes the control channels that wait here for a session that another node runs,
+// or that has ended. The app connects again, and is forwarded.
+func (s *Supervisor) closeMovedControls(ctx context.Context) error {
+	for _, sessionID := range s.listWaiting() {
+		r, err := getRow(ctx, s.DB, sessionID)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		ended := err != nil || r.Status == session.Ended
+		if !ended && (r.NodeID == "" || r.NodeID == s.NodeID) {
+			continue
+		}
+		s.mu.Lock()
+		c := s.waiting[sessionID]
+		delete(s.waiting, sessionID)
+		s.mu.Unlock()
+		if c != nil {
+			c.closeAfter(ended)
+		}
+	}
+	return nil
+}
+
+// listWaiting returns the sessions that control channels wait for.
+func (s *Supervisor) listWaiting() (sessionIDs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sessionID := range s.waiting {
+		sessionIDs = append(sessionIDs, sessionID)
+	}
+	return sessionIDs
+}
+
+// HangUps repeats hang-ups that failed, of any node: the call of an ended session is hung up until the
+// provider has no such call. Call it once a second from a job that does nothing else: the provider may
+// not answer.
+func (s *Supervisor) HangUps(ctx context.Context) error {
+	sessionIDs, err := s.listCallsToHangUp(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sessionID := range sessionIDs {
+		err = errors.Join(err, s.hangUpEnded(ctx, sessionID))
+	}
+	return err
+}
+
+func (s *Supervisor) hangUpEnded(ctx context.Context, sessionID string) error {
+	r, rowErr := getRow(ctx, s.DB, sessionID)
+	saved, loadErr := s.loadSession(ctx, sessionID)
+	if err := errors.Join(rowErr, loadErr); err != nil {
+		return err
+	}
+	return s.node.endCall(ctx, &saved.Terms, sessionID, r.CallID)
+}
