@@ -3,8 +3,10 @@ package db
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -61,6 +63,26 @@ func (d *DB) migrate(ctx context.Context, pool *sql.DB) error {
 		}
 	}
 	return nil
+}
+
+// SchemaHash identifies the schema that Open brings a database to: its migrations and its triggers.
+func (e Engine) SchemaHash() (string, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, name := range names {
+		text, err := fs.ReadFile(engineFS{e}, path.Base(name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
+	}
+	for _, statement := range e.createTriggers() {
+		fmt.Fprintf(h, "%d\n%s", len(statement), statement)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // refuseNewerSchema refuses a database that a later version of Purser has migrated: rows that this binary

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,6 +36,8 @@ type Cluster struct {
 	dir string
 	cmd *exec.Cmd
 	end io.Closer // the server runs while this is open
+
+	fixed *os.File // the lock of its fixed path, if it has one
 }
 
 // Start starts a PostgreSQL in a temporary folder, reached by a Unix socket. If
@@ -48,7 +52,7 @@ func Start(durable bool) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, URL: "postgres://purser@/postgres?sslmode=disable&host=" + url.QueryEscape(dir)}
+	c := &Cluster{dir: dir, URL: socketURL(dir)}
 	if err := c.start(bin, durable); err != nil {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), c.Stop())
 	}
@@ -82,7 +86,7 @@ func (c *Cluster) start(bin string, durable bool) error {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c", "listen_addresses=",
-		"-c", "max_connections=400", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
+		"-c", "max_connections=1000", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
 	if !durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
@@ -119,6 +123,45 @@ func (c *Cluster) answers() error {
 	}
 }
 
+// Fix makes the server reachable by a fixed path, and returns the URL with it, so
+// that go test finds the same environment, and may answer from its cache, in the
+// next run. The path is a link to the server's folder; a lock keeps it for this
+// process. If another process has it, the next free one is taken.
+func (c *Cluster) Fix() (fixed string, err error) {
+	home, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	home = filepath.Join(home, "purser-tests")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return "", err
+	}
+	for n := 1; ; n++ {
+		path := filepath.Join(home, fmt.Sprintf("postgres-%d", n))
+		lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return "", err
+		}
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			_ = lock.Close() // nothing was written
+			continue
+		} else if err != nil {
+			return "", errors.Join(err, lock.Close())
+		}
+		c.fixed = lock // the kernel frees it when the process ends
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		return socketURL(path), os.Symlink(c.dir, path)
+	}
+}
+
+// socketURL is the URL of the database postgres of a server whose socket is in dir.
+func socketURL(dir string) string {
+	return "postgres://purser@/postgres?sslmode=disable&host=" + url.QueryEscape(dir)
+}
+
 // Stop ends the server at once and removes its files.
 func (c *Cluster) Stop() error {
 	if c.cmd == nil || c.cmd.Process == nil {
@@ -126,6 +169,9 @@ func (c *Cluster) Stop() error {
 	}
 	err := c.end.Close()
 	_ = c.cmd.Wait() // how the shell ended tells nothing
+	if c.fixed != nil {
+		err = errors.Join(err, os.Remove(strings.TrimSuffix(c.fixed.Name(), ".lock")), c.fixed.Close())
+	}
 	return err
 }
 

@@ -53,7 +53,7 @@ func URL(t testing.TB, e db.Engine) string {
 		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
 	name := newName()
-	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name); err != nil {
+	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name + " STRATEGY FILE_COPY"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -104,11 +104,10 @@ func migrate(target string) error {
 type template struct {
 	cluster url.URL
 	name    string
-	own     *Cluster // kept, because it ends with whoever holds it
+	own     *Cluster // kept, because the server ends with the process that holds it
 }
 
-// postgres returns this process's template, on a cluster that it starts if there
-// is none.
+// postgres returns the template, on a cluster that it starts if there is none.
 var postgres = sync.OnceValues(func() (*template, error) {
 	target, own := os.Getenv(Env), (*Cluster)(nil)
 	if target == "" {
@@ -122,12 +121,49 @@ var postgres = sync.OnceValues(func() (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &template{*u, newName(), own}
-	if err := t.admin("CREATE DATABASE " + t.name); err != nil {
+	schema, err := db.Postgres.SchemaHash()
+	if err != nil {
 		return nil, err
 	}
-	return t, migrate(t.url(t.name))
+	t := &template{*u, "template_" + schema[:32], own}
+	return t, t.ensure(context.Background())
 })
+
+// templateLock is the advisory lock of the process that makes the template.
+const templateLock = 4_251_906
+
+// ensure makes the template if the cluster does not have it yet. Test processes
+// share it, because its name has the hash of the schema; the first one makes it
+// under another name, so that a template is never half migrated.
+func (t *template) ensure(ctx context.Context) (err error) {
+	d, err := sql.Open("pgx", t.cluster.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	conn, err := d.Conn(ctx) // whose end frees the lock
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, templateLock); err != nil {
+		return err
+	}
+	var exists bool
+	row := conn.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)`, t.name)
+	if err := row.Scan(&exists); err != nil || exists {
+		return err
+	}
+	draft := newName()
+	if _, err := conn.ExecContext(ctx, "CREATE DATABASE "+draft); err != nil {
+		return err
+	}
+	if err := migrate(t.url(draft)); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "ALTER DATABASE "+draft+" RENAME TO "+t.name)
+	return err
+}
 
 // url returns the URL of a database of the cluster.
 func (t *template) url(name string) string {

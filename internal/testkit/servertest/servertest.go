@@ -1,6 +1,5 @@
-// Package servertest starts the real binary for tests: built once with the race
-// detector, listening on a free port, seeded like `purser dev`, driven over HTTP
-// and ended by real signals.
+// Package servertest starts the real binary for tests: listening on a free port,
+// seeded like `purser dev`, driven over HTTP and ended by real signals.
 package servertest
 
 import (
@@ -25,43 +24,52 @@ import (
 	"github.com/purserhq/purser/internal/ledger/audit"
 )
 
-var built struct {
-	once sync.Once
-	path string
-	err  error
-}
+// BinaryEnv names the variable with the path of a built purser. The path must change
+// with the content, because go test caches results per environment.
+const BinaryEnv = "PURSER_TEST_BINARY"
 
-// Binary builds purser once for this test process and returns its path.
+// Binary returns the path of purser: what BinaryEnv says, or else one that it
+// builds for this test process.
 func Binary(t testing.TB) string {
 	t.Helper()
-	built.once.Do(func() {
-		dir, err := os.MkdirTemp("", "purser-bin-")
-		if err != nil {
-			built.err = err
-			return
-		}
-		built.path = filepath.Join(dir, "purser")
-		args := []string{"build", "-o", built.path}
-		if raceEnabled {
-			args = append(args, "-race")
-		}
-		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/purserhq/purser").Output()
-		if err != nil {
-			built.err = fmt.Errorf("go list: %w", err)
-			return
-		}
-		build := exec.Command("go", append(args, "./cmd/purser")...)
-		build.Dir = strings.TrimSpace(string(root)) // the product's module, also for tests of another module
-		out, err := build.CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("go build: %w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	if path := os.Getenv(BinaryEnv); path != "" {
+		return path
 	}
-	return built.path
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
+
+// build builds purser once, with the race detector if the tests have it.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "purser-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "purser")
+	args := []string{"build", "-o", path}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/purserhq/purser").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	root := strings.TrimSpace(string(out)) // the product's module, also for tests of another module
+	// The command is not linked into the tests. Reading its folder makes go test of
+	// this module run them again when the command changes.
+	if _, err := os.ReadDir(filepath.Join(root, "cmd", "purser")); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", append(args, "./cmd/purser")...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, nil
+})
 
 // Process is one running node.
 type Process struct {

@@ -1,7 +1,10 @@
-// Command pg runs a command with a PostgreSQL of its own, so that the test
-// processes of one run share it, and exits as the command does:
+// Command pg runs a command with a PostgreSQL that the test processes of one run
+// share, and exits as the command does:
 //
 //	go run ./internal/testkit/dbtest/pg -- go test ./...
+//
+// The server's URL is the same in every run, because go test caches results per
+// environment. A second pg at the same time gets another URL.
 package main
 
 import (
@@ -33,8 +36,11 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "pg:", err)
 		return 2
 	}
-	code := follow(ctx, c.URL, args)
-	if err := c.Stop(); err != nil {
+	url, code := "", 2
+	if url, err = c.Fix(); err == nil {
+		code = follow(ctx, url, args)
+	}
+	if err := errors.Join(err, c.Stop()); err != nil {
 		fmt.Fprintln(os.Stderr, "pg:", err)
 		return 2
 	}
