@@ -180,7 +180,7 @@ func TestDeveloperChooses(t *testing.T) {
 	if id := choose(p.TestAccount.Email).Extra("connection_id"); id != p.Connection.ID {
 		t.Errorf("as the test account: %v", id)
 	}
-	created := choose("A new test account")
+	created := choose("New test account")
 	if id := created.Extra("connection_id"); id == p.Connection.ID || id == nil {
 		t.Errorf("as a new test account: %v", id)
 	}

@@ -91,12 +91,12 @@ func TestApproval(t *testing.T) {
 			}
 			third := more(t, p, 50_00_000_000, "")
 			b.open(third.ApprovalURL)
-			b.says("The app gave no reason")
+			b.says("No reason given")
 			b.press("button", "Deny")
 			b.says("You denied this", "The spend cap is now $40.00")
 			fourth := more(t, p, 5000_00_000_000, "")
 			b.open(fourth.ApprovalURL)
-			b.says("Too little is available", "$4,000.00 is missing")
+			b.says("Not enough balance", "$4,000.00 is missing")
 			p.Verify()
 		})
 	}
@@ -153,7 +153,7 @@ func TestReview(t *testing.T) {
 	b.open(p.AuthURL + "/connections")
 	b.says("Sample app", "Paused")
 	b.press("link", "Change cap of Sample app")
-	b.says("a higher cap alone does not")
+	b.says("A higher cap doesn’t resume it")
 	b.fill("Spend cap (USD)", "2000")
 	b.fill("Daily limit (USD, optional)", "x")
 	if status := b.press("button", "Save"); status != http.StatusUnprocessableEntity || b.value("Spend cap (USD)") != "2000" {
@@ -211,7 +211,7 @@ func TestStrangersAtThePages(t *testing.T) {
 		b := newTab(t, append(origins, p.BaseURL)...)
 		b.open(p.AuthURL + "/connections")
 		b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-		b.says("Asks for more")
+		b.says("Requested a higher cap")
 		for _, name := range names {
 			b.open(origin)
 			if status := b.press("button", name); status != http.StatusForbidden {
@@ -239,14 +239,14 @@ func TestDashboardLooks(t *testing.T) {
 	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
 	b.open(asked.ApprovalURL)
 	b.look("approval")
-	frame := []string{"link Skip to the content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Settings", "button Sign out"}
+	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Settings", "button Sign out"}
 	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
-	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Sample app", "link Asks for more (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
+	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Sample app", "link Requested a higher cap (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
-	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link See recent calls or end this connection")...)
+	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link Review recent calls or revoke this connection")...)
 	b.fill("Spend cap (USD)", "2000")
 	b.press("button", "Save")
 	b.look("increase-slip")
@@ -303,7 +303,7 @@ func TestPeopleLooks(t *testing.T) {
 	b.look("activity")
 	b.fill("Model", "none-of-them")
 	b.press("button", "Filter")
-	b.says("Nothing fits these filters")
+	b.says("No results")
 	b.look("activity-none")
 	b.open(p.AuthURL + "/activity?type=spend")
 	for _, x := range b.things() {
@@ -316,8 +316,8 @@ func TestPeopleLooks(t *testing.T) {
 	b.look("receipt")
 	b.press("link", "Sample app")
 	b.look("connection")
-	b.press("button", "Pause now")
-	b.says("Paused.", "Every new call is refused")
+	b.press("button", "Pause")
+	b.says("Paused.", "New calls are refused")
 	b.look("connection-paused")
 	if code, _ := refused(t, p); code != "connection_frozen" {
 		t.Errorf("paused: %q", code)

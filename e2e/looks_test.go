@@ -43,7 +43,7 @@ func TestLooks(t *testing.T) {
 	look("consent-developer")
 	b.open(p.DashboardURL + "/settings/notices")
 	look("notices")
-	b.choose("Send me none")
+	b.choose("No emails")
 	b.press("button", "Save")
 	b.says("Saved.")
 	look("notices-saved")
@@ -85,7 +85,7 @@ func TestLooksOfMail(t *testing.T) {
 	stop := run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/unsubscribe/"]').href`))
 	b.open(stop)
 	look("unsubscribe")
-	b.press("button", "Stop these mails")
+	b.press("button", "Unsubscribe")
 	b.says("You get no more of these mails")
 }
 

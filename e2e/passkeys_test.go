@@ -51,7 +51,7 @@ func TestPasskeys(t *testing.T) {
 		b.open(p.BaseURL + "/sign-in?next=/settings/security")
 		b.lacks("Use a passkey")
 		b.signIn(person.Email, person.Password)
-		b.says("Browsers make passkeys for a name", here)
+		b.says("Passkeys need a domain name", here)
 		b.lacks("Add a passkey")
 		look("elsewhere")
 
@@ -70,7 +70,7 @@ func TestPasskeys(t *testing.T) {
 		look("make")
 		b.press("button", "Create a passkey")
 		b.says("Recovery codes")
-		b.press("link", "I have kept them")
+		b.press("link", "I’ve saved these codes")
 		b.says("My laptop", "Not used yet", "10 recovery codes are left", "Passkey added", "Two-step verification turned on")
 		look("security")
 
@@ -106,7 +106,7 @@ func TestPasskeys(t *testing.T) {
 		look("remove")
 		b.fill("Password", person.Password)
 		b.press("button", "Remove it")
-		b.says("Two-step sign-in is off", "Passkey removed")
+		b.says("Two-step verification is off", "Passkey removed")
 		b.press("button", "Sign out")
 		b.open(here + "/sign-in?next=/settings/security")
 		b.press("button", "Use a passkey")
@@ -118,7 +118,7 @@ func TestPasskeys(t *testing.T) {
 		b.withoutScripts()
 		b.open(here + "/settings/security")
 		b.lacks("Add a passkey")
-		b.says("allow JavaScript on this page")
+		b.says("Allow it on this page")
 	})
 }
 

@@ -51,7 +51,7 @@ func TestProvider(t *testing.T) {
 	b.open(p.BaseURL + "/settings/two-step")
 	b.look("provider-confirmed") // by the sign-in of a moment ago
 	b.press("button", "Go on")
-	b.says("The six digits that the app shows")
+	b.says("Six-digit code")
 
 	b.press("button", "Sign out")
 	b.open(p.BaseURL + "/settings/provider")

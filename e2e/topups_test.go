@@ -32,12 +32,12 @@ func TestTopUp(t *testing.T) {
 	b.press("button", "$25")
 	b.says("Emulated checkout", "$25.00")
 	b.press("button", "Cancel and go back")
-	b.says("You came back without paying")
+	b.says("Not paid yet")
 	b.look("receipt-cancelled")
 	b.press("link", "Pay $25.00")
 	b.press("button", "Pay $25.00")
-	for strings.Contains(b.text(), "Look again") { // the event is on its way
-		b.press("link", "Look again")
+	for strings.Contains(b.text(), "Refresh") { // the event is on its way
+		b.press("link", "Refresh")
 	}
 	b.says("$25.00 is in your balance", "pi_")
 	b.look("receipt")
@@ -58,7 +58,7 @@ func TestAutoTopUp(t *testing.T) {
 	b.open(p.BaseURL + "/top-up")
 	b.signIn(p.Developer.Email, p.Developer.Password)
 	b.says("Save a card once")
-	b.press("link", "Set it up")
+	b.press("link", "Set up")
 	b.look("auto-empty")
 	b.expect("422")
 	if status := b.press("button", "Continue to payment"); status != http.StatusUnprocessableEntity {
@@ -70,10 +70,10 @@ func TestAutoTopUp(t *testing.T) {
 	b.look("auto-card")
 	b.fill("When balance is below (USD)", "30")
 	b.expect("422")
-	b.press("button", "Switch on")
+	b.press("button", "Turn on")
 	b.says("Add at least $30.00")
 	b.fill("Add (USD)", "50")
-	b.press("button", "Switch on")
+	b.press("button", "Turn on")
 	b.says("Automatic top-up is on.", "When your balance is below $30.00, we charge $50.00 to your Visa ending in 4242.")
 	b.waitFor("/top-up/auto", "Credited")
 	b.says("$50.00 of at most $100.00, $50.00 is left")
@@ -83,21 +83,21 @@ func TestAutoTopUp(t *testing.T) {
 	b.open(p.BaseURL + "/dev/mail")
 	b.says("We added $50.00 to your balance")
 	b.open(p.BaseURL + "/top-up/auto")
-	b.press("button", "Switch off")
+	b.press("button", "Turn off")
 	b.says("Automatic top-up is off. Your card is still saved.")
-	b.press("button", "Remove the card")
+	b.press("button", "Remove card")
 	b.says("Card removed", "First, save a card")
 
 	b.saveCard("Visa ending in 0341")
 	b.fill("When balance is below (USD)", "200")
 	b.fill("Add (USD)", "200")
 	b.fill("Monthly maximum (USD)", "400")
-	b.press("button", "Switch on")
+	b.press("button", "Turn on")
 	b.waitFor("/top-up/auto", "Not charged")
 	b.says("Your card was declined.", "We’ll try again after")
 	b.look("auto-declined")
 	b.press("link", "$200.00")
-	b.says("Not paid. Your card was declined. Nothing was credited.", "Top up by hand")
+	b.says("Not paid. Your card was declined. Nothing was credited.", "Top up yourself")
 	b.look("receipt-auto-declined")
 	p.Verify()
 }
@@ -105,18 +105,18 @@ func TestAutoTopUp(t *testing.T) {
 // saveCard goes from the page of automatic top-ups to Checkout, and back to it.
 func (b *tab) saveCard(card string) {
 	b.t.Helper()
-	b.tick("Save my card, so that automatic top-ups which I switch on can be charged to it while I am away. I can remove it at any time.")
+	b.tick("Save my card for automatic top-ups that I turn on. It can be charged when I’m not present. I can remove it at any time.")
 	b.expect("/pay/cs_test_")
 	b.press("button", "Continue to payment")
 	b.says("Emulated checkout", "Card to save")
 	b.choose(card)
 	b.shoot("checkout-save-card")
 	b.press("button", "Pay $25.00")
-	for strings.Contains(b.text(), "Look again") { // the event is on its way
-		b.press("link", "Look again")
+	for strings.Contains(b.text(), "Refresh") { // the event is on its way
+		b.press("link", "Refresh")
 	}
 	b.press("link", "Automatic top-up")
-	b.says(card, "Switch it on")
+	b.says(card, "Turn on")
 }
 
 // waitFor opens a page until it says something: a job of the node is at it.

@@ -51,7 +51,7 @@ func (b *tab) byPasskey(p *servertest.Process) {
 	b.press("button", "Go on")
 	b.press("button", "Create a passkey")
 	b.says("Recovery codes")
-	b.press("link", "I have kept them")
+	b.press("link", "I’ve saved these codes")
 	b.says("My phone", "Not used yet")
 	b.press("button", "Sign out")
 	b.open(p.DashboardURL + "/dashboard")
@@ -70,8 +70,8 @@ func (b *tab) topUp(p *servertest.Process) {
 	b.press("button", "$25")
 	b.accessible("the emulator's checkout")
 	b.press("button", "Pay $25.00")
-	for strings.Contains(b.text(), "Look again") { // the event is on its way
-		b.press("link", "Look again")
+	for strings.Contains(b.text(), "Refresh") { // the event is on its way
+		b.press("link", "Refresh")
 	}
 	b.says("$25.00 is in your balance")
 }
@@ -109,8 +109,8 @@ func TestPersonFromNothing(t *testing.T) {
 		b.says("You approved this", "The spend cap is now $20.00")
 
 		b.open(p.DashboardURL + "/connections/" + connection)
-		b.press("button", "Pause now")
-		b.says("Paused.", "Every new call is refused")
+		b.press("button", "Pause")
+		b.says("Paused.", "New calls are refused")
 		var refusal *openai.Error
 		if _, err := app.ask(t.Context(), "Hello?"); !errors.As(err, &refusal) || refusal.Code != "connection_frozen" {
 			t.Errorf("paused: %v", err)

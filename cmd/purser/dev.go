@@ -13,7 +13,7 @@ import (
 // with the tag serve has none of them, and none of what they import.
 type testDoubles struct {
 	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
-	Emulator emulatorCmd `cmd:"" help:"Run a server that stands in for the AI providers."`
+	Emulator emulatorCmd `cmd:"" help:"Run a server that emulates the AI providers."`
 }
 
 const start = "purser dev"

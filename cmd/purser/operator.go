@@ -23,7 +23,7 @@ type operatorCmd struct {
 	Approve   approveCmd   `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
 	Refuse    refuseCmd    `cmd:"" help:"Refuse a go-live request: the app keeps its tier and may ask again."`
 	App       appCmd       `cmd:"" help:"Show an app."`
-	Suspended suspendedCmd `cmd:"" help:"List the apps that are switched off."`
+	Suspended suspendedCmd `cmd:"" help:"List the suspended apps."`
 	Suspend   suspendCmd   `cmd:"" help:"Switch an app off: no calls, no tokens, no new connections."`
 	Lift      liftCmd      `cmd:"" help:"Lift a suspension: what was granted works again."`
 	Reverse   reverseCmd   `cmd:"" help:"Refund a charge by a new ledger row."`

@@ -25,14 +25,14 @@ func printWelcome(o Options, d *sample.Data, connectURL string) error {
 const welcome = `
 Purser is running at %s on %s, with a mock provider and fake money.
 
-A metered call. Paste it twice: the second time is a replay, and costs nothing.
-(The token lives 15 minutes; start again for a fresh one.)
+Make a metered call. Paste it twice: the second time is a free replay.
+(The token is valid for 15 minutes. Restart to get a new one.)
 
   curl -s %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
     -H 'Idempotency-Key: %s' -H 'X-Svc-Feature: chat' \
     -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello, what do you cost?"}]}'
 
-The same, streamed:
+Stream the response:
 
   curl -sN %s/v1/ai/gpt-6-luna -H 'Authorization: Bearer %s' \
     -H 'Idempotency-Key: %s' \
@@ -43,7 +43,7 @@ Pages
   connect an app      %s
   API description     %s/openapi.yaml
 
-People and keys
+Accounts and keys
   developer           %s   %s
   test account        %s      %s
   operator            %s    %s

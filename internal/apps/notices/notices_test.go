@@ -330,7 +330,7 @@ func TestSettings(t *testing.T) {
 		if !w.on(w.developer.ID) {
 			t.Error("somebody else's setting changed")
 		}
-		if _, page := w.do("GET", "/settings/notices", w.signIn("test@example.com"), "", ""); !strings.Contains(page, "never gets any mail") {
+		if _, page := w.do("GET", "/settings/notices", w.signIn("test@example.com"), "", ""); !strings.Contains(page, "Test accounts never get email") {
 			t.Error("the test account is not told")
 		}
 	})

@@ -240,7 +240,7 @@ func TestSandboxPages(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"tester@example.com", w.sandbox, 200, "their money is not real"},
+		{"tester@example.com", w.sandbox, 200, "no real money is used"},
 		{"developer@example.com", w.sandbox, 200, "Connect as"},
 		{"person@example.com", w.sandbox, 403, "is in testing"},
 		{"tester@example.com", w.live, 403, "Live apps accept real accounts only"},
@@ -306,7 +306,7 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 			w.approve(b, w.sandbox, "1", "test_account", "new")
 		}
 		page = b.Get(authorizePath(w.sandbox)).Body
-		if strings.Contains(page, "A new test account") {
+		if strings.Contains(page, "New test account") {
 			t.Error("the page offers a 26th test account")
 		}
 		if resp := b.Post(authorizePath(w.sandbox),
@@ -328,7 +328,7 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 			WHERE id = $1`, w.sandbox.ID)
 		b := w.signedIn("person@example.com")
 		page := b.Get(authorizePath(w.sandbox)).Body
-		has(t, page, "Connect as", "A new test account", "their money is not real")
+		has(t, page, "Connect as", "New test account", "no real money is used")
 		lacks(t, page, "tester@example.com", w.tester.ID)
 		for _, wrong := range []string{"", w.tester.ID, w.sandbox.OwnerID} {
 			if resp := b.Post(authorizePath(w.sandbox),

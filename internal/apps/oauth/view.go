@@ -123,7 +123,7 @@ func (h *Handler) choices(ctx context.Context, v *visit, form *consentForm) ([]u
 	if v.tests.room {
 		choices = append(choices, ui.Choice{
 			ID:     newAccount,
-			Name:   "A new test account",
+			Name:   "New test account",
 			Detail: "starts with " + dollars(sandbox.StartingBalance),
 		})
 	}

@@ -268,7 +268,7 @@ var checks = []check{
 	},
 	{
 		id:    "I20",
-		title: "reversals: each names an earlier row of its own kind, settled or a top-up that never was, and a reason",
+		title: "reversals: each names an earlier row of the same kind, settled or a top-up that never was, and a reason",
 		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
 		find: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
 			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type

@@ -135,7 +135,7 @@ func wrongFree(f *fold, r *row) string {
 		return fmt.Sprintf("free credit paid a fee of %d and a margin of %d", r.fee, r.margin)
 	}
 	if r.status != "settled" {
-		return "what nobody paid is given back"
+		return "a call paid by free credit is refunded"
 	}
 	if f.unread != nil {
 		return "" // told by wrongCost

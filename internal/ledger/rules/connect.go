@@ -121,7 +121,7 @@ func (c SetVelocityLimit) apply(s *State, _ int64) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case conn.Status == Revoked:
-		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked for good")
+		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked, and cannot be changed")
 	case c.LimitMC != nil && *c.LimitMC < 0:
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
 	}
@@ -189,7 +189,7 @@ func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, eve
 	}
 	switch conn.Status {
 	case Revoked:
-		return Result{}, apierr.ConnectionRevoked.On(connectionID, "this connection is revoked for good")
+		return Result{}, apierr.ConnectionRevoked.On(connectionID, "this connection is revoked, and cannot be changed")
 	case from:
 		conn.Status = to
 		s.emitConnectionEvent(event, conn, nowUS)

@@ -60,7 +60,7 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 const sameNumbers = "The table has the same numbers."
 
 // parts are what the bars of money are made of.
-var parts = [2]string{"Provider’s cost and fee", "Your margin"}
+var parts = [2]string{"Provider cost and fee", "Your margin"}
 
 // since is the first of so many days, today included.
 func (h *Handler) since(days int) time.Time { return h.Now().UTC().AddDate(0, 0, 1-days) }
@@ -71,7 +71,7 @@ func (h *Handler) daily(list []sum, days int) ui.Daily {
 	for _, s := range list {
 		on[s.Name] = s
 	}
-	d := ui.Daily{Chart: ui.Chart{ID: "by-day", Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days), Desc: fmt.Sprintf("%s in all, of which your margin is %s. %s", ui.Dollars(all.Revenue), ui.Dollars(all.Margin), sameNumbers)}}
+	d := ui.Daily{Chart: ui.Chart{ID: "by-day", Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days), Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Dollars(all.Revenue), ui.Dollars(all.Margin), sameNumbers)}}
 	if all.Margin > 0 {
 		d.Parts = parts
 	}
@@ -107,9 +107,9 @@ func named(t ui.Sums, column string) ui.Sums {
 	for i := range t.List {
 		switch t.List[i].Name {
 		case "":
-			t.List[i].Name, t.List[i].Detail = "none", "calls that named no feature"
+			t.List[i].Name, t.List[i].Detail = "none", "calls without a feature"
 		case "other":
-			t.List[i].Detail = "calls that named features which are not registered"
+			t.List[i].Detail = "unregistered features"
 		}
 	}
 	return t
@@ -117,12 +117,12 @@ func named(t ui.Sums, column string) ui.Sums {
 
 // meanings say in words what the codes of refusals mean (spec §7).
 var meanings = map[string]string{
-	"invalid_request": "The request was not one that could be made.", "feature_model_not_configured": "The call named no model, and its feature has no default.",
-	"unauthorized": "The token was not good.", "allocation_exhausted": "The rest of the cap did not cover what the call could cost.",
-	"feature_cost_exceeded": "The call could cost more than its feature allows.", "connection_revoked": "The user had ended the connection.",
-	"connection_frozen": "The connection was paused; its user can resume it.", "app_suspended": "The app was off.",
-	"model_not_allowed": "The model is not one that the app may call.", "idempotency_key_reused": "A key was used again for another request.",
-	"rate_limited": "Too many calls in a minute.", "risk_throttled": "The connection spent much faster than usual.",
-	"daily_limit_reached": "The user’s own daily limit was reached.", "app_spend_limited": "The app’s limit of spend a day was reached.",
-	"sandbox_live_cost_limited": "The sandbox’s daily allowance of live calls was used up.", "provider_error": "The provider failed; nothing was billed.",
+	"invalid_request": "The request was invalid.", "feature_model_not_configured": "The call named no model, and its feature has no default.",
+	"unauthorized": "The access token was invalid.", "allocation_exhausted": "The remaining spend cap didn’t cover the call.",
+	"feature_cost_exceeded": "The call could cost more than its feature allows.", "connection_revoked": "The user revoked the connection.",
+	"connection_frozen": "The connection was paused. Its user can resume it.", "app_suspended": "The app was suspended.",
+	"model_not_allowed": "The model is not among the app’s allowed models.", "idempotency_key_reused": "An idempotency key was reused for another request.",
+	"rate_limited": "Too many calls per minute.", "risk_throttled": "The connection spent much faster than usual.",
+	"daily_limit_reached": "The user’s daily limit was reached.", "app_spend_limited": "The app’s daily spend limit was reached.",
+	"sandbox_live_cost_limited": "The daily sandbox allowance of live calls was used up.", "provider_error": "The provider failed. Nothing was billed.",
 }

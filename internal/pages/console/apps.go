@@ -42,15 +42,15 @@ func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Accou
 
 func newAppFields() []ui.Field {
 	return []ui.Field{
-		{ID: "name", Label: "Name", Hint: "What people read when they are asked to lend it money."},
-		{ID: "redirect_uris", Label: "Redirect addresses", Kind: "area", Hint: "Where people come back to after consent, one to a line. They must match to the letter."},
+		{ID: "name", Label: "Name", Hint: "Shown to users on the consent screen."},
+		{ID: "redirect_uris", Label: "Redirect URLs", Kind: "area", Hint: "One per line. Must match exactly."},
 	}
 }
 
 func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 	return ui.FormPage{
-		Console: own(r, a, "Create an app", "/developer"), Lead: "It begins in the sandbox, with answers from a mock provider: no money is real, and nothing can go wrong.",
-		Action: "/developer/apps", Button: "Create the app", Fields: newAppFields(), Back: ui.Link{Href: "/developer", Text: "Cancel"},
+		Console: own(r, a, "Create app", "/developer"), Lead: "It starts in the sandbox, with a mock provider and test money.",
+		Action: "/developer/apps", Button: "Create app", Fields: newAppFields(), Back: ui.Link{Href: "/developer", Text: "Cancel"},
 	}
 }
 
@@ -92,9 +92,9 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 	}
 	v := visit{a, app}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, "Your app is ready", ""), Lead: "The client secret is shown this once and never again; we keep only what is needed to recognize it.",
+		Console: v.page(r, "Your app is ready", ""), Lead: "You won’t see the client secret again.",
 		Facts: []ui.Fact{{Name: "Client id", Value: app.ClientID}, {Name: "Client secret", Value: secret}},
-		Next:  ui.Link{Href: v.path(""), Text: "Go on to the app"},
+		Next:  ui.Link{Href: v.path(""), Text: "Continue"},
 	})
 }
 
@@ -117,8 +117,8 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 		Exchange: []ui.Code{{Language: "curl", Text: v.exchange(h.BaseURL)}},
 		Call:     calls(call{BaseURL: h.BaseURL, Feature: feature, Model: h.firstModel(v.app), Prompt: "Hello", MaxTokens: 100}),
 		Facts: []ui.Fact{
-			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier}, {Name: "Answers come from", Value: source(v.app)},
-			{Name: "Your margin", Value: inPercent(v.app.DevMargin) + " % of the provider’s cost"}, {Name: "Models", Value: modelCount(v.app)},
+			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier}, {Name: "Mode", Value: source(v.app)},
+			{Name: "Your margin", Value: inPercent(v.app.DevMargin) + "% of provider cost"}, {Name: "Models", Value: modelCount(v.app)},
 		},
 	}
 	for i := range page.Call {
@@ -159,14 +159,14 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, v visit) error {
 
 func source(a apps.App) string {
 	if a.ProviderMode == apps.Mock {
-		return "a mock provider, which costs nothing"
+		return "Mock (free, canned answers)"
 	}
-	return "the models’ own providers"
+	return "Live (the models’ providers)"
 }
 
 func modelCount(a apps.App) string {
 	if len(a.AllowedModels) == 0 {
-		return "every offered model"
+		return "All models"
 	}
 	return strings.Join(a.AllowedModels, ", ")
 }

@@ -31,10 +31,10 @@ func TestCreateAndRotate(t *testing.T) {
 		b.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").Lacks(t, "Foreign")
 		b.Post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
 			Want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
-		b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t, 422, "Redirect addresses, line 2: must begin with https://")
-		page := b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "shown this once")
-		secret, path := page.Found(t, hidden), page.Found(t, `href="(/developer/apps/app_[0-9a-z]+)">Go on`)
-		b.Get(path).Want(t, 200, "a mock provider", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").Lacks(t, secret)
+		b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t, 422, "Redirect URLs, line 2: must begin with https://")
+		page := b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "You won’t see")
+		secret, path := page.Found(t, hidden), page.Found(t, `href="(/developer/apps/app_[0-9a-z]+)">Continue`)
+		b.Get(path).Want(t, 200, "Mock (free, canned answers)", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").Lacks(t, secret)
 		var err error
 		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil || w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
 			t.Errorf("%+v, %v", w.app, err)
@@ -62,8 +62,8 @@ func TestSettings(t *testing.T) {
 			return f
 		}
 		for _, c := range [][3]string{
-			{"name", " ", "Name: must have 1 to 80 characters."}, {"default_max_tokens", "many", "Default output limit: must be a whole number"}, {"default_max_tokens", "0", "must be an integer from 1"},
-			{"dev_margin_rate", "1000.0001", "must be a percentage"}, {"dev_margin_rate", "0.00001", "must be a percentage"}, {"provider_mode", "fast", "Answers come from: must be mock or live."},
+			{"name", " ", "Name: must have 1 to 80 characters."}, {"default_max_tokens", "many", "Default output limit: enter a whole number"}, {"default_max_tokens", "0", "must be an integer from 1"},
+			{"dev_margin_rate", "1000.0001", "enter a percentage"}, {"dev_margin_rate", "0.00001", "enter a percentage"}, {"provider_mode", "fast", "Mode: must be mock or live."},
 			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"}, {"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
 		} {
 			b.Post(w.mine("/settings"), form(c[0], c[1])).Want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
@@ -78,11 +78,11 @@ func TestSettings(t *testing.T) {
 		}
 		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
 		b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Leads(t, w.mine("/settings?done=off"))
-		b.Get(w.mine("")).Want(t, 200, "You switched this app off")
+		b.Get(w.mine("")).Want(t, 200, "You disabled this app")
 		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Leads(t, w.mine("/settings?done=on"))
 		w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'spam <b>', suspension_us = 1 WHERE id = $1`, w.app.ID)
 		b.Get(w.mine("/settings")).Want(t, 200, "Spam &lt;b&gt;.")
-		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only its operator lifts that")
+		b.Post(w.mine("/switch"), url.Values{"to": {"on"}}).Want(t, 422, "only the operator can lift")
 	})
 }
 
@@ -106,7 +106,7 @@ func TestLogo(t *testing.T) {
 		w := newWorld(t, d)
 		b, other := w.signedIn("developer"), w.signedIn("other")
 		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
-		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove it")
+		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove logo")
 		for says, file := range map[string][]byte{
 			"Logo: choose a file.": nil, "SVG is not taken": []byte(`<svg onload="alert(1)">`), "Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
 			"Logo: must be at most 1024 kB.": make([]byte, 1<<20+1), "must be at most 2,048 pixels": hugePNG,
@@ -120,7 +120,7 @@ func TestLogo(t *testing.T) {
 			t.Fatalf("a refused file has become the logo %s", a.LogoHash)
 		}
 		w.upload(b, w.mine("/logo"), "logo", picture(t, 1)).Leads(t, w.mine("/settings?done=logo"))
-		first := b.Get(w.mine("/settings?done=logo")).Want(t, 200, "The logo was saved", "Remove it").Found(t, address)
+		first := b.Get(w.mine("/settings?done=logo")).Want(t, 200, "Logo saved", "Remove logo").Found(t, address)
 		b.Get("/developer").Want(t, 200, first)
 		resp, err := http.Get(w.URL + first)
 		if err != nil {
@@ -162,14 +162,14 @@ func TestFeatures(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Get(w.mine("/features")).Want(t, 200, "There is no feature yet")
+		b.Get(w.mine("/features")).Want(t, 200, "No features yet")
 		form := url.Values{"slug": {"chat"}, "display_name": {"Chat <i>"}, "description": {"Answers."}, "max_cost_per_call_mc": {"0.05"}, "max_tokens": {""}, "rate_limit": {"60"}, "default_model": {"gpt-5.6-terra"}, "dev_margin_rate": {"25"}}
 		form.Set("max_cost_per_call_mc", "cheap")
-		b.Post(w.mine("/features"), form).Want(t, 422, "must be an amount in dollars", `value="cheap"`, `value="chat"`)
+		b.Post(w.mine("/features"), form).Want(t, 422, "enter an amount in dollars", `value="cheap"`, `value="chat"`)
 		form.Set("max_cost_per_call_mc", "0.05")
 		b.Post(w.mine("/features"), form).Leads(t, w.mine("/features?done=feature"))
 		b.Post(w.mine("/features"), form).Want(t, 422, "already exists")
-		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;", "at most $0.05 a call · 60 calls a minute · gpt-5.6-terra by default · margin 25 %")
+		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;", "at most $0.05 per call · 60 calls per minute · gpt-5.6-terra by default · margin 25%")
 		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
 		form.Set("dev_margin_rate", "")
 		form.Set("display_name", "")
@@ -193,7 +193,7 @@ func TestTestAccountsAndKeys(t *testing.T) {
 		b.Get("/developer/test-accounts").Want(t, 200, "@test.invalid").Lacks(t, secret)
 		fund := "/developer/test-accounts/" + w.tester.ID + "/fund"
 		for _, wrong := range []string{"", "0", "-1", "a lot"} {
-			b.Post(fund, url.Values{"amount": {wrong}}).Want(t, 422, "more than nothing")
+			b.Post(fund, url.Values{"amount": {wrong}}).Want(t, 422, "Enter an amount in dollars")
 		}
 		b.Post(fund, url.Values{"amount": {"12.50"}}).Leads(t, "/developer/test-accounts?done=funded")
 		b.Get("/developer/test-accounts").Want(t, 200, "$112.50 available")
@@ -203,7 +203,7 @@ func TestTestAccountsAndKeys(t *testing.T) {
 		b.Post("/developer/test-accounts/"+w.tester.ID+"/delete", nil).Leads(t, "/developer/test-accounts?done=deleted")
 		b.Get("/developer/test-accounts").Want(t, 200).Lacks(t, "tester@example.com")
 
-		b.Get("/developer/keys").Want(t, 200, "You have stored none")
+		b.Get("/developer/keys").Want(t, 200, "No keys yet")
 		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).Want(t, 422, "Key: the provider refuses it").Lacks(t, "sk-bad")
 		b.Post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).Want(t, 404)
 		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Leads(t, "/developer/keys?done=key")
@@ -219,12 +219,12 @@ func TestWebhooks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422, "Address: must begin with https://", `name="event.request.settled" value="on" checked`)
-		page := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200, "shown this once")
-		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`), page.Found(t, `href="(/developer/apps/[^"]+)">Go on`)
-		b.Get(path).Want(t, 200, "Nothing was sent here yet", `name="event.request.settled" value="on" checked`).Lacks(t, secret)
+		b.Post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422, "URL: must begin with https://", `name="event.request.settled" value="on" checked`)
+		page := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200, "You won’t see")
+		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`), page.Found(t, `href="(/developer/apps/[^"]+)">Continue`)
+		b.Get(path).Want(t, 200, "No deliveries yet", `name="event.request.settled" value="on" checked`).Lacks(t, secret)
 		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t, path+"?done=saved")
-		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "every event")
+		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "All events")
 		if next := b.Post(path+"/rotate", nil).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
 			t.Error("the secret has not changed")
 		}
@@ -248,20 +248,20 @@ func TestFigures(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time", "No call was refused")
-		b.Get(w.mine("/requests")).Want(t, 200, "No call was billed yet")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period", "No errors in this period")
+		b.Get(w.mine("/requests")).Want(t, 200, "No calls yet")
 		fake := w.connect(w.tester.ID, true)
 		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
 		w.spend(fake, "made-up", "other", money.Dollar, 0)
 		w.do(rules.RecordRefusal{Refusal: rules.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
-		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "not registered", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The rest of the cap",
-			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in all, of which your margin is $0.25", "Provider’s cost and fee")
+		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The remaining spend cap",
+			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in total, including your margin of $0.25", "Provider cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
 		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
-		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Number">1,200<`, `data-label="Number">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
 		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
 		call := rules.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
@@ -275,11 +275,11 @@ func TestFigures(t *testing.T) {
 		}
 		older := b.Get(w.mine("/requests")).Want(t, 200).Lacks(t, requestID).Found(t, `href="([^"]+)">Older`)
 		b.Get(strings.ReplaceAll(older, "&amp;", "&")).Want(t, 200, requestID).Lacks(t, "Older")
-		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls that named no feature")
+		b.Get(w.mine("/analytics")).Want(t, 200, ">none<", "calls without a feature")
 		// Once the app is live, fake money is no part of what it earned.
 		w.do(rules.Revoke{ConnectionID: fake.ID})
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.Get(w.mine("/analytics")).Want(t, 200, "No call was billed in this time")
+		b.Get(w.mine("/analytics")).Want(t, 200, "No calls in this period")
 		w.spend(w.connect(w.person.ID, false), "chat", "chat", 3*money.Dollar, money.Dollar)
 		b.Get("/developer").Want(t, 200, "$4.00", "$1.00").Lacks(t, "$2.25")
 		b.Get(w.mine("/analytics")).Want(t, 200, "$4.00").Lacks(t, "$2.25", ">other")
@@ -296,12 +296,12 @@ func TestGoLive(t *testing.T) {
 		w.exec(`UPDATE apps SET allowed_models = '["gpt-5.6-terra"]' WHERE id = $1`, w.app.ID)
 		w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, w.app.ID)
 		b.Post(w.mine("/go-live"), nil).Leads(t, w.mine("/go-live?done=asked"))
-		b.Get(w.mine("/go-live")).Want(t, 200, "waits for its review").Lacks(t, "Ask for a review")
+		b.Get(w.mine("/go-live")).Want(t, 200, "We’ll review your request soon").Lacks(t, "Request review")
 		b.Post(w.mine("/go-live"), nil).Want(t, 422, "pending already")
 		w.exec(`UPDATE golive_requests SET status = 'refused', reason = 'Say <more>.', decided_us = 1`)
-		b.Get(w.mine("/go-live")).Want(t, 200, "Say &lt;more&gt;.", "Ask for a review")
+		b.Get(w.mine("/go-live")).Want(t, 200, "Say &lt;more&gt;.", "Request review")
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.Get(w.mine("/go-live")).Want(t, 200, "not open yet").Lacks(t, "Ask for a review")
+		b.Get(w.mine("/go-live")).Want(t, 200, "isn’t available yet").Lacks(t, "Request review")
 	})
 }
 
@@ -311,7 +311,7 @@ func TestPlayground(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		form := url.Values{"account": {w.tester.ID}, "feature": {""}, "model": {"gpt-5.6-terra"}, "max_tokens": {"50"}, "prompt": {"Good 'evening' </pre>"}}
-		b.Get(w.mine("/playground")).Want(t, 200, "tester@example.com, $100.00 available", "Make the call")
+		b.Get(w.mine("/playground")).Want(t, 200, "tester@example.com, $100.00 available", ">Run<")
 		for range 2 { // the second time it is connected already
 			b.Post(w.mine("/playground"), form).Want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
 		}
@@ -326,7 +326,7 @@ func TestPlayground(t *testing.T) {
 		form.Set("account", w.person.ID)
 		b.Post(w.mine("/playground"), form).Want(t, 404)
 		w.exec(`UPDATE apps SET tier = 'limited-live', provider_mode = 'live' WHERE id = $1`, w.app.ID)
-		b.Get(w.mine("/playground")).Want(t, 200, "test accounts cannot use it").Lacks(t, "Make the call")
+		b.Get(w.mine("/playground")).Want(t, 200, "test accounts can’t use it").Lacks(t, ">Run<")
 		form.Set("account", w.tester.ID)
 		b.Post(w.mine("/playground"), form).Want(t, 404)
 	})
@@ -427,11 +427,11 @@ func TestWhoMayEnter(t *testing.T) {
 			}
 			b.Get(path + "?to=off&name=x")
 		}
-		tester.Get("/developer").Want(t, 200, "This is a test account").Lacks(t, "<form id", "Switch on")
+		tester.Get("/developer").Want(t, 200, "This is a test account").Lacks(t, "<form id", "Enable developer tools")
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}
-		person.Get("/developer").Want(t, 200, `action="/settings/developer"`, "Switch on the developer console")
+		person.Get("/developer").Want(t, 200, `action="/settings/developer"`, "Enable developer tools")
 		w.exec(`UPDATE accounts SET developer = 1 WHERE email = 'person@example.com'`) // which that form does
 		person.Get("/developer").Want(t, 200, "Create your first app")
 		person.Get(w.mine("")).Want(t, 404)

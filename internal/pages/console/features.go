@@ -15,16 +15,16 @@ import (
 // choose.
 func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
 	fields := []ui.Field{
-		{ID: "display_name", Label: "Name", Value: f.DisplayName, Hint: "What people read, such as “Summaries”."},
-		{ID: "description", Label: "Description", Value: f.Description, Hint: "One sentence for them."},
-		{ID: "max_cost_per_call_mc", Label: "Most that a call may cost (USD, optional)", Kind: "dollars"},
-		{ID: "max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that send no limit themselves."},
-		{ID: "rate_limit", Label: "Calls a minute (optional)", Kind: "number", Hint: "For each connection, in any 60 seconds."},
-		{ID: "default_model", Label: "Default model", Kind: "select", Hint: "For calls that name none."},
-		{ID: "dev_margin_rate", Label: "Your margin (%, optional)", Kind: "number", Hint: "Instead of the app’s, " + inPercent(v.app.DevMargin) + " %."},
+		{ID: "display_name", Label: "Name", Value: f.DisplayName, Hint: "Shown to users, such as “Summaries”."},
+		{ID: "description", Label: "Description", Value: f.Description, Hint: "One sentence for users."},
+		{ID: "max_cost_per_call_mc", Label: "Max cost per call (USD, optional)", Kind: "dollars"},
+		{ID: "max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that don’t set max_tokens."},
+		{ID: "rate_limit", Label: "Calls per minute (optional)", Kind: "number", Hint: "Per connection, in any 60 seconds."},
+		{ID: "default_model", Label: "Default model", Kind: "select", Hint: "For calls that don’t name a model."},
+		{ID: "dev_margin_rate", Label: "Your margin (%, optional)", Kind: "number", Hint: "Overrides the app’s margin of " + inPercent(v.app.DevMargin) + "%."},
 	}
 	if f.Slug == "" {
-		fields = append([]ui.Field{{ID: "slug", Label: "Slug", Hint: "The name in code: lower-case letters, digits and hyphens. It cannot be changed later."}}, fields...)
+		fields = append([]ui.Field{{ID: "slug", Label: "Slug", Hint: "The name in code: lower-case letters, digits and hyphens. It can’t be changed later."}}, fields...)
 	}
 	model := ""
 	for i := range fields {
@@ -66,8 +66,8 @@ func (h *Handler) modelOptions(none, chosen string) []ui.Option {
 func featureChange(form url.Values) (features.Change, []ui.Problem) {
 	in := reader{form: form}
 	c := features.Change{
-		DisplayName: in.text("display_name"), Description: in.text("description"), MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Most that a call may cost"),
-		MaxTokens: in.whole("max_tokens", "Default output limit"), RateLimit: in.whole("rate_limit", "Calls a minute"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", true),
+		DisplayName: in.text("display_name"), Description: in.text("description"), MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Max cost per call"),
+		MaxTokens: in.whole("max_tokens", "Default output limit"), RateLimit: in.whole("rate_limit", "Calls per minute"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", true),
 		DefaultModel: null[string](),
 	}
 	if form.Get("default_model") != "" {
@@ -89,19 +89,19 @@ func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) 
 func describeGuardrails(f features.Feature) string {
 	var list []string
 	if f.MaxCostPerCallMC != nil {
-		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" a call")
+		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" per call")
 	}
 	if f.MaxTokens != nil {
-		list = append(list, count(*f.MaxTokens)+" tokens unless a call says otherwise")
+		list = append(list, count(*f.MaxTokens)+" tokens by default")
 	}
 	if f.RateLimit != nil {
-		list = append(list, count(*f.RateLimit)+" calls a minute")
+		list = append(list, count(*f.RateLimit)+" calls per minute")
 	}
 	if f.DefaultModel != nil {
 		list = append(list, *f.DefaultModel+" by default")
 	}
 	if f.DevMargin != nil {
-		list = append(list, "margin "+inPercent(*f.DevMargin)+" %")
+		list = append(list, "margin "+inPercent(*f.DevMargin)+"%")
 	}
 	return strings.Join(list, " · ")
 }

@@ -132,7 +132,7 @@ func (r *reader) whole(field, label string) web.Field[int64] {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		r.wrong(field, label+": must be a whole number, or stay empty.")
+		r.wrong(field, label+": enter a whole number, or leave it empty.")
 	}
 	return given(n)
 }
@@ -145,7 +145,7 @@ func (r *reader) dollars(field, label string) web.Field[money.MC] {
 	}
 	amount, err := money.Parse(text)
 	if err != nil {
-		r.wrong(field, label+": must be an amount in dollars such as 0.05, or stay empty.")
+		r.wrong(field, label+": enter an amount in dollars, such as 0.05, or leave it empty.")
 	}
 	return given(amount)
 }
@@ -162,7 +162,7 @@ func (r *reader) percent(field, label string, optional bool) web.Field[jsontext.
 		rate, err = 0, nil
 	}
 	if err != nil || rate%100 != 0 || rate/100 > 10*money.One {
-		r.wrong(field, label+": must be a percentage from 0 to 1000, such as 20 or 12.5.")
+		r.wrong(field, label+": enter a percentage from 0 to 1000, such as 20 or 12.5.")
 		return web.Field[jsontext.Value]{}
 	}
 	return given(jsontext.Value((rate / 100).String()))

@@ -14,7 +14,7 @@ func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 	case apps.Sandbox:
 		page.Next = apps.LimitedLive
 	case apps.LimitedLive:
-		page.Why = "This app is live, with the limits of a new app. The next tier is not open yet."
+		page.Why = "This app is live, with the limits of a new app. The next tier isn’t available yet."
 	default:
 		page.Why = "This app is live, in the highest tier."
 	}

@@ -16,11 +16,11 @@ import (
 const eventPrefix = "event."
 
 func hookFields(e webhooks.Endpoint) []ui.Field {
-	fields := []ui.Field{{ID: "url", Label: "Address", Kind: "url", Value: e.URL, Hint: "Public, and https."}}
+	fields := []ui.Field{{ID: "url", Label: "URL", Kind: "url", Value: e.URL, Hint: "Public HTTPS URL"}}
 	if e.ID != "" {
 		fields = append(fields, ui.Field{ID: "status", Label: "Status", Kind: "select", Value: e.Status, Options: []ui.Option{
 			{ID: webhooks.Active, Text: "Active", Chosen: e.Status == webhooks.Active},
-			{ID: webhooks.Disabled, Text: "Disabled: what happens waits", Chosen: e.Status == webhooks.Disabled},
+			{ID: webhooks.Disabled, Text: "Disabled: events wait", Chosen: e.Status == webhooks.Disabled},
 		}})
 	}
 	return fields
@@ -36,7 +36,7 @@ func hookChange(form url.Values) webhooks.Change {
 }
 
 func shownHook(e webhooks.Endpoint) ui.Hook {
-	events := "every event"
+	events := "All events"
 	if len(e.Events) > 0 {
 		events = strings.Join(e.Events, ", ")
 	}
@@ -99,9 +99,9 @@ func (h *Handler) createHook(w http.ResponseWriter, r *http.Request, v visit) er
 
 func (h *Handler) hookSecret(w http.ResponseWriter, r *http.Request, v visit, e webhooks.Endpoint, heading, secret string) error {
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, heading, "/webhooks"), Lead: "The signing secret is shown this once. Your server checks with it that a message is ours.",
-		Facts: []ui.Fact{{Name: "Address", Value: e.URL}, {Name: "Signing secret", Value: secret}},
-		Next:  ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Go on to the endpoint"},
+		Console: v.page(r, heading, "/webhooks"), Lead: "You won’t see the webhook secret again. Your server verifies our signatures with it.",
+		Facts: []ui.Fact{{Name: "URL", Value: e.URL}, {Name: "Webhook secret", Value: secret}},
+		Next:  ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Continue"},
 	})
 }
 
@@ -166,7 +166,7 @@ func (h *Handler) rotateHook(w http.ResponseWriter, r *http.Request, v visit) er
 	if err != nil {
 		return gone(err)
 	}
-	return h.hookSecret(w, r, v, e, "A new signing secret", secret)
+	return h.hookSecret(w, r, v, e, "New webhook secret", secret)
 }
 
 // deleteHook is POST /developer/apps/{id}/webhooks/{hook}/delete.
@@ -205,7 +205,7 @@ func (h *Handler) delivery(w http.ResponseWriter, r *http.Request, v visit) erro
 	}
 	page := ui.HookPayload{Console: v.page(r, d.EventType, "/webhooks"), Hook: shownHook(e), Delivery: shownDelivery(d), Payload: indented(body)}
 	page.Facts = []ui.Fact{
-		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts}, {Name: "Last answer", Value: page.Delivery.Answer},
+		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts}, {Name: "Last response", Value: page.Delivery.Answer},
 		{Name: "Created", Value: date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
 	}
 	if d.DeliveredUS != nil {

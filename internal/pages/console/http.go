@@ -188,9 +188,9 @@ func own(r *http.Request, a accounts.Account, heading, at string) ui.Console {
 // dones are what the address after a redirect may say was done: a link from
 // elsewhere can choose among these words, and put none of its own on the page.
 var dones = map[string]string{
-	"saved": "Saved.", "logo": "The logo was saved. People see it from now on.", "no-logo": "The logo was removed.", "on": "The app is on again.", "off": "The app is off: its calls are refused.", "feature": "The feature was added.",
-	"funded": "The money was added.", "deleted": "Deleted.", "key": "The provider took the key; it is stored.",
-	"sent": "A test event is on its way. Reload the page to see how it fared.", "again": "It is on its way again. Reload the page to see how it fared.", "asked": "Your request was filed.",
+	"saved": "Saved.", "logo": "Logo saved.", "no-logo": "Logo removed.", "on": "The app is enabled.", "off": "The app is disabled. Its calls are refused.", "feature": "Feature added.",
+	"funded": "Test money added.", "deleted": "Deleted.", "key": "Key verified and saved.",
+	"sent": "Test event sent. Reload the page to see the result.", "again": "Redelivery started. Reload the page to see the result.", "asked": "Your request was submitted.",
 }
 
 func done(r *http.Request) string { return dones[r.URL.Query().Get("done")] }
@@ -201,7 +201,7 @@ func head(a apps.App) *ui.ConsoleApp {
 	case a.Suspension != nil:
 		c.Off = "The service suspended this app: " + sentence(a.Suspension.Reason)
 	case a.SwitchedOff:
-		c.Off = "You switched this app off; its settings have the switch."
+		c.Off = "You disabled this app. You can enable it in its settings."
 	}
 	return c
 }

@@ -12,7 +12,7 @@ import (
 func (h *Handler) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys, error) {
 	page := ui.ProviderKeys{Console: own(r, a, "Provider keys", "/developer/keys"), Fields: []ui.Field{
 		{ID: "provider", Label: "Provider", Kind: "select"},
-		{ID: "key", Label: "Key", Kind: "password", Hint: "We ask the provider for its list of models with it, which costs nothing."},
+		{ID: "key", Label: "Key", Kind: "password", Hint: "We verify it by listing the provider’s models, which is free."},
 	}}
 	for _, p := range []string{"openai", "anthropic", "google"} {
 		page.Fields[0].Options = append(page.Fields[0].Options, ui.Option{ID: p, Text: providerName(p)})

@@ -120,20 +120,20 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 // billed explains a charge, token class by token class at its unit price.
 func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage {
 	p := ui.CallPage{Console: c, ID: found.ID}
-	how := "from the usage that the provider reported, at the prices that held when it began"
+	how := "from the usage reported by the provider, at the prices in effect when it started"
 	if e.Settlement == rules.Estimated {
-		how = "from our own count, rounded down, because the provider reported none"
+		how = "estimated and rounded down, because the provider reported no usage"
 	}
 	p.Says = fmt.Sprintf("The user was charged %s for this call, %s.", e.UserChargeMC.Display(), how)
 	if e.PaidBy == rules.PaidByFreeCredit {
-		p.Says += " Free credit paid it."
+		p.Says += " It was paid by free credit."
 	}
 	for _, l := range found.Lines {
 		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
 	p.Money = amounts(e)
-	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)}, ui.Fact{Name: "Held before it ran", Value: e.HoldMC.Display()},
-		ui.Fact{Name: "Left of the cap after it", Value: e.RemainingMC.Display()})
+	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)}, ui.Fact{Name: "Authorized", Value: e.HoldMC.Display()},
+		ui.Fact{Name: "Remaining spend cap", Value: e.RemainingMC.Display()})
 	if found.PriceVersion != nil {
 		p.Facts = append(p.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
 	}
@@ -143,7 +143,7 @@ func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage 
 		} `json:"completion_tokens_details"`
 	}
 	if err := json.Unmarshal(found.Usage, &usage); err == nil && usage.Details.Reasoning > 0 {
-		p.Facts = append(p.Facts, ui.Fact{Name: "Of the output, reasoning", Value: count(usage.Details.Reasoning) + " tokens"})
+		p.Facts = append(p.Facts, ui.Fact{Name: "Reasoning tokens in the output", Value: count(usage.Details.Reasoning) + " tokens"})
 	}
 	return p
 }
@@ -151,15 +151,15 @@ func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage 
 // amounts are what a charge, or what comes back of it, is made of.
 func amounts(e *rules.Entry) []ui.Fact {
 	return []ui.Fact{
-		{Name: "Provider’s cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
-		{Name: "The user’s charge", Value: e.UserChargeMC.Display()},
+		{Name: "Provider cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
+		{Name: "Charge", Value: e.UserChargeMC.Display()},
 	}
 }
 
 // refund explains a row that takes a charge back.
 func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
-		Console: c, ID: requestID, Says: "This is the refund of an earlier call, and what it takes back from your margin.", Money: amounts(e),
+		Console: c, ID: requestID, Says: "This is the refund of an earlier call. Your margin on it was reversed.", Money: amounts(e),
 		Facts: []ui.Fact{
 			{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
 			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
@@ -169,7 +169,7 @@ func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 
 // refusal explains why a call was refused.
 func refusal(c ui.Console, found *inference.Receipt) ui.CallPage {
-	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused, and nothing was billed: " + ended(found.Error.Message)}
+	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused and not billed: " + ended(found.Error.Message)}
 	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}}, about(found)...)
 	if details := string(found.Error.Details); details != "" && details != "{}" {
 		p.JSON = indented(found.Error.Details)

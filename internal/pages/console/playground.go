@@ -60,7 +60,7 @@ func (v visit) plays(at string) (list []ui.Tab) {
 // the others, and the test accounts to choose from; why says that nobody can call.
 func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields []ui.Field, people []sandbox.TestAccount, why string, err error) {
 	if v.app.Tier != apps.Sandbox {
-		return nil, nil, "This app is live, and test accounts cannot use it. Make another app to play with.", nil
+		return nil, nil, "This app is live, and test accounts can’t use it. Create another app for the playground.", nil
 	}
 	people, err = h.Sandbox.List(ctx, v.ID)
 	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" }) // it belongs to somebody
@@ -68,13 +68,13 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 		return nil, nil, "", err
 	}
 	if len(people) == 0 {
-		return nil, nil, "The playground calls as a test account, and you have none yet: create one under Test accounts.", nil
+		return nil, nil, "The playground needs a test account. Create one under Test accounts.", nil
 	}
 	list, err := h.Features.OfApp(ctx, v.app.ID)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	who := ui.Field{ID: "account", Label: "As", Kind: "select", Hint: "It is connected to the app with a cap of " + ui.Dollars(playCap) + ", if it is not yet."}
+	who := ui.Field{ID: "account", Label: "Run as", Kind: "select", Hint: "Connects it to the app with a spend cap of " + ui.Dollars(playCap) + ", if needed."}
 	for _, t := range people {
 		who.Options = append(who.Options, ui.Option{ID: t.ID, Text: t.Email + ", " + ui.Dollars(t.Balance.AvailableMC) + " available"})
 	}
@@ -89,7 +89,7 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 		}
 	}
 	if len(model.Options) == 0 {
-		return nil, nil, "No model of this kind is among the app’s allowed models: its settings have them.", nil
+		return nil, nil, "None of the app’s allowed models can be used here. Change them in its settings.", nil
 	}
 	return []ui.Field{who, feature, model}, people, "", nil
 }
@@ -160,10 +160,10 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 	var found []ui.Problem
 	var err error
 	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 || c.MaxTokens > 4000 {
-		found = append(found, ui.Problem{Field: "max_tokens", Text: "Output limit: must be a whole number from 1 to 4000."})
+		found = append(found, ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
 	}
 	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPrompt {
-		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: must not be empty, nor longer than " + count(maxPrompt) + " bytes."})
+		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + count(maxPrompt) + " bytes."})
 	}
 	return c, found
 }
@@ -272,8 +272,8 @@ func played(c call, a *recorder) *ui.Played {
 	}
 	p.OK, p.Answer = true, body.Choices[0].Message.Content
 	p.Money = []ui.Fact{
-		{Name: "Provider’s cost", Value: body.Svc.CostMC.Display()}, {Name: "Service fee", Value: body.Svc.FeeMC.Display()}, {Name: "Your margin", Value: body.Svc.MarginMC.Display()},
-		{Name: "The user’s charge", Value: body.Svc.ChargeMC.Display()}, {Name: "Held before it ran", Value: body.Svc.HoldMC.Display()}, {Name: "Left of the cap", Value: body.Svc.RemainingMC.Display()},
+		{Name: "Provider cost", Value: body.Svc.CostMC.Display()}, {Name: "Service fee", Value: body.Svc.FeeMC.Display()}, {Name: "Your margin", Value: body.Svc.MarginMC.Display()},
+		{Name: "Charge", Value: body.Svc.ChargeMC.Display()}, {Name: "Authorized", Value: body.Svc.HoldMC.Display()}, {Name: "Remaining spend cap", Value: body.Svc.RemainingMC.Display()},
 	}
 	return p
 }

@@ -17,8 +17,8 @@ import (
 // settingsFields are the app's, as the form shows them.
 func settingsFields(a apps.App) []ui.Field {
 	fields := append(newAppFields(),
-		ui.Field{ID: "default_max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that send no limit themselves. A lower one holds less money while a call runs."},
-		ui.Field{ID: "dev_margin_rate", Label: "Your margin (%)", Kind: "number", Value: inPercent(a.DevMargin), Hint: "On top of the provider’s cost, paid by the user. Features may have their own. New calls use it at once."},
+		ui.Field{ID: "default_max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that don’t set max_tokens. A lower limit holds less money during a call."},
+		ui.Field{ID: "dev_margin_rate", Label: "Your margin (%)", Kind: "number", Value: inPercent(a.DevMargin), Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls immediately."},
 	)
 	fields[0].Value, fields[1].Value = a.Name, strings.Join(a.RedirectURIs, "\n")
 	if a.DefaultMaxTokens != nil {
@@ -28,11 +28,11 @@ func settingsFields(a apps.App) []ui.Field {
 		return fields
 	}
 	return append(fields,
-		ui.Field{ID: "provider_mode", Label: "Answers come from", Kind: "select", Value: a.ProviderMode, Hint: "Live models in the sandbox have a daily allowance; beyond it they need provider keys of yours.", Options: []ui.Option{
-			{ID: apps.Mock, Text: "A mock provider, which costs nothing", Chosen: a.ProviderMode == apps.Mock},
-			{ID: apps.Live, Text: "The models’ own providers", Chosen: a.ProviderMode == apps.Live},
+		ui.Field{ID: "provider_mode", Label: "Mode", Kind: "select", Value: a.ProviderMode, Hint: "Live models in the sandbox have a daily allowance. Beyond it, add your own provider keys.", Options: []ui.Option{
+			{ID: apps.Mock, Text: "Mock (free, canned answers)", Chosen: a.ProviderMode == apps.Mock},
+			{ID: apps.Live, Text: "Live (the models’ providers)", Chosen: a.ProviderMode == apps.Live},
 		}},
-		ui.Field{ID: "test_allowlist", Label: "People who may test it (e-mails, one to a line)", Kind: "area", Value: strings.Join(a.TestAllowlist, "\n"), Hint: "Besides you. Each gets a test account of their own, with money that is not real."},
+		ui.Field{ID: "test_allowlist", Label: "Testers (emails, one per line)", Kind: "area", Value: strings.Join(a.TestAllowlist, "\n"), Hint: "Each tester gets a test account with test money."},
 	)
 }
 
@@ -133,9 +133,9 @@ func (h *Handler) replaceSecret(w http.ResponseWriter, r *http.Request, v visit)
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, "A new client secret", "/settings"), Lead: "The secret is shown this once and never again. The old one no longer works.",
+		Console: v.page(r, "New client secret", "/settings"), Lead: "You won’t see this secret again. The old one no longer works.",
 		Facts: []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
-		Next:  ui.Link{Href: v.path("/settings"), Text: "Back to the settings"},
+		Next:  ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
 	})
 }
 
@@ -151,7 +151,7 @@ func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) err
 	}
 	if to == "on" && v.app.Suspension != nil { // Patch would refuse it; the developer's own switch may stay as it is
 		page := h.settingsPage(r, v)
-		page.Errors = []ui.Problem{{Field: "form", Text: "The service suspended this app, and only its operator lifts that: " + sentence(v.app.Suspension.Reason)}}
+		page.Errors = []ui.Problem{{Field: "form", Text: "The service suspended this app, and only the operator can lift this: " + sentence(v.app.Suspension.Reason)}}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
 	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")}, h.offered); err != nil {

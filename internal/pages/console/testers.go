@@ -55,8 +55,8 @@ func (h *Handler) createTestAccount(w http.ResponseWriter, r *http.Request, a ac
 		return h.refuseTestAccount(w, r, a, err)
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: own(r, a, "A new test account", "/developer/test-accounts"), Lead: "The password is shown this once and never again. Whoever has both can sign in as this person who does not exist.",
-		Facts: []ui.Fact{{Name: "E-mail", Value: t.Email}, {Name: "Password", Value: password}, {Name: "Available", Value: ui.Dollars(t.Balance.AvailableMC)}},
+		Console: own(r, a, "New test account", "/developer/test-accounts"), Lead: "You won’t see the password again. Use these to sign in as this test user.",
+		Facts: []ui.Fact{{Name: "Email", Value: t.Email}, {Name: "Password", Value: password}, {Name: "Available", Value: ui.Dollars(t.Balance.AvailableMC)}},
 		Next:  ui.Link{Href: "/developer/test-accounts", Text: "All test accounts"},
 	})
 }
@@ -69,7 +69,7 @@ func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request, a acco
 	}
 	amount, err := money.Parse(form.Get("amount"))
 	if err != nil || amount == 0 {
-		err = apierr.InvalidRequest.Errorf("the amount to add must be more than nothing, in dollars, such as 100 or 12.50")
+		err = apierr.InvalidRequest.Errorf("enter an amount in dollars, such as 100 or 12.50")
 	} else {
 		_, err = h.Sandbox.Fund(r.Context(), a.ID, r.PathValue("account"), amount)
 	}

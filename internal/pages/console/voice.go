@@ -28,7 +28,7 @@ func (h *Handler) voicePage(r *http.Request, v visit) (ui.Voice, []sandbox.TestA
 	if page.Why = why; why == "" {
 		page.Fields = append(fields,
 			ui.Field{ID: "instructions", Label: "Instructions", Kind: "area", Value: "You are friendly, and brief."},
-			ui.Field{ID: "max_cost", Label: "Most that it may cost", Kind: "dollars", Value: "1.00", Hint: "The call ends when its replies have come to this."},
+			ui.Field{ID: "max_cost", Label: "Max cost", Kind: "dollars", Value: "1.00", Hint: "Stops at this cost."},
 		)
 	}
 	page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID})
@@ -78,7 +78,7 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 	}
 	most, err := money.Parse(form.Get("max_cost"))
 	if err != nil || most == 0 {
-		return refuseTalk(w, http.StatusUnprocessableEntity, "Most that it may cost: must be more than nothing, in dollars, such as 1 or 0.25.")
+		return refuseTalk(w, http.StatusUnprocessableEntity, "Max cost: enter an amount in dollars, such as 1 or 0.25.")
 	}
 	tokens, err := h.borrow(r.Context(), v.app.ID, who.Account)
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 		out.Text = "Ended. " + voice.EndReasonText(*s.EndReason) + "."
 		out.Bad = *s.EndReason != session.AppEnded && *s.EndReason != session.ClientClosed
 	case s.Status == session.Live && !s.Live.Ending:
-		out.Text = "Live: say something."
+		out.Text = "Live. Say something."
 	}
 	for _, x := range s.Receipts {
 		detail := count(x.InputTokens) + " tokens in, " + count(x.OutputTokens) + " out"

@@ -54,7 +54,7 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 		}
 		t, err := time.Parse(time.DateOnly, q.Get(field))
 		if err != nil || t.Year() < 2000 || t.Year() > 9000 {
-			problems = append(problems, ui.Problem{Field: field, Text: "A date must be like 2026-11-21."})
+			problems = append(problems, ui.Problem{Field: field, Text: "Enter a date such as 2026-11-21."})
 			return 0
 		}
 		return t.AddDate(0, 0, plus).UnixMicro()
@@ -67,7 +67,7 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	}
 	if text := q.Get("before"); text != "" {
 		if s.before, err = strconv.ParseInt(text, 10, 64); err != nil || s.before < 1 {
-			return search{}, nil, apierr.InvalidRequest.Errorf("before: must be a number from a page of this list")
+			return search{}, nil, apierr.InvalidRequest.Errorf("before: must be a number from a link of this list")
 		}
 	}
 	return s, problems, nil
@@ -129,7 +129,7 @@ func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
-	page.Apps, page.Connections = []ui.Option{{Text: "Every app"}}, []ui.Option{{Text: "Every connection"}}
+	page.Apps, page.Connections = []ui.Option{{Text: "All apps"}}, []ui.Option{{Text: "All connections"}}
 	for _, c := range list {
 		app, err := n.of(r.Context(), c.AppID)
 		if err != nil {

@@ -60,10 +60,10 @@ func (h *Handler) funded(v visit) ui.Connection {
 		Person: v.Person, Funds: funds(c, v.app), ConnectionID: c.ID, Percent: percent(c.ConsumedMC, c.AllocationMC),
 		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC), ui.Money(c.RemainingMC())},
 		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))), Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
-		Calls: "No call is running",
+		Calls: "No calls in progress",
 	}
 	if c.HeldMC > 0 {
-		page.Calls = "For calls in progress; what they do not use returns"
+		page.Calls = "For calls in progress. Unused money returns"
 	}
 	if c.VelocityLimitMC != nil {
 		page.Daily = ui.Dollars(*c.VelocityLimitMC)

@@ -30,11 +30,11 @@ func TestApprove(t *testing.T) {
 		if c := w.Is(w.conn); c.AllocationMC != 12*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
-		b.Get(path).Want(t, 200, "You approved this", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
+		b.Get(path).Want(t, 200, "You approved it", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
 		// A second answer says so, and changes nothing.
 		before := w.everything()
-		b.Post(path, decision("deny")).Want(t, 200, "nothing has changed", "You approved this")
-		b.Post(path, decision("approve")).Want(t, 200, "nothing has changed")
+		b.Post(path, decision("deny")).Want(t, 200, "You already answered", "You approved it")
+		b.Post(path, decision("approve")).Want(t, 200, "You already answered")
 		if after := w.everything(); after != before {
 			t.Errorf("answered again: %s, before %s", after, before)
 		}
@@ -47,11 +47,11 @@ func TestDeny(t *testing.T) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 12*money.Dollar, "")
 		b := w.signedIn("person")
-		b.Get(path).Want(t, 200, "The app gave no reason")
+		b.Get(path).Want(t, 200, "No reason given")
 		b.Post(path, decision("maybe")).Want(t, 400)
 		b.Post(path, url.Values{}).Want(t, 400)
 		b.Post(path, decision("deny")).Leads(t, path)
-		b.Get(path).Want(t, 200, "You denied this", "The spend cap is now $5.00")
+		b.Get(path).Want(t, 200, "You denied it", "The spend cap is now $5.00")
 		if c := w.Is(w.conn); c.AllocationMC != 5*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
@@ -66,11 +66,11 @@ func TestTooLittleAvailable(t *testing.T) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 20*money.Dollar+1, "more")
 		b := w.signedIn("person")
-		page := b.Get(path).Want(t, 200, "Too little is available", "$0.01 is missing", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
+		page := b.Get(path).Want(t, 200, "Not enough balance", "short by $0.01", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
 		page.Lacks(t, "Approve</button>")
-		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "$0.00000001 is missing", `id="decision"`)
+		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "short by $0.00000001", `id="decision"`)
 		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
-		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Too little")
+		b.Get(path).Want(t, 200, "Approve</button>").Lacks(t, "Not enough balance")
 		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.Is(w.conn); c.AllocationMC != 20*money.Dollar+1 {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
@@ -118,9 +118,9 @@ func TestRequestOfARevokedConnection(t *testing.T) {
 		path := w.ask(w.conn, 6*money.Dollar, "more")
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b := w.signedIn("person")
-		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<button type=\"submit\" name")
+		b.Get(path).Want(t, 200, "You revoked this connection").Lacks(t, "<button type=\"submit\" name")
 		b.Post(path, decision("approve")).Want(t, 422, "revoked")
-		b.Get("/connections").Want(t, 200, "Ended").Lacks(t, "Asks for more")
+		b.Get("/connections").Want(t, 200, "Ended").Lacks(t, "Requested a higher cap")
 	})
 }
 
@@ -133,9 +133,9 @@ func TestIncrease(t *testing.T) {
 		path := "/connections/" + w.conn.ID + "/increase"
 		b := w.signedIn("person")
 		b.Get(path).Want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
-			"stops at what is used and held, $3.00", "At most $25.00", "$15.00").Lacks(t, "asks for a cap", "Paused", "Saved")
+			"go below what is used and held, $3.00", "At most $25.00", "$15.00").Lacks(t, "requested a spend cap", "Paused", "Saved")
 		request := w.ask(w.conn, 12*money.Dollar, "more")
-		b.Get(path).Want(t, 200, "asks for a cap of $12.00", `href="`+request+`"`)
+		b.Get(path).Want(t, 200, "requested a spend cap of $12.00", `href="`+request+`"`)
 		for _, c := range []struct {
 			cap, daily string
 			says       string // "" = it works
@@ -143,10 +143,10 @@ func TestIncrease(t *testing.T) {
 			velocity   money.MC
 		}{
 			{"20", "4.5", "", 20 * money.Dollar, 450 * money.Cent},
-			{"20.00000001", "", "$0.00000001 is missing", 20 * money.Dollar, 450 * money.Cent},
+			{"20.00000001", "", "short by $0.00000001", 20 * money.Dollar, 450 * money.Cent},
 			{"10", "", "", 10 * money.Dollar, 0},
 			{"25.00000001", "1", "at most $25.00", 10 * money.Dollar, 0},
-			{"a lot", "-1", "must be an amount", 10 * money.Dollar, 0},
+			{"a lot", "-1", "Enter a spend cap in dollars", 10 * money.Dollar, 0},
 			{"", "", "Enter a spend cap", 10 * money.Dollar, 0},
 			{"8", "0", "more than zero", 10 * money.Dollar, 0},
 			{"3", "1", "", 3 * money.Dollar, money.Dollar},
@@ -172,7 +172,7 @@ func TestIncrease(t *testing.T) {
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
-		b.Get(path).Want(t, 200, "You ended this connection").Lacks(t, "<input id")
+		b.Get(path).Want(t, 200, "You revoked this connection").Lacks(t, "<input id")
 		b.Post(path, url.Values{"spend_cap": {"5"}}).Want(t, 422)
 	})
 }
@@ -183,7 +183,7 @@ func TestReview(t *testing.T) {
 		w := newWorld(t, d)
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
-		b.Get(path).Want(t, 200, "not paused", "No call was billed yet", "Revoke</button>").Lacks(t, "Resume</button>")
+		b.Get(path).Want(t, 200, "not paused", "No calls yet", "Revoke</button>").Lacks(t, "Resume</button>")
 		row := w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 2*money.Dollar)
 		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
@@ -215,7 +215,7 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.signedIn("stranger").Get("/connections").Want(t, 200, "You have not connected an app yet").Lacks(t, w.conn.ID)
+		w.signedIn("stranger").Get("/connections").Want(t, 200, "No connections yet").Lacks(t, w.conn.ID)
 		b := w.signedIn("person")
 		w.Spend(w.conn, money.Dollar)
 		request := w.ask(w.conn, 6*money.Dollar, "")
@@ -330,8 +330,8 @@ func TestPlayMoneyIsNotToppedUp(t *testing.T) {
 	path, lacking := "/connections/"+w.test.ID+"/increase", w.ask(w.test, 2000*money.Dollar, "")
 	tester, developer := w.signedIn("tester"), w.signedIn("developer")
 	for _, page := range []string{path, lacking} {
-		tester.Get(page).Want(t, 200, "Its developer puts more in", "under “Test accounts”").Lacks(t, "/top-up", "/developer")
-		developer.Get(page).Want(t, 200, "Its developer puts more in", where).Lacks(t, "Top up your balance")
+		tester.Get(page).Want(t, 200, "Its developer can add more", "under “Test accounts”").Lacks(t, "/top-up", "/developer")
+		developer.Get(page).Want(t, 200, "Its developer can add more", where).Lacks(t, "Top up your balance")
 	}
 	for _, page := range []string{"/dashboard", "/activity?model=none"} {
 		tester.Get(page).Want(t, 200).Lacks(t, "/top-up")
@@ -340,7 +340,7 @@ func TestPlayMoneyIsNotToppedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := w.signedIn("new")
-	b.Get("/dashboard").Want(t, 200, "its developer gives it play money").Lacks(t, "/top-up")
-	b.Get("/activity").Want(t, 200, "Nothing yet").Lacks(t, "/top-up")
+	b.Get("/dashboard").Want(t, 200, "their developer adds test money").Lacks(t, "/top-up")
+	b.Get("/activity").Want(t, 200, "No activity yet").Lacks(t, "/top-up")
 	w.signedIn("person").Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, `<a href="/top-up">Top up your balance</a>`)
 }

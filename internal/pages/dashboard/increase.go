@@ -113,10 +113,10 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 	}
 	p := ui.Increase{
 		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Available: ui.Dollars(v.balance.AvailableMC),
-		SpendCap: ui.Typed(v.conn.AllocationMC), CapHint: "In total, what is used included.",
+		SpendCap: ui.Typed(v.conn.AllocationMC), CapHint: "In total, including what is already used.",
 	}
 	if least := v.conn.ConsumedMC + v.conn.HeldMC; least > 0 {
-		p.CapHint += " It stops at what is used and held, " + ui.Dollars(least) + "."
+		p.CapHint += " It can’t go below what is used and held, " + ui.Dollars(least) + "."
 	}
 	if v.app.Tier == apps.LimitedLive {
 		p.CapHint += " At most " + ui.Dollars(v.terms().MaxCapMC) + " while the app is new."

@@ -110,7 +110,7 @@ func (h *Handler) chart(totals []store.DailyTotal) ui.Chart {
 	}
 	c := ui.Chart{
 		ID: "by-day", Title: fmt.Sprintf("Spend by day, the last %d days", chartDays), Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
-		Desc: fmt.Sprintf("%s in all. The table below has the same numbers.", ui.Dollars(all)),
+		Desc: fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Dollars(all)),
 	}
 	today := h.DB.Now().UTC()
 	for i := chartDays - 1; i >= 0; i-- {
@@ -137,7 +137,7 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 		name        func(store.DailyTotal) (string, error)
 	}{
 		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.of(ctx, t.AppID) }},
-		{"By feature", "Feature", func(t store.DailyTotal) (string, error) { return cmp.Or(t.Feature, "None named"), nil }},
+		{"By feature", "Feature", func(t store.DailyTotal) (string, error) { return cmp.Or(t.Feature, "No feature"), nil }},
 		{"By model", "Model", func(t store.DailyTotal) (string, error) { return t.Model, nil }},
 	} {
 		sums := map[string]*sum{}
@@ -199,9 +199,9 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string, list 
 		case c.Status == rules.Frozen:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Paused", "bad", reviewPath(c.ID), "Review"
 		case asks:
-			concern.Why, concern.Badge, concern.Href, concern.Action = "Asks for a cap of "+ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Requested a spend cap of "+ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
 		case c.EffectiveStatus() == "exhausted":
-			concern.Why, concern.Badge, concern.Href, concern.Action = "Cap used up", "warn", increasePath(c.ID), "Change cap"
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Spend cap used up", "warn", increasePath(c.ID), "Change spend cap"
 		default:
 			continue
 		}
@@ -241,7 +241,7 @@ func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 		}
 		switch {
 		case e.PaidBy == rules.PaidByFreeCredit:
-			row.Note = "free credit paid " + ui.Dollars(e.UserChargeMC)
+			row.Note = "paid by free credit: " + ui.Dollars(e.UserChargeMC)
 		case e.Settlement == rules.Estimated:
 			row.Note = "estimated"
 		case change == 0 && e.Type != rules.EntrySpend:
@@ -256,9 +256,9 @@ func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 func moved(e *rules.Entry) string {
 	switch {
 	case e.ReservedDeltaMC > 0:
-		return ui.Dollars(e.ReservedDeltaMC) + " set aside"
+		return ui.Dollars(e.ReservedDeltaMC) + " reserved"
 	case e.ReservedDeltaMC < 0:
 		return ui.Dollars(-e.ReservedDeltaMC) + " returned"
 	}
-	return "nothing moved"
+	return "–"
 }

@@ -18,18 +18,18 @@ func TestOverview(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Three steps", `href="/top-up"`).Lacks(t, "<svg class=\"chart\"", "Needs your attention")
+		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Get started in three steps", `href="/top-up"`).Lacks(t, "<svg class=\"chart\"", "Needs your attention")
 		w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 25*money.Cent)
 		b := w.signedIn("person")
 		b.Get("/dashboard").Want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25", "Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
-			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Three steps")
+			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
 		request := w.ask(w.conn, 12*money.Dollar, "")
-		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Asks for a cap of $12.00", `href="`+request+`"`)
+		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Requested a spend cap of $12.00", `href="`+request+`"`)
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/dashboard").Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
-		b.Get("/dashboard").Want(t, 200, "Set aside for no app").Lacks(t, "Needs your attention")
+		b.Get("/dashboard").Want(t, 200, "No apps connected").Lacks(t, "Needs your attention")
 	})
 }
 
@@ -89,11 +89,11 @@ func TestActivity(t *testing.T) {
 				}
 			}
 		}
-		b.Get("/activity?from=today").Want(t, 422, `role="alert"`, "A date must be like", `value="today"`)
+		b.Get("/activity?from=today").Want(t, 422, `role="alert"`, "Enter a date such as", `value="today"`)
 		b.Get("/activity.csv?from=today").Want(t, 400)
 		b.Get("/activity?before=-1").Want(t, 400)
-		b.Get("/activity?model=%3Cscript%3E").Want(t, 200, "Nothing fits", "&lt;script&gt;").Lacks(t, "<script>")
-		w.signedIn("stranger").Get("/activity").Want(t, 200, "Nothing yet").Lacks(t, "led_")
+		b.Get("/activity?model=%3Cscript%3E").Want(t, 200, "No results", "&lt;script&gt;").Lacks(t, "<script>")
+		w.signedIn("stranger").Get("/activity").Want(t, 200, "No activity yet").Lacks(t, "led_")
 	})
 }
 
@@ -125,7 +125,7 @@ func TestReceipts(t *testing.T) {
 			b.Get(path).Want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00", "300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most", "2026-11-20.1")
 		}
 		back := w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
-		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "set aside for the app again")
+		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "reserved for the app again")
 		refused := rules.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
 		w.Do(rules.RecordRefusal{Refusal: refused})
 		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "The app was told: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
@@ -155,7 +155,7 @@ func TestConnectionPage(t *testing.T) {
 		path := "/connections/" + w.conn.ID
 		b := w.signedIn("person")
 		b.Get("/connections").Want(t, 200, `href="`+path+`"`)
-		b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", "Pause now", `value="20"`, "calls in progress", path+"/increase", path+"/revoke")
+		b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", ">Pause<", `value="20"`, "calls in progress", path+"/increase", path+"/revoke")
 		// Nothing happens by opening an address, to a stranger, or by another site's form.
 		stranger, before := w.signedIn("stranger"), w.everything()
 		for _, action := range []string{"/freeze", "/revoke"} {
@@ -166,18 +166,18 @@ func TestConnectionPage(t *testing.T) {
 		stranger.Get(path).Want(t, 404)
 		stranger.Get(path+"/revoke").Want(t, 404)
 		b.Get(path+"/freeze").Want(t, 405)
-		b.Get(path+"/revoke").Want(t, 200, "End the connection", "$2.00", "Keep it")
+		b.Get(path+"/revoke").Want(t, 200, "Revoke the connection", "$2.00", "Keep it")
 		if after := w.everything(); after != before {
 			t.Errorf("%s has become %s", before, after)
 		}
 		b.Post(path+"/freeze", url.Values{}).Leads(t, path+"?done=freeze")
-		b.Get(path+"?done=freeze").Want(t, 200, "Every new call is refused", "Review and resume").Lacks(t, "Pause now")
+		b.Get(path+"?done=freeze").Want(t, 200, "New calls are refused", "Review and resume").Lacks(t, ">Pause<")
 		var mails int
 		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`, string(rules.NoticeFrozen)).Scan(&mails); err != nil || mails != 0 {
 			t.Errorf("%d mails about what the person did: %v", mails, err)
 		}
 		b.Post(path+"/revoke", url.Values{}).Leads(t, path)
-		b.Get(path).Want(t, 200, "Ended").Lacks(t, "Revoke…", "Change cap", "Pause now")
+		b.Get(path).Want(t, 200, "Ended").Lacks(t, "Revoke…", "Change spend cap", ">Pause<")
 		b.Get(path+"/revoke").Leads(t, path)
 		b.Post(path+"/freeze", url.Values{}).Want(t, 303)
 		if c := w.Is(w.conn); c.Status != rules.Revoked || c.AllocationMC != 3*money.Dollar {
@@ -195,7 +195,7 @@ func TestLiveSpend(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("person")
 		path := "/connections/" + w.conn.ID
-		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No call is running")
+		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No calls in progress")
 		w.Do(rules.Defer{Call: w.Hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
 		part := b.Get(path+"/live").Want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
 		part.Lacks(t, "<html", "<script", "<h1")

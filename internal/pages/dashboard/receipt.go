@@ -42,7 +42,7 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	for _, f := range []struct {
 		term   string
 		change money.MC
-	}{{"Change of what is available", e.AvailableDeltaMC}, {"Change of what is set aside", e.ReservedDeltaMC}} {
+	}{{"Change in available balance", e.AvailableDeltaMC}, {"Change in reserved balance", e.ReservedDeltaMC}} {
 		if f.change != 0 {
 			amount := ui.Signed(f.change)
 			page.Facts = append(page.Facts, ui.Fact{Name: f.term, Value: amount.Text + " (" + amount.Exact + ")"})
@@ -60,28 +60,28 @@ func explain(page *ui.Receipt, e *rules.Entry) {
 	switch {
 	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
-		say("%s of an earlier call came back to you. The call and its charge stay on your record; this row takes the charge back.", ui.Dollars(e.UserChargeMC))
+		say("%s of an earlier call was refunded to you. The original charge stays in your ledger.", ui.Dollars(e.UserChargeMC))
 		if e.AvailableDeltaMC > 0 {
-			say("Its connection has ended, so the money is available to you.")
+			say("The connection is revoked, so the money is back in your balance.")
 		} else {
-			say("The money is set aside for the app again, within its cap.")
+			say("The money is reserved for the app again, within its spend cap.")
 		}
-		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "none was given")})
-		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "The call that was refunded"})
+		page.Facts = append(page.Facts, ui.Fact{Name: "Reason", Value: cmp.Or(e.Reason, "None given")})
+		page.Links = append(page.Links, ui.Link{Href: "/activity/" + e.ReversalOf, Text: "View refunded call"})
 	case e.Type == rules.EntryTopUp && e.AvailableDeltaMC > 0:
-		say("You put %s into your balance. It is available to lend to apps.", ui.Dollars(e.AvailableDeltaMC))
+		say("You added %s to your balance. You decide which apps can use it.", ui.Dollars(e.AvailableDeltaMC))
 	case e.Type == rules.EntryConnect:
-		say("You connected %s and set aside %s of your balance for it: its spend cap. It still is your money until a call is billed.", page.App, ui.Dollars(e.ReservedDeltaMC))
+		say("You connected %s and reserved %s of your balance for it: its spend cap. It stays your money until a call is billed.", page.App, ui.Dollars(e.ReservedDeltaMC))
 	case e.Type == rules.EntryCap && e.ReservedDeltaMC < 0:
-		say("You lowered the spend cap of %s. %s that was set aside for it is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("You lowered the spend cap of %s. %s is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryCap:
-		say("The spend cap of %s was raised with your consent. %s more of your balance is set aside for it.", page.App, ui.Dollars(e.ReservedDeltaMC))
+		say("You raised the spend cap of %s. %s more of your balance is reserved for it.", page.App, ui.Dollars(e.ReservedDeltaMC))
 	case e.Type == rules.EntryRevoke:
-		say("You ended the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("You revoked the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryRelease:
-		say("A call that was in progress when you ended the connection to %s has ended too. %s that it did not use is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("A call that was in progress when you revoked the connection to %s has ended. %s that it did not use is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	default:
-		say("This row changed what is available to you by %s, and what is set aside by %s.", ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
+		say("This entry changed your available balance by %s and your reserved balance by %s.", ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
 	}
 }
 
@@ -127,7 +127,7 @@ func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string
 
 // statuses are what a receipt's status means, as a badge and a heading.
 var statuses = map[string][3]string{
-	"settled": {"good", "Settled", "Call"}, "estimated": {"warn", "Estimated", "Call"}, "pending": {"warn", "Not known yet", "Call, not charged yet"},
+	"settled": {"good", "Settled", "Call"}, "estimated": {"warn", "Estimated", "Call"}, "pending": {"warn", "Pending", "Call, not charged yet"},
 	"refused": {"", "Refused, nothing charged", "Refused call"}, "in_flight": {"warn", "In progress", "Call in progress"}, "failed": {"", "Failed, nothing charged", "Failed call"},
 }
 
@@ -156,8 +156,8 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	case found.Charge != nil:
 		charged(&page, found)
 	case found.Error != nil:
-		page.Explanation = []string{"The app’s call was refused before it cost anything. Nothing was held or charged.", "The app was told: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
-		page.Facts = append(page.Facts, ui.Fact{Name: "Told to the app", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
+		page.Explanation = []string{"The app’s call was refused. Nothing was charged.", "The app received: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
+		page.Facts = append(page.Facts, ui.Fact{Name: "Error code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
 	default:
 		page.Explanation = []string{found.Explanation}
 	}
@@ -167,29 +167,29 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 // charged adds the words and the sums of a billed call.
 func charged(page *ui.Receipt, found *inference.Receipt) {
 	c := found.Charge
-	who := "It came from what you had set aside for the app."
+	who := "It was paid from the spend cap of the app."
 	if c.PaidBy == rules.PaidByFreeCredit {
-		who = "Free credit paid it: your own money was not touched."
+		who = "It was paid by free credit. Your balance wasn’t charged."
 	}
 	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)
 	page.Explanation = []string{fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), who)}
 	if found.Status == "estimated" {
-		page.Explanation = append(page.Explanation, "Estimated: the provider did not report what the call used, so we counted ourselves. Such a count is rounded down, and never above what was held.")
+		page.Explanation = append(page.Explanation, "Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and never exceed the amount held.")
 	} else {
-		page.Explanation = append(page.Explanation, "Settled: the amounts follow from the usage that the provider reported, at the prices that held when the call began.")
+		page.Explanation = append(page.Explanation, "Settled: based on the usage reported by the provider, at the prices in effect when the call started.")
 	}
 	for _, l := range found.Lines {
 		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
-	cost := "The lines above in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
+	cost := "Sum of the lines above, in micro-cents (µ¢, a hundred-millionth of a dollar), rounded once"
 	page.Sum = []ui.Step{
-		{Name: "Provider’s price", Why: cost, Amount: ui.Money(c.ProviderCostMC)},
+		{Name: "Provider cost", Why: cost, Amount: ui.Money(c.ProviderCostMC)},
 		{Name: "The app’s margin", Why: "Set by the app’s developer", Amount: ui.Money(c.DevMarginMC)},
-		{Name: "Service fee", Why: "What Purser takes", Amount: ui.Money(c.SvcFeeMC)},
+		{Name: "Service fee", Why: "Purser’s fee", Amount: ui.Money(c.SvcFeeMC)},
 		{Name: "Charged", Amount: ui.Money(c.UserChargeMC), Total: true},
 	}
-	page.Facts = append(page.Facts, ui.Fact{Name: "Held before", Value: fmt.Sprintf("%s, the most the call could cost. What it did not use returned at once.", c.HoldAmountDisplay)},
-		ui.Fact{Name: "Left under the cap", Value: c.RemainingDisplay})
+	page.Facts = append(page.Facts, ui.Fact{Name: "Authorized", Value: fmt.Sprintf("%s, the most the call could cost. The unused part was released.", c.HoldAmountDisplay)},
+		ui.Fact{Name: "Remaining spend cap", Value: c.RemainingDisplay})
 	if found.PriceVersion != nil {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
 	}

@@ -73,9 +73,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 // multiple of the usual (spec §3, §8).
 func speeds(now int64) []ui.Choice {
 	list := []ui.Choice{
-		{ID: "1", Name: "Usual speed", Detail: "If it still spends too fast, its calls wait, and it may be paused again."},
-		{ID: "2", Name: "Up to 2× faster", Detail: "For when you expect to use it more than before."},
-		{ID: "3", Name: "Up to 3× faster", Detail: "The most that can be allowed. The spend cap and the daily limit still hold."},
+		{ID: "1", Name: "Usual speed", Detail: "If it spends too fast again, its calls are slowed down, and we may pause it."},
+		{ID: "2", Name: "Up to 2× faster", Detail: "If you expect to use it more than before."},
+		{ID: "3", Name: "Up to 3× faster", Detail: "The most we allow. The spend cap and the daily limit still apply."},
 	}
 	list[min(max(now, 1), 3)-1].Chosen = true
 	return list

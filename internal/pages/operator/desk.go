@@ -185,7 +185,7 @@ func (d *Desk) turn(ctx context.Context, a *action, c rules.Command, to rules.Co
 		}
 		switch before.Status {
 		case rules.Revoked:
-			return apierr.InvalidRequest.Errorf("the connection is revoked, for good")
+			return apierr.InvalidRequest.Errorf("the connection is revoked, and cannot be changed")
 		case to:
 			return apierr.InvalidRequest.Errorf("the connection is %s already", to)
 		}

@@ -42,7 +42,7 @@ func (d *Desk) Grant(ctx context.Context, by, email string, role accounts.Role) 
 		return person, missing(sql.ErrNoRows, "account")
 	}
 	if person.Unconfirmed {
-		return person, apierr.InvalidRequest.Errorf("email: nobody has confirmed this address yet")
+		return person, apierr.InvalidRequest.Errorf("email: this address is not confirmed yet")
 	}
 	a := action{by: by, what: "grant", subject: person.ID}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {

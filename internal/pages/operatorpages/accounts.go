@@ -24,9 +24,9 @@ func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
 	q := r.URL.Query()
 	text := strings.TrimSpace(q.Get("q"))
 	c := s.console("/operator/accounts", "Accounts", "")
-	find := ui.Entry{ID: "q", Label: "E-mail, or the id of an account, connection, ledger row or request", Value: text}
+	find := ui.Entry{ID: "q", Label: "Email, or the id of an account, connection, ledger entry or request", Value: text}
 	c.Blocks = []ui.Block{{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{find}, Button: "Search"}}}
-	t := &ui.Table{Label: "Accounts", Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Made"}}, First: first(r, "after"), Empty: "There is none like that. Addresses and ids are looked up whole."}
+	t := &ui.Table{Label: "Accounts", Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Created"}}, First: first(r, "after"), Empty: "No results. Enter a whole address or id."}
 	var list []accounts.Account
 	var err error
 	if text != "" {
@@ -62,7 +62,7 @@ func kind(a accounts.Account) string {
 		words = append(words, "developer")
 	}
 	if a.Operator {
-		words = append(words, "operator’s pages")
+		words = append(words, "operator pages")
 	}
 	return strings.Join(words, ", ")
 }
@@ -112,12 +112,12 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 	c := s.console("/operator/accounts", a.Email, "")
 	c.Back = &ui.Link{Href: "/operator/accounts", Text: "Accounts"}
 	if a.Sandbox {
-		c.Badge = &ui.Badge{Text: "Test account: its money is not real", Tone: "warn"}
+		c.Badge = &ui.Badge{Text: "Test account: no real money", Tone: "warn"}
 	}
 	c.Tiles = []ui.Tile{
 		{Label: "Available", Value: ui.Money(balance.AvailableMC).Text, Exact: balance.AvailableMC.Display()},
 		{Label: "Reserved for apps", Value: ui.Money(balance.ReservedMC).Text, Exact: balance.ReservedMC.Display()},
-		{Label: "Ledger rows", Value: thousands(balance.Seq)},
+		{Label: "Ledger entries", Value: thousands(balance.Seq)},
 	}
 	role, err := h.Accounts.GetRole(ctx, a.ID)
 	if err != nil {
@@ -136,8 +136,8 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 		return c, err
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "The account", Facts: accountFacts(a, role)}, {Heading: "Connections", Table: connections},
-		{Heading: "Ledger, newest first", Table: rows}, {Heading: "Mails of the last 30 days", Table: mails},
+		{Heading: "Account", Facts: accountFacts(a, role)}, {Heading: "Connections", Table: connections},
+		{Heading: "Ledger, newest first", Table: rows}, {Heading: "Emails, last 30 days", Table: mails},
 	}
 	return c, nil
 }
@@ -154,8 +154,8 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		role = "none"
 	}
 	facts := []ui.Detail{
-		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Made", Cell: when(a.CreatedUS)}, {Name: "Developer", Cell: yes(a.Developer)},
-		{Name: "Operator’s pages", Cell: ui.Cell{Text: string(role)}}, {Name: "Wants notices", Cell: yes(a.Notices)},
+		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Created", Cell: when(a.CreatedUS)}, {Name: "Developer", Cell: yes(a.Developer)},
+		{Name: "Operator pages", Cell: ui.Cell{Text: string(role)}}, {Name: "Gets notices", Cell: yes(a.Notices)},
 	}
 	if a.Sandbox {
 		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: link("/operator/accounts/", a.OwnerID)}, ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
@@ -169,7 +169,7 @@ func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: connections: %w", err)
 	}
-	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "App"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, Empty: "It has lent nothing."}
+	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "App"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, Empty: "No connections."}
 	for _, x := range list {
 		app, err := h.Desk.Apps.Get(r.Context(), x.AppID)
 		if err != nil {
@@ -196,7 +196,7 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Ledger", Heads: []ui.Head{{Name: "Row"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Charge", End: true}, {Name: "Available", End: true}, {Name: "Reserved", End: true}}, First: first(r, "before"), Empty: "No money has moved."}
+	t := &ui.Table{Label: "Ledger", Heads: []ui.Head{{Name: "Entry"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Charge", End: true}, {Name: "Available", End: true}, {Name: "Reserved", End: true}}, First: first(r, "before"), Empty: "No entries yet."}
 	for _, e := range list {
 		charge := ui.Cell{Text: "–"}
 		if e.kind == string(rules.EntrySpend) {
@@ -212,7 +212,7 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 
 // movement says in words what a row is.
 func movement(kind, status string) string {
-	word := map[string]string{"spend": "Call", "topup": "Top-up", "connect": "Lent to an app", "cap": "Cap changed", "revoke": "Connection ended", "release": "Hold returned"}[kind]
+	word := map[string]string{"spend": "Call", "topup": "Top-up", "connect": "Connected", "cap": "Spend cap changed", "revoke": "Connection revoked", "release": "Hold released"}[kind]
 	if word == "" {
 		word = kind
 	}
@@ -241,12 +241,12 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	facts := []ui.Detail{
 		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}}, {Name: "Account", Cell: link("/operator/accounts/", x.AccountID)}, {Name: "App", Cell: link("/operator/apps/", x.AppID)},
-		{Name: "Made", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
+		{Name: "Created", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
 	}
 	if x.VelocityLimitMC != nil {
 		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.MoneyCell(*x.VelocityLimitMC)})
 	}
-	c.Blocks = []ui.Block{{Heading: "The connection", Facts: facts, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "What operators did to it"}}}
+	c.Blocks = []ui.Block{{Heading: "Connection", Facts: facts, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"}}}
 	if s.acts() && x.Status != rules.Revoked {
 		c.Blocks = append(c.Blocks, pauseBlock(x))
 	}
@@ -254,7 +254,7 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, fmt.Errorf("admin: calls: %w", err)
 	}
-	t := &ui.Table{Label: "Last calls", Heads: []ui.Head{{Name: "Row"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Feature"}, {Name: "Charge", End: true}}, Empty: "No call was billed yet."}
+	t := &ui.Table{Label: "Last calls", Heads: []ui.Head{{Name: "Entry"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Feature"}, {Name: "Charge", End: true}}, Empty: "No calls yet."}
 	for _, e := range calls {
 		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)}, {Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
 	}
@@ -265,9 +265,9 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 func pauseBlock(x rules.Connection) ui.Block {
 	at := "/operator/connections/" + url.PathEscape(x.ID)
 	if x.Status == rules.Frozen {
-		return ui.Block{Heading: "Resume", Text: "The app’s calls are accepted again, at the pace that its user allows.", Form: &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the log."), Button: "Resume"}}
+		return ui.Block{Heading: "Resume", Text: "The app can make calls again, within the risk thresholds its user allows.", Form: &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the audit log."), Button: "Resume"}}
 	}
-	return ui.Block{Heading: "Pause this connection", Text: "The app’s calls on it are refused until its user or an operator resumes it. The money stays where it is.", Form: &ui.Ask{Action: at, Decision: "freeze", Fields: reason("For the log."), Button: "Pause", Danger: true}}
+	return ui.Block{Heading: "Pause this connection", Text: "The app’s calls are refused until the user or an operator resumes the connection. No money moves.", Form: &ui.Ask{Action: at, Decision: "freeze", Fields: reason("For the audit log."), Button: "Pause", Danger: true}}
 }
 
 // switchConnection is POST /operator/connections/{id}.

@@ -91,7 +91,7 @@ func (h *Handler) show(p page) web.Handler {
 func (h *Handler) change(p page, f func(r *http.Request, s staff, form url.Values) (to string, err error)) web.Handler {
 	return h.only(func(w http.ResponseWriter, r *http.Request, s staff) error {
 		if !s.acts() {
-			return forbidden.Errorf("You may look at everything here, and change nothing: your role is viewer.")
+			return forbidden.Errorf("You’re a viewer: you can see everything here but change nothing.")
 		}
 		form, err := web.ReadForm(r)
 		if err != nil {
@@ -131,8 +131,8 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 		}
 		if h.MFA != nil && !h.MFA(r) {
 			return ui.Render(w, http.StatusForbidden, ui.Message{
-				Heading: "A second step is needed",
-				Text:    "These pages can move other people’s money, so a password alone does not open them. Add a passkey or an authenticator app, or sign in again with it.",
+				Heading: "Two-step verification required",
+				Text:    "These pages need two-step verification. Add a passkey or an authenticator app, or sign in again with it.",
 				Link:    &ui.Link{Href: "/settings/security", Text: "Security settings"},
 			})
 		}
@@ -149,7 +149,7 @@ func seeOther(w http.ResponseWriter, path string) error {
 // The sections of the operator's navigation.
 var desk = []ui.Tab{
 	{Href: "/operator", Text: "Overview"}, {Href: "/operator/reviews", Text: "Reviews"}, {Href: "/operator/apps", Text: "Apps"},
-	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"}, {Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Log"},
+	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"}, {Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Audit log"},
 }
 
 // console begins a page that belongs to a section.
@@ -164,10 +164,10 @@ func (s staff) console(section, heading, lead string) ui.Report {
 
 // doneTexts say what was just done, by the name that the redirect gives.
 var doneTexts = map[string]string{
-	"approve": "The request is approved, and the app has its new tier.", "refuse": "The request is refused. The app keeps its tier and may ask again.",
-	"suspend": "The app is suspended: its calls are refused from now on.", "lift": "The suspension is lifted.",
-	"freeze": "The connection is paused: its calls are refused.", "resume": "The connection works again.",
-	"reverse": "The charge is refunded by this new row.",
+	"approve": "Approved. The app is in its new tier.", "refuse": "Rejected. The app keeps its tier and may request again.",
+	"suspend": "App suspended. Its calls are refused.", "lift": "Suspension lifted.",
+	"freeze": "Connection paused. Its calls are refused.", "resume": "Connection resumed.",
+	"reverse": "Charge refunded. This entry is the refund.",
 }
 
 // missing is the 404 of what is not there.

@@ -45,20 +45,20 @@ func TestWhoMaySeeAndDoWhat(t *testing.T) {
 			for _, b := range []*apitest.Browser{person, developer} {
 				b.Get(path).Want(t, 404).Lacks(t, "perator", w.app.ID)
 			}
-			viewer.Get(path).Want(t, 200, "You are a viewer").Lacks(t, `method="post" action="/operator`, "<script", "style=")
-			operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>", "You are a viewer")
+			viewer.Get(path).Want(t, 200, "You’re a viewer").Lacks(t, `method="post" action="/operator`, "<script", "style=")
+			operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>", "You’re a viewer")
 		}
 		for path, forms := range w.posts(e) {
 			for _, form := range forms {
 				nobody.Post(path, form).Leads(t, "/sign-in?next="+url.QueryEscape(path))
 				person.Post(path, form).Want(t, 404)
 				developer.Post(path, form).Want(t, 404)
-				viewer.Post(path, form).Want(t, 403, "your role is viewer")
+				viewer.Post(path, form).Want(t, 403, "but change nothing")
 			}
 		}
 		w.admin.MFA = func(*http.Request) bool { return false }
 		for _, path := range w.paths(e) {
-			operator.Get(path).Want(t, 403, "A second step is needed", `href="/settings/security"`).Lacks(t, w.app.ID, "person@")
+			operator.Get(path).Want(t, 403, "Two-step verification required", `href="/settings/security"`).Lacks(t, w.app.ID, "person@")
 			viewer.Get(path).Want(t, 403)
 			person.Get(path).Want(t, 404) // it tells strangers nothing
 		}
@@ -98,14 +98,14 @@ func TestActions(t *testing.T) {
 			b.Post(path, act(decision, strings.Repeat("x", 501))).Want(t, 422, "1 to 500", strings.Repeat("x", 501))
 			b.Post(path, act("other", "x")).Want(t, 422)
 		}
-		b.Get("/operator/log").Want(t, 200, "No entry is like that")
+		b.Get("/operator/log").Want(t, 200, "No results")
 		if w.changes.Load() != 0 {
 			t.Errorf("told of %d changes", w.changes.Load())
 		}
 		b.Post(review, act("approve", "")).Leads(t, review+"?done=approve")
 		b.Get(review+"?done=approve").Want(t, 200, "Approved", "Done.").Lacks(t, `value="approve"`)
 		b.Post(review, act("approve", "")).Want(t, 422, "This request was approved already")
-		b.Get("/operator/reviews").Want(t, 200, "Nothing waits")
+		b.Get("/operator/reviews").Want(t, 200, "No pending requests")
 		b.Post(app, act("suspend", "Its <secret> has leaked.")).Leads(t, app+"?done=suspend")
 		b.Get(app).Want(t, 200, "Suspended by operator", "Its &lt;secret&gt; has leaked.", `value="lift"`)
 		b.Get("/operator/apps?state=suspended").Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
@@ -119,7 +119,7 @@ func TestActions(t *testing.T) {
 		b.Post(conn, act("freeze", "again")).Want(t, 422, "frozen already")
 		b.Post(conn, act("resume", "She is back.")).Leads(t, conn+"?done=resume")
 		b.Get(row).Want(t, 200, row+"/reverse", "$1.00")
-		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "reserved money", "cannot be undone", "Refund $1.00")
+		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "where the app may spend it again", "can’t be undone", "Refund $1.00")
 		to := b.Post(row+"/reverse", act("reverse", "The apitest.Page was empty.")).To
 		b.Get(to).Want(t, 200, "Done.", "Call, reversed", "The apitest.Page was empty.", e.ID)
 		b.Get(row).Want(t, 200, "Refunded").Lacks(t, row+"/reverse")
@@ -213,7 +213,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 			a.Lacks(t, "/operator/accounts/"+w.ids["developer"])
 		}
 		for _, q := range []string{"nobody@example.com", "x@", "wac_x", "conn_x", "led_x", "%"} {
-			b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "There is none like that")
+			b.Get("/operator/accounts?q="+url.QueryEscape(q)).Want(t, 200, "No results")
 		}
 		b.Get("/operator/accounts").Want(t, 200, w.ids["person"], w.ids["viewer"])
 		path := "/operator/accounts/" + w.ids["person"]
@@ -226,7 +226,7 @@ func TestSupportFindsAccounts(t *testing.T) {
 		for _, q := range []string{"live <B>", w.app.ID, w.app.ClientID} {
 			b.Get("/operator/apps?q="+url.QueryEscape(q)).Want(t, 200, w.app.ID).Lacks(t, w.sandbox.ID)
 		}
-		b.Get("/operator/apps?q=%25").Want(t, 200, "No app is like that")
+		b.Get("/operator/apps?q=%25").Want(t, 200, "No results")
 	})
 }
 
@@ -237,7 +237,7 @@ func TestFigures(t *testing.T) {
 		w := newWorld(t, d)
 		counter := &operatorpages.Counter{DB: d, Now: w.Now}
 		b := w.signedIn("operator")
-		b.Get("/operator").Want(t, 200, "counted for the first time", "1 to review")
+		b.Get("/operator").Want(t, 200, "computed for the first time", "1 to review")
 		w.Spend(w.conn, 2*money.Dollar)
 		e := w.Spend(w.conn, money.Dollar)
 		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
@@ -279,11 +279,11 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := w.signedIn("operator")
-			b.Get("/operator/verify").Want(t, 200, "Nobody has asked", "Verify now</button>")
+			b.Get("/operator/verify").Want(t, 200, "No verifications yet", "Verify now</button>")
 			for range 2 { // the second is the first
 				b.Post("/operator/verify", url.Values{}).Leads(t, "/operator/verify")
 			}
-			b.Get("/operator/verify").Want(t, 200, "Waiting", "Look again").Lacks(t, "Verify now</button>")
+			b.Get("/operator/verify").Want(t, 200, "Waiting", "Refresh").Lacks(t, "Verify now</button>")
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}

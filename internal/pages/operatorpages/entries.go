@@ -73,13 +73,13 @@ func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e rules.Entry,
 	if reversalID != "" {
 		c.Badge = &ui.Badge{Text: "Refunded", Tone: "warn"}
 	}
-	c.Blocks = []ui.Block{{Heading: "The row", Facts: entryFacts(e, reversalID)}}
+	c.Blocks = []ui.Block{{Heading: "Entry", Facts: entryFacts(e, reversalID)}}
 	if e.Type == rules.EntrySpend {
 		c.Tiles = []ui.Tile{
-			{Label: "User paid", Value: e.UserChargeMC.Display()}, {Label: "Provider cost", Value: e.ProviderCostMC.Display()},
-			{Label: "Fee", Value: e.SvcFeeMC.Display()}, {Label: "Developer’s margin", Value: e.DevMarginMC.Display()},
+			{Label: "Charge", Value: e.UserChargeMC.Display()}, {Label: "Provider cost", Value: e.ProviderCostMC.Display()},
+			{Label: "Service fee", Value: e.SvcFeeMC.Display()}, {Label: "Developer margin", Value: e.DevMarginMC.Display()},
 		}
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "What it was charged by", Text: "Prices in micro-cents, as they were when the call was held for.", Source: indented(e.Terms)}, ui.Block{Heading: "What the call used", Source: indented(e.Usage)})
+		c.Blocks = append(c.Blocks, ui.Block{Heading: "Price terms", Text: "Prices in micro-cents, as of the hold.", Source: indented(e.Terms)}, ui.Block{Heading: "Usage", Source: indented(e.Usage)})
 	}
 	return c, e, reversalID, nil
 }
@@ -96,13 +96,13 @@ func entryFacts(e rules.Entry, reversalID string) []ui.Detail {
 	add("Request", ui.Cell{Text: e.RequestID(), Code: true})
 	add("Model", ui.Cell{Text: e.Model, Code: true})
 	add("Feature", ui.Cell{Text: e.Feature})
-	add("Paid by", ui.Cell{Text: map[string]string{rules.PaidByWallet: "The user’s balance", rules.PaidByFreeCredit: "Free credit"}[e.PaidBy]})
-	add("Amounts are", ui.Cell{Text: map[rules.Settlement]string{rules.Settled: "Exact, from the provider’s usage", rules.Estimated: "Our own count"}[e.Settlement]})
+	add("Paid by", ui.Cell{Text: map[string]string{rules.PaidByWallet: "User’s balance", rules.PaidByFreeCredit: "Free credit"}[e.PaidBy]})
+	add("Settlement", ui.Cell{Text: map[rules.Settlement]string{rules.Settled: "Settled, from the provider’s usage", rules.Estimated: "Estimated, from our own count"}[e.Settlement]})
 	if e.HoldMC != 0 {
-		add("Was held", ui.Cell{Text: e.HoldMC.Display()})
+		add("Held", ui.Cell{Text: e.HoldMC.Display()})
 	}
-	add("Available changed by", ui.Cell{Text: e.AvailableDeltaMC.Display()})
-	add("Reserved changed by", ui.Cell{Text: e.ReservedDeltaMC.Display()})
+	add("Change in available", ui.Cell{Text: e.AvailableDeltaMC.Display()})
+	add("Change in reserved", ui.Cell{Text: e.ReservedDeltaMC.Display()})
 	add("Refund of", link("/operator/ledger/", e.ReversalOf))
 	add("Refunded by", link("/operator/ledger/", reversalID))
 	add("Reason", ui.Cell{Text: e.Reason})
@@ -116,27 +116,27 @@ func (h *Handler) confirm(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Back, c.Tiles = &ui.Link{Href: "/operator/ledger/" + url.PathEscape(e.ID), Text: "The row"}, nil
+	c.Back, c.Tiles = &ui.Link{Href: "/operator/ledger/" + url.PathEscape(e.ID), Text: "Entry"}, nil
 	c.Heading, c.Lead = "Refund this charge?", ""
 	if !reversible(e, reversalID) {
-		c.Heading, c.Lead = "This row cannot be refunded", "Only a charge that was not refunded yet can be."
+		c.Heading, c.Lead = "This entry can’t be refunded", "Only a charge that was not refunded yet can be refunded."
 		return c, nil
 	}
 	x, err := store.GetConnection(r.Context(), h.DB, e.ConnectionID)
 	if err != nil {
 		return c, fmt.Errorf("admin: connection: %w", err)
 	}
-	to := "the connection’s reserved money, where the app may spend it again"
+	to := "the connection, where the app may spend it again"
 	if x.Status == rules.Revoked {
-		to = "the user’s available balance, because the connection has ended"
+		to = "the user’s available balance, because the connection is revoked"
 	}
-	c.Lead = fmt.Sprintf("%s go back to %s. The developer loses the margin of %s, and we the fee and the provider’s cost. A new row says so; it cannot be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
+	c.Lead = fmt.Sprintf("%s returns to %s. The developer loses the margin of %s, and we lose the fee and the provider cost. This can’t be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
 	if e.PaidBy == rules.PaidByFreeCredit {
-		c.Lead = "Free credit paid this call, so the user gets nothing back; only the books say that it was refunded. It cannot be undone."
+		c.Lead = "This call was paid by free credit, so the user gets no money back. This can’t be undone."
 	}
 	c.Blocks = c.Blocks[:1]
 	if s.acts() {
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "Refund", Form: &ui.Ask{Action: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Decision: "reverse", Fields: reason("It stands in the user’s ledger, word for word."), Button: "Refund " + e.UserChargeMC.Display(), Danger: true}})
+		c.Blocks = append(c.Blocks, ui.Block{Heading: "Refund", Form: &ui.Ask{Action: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Decision: "reverse", Fields: reason("Shown in the user’s ledger as written."), Button: "Refund " + e.UserChargeMC.Display(), Danger: true}})
 	}
 	return c, nil
 }

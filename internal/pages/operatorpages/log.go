@@ -20,14 +20,14 @@ var actions = []string{"approve", "refuse", "suspend", "lift", "reverse", "freez
 // log is GET /operator/log: what operators did, newest first.
 func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 	q := r.URL.Query()
-	c := s.console("/operator/log", "Log", "Every action of an operator, for good: no entry is ever changed or deleted.")
+	c := s.console("/operator/log", "Audit log", "Every operator action. Entries are permanent.")
 	f := operator.Filter{Actor: strings.TrimSpace(q.Get("actor")), Action: q.Get("action"), Subject: strings.TrimSpace(q.Get("subject"))}
 	choices := []ui.Choice{{ID: "", Name: "All"}}
 	for _, a := range actions {
 		choices = append(choices, ui.Choice{ID: a, Name: a, Chosen: a == f.Action})
 	}
 	c.Blocks = []ui.Block{{Form: &ui.Ask{Search: true, Action: "/operator/log", Button: "Search", Fields: []ui.Entry{
-		{ID: "actor", Label: "Who (e-mail, id or address)", Value: f.Actor}, {ID: "action", Label: "Action", Choices: choices}, {ID: "subject", Label: "Id of what it was about", Value: f.Subject},
+		{ID: "actor", Label: "Actor (email, id or IP address)", Value: f.Actor}, {ID: "action", Label: "Action", Choices: choices}, {ID: "subject", Label: "Subject (id)", Value: f.Subject},
 	}}}}
 	if strings.Contains(f.Actor, "@") {
 		if a, err := h.Accounts.GetByEmail(r.Context(), f.Actor); err == nil {
@@ -50,7 +50,7 @@ func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	t := &ui.Table{Label: "Log", Heads: []ui.Head{{Name: "When"}, {Name: "Who"}, {Name: "Action"}, {Name: "Subject"}, {Name: "Reason"}}, First: first(r, "after"), Empty: "No entry is like that."}
+	t := &ui.Table{Label: "Log", Heads: []ui.Head{{Name: "When"}, {Name: "Actor"}, {Name: "Action"}, {Name: "Subject"}, {Name: "Reason"}}, First: first(r, "after"), Empty: "No results"}
 	for _, e := range list {
 		at := when(e.CreatedUS)
 		at.Href = "/operator/log/" + url.PathEscape(e.ID)
@@ -92,18 +92,18 @@ func (h *Handler) logged(r *http.Request, s staff) (ui.Report, error) {
 		return ui.Report{}, err
 	}
 	c := s.console("/operator/log", "Log: "+e.Action, "")
-	c.Back = &ui.Link{Href: "/operator/log", Text: "Log"}
+	c.Back = &ui.Link{Href: "/operator/log", Text: "Audit log"}
 	why := e.Reason
 	if why == "" {
-		why = "None was asked for"
+		why = "None required"
 	}
 	changes, err := diff(e.Before, e.After)
 	if err != nil {
 		return c, fmt.Errorf("admin: log entry %s: %w", e.ID, err)
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "The entry", Facts: []ui.Detail{{Name: "Id", Cell: ui.Cell{Text: e.ID, Code: true}}, {Name: "When", Cell: when(e.CreatedUS)}, {Name: "Who", Cell: actor(e.Actor, who)}, {Name: "Subject", Cell: subject(e.Subject)}, {Name: "Reason", Cell: ui.Cell{Text: why}}}},
-		{Heading: "What is different", Table: changes}, {Heading: "Before", Source: indented(string(e.Before))}, {Heading: "After", Source: indented(string(e.After))},
+		{Heading: "Entry", Facts: []ui.Detail{{Name: "Id", Cell: ui.Cell{Text: e.ID, Code: true}}, {Name: "When", Cell: when(e.CreatedUS)}, {Name: "Actor", Cell: actor(e.Actor, who)}, {Name: "Subject", Cell: subject(e.Subject)}, {Name: "Reason", Cell: ui.Cell{Text: why}}}},
+		{Heading: "Changes", Table: changes}, {Heading: "Before", Source: indented(string(e.Before))}, {Heading: "After", Source: indented(string(e.After))},
 	}
 	return c, nil
 }
@@ -119,7 +119,7 @@ func diff(before, after json.RawMessage) (*ui.Table, error) {
 	}
 	names := maps.Clone(a)
 	maps.Copy(names, b)
-	t := &ui.Table{Label: "What is different", Heads: []ui.Head{{Name: "Member"}, {Name: "Before"}, {Name: "After"}}, Empty: "Nothing."}
+	t := &ui.Table{Label: "Changes", Heads: []ui.Head{{Name: "Member"}, {Name: "Before"}, {Name: "After"}}, Empty: "No changes."}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if string(a[name]) != string(b[name]) {
 			t.Rows = append(t.Rows, []ui.Cell{{Text: name, Code: true}, {Text: shown(a[name])}, {Text: shown(b[name])}})

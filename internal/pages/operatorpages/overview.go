@@ -50,9 +50,9 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, fmt.Errorf("admin: totals: %w", err)
 	}
-	c.Lead = "Real money only; what test accounts do is left out. Counted " + date(t.countedUS) + "."
+	c.Lead = "Real money only, without test accounts. As of " + date(t.countedUS) + "."
 	if t.countedUS == 0 {
-		c.Lead = "The figures are being counted for the first time. Look again in a minute."
+		c.Lead = "Figures are being computed for the first time. Reload in a minute."
 	}
 	now := h.Desk.Now().UTC()
 	periods := []struct{ name, from string }{{"Today", now.Format(time.DateOnly)}, {"30 days", now.AddDate(0, 0, -29).Format(time.DateOnly)}, {"All time", ""}}
@@ -65,11 +65,11 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	all := sums[2]
 	c.Tiles = []ui.Tile{
 		{Label: "Users’ balances", Value: ui.Money(t.available + t.reserved).Text, Exact: (t.available + t.reserved).Display(), Hint: ui.Money(t.available).Text + " available, " + ui.Money(t.reserved).Text + " reserved for apps; accounts: " + thousands(t.accounts)},
-		{Label: "Owed to developers", Value: ui.Money(all.margin).Text, Exact: all.margin.Display(), Hint: "Margin of all time; nothing was paid out yet"},
+		{Label: "Owed to developers", Value: ui.Money(all.margin).Text, Exact: all.margin.Display(), Hint: "All-time margin; no payouts yet"},
 		{Label: "Fees earned, 30 days", Value: ui.Money(sums[1].fee).Text, Exact: sums[1].fee.Display(), Hint: ui.Money(sums[0].fee).Text + " today"},
 		{Label: "Provider cost, 30 days", Value: ui.Money(sums[1].cost).Text, Exact: sums[1].cost.Display(), Hint: ui.Money(sums[0].cost).Text + " today"},
 	}
-	table := &ui.Table{Label: "What calls cost", Heads: []ui.Head{{Name: "Period (UTC)"}, {Name: "Calls", End: true}, {Name: "Users paid", End: true}, {Name: "Provider cost", End: true}, {Name: "Fees", End: true}, {Name: "Developers’ margin", End: true}}}
+	table := &ui.Table{Label: "Revenue", Heads: []ui.Head{{Name: "Period (UTC)"}, {Name: "Calls", End: true}, {Name: "Charged", End: true}, {Name: "Provider cost", End: true}, {Name: "Fees", End: true}, {Name: "Developers’ margin", End: true}}}
 	for i, p := range periods {
 		x := sums[i]
 		table.Rows = append(table.Rows, []ui.Cell{{Text: p.name}, count(x.calls), ui.MoneyCell(x.charge), ui.MoneyCell(x.cost), ui.MoneyCell(x.fee), ui.MoneyCell(x.margin)})
@@ -82,7 +82,7 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Blocks = []ui.Block{attention, books, {Heading: "What calls cost", Table: table}}
+	c.Blocks = []ui.Block{attention, books, {Heading: "Revenue", Table: table}}
 	alarms, err := h.alarms()
 	if err != nil {
 		return c, err
@@ -99,17 +99,17 @@ func (h *Handler) attention(ctx context.Context, now time.Time) (ui.Block, error
 	}
 	mails := thousands(b.mails) + " to send"
 	if late := now.Sub(time.UnixMicro(b.oldestMailUS)); b.mails > 0 && late > time.Minute {
-		mails += ", due for " + late.Round(time.Minute).String()
+		mails += ", oldest waiting for " + late.Round(time.Minute).String()
 	}
 	if b.failedMails > 0 {
-		mails += ", " + thousands(b.failedMails) + " given up in 30 days"
+		mails += ", " + thousands(b.failedMails) + " failed in 30 days"
 	}
-	return ui.Block{Heading: "What waits", Facts: []ui.Detail{
+	return ui.Block{Heading: "Needs attention", Facts: []ui.Detail{
 		{Name: "Go-live requests", Cell: ui.Cell{Text: thousands(b.reviews) + " to review", Href: "/operator/reviews"}},
-		{Name: "Apps switched off", Cell: ui.Cell{Text: thousands(b.suspended), Href: "/operator/apps?state=suspended"}},
+		{Name: "Suspended apps", Cell: ui.Cell{Text: thousands(b.suspended), Href: "/operator/apps?state=suspended"}},
 		{Name: "Paused connections", Cell: ui.Cell{Text: thousands(b.frozen), Href: "/operator/risk"}},
-		{Name: "Webhooks", Cell: ui.Cell{Text: thousands(b.deliveries) + " deliveries waiting, " + thousands(b.events) + " events to pass on"}},
-		{Name: "Mail", Cell: ui.Cell{Text: mails}},
+		{Name: "Webhooks", Cell: ui.Cell{Text: thousands(b.deliveries) + " deliveries pending, " + thousands(b.events) + " events to dispatch"}},
+		{Name: "Email", Cell: ui.Cell{Text: mails}},
 	}}, nil
 }
 
@@ -119,23 +119,23 @@ func (h *Handler) books(ctx context.Context) (ui.Block, error) {
 	if err != nil {
 		return ui.Block{}, err
 	}
-	b := ui.Block{Heading: "The books", More: &ui.Link{Href: "/operator/verify", Text: "Verify the books"}}
+	b := ui.Block{Heading: "Ledger verification", More: &ui.Link{Href: "/operator/verify", Text: "Verify"}}
 	if len(list) == 0 {
-		b.Text = "They were not verified from here yet."
+		b.Text = "Not verified yet."
 		return b, nil
 	}
 	v := list[0]
-	b.Facts = []ui.Detail{{Name: "Last verification", Cell: v.cell()}, {Name: "Asked", Cell: when(v.askedUS)}}
+	b.Facts = []ui.Detail{{Name: "Last verification", Cell: v.cell()}, {Name: "Requested", Cell: when(v.askedUS)}}
 	if v.finishedUS > 0 {
-		b.Facts = append(b.Facts, ui.Detail{Name: "Findings", Cell: ui.Cell{Text: fmt.Sprintf("%s in %s checks of %s rows", thousands(v.nOfFindings), thousands(v.checks), thousands(v.checked))}})
+		b.Facts = append(b.Facts, ui.Detail{Name: "Findings", Cell: ui.Cell{Text: fmt.Sprintf("%s in %s checks of %s entries", thousands(v.nOfFindings), thousands(v.checks), thousands(v.checked))}})
 	}
 	return b, nil
 }
 
 // alarms are what this node raised since it started.
 func (h *Handler) alarms() (ui.Block, error) {
-	b := ui.Block{Heading: "Alarms of this node since it started", Table: &ui.Table{
-		Label: "Alarms", Heads: []ui.Head{{Name: "Alarm"}, {Name: "Subject"}, {Name: "Times", End: true}}, Empty: "None.",
+	b := ui.Block{Heading: "Alarms of this node since its start", Table: &ui.Table{
+		Label: "Alarms", Heads: []ui.Head{{Name: "Alarm"}, {Name: "Subject"}, {Name: "Count", End: true}}, Empty: "None.",
 	}}
 	list, err := h.Metrics.Alarms()
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *Handler) alarms() (ui.Block, error) {
 		}
 	}
 	if h.Catalog.Broken() {
-		b.Table.Rows = append(b.Table.Rows, []ui.Cell{{Text: "prices_broken", Tone: "bad"}, {Text: "The file of prices cannot be used; those before stay in force."}, count(h.Catalog.Failures())})
+		b.Table.Rows = append(b.Table.Rows, []ui.Cell{{Text: "prices_broken", Tone: "bad"}, {Text: "The price file can’t be used. The previous prices stay in force."}, count(h.Catalog.Failures())})
 	}
 	return b, nil
 }
@@ -161,11 +161,11 @@ func statusCell(c rules.Connection) ui.Cell {
 	case "active":
 		return ui.Cell{Text: "Active", Tone: "good"}
 	case "exhausted":
-		return ui.Cell{Text: "Cap used up", Tone: "warn"}
+		return ui.Cell{Text: "Spend cap used up", Tone: "warn"}
 	case "frozen":
 		return ui.Cell{Text: "Paused", Tone: "bad"}
 	}
-	return ui.Cell{Text: "Ended", Tone: "plain"}
+	return ui.Cell{Text: "Revoked", Tone: "plain"}
 }
 
 func count(n int64) ui.Cell { return ui.Cell{Text: thousands(n)} }

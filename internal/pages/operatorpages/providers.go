@@ -33,14 +33,14 @@ func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	book := ui.Block{Heading: "Price book", Text: "Dollars per million tokens, as the provider charges. Version in force: " + h.Catalog.Current().Version() + ".", Table: prices(h.Catalog.Current(), now)}
+	book := ui.Block{Heading: "Price list", Text: "Provider prices in dollars per million tokens. Version in force: " + h.Catalog.Current().Version() + ".", Table: prices(h.Catalog.Current(), now)}
 	if h.Catalog.Broken() {
-		book.Text += " The operator’s file of prices cannot be used; the prices before stay in force."
+		book.Text += " The price file can’t be used. The previous prices stay in force."
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "Calls of this node since it started", Table: health(calls)}, {Heading: "Failures at providers", Table: failuresTable(failures)},
-		{Heading: "Estimates of input", Text: "Real by counted input tokens. The count of the next call is multiplied by the factor for its hold.", Table: drift(h.Estimates.Stats())},
-		{Heading: "Free pools, " + now.Format("January 2006"), Text: "What each live app’s users may use before their own money, " + ui.Dollars(h.Free.PoolMC) + " an app and month.", Table: pools},
+		{Heading: "Calls of this node since its start", Table: health(calls)}, {Heading: "Provider errors", Table: failuresTable(failures)},
+		{Heading: "Estimate calibration", Text: "Ratio of reported to counted input tokens. For its hold, the count of the next call is multiplied by the factor.", Table: drift(h.Estimates.Stats())},
+		{Heading: "Free pools, " + now.Format("January 2006"), Text: "Free credit that each live app’s users can spend before their own money: " + ui.Dollars(h.Free.PoolMC) + " per app and month.", Table: pools},
 		book,
 	}
 	return c, nil
@@ -48,7 +48,7 @@ func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
 
 // health counts calls by provider and how they ended.
 func health(list []metrics.Count) *ui.Table {
-	t := &ui.Table{Label: "Calls", Heads: []ui.Head{{Name: "Provider"}, {Name: "Model"}, {Name: "Ended"}, {Name: "Calls", End: true}}, Empty: "None yet."}
+	t := &ui.Table{Label: "Calls", Heads: []ui.Head{{Name: "Provider"}, {Name: "Model"}, {Name: "Outcome"}, {Name: "Calls", End: true}}, Empty: "No calls yet."}
 	for _, x := range list {
 		ended := ui.Cell{Text: x.Labels[2], Tone: "good"}
 		if x.Labels[2] == metrics.Failed || x.Labels[2] == metrics.Rejected {
@@ -62,14 +62,14 @@ func health(list []metrics.Count) *ui.Table {
 }
 
 func failuresTable(list []metrics.Count) *ui.Table {
-	t := &ui.Table{Label: "Failures", Heads: []ui.Head{{Name: "Provider"}, {Name: "Status"}, {Name: "Times", End: true}}, Empty: "None."}
+	t := &ui.Table{Label: "Failures", Heads: []ui.Head{{Name: "Provider"}, {Name: "Status"}, {Name: "Count", End: true}}, Empty: "None."}
 	for _, x := range list {
 		status := x.Labels[1]
 		switch status {
 		case "none":
-			status = "no answer"
+			status = "no response"
 		case "cut":
-			status = "stream broken off"
+			status = "stream interrupted"
 		}
 		t.Rows = append(t.Rows, []ui.Cell{{Text: x.Labels[0]}, {Text: status}, count(x.N)})
 	}
@@ -78,7 +78,7 @@ func failuresTable(list []metrics.Count) *ui.Table {
 
 // prices lists every price of the book: those of now, and those that were or come.
 func prices(c *catalog.Catalog, now time.Time) *ui.Table {
-	t := &ui.Table{Label: "Prices", Heads: []ui.Head{{Name: "Model"}, {Name: "In force"}, {Name: "Book"}, {Name: "Input", End: true}, {Name: "Cached", End: true}, {Name: "Output", End: true}}}
+	t := &ui.Table{Label: "Prices", Heads: []ui.Head{{Name: "Model"}, {Name: "In force"}, {Name: "List"}, {Name: "Input", End: true}, {Name: "Cached", End: true}, {Name: "Output", End: true}}}
 	for _, m := range c.All() {
 		for _, p := range m.Periods {
 			for _, step := range p.Rates.Steps {
@@ -99,7 +99,7 @@ func inForce(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
 	case m.RetiresAt != nil && !now.Before(*m.RetiresAt):
 		cell = ui.Cell{Text: "Retired", Tone: "plain"}
 	case !p.From.IsZero() && now.Before(p.From):
-		cell = ui.Cell{Text: "Later", Tone: "warn"}
+		cell = ui.Cell{Text: "Scheduled", Tone: "warn"}
 	case !p.Contains(now):
 		cell = ui.Cell{Text: "Past", Tone: "plain"}
 	}
@@ -113,7 +113,7 @@ func inForce(m catalog.Model, p catalog.Period, now time.Time) ui.Cell {
 }
 
 func drift(list []estimates.ModelStats) *ui.Table {
-	t := &ui.Table{Label: "Estimates", Heads: []ui.Head{{Name: "Model"}, {Name: "Calls", End: true}, {Name: "Mean", End: true}, {Name: "Largest", End: true}, {Name: "Factor", End: true}, {Name: "Too low", End: true}}, Empty: "No call was compared yet."}
+	t := &ui.Table{Label: "Estimates", Heads: []ui.Head{{Name: "Model"}, {Name: "Calls", End: true}, {Name: "Mean", End: true}, {Name: "Largest", End: true}, {Name: "Factor", End: true}, {Name: "Too low", End: true}}, Empty: "No calls compared yet."}
 	ratio := func(ppm int64) ui.Cell {
 		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/estimates.RatioOne, ppm%estimates.RatioOne/1000)}
 	}

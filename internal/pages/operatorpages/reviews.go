@@ -20,7 +20,7 @@ func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Requests", Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Asked"}}, First: first(r, "after"), Empty: "Nothing waits for a review."}
+	t := &ui.Table{Label: "Requests", Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}}, First: first(r, "after"), Empty: "No pending requests."}
 	for _, req := range list {
 		app, err := h.Desk.Apps.Get(r.Context(), req.AppID)
 		if err != nil {
@@ -50,25 +50,25 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, err
 	}
-	c := s.console("/operator/reviews", app.Name, fmt.Sprintf("Asks to go from %s to %s.", req.From, req.To))
+	c := s.console("/operator/reviews", app.Name, fmt.Sprintf("Requests to move from %s to %s.", req.From, req.To))
 	c.Back, c.Badge = &ui.Link{Href: "/operator/reviews", Text: "Reviews"}, reviewBadge(req)
 	owner, err := h.owner(r, app)
 	if err != nil {
 		return c, err
 	}
-	facts := []ui.Detail{{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}}, {Name: "Asked", Cell: when(req.CreatedUS)}, {Name: "App", Cell: link("/operator/apps/", app.ID)}, {Name: "Developer", Cell: owner}}
+	facts := []ui.Detail{{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}}, {Name: "Requested", Cell: when(req.CreatedUS)}, {Name: "App", Cell: link("/operator/apps/", app.ID)}, {Name: "Developer", Cell: owner}}
 	if req.DecidedUS != 0 {
 		facts = append(facts, ui.Detail{Name: "Decided", Cell: when(req.DecidedUS)})
 	}
 	if req.Reason != "" {
-		facts = append(facts, ui.Detail{Name: "Why it was refused", Cell: ui.Cell{Text: req.Reason}})
+		facts = append(facts, ui.Detail{Name: "Rejection reason", Cell: ui.Cell{Text: req.Reason}})
 	}
-	c.Blocks = []ui.Block{{Heading: "The request", Facts: facts}, checklist(status.Checklist), appFacts(app)}
+	c.Blocks = []ui.Block{{Heading: "Request", Facts: facts}, checklist(status.Checklist), appFacts(app)}
 	if s.acts() && req.Status == golive.Pending {
 		at := "/operator/reviews/" + url.PathEscape(req.ID)
 		c.Blocks = append(c.Blocks,
-			ui.Block{Heading: "Approve", Text: "The app moves to " + req.To + " and its calls to the real providers, at once. Connections of its test accounts end.", Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"}},
-			ui.Block{Heading: "Refuse", Text: "The app stays as it is; its developer reads why, and may ask again.", Form: &ui.Ask{Action: at, Decision: "refuse", Fields: reason("The developer reads it, word for word."), Button: "Refuse", Danger: true}})
+			ui.Block{Heading: "Approve", Text: "The app moves to " + req.To + " and calls real providers immediately. Connections of its test accounts are revoked.", Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"}},
+			ui.Block{Heading: "Reject", Text: "The app stays in its tier. The developer sees the reason and may request again.", Form: &ui.Ask{Action: at, Decision: "refuse", Fields: reason("Shown to the developer as written."), Button: "Reject", Danger: true}})
 	}
 	return c, nil
 }
@@ -78,7 +78,7 @@ func reviewBadge(req golive.Request) *ui.Badge {
 	case golive.Approved:
 		return &ui.Badge{Text: "Approved", Tone: "good"}
 	case golive.Refused:
-		return &ui.Badge{Text: "Refused", Tone: "bad"}
+		return &ui.Badge{Text: "Rejected", Tone: "bad"}
 	}
 	return &ui.Badge{Text: "To review", Tone: "warn"}
 }
@@ -96,7 +96,7 @@ func checklist(items []golive.Item) ui.Block {
 		}
 		t.Rows = append(t.Rows, []ui.Cell{{Text: i.Text, Sub: i.Name}, {Text: required}, met})
 	}
-	return ui.Block{Heading: "Checklist, as things stand now", Table: t}
+	return ui.Block{Heading: "Checklist", Table: t}
 }
 
 // decide is POST /operator/reviews/{id}.

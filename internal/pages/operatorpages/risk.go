@@ -28,13 +28,13 @@ func risks(ctx context.Context, q db.Queryer, after string, limit int) ([]rules.
 // riskWords say what the events mean.
 var riskWords = map[string]ui.Cell{
 	"connection.frozen":       {Text: "Connection paused", Tone: "bad"},
-	"connection.risk_warning": {Text: "Spends fast", Tone: "warn"},
+	"connection.risk_warning": {Text: "Spending fast", Tone: "warn"},
 	"app.spend_limit_reached": {Text: "App’s daily limit reached", Tone: "warn"},
 }
 
 // risk is GET /operator/risk.
 func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator/risk", "Risk", "Connections that spent too fast or were paused, apps at their daily limit, and apps that the rules suspended.")
+	c := s.console("/operator/risk", "Risk", "Connections that spent too fast or were paused, apps at their daily limit, and apps suspended by risk rules.")
 	after := r.URL.Query().Get("after")
 	list, err := risks(r.Context(), h.DB, after, maxListed+1)
 	if err != nil {
@@ -42,7 +42,7 @@ func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Risk events", Heads: []ui.Head{{Name: "When"}, {Name: "What"}, {Name: "App"}, {Name: "Connection"}}, First: first(r, "after"), Empty: "Nothing has happened."}
+	t := &ui.Table{Label: "Risk events", Heads: []ui.Head{{Name: "When"}, {Name: "Event"}, {Name: "App"}, {Name: "Connection"}}, First: first(r, "after"), Empty: "No risk events."}
 	for _, e := range list {
 		app, err := h.Desk.Apps.Get(r.Context(), e.AppID)
 		if err != nil {
@@ -73,7 +73,7 @@ func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ui.Table{Label: "Suspended apps", Heads: []ui.Head{{Name: "Since"}, {Name: "App"}, {Name: "Why"}}, Empty: "None."}
+	t := &ui.Table{Label: "Suspended apps", Heads: []ui.Head{{Name: "Since"}, {Name: "App"}, {Name: "Reason"}}, Empty: "None."}
 	for _, a := range list {
 		if n := a.Suspension; n != nil && n.By == apps.ByRisk {
 			t.Rows = append(t.Rows, []ui.Cell{when(n.SinceUS), {Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID)}, {Text: n.Reason}})
@@ -85,7 +85,7 @@ func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
 // mails lists what was sent to an account. Their text is not for operators: it
 // holds links with which one acts for the person.
 func (h *Handler) mails(ctx context.Context, accountID string) (t *ui.Table, err error) {
-	t = &ui.Table{Label: "Mails", Heads: []ui.Head{{Name: "When"}, {Name: "Subject"}, {Name: "State"}}, Empty: "None."}
+	t = &ui.Table{Label: "Emails", Heads: []ui.Head{{Name: "When"}, {Name: "Subject"}, {Name: "State"}}, Empty: "None."}
 	list, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(m *mail.Mail) []any {
 		return []any{&m.Subject, &m.Status, &m.CreatedUS, &m.LastError}
 	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, maxListed)
@@ -93,7 +93,7 @@ func (h *Handler) mails(ctx context.Context, accountID string) (t *ui.Table, err
 		return nil, fmt.Errorf("admin: mails: %w", err)
 	}
 	for _, m := range list {
-		state := map[string]ui.Cell{mail.Pending: {Text: "Waiting", Tone: "warn"}, mail.Sent: {Text: "Sent", Tone: "good"}, mail.Failed: {Text: "Given up", Tone: "bad"}}[m.Status]
+		state := map[string]ui.Cell{mail.Pending: {Text: "Waiting", Tone: "warn"}, mail.Sent: {Text: "Sent", Tone: "good"}, mail.Failed: {Text: "Failed", Tone: "bad"}}[m.Status]
 		state.Sub = m.LastError
 		t.Rows = append(t.Rows, []ui.Cell{when(m.CreatedUS), {Text: m.Subject}, state})
 	}

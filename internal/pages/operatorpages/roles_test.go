@@ -28,15 +28,15 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		if a := grant("Person@Example.com", "operator"); a.Body != `{"account_id":"`+w.ids["person"]+`","email":"person@example.com","role":"operator"}`+"\n" {
 			t.Errorf("granted: %v", a)
 		}
-		b.Get("/operator").Want(t, 403, "A second step is needed")
+		b.Get("/operator").Want(t, 403, "Two-step verification required")
 		suspend().Want(t, 403)
 		b.Post("/second-step", url.Values{}).Want(t, 200)
-		b.Get("/operator").Want(t, 200).Lacks(t, "You are a viewer")
+		b.Get("/operator").Want(t, 200).Lacks(t, "You’re a viewer")
 		if a := grant("person@example.com", "viewer"); a.Status != 200 {
 			t.Errorf("less: %v", a)
 		}
-		b.Get("/operator").Want(t, 200, "You are a viewer")
-		suspend().Want(t, 403, "your role is viewer")
+		b.Get("/operator").Want(t, 200, "You’re a viewer")
+		suspend().Want(t, 403, "but change nothing")
 		for _, email := range []string{"person@example.com", "viewer@example.com", "operator@example.com"} {
 			if a := grant(email, "none"); a.Status != 200 {
 				t.Errorf("taken from %s: %v", email, a)
@@ -53,7 +53,7 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_test', 'tester@example.com', '', 1, $1, 1)`, w.ids["developer"])
 		for email, says := range map[string]string{
 			"nobody@example.com": "no such account", "tester@example.com": "no such account", "person": "no such account",
-			"developer@example.com": "email: nobody has confirmed this address yet", "person@example.com": "role: is none already",
+			"developer@example.com": "email: this address is not confirmed yet", "person@example.com": "role: is none already",
 		} {
 			role := "none"
 			if says != "role: is none already" {

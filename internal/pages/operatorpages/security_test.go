@@ -51,18 +51,18 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		signIn := "/sign-in?next=" + url.QueryEscape(path)
 		ask(w.browser()).Leads(t, signIn)
 		ask(half).Leads(t, signIn)
-		ask(oneStep).Want(t, http.StatusForbidden, "A second step is needed").Guarded(t)
+		ask(oneStep).Want(t, http.StatusForbidden, "Two-step verification required").Guarded(t)
 		ask(person).Want(t, http.StatusNotFound).Guarded(t)
 		ask(developer).Want(t, http.StatusNotFound).Guarded(t)
 		if method == "GET" {
-			ask(viewer).Want(t, http.StatusOK, "You are a viewer").Guarded(t)
+			ask(viewer).Want(t, http.StatusOK, "You’re a viewer").Guarded(t)
 			ask(operator).Want(t, http.StatusOK).Guarded(t)
 			continue
 		}
 		if path != "/operator/verify" && decisions[pattern] == "" {
 			t.Errorf("%s: which form would be taken?", route)
 		}
-		ask(viewer).Want(t, http.StatusForbidden, "your role is viewer").Guarded(t)
+		ask(viewer).Want(t, http.StatusForbidden, "but change nothing").Guarded(t)
 		for _, forged := range [][]string{
 			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"},
 			{"Origin", strings.Replace(w.URL, "127.0.0.1", "localhost", 1)}, {"Origin", w.URL + "0"}, {"Sec-Fetch-Site", "cross-site", "Origin", w.URL},

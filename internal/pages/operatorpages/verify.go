@@ -64,7 +64,7 @@ func (v *Verifier) Once(ctx context.Context) error {
 	result, err := v.look(ctx, ver.id)
 	ver.state, ver.checks, ver.checked, ver.nOfFindings, ver.report = clean, int64(result.Checks), result.Checked, int64(result.Findings), result.Report
 	if err != nil {
-		ver.state, ver.report = failed, "The books could not be looked at: "+err.Error()
+		ver.state, ver.report = failed, "The verification could not run: "+err.Error()
 	} else if result.Findings > 0 {
 		ver.state = findings
 	}
@@ -154,7 +154,7 @@ func (h *Handler) verify(r *http.Request, s staff, _ url.Values) (string, error)
 
 // verifications is GET /operator/verify.
 func (h *Handler) verifications(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator", "Verify the books", "Every balance, hold and charge is computed again from the ledger, by code that shares nothing with the code that moves the money.")
+	c := s.console("/operator", "Verify the ledger", "Recomputes every balance, hold and charge from the ledger, with code that is independent of the code that moves money.")
 	c.Back = &ui.Link{Href: "/operator", Text: "Overview"}
 	list, err := newestVerifications(r.Context(), h.DB, 20)
 	if err != nil {
@@ -173,34 +173,34 @@ func (h *Handler) verifications(r *http.Request, s staff) (ui.Report, error) {
 		c.Blocks = append(c.Blocks, list[0].block())
 	}
 	if s.acts() && !open {
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "Verify now", Text: "Reads the whole database in one snapshot, beside the running service. With millions of rows it takes minutes.", Form: &ui.Ask{Action: "/operator/verify", Button: "Verify now"}})
+		c.Blocks = append(c.Blocks, ui.Block{Heading: "Verify now", Text: "Reads the whole database in one snapshot while the service runs. With millions of entries it takes minutes.", Form: &ui.Ask{Action: "/operator/verify", Button: "Verify now"}})
 	}
-	t := &ui.Table{Label: "Verifications", Heads: []ui.Head{{Name: "Asked"}, {Name: "By"}, {Name: "Result"}, {Name: "Checks", End: true}, {Name: "Rows checked", End: true}, {Name: "Findings", End: true}, {Name: "Took", End: true}}, Empty: "Nobody has asked for one yet."}
+	t := &ui.Table{Label: "Verifications", Heads: []ui.Head{{Name: "Requested"}, {Name: "By"}, {Name: "Result"}, {Name: "Checks", End: true}, {Name: "Rows checked", End: true}, {Name: "Findings", End: true}, {Name: "Duration", End: true}}, Empty: "No verifications yet."}
 	for _, v := range list {
 		t.Rows = append(t.Rows, []ui.Cell{when(v.askedUS), {Text: who[v.askedBy]}, v.cell(), count(v.checks), count(v.checked), count(v.nOfFindings), {Text: v.took()}})
 	}
-	c.Blocks = append(c.Blocks, ui.Block{Heading: "The last ones", Table: t})
+	c.Blocks = append(c.Blocks, ui.Block{Heading: "History", Table: t})
 	return c, nil
 }
 
 // block is the newest one in full.
 func (v verification) block() ui.Block {
-	b := ui.Block{Heading: "The newest", Facts: []ui.Detail{{Name: "Result", Cell: v.cell()}, {Name: "Asked", Cell: when(v.askedUS)}}}
+	b := ui.Block{Heading: "Latest", Facts: []ui.Detail{{Name: "Result", Cell: v.cell()}, {Name: "Requested", Cell: when(v.askedUS)}}}
 	switch v.state {
 	case waiting:
-		b.Text = "A node will begin in a few seconds."
-		b.More = &ui.Link{Href: "/operator/verify", Text: "Look again"}
+		b.Text = "It will start in a few seconds."
+		b.More = &ui.Link{Href: "/operator/verify", Text: "Refresh"}
 	case running:
 		at := v.progress
 		if at == "" {
-			at = "beginning"
+			at = "starting"
 		}
-		b.Facts = append(b.Facts, ui.Detail{Name: "It is at", Cell: ui.Cell{Text: at}})
-		b.More = &ui.Link{Href: "/operator/verify", Text: "Look again"}
+		b.Facts = append(b.Facts, ui.Detail{Name: "Progress", Cell: ui.Cell{Text: at}})
+		b.More = &ui.Link{Href: "/operator/verify", Text: "Refresh"}
 	default:
 		b.Facts = append(b.Facts, ui.Detail{Name: "Finished", Cell: when(v.finishedUS)}, ui.Detail{Name: "Checks", Cell: count(v.checks)},
 			ui.Detail{Name: "Rows checked", Cell: count(v.checked)}, ui.Detail{Name: "Findings", Cell: count(v.nOfFindings)})
-		b.Source, b.Folded = v.report, "What each check found"
+		b.Source, b.Folded = v.report, "Results by check"
 		if v.state == failed {
 			b.Source, b.Folded, b.Text = "", "", v.report
 		}
@@ -215,7 +215,7 @@ func (v verification) cell() ui.Cell {
 	case findings:
 		return ui.Cell{Text: "Findings", Tone: "bad"}
 	case failed:
-		return ui.Cell{Text: "Could not look", Tone: "bad"}
+		return ui.Cell{Text: "Failed", Tone: "bad"}
 	case running:
 		return ui.Cell{Text: "Running", Tone: "warn"}
 	}

@@ -18,28 +18,27 @@ import (
 // step is how many rows are read at once of what can be long.
 const step = 1000
 
-const readme = `What Purser keeps of you, as of the moment of the download.
+const readme = `All your data at Purser, as of the moment of the download.
 
-Each file has one row to a line, as JSON. Amounts that end in _mc are whole
+Each file has one JSON row per line. Amounts that end in _mc are whole
 micro-cents: 100,000,000 are a US dollar. Times are UTC.
 
-account.jsonl              you, as we know you
-connections.jsonl          what you lent to which app
-ledger.jsonl               every movement of your money, newest first
-top-ups.jsonl              your payments, and what happened to each
-allocation-requests.jsonl  higher caps that apps asked you for
-notices.jsonl              what we told you by mail about your connections
-security-events.jsonl      what happened to your account's security in the last year
+account.jsonl              your account
+connections.jsonl          apps that you connected, with their spend caps
+ledger.jsonl               your ledger entries, newest first
+top-ups.jsonl              your payments and their records
+allocation-requests.jsonl  higher spend caps that apps requested
+notices.jsonl              notices about your connections
+security-events.jsonl      security events of your account in the last year
 sessions.jsonl             browsers in which you are signed in
 passkeys.jsonl             passkeys that sign you in, by the names you gave them
-logins.jsonl               who else signs you in, and since when
-auto-top-up.jsonl          how your balance is topped up automatically
-apps.jsonl                 apps that you registered
-test-accounts.jsonl        test accounts that you made
+logins.jsonl               provider logins that are linked to your account
+auto-top-up.jsonl          your automatic top-up
+apps.jsonl                 your apps
+test-accounts.jsonl        your test accounts
 
-Passwords, keys, tokens and what stands for them are not in here; nor are other
-people's addresses. Answers to calls are kept for 7 days, for repeats of the call
-by the app, and are the app's to give you.
+Passwords, keys, tokens and other users' addresses are not included. Responses
+to calls are stored for 7 days for the app that made them. Ask the app for them.
 `
 
 // Export writes everything that is kept of an account as a ZIP, while it is read:

@@ -128,7 +128,7 @@ func TestExport(t *testing.T) {
 		w.browser().post(export, nil).want(t, 303)
 		files(t, b.post(export, nil))
 		files(t, b.post(export, nil))
-		if a := b.post(export, nil).want(t, 429, "a few times just now"); a.header.Get("Retry-After") == "" {
+		if a := b.post(export, nil).want(t, 429, "just downloaded your data several times"); a.header.Get("Retry-After") == "" {
 			t.Errorf("no Retry-After: %v", a.header)
 		}
 	})
@@ -159,23 +159,23 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 				t.Fatalf("%s: the connection has ended", what)
 			}
 		}
-		b.get(closing).want(t, 200, "There is $5.00 of yours here: $2.00 available, and $3.00 set aside").lacks(t, "<form method=\"post\" action=\"/settings/data/close\"")
-		b.post(closing, person).want(t, 409, "There is $5.00 of yours here")
+		b.get(closing).want(t, 200, "You still have $5.00: $2.00 ready to use and $3.00 reserved").lacks(t, "<form method=\"post\" action=\"/settings/data/close\"")
+		b.post(closing, person).want(t, 409, "You still have $5.00")
 		open("with money")
 
 		w.ready()
 		call := w.Hold(w.conn, money.Cent/4)
-		b.get(closing).want(t, 200, "A call of an app is still in progress")
-		b.post(closing, person).want(t, 409, "A call of an app is still in progress")
+		b.get(closing).want(t, 200, "A call is still in progress")
+		b.post(closing, person).want(t, 409, "A call is still in progress")
 		open("with a call")
 		w.bill(call)
 		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
-		b.post(closing, person).want(t, 409, "A top-up is on its way")
+		b.post(closing, person).want(t, 409, "A top-up is in progress")
 		open("with a payment")
 		w.Do(rules.FailPayment{PaymentID: "top_1", Reason: "expired"})
 
-		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account for good", "person@example.com", "1 connection", "less than a cent")
-		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not the address of your account")
+		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account", "person@example.com", "1 connection", "less than a cent")
+		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not your account’s email address")
 		b.post(closing, url.Values{"present": {password}}).want(t, 422)
 		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401, "Incorrect password", `value="person@example.com"`).lacks(t, `value="wrong"`)
 		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
@@ -206,7 +206,7 @@ func TestClosingWithoutPassword(t *testing.T) {
 		forget := `UPDATE accounts SET password_hash = '' WHERE id = $1`
 		b, confirmed := w.signedIn("person"), url.Values{"confirm": {"person@example.com"}}
 		w.exec(forget, w.ids["person"])
-		b.get(closing).want(t, 200, "Close my account for good").lacks(t, `type="password"`)
+		b.get(closing).want(t, 200, "Close my account").lacks(t, `type="password"`)
 		w.Pass(10 * time.Minute)
 		b.get(closing).want(t, 401, "Sign in again", `name="next" value="`+closing+`"`)
 		b.post(closing, confirmed).want(t, 401, "Sign in again")
@@ -348,7 +348,7 @@ func TestDeveloperCloses(t *testing.T) {
 		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
 		other := w.hook(w.newApp("person").ID)
 		w.hook(w.app.ID)
-		b.get(closing).want(t, 200, "1 test account, and your provider keys", "1 app of yours: switched off for good", "no app is connected")
+		b.get(closing).want(t, 200, "1 test account and your provider keys", "1 app of yours, with its webhooks", "No apps are connected")
 		b.post(closing, developer).want(t, 200)
 		app, err := w.apps.Get(t.Context(), w.app.ID)
 		if err != nil || app.Suspension == nil || app.Suspension.By != "operator" {

@@ -74,26 +74,26 @@ func (st standing) obstacles() (list []ui.Obstacle) {
 	}
 	if st.held {
 		add(&ui.Link{Href: "/connections", Text: "Your connections"},
-			"A call of an app is still in progress, or its charge is not known yet. That takes a few minutes at most; a paused or ended connection begins no other.")
+			"A call is still in progress, or its charge is pending. This takes a few minutes at most. Pause or revoke the connection to prevent new calls.")
 	}
 	if st.paying {
 		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"},
-			"A top-up is on its way. One that nobody pays ends within a day.")
+			"A top-up is in progress. If you don’t pay for it, it expires within a day.")
 	}
 	sum := st.balance.AvailableMC + st.balance.ReservedMC
 	switch {
 	case st.balance.AvailableMC < 0:
-		add(nil, "Your balance is %s, because a payment went back after it was spent. Write to whoever runs this service.", st.balance.AvailableMC.Display())
+		add(nil, "Your balance is %s, because a payment was reversed after it was spent. Contact support.", st.balance.AvailableMC.Display())
 	case sum >= money.Cent && st.balance.ReservedMC > 0:
-		add(&ui.Link{Href: "/connections", Text: "End your connections"},
-			"There is %s of yours here: %s available, and %s set aside for apps, which returns when you end their connections. Then ask whoever runs this service to refund it to the card that paid.",
+		add(&ui.Link{Href: "/connections", Text: "Revoke your connections"},
+			"You still have %s: %s ready to use and %s reserved for apps. Revoke their connections, then contact support for a refund to your card.",
 			sum.Display(), st.balance.AvailableMC.Display(), st.balance.ReservedMC.Display())
 	case sum >= money.Cent:
-		add(nil, "There is %s of yours here. It is not lost with the account: ask whoever runs this service to refund it to the card that paid, or spend it.", sum.Display())
+		add(nil, "You still have %s. Spend it, or contact support for a refund to your card.", sum.Display())
 	}
 	if st.users > 0 {
 		add(&ui.Link{Href: "/developer", Text: "Your apps"},
-			"People lend money to your live apps, over %d connection%s. End those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
+			"Users are connected to your live apps, over %d connection%s. Revoke those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
 	}
 	return list
 }

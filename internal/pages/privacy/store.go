@@ -38,7 +38,7 @@ type Store struct {
 // errObstacles says that something must happen before the account can be closed.
 var errObstacles = errors.New("privacy: the account cannot be closed yet")
 
-const closedReason = "Its developer closed their account."
+const closedReason = "The developer closed their account."
 
 // Close closes the account of somebody who is signed in, knows the password and
 // has said that they mean it. Their connections are revoked, their apps switched
@@ -92,7 +92,7 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 		return err
 	}
 	if now.Deactivated || now.Epoch != a.Epoch || now.Email != a.Email {
-		return apierr.InvalidRequest.Errorf("Your account was changed meanwhile. Sign in and try again.")
+		return apierr.InvalidRequest.Errorf("Your account changed in the meantime. Sign in and try again.")
 	}
 	list, err := liveConnections(ctx, tx, a.ID)
 	if err != nil {

@@ -216,7 +216,7 @@ func TestSignIn(t *testing.T) {
 			}
 		}
 		if _, err := s.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, "nobody@example.com",
-			"nobody has this password"); code(err) != "unauthorized" {
+			"no account has this password"); code(err) != "unauthorized" {
 			t.Errorf("the stand-in for missing passwords signs in: %v", err)
 		}
 	})

@@ -30,7 +30,7 @@ func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string
 	if db.IsDuplicate(err) {
 		return apierr.InvalidRequest.Errorf("email: another account has this address")
 	} else if err != nil {
-		return fmt.Errorf("accounts: e-mail: %w", err)
+		return fmt.Errorf("accounts: email: %w", err)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ var hashSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 // dummyHash is compared with when there is no account or no password, so that the response takes
 // the same time.
 var dummyHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash("nobody has this password", &argonParams)
+	return argon2id.CreateHash("no account has this password", &argonParams)
 })
 
 // acquireHashSlot waits for a slot to hash; the caller releases it with <-hashSlots.

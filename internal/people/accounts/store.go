@@ -141,7 +141,7 @@ func (s *Store) Get(ctx context.Context, accountID string) (Account, error) {
 func (s *Store) GetByEmail(ctx context.Context, email string) (Account, error) {
 	email, err := NormalizeEmail(email)
 	if err != nil {
-		return Account{}, fmt.Errorf("accounts: by e-mail: %w", sql.ErrNoRows)
+		return Account{}, fmt.Errorf("accounts: by email: %w", sql.ErrNoRows)
 	}
 	return GetAccountByEmail(ctx, s.db, email)
 }

@@ -327,7 +327,7 @@ func (d *providerMetadata) fetchEmail(ctx context.Context, subject string, token
 		return c, fmt.Errorf("%w: userinfo: %w", errProviderDown, err)
 	}
 	if info.Subject != subject {
-		return c, fmt.Errorf("%w: userinfo of somebody else", errInvalidResponse)
+		return c, fmt.Errorf("%w: userinfo of another subject", errInvalidResponse)
 	}
 	return claims{Email: info.Email, Verified: looseBool(info.EmailVerified)}, nil
 }

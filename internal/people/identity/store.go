@@ -282,7 +282,7 @@ func (s *Store) requestEmailChange(ctx context.Context, from accounts.Client, a 
 		if _, err := accounts.GetAccountByEmail(ctx, tx, email); err == nil {
 			l.accountID, m = "", alreadyRegisteredEmail(s.dashboard)
 		} else if !errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("identity: new e-mail: %w", err)
+			return fmt.Errorf("identity: new email: %w", err)
 		}
 		if err := insertLink(ctx, tx, id.Hash(token), l); err != nil {
 			return fmt.Errorf("identity: link: %w", err)

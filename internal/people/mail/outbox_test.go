@@ -27,7 +27,7 @@ func TestOutboxPages(t *testing.T) {
 			rt.ServeHTTP(a, httptest.NewRequest("GET", path, nil))
 			return a.Code, a.Body.String()
 		}
-		if code, page := get("/dev/mail"); code != 200 || !strings.Contains(page, "no mail yet") {
+		if code, page := get("/dev/mail"); code != 200 || !strings.Contains(page, "No emails yet") {
 			t.Errorf("empty: %d\n%s", code, page)
 		}
 		for n := range 2 {

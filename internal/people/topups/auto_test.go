@@ -84,7 +84,7 @@ func TestAuto(t *testing.T) {
 		p := w.person(accounts.NewAccount{})
 		p.auto("First, save a card")
 		p.saves("25", "works")
-		p.auto("Visa ending in 4242", "expires 04/2030", "Switch it on")
+		p.auto("Visa ending in 4242", "expires 04/2030", "Turn on")
 		w.once()
 		p.charged(0, 0) // a card is no consent to any amount
 		p.wishes("30", "50", "100")
@@ -147,7 +147,7 @@ func TestAutoForm(t *testing.T) {
 		token := strings.Repeat("x", 43)
 		for _, form := range []url.Values{{"first": {"25"}}, {"first": {"25"}, "agree": {"no"}}, {"first": {"4"}, "agree": {"yes"}}, {"agree": {"yes"}}} {
 			form.Set("token", token)
-			p.Post("/top-up/auto/card", form).Want(t, http.StatusUnprocessableEntity, "Please check")
+			p.Post("/top-up/auto/card", form).Want(t, http.StatusUnprocessableEntity, "There’s a problem")
 		}
 		p.Post("/top-up/auto/card", url.Values{"first": {"25"}, "agree": {"yes"}}).Want(t, http.StatusBadRequest)
 		p.saves("25", "works")
@@ -158,14 +158,14 @@ func TestAutoForm(t *testing.T) {
 		} {
 			set(bad[0], bad[1], bad[2]).Want(t, http.StatusUnprocessableEntity, bad[3], `value="`+bad[1]+`"`)
 		}
-		p.auto("Switch it on")
+		p.auto("Turn on")
 		p.wishes("500", "500", "5000")
 		p.wishes("1", "5", "5")
-		p.auto("Change it", "$5.00")
+		p.auto("Change settings", "$5.00")
 		if a := p.Post("/top-up/auto/off", nil); a.To != "/top-up/auto?done=off" {
 			t.Error(a.Status, a.To)
 		}
-		p.auto("Switch it on", `value="5"`)
+		p.auto("Turn on", `value="5"`)
 		p.wishes("1", "5", "5")
 		if a := p.Post("/top-up/auto/card/remove", nil); a.To != "/top-up/auto?done=removed" {
 			t.Error(a.Status, a.To)
@@ -230,7 +230,7 @@ func TestAutoDeclined(t *testing.T) {
 		p.charged(0, 0)
 		p.told(1, "is off: your card was declined", "three times", "requires you to confirm payments with this card", "https://purser.example.com/top-up\n")
 		p.SignIn(p.Email)
-		p.auto("Switched off.", "declined three times. Your bank requires you")
+		p.auto("Turned off.", "declined three times. Your bank requires you")
 		if n := bytes.Count(bytes.Join(w.stripe.Events(), nil), []byte(`"payment_intent.canceled"`)); n != 3 {
 			t.Error(n, "payments were cancelled")
 		}
@@ -238,7 +238,7 @@ func TestAutoDeclined(t *testing.T) {
 		w.do(card, "card", "card", "works")
 		w.once()
 		p.wants(75*dollars, rules.PaymentSettled)
-		p.auto("$50.00</span> of at most", "Change it")
+		p.auto("$50.00</span> of <span", "Change settings")
 	})
 }
 
@@ -329,7 +329,7 @@ func TestAutoNeverMade(t *testing.T) {
 		w.do("", "down", "down", "100")
 		w.once()
 		p.wants(25*dollars, rules.PaymentPending)
-		p.auto("Under way")
+		p.auto("In progress")
 		w.do("", "down", "down", "0")
 		p.Post("/top-up/auto/off", nil)
 		w.later(6 * time.Minute)

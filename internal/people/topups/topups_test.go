@@ -281,7 +281,7 @@ func TestClearance(t *testing.T) {
 		for _, who := range []*person{p, q, r} {
 			who.wants(0, rules.PaymentPending)
 		}
-		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, "waiting to clear")
+		p.Get("/top-ups/"+p.payment().ID).Want(t, http.StatusOK, "Clearing.")
 		w.do(back, "refund")
 		w.deliver(w.fresh(), http.StatusOK)
 		q.wants(0, rules.PaymentFailed)

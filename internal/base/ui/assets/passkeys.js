@@ -29,9 +29,9 @@
   };
 
   const words = {
-    InvalidStateError: "This device has a passkey for your account already.",
-    NotSupportedError: "This device cannot make a passkey that asks for your finger, your face or a PIN.",
-    SecurityError: "Browsers make no passkeys for the address that this page is at.",
+    InvalidStateError: "This device already has a passkey for your account.",
+    NotSupportedError: "This device can't create a passkey with a fingerprint, face or PIN.",
+    SecurityError: "Passkeys don't work at this address.",
   };
   const button = form.querySelector("button"), problem = form.querySelector("[role=alert]");
   const ask = async () => {
@@ -42,7 +42,7 @@
       form.elements.answer.value = answer(made);
       form.submit();
     } catch (e) {
-      problem.textContent = words[e.name] ?? "No passkey was used: it was cancelled, took too long, or there is none for this service on the device.";
+      problem.textContent = words[e.name] ?? "No passkey was used. The request was cancelled or timed out, or this device has no passkey for this service.";
       problem.hidden = false;
       button.disabled = false;
     }

@@ -41,7 +41,7 @@ function page(source, form) {
     const answer = await fetch(path, {method: 'POST', body})
     const json = (answer.headers.get('Content-Type') || '').startsWith('application/json')
     const said = json ? await answer.json() : {}
-    if (!answer.ok) throw new Error(said.error || 'The server refused (' + answer.status + '). Reload the page and try again.')
+    if (!answer.ok) throw new Error(said.error || 'Request refused (' + answer.status + '). Reload the page and try again.')
     return said
   }
 
@@ -133,7 +133,7 @@ function page(source, form) {
     const ws = new WebSocket(client.mock_url + '?ticket=' + encodeURIComponent(client.ticket))
     await new Promise((resolve, reject) => {
       ws.onopen = resolve
-      ws.onclose = e => reject(new Error('The call did not begin' + (e.reason ? ': ' + e.reason : '') + '.'))
+      ws.onclose = e => reject(new Error('The session did not start' + (e.reason ? ': ' + e.reason : '') + '.'))
     })
     call.stop.push(() => ws.close())
     const play = speaker(audio), talk = call.talk
@@ -163,7 +163,7 @@ function page(source, form) {
         tell(now.text, now.bad)
         if (now.ended) return
       } else if (++failed > 5 || answer && answer.status < 500) {
-        throw new Error('The server cannot be reached any longer. The call is over here; the list of sessions says how it ended.')
+        throw new Error('The server can’t be reached. The session ended here. See the list of sessions for how it ended.')
       }
       await new Promise(resolve => setTimeout(resolve, 1000))
     }
@@ -220,7 +220,7 @@ function conversation(list) {
         add('you', 'You').text.textContent = 'Spoke for ' + ((e.audio_end_ms - spoke) / 1000).toFixed(1) + ' s'
         break
       case 'response.created':
-        reply(e.response.id).price.textContent = 'Speaking; its price follows.'
+        reply(e.response.id).price.textContent = 'Speaking…'
         break
       case 'response.output_audio_transcript.delta':
         reply(e.response_id).text.textContent += e.delta
@@ -231,7 +231,7 @@ function conversation(list) {
       case 'response.done': {
         const r = reply(e.response.id)
         r.free = e.response.status === 'failed' || Boolean(e.response.usage) && e.response.usage.output_tokens === 0
-        if (r.free) r.price.textContent = 'Not billed: it said nothing.'
+        if (r.free) r.price.textContent = 'Not billed: no output.'
         break
       }
       case 'error':
@@ -255,9 +255,9 @@ function conversation(list) {
 
 function explained(problem) {
   switch (problem.name) {
-    case 'NotAllowedError': return 'The browser does not let this page use the microphone. Allow it and try again.'
-    case 'NotFoundError': return 'There is no microphone.'
-    case 'TypeError': return navigator.mediaDevices ? 'The server cannot be reached. Try again.' : 'The browser gives microphones only to pages under https://, or on this machine.'
+    case 'NotAllowedError': return 'Microphone access is blocked. Allow it and try again.'
+    case 'NotFoundError': return 'No microphone found.'
+    case 'TypeError': return navigator.mediaDevices ? 'The server can’t be reached. Try again.' : 'Microphones need https:// or localhost.'
   }
   return problem.message
 }
