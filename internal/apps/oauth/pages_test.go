@@ -273,7 +273,7 @@ func TestDeveloperChoosesTestAccount(t *testing.T) {
 		b := w.signedIn("developer@example.com")
 		page := b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, "tester@example.com", "$1,000.00 available", `value="`+w.tester.ID+`" checked`,
-			"A new test account")
+			"New test account")
 
 		o := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "5", "test_account", w.tester.ID))).want(t,
 			"as the tester", 200, "")
@@ -345,7 +345,7 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		}
 		page = b.Get(authorizePath(w.sandbox)).Body
 		has(t, page, made.Email, "connected, $0.00 of $5.00 used")
-		lacks(t, page, "A new test account", "tester@example.com")
+		lacks(t, page, "New test account", "tester@example.com")
 		if resp := b.Post(authorizePath(w.sandbox),
 			approval("5", "test_account", "new")); resp.Status != http.StatusBadRequest {
 			t.Errorf("a second one: %d", resp.Status)

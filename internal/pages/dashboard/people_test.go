@@ -128,7 +128,7 @@ func TestReceipts(t *testing.T) {
 		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "reserved for the app again")
 		refused := rules.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
 		w.Do(rules.RecordRefusal{Refusal: refused})
-		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "The app was told: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
+		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "The app received: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
 		running := w.Hold(w.conn, 10*money.Cent)
 		if d.Engine == db.Postgres { // on SQLite a hold of this moment is not in the file
 			b.Get("/requests/"+running.RequestID).Want(t, 200, "In progress", "$0.10")
