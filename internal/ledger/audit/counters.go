@@ -88,7 +88,7 @@ func wrongHeld(ctx context.Context, a *audit, v *verdict) error {
 	return err
 }
 
-// wrongParts checks that a call has one payer (spec §2, 9), who holds all of it of
+// wrongParts checks that a call has one payer (contract §2, 9), who holds all of it of
 // each of its counters.
 func wrongParts(ctx context.Context, a *audit, v *verdict) error {
 	return a.each(ctx, `SELECT request_id, account_id, app_id, paid_by, amount_mc, terms, counts FROM holds`,

@@ -27,7 +27,7 @@ func (m movement) String() string {
 		m.allocation, m.consumed)
 }
 
-// wrongMovement compares what a row moves with its type and amounts (spec §2,
+// wrongMovement compares what a row moves with its type and amounts (contract §2,
 // Balance, holds and allocation semantics).
 func wrongMovement(f *fold, r *row) string {
 	for _, n := range []int64{r.hold, r.cost, r.fee, r.margin, r.charge, r.remaining, r.amount, r.available, r.reserved,
@@ -115,7 +115,7 @@ func wrongRemaining(f *fold, r *row) string {
 }
 
 // outOfOrder checks the life of a connection: connect, cap and spend, revoke, and
-// after it only what ends its holds or refunds (spec §3).
+// after it only what ends its holds or refunds (contract §3).
 func outOfOrder(f *fold, r *row) string {
 	switch {
 	case (f.grant == nil) != (r.kind == "connect"):
@@ -159,7 +159,7 @@ func wrongNames(_ *fold, r *row) string {
 	return ""
 }
 
-// wrongSum checks the identity of spec §2 on a charge or its reversal.
+// wrongSum checks the identity of contract §2 on a charge or its reversal.
 func wrongSum(_ *fold, r *row) string {
 	if sum := r.cost + r.fee + r.margin; r.charge != sum {
 		return fmt.Sprintf("user_charge_mc is %d, the parts are %d", r.charge, sum)

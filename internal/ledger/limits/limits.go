@@ -1,6 +1,6 @@
 // Package limits is policy as data: a Limit says how much of what may happen in
 // a rolling window, and a Series remembers what happened. Both are pure; the
-// ledger enforces them inside the hold's transaction (spec §7, §8).
+// ledger enforces them inside the hold's transaction (contract §7, §8).
 package limits
 
 import (
@@ -30,7 +30,7 @@ type Limit struct {
 	Unit    Unit          // what is counted
 	Window  time.Duration // how far back it counts; 0 = for ever
 	Max     int64         // calls, or micro-cents
-	Code    apierr.Code   // the refusal of spec §7
+	Code    apierr.Code   // the refusal of contract §7
 	What    string        // for the message: "feature summarize"
 	Event   string        // told to the app when the limit is reached, once per crossing; "" = none
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
-// RaiseStatus is where an allocation request stands (spec §3, Allocation request).
+// AllocationRequestStatus is the state of an allocation request (contract §3,
+// Allocation request).
 type AllocationRequestStatus string
 
-// The states of spec §3. All but the first are final.
+// The states of contract §3. All but the first are final.
 const (
 	RequestPending    AllocationRequestStatus = "pending"
 	RequestApproved   AllocationRequestStatus = "approved"
@@ -21,8 +22,8 @@ const (
 	RequestSuperseded AllocationRequestStatus = "superseded"
 )
 
-// Raise is one allocation request: an app asks for a higher cap, the user decides
-// (spec §2, Allocation request).
+// AllocationRequest is an app's request for a higher allocation, which the user
+// approves or denies (contract §2, Allocation request).
 type AllocationRequest struct {
 	ID, ConnectionID string
 	Status           AllocationRequestStatus
@@ -34,7 +35,7 @@ type AllocationRequest struct {
 	DecidedUS        *int64 // when the user decided
 }
 
-// RaiseResource is an allocation request as the API shows it.
+// AllocationRequestResource is an allocation request as the API shows it.
 type AllocationRequestResource struct {
 	ID                       string                  `json:"id"`
 	ConnectionID             string                  `json:"connection_id"`
@@ -65,8 +66,8 @@ func (r AllocationRequest) Resource() AllocationRequestResource {
 	return out
 }
 
-// AskRaise files an app's request for a higher cap. One that still waits for the
-// user's answer gives way to it.
+// RequestAllocation files an app's request for a higher allocation. It supersedes the
+// pending request of the connection.
 type RequestAllocation struct {
 	RequestID, ConnectionID string
 	AppID                   string // who asks; any other app's connection is not found
@@ -75,8 +76,8 @@ type RequestAllocation struct {
 	MaxMC                   money.MC // the highest cap that the app's tier allows
 }
 
-// DecideRaise is the user's answer to an allocation request. Of one that is
-// decided or superseded it changes nothing, and the outcome is Done.
+// DecideAllocationRequest is the user's decision on an allocation request. If the
+// request is decided or superseded already, nothing changes, and the outcome is Done.
 type DecideAllocationRequest struct {
 	RequestID string
 	AccountID string // who answers; anybody else's request is not found
@@ -177,13 +178,15 @@ func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
 	return Result{Connection: *conn, AllocationRequest: *r}, nil
 }
 
-// tellRaise appends an event about an allocation request to the outbox.
+// emitAllocationRequestEvent appends an event about an allocation request to the
+// outbox.
 func (s *State) emitAllocationRequestEvent(kind string, c *Connection, r *AllocationRequest, now int64) {
 	c.EventSeq++
 	s.appendEvent(kind, c, r.eventData(), now)
 }
 
-// notifyRaise leaves word for the user that an app asks for more.
+// notifyAllocationRequest queues a notice to the user that an app requests a higher
+// allocation.
 func (s *State) notifyAllocationRequest(c *Connection, r *AllocationRequest, now int64) {
 	s.Changes.Notices = append(s.Changes.Notices, Notice{
 		ID:           id.New(id.Notice, time.UnixMicro(now)),
@@ -197,7 +200,7 @@ func (s *State) notifyAllocationRequest(c *Connection, r *AllocationRequest, now
 	s.Changes.MustSync = true
 }
 
-// data is what events and notices say of a request.
+// eventData is the allocation request as events and notices carry it.
 func (r *AllocationRequest) eventData() string {
 	data, err := json.Marshal(map[string]any{"allocation_request": r.Resource()})
 	if err != nil {

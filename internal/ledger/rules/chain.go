@@ -9,9 +9,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// chain returns the hash of row e that follows a row with hash head: SHA-256
-// over the earlier hash and the row's columns in the table's order. A column is
-// written with its length, so that no two rows look alike.
+// chainHash returns the hash of row e that follows a row with hash head: SHA-256 over
+// the earlier hash and the row's columns in the table's order. A column is written
+// with its length, so that different rows never have the same text.
 func chainHash(head string, e *Entry) string {
 	b := make([]byte, 0, 1024)
 	b = append(append(b, head...), '\n')
@@ -25,15 +25,15 @@ func chainHash(head string, e *Entry) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// hash finds a key in the ledger by 8 bytes instead of 70: keys are random, so
-// their index is all over the place, and must be small to stay in memory. Two
-// keys may share a hash; the key itself decides.
+// Hash is the 8-byte hash by which a key is found in the ledger. The index over keys
+// of 70 random bytes would not stay in memory. Two keys may share a hash, so queries
+// compare the key as well.
 func (k Key) Hash() int64 {
 	sum := sha256.Sum256([]byte(k.ConnectionID + "\n" + k.Key))
 	return int64(binary.BigEndian.Uint64(sum[:8]) >> 1)
 }
 
-// keyHash is the column of that name: null on rows without a key.
+// KeyHash is the column key_hash: null on rows without a key.
 func (e *Entry) KeyHash() Column {
 	if e.Key == "" {
 		return Column{}
@@ -41,7 +41,7 @@ func (e *Entry) KeyHash() Column {
 	return Integer(Key{e.ConnectionID, e.Key}.Hash())
 }
 
-// column is one value of a row: text, an integer, or null.
+// Column is one value of a row: text, an integer, or null.
 type Column struct {
 	Text    string
 	Integer int64
@@ -52,7 +52,7 @@ func Text(s string) Column { return Column{Text: s, Kind: 's'} }
 
 func Integer[T ~int64](n T) Column { return Column{Integer: int64(n), Kind: 'i'} }
 
-// optional is null for the empty text.
+// OptionalText is null for the empty text.
 func OptionalText[T ~string](s T) Column {
 	if s == "" {
 		return Column{}
@@ -95,12 +95,13 @@ func (c Column) Value() any {
 	return nil
 }
 
-// entryColumns are the ledger's columns but the hash, in the table's order.
+// EntryColumns are the columns of the table ledger except the hashes, in the table's
+// order.
 const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket, model,
 	key, fingerprint, paid_by, settlement, terms, usage, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc,
 	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us`
 
-// columns returns the row's values in the order of entryColumns.
+// Columns returns the row's values in the order of EntryColumns.
 func (e *Entry) Columns() [30]Column {
 	spend, topup := e.Type == EntrySpend, e.Type == EntryTopUp
 	return [30]Column{

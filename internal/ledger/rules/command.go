@@ -73,7 +73,8 @@ type ChangeCap struct {
 	MaxMC        money.MC // the most that the app's tier allows; 0 = no bound
 }
 
-// SetVelocity sets the connection's own limit of spend per rolling 24 hours; nil = none.
+// SetVelocityLimit sets the connection's own limit of spend per rolling 24 hours; nil
+// = none.
 type SetVelocityLimit struct {
 	ConnectionID string
 	LimitMC      *money.MC
@@ -84,7 +85,7 @@ type Revoke struct {
 	ConnectionID string
 }
 
-// Freeze pauses a connection; Resume lifts that (spec §3).
+// Freeze pauses a connection; Resume lifts that (contract §3).
 type Freeze struct {
 	ConnectionID string
 	ByUser       bool // the user does it, and needs no mail about it
@@ -112,7 +113,8 @@ type Hold struct {
 	FreeCredit     *FreeCreditHold // nil = no free credit
 }
 
-// Free is how a call would be paid by free credit: at cost (spec §8).
+// FreeCreditHold is how a call is held if free credit pays for it: at cost (contract
+// §8).
 type FreeCreditHold struct {
 	Terms  string
 	HoldMC money.MC
@@ -133,7 +135,7 @@ type Settle struct {
 }
 
 // Defer leaves a call that was answered pending: its hold stays until a Settle
-// knows from the provider's record what it cost (spec §3, §4.3). No lease ends it.
+// knows from the provider's record what it cost (contract §3, §4.3). No lease ends it.
 type Defer struct {
 	Call
 	Attempt  int64
@@ -155,11 +157,11 @@ type Reverse struct {
 	Reason    string
 }
 
-// Refuse keeps a refusal for its receipt. It moves no money.
+// RecordRefusal stores a refusal for its receipt. It moves no money.
 type RecordRefusal struct{ Refusal }
 
-// Tell announces to an app what happened to something of a connection that is not
-// money itself: the end of a voice session (spec §6). Data is a JSON object.
+// EmitEvent appends an event about a connection that is not about its money, such as
+// the end of a voice session (contract §6). Data is a JSON object.
 type EmitEvent struct {
 	ConnectionID string
 	Type         string

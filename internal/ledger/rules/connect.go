@@ -41,7 +41,7 @@ func (c Connect) addKeys(w *RowKeys) {
 	w.AppAccounts[AppAccount{c.AppID, c.AccountID}] = true
 }
 
-// apply reserves min(requested, available) for a new connection (spec §2, 1), or
+// apply reserves min(requested, available) for a new connection (contract §2, 1), or
 // moves the cap of the live one.
 func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	b := s.Balances[c.AccountID]
@@ -86,7 +86,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 func (c ChangeCap) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 
 // apply lowers at once, never below what is consumed and held, and raises as far
-// as the available balance reaches in full (spec §2, 2).
+// as the available balance reaches in full (contract §2, 2).
 func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {
@@ -180,7 +180,8 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 	return s.changeStatus(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
 }
 
-// turn moves a connection between active and frozen; already there is no change.
+// changeStatus moves a connection between active and frozen. If it is there already,
+// nothing changes.
 func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, event string,
 	nowUS int64) (Result, error) {
 	conn, err := s.connection(connectionID)
@@ -197,7 +198,7 @@ func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, eve
 	return Result{Connection: *conn}, nil
 }
 
-// move shifts delta from available to reserved, or back when it is negative.
+// moveAllocation moves delta from available to reserved, or back if delta is negative.
 func (s *State) moveAllocation(conn *Connection, b *Balance, kind EntryType, delta money.MC, nowUS int64) Result {
 	e := s.appendEntry(Entry{
 		ID: id.New(id.Ledger, time.UnixMicro(nowUS)), AccountID: conn.AccountID, Type: kind, Status: "settled",
@@ -213,7 +214,7 @@ func (c Reverse) addKeys(w *RowKeys) {
 }
 
 // apply refunds a spend by a new row: to the connection's reserved pool, or to
-// available if the connection is revoked (spec §2, 7).
+// available if the connection is revoked (contract §2, 7).
 func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	o := s.originals[c.EntryID]
 	if o == nil || o.AccountID != c.AccountID {

@@ -8,11 +8,11 @@ import (
 	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
-// Status is the stored state of a connection. That it is exhausted is computed
-// from its money (see Connection.Shown).
+// ConnectionStatus is the stored status of a connection. Exhausted is not stored but
+// computed (see Connection.EffectiveStatus).
 type ConnectionStatus string
 
-// The stored states of spec §3, Connection status.
+// The stored states of contract §3, Connection status.
 const (
 	Active  ConnectionStatus = "active"
 	Frozen  ConnectionStatus = "frozen"
@@ -29,7 +29,7 @@ type Balance struct {
 	Head        string // its hash
 }
 
-// Connection is the grant of one account to one app (spec §2, Connection).
+// Connection is the grant of one account to one app (contract §2, Connection).
 type Connection struct {
 	ID, AppID, AccountID string
 	AllocationMC         money.MC
@@ -48,8 +48,8 @@ type Connection struct {
 // RemainingMC is what calls can still hold: allocation − consumed − held.
 func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.ConsumedMC - c.HeldMC }
 
-// Shown is the status of spec §2: an active connection whose allocation is
-// consumed is exhausted.
+// EffectiveStatus is the status of contract §2: an active connection whose allocation
+// is consumed is exhausted.
 func (c Connection) EffectiveStatus() string {
 	if c.Status == Active && c.ConsumedMC >= c.AllocationMC {
 		return "exhausted"
@@ -71,7 +71,7 @@ const (
 	Failed  HoldState = "failed"
 )
 
-// holds says whether the row holds money.
+// HoldsMoney reports whether the row holds money: it is open or pending.
 func (h *HoldRow) HoldsMoney() bool { return h != nil && h.State != Failed }
 
 // Call is what a hold and the row that settles it say about a call.
@@ -91,7 +91,7 @@ type Call struct {
 	Reservations Reservations // what it holds of counters: the hold decides
 }
 
-// Who pays for a call: one of them, never both (spec §2, 9).
+// Who pays for a call: one of them, never both (contract §2, 9).
 const (
 	PaidByWallet     = "wallet"
 	PaidByFreeCredit = "free_credit"
@@ -123,13 +123,13 @@ type Usage struct {
 	FromOurCounts bool
 }
 
-// Answer is what the provider said, kept for replays.
+// StoredResponse is the response of a settled call, kept for replays.
 type StoredResponse struct {
 	Encoding string // raw or s2
 	Body     []byte
 }
 
-// Settlement says how the amounts of a spend were found (spec §3).
+// Settlement says how the amounts of a spend were found (contract §3).
 type Settlement string
 
 // Settled is exact, from the provider's usage; Estimated is our own count.
@@ -152,7 +152,7 @@ const (
 	EntryRelease EntryType = "release"
 )
 
-// Entry is one immutable row of the ledger (spec §2, Ledger entry).
+// Entry is one immutable row of the ledger (contract §2, Ledger entry).
 type Entry struct {
 	ID           string
 	AccountID    string
@@ -195,7 +195,7 @@ type Refusal struct {
 	CreatedUS                      int64
 }
 
-// Event is one row of the outbox (spec §6).
+// Event is one row of the outbox (contract §6).
 type Event struct {
 	ID, Type, AppID, ConnectionID string
 	Seq                           int64
@@ -203,7 +203,7 @@ type Event struct {
 	CreatedUS                     int64
 }
 
-// windowOfDay is the rolling window of a connection's own daily limit.
+// VelocityWindow is the rolling window of a connection's own daily limit.
 const VelocityWindow = 24 * time.Hour
 
 // RequestID is the call that a spend row bills. A row and its request share

@@ -14,14 +14,14 @@ import (
 type PaymentStatus string
 
 // A payment is pending until it is paid and cleared, or has failed. What went back
-// afterwards is told by ReversedMC (spec §3, Ledger entry status).
+// afterwards is told by ReversedMC (contract §3, Ledger entry status).
 const (
 	PaymentPending PaymentStatus = "pending"
 	PaymentSettled PaymentStatus = "settled"
 	PaymentFailed  PaymentStatus = "failed"
 )
 
-// Payment is one top-up by a payment processor (spec §2, Ledger entry; semantics 8).
+// Payment is one top-up by a payment processor (contract §2, Ledger entry; semantics 8).
 type Payment struct {
 	ID, AccountID string
 	AmountMC      money.MC
@@ -53,7 +53,7 @@ type PaymentRecord struct {
 // Paid says whether the money has reached the processor.
 func (p *Payment) Paid() bool { return p.PaymentIntent != "" }
 
-// Back is what went back for one reason.
+// ReversedFor is the sum that was reversed for one reason.
 func (p *Payment) ReversedFor(reason string) (sum money.MC) {
 	for _, r := range p.Records {
 		if r.Kind == "reversed" && r.Reason == reason {
@@ -63,19 +63,19 @@ func (p *Payment) ReversedFor(reason string) (sum money.MC) {
 	return sum
 }
 
-// goesBack is what goes back by c that has not yet.
+// UnreversedAmount is the part of c's total that is not reversed yet.
 func (p *Payment) UnreversedAmount(c ReversePayment) money.MC {
 	return c.TotalMC - p.ReversedFor(c.Reason)
 }
 
-// Disputed says whether a dispute of this name was recorded.
+// HasDispute reports whether the dispute is recorded.
 func (p *Payment) HasDispute(dispute string) bool {
 	return slices.ContainsFunc(p.Records, func(r PaymentRecord) bool {
 		return r.Kind == "disputed" && r.Reason == dispute
 	})
 }
 
-// add folds r in.
+// Fold applies the next record to the payment.
 func (p *Payment) Fold(r PaymentRecord) {
 	switch r.Kind {
 	case "opened":
@@ -101,7 +101,8 @@ type OpenPayment struct {
 	AmountMC             money.MC
 }
 
-// PayPayment records that the processor has the money, and when it will be cleared.
+// MarkPaymentPaid records that the processor has the money, and when it will be
+// cleared.
 type MarkPaymentPaid struct {
 	PaymentID, PaymentIntent string
 	HoldUntilUS              int64
@@ -141,7 +142,7 @@ func (s *payments) add(p *Payment) {
 	}
 }
 
-// record appends r to p.
+// appendPaymentRecord appends r to p.
 func (s *State) appendPaymentRecord(p *Payment, r PaymentRecord, nowUS int64) Result {
 	r.N, r.CreatedUS = int64(len(p.Records)+1), nowUS
 	if r.AmountMC == 0 {
@@ -339,7 +340,8 @@ func (c DisputePayment) apply(s *State, nowUS int64) (Result, error) {
 	return r, nil
 }
 
-// freezeAll pauses what the account lent to apps, and tells apps and user.
+// freezeConnections freezes all active connections of an account, and notifies the
+// apps and the user.
 func (s *State) freezeConnections(accountID string, nowUS int64) {
 	var list []*Connection
 	for _, c := range s.Connections {

@@ -17,7 +17,8 @@ type Counter struct {
 	LimitReported bool          // the app was told that the limit is reached, and it still is
 }
 
-// Count is what a call in flight holds of a counter, and settles in it.
+// Reservation is what a hold reserves in one counter. Settlement counts the real cost
+// there.
 type Reservation struct {
 	Subject  string
 	Unit     limits.Unit   // limits.Spend or limits.Cost
@@ -25,8 +26,8 @@ type Reservation struct {
 	AmountMC money.MC
 }
 
-// Counts are all of a call's. They stand in its hold, so that whoever ends it
-// knows what to give back.
+// Reservations are those of one call. The hold stores them, so that settle and release
+// reverse exactly what was reserved.
 type Reservations []Reservation
 
 var unitCodes = map[limits.Unit]byte{limits.Spend: 's', limits.Cost: 'c'}
@@ -48,7 +49,7 @@ func (c Reservations) String() string {
 	return string(b)
 }
 
-// ParseCounts reads what String wrote.
+// ParseReservations reads what String wrote.
 func ParseReservations(text string) (list Reservations, err error) {
 	for word := range strings.FieldsSeq(text) {
 		f := strings.Split(word, "|")
@@ -69,14 +70,14 @@ func ParseReservations(text string) (list Reservations, err error) {
 	return list, nil
 }
 
-// wants adds the counters to what a batch needs.
+// addKeys adds the counters to the rows that a batch needs.
 func (c Reservations) addKeys(w *RowKeys) {
 	for _, n := range c {
 		w.Counters[n.Subject] = n.Unit.Width(n.Window)
 	}
 }
 
-// take holds them; each counter is loaded.
+// reserveCounters adds the reservations to their counters, which must be loaded.
 func (s *State) reserveCounters(list Reservations) {
 	for _, n := range list {
 		s.Counters[n.Subject].HeldMC += n.AmountMC
@@ -84,7 +85,7 @@ func (s *State) reserveCounters(list Reservations) {
 	}
 }
 
-// give ends what they hold, and counts what the call did cost.
+// releaseCounters ends the reservations, and counts what the call cost.
 func (s *State) releaseCounters(list Reservations, held bool, a Amounts, now time.Time) {
 	for _, n := range list {
 		w := s.Counters[n.Subject]
@@ -102,13 +103,14 @@ func (s *State) releaseCounters(list Reservations, held bool, a Amounts, now tim
 	}
 }
 
-// FreeSubjects are the counters of free credit (spec §8): the app's pool of a
-// month, what the user has used on the app, and on all apps.
+// FreeCreditSubjects are the counters of free credit (contract §8): the app's pool of
+// a month, the user's usage on the app, and the user's usage on all apps.
 func FreeCreditSubjects(appID, accountID string, at time.Time) (pool, onApp, onAll string) {
 	return "free/" + appID + "/" + at.UTC().Format("2006-01"), "free/" + appID + "/" + accountID, "free/" + accountID
 }
 
-// parts calls f with what a hold holds: of its connection, and of counters.
+// EachHeldAmount calls f with each amount that the hold holds: of its connection, and
+// of counters.
 func (h *HoldRow) EachHeldAmount(f func(id string, amount money.MC)) {
 	if h.PaidBy != PaidByFreeCredit {
 		f(h.ConnectionID, h.HoldMC)

@@ -5,7 +5,7 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
-// ConnectionResource is a connection as the API shows it (spec §2, Connection).
+// ConnectionResource is a connection as the API shows it (contract §2, Connection).
 type ConnectionResource struct {
 	ID                         string          `json:"id"`
 	AppID                      string          `json:"app_id"`
@@ -45,7 +45,7 @@ func (c Connection) Resource() ConnectionResource {
 	return r
 }
 
-// EntryResource is a ledger row as the API shows it (spec §2, Ledger entry).
+// EntryResource is a ledger row as the API shows it (contract §2, Ledger entry).
 type EntryResource struct {
 	ID                  string    `json:"id"`
 	Type                EntryType `json:"type"`

@@ -171,7 +171,7 @@ func (s *State) connection(connectionID string) (*Connection, error) {
 	return nil, apierr.NotFound.Errorf("no such connection")
 }
 
-// spendable returns the connection if calls may be made on it (spec §3).
+// spendableConnection returns the connection if calls are allowed on it (contract §3).
 func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 	c, err := s.connection(connectionID)
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *State) spendableConnection(connectionID string) (*Connection, error) {
 	return c, nil
 }
 
-// write appends e to its account's chain, and moves balance and connection by
-// its deltas: nothing moves without a row.
+// appendEntry appends e to its account's chain, and changes balance and connection by
+// its deltas. No amount changes without a row.
 func (s *State) appendEntry(e Entry, b *Balance, c *Connection) Entry {
 	b.Seq++
 	e.Seq = b.Seq
@@ -206,7 +206,8 @@ func (s *State) appendEntry(e Entry, b *Balance, c *Connection) Entry {
 	return e
 }
 
-// count adds a spend, or takes back a reversed one, in the day's totals.
+// addToDailyTotals adds a spend to the totals of its day; sign -1 subtracts a reversed
+// one.
 func (s *State) addToDailyTotals(e *Entry, calls, sign int64, u Usage) {
 	k := DailyTotalsKey{e.ConnectionID, time.UnixMicro(e.CreatedUS).UTC().Format(time.DateOnly), e.FeatureLabel,
 		e.Model}
@@ -224,7 +225,7 @@ func (s *State) addToDailyTotals(e *Entry, calls, sign int64, u Usage) {
 	r.UserChargeMC += money.MC(sign) * e.UserChargeMC
 }
 
-// tell appends an event about a connection to the outbox (spec §6).
+// emitConnectionEvent appends an event about a connection to the outbox (contract §6).
 func (s *State) emitConnectionEvent(kind string, c *Connection, now int64) {
 	c.EventSeq++ // before it is shown
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
@@ -234,8 +235,8 @@ func (s *State) emitConnectionEvent(kind string, c *Connection, now int64) {
 	s.appendEvent(kind, c, string(data), now)
 }
 
-// tellRequest appends the event about a call that was left pending. It is the
-// request as its GET returns it.
+// emitRequestSettled appends the event about the settlement of a pending call. receipt
+// is the request as its GET returns it.
 func (s *State) emitRequestSettled(c *Connection, receipt string, now int64) {
 	c.EventSeq++
 	s.appendEvent("request.settled", c, `{"request":`+receipt+`}`, now)
@@ -250,7 +251,8 @@ func (s *State) appendEvent(kind string, c *Connection, data string, now int64) 
 	s.Changes.MustSync = true
 }
 
-// tellApp appends an event about an app as a whole: no connection orders it.
+// emitAppEvent appends an event about an app as a whole. It belongs to no connection,
+// so it has no sequence number.
 func (s *State) emitAppEvent(kind, appID, data string, now int64) {
 	s.Changes.Events = append(s.Changes.Events, Event{
 		ID:        id.New(id.Event, time.UnixMicro(now)),
@@ -262,8 +264,8 @@ func (s *State) emitAppEvent(kind, appID, data string, now int64) {
 	s.Changes.MustSync = true
 }
 
-// notify leaves word for a connection's user (spec §3). Who writes the
-// mail leaves test accounts out.
+// notifyUser queues a notice to the connection's user (contract §3). Package notices
+// leaves test accounts out.
 func (s *State) notifyUser(kind string, c *Connection, now int64) {
 	data, err := json.Marshal(map[string]any{"connection": c.Resource()})
 	if err != nil {

@@ -18,14 +18,14 @@ func scanRequest(row db.Row) (r rules.AllocationRequest, err error) {
 	return r, err
 }
 
-// GetRaise returns an allocation request, or sql.ErrNoRows.
+// GetAllocationRequest returns an allocation request, or sql.ErrNoRows.
 func GetAllocationRequest(ctx context.Context, q db.Queryer, requestID string) (rules.AllocationRequest, error) {
 	return scanRequest(q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM allocation_requests WHERE id = $1`,
 		requestID))
 }
 
-// PendingRaise returns the request of a connection that waits for its user, or
-// sql.ErrNoRows.
+// PendingRequestOfConnection returns the pending allocation request of a connection,
+// or sql.ErrNoRows.
 func PendingRequestOfConnection(ctx context.Context, q db.Queryer,
 	connectionID string) (rules.AllocationRequest, error) {
 	return scanRequest(q.QueryRowContext(ctx,
@@ -33,8 +33,9 @@ func PendingRequestOfConnection(ctx context.Context, q db.Queryer,
 		connectionID))
 }
 
-// RaisesOfConnection returns at most limit allocation requests of a connection,
-// newest first, those older than the one named by after if it is not empty.
+// AllocationRequestsOfConnection returns at most limit allocation requests of a
+// connection, newest first; if after is not empty, only those older than the request
+// of that id.
 func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectionID, after string,
 	limit int) (list []rules.AllocationRequest, err error) {
 	if after == "" {
@@ -43,7 +44,8 @@ func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectio
 	return readRequests(ctx, q, `connection_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, connectionID, after, limit)
 }
 
-// PendingRaises returns the requests that wait for an account, by connection.
+// PendingRequestsOfAccount returns the pending allocation requests of an account, by
+// connection.
 func PendingRequestsOfAccount(ctx context.Context, q db.Queryer,
 	accountID string) (map[string]rules.AllocationRequest, error) {
 	list, err := readRequests(ctx, q,

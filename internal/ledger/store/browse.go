@@ -10,15 +10,15 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// browseSpan is how many rows of an account one page of Browse looks at. Without
-// it, a filter that few rows pass would read the whole chain.
+// maxRowsPerPage is how many rows of an account one page of BrowseEntries reads.
+// Without it, a filter that few rows pass would read the whole chain.
 const maxRowsPerPage = 8_000
 
 // clockSlack is how many rows of a chain the clocks of nodes may have put out of
 // order around a moment.
 const clockSlack = 100
 
-// A Filter chooses rows of an account; what is empty or 0 does not matter.
+// An EntryFilter selects rows of an account. Empty and zero fields select all.
 type EntryFilter struct {
 	AccountID, ConnectionID, AppID, Model string
 	Type                                  rules.EntryType
@@ -26,9 +26,9 @@ type EntryFilter struct {
 	FromUS, ToUS                          int64 // from, and before
 }
 
-// Browse returns rows that pass f with a seq below before (0 = from the newest),
-// newest first, at most limit. next is where to go on; 0 = there is nothing older.
-// A page may be short, or empty, and still have a next one.
+// BrowseEntries returns rows that pass f with a seq below before (0 = from the
+// newest), newest first, at most limit. next is the before of the next page; 0 = there
+// are no older rows. A page may be short or empty and still have a next one.
 func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int64,
 	limit int) (list []rules.Entry, next int64, err error) {
 	b, err := GetBalance(ctx, q, f.AccountID)
@@ -66,7 +66,7 @@ func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int6
 	return list, 0, nil
 }
 
-// browse reads the rows from first on and before last.
+// entriesBetween reads the rows with first ≤ seq < last.
 func entriesBetween(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64, limit int) ([]rules.Entry, error) {
 	where, args := f.conditions()
 	args = append(args, f.AccountID, first, last, limit)
@@ -77,7 +77,7 @@ func entriesBetween(ctx context.Context, q db.Queryer, f EntryFilter, first, las
 			n-3, n-2, n-1, n), args...)
 }
 
-// where is the filter's own part of the condition.
+// conditions is the filter's part of the WHERE clause.
 func (f EntryFilter) conditions() (string, []any) {
 	var b strings.Builder
 	var args []any
@@ -109,8 +109,9 @@ func (f EntryFilter) conditions() (string, []any) {
 	return b.String(), args
 }
 
-// seqAt returns the seq of the first row at or after a moment, or the one behind
-// the last. Rows are numbered without gaps as time goes on, so halving finds it.
+// findSeqAt returns the seq of the first row at or after a time, or the seq after the
+// last row. Rows are numbered without gaps in the order of time, so a binary search
+// finds it.
 func findSeqAt(ctx context.Context, q db.Queryer, accountID string, last, us int64) (int64, error) {
 	low, high := int64(1), last+1
 	for low < high {
@@ -129,8 +130,8 @@ func findSeqAt(ctx context.Context, q db.Queryer, accountID string, last, us int
 	return low, nil
 }
 
-// A Total is what was spent on a day by one app, feature and model. Free credit is
-// counted like money.
+// A DailyTotal is what was spent on a day by one app, feature and model, free credit
+// included.
 type DailyTotal struct {
 	Day                 string // 2026-11-21, UTC
 	ConnectionID, AppID string
@@ -139,8 +140,8 @@ type DailyTotal struct {
 	UserChargeMC        money.MC
 }
 
-// Totals returns what an account spent since a day, on one connection if it is
-// named. It reads the day's totals and no ledger row.
+// ListDailyTotals returns what an account has spent since a day, on all connections or
+// on the named one. It reads the daily totals and no ledger row.
 func ListDailyTotals(ctx context.Context, q db.Queryer,
 	accountID, connectionID, sinceDay string) ([]DailyTotal, error) {
 	return db.QueryAll(ctx, q, db.ScanFields(func(t *DailyTotal) []any {

@@ -9,17 +9,16 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// seen knows of a key that it was surely never used, so that a new key, which is
-// nearly every one, need not be looked for in the file: a Bloom filter over the
-// keys' hashes, of 10 bits a key. It is filled in the background from the file,
-// and knows nothing before it is whole.
+// keyFilter is a Bloom filter over the hashes of all used keys, of 10 bits a key. A
+// new key, as nearly every one is, need not be looked up in the file. The filter is
+// filled from the file in the background; before it is complete, it excludes no key.
 type keyFilter struct {
 	mu       sync.Mutex
 	parts    []bloom // each twice as large as the one before
 	complete bool
 }
 
-// never reports whether no key with this hash was added.
+// neverUsed reports whether no key with this hash was added.
 func (f *keyFilter) neverUsed(hash int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +43,8 @@ func (f *keyFilter) add(hashes ...int64) {
 	}
 }
 
-// newSeen returns a filter with room for half as many keys again as there are.
+// newKeyFilter returns a filter with room for one and a half times the keys that
+// exist.
 func newKeyFilter(keys int) *keyFilter {
 	return &keyFilter{parts: []bloom{newBloom(max(1<<16, keys*3/2))}}
 }

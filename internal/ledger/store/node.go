@@ -17,8 +17,8 @@ type Node struct {
 	now   func() time.Time
 }
 
-// Join registers a node. On SQLite the process has the database for itself, so
-// every earlier node is dead and its lease ends at once.
+// JoinNode registers a node. On SQLite no other process uses the database, so every
+// earlier node is dead and its lease ends now.
 func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration, now func() time.Time) (*Node, error) {
 	n := &Node{ID: nodeID, Lease: lease, db: d, now: now}
 	return n, d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -33,15 +33,15 @@ func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration,
 	})
 }
 
-// Renew extends the lease. A node that a sweep has declared dead comes back:
-// attempt numbers fence what it did meanwhile.
+// RenewLease extends the lease. It also revives a node whose lease had ended: attempt
+// numbers fence what it did meanwhile.
 func (n *Node) RenewLease(ctx context.Context) error {
 	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = $1 WHERE id = $2`, n.now().Add(n.Lease).UnixMicro(),
 		n.ID)
 	return err
 }
 
-// Leave ends the lease at once, after the last call has settled.
+// EndLease ends the lease, after the last call has settled.
 func (n *Node) EndLease(ctx context.Context) error {
 	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = 0 WHERE id = $1`, n.ID)
 	return err
@@ -55,7 +55,7 @@ type Checkpoint struct {
 	Body       []byte
 }
 
-// Save stores checkpoints. It moves no money.
+// SaveCheckpoints stores checkpoints. It moves no money.
 func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
@@ -75,8 +75,8 @@ const (
 	RefusalRetention  = 30 * 24 * time.Hour
 )
 
-// Purge deletes answers, refusals, finished checkpoints and dead nodes that are
-// past their time. The ledger itself is never touched.
+// DeleteExpired deletes stored responses, refusals, checkpoints of ended calls and
+// dead nodes that are past their retention. It never touches the ledger.
 func (n *Node) DeleteExpired(ctx context.Context) error {
 	now := n.now()
 	for _, p := range []struct {

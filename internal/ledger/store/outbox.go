@@ -10,12 +10,12 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// PassOn takes at most limit events that nobody has passed on yet, oldest first,
-// and marks them in tx: with its commit they are passed on, exactly once.
+// ClaimEvents takes at most limit unclaimed events, oldest first, and marks them in
+// tx: when it commits, each event is claimed exactly once.
 //
-// Events are found by a mark, not by the last id that was seen: identifiers rise
-// with time, but a transaction that began earlier may commit later, and a reader
-// who remembers a place would step over its events.
+// Events are found by a mark, not by the last id that was read: identifiers rise with
+// time, but a transaction that began earlier may commit later, and a reader that
+// remembers an id would skip its events.
 func ClaimEvents(ctx context.Context, tx *db.Tx, limit int) (list []rules.Event, err error) {
 	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(e *rules.Event) []any {
 		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS}
@@ -29,14 +29,14 @@ func ClaimEvents(ctx context.Context, tx *db.Tx, limit int) (list []rules.Event,
 	return list, err
 }
 
-// HasNews reports whether there are events to pass on.
+// HasUnclaimedEvents reports whether there are events to claim.
 func HasUnclaimedEvents(ctx context.Context, q db.Queryer) (some bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM events WHERE passed = 0)`).Scan(&some)
 	return some, err
 }
 
-// TellSample adds an event that reports nothing: a developer tries a webhook. If
-// it is passed on already, PassOn will not find it.
+// InsertTestEvent adds an event that reports nothing, with which a developer tests a
+// webhook endpoint. If passed is set, ClaimEvents does not return it.
 func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool) error {
 	mark := 0
 	if passed {

@@ -98,8 +98,8 @@ func (r *rareRows) findPayments(ctx context.Context, tx *db.Tx, keys *rules.RowK
 	return nil
 }
 
-// overdraw lets a balance fall below zero, from now on, if money of its payment
-// really goes back: the schema lets nothing else do it.
+// allowOverdraft lets a balance fall below zero from now on, if money of its payment
+// is really reversed. The schema allows it in no other case.
 func allowOverdraft(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rules.Payment) error {
 	for _, c := range keys.Reversals {
 		if back := p.UnreversedAmount(c); c.PaymentID != p.ID || p.Status != rules.PaymentSettled || back <= 0 ||
@@ -114,7 +114,7 @@ func allowOverdraft(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, p *rule
 	return nil
 }
 
-// findActive finds the connections of an account that may be frozen.
+// findActiveConnections finds the connections of an account that a command may freeze.
 func findActiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, accountID string) error {
 	active, err := db.QueryAll(ctx, tx, db.ScanColumn[string],
 		`SELECT id FROM connections WHERE account_id = $1 AND status = 'active'`, accountID)

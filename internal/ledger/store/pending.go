@@ -8,7 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// Deferred says where the charge of a pending hold will come from.
+// PendingCall says which record of the provider the charge of a pending hold will come
+// from.
 type PendingCall struct {
 	rules.HoldRow
 	Provider string
@@ -33,9 +34,9 @@ func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d Pending
 	return d, err
 }
 
-// Claim takes at most limit pending calls whose time to ask has come, and puts
-// them off by lease: if this node dies, another asks after it. Whoever asked and
-// was told nothing puts them off by as much as it thinks right.
+// ClaimPendingCalls takes at most limit pending calls whose next poll is due, and
+// postpones them by lease: if this node dies, another polls after that. A caller that
+// got no record postpones them with PostponePendingCall.
 func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit int) (list []PendingCall, err error) {
 	now := n.now().UnixMicro()
 	ids, err := db.QueryAll(ctx, n.db, db.ScanColumn[string],
@@ -68,7 +69,7 @@ func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit
 	return list, err
 }
 
-// PutOff lets a claimed call be asked for again after a while.
+// PostponePendingCall sets the next poll of a claimed call.
 func (n *Node) PostponePendingCall(ctx context.Context, requestID string, by time.Duration) error {
 	_, err := n.db.ExecContext(ctx, `UPDATE deferred SET next_us = $1 WHERE request_id = $2`,
 		n.now().Add(by).UnixMicro(), requestID)

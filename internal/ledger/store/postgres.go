@@ -66,12 +66,13 @@ func (q *postgres) bind(dc any) error {
 	return err
 }
 
-// visit is use: nothing is remembered between batches.
+// bindExternalTx is bind: nothing is cached between batches.
 func (q *postgres) bindExternalTx(dc any) error { return q.bind(dc) }
 
 func (q *postgres) close(any) error { return nil }
 
-// tick has nothing to do: other nodes must see every hold at once.
+// flushDelayed has nothing to do: every hold is saved with its batch, for other nodes
+// to see.
 func (q *postgres) flushDelayed(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (q *postgres) begin(context.Context, bool) error {
@@ -180,8 +181,8 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	})
 }
 
-// Each key is looked for by itself (LATERAL … LIMIT 1): as a plain join, a plan made
-// while holds was empty for a moment would read its whole index for every batch.
+// findKeys looks for each key by itself (LATERAL … LIMIT 1). As a plain join, a plan
+// made while holds was empty would read its whole index for every batch.
 const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
 	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''), COALESCE(h.counts, '')
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)

@@ -59,7 +59,7 @@ type rows struct {
 	data []byte
 }
 
-// rows returns an array to fill. Those of the last batch are used again.
+// newRows returns an empty array. It reuses those of the last batch.
 func (q *postgres) newRows(kind rowKind) *rows {
 	if q.usedArrays == len(q.arrays) {
 		q.arrays = append(q.arrays, &rows{})
@@ -103,15 +103,16 @@ func (r *rows) array() []byte {
 	return r.data
 }
 
-// part adds to the statement that saves, if there are any rows. @ in its text
-// stands for them.
+// addRows adds a part to the statement that saves, if there are any rows. @ in its
+// text stands for the rows.
 func (q *postgres) addRows(r *rows, text string) {
 	if r.n > 0 {
 		q.addPart(strings.Replace(text, "@", "unnest(@::"+r.name+"[])", 1), r.array())
 	}
 }
 
-// add adds to the statement that saves. @ in its text stands for the argument.
+// addPart adds a part to the statement that saves. @ in its text stands for the
+// argument.
 func (q *postgres) addPart(text string, arg any) {
 	q.args = append(q.args, arg)
 	n := strconv.Itoa(len(q.args))

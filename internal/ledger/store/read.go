@@ -47,8 +47,8 @@ func LockConnection(ctx context.Context, tx *db.Tx, connectionID string) (c rule
 		`SELECT `+connectionColumns+` FROM connections WHERE id = $1`+tx.Engine.ForUpdate(), connectionID))
 }
 
-// whole reads connections with everything that they hold: on SQLite young holds
-// are not in the file yet.
+// withUnsavedHolds reads connections with everything that they hold: on SQLite open
+// holds may not be in the file yet.
 func withUnsavedHolds(q db.Queryer, read func() error, add func(unsavedMC map[string]money.MC)) error {
 	if d, ok := q.(*db.DB); ok && d.Engine == db.SQLite {
 		if st, ok := newBackend(d).(*sqlite); ok {
@@ -143,8 +143,8 @@ func EntriesOfApp(ctx context.Context, q db.Queryer, appID, before string, limit
 		appID, before, limit)
 }
 
-// GetAnswer returns what the provider said to a settled call, or sql.ErrNoRows
-// when it is pruned or was never kept.
+// GetStoredResponse returns the response of a settled call, or sql.ErrNoRows if it has
+// expired or was never stored.
 func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a rules.StoredResponse, err error) {
 	err = q.QueryRowContext(ctx, `SELECT encoding, body FROM answers WHERE request_id = $1`,
 		requestID).Scan(&a.Encoding, &a.Body)
@@ -207,9 +207,9 @@ func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.H
 	return h, err
 }
 
-// FindKey returns the key of the newest call of a connection since sinceUS that
-// had this fingerprint, held or billed; "" if there is none. Retries of clients
-// that send no key are found this way.
+// FindKeyByFingerprint returns the key of the newest call of a connection since
+// sinceUS with this fingerprint, held or billed; "" if there is none. It finds the
+// retries of clients that send no key.
 func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string,
 	sinceUS int64) (key string, err error) {
 	err = q.QueryRowContext(ctx,
@@ -227,8 +227,8 @@ func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accou
 	return key, err
 }
 
-// Knows says whether a key is billed, or runs, or is pending. A hold of this moment may still
-// come or go: only the Hold command decides.
+// IsKeyUsed reports whether a key is billed, open or pending. A hold may be opened or
+// ended at the same time: only the Hold command decides.
 func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx,
@@ -238,8 +238,8 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	return n > 0, err
 }
 
-// Chunks returns the checkpointed part of a running attempt's stream, from the
-// n-th checkpoint on, and the number of the next one.
+// GetCheckpoints returns the saved part of a running attempt's stream, from the n-th
+// checkpoint on, and the number of the next one.
 func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 	attempt, n int64) (body []byte, next int64, err error) {
 	rows, err := q.QueryContext(ctx,
@@ -259,8 +259,8 @@ func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 	return body, next, rows.Err()
 }
 
-// Orphans returns open holds whose owner's lease has ended, oldest first; those
-// of voice sessions, whose keys are not UUIDs, end with their session.
+// HoldsOfDeadNodes returns open holds whose node's lease has ended, oldest first.
+// Those of voice sessions, whose keys are not UUIDs, end with their session.
 func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
 		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)

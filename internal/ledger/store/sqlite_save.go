@@ -52,9 +52,9 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 	return nil
 }
 
-// put updates a row that is likely there, and inserts it if it is not: cheaper
-// than ON CONFLICT, which looks twice. The insert takes the update's arguments
-// and more.
+// updateOrInsert updates a row that is likely to exist, and inserts it otherwise. It
+// is cheaper than ON CONFLICT, which searches twice. The insert takes the arguments of
+// the update and more.
 func (q *sqlite) updateOrInsert(likely bool, update string, args []any, insert string, more ...any) error {
 	if likely {
 		n, err := q.execCount(update, args...)

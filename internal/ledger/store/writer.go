@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// store loads and saves the rows of a batch in each engine's best way. It works
-// on a driver's connection: the writer's own, or that of a caller's transaction.
+// backend loads and saves the rows of a batch in an engine's best way. It works on a
+// driver's connection: the writer's own, or that of a caller's transaction.
 type backend interface {
 	bind(driverConn any) error                  // for a batch of the writer's own
 	bindExternalTx(driverConn any) error        // for a caller's transaction
@@ -28,10 +28,10 @@ type backend interface {
 	close(driverConn any) error
 }
 
-// ErrClosed is answered to commands that come after the writer has stopped.
+// ErrWriterStopped is the error of commands that come after the writer has stopped.
 var ErrWriterStopped = errors.New("ledger: the writer has stopped")
 
-// maxBatch bounds a transaction: beyond it the gain is small and the wait long.
+// maxBatch bounds a transaction. Larger ones gain little and make callers wait.
 const maxBatch = 256
 
 // Writer runs commands in batches: whatever queued while the last batch was
@@ -60,7 +60,7 @@ type job struct {
 
 var jobPool = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
 
-// New returns a writer on d. Run must be started before Do is used.
+// NewWriter returns a writer on d. Run must be started before Do is used.
 func NewWriter(d *db.DB, now func() time.Time) *Writer {
 	return &Writer{
 		db:                   d,
@@ -75,8 +75,8 @@ func NewWriter(d *db.DB, now func() time.Time) *Writer {
 	}
 }
 
-// newStore returns the store of an engine. SQLite has one for all writers of a
-// DB: its memory and its statements belong to the one write connection.
+// newBackend returns the backend of an engine. On SQLite all writers of a DB share
+// one: its cache and its statements belong to the one write connection.
 func newBackend(d *db.DB) backend {
 	if d.Engine == db.Postgres {
 		return &postgres{}
@@ -84,9 +84,9 @@ func newBackend(d *db.DB) backend {
 	return d.WriteConnState(func() any { return newSQLite(d) }).(backend)
 }
 
-// Do applies c in the next batch and answers when what it changed is on the disk. It does not
-// give up with ctx once c is queued: the fate of a queued command is known only
-// by waiting for it.
+// Do applies c in the next batch, and returns when the change is on the disk. Once c
+// is queued, Do does not return when ctx ends: only the batch decides whether c is
+// applied.
 func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err error) {
 	switch c.(type) {
 	case rules.Hold, rules.Settle, rules.Defer, rules.Release, rules.RecordRefusal:
@@ -157,7 +157,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// tick lets the store do what it has put off. What fails is tried again.
+// flushDelayed lets the backend save what it has delayed. What fails is tried again.
 func (w *Writer) flushDelayed() {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -179,8 +179,8 @@ func (w *Writer) flushDelayed() {
 	}
 }
 
-// answerCommitted answers commands whose changes are committed when they are on
-// the disk. Meanwhile the next batch runs; what it commits is the next one here.
+// answerAfterSync answers committed commands when their changes are on the disk.
+// Meanwhile the next batch runs; its commands are the next ones here.
 func (w *Writer) answerAfterSync() {
 	batch := make([]*job, 0, maxBatch)
 	for j := range w.toSync {
@@ -199,7 +199,7 @@ func (w *Writer) queueForSync(j *job) {
 	w.toSync <- j
 }
 
-// release gives the prepared statements back, so that the database can be closed.
+// closeBackend closes the prepared statements, so that the database can be closed.
 func (w *Writer) closeBackend() {
 	conn, err := w.db.Conn(context.Background())
 	if err != nil {
@@ -209,9 +209,9 @@ func (w *Writer) closeBackend() {
 	_ = conn.Close()
 }
 
-// gather lets callers that are ready to run queue their commands first, so that
-// a busy machine makes few large commits and not many small ones. An idle one
-// has nobody to wait for, and loses nothing.
+// waitForCallers lets goroutines that are ready to run queue their commands first, so
+// that a busy machine makes few large commits instead of many small ones. On an idle
+// machine it returns without waiting.
 func (w *Writer) waitForCallers() {
 	for range 4 {
 		n := len(w.queue)
@@ -222,7 +222,7 @@ func (w *Writer) waitForCallers() {
 	}
 }
 
-// fill takes what is queued.
+// drainQueue appends the queued commands to batch, up to maxBatch.
 func drainQueue(batch []*job, queue <-chan *job) []*job {
 	for len(batch) < maxBatch {
 		select {
@@ -238,11 +238,12 @@ func drainQueue(batch []*job, queue <-chan *job) []*job {
 	return batch
 }
 
-// run commits a batch, and what was late before it. On SQLite holds come first, by
-// themselves: most of them write nothing, and need not wait for those that do. (On
-// PostgreSQL two batches would be twice as many round trips.) The others are late
-// while the disk is busy and they are few: no sync could begin for them yet, and
-// many small commits cost more than one.
+// runBatch commits a batch and the delayed commands before it, and returns those that
+// it delays. On SQLite holds come first, in a batch of their own: most of them write
+// nothing, and need not wait for commands that do. (On PostgreSQL two batches would
+// take twice as many round trips.) The other commands are delayed while a sync runs
+// and they are few: no other sync could begin for them yet, and many small commits
+// cost more than a large one.
 func (w *Writer) runBatch(batch, late []*job) []*job {
 	holds := 0
 	if w.db.Engine == db.SQLite {
@@ -264,9 +265,9 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 	return late[:0]
 }
 
-// commit runs a batch, and when it fails as a whole each of its commands alone,
-// so that one bad command hits one caller. Commands of the hot path may be
-// repeated: each finds what it already did.
+// commitOrSplit runs a batch. If the batch fails as a whole, it runs each command
+// alone, so that a bad command fails only its own caller. Commands of the hot path may
+// be repeated: each finds what it has already done.
 func (w *Writer) commitOrSplit(batch []*job) {
 	err := w.tryBatch(batch)
 	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
@@ -281,8 +282,8 @@ func (w *Writer) commitOrSplit(batch []*job) {
 	w.answerBatch(batch, err)
 }
 
-// end answers a batch, but not before what its answers say is on the disk. A
-// hold that is only in memory never will be, and a refusal changed nothing.
+// answerBatch answers a batch when its changes are on the disk. Holds in memory and
+// refused commands have no changes to wait for.
 func (w *Writer) answerBatch(batch []*job, err error) {
 	if err != nil || w.db.Engine != db.SQLite {
 		answerAll(batch, err)
@@ -306,8 +307,8 @@ func answerAll(batch []*job, err error) {
 	}
 }
 
-// try runs a batch in one transaction. Each command has its own answer; the
-// error is the whole batch's.
+// tryBatch runs a batch in one transaction. Each command has its own answer; the error
+// is that of the whole batch.
 func (w *Writer) tryBatch(batch []*job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -319,7 +320,7 @@ func (w *Writer) tryBatch(batch []*job) error {
 	return errors.Join(err, conn.Close())
 }
 
-// batchTimeout bounds how long a stuck database holds its callers.
+// batchTimeout bounds how long a stuck database delays its callers.
 const batchTimeout = 20 * time.Second
 
 func (w *Writer) applyBatch(ctx context.Context, dc any, batch []*job) (err error) {

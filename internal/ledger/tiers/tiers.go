@@ -1,4 +1,4 @@
-// Package tiers says what each tier of an app allows (spec §3, App tier; §8).
+// Package tiers says what each tier of an app allows (contract §3, App tier; §8).
 // The terms are computed from the app's present tier on every call, so a
 // promotion lifts them at once.
 package tiers
@@ -11,7 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
-// The tiers of spec §3.
+// The tiers of contract §3.
 const (
 	Sandbox     = "sandbox"
 	LimitedLive = "limited-live"
@@ -71,7 +71,7 @@ func (t Terms) Limits(appID string) []limits.Limit {
 }
 
 // DefaultSandboxDayMC is how much of real provider cost a developer's sandbox apps
-// may cause in 24 hours, all together (spec §8), unless the operator says otherwise.
+// may cause in 24 hours, all together (contract §8), unless the operator says otherwise.
 const DefaultSandboxDayMC = money.Dollar
 
 // SandboxLimit bounds calls of live models from the sandbox of a developer.
@@ -86,7 +86,7 @@ func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
 	}
 }
 
-// FreeCredit is what new users may use before their own money (spec §8). The
+// FreeCredit is what new users may use before their own money (contract §8). The
 // operator sets it; a pool of nothing is none.
 type FreeCredit struct {
 	PoolMC  money.MC // of a live app, per month (UTC)

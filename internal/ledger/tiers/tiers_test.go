@@ -6,7 +6,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// TestTerms is the table of spec §8.
+// TestTerms is the table of contract §8.
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	for tier, want := range map[string]Terms{
