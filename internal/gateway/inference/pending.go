@@ -141,7 +141,7 @@ func (h *Handler) resolve(ctx context.Context, d store.PendingCall) (bool, error
 			if err != nil {
 				return false, err
 			}
-			text = provider.Text(body)
+			text = provider.GeneratedText(body)
 		}
 	}
 	c, err := bill(&d.HoldRow, usage, text)

@@ -78,7 +78,7 @@ type fakeStream struct {
 
 func (s *fakeStream) ID() string { return "chatcmpl-9" }
 
-func (s *fakeStream) Over() bool { return s.heard == nil }
+func (s *fakeStream) BodyEnded() bool { return s.heard == nil }
 
 func (s *fakeStream) Close() error {
 	if s.heard != nil {

@@ -112,7 +112,7 @@ func (q *plan) setModel(app *apps.App, book *catalog.Catalog, now time.Time) err
 	}
 	q.Request.Model = want
 	tools := len(q.Tools) > 0 // without them, Chat Completions serves every model
-	q.Request.Facts = provider.Facts{Responses: tools && q.model.Responses, Thinking: q.model.Thinking, Vision: q.model.Vision, Temperature: q.model.Temperature}
+	q.Request.Facts = provider.ModelFacts{Responses: tools && q.model.Responses, Thinking: q.model.Thinking, Vision: q.model.Vision, Temperature: q.model.Temperature}
 	return nil
 }
 

@@ -99,7 +99,7 @@ func (h *Handler) end(ctx context.Context, row rules.HoldRow) error {
 	if err != nil {
 		return err
 	}
-	text := provider.Text(frames)
+	text := provider.GeneratedText(frames)
 	if text == "" {
 		_, err := h.Ledger.Do(ctx, rules.Release{Call: row.Call, Attempt: row.Attempt})
 		h.Log.WarnContext(ctx, "released a dead node's hold", "request_id", row.RequestID, "node_id", row.NodeID)

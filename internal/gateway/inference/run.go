@@ -200,7 +200,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return a.fail(ctx, err)
 	}
-	entry, outcome, err := a.settle(ctx, answer.Usage, func() string { return provider.BodyText(answer.Body) }, answer.Body)
+	entry, outcome, err := a.settle(ctx, answer.Usage, func() string { return provider.GeneratedBodyText(answer.Body) }, answer.Body)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	defer up.Close()
 	out := newSSE(w)
 	defer func() {
-		if !up.Over() {
+		if !up.BodyEnded() {
 			out.flush() // before Close waits: the client need not
 		}
 	}()
@@ -272,7 +272,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 	frames, tooLong := a.running.frames()
 	if !errors.Is(d.ended, io.EOF) && d.usage == nil { // usage comes last: with it, all was said (F-21)
 		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.call.RequestID, "model", a.model.ID, "error", d.ended, "cause", context.Cause(a.calling))
-		if !tooLong && provider.Text(frames) == "" {
+		if !tooLong && provider.GeneratedText(frames) == "" {
 			return a.cutBeforeOutput(ctx, out, d.ended)
 		}
 		a.h.Metrics.Cut(a.api.Name())
@@ -293,7 +293,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, d *delivered) error {
 		a.h.Metrics.Call(a.api.Name(), a.model.ID, metrics.Pending, time.Since(a.began))
 		r.entry = unsettled(a.call.RequestID, a.model.ID, id.Time(a.call.RequestID))
 	} else if err == nil {
-		r.entry, _, err = a.settle(ctx, d.usage, func() string { return provider.Text(frames) }, r.body)
+		r.entry, _, err = a.settle(ctx, d.usage, func() string { return provider.GeneratedText(frames) }, r.body)
 	}
 	if err != nil {
 		out.write(errorFrame(apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.call.RequestID)))

@@ -2,11 +2,10 @@ package provider
 
 import "bytes"
 
-// Outline is what a relay looks at in an answer or a chunk: the members as they
-// stand, nil where they are absent or null.
+// Outline has the members of a response or chunk that a relay reads, as raw JSON; nil = absent or null.
 type Outline struct{ Error, Usage, Choices []byte }
 
-// ReadOutline returns the outline of a JSON object; false if p is none.
+// ReadOutline returns the outline of a JSON object, and false if p is not a JSON object.
 func ReadOutline(p []byte) (Outline, bool) {
 	var o Outline
 	ok := Members(p, func(name, value []byte) bool {
@@ -32,21 +31,20 @@ func (o *Outline) HasChoices() bool {
 	return i < len(o.Choices) && o.Choices[0] == '[' && o.Choices[i] != ']'
 }
 
-// Payload is what an event's payload means to a relay.
+// Payload is the kind of an event's payload.
 type Payload int
 
-// The payloads that a relay tells apart.
+// The kinds of payloads that a relay distinguishes.
 const (
 	Ordinary  Payload = iota // a chunk with choices, or one that only the app understands
 	Finish                   // [DONE]
 	Failure                  // an error object
-	UsageOnly                // a chunk without choices that carries usage
-	WithUsage                // a chunk with choices that carries usage too
+	UsageOnly                // a chunk with usage and without choices
+	WithUsage                // a chunk with choices and usage
 	Garbage                  // not a JSON object
 )
 
-// Classify says what a payload is. For payloads with usage it returns that too,
-// nil if it is unusable.
+// Classify returns the kind of a payload, and its usage if it has one; nil if the usage is unusable.
 func Classify(payload []byte) (Payload, *Usage) {
 	o, ok := ReadOutline(payload)
 	switch {

@@ -1,6 +1,5 @@
-// Package provider defines the one shape in which Purser talks to AI providers
-// (contract §1): a canonical request, a completion or a stream of chunks, and the
-// usage that is billed. Each sub-package translates one dialect to and from it.
+// Package provider defines the form in which Purser calls AI providers (contract §1): a canonical request, a
+// completion or a stream of chunks, and the usage that is billed. Each sub-package translates one dialect.
 package provider
 
 import (
@@ -10,61 +9,60 @@ import (
 	"time"
 )
 
-// A Provider carries out canonical requests at one AI provider.
+// A Provider executes canonical requests at one AI provider.
 type Provider interface {
 	// Name is the provider's name in the contract: openai, anthropic, google.
 	Name() string
-	// Complete runs a request to its end.
+	// Complete executes a request and returns the whole response.
 	Complete(ctx context.Context, r *Request) (*Response, error)
-	// Stream starts a streamed request and returns once the first chunk is
-	// here, so that a failure before it can still become a real status.
+	// Stream starts a streamed request and returns after the first chunk has arrived, so that a failure before it
+	// can still be answered with an error status.
 	Stream(ctx context.Context, r *Request) (Stream, error)
 }
 
 // A Stream yields the chunks of one answer in OpenAI's shape.
 type Stream interface {
-	// Next returns what has arrived, one or more whole chunks. It returns
-	// io.EOF after the provider said that it is done, and an *Error, or the
-	// error of the connection, when the answer was cut.
+	// Next returns one or more whole chunks that have arrived. It returns io.EOF after the provider has ended the
+	// answer, and an *Error, or the error of the connection, if the answer was cut.
 	Next() (Chunk, error)
-	// Over reports whether the provider has ended the answer's body. Until then
-	// Close may wait a moment for that.
-	Over() bool
+	// BodyEnded reports whether the provider has ended the body of the response. Before that, Close may wait
+	// a moment for it.
+	BodyEnded() bool
 	// Close releases the upstream connection. It may be called at any time.
 	Close() error
 }
 
-// A Chunk is a run of whole server-sent events as they go to the app. Its
-// slices are valid until the next call of Next.
+// A Chunk is one or more whole server-sent events as they go to the app. Its slices are valid until the next call of
+// Next.
 type Chunk struct {
 	Frames     []byte // complete "data: {…}\n\n" events with choices
-	UsageFrame []byte // the event that carries only usage, if it came; not in Frames
-	Usage      *Usage // the usage in it; nil if none came or it is unusable
+	UsageFrame []byte // the event with only usage, if it came; not in Frames
+	Usage      *Usage // its usage; nil if none came or it is unusable
 }
 
 // A Response is a whole answer.
 type Response struct {
 	Body  []byte // a JSON object in OpenAI's chat.completion shape
-	Usage *Usage // nil when missing or unusable: the call is then estimated
+	Usage *Usage // nil if missing or unusable: the call is then estimated
 }
 
-// Usage counts the tokens of one call in disjoint classes, except Reasoning,
-// which is the part of Output that was not shown.
+// Usage has the token counts of one call in disjoint classes, except Reasoning, which is the part of Output that the
+// app does not see.
 type Usage struct {
 	Input      int64 // uncached input
 	Cached     int64 // input read from the provider's cache
 	CacheWrite int64 // input written to the provider's cache
-	Output     int64 // everything generated, reasoning included
+	Output     int64 // all output, including reasoning
 	Reasoning  int64
 }
 
-// Request is one call in canonical form, checked and complete: Purser has
-// already dropped every member that it does not forward.
+// Request is one call in canonical form, validated and complete. Members that Purser does not forward are dropped
+// already.
 type Request struct {
 	ID                string // our request id, req_…
 	Model             string
 	Messages          []Message
-	MaxTokens         int64    // the resolved output cap (contract §2, holds 5); always set
+	MaxTokens         int64    // the resolved maximum of output tokens (contract §2, holds 5); always set
 	Temperature       *float64 // nil = not given
 	TopP              *float64
 	Stop              []string
@@ -74,19 +72,19 @@ type Request struct {
 	ResponseFormat    json.RawMessage // nil = not given
 	ReasoningEffort   string
 	Stream            bool
-	Facts             Facts
+	Facts             ModelFacts
 }
 
-// Facts are what the catalogue knows of the model that its dialect must mind.
-type Facts struct {
+// ModelFacts are the properties of the model that a dialect needs.
+type ModelFacts struct {
 	Responses   bool   // OpenAI: served by the Responses API
 	Thinking    string // Anthropic: always, on (can be switched off) or off; Google: level or budget
 	Vision      bool
-	Temperature bool // free; otherwise only the default is accepted
+	Temperature bool // any value; otherwise only the default is accepted
 }
 
-// Message is one turn. Text stands in Text when the content was a string, in
-// Parts when it was a list; HasContent tells an absent or null content apart.
+// Message is one message of the conversation. A string content is in Text, a list in Parts. HasContent is false if
+// the content is absent or null.
 type Message struct {
 	Role       string // system, developer, user, assistant, tool
 	HasContent bool
@@ -105,17 +103,17 @@ type Part struct {
 	ImageURL string
 	Detail   string // auto, low, high, original, or empty
 
-	// What package images found out about the image; zero = unknown.
-	MediaType     string // of its bytes, whatever the URL says
+	// Set by package images; zero = unknown.
+	MediaType     string // of its bytes
 	Width, Height int
 }
 
-// ToolCall is a call that the model made in an earlier turn.
+// ToolCall is a call of a tool by the model in an earlier message.
 type ToolCall struct {
 	ID           string
 	Name         string
 	Arguments    string
-	ExtraContent json.RawMessage // opaque, sent back unchanged (contract §4.3)
+	ExtraContent json.RawMessage // opaque, returned unchanged (contract §4.3)
 }
 
 // Tool is a function that the model may call.
@@ -126,13 +124,13 @@ type Tool struct {
 	Strict      *bool
 }
 
-// ToolChoice says whether and what the model must call.
+// ToolChoice says whether the model must call a tool, and which one.
 type ToolChoice struct {
 	Mode string // "", auto, none, required, function
 	Name string // for function
 }
 
-// Kind says what an Error means for the caller.
+// Kind is the meaning of an Error for the app.
 type Kind int
 
 // The kinds of failure: Failed becomes 502 provider_error, Rejected becomes 400
@@ -142,19 +140,19 @@ const (
 	Rejected
 )
 
-// Error is a failure at the provider. Message is fit to be shown to an app: it
-// holds no key, account or address of ours.
+// Error is a failure at the provider. Message may be sent to an app: it contains no key, account or
+// URL of the operator.
 type Error struct {
 	Kind       Kind
 	Status     int // the provider's HTTP status, 0 if there was none
 	Message    string
 	RetryAfter time.Duration
-	Retry      bool   // nothing of an answer has come, and another try may succeed
-	Alarm      string // what the operator must mend: "the key is refused"; "" = nothing
+	Retry      bool   // nothing of the answer has arrived, and another try may succeed
+	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
 	Cause      error  // for the log only
 }
 
-// Error returns the message and, for the log, its cause.
+// Error returns the message with the cause, for the log.
 func (e *Error) Error() string {
 	if e.Cause != nil {
 		return fmt.Sprintf("provider: %s: %v", e.Message, e.Cause)

@@ -8,15 +8,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendQuote appends s as a JSON string, with no escapes but the necessary
-// ones. What is no UTF-8 becomes U+FFFD.
+// AppendQuote appends s as a JSON string with only the necessary escapes. Invalid UTF-8 becomes U+FFFD.
 func AppendQuote(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		dst, _ = jsontext.AppendQuote(dst, s) // the error only reports the replacement
 		return dst
 	}
 	dst = append(dst, '"')
-	for rest := []byte(s); ; { // not copied: nothing writes to it
+	for rest := []byte(s); ; { // the compiler does not copy, because nothing writes to it
 		i := plainLen(rest)
 		dst = append(dst, rest[:i]...)
 		if i == len(rest) {
@@ -38,9 +37,8 @@ func AppendQuote(dst []byte, s string) []byte {
 	}
 }
 
-// plainLen returns how many bytes come before the first one that cannot stand
-// in a JSON string as it is: a quote, a backslash or a control character. It
-// looks at eight bytes at a time.
+// plainLen returns the number of bytes before the first one that a JSON string must escape: a quote, a backslash or a
+// control character. It compares eight bytes at a time (SWAR).
 func plainLen(s []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0

@@ -6,96 +6,92 @@ import (
 	"io"
 )
 
-// maxEvent bounds one event of a provider's stream, in bytes, unless Bound says
-// otherwise.
+// maxEvent is the limit of one event of a provider's stream, in bytes, unless LimitEvent sets another.
 const maxEvent = 1 << 20
 
-// ErrEventTooLong is returned for an event above the bound.
+// ErrEventTooLong is returned for an event above the limit.
 var ErrEventTooLong = errors.New("provider: an event of the stream is too long")
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// SSE reads a provider's stream of server-sent events for relaying. It hands
-// out whole events just as they arrived, without encoding them again; an event
-// in another spelling (CRLF, CR, comments, several data lines) is rewritten to
-// the plain one, "data: …\n\n". The same bytes give the same events however they
-// are split. Events without data are dropped.
+// SSE reads a provider's stream of server-sent events for relaying. It returns whole events as they arrived, without
+// encoding them again. An event in another form (CRLF, CR, comments, several data lines) is rewritten to the plain
+// form "data: …\n\n". The same bytes give the same events however they are split into reads. Events without data are
+// dropped.
 type SSE struct {
-	r    io.Reader
-	buf  []byte
-	eof  bool
-	open bool // the stream has begun: no byte order mark can come any more
+	r       io.Reader
+	buf     []byte
+	eof     bool
+	started bool // the byte order mark, if there is one, has been read
 
-	begin  int  // where the event being read begins
-	line   int  // where the line being read begins
-	scan   int  // from line to here there is no line end
-	skipLF bool // the line before ended in a CR that may be half a CRLF
+	begin  int  // start of the event being read
+	line   int  // start of the line being read
+	scan   int  // there is no line end between line and scan
+	skipLF bool // the line before ended in a CR, which may be the first half of a CRLF
 
 	lines    int    // data lines of the event being read
-	from, to int    // the only data line
-	joined   []byte // all of them, when there are several
-	plain    bool   // the event is one plain data line so far
-	failed   bool   // the event is named error
+	from, to int    // the data line, if there is one
+	joined   []byte // the data lines, if there are several
+	plain    bool   // the event is one data line in plain form so far
+	failed   bool   // the event has the name error
 
-	copied []byte // frames of a run that could not stay where they lie
-	most   int    // bytes in one event
-	bare   bool   // nobody wants frames
+	copied        []byte // frames of a run that are not adjacent in buf
+	maxEventBytes int
+	omitFrames    bool
 }
 
-// NewSSE reads from r. buf is its first buffer; it grows up to 1 MiB.
-func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], most: maxEvent} }
+// NewSSE returns an SSE that reads from r. buf is its first buffer, which grows up to the limit of an event.
+func NewSSE(r io.Reader, buf []byte) *SSE { return &SSE{r: r, buf: buf[:0], maxEventBytes: maxEvent} }
 
-// Bound sets how many bytes an event may have, for a dialect that does not send
-// long things in pieces.
-func (s *SSE) Bound(bytes int) { s.most = bytes }
+// LimitEvent sets the limit of one event in bytes, for a dialect that does not split long content.
+func (s *SSE) LimitEvent(bytes int) { s.maxEventBytes = bytes }
 
-// Bare makes the events come without frames, for a dialect that is translated:
-// an event that does not have the plain spelling is then not written anew.
-func (s *SSE) Bare() { s.bare = true }
+// OmitFrames makes SSE return events without frames, for a dialect that is translated, so that events in another form
+// are not rewritten.
+func (s *SSE) OmitFrames() { s.omitFrames = true }
 
-// Buffer returns the buffer, to be used again when nothing refers to it.
+// Buffer returns the buffer for reuse, when no slice of an event is used any more.
 func (s *SSE) Buffer() []byte { return s.buf }
 
-// An Event is one event with data. Its slices are valid until the next one is read.
+// An Event is one event with data. Its slices are valid until the next read.
 type Event struct {
 	Payload []byte // the data lines, joined by LF
 	Frame   []byte // the event as it is relayed
-	Failed  bool   // the event is named error
+	Failed  bool   // the event has the name error
 }
 
-// Next returns the next event, reading if none is at hand. At the end it
-// returns io.EOF; an event that the end cut off counts as whole.
+// Next returns the next event, and reads if the buffer has none. At the end of the stream it returns io.EOF; an event
+// without its closing empty line counts as whole there.
 func (s *SSE) Next() (Event, error) {
 	for {
-		if e, ok := s.take(); ok {
+		if e, ok := s.parseNext(); ok {
 			e.Frame = e.Frame[:len(e.Frame):len(e.Frame)]
 			return e, nil
 		}
-		if err := s.fill(); err != nil {
+		if err := s.readMore(); err != nil {
 			return Event{}, err
 		}
 	}
 }
 
-// Run calls keep for each event at hand, reading until there is one, and returns
-// the frames of those that it keeps, in one piece. An error of keep ends the run;
-// what was kept before it is returned with it.
+// Run calls keep for each event in the buffer, and reads until there is one. It returns the frames of the events that
+// keep accepts, in one slice. An error of keep ends the run, and is returned with the frames accepted before it.
 func (s *SSE) Run(keep func(Event) (bool, error)) ([]byte, error) {
 	var run []byte
 	copied := false
-	for some := false; ; {
-		e, ok := s.take()
+	for found := false; ; {
+		e, ok := s.parseNext()
 		switch {
 		case ok:
-		case some:
+		case found:
 			return run[:len(run):len(run)], nil
 		default:
-			if err := s.fill(); err != nil {
+			if err := s.readMore(); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		some = true
+		found = true
 		kept, err := keep(e)
 		if err != nil {
 			return run[:len(run):len(run)], err
@@ -104,7 +100,7 @@ func (s *SSE) Run(keep func(Event) (bool, error)) ([]byte, error) {
 		case !kept:
 		case run == nil:
 			run = e.Frame
-		case !copied && adjoin(run, e.Frame):
+		case !copied && isAdjacent(run, e.Frame):
 			run = run[:len(run)+len(e.Frame)]
 		default:
 			if !copied {
@@ -116,14 +112,14 @@ func (s *SSE) Run(keep func(Event) (bool, error)) ([]byte, error) {
 	}
 }
 
-// adjoin reports whether b lies right behind a in one array.
-func adjoin(a, b []byte) bool {
+// isAdjacent reports whether b follows a directly in the same array.
+func isAdjacent(a, b []byte) bool {
 	return cap(a) > len(a) && &a[:len(a)+1][len(a)] == &b[0]
 }
 
-// fill reads once, after it has moved an unfinished event to the front. It
-// returns io.EOF when there was nothing more to read.
-func (s *SSE) fill() error {
+// readMore moves an unfinished event to the front of the buffer and reads once. It returns io.EOF if the stream has
+// ended.
+func (s *SSE) readMore() error {
 	if s.eof {
 		return io.EOF
 	}
@@ -133,10 +129,10 @@ func (s *SSE) fill() error {
 		s.buf, s.begin = s.buf[:n], 0
 	}
 	if len(s.buf) == cap(s.buf) {
-		if len(s.buf) >= s.most {
+		if len(s.buf) >= s.maxEventBytes {
 			return ErrEventTooLong
 		}
-		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), s.most)), s.buf...)
+		s.buf = append(make([]byte, 0, min(max(4096, 2*cap(s.buf)), s.maxEventBytes)), s.buf...)
 	}
 	for range 100 {
 		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
@@ -145,7 +141,7 @@ func (s *SSE) fill() error {
 		case errors.Is(err, io.EOF):
 			s.eof = true
 			return nil
-		case n > 0: // an error comes again with the next read
+		case n > 0: // the next read returns the error again
 			return nil
 		case err != nil:
 			return err
@@ -154,28 +150,28 @@ func (s *SSE) fill() error {
 	return io.ErrNoProgress
 }
 
-// take returns the next event that is whole; false means: more bytes are needed.
-func (s *SSE) take() (Event, bool) {
-	if !s.open {
+// parseNext returns the next whole event of the buffer, or false if more bytes are needed.
+func (s *SSE) parseNext() (Event, bool) {
+	if !s.started {
 		if len(s.buf) < len(byteOrderMark) && bytes.HasPrefix(byteOrderMark, s.buf) && !s.eof {
 			return Event{}, false
 		}
-		if s.open = true; bytes.HasPrefix(s.buf, byteOrderMark) {
+		if s.started = true; bytes.HasPrefix(s.buf, byteOrderMark) {
 			s.begin, s.line, s.scan = len(byteOrderMark), len(byteOrderMark), len(byteOrderMark)
 		}
 	}
 	for {
 		end, next, ok := s.lineEnd()
 		if !ok {
-			return s.last()
+			return s.parseLast()
 		}
-		if e, ok := s.add(end, next); ok {
+		if e, ok := s.addLine(end, next); ok {
 			return e, true
 		}
 	}
 }
 
-// lineEnd returns where the line being read ends and where the next one begins.
+// lineEnd returns the end of the line being read and the start of the next line.
 func (s *SSE) lineEnd() (end, next int, ok bool) {
 	if s.skipLF && s.line < len(s.buf) {
 		if s.skipLF = false; s.buf[s.line] == '\n' {
@@ -208,14 +204,13 @@ func (s *SSE) lineEnd() (end, next int, ok bool) {
 	return s.scan + lf, s.scan + lf + 1, true
 }
 
-// add takes in the line up to end and moves on to next. An empty line makes the
-// event whole.
-func (s *SSE) add(end, next int) (Event, bool) {
+// addLine adds the line up to end to the event and moves on to next. An empty line ends the event.
+func (s *SSE) addLine(end, next int) (Event, bool) {
 	start := s.line
 	line, lf := s.buf[start:end], end < len(s.buf) && s.buf[end] == '\n'
 	s.line, s.scan = next, next
 	if len(line) == 0 {
-		return s.finish(next, lf)
+		return s.endEvent(next, lf)
 	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	trimmed := bytes.TrimPrefix(value, []byte(" "))
@@ -228,7 +223,7 @@ func (s *SSE) add(end, next int) (Event, bool) {
 		s.failed = string(trimmed) == "error"
 	}
 	if s.plain = false; s.lines == 0 {
-		s.begin = next // nothing of it is needed
+		s.begin = next // the event does not need this line
 	}
 	return Event{}, false
 }
@@ -244,8 +239,8 @@ func (s *SSE) addData(value []byte, from, to int) {
 	}
 }
 
-// finish ends the event before next and returns it if it has data.
-func (s *SSE) finish(next int, lf bool) (Event, bool) {
+// endEvent ends the event before next, and returns it if it has data.
+func (s *SSE) endEvent(next int, lf bool) (Event, bool) {
 	begin, lines, plain := s.begin, s.lines, s.plain && lf
 	e := Event{Failed: s.failed}
 	s.begin, s.lines, s.plain, s.failed = next, 0, false, false
@@ -261,7 +256,7 @@ func (s *SSE) finish(next int, lf bool) (Event, bool) {
 		return e, false
 	}
 	switch {
-	case s.bare:
+	case s.omitFrames:
 	case plain:
 		e.Frame = s.buf[begin:next]
 	default:
@@ -270,19 +265,18 @@ func (s *SSE) finish(next int, lf bool) (Event, bool) {
 	return e, true
 }
 
-// last returns an event whose closing empty line never came.
-func (s *SSE) last() (Event, bool) {
+// parseLast returns the last event of a stream that ended without the closing empty line.
+func (s *SSE) parseLast() (Event, bool) {
 	if !s.eof || s.begin == len(s.buf) {
 		return Event{}, false
 	}
 	if s.line < len(s.buf) {
-		s.add(len(s.buf), len(s.buf))
+		s.addLine(len(s.buf), len(s.buf))
 	}
-	return s.finish(len(s.buf), false)
+	return s.endEvent(len(s.buf), false)
 }
 
-// AppendFrame appends the event with this payload, one data line for each of
-// its lines.
+// AppendFrame appends an event with this payload, with one data line for each line of it.
 func AppendFrame(dst, payload []byte) []byte {
 	for {
 		i := bytes.IndexAny(payload, "\r\n")

@@ -263,15 +263,15 @@ func TestBoundAndBare(t *testing.T) {
 	t.Parallel()
 	text := "data: " + strings.Repeat("x", 2*maxEvent) + "\r\n\r\ndata: a\n\ndata: b\ndata: c\n\n"
 	s := NewSSE(strings.NewReader(text), nil)
-	s.Bound(3 * maxEvent)
-	s.Bare()
+	s.LimitEvent(3 * maxEvent)
+	s.OmitFrames()
 	for _, want := range []string{strings.Repeat("x", 2*maxEvent), "a", "b\nc"} {
 		if e, err := s.Next(); err != nil || string(e.Payload) != want || e.Frame != nil {
 			t.Errorf("%d bytes, %v, frame %q", len(e.Payload), err, e.Frame)
 		}
 	}
 	s = NewSSE(strings.NewReader(text), nil)
-	s.Bound(maxEvent + 100)
+	s.LimitEvent(maxEvent + 100)
 	if _, err := s.Next(); !errors.Is(err, ErrEventTooLong) {
 		t.Error(err)
 	}

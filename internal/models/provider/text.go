@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// spoken is what of a chunk or a message the model generated.
-type spoken struct {
+// generated is the part of a chunk or message that the model generated.
+type generated struct {
 	Content   string `json:"content"`
 	Refusal   string `json:"refusal"`
 	ToolCalls []struct {
@@ -18,7 +18,7 @@ type spoken struct {
 	} `json:"tool_calls"`
 }
 
-func (s *spoken) appendTo(b *strings.Builder) {
+func (s *generated) appendTo(b *strings.Builder) {
 	b.WriteString(s.Content)
 	b.WriteString(s.Refusal)
 	for _, c := range s.ToolCalls {
@@ -27,22 +27,22 @@ func (s *spoken) appendTo(b *strings.Builder) {
 	}
 }
 
-// Text joins everything that the model generated in a stream's frames, so that
-// the output of a cut stream can be counted.
-func Text(frames []byte) string {
+// GeneratedText returns all that the model generated in the frames of a stream, so that the output of a cut stream can
+// be counted.
+func GeneratedText(frames []byte) string {
 	var out strings.Builder
-	for r := stored(frames); ; {
-		e, ok := r.take()
+	for r := storedEvents(frames); ; {
+		e, ok := r.parseNext()
 		if !ok {
 			return out.String()
 		}
 		var c struct {
 			Choices []struct {
-				Delta spoken `json:"delta"`
+				Delta generated `json:"delta"`
 			} `json:"choices"`
 		}
 		if json.Unmarshal(e.Payload, &c) != nil {
-			continue // what the app cannot read either is not counted
+			continue // not counted, because the app cannot read it either
 		}
 		for i := range c.Choices {
 			c.Choices[i].Delta.appendTo(&out)
@@ -50,11 +50,11 @@ func Text(frames []byte) string {
 	}
 }
 
-// BodyText is Text for a whole answer.
-func BodyText(body []byte) string {
+// GeneratedBodyText is GeneratedText for a whole response.
+func GeneratedBodyText(body []byte) string {
 	var c struct {
 		Choices []struct {
-			Message spoken `json:"message"`
+			Message generated `json:"message"`
 		} `json:"choices"`
 	}
 	if json.Unmarshal(body, &c) != nil {
@@ -67,15 +67,14 @@ func BodyText(body []byte) string {
 	return out.String()
 }
 
-// LastUsageFrame returns the last event of a stored stream if it carries only
-// usage, else nil.
+// LastUsageFrame returns the last event of a stored stream if it has only usage, otherwise nil.
 func LastUsageFrame(frames []byte) []byte {
 	body := bytes.TrimSuffix(frames, []byte("\n\n"))
 	frame := frames
 	if i := bytes.LastIndex(body, []byte("\n\n")); i >= 0 {
 		frame = frames[i+2:]
 	}
-	e, ok := stored(frame).take()
+	e, ok := storedEvents(frame).parseNext()
 	if !ok {
 		return nil
 	}
@@ -85,5 +84,5 @@ func LastUsageFrame(frames []byte) []byte {
 	return frame
 }
 
-// stored reads events that are in memory already.
-func stored(frames []byte) *SSE { return &SSE{buf: frames, eof: true, open: true} }
+// storedEvents returns an SSE over events in memory.
+func storedEvents(frames []byte) *SSE { return &SSE{buf: frames, eof: true, started: true} }

@@ -47,7 +47,7 @@ func TestClassify(t *testing.T) {
 
 func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 	t.Parallel()
-	got := Text(frames(
+	got := GeneratedText(frames(
 		`{"choices":[{"delta":{"role":"assistant","content":""}}]}`,
 		`{"choices":[{"delta":{"content":"Hé"}}]}`,
 		`{"choices":[{"delta":{"content":null,"refusal":" no"}}]}`,
@@ -60,11 +60,12 @@ func TestTextIsAllThatTheModelGenerated(t *testing.T) {
 	if want := `Hé no look {"a":1}`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := Text([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\ndata: {\"choi")); got != "half" {
+	if got := GeneratedText(
+		[]byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\ndata: {\"choi")); got != "half" {
 		t.Errorf("of a torn store: %q", got)
 	}
 	body := `{"choices":[{"message":{"role":"assistant","content":"a","refusal":null,"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`
-	if got := BodyText([]byte(body)); got != "ab{}" {
+	if got := GeneratedBodyText([]byte(body)); got != "ab{}" {
 		t.Errorf("of a body: %q", got)
 	}
 }

@@ -1,10 +1,8 @@
 package provider
 
-// ParseUsage reads OpenAI's usage object into disjoint classes. It returns nil
-// when the object cannot be true: a count is missing, negative, fractional, no
-// number or above 2^53, stands twice, is smaller than its parts, or the total is
-// not the sum. Such usage counts as missing (decision 019). Parts that are
-// absent or null are 0.
+// ParseUsage reads OpenAI's usage object into disjoint token classes. It returns nil if the object cannot be true: a
+// count is missing, negative, fractional, not a number, above 2^53, given twice or smaller than its parts, or the total
+// is not the sum. Such usage counts as missing (decision 019). Parts that are absent or null are 0.
 func ParseUsage(raw []byte) *Usage {
 	prompt, completion, total := absent, absent, absent
 	cached, written, reasoning := absent, absent, absent
@@ -17,9 +15,9 @@ func ParseUsage(raw []byte) *Usage {
 		case "total_tokens":
 			return total.read(value)
 		case "prompt_tokens_details":
-			return parts(value, "cached_tokens", &cached, "cache_write_tokens", &written)
+			return readParts(value, "cached_tokens", &cached, "cache_write_tokens", &written)
 		case "completion_tokens_details":
-			return parts(value, "reasoning_tokens", &reasoning, "", nil)
+			return readParts(value, "reasoning_tokens", &reasoning, "", nil)
 		}
 		return true
 	})
@@ -39,8 +37,8 @@ func ParseUsage(raw []byte) *Usage {
 	return u
 }
 
-// parts reads the counts a and b of a details object, which may be null.
-func parts(raw []byte, a string, to *count, b string, to2 *count) bool {
+// readParts reads the counts a and b of a details object, which may be null.
+func readParts(raw []byte, a string, to *count, b string, to2 *count) bool {
 	return string(raw) == "null" || Members(raw, func(name, value []byte) bool {
 		switch {
 		case string(name) == a:
@@ -60,8 +58,7 @@ const (
 	maxCount count = 1 << 53
 )
 
-// read takes a whole number from 0 to 2^53, or null for absent. It refuses a
-// count that was there already.
+// read reads a whole number from 0 to 2^53, or null for absent. It fails if the count was read before.
 func (c *count) read(value []byte) bool {
 	if string(value) == "null" {
 		return *c == absent

@@ -28,7 +28,7 @@ func request() *provider.Request {
 		ID:        "req_1",
 		Model:     "claude-haiku-5-5",
 		MaxTokens: 100,
-		Facts:     provider.Facts{Thinking: "on"},
+		Facts:     provider.ModelFacts{Thinking: "on"},
 		Messages:  []provider.Message{user("hi")},
 	}
 }

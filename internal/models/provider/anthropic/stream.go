@@ -61,8 +61,8 @@ const maxEvent = 16 << 20
 
 func newEvents(x *upstream.Exchange, buf []byte) *provider.SSE {
 	e := provider.NewSSE(x, buf)
-	e.Bound(maxEvent)
-	e.Bare()
+	e.LimitEvent(maxEvent)
+	e.OmitFrames()
 	return e
 }
 
@@ -140,7 +140,7 @@ func (d *decoder) ending(err error) error {
 }
 
 // Over reports whether the body has ended (see provider.Stream).
-func (s *stream) Over() bool { return s.x.Over() }
+func (s *stream) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider.
 func (s *stream) Close() error {

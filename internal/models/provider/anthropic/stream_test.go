@@ -322,7 +322,7 @@ func TestEdge36Errors(t *testing.T) {
 		text := startEvent + textStart + textDelta("some") + bad
 		out := relay(says(text))
 		if e := fault(t, out.err); !out.started || e.Retry || e.Kind != provider.Failed ||
-			provider.Text([]byte(out.frames)) != "some" || out.usage != nil {
+			provider.GeneratedText([]byte(out.frames)) != "some" || out.usage != nil {
 			t.Errorf("after text: %+v", out)
 		}
 		_, err := complete(says(text))

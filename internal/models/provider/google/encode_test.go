@@ -133,7 +133,7 @@ func TestEncodeWhole(t *testing.T) {
 		ToolChoice:      provider.ToolChoice{Mode: "function", Name: "g"},
 		ReasoningEffort: "low",
 		ResponseFormat:  json.RawMessage(`{"type":"json_object"}`),
-		Facts:           provider.Facts{Thinking: "level"},
+		Facts:           provider.ModelFacts{Thinking: "level"},
 	}
 	b, err := Encode(r)
 	if err != nil {

@@ -23,7 +23,7 @@ func request(stream bool) *provider.Request {
 		Model:     "gemini-3.8-flash",
 		MaxTokens: 100,
 		Stream:    stream,
-		Facts:     provider.Facts{Thinking: "level"},
+		Facts:     provider.ModelFacts{Thinking: "level"},
 		Messages:  []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
 	}
 }

@@ -31,8 +31,8 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s := &stream{client: c, request: r, x: x, buf: buffers.Get().(*buffer)}
 	s.out = s.buf.out
 	s.events = provider.NewSSE(x, s.buf.in)
-	s.events.Bound(maxEvent)
-	s.events.Bare()
+	s.events.LimitEvent(maxEvent)
+	s.events.OmitFrames()
 	s.take = s.takeEvent
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
@@ -235,7 +235,7 @@ func (s *stream) open() []byte {
 }
 
 // Over reports whether the body has ended (see provider.Stream).
-func (s *stream) Over() bool { return s.x.Over() }
+func (s *stream) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider. It may be called at any time.
 func (s *stream) Close() error {

@@ -142,7 +142,7 @@ func TestEdge10HugeEvent(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(out.frames), out.err)
 	}
 	out = relay(servedText(says("a") + says(strings.Repeat("x", maxEvent)) + event(stopped)))
-	if provider.Text([]byte(out.frames)) != "a" || !errors.Is(out.err, provider.ErrEventTooLong) {
+	if provider.GeneratedText([]byte(out.frames)) != "a" || !errors.Is(out.err, provider.ErrEventTooLong) {
 		t.Errorf("%d bytes, %v", len(out.frames), out.err)
 	}
 }
@@ -423,7 +423,7 @@ func TestStreamsSideBySide(t *testing.T) {
 				out := relay(served(func(context.Context) io.Reader {
 					return iotest.HalfReader(strings.NewReader(text))
 				}))
-				if provider.Text([]byte(out.frames)) != strings.Repeat(name, 20) {
+				if provider.GeneratedText([]byte(out.frames)) != strings.Repeat(name, 20) {
 					errs <- errors.New(out.frames)
 					return
 				}

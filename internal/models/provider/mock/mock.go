@@ -163,7 +163,7 @@ func (s *stream) Next() (provider.Chunk, error) {
 }
 
 // Over is true: nothing is waited for.
-func (s *stream) Over() bool { return true }
+func (s *stream) BodyEnded() bool { return true }
 
 // Close ends the stream.
 func (s *stream) Close() error {

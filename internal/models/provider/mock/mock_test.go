@@ -101,7 +101,7 @@ func stream(t *testing.T, ctx context.Context, r *provider.Request) (out streame
 	for {
 		c, err := s.Next()
 		if err != nil {
-			out.err, out.text = err, provider.Text(all)
+			out.err, out.text = err, provider.GeneratedText(all)
 			return out
 		}
 		all = append(all, c.Frames...)

@@ -370,8 +370,8 @@ func (c *Client) respond(ctx context.Context, r *provider.Request) (*translated,
 		reply:  newReply(r, time.Now()),
 		unread: true,
 	}
-	s.events.Bound(maxResponseEvent)
-	s.events.Bare()
+	s.events.LimitEvent(maxResponseEvent)
+	s.events.OmitFrames()
 	for !s.reply.begun && s.ended == nil {
 		s.read()
 	}
@@ -417,7 +417,7 @@ func (s *translated) Next() (provider.Chunk, error) {
 }
 
 // Over reports whether the body has ended (see provider.Stream).
-func (s *translated) Over() bool { return s.x.Over() }
+func (s *translated) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider.
 func (s *translated) Close() error {

@@ -33,7 +33,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	buf := buffers.Get().(*[]byte)
 	s := &stream{Exchange: x, client: c, buf: buf, tools: len(r.Tools) > 0}
 	s.events = provider.NewSSE(x, *buf)
-	s.events.Bound(maxChunk)
+	s.events.LimitEvent(maxChunk)
 	s.keep = s.sort
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts

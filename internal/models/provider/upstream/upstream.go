@@ -186,7 +186,7 @@ func (x *Exchange) explain(err error) error {
 const closeWait = 20 * time.Millisecond
 
 // Over reports whether nothing more can be read, so that End does not wait.
-func (x *Exchange) Over() bool { return x.over.Load() }
+func (x *Exchange) BodyEnded() bool { return x.over.Load() }
 
 // End gives the connection back if the answer was read to its end, and else
 // closes it. whole says that its last event was read: then the end of the body
