@@ -66,7 +66,7 @@ var order = func() []string {
 
 // helpers are for tests and benchmarks: no package of the list may import them.
 var helpers = []string{
-	"testkit/dbtest", "testkit/dbtest/pg", "testkit/apitest", "testkit/oidctest", "testkit/servertest", "bench",
+	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/apitest", "testkit/oidctest", "testkit/servertest", "bench",
 }
 
 // pure are the packages of rules and values: they do no I/O, and know the time only as

@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// kills is how often TestCrash kills each engine's node; PURSER_TEST_KILLS says
-// otherwise for long runs.
-const kills = 50
-
+// killsWanted is how often TestCrash kills each engine's node, if PURSER_TEST_KILLS
+// does not say otherwise.
 func killsWanted(t *testing.T) int {
 	text := os.Getenv("PURSER_TEST_KILLS")
-	if text == "" {
-		return kills
+	if text == "" && testkit.IsLong() {
+		return 200
+	} else if text == "" {
+		return 10
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
@@ -60,15 +61,14 @@ func crash(t *testing.T, url string) {
 		return p
 	}
 	n, inFlight, released := killsWanted(t), int64(0), 0
+	var interrupted []*booked
 	p := start()
-	for range n {
-		until := time.After(time.Duration(200+rand.IntN(1400)) * time.Millisecond)
-		eventually(t, 30*time.Second, "sweep of a dead node's holds", func() bool {
-			return number(t, p.DB, orphans, time.Now().UnixMicro()) == 0
-		})
-		servertest.Verify(t, p.DB)
-		b.check(p.DB)
-		<-until
+	for i := range n {
+		if i == 0 {
+			interrupted = b.beginInterrupted(p)
+		} else {
+			b.checkLater(p, time.Duration(200+rand.IntN(1400))*time.Millisecond)
+		}
 		inFlight += b.inFlight.Load()
 		node.Store(nil)
 		p.Kill()
@@ -80,6 +80,11 @@ func crash(t *testing.T, url string) {
 	stop()
 	wait()
 	eventually(t, 30*time.Second, "sweep of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
+	for _, c := range interrupted { // the load may have asked again
+		if c.state() != "answered" && (!b.send(t.Context(), p, c) || c.state() != "answered") {
+			t.Errorf("key %s is not answered after the crashes", c.key)
+		}
+	}
 	b.replayAll(p)
 	estimated := b.check(p.DB)
 	p.Verify()
@@ -100,4 +105,37 @@ func crash(t *testing.T, url string) {
 			t.Errorf("vacuous: no %s", what)
 		}
 	}
+}
+
+// checkLater checks the books of a node that was started after a crash, and returns
+// when the delay has passed, too.
+func (b *books) checkLater(p *servertest.Process, delay time.Duration) {
+	b.t.Helper()
+	until := time.After(delay)
+	eventually(b.t, 30*time.Second, "sweep of a dead node's holds", func() bool {
+		return number(b.t, p.DB, orphans, time.Now().UnixMicro()) == 0
+	})
+	servertest.Verify(b.t, p.DB)
+	b.check(p.DB)
+	<-until
+}
+
+// beginInterrupted begins a stream and a whole call, and returns when a kill finds
+// both on the disk: a checkpoint of the stream, which is then billed as an
+// estimate, and the hold of the whole call, which is then released. So each kind of
+// recovery happens, however few the kills are.
+func (b *books) beginInterrupted(p *servertest.Process) []*booked {
+	b.t.Helper()
+	begin := func(stream bool, script string) *booked {
+		c := b.add(stream, script)
+		go b.send(b.t.Context(), p, c)
+		return c
+	}
+	stream := begin(true, "!mock pace=200ms words=100 chunks=100")
+	eventually(b.t, 20*time.Second, "checkpoint of a stream", func() bool {
+		return number(b.t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`, stream.key) > 0
+	})
+	whole := begin(false, "!mock delay=8s words=9")
+	holdState(b.t, p, whole.key, "open")
+	return []*booked{stream, whole}
 }

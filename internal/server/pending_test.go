@@ -18,10 +18,11 @@ import (
 // lets it keep records, shows that in its end, its receipt and its replay, and is
 // then billed from the record to the micro-cent (spec §3, decisions, Idempotency).
 func TestPendingByTheRecord(t *testing.T) {
-	t.Setenv("PURSER_PROVIDERS_OPENAI_STORE", "true")
+	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
-			p := servertest.Start(t, dbtest.URL(t, e), "--providers=emulator")
+			t.Parallel()
+			p := servertest.Start(t, dbtest.URL(t, e), "--providers=emulator", "PURSER_PROVIDERS_OPENAI_STORE=true")
 			bearer := "Bearer " + p.Connection.AccessToken
 			ask := func(body, key string) (string, http.Header) {
 				t.Helper()

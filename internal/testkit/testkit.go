@@ -1,0 +1,24 @@
+// Package testkit says which tests run when. Its packages hold what tests share:
+// databases (dbtest), the contract (apitest), running servers (servertest) and a
+// login provider (oidctest).
+package testkit
+
+import (
+	"os"
+	"testing"
+)
+
+// LongEnv names the variable that makes go test run every test, as make test-long does.
+const LongEnv = "PURSER_TEST_LONG"
+
+// IsLong reports whether this is the long run.
+func IsLong() bool { return os.Getenv(LongEnv) != "" }
+
+// Long leaves the rest of a test to the long run. The reason says why the usual run
+// does without it; docs/internals/testing.md lists it with the test's name.
+func Long(t testing.TB, reason string) {
+	t.Helper()
+	if !IsLong() {
+		t.Skip("only in make test-long: " + reason)
+	}
+}
