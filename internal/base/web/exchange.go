@@ -10,10 +10,9 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 )
 
-// An exchange is one request and its answer. It is one allocation that holds
-// the request's context and the response writer side by side. It is not pooled:
-// work that outlives the request (a detached settlement) keeps the context, and
-// must never read the id of somebody else's request in it.
+// An exchange is one request and its response: the request's context and the response writer in one allocation. It is
+// not pooled, because work that outlives the request (a detached settlement) keeps the context, and must never read
+// the id of another request in it.
 type exchange struct {
 	ctx reqContext
 	rw  response
@@ -21,16 +20,16 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// reqContext answers for its exchange and else for the server's context.
+// reqContext is the context of a request: it returns its exchange, and else the values of the server's context.
 type reqContext struct {
 	context.Context
 	x *exchange
 
 	rt        *Router
 	requestID string
-	idHeader  [1]string // the header's value, without an allocation of its own
+	idHeader  [1]string // the header's value, allocated with the exchange
 	page      bool      // errors are rendered as HTML
-	failed    bool      // an error of ours, whatever the status says
+	failed    bool      // our own error, whatever the status is
 
 	mu    sync.Mutex
 	attrs []slog.Attr

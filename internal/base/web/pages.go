@@ -10,12 +10,12 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// answerPolicy is for what is no page: whoever opens it in a browser, or puts it
-// into a frame, gets nothing of it to act.
+// answerPolicy is the Content-Security-Policy of responses that are not pages: a browser that opens or frames one runs
+// and loads nothing.
 const answerPolicy = "default-src 'none'; frame-ancestors 'none'"
 
-// contentPolicy lets a page of ours load our own styles and images, post to
-// ourselves, and nothing else; it needs no nonce because it allows no script.
+// contentPolicy lets a page load our styles and images and post to us, and nothing else. It needs no nonce, because it
+// allows no script.
 const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; " + formAction
 

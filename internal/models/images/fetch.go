@@ -32,11 +32,11 @@ const (
 // that looks public.
 var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 
-// errFetch is the one answer for a URL that gave no image: from it nobody learns
-// whether the address is refused, closed, silent, unknown, or says no (F-83).
+// errFetch is the one error for a URL without an image. It does not reveal whether the address is forbidden, closed,
+// silent or unknown, or answers with an error (F-83).
 var errFetch = errors.New("could not be fetched as an image")
 
-// A Config says where a Fetcher may go beside the public Internet.
+// A Config has the addresses outside the public Internet that a Fetcher may reach.
 type Config struct {
 	Allow    []netip.Prefix // further addresses, on any port; for development and tests
 	Resolver *net.Resolver  // nil = the system's

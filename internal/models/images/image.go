@@ -140,8 +140,7 @@ func inspect(r io.Reader) (*Image, error) {
 	return &Image{MediaType: mediaType, Width: c.Width, Height: c.Height}, nil
 }
 
-// sniff tells the type of an image by its first bytes, and who can read its
-// dimensions; nil = nobody.
+// sniff returns the type of an image by its first bytes, and the function that reads its dimensions, or nil.
 func sniff(head []byte) (string, func(io.Reader) (image.Config, error)) {
 	s := string(head)
 	switch {

@@ -31,10 +31,8 @@ var (
 	errLogoData  = errors.New("the image is damaged and cannot be read to its end")
 )
 
-// Logo makes the picture that is shown for an app from a file that somebody sent: a
-// PNG of 256 × 256 pixels, drawn by us, so that nothing of the file is kept but what
-// can be seen. Dimensions are checked before anything is decoded. Errors are for
-// whoever sent it.
+// Logo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of the
+// file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
 func Logo(file []byte) ([]byte, error) {
 	switch {
 	case len(file) == 0:

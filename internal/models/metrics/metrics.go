@@ -29,16 +29,15 @@ type Metrics struct {
 	waiting  prometheus.Gauge
 }
 
-// The outcomes of a call that was admitted, beside the ledger's settlements.
+// The outcomes of an admitted call, in addition to the ledger's settlements.
 const (
 	Failed    = "failed"    // the provider could not do it: 502, not billed
 	Rejected  = "rejected"  // the provider refused the request: 400, not billed
-	Pending   = "pending"   // the charge follows from the provider's record
-	Abandoned = "abandoned" // the client went before the provider was asked
+	Pending   = "pending"   // the provider's record will give the charge
+	Abandoned = "abandoned" // the client disconnected before the provider was called
 )
 
-// New returns the metrics of a node, with those of its prices and estimates,
-// which are read when somebody looks.
+// New returns the metrics of a node, including those of its prices and estimates, which are read at each scrape.
 func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)

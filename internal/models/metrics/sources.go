@@ -7,7 +7,7 @@ import (
 	"github.com/purserhq/purser/internal/models/estimates"
 )
 
-// sources reads, when somebody looks, what others count.
+// sources collects the numbers of other packages at each scrape.
 type sources struct {
 	prices *catalog.Source
 	drift  *estimates.Calibration

@@ -6,9 +6,8 @@ import (
 )
 
 // A system message comes with every call, and a conversation again with each of its
-// turns: what was counted lately is looked up. A slot holds the upper bits of a
-// text's hash, and its count. Two texts are taken for one once in 2⁴⁴ times; the hash
-// is seeded, so nobody can bring that about. Only holds are counted this way,
+// turns: recent counts are looked up. A slot holds the upper bits of a text's hash, and its count. Two texts are
+// confused with a probability of 2⁻⁴⁴; the hash is seeded, so no client can cause it. Only holds are counted this way,
 // charges never.
 var (
 	counts     [1 << 14]atomic.Uint64

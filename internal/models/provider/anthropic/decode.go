@@ -13,8 +13,8 @@ import (
 // maxAnswer bounds what is kept of one answer, in bytes.
 const maxAnswer = 32 << 20
 
-// A sink is told what a message says. Strings come as they stand in JSON,
-// without their quotes, and are valid until the call returns.
+// A sink receives the content of a message. Strings are raw JSON without the quotes, and are valid until the call
+// returns.
 type sink interface {
 	begin()
 	text(piece []byte)

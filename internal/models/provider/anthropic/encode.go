@@ -172,8 +172,7 @@ func appendChoice(b []byte, mode string, r *provider.Request) []byte {
 }
 
 // appendSampling appends temperature or top_p, of which the API takes one, and
-// the stop sequences. 1 is the default and left out: models whose sampling is
-// fixed refuse to be told.
+// the stop sequences. It omits 1, which is the default: models with fixed sampling refuse the member.
 func appendSampling(b []byte, r *provider.Request) ([]byte, error) {
 	if r.Facts.Temperature {
 		switch {

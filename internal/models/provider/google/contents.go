@@ -7,10 +7,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// opening is the user's turn that is put before a conversation in which the
-// model speaks first, or nobody but the system does. Gemini wants a user's turn
-// there, and the other providers take such conversations, so that refusing them
-// would make the model matter to the app.
+// opening is the user's turn that is put before a conversation that begins with the model, or has only system messages.
+// Gemini requires a user's turn there. The other providers accept such conversations, so Purser does not refuse them.
 const opening = `{"text":"Begin."}`
 
 // placeholder is the documented stand-in for a signature that is not at hand:
@@ -92,7 +90,7 @@ func appendContents(b []byte, r *provider.Request, first int) ([]byte, error) {
 	return append(c.b, "]}"...), nil
 }
 
-// part makes room for a part of somebody's turn.
+// part makes room for a part of a turn.
 func (c *contents) part(whose turn) {
 	if c.open == nobody && whose != user {
 		c.part(user)

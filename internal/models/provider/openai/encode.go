@@ -64,8 +64,8 @@ func sizeHint(r *provider.Request) int {
 	return n
 }
 
-// appendNumber appends a sampling member unless it is 1: that is the default,
-// and models whose sampling is fixed refuse to be told.
+// appendNumber appends a sampling member unless it is 1, which is the default: models with fixed sampling refuse the
+// member.
 func appendNumber(b []byte, name string, v *float64) []byte {
 	if v == nil || *v == 1 {
 		return b

@@ -28,16 +28,14 @@ const (
 	sentAtOnce = 64 << 10         // a larger request is sent while its answer is already waited for
 )
 
-// A Transport carries requests to one server over HTTP/1.1: one connection for
-// every call in flight, kept for the next one.
+// A Transport sends requests to one server over HTTP/1.1. Each call in flight has one connection, which is kept for the
+// next call.
 //
-// It does what http.Transport does with a connection, in the goroutine of the call.
-// That one has two goroutines beside each connection, and hands every request and
-// every answer across: 37 of the 490 µs of processor time that a call took
-// (docs/internals/performance.md). Parsing is net/http's own.
+// It does the work of http.Transport in the goroutine of the call. http.Transport has two goroutines for each connection
+// and passes every request and response between them, which took 37 of the 490 µs of processor time of a call
+// (docs/internals/performance.md). Package net/http parses the responses.
 //
-// Nothing is sent twice: a connection that the server has closed meanwhile is
-// found out before anything is written to it.
+// No request is sent twice: Transport finds a connection that the server has closed before it writes to it.
 type Transport struct {
 	address, scheme, host string
 	bad                   error
@@ -45,8 +43,8 @@ type Transport struct {
 	tls                   *tls.Config // nil: none
 
 	mu      sync.Mutex
-	kept    []*conn // by nobody used, oldest first
-	pruning bool    // a timer will look after them
+	kept    []*conn // idle, oldest first
+	pruning bool    // a timer will close those that are idle too long
 }
 
 // NewTransport returns a transport to the server of baseURL. Its time-outs are
@@ -259,8 +257,7 @@ func (c *limited) Read(p []byte) (int, error) {
 
 func (c *conn) close() { _ = c.Close() } // nothing of what was written is still needed
 
-// quiet reports whether the server has left a kept connection open, and said
-// nothing on it that nobody asked for.
+// quiet reports whether a kept connection is still open, and the server has sent nothing on it without a request.
 func (c *conn) quiet() bool {
 	c.alive = false
 	return c.raw.Read(c.peek) == nil && c.alive

@@ -37,12 +37,12 @@ type Config struct {
 	HeaderWait, Idle time.Duration
 	// Refuse reads the dialect's error body. Nil, or a nil result, leaves it to the status.
 	Refuse func(status int, h http.Header, body []byte) *provider.Error
-	// Transport carries the requests; nil is a Transport of its own. It is no
-	// client: that would follow redirects with our key.
+	// Transport sends the requests; nil = a new Transport. It is not an http.Client, which would follow redirects
+	// with our key.
 	Transport http.RoundTripper
 }
 
-// Client carries requests to one account. It may be used by many goroutines.
+// Client sends requests for one account. It is safe for concurrent use.
 type Client struct {
 	Config
 	url    *url.URL
@@ -205,7 +205,7 @@ func (x *Exchange) End(whole bool) {
 
 var errTooLong = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 
-// ReadAll reads the answer into memory of its own, as much as it needs, at most 32 MiB.
+// ReadAll reads the response into new memory, at most 32 MiB.
 func (x *Exchange) ReadAll() ([]byte, error) {
 	if x.ContentLength > maxAnswer {
 		return nil, errTooLong
