@@ -48,7 +48,7 @@ type AllocationRequestResource struct {
 	SupersededBy             *string                 `json:"superseded_by"`
 	CreatedAt                string                  `json:"created_at"`
 	DecidedAt                *string                 `json:"decided_at"`
-	// added by whoever knows the dashboard's address
+	// added where the dashboard's address is known
 	ApprovalURL string `json:"approval_url,omitempty"`
 }
 
@@ -70,7 +70,7 @@ func (r AllocationRequest) Resource() AllocationRequestResource {
 // pending request of the connection.
 type RequestAllocation struct {
 	RequestID, ConnectionID string
-	AppID                   string // who asks; any other app's connection is not found
+	AppID                   string // the requesting app; a connection of another app is not found
 	TargetMC                money.MC
 	Reason                  string
 	MaxMC                   money.MC // the highest cap that the app's tier allows
@@ -80,7 +80,7 @@ type RequestAllocation struct {
 // request is decided or superseded already, nothing changes, and the outcome is Done.
 type DecideAllocationRequest struct {
 	RequestID string
-	AccountID string // who answers; anybody else's request is not found
+	AccountID string // the deciding user; a request of another account is not found
 	Approve   bool
 	MaxMC     money.MC // as for AskRaise, at the time of the answer
 }
@@ -132,7 +132,7 @@ func (c RequestAllocation) apply(s *State, nowUS int64) (Result, error) {
 	if older := s.requests.pending[conn.ID]; older != nil {
 		older.Status, older.SupersededBy = RequestSuperseded, r.ID
 		s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, older)
-	} else { // the user who has word of an older one is led on from there
+	} else { // the notice of an older request leads to this one
 		s.notifyAllocationRequest(conn, r, nowUS)
 	}
 	s.requests.add(r)

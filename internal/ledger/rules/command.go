@@ -6,7 +6,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
-// A Command is one change of money, or of who may spend it.
+// A Command is one change of money, or of the right to spend it.
 type Command interface {
 	// wants adds the rows that the command reads or changes.
 	addKeys(*RowKeys)
@@ -37,7 +37,7 @@ type Result struct {
 	UseProviderKey    bool   // Hold: the developer's own key at the provider serves the call
 	Attempt           int64  // Hold: which attempt of the key this is
 	RequestID         string // Hold: the key's request; its first attempt named it
-	NodeID            string // Hold: who runs it, when Running
+	NodeID            string // Hold: the node that runs it, when Running
 	Entry             Entry  // the row that was written; of a Done key only ID and Fingerprint
 	Connection        Connection
 	ReleasedMC        money.MC          // Revoke: what returned to the user
@@ -65,7 +65,7 @@ type Connect struct {
 	VelocityLimitMC                *money.MC
 }
 
-// ChangeCap sets the allocation: lowered at once, never below consumed plus
+// ChangeCap sets the allocation: lowered, but never below consumed plus
 // held; raised from the available balance.
 type ChangeCap struct {
 	ConnectionID string

@@ -37,7 +37,7 @@ func (c TopUp) apply(s *State, nowUS int64) (Result, error) {
 
 func (c Connect) addKeys(w *RowKeys) {
 	w.Accounts[c.AccountID] = true
-	w.NewBalances[c.AccountID] = c.Sandbox // who has put nothing in yet can have free credit
+	w.NewBalances[c.AccountID] = c.Sandbox // an account without a top-up can have free credit
 	w.AppAccounts[AppAccount{c.AppID, c.AccountID}] = true
 }
 
@@ -85,7 +85,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 
 func (c ChangeCap) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 
-// apply lowers at once, never below what is consumed and held, and raises as far
+// apply lowers, but never below what is consumed and held, and raises as far
 // as the available balance reaches in full (contract §2, 2).
 func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
@@ -132,7 +132,7 @@ func (c SetVelocityLimit) apply(s *State, _ int64) (Result, error) {
 
 func (c Revoke) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 
-// apply returns the unspent and unheld part at once; each open hold's rest
+// apply returns the unspent and unheld part; each open hold's rest
 // returns when it resolves. Revoking twice changes nothing.
 func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)

@@ -19,7 +19,7 @@ const (
 	Revoked ConnectionStatus = "revoked"
 )
 
-// Balance is what an account owns: free to lend, and lent to connections.
+// Balance is what an account owns: the part that no connection has reserved, and the reserved part.
 type Balance struct {
 	AccountID   string
 	Sandbox     bool
@@ -39,7 +39,7 @@ type Connection struct {
 	Status               ConnectionStatus
 	Spent                limits.Series // settled spend of the last 24 hours
 	FasterSpend          int64         // times the usual pace that its user allows, 1 to 3
-	WarnedUS             int64         // when the app was last told that it spends fast
+	WarnedUS             int64         // time of the last risk warning
 	EventSeq             int64
 	CreatedUS            int64
 	RevokedUS            *int64

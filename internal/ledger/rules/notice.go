@@ -6,11 +6,11 @@ const (
 	NoticeAllocation80      = "allocation_80"
 	NoticeAllocation100     = "allocation_100"
 	NoticeFrozen            = "frozen"
-	NoticeFrozenPayment     = "frozen_payment" // frozen, because a payment went back or is disputed
+	NoticeFrozenPayment     = "frozen_payment" // frozen because a payment was reversed or is disputed
 	NoticeAllocationRequest = "allocation_request"
 )
 
-// Notice is something that a user is told by mail.
+// Notice is an email to a user about money, before it is written.
 type Notice struct {
 	ID, Kind, AccountID, ConnectionID, AppID string
 	Data                                     string // JSON object: the connection, or the allocation request

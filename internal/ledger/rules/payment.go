@@ -115,15 +115,15 @@ type SettlePayment struct{ PaymentID string }
 // FailPayment ends a payment that has not settled: nothing was credited, nothing is.
 type FailPayment struct{ PaymentID, Reason string }
 
-// ReversePayment takes back what went back to the payer: TotalMC is all of it, for
+// ReversePayment takes back what was returned to the payer: TotalMC is all of it, for
 // that reason, up to now. The balance may fall below zero by it, and by nothing
-// else; then what the account lent to apps is frozen.
+// else; then the account's active connections are frozen.
 type ReversePayment struct {
 	PaymentID, Reason string
 	TotalMC           money.MC
 }
 
-// DisputePayment freezes what the account lent to apps, once for each dispute.
+// DisputePayment freezes the account's active connections, once for each dispute.
 type DisputePayment struct{ PaymentID, DisputeID string }
 
 // payments are the payments of a State. Its zero value is ready to use.

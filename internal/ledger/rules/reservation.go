@@ -14,7 +14,7 @@ import (
 type Counter struct {
 	Spent         limits.Series // what is settled
 	HeldMC        money.MC      // what calls in flight may still add
-	LimitReported bool          // the app was told that the limit is reached, and it still is
+	LimitReported bool          // the app has an event that the limit is reached, and it still is
 }
 
 // Reservation is what a hold reserves in one counter. Settlement counts the real cost
@@ -22,7 +22,7 @@ type Counter struct {
 type Reservation struct {
 	Subject  string
 	Unit     limits.Unit   // limits.Spend or limits.Cost
-	Window   time.Duration // how long it is remembered; 0 = for ever
+	Window   time.Duration // how long it is counted; 0 = without end
 	AmountMC money.MC
 }
 

@@ -77,7 +77,7 @@ func (f *keyFilter) fill(d *db.DB, stop <-chan struct{}) error {
 		err := row.Scan(&k.ConnectionID, &k.Key)
 		return k.Hash(), err
 	})
-	// By pages, because a long read keeps the log from being used anew, and with
+	// By pages, because a long read keeps the WAL from being reset, and with
 	// pauses, because calls are served meanwhile.
 	for after := int64(-1); err == nil; {
 		begun := time.Now()

@@ -48,7 +48,7 @@ func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool)
 	return err
 }
 
-// ClaimNotices takes at most limit notices that nobody has passed on yet, oldest
+// ClaimNotices takes at most limit unclaimed notices, oldest
 // first, and marks them in tx: with its commit they are passed on, exactly once.
 func ClaimNotices(ctx context.Context, tx *db.Tx, limit int) (list []rules.Notice, err error) {
 	list, err = db.QueryAll(ctx, tx, db.ScanFields(func(n *rules.Notice) []any {

@@ -52,8 +52,8 @@ func (q *postgres) bind(dc any) error {
 		return nil
 	}
 	// Every statement here finds its rows by key. A plan that was made, and is
-	// kept, while a table was still empty would read the whole of it for ever. And
-	// one generic plan is right for every batch: planning each anew cost as much
+	// kept, while a table was still empty would go on reading the whole of it. And
+	// one generic plan is right for every batch: planning each again cost as much
 	// as running it.
 	_, err := q.conn.Exec(ctx,
 		`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
@@ -232,7 +232,7 @@ func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 // the server as much as some rows.
 //
 // A batch that only opened holds does not wait for the disk. They are visible to
-// every node at once, and outlive any process; only a machine that loses its power
+// every node, and outlive any process; only a machine that loses its power
 // loses the last of them, each with its whole transaction. A settlement that finds
 // no hold is a late one, and flushes whatever came before it.
 func (q *postgres) save(_ context.Context, s *rules.State) error {
@@ -279,7 +279,7 @@ func (q *postgres) saveMoney(s *rules.State) {
 }
 
 // saveHolds knows from load which holds are there, and where: their connection is
-// locked, so nobody has moved them since.
+// locked, so no other transaction has moved them since.
 func (q *postgres) saveHolds(s *rules.State) {
 	opened, again := q.newRows(holdRows), q.newRows(holdRows)
 	var failed, pending, gone []string

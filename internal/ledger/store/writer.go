@@ -41,7 +41,7 @@ type Writer struct {
 	now     func() time.Time
 	queue   chan *job
 	closed  chan struct{}
-	backend backend // used by whoever has the write connection
+	backend backend // belongs to the goroutine that has the write connection
 
 	toSync               chan *job     // SQLite: what is committed, and answered when it is on the disk
 	sync                 func() error  // replaced in tests
@@ -90,7 +90,7 @@ func newBackend(d *db.DB) backend {
 func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err error) {
 	switch c.(type) {
 	case rules.Hold, rules.Settle, rules.Defer, rules.Release, rules.RecordRefusal:
-	default: // rare, and not repeatable: a transaction of its own
+	default: // rare, and not repeatable: runs in a separate transaction
 		err = w.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			res, err = w.DoTx(ctx, tx, c)
 			return err
@@ -175,7 +175,7 @@ func (w *Writer) flushDelayed() {
 	})
 	_ = conn.Close()
 	if wrote {
-		w.queueForSync(&job{done: make(chan struct{}, 1)}) // nobody waits, but it shall be on the disk soon
+		w.queueForSync(&job{done: make(chan struct{}, 1)}) // no caller waits for it
 	}
 }
 
