@@ -38,7 +38,7 @@ func (s *Store) SetEmail(ctx context.Context, tx *db.Tx, accountID, email string
 // SetTwoStep turns two-step verification on or off and ends all sessions of the account, in the
 // caller's transaction: no session continues that passed only one step.
 func (s *Store) SetTwoStep(ctx context.Context, tx *db.Tx, accountID string, on bool) error {
-	return s.updateAndEndSessions(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, flag(on))
+	return s.updateAndEndSessions(ctx, tx, accountID, `two_step = $2, epoch = epoch + 1`, db.BoolInt(on))
 }
 
 // CloseAccount turns an account into a tombstone, in the caller's transaction. It removes the

@@ -16,7 +16,7 @@ func insertSession(ctx context.Context, d *db.DB, tokenHash string, data []byte,
 	_, err := d.ExecContext(ctx, `INSERT INTO sessions (token_hash, data, account_id, pending, agent, started_us,
 			seen_us, expires_us)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		tokenHash, data, b.accountID, flag(b.proof == ProofPending), b.agent, b.startedUS, b.seenUS, b.expiresUS)
+		tokenHash, data, b.accountID, db.BoolInt(b.proof == ProofPending), b.agent, b.startedUS, b.seenUS, b.expiresUS)
 	return err
 }
 

@@ -72,9 +72,9 @@ func insertAccount(ctx context.Context, tx *db.Tx, a Account, passwordHash strin
 	_, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, sandbox, developer, operator,
 			owner_id, tester_id, unconfirmed, created_us)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		a.ID, a.Email, passwordHash, flag(a.Sandbox), flag(a.Developer), flag(a.Operator),
+		a.ID, a.Email, passwordHash, db.BoolInt(a.Sandbox), db.BoolInt(a.Developer), db.BoolInt(a.Operator),
 		sql.NullString{String: a.OwnerID, Valid: a.OwnerID != ""},
-		sql.NullString{String: a.TesterID, Valid: a.TesterID != ""}, flag(a.Unconfirmed), a.CreatedUS)
+		sql.NullString{String: a.TesterID, Valid: a.TesterID != ""}, db.BoolInt(a.Unconfirmed), a.CreatedUS)
 	return err
 }
 
@@ -126,16 +126,16 @@ func updateClosed(ctx context.Context, tx *db.Tx, accountID string, nowUS int64)
 
 func updateRole(ctx context.Context, tx *db.Tx, accountID string, operator bool, role Role) error {
 	return requireRow(tx.ExecContext(ctx, `UPDATE accounts SET operator = $2, operator_role = $3
-		WHERE id = $1 AND sandbox = 0`, accountID, flag(operator), string(role)))
+		WHERE id = $1 AND sandbox = 0`, accountID, db.BoolInt(operator), string(role)))
 }
 
 func updateNotices(ctx context.Context, d *db.DB, accountID string, on bool) error {
-	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, flag(on)))
+	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET notices = $2 WHERE id = $1`, accountID, db.BoolInt(on)))
 }
 
 func updateDeveloper(ctx context.Context, d *db.DB, accountID string, on bool) error {
 	return requireRow(d.ExecContext(ctx, `UPDATE accounts SET developer = $2
-		WHERE id = $1 AND sandbox = 0`, accountID, flag(on)))
+		WHERE id = $1 AND sandbox = 0`, accountID, db.BoolInt(on)))
 }
 
 // requireRow returns sql.ErrNoRows for an update that changed no row.
@@ -147,11 +147,4 @@ func requireRow(res sql.Result, err error) error {
 		return errors.Join(err, sql.ErrNoRows)
 	}
 	return nil
-}
-
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

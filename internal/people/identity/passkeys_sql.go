@@ -49,7 +49,7 @@ func insertPasskey(ctx context.Context, tx *db.Tx, accountID string, k Passkey) 
 	_, err := tx.ExecContext(ctx, `INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports,
 			backup_eligible, counter, created_us, used_us)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0)`,
-		k.ID, accountID, r.ID, r.PublicKey, k.Name, strings.Join(transports, ","), flag(r.Flags.BackupEligible),
+		k.ID, accountID, r.ID, r.PublicKey, k.Name, strings.Join(transports, ","), db.BoolInt(r.Flags.BackupEligible),
 		int64(r.Authenticator.SignCount), k.CreatedUS)
 	return err
 }
@@ -137,11 +137,4 @@ func consumeChallenge(ctx context.Context, q db.Queryer, holder string) (c chall
 func deleteExpiredChallenges(ctx context.Context, d *db.DB, nowUS int64) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM passkey_challenges WHERE expires_us <= $1`, nowUS)
 	return err
-}
-
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

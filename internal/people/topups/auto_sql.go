@@ -90,7 +90,7 @@ func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4
 		}
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE auto_topups SET payment_method = $2, brand = $3, last4 = $4, expires = $5, failures = 0, next_us = 0, off_reason = '', enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END
-		WHERE account_id = $1`, p.AccountID, orNull(paymentMethod), brand, last4, expires, flag(paymentMethod != ""))
+		WHERE account_id = $1`, p.AccountID, orNull(paymentMethod), brand, last4, expires, db.BoolInt(paymentMethod != ""))
 	return err
 }
 

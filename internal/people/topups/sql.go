@@ -40,7 +40,7 @@ func (c *checkout) fields() []any {
 // insert adds c unless its form was sent before, and returns what is there.
 func insert(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
 	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card, customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
-		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, flag(c.SaveCard), orNull(c.Customer))
+		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, db.BoolInt(c.SaveCard), orNull(c.Customer))
 	if err != nil {
 		return is, err
 	}
@@ -62,13 +62,6 @@ func bySession(ctx context.Context, q db.Queryer, sessionID string) (c checkout,
 func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3 WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
 	return err
-}
-
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func orNull(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
