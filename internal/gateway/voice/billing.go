@@ -36,23 +36,23 @@ type biller struct {
 	abandoned    context.Context // ends when the node no longer waits for its sessions
 }
 
-// replyCall returns the ledger's call of reply n. Its request id stays the same from its first hold
+// replyCall returns the ledger's call of a reply. Its request id stays the same from its first hold
 // on.
-func (b *biller) replyCall(t *billingTerms, sessionID string, n, textTokens, audioTokens int64) (rules.Call, error) {
-	requestID, err := b.store.requestIDOf(sessionID, n)
+func (b *biller) replyCall(t *billingTerms, sessionID string, h session.Hold) (rules.Call, error) {
+	requestID, err := b.store.requestIDOf(sessionID, h.N)
 	if err != nil {
 		return rules.Call{}, err
 	}
-	return t.ledgerCall(sessionID, n, requestID, textTokens, audioTokens)
+	return t.ledgerCall(sessionID, requestID, h)
 }
 
-// demand returns the ledger's command for a hold of the session.
+// demand returns the ledger's command for the hold of a reply.
 func (b *biller) demand(t *billingTerms, app *apps.App, sessionID string, h session.Hold) (rules.Hold, error) {
-	c, err := b.replyCall(t, sessionID, h.N, h.TextTokens, h.AudioTokens)
+	c, err := b.replyCall(t, sessionID, h)
 	if err != nil {
 		return rules.Hold{}, err
 	}
-	d, err := b.policy.demand(t, app, c, h.TextTokens, h.AudioTokens, b.store.Now())
+	d, err := b.policy.demand(t, app, c, h, b.store.Now())
 	d.NodeID = b.store.NodeID
 	return d, err
 }
@@ -236,8 +236,11 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 		return rules.Call{}, err
 	}
 	u := &s.Usage
-	text := u.TextInput + u.TextCached + u.ImageInput + u.ImageCached
-	return b.replyCall(b.terms, b.sessionID, s.N, text, u.AudioInput+u.AudioCached)
+	return b.replyCall(b.terms, b.sessionID, session.Hold{
+		N:           s.N,
+		TextTokens:  u.TextInput + u.TextCached + u.ImageInput + u.ImageCached,
+		AudioTokens: u.AudioInput + u.AudioCached,
+	})
 }
 
 // release ends a hold without a charge. It repeats that until it succeeds, because nothing else looks

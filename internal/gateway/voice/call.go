@@ -12,7 +12,8 @@ import (
 func (r *runner) placeCall(ctx context.Context, offer []byte) (answer []byte, err error) {
 	answer, callID, err := r.node.provider.createCall(ctx, r.terms, offer, r.config)
 	if err == nil {
-		if err = r.node.store.setCall(ctx, r.id, callID); err != nil { // no row names the call: only this node can end it
+		// no row names the call: only this node can end it
+		if err = r.node.store.setCall(ctx, r.id, callID); err != nil {
 			r.node.work.Go(func() { r.node.hangUpUnsaved(r.terms, r.id, callID) })
 		}
 	}

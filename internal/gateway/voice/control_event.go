@@ -143,7 +143,8 @@ func parseItem(raw json.RawMessage) (item *session.Item, problem string) {
 		return item, ""
 	case item.Type != "message":
 		return nil, "item.type: must be function_call_output or message"
-	case item.Role != "user" && item.Role != "system" || len(item.Content) == 0 || item.CallID != "" || item.Output != "":
+	case item.Role != "user" && item.Role != "system" || len(item.Content) == 0 || item.CallID != "" ||
+		item.Output != "":
 		return nil, "item: a message has role user or system, and content"
 	case slices.ContainsFunc(item.Content, func(p session.ContentPart) bool { return p.Type != "input_text" }):
 		return nil, "item.content: must be of type input_text"

@@ -88,7 +88,8 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 		return "", err
 	}
 	if !ok {
-		e := apierr.TooManySessions.On(saved.Terms.ConnectionID, "this connection has 2 pending or live voice sessions; end one first")
+		e := apierr.TooManySessions.On(saved.Terms.ConnectionID,
+			"this connection has 2 pending or live voice sessions; end one first")
 		e.RetryAfter = 10 * time.Second // a ticket may expire meanwhile
 		return "", e
 	}
@@ -128,7 +129,8 @@ func (s *Supervisor) holdFirst(ctx context.Context, saved *savedSession, hold se
 	err := s.node.biller.holdFirst(ctx, saved, hold)
 	if _, refused := errors.AsType[*apierr.Error](err); refused {
 		if err := s.deletePending(ctx, saved.State.ID); err != nil {
-			s.node.log.ErrorContext(ctx, "refused voice session not removed", "session_id", saved.State.ID, "error", err)
+			s.node.log.ErrorContext(ctx, "refused voice session not removed",
+				"session_id", saved.State.ID, "error", err)
 		}
 	}
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// fakeProvider is a realtime provider without media: calls, sidebands, hang-ups.
-// What happens in a call is what a test says.
+// fakeProvider is a realtime provider without media: calls, sidebands, hang-ups. The test sends the
+// events of a call.
 type fakeProvider struct {
 	t    *testing.T
 	url  string
@@ -116,7 +116,7 @@ func (f *fakeProvider) attach(w http.ResponseWriter, r *http.Request) {
 	<-s.over
 }
 
-// gone says whether every call was hung up, and each once.
+// gone reports whether all calls are hung up.
 func (f *fakeProvider) gone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,12 +128,14 @@ func (f *fakeProvider) gone() bool {
 	return true
 }
 
-const sdpOffer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
+const sdpOffer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n" +
+	"m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
 
 // connect makes the browser's offer, and returns the sideband of its call.
 func (w *world) connect(o opened) *socket {
 	w.t.Helper()
-	status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket)
+	status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer,
+		o.Client.Ticket)
 	if status != 201 || !strings.HasPrefix(answer["text"].(string), "v=0") {
 		w.t.Fatalf("offer: %d %v", status, answer)
 	}

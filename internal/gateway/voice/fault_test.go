@@ -20,11 +20,10 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// unwatchedMost is what may go unwatched after any loss (F-85, F-86).
-const unwatchedMost = 15 * time.Second
+// maxUnwatched is how long a call may go without a sideband after any loss (F-85, F-86).
+const maxUnwatched = 15 * time.Second
 
-// faulty is a session whose call is at the emulator, which does what its script
-// says, and what the test asks of it.
+// faulty is a session whose call is at the emulator, which follows a script and the test's commands.
 type faulty struct {
 	*world
 	at      string // the emulator
@@ -33,7 +32,7 @@ type faulty struct {
 	control *socket
 }
 
-// report is what the emulator tells of a call.
+// report is what the emulator reports of a call.
 type report struct {
 	ID          string
 	State       string
@@ -60,7 +59,8 @@ func newFaulty(t *testing.T, e db.Engine, script, more string) *faulty {
 		server.Close()
 	})
 	f := &faulty{world: newWorldAt(t, e, "live", "full-live", server.URL+"/v1"), at: server.URL + "/emulator/realtime"}
-	body := fmt.Sprintf(`{"model":"gpt-realtime-2.1-mini","instructions":%s%s}`, mustJSON("Be kind.\n!emu fast=20 pace=1ms audio=1s\n"+script), more)
+	body := fmt.Sprintf(`{"model":"gpt-realtime-2.1-mini","instructions":%s%s}`,
+		mustJSON("Be kind.\n!emu fast=20 pace=1ms audio=1s\n"+script), more)
 	f.o = f.open(body)
 	return f
 }
@@ -77,7 +77,7 @@ func (f *faulty) connect() {
 	f.watched(1)
 }
 
-// offer is the browser's; it returns the status of its answer.
+// offer makes the browser's offer, and returns the HTTP status.
 func (f *faulty) offer() int {
 	req, err := http.NewRequestWithContext(f.t.Context(), "POST", f.o.Client.OfferURL, strings.NewReader(sdpOffer))
 	if err != nil {
@@ -89,12 +89,12 @@ func (f *faulty) offer() int {
 	if err != nil {
 		return 0
 	}
-	_ = resp.Body.Close() // nobody reads it
+	_ = resp.Body.Close() // it is not read
 	return resp.StatusCode
 }
 
-// watched waits until the node knows that its sideband has come n times: it sets the
-// call each time.
+// watched waits until the node's sideband was attached n times: each time the node sends its
+// configuration.
 func (f *faulty) watched(n int) {
 	f.t.Helper()
 	f.until("the call is watched", func() bool {
@@ -147,7 +147,7 @@ func (f *faulty) steer(do string) {
 	}
 }
 
-// turn lets the user speak, and returns when the reply to it is begun.
+// turn lets the user speak, and waits for the begin of the reply.
 func (f *faulty) turn() {
 	f.t.Helper()
 	f.steer(`{"do":"speak","ms":1000,"fast":20}`)
@@ -164,7 +164,7 @@ func (f *faulty) replies(n int) {
 	}
 }
 
-// cutReply lets the user hear a part of a reply that never ends by itself.
+// cutReply lets the user hear a part of a reply that does not end by itself.
 func (f *faulty) cutReply() {
 	f.t.Helper()
 	f.turn()
@@ -177,7 +177,8 @@ func (f *faulty) cutReply() {
 // end asks for the end.
 func (f *faulty) end(when string) {
 	f.t.Helper()
-	if status, answer := f.world.call(f.nodes[0], "POST", "/v1/realtime/sessions/"+f.o.ID+"/end", `{"when":"`+when+`"}`, f.token); status != http.StatusAccepted {
+	if status, answer := f.world.call(f.nodes[0], "POST", "/v1/realtime/sessions/"+f.o.ID+"/end", `{"when":"`+when+`"}`,
+		f.token); status != http.StatusAccepted {
 		f.t.Errorf("end: %d %v", status, answer)
 	}
 }
@@ -188,7 +189,7 @@ func (f *faulty) browser(event string) {
 	f.steer(`{"do":"browser","event":` + event + `}`)
 }
 
-// tamper raises the bound of output n times, each when the last was set back.
+// tamper raises the output cap n times, each time after it was set back.
 func (f *faulty) tamper(n int) {
 	f.t.Helper()
 	for range n {
@@ -198,8 +199,8 @@ func (f *faulty) tamper(n int) {
 	}
 }
 
-// nothingBeside leaves room for the hold that there is, and no other.
-func (f *faulty) nothingBeside() {
+// allocateOnlyHold leaves nothing of the allocation but the hold that is made.
+func (f *faulty) allocateOnlyHold() {
 	f.t.Helper()
 	var c rules.Connection
 	f.until("the hold is made", func() bool {
@@ -210,14 +211,14 @@ func (f *faulty) nothingBeside() {
 	f.do(rules.ChangeCap{ConnectionID: f.conn, TargetMC: c.ConsumedMC + c.HeldMC})
 }
 
-// receipts are how many a session must have.
+// receipts are how many receipts a session must have.
 type receipts struct {
 	settled, estimated int
-	cancelled          int // settled if the provider told the usage in time, else estimated
+	cancelled          int // settled if the provider reported the usage in time, else estimated
 	raced              int // perhaps there, perhaps not
 }
 
-// checks proves what is promised of every end.
+// checks proves what must hold at every end: receipts, sums, holds and hang-ups.
 func (f *faulty) checks(reason string, want receipts) {
 	f.t.Helper()
 	s := f.ended(f.o.ID, reason)
@@ -231,11 +232,14 @@ func (f *faulty) checks(reason string, want receipts) {
 		}
 	}
 	least := want.settled + want.estimated + want.cancelled
-	if n := int(s.ResponseCount); got["provider"] < want.settled || got["estimated"] < want.estimated || n < least || n > least+want.raced || n != len(s.Receipts) {
+	if n := int(s.ResponseCount); got["provider"] < want.settled || got["estimated"] < want.estimated || n < least ||
+		n > least+want.raced || n != len(s.Receipts) {
 		f.t.Errorf("%d receipts, %v, want %+v", n, got, want)
 	}
 	var rows money.MC
-	if err := f.db.QueryRowContext(f.t.Context(), `SELECT COALESCE(SUM(user_charge_mc), 0) FROM ledger WHERE key LIKE $1`, f.o.ID+"/%").Scan(&rows); err != nil || rows != sum || s.ChargedMC != sum {
+	if err := f.db.QueryRowContext(f.t.Context(),
+		`SELECT COALESCE(SUM(user_charge_mc), 0) FROM ledger WHERE key LIKE $1`, f.o.ID+"/%").Scan(&rows); err != nil ||
+		rows != sum || s.ChargedMC != sum {
 		f.t.Errorf("charged %d, receipts %d, ledger %d, %v", s.ChargedMC, sum, rows, err)
 	}
 	f.free()
@@ -248,14 +252,13 @@ func (f *faulty) checks(reason string, want receipts) {
 		return true
 	})
 	for _, c := range f.calls() {
-		if f.t.Logf("unwatched at most %d ms", c.UnwatchedMS); c.UnwatchedMS > unwatchedMost.Milliseconds() {
+		if f.t.Logf("unwatched at most %d ms", c.UnwatchedMS); c.UnwatchedMS > maxUnwatched.Milliseconds() {
 			f.t.Errorf("%d ms were unwatched", c.UnwatchedMS)
 		}
 	}
 }
 
-// TestFaults proves what is promised of money and calls when things go wrong, with
-// the provider's emulator on real sockets (F-85…F-93).
+// TestFaults proves the failure modes F-85 to F-93 with the provider's emulator on real sockets.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
@@ -282,15 +285,17 @@ func TestFaults(t *testing.T) {
 			f.turn() // the last that this sideband tells
 			f.watched(2)
 			f.end(session.Immediate)
-		}, session.AppEnded, receipts{raced: 1}}, // a cancel that is answered too late leaves a reply of which nobody heard
-		{"lost for ever", "!emu hang=3 down=forever", "", func(f *faulty) {
+		}, session.AppEnded,
+			receipts{raced: 1}}, // a reply whose cancel is confirmed too late is not billed
+		{"lost for the rest of the call", "!emu hang=3 down=forever", "", func(f *faulty) {
 			f.cutReply()
 			f.steer(`{"do":"drop"}`)
 		}, session.SidebandLost, receipts{estimated: 1}},
-		{"lost, and hang-ups refused", "!emu hang=3 down=forever hangup_fails=2 hangup_status=503", "", func(f *faulty) {
-			f.cutReply()
-			f.steer(`{"do":"drop"}`)
-		}, session.SidebandLost, receipts{estimated: 1}},
+		{"lost, and hang-ups refused", "!emu hang=3 down=forever hangup_fails=2 hangup_status=503", "",
+			func(f *faulty) {
+				f.cutReply()
+				f.steer(`{"do":"drop"}`)
+			}, session.SidebandLost, receipts{estimated: 1}},
 		{"not found at first", "!emu not_found=2", "", func(f *faulty) {
 			f.replies(1)
 			if got := f.control.kinds(); slices.Contains(got, "error") {
@@ -332,7 +337,7 @@ func TestFaults(t *testing.T) {
 				f.until("the reply has failed", func() bool { return !f.report().Active })
 			}
 		}, session.ProviderError, receipts{}},
-		{"browser lost, nobody is told", "!emu vanish=1", "", func(f *faulty) {
+		{"browser lost, without a sign of it", "!emu vanish=1", "", func(f *faulty) {
 			f.replies(1)
 			f.pass(2*time.Minute + time.Second)
 		}, session.IdleTimeout, receipts{settled: 1}},
@@ -359,10 +364,11 @@ func TestFaults(t *testing.T) {
 			f.replies(1)
 			f.end(session.AfterHeard)
 		}, session.AppEnded, receipts{settled: 1}},
-		{"a reply beside the hold", "!emu only=2 hang=3\n!browser@response.done {\"type\":\"response.create\"}", "", func(f *faulty) {
-			f.nothingBeside()
-			f.turn() // the browser's own reply comes before its hold was refused, or after
-		}, "allocation_exhausted", receipts{settled: 1, raced: 1}},
+		{"a reply without a hold", "!emu only=2 hang=3\n!browser@response.done {\"type\":\"response.create\"}", "",
+			func(f *faulty) {
+				f.allocateOnlyHold()
+				f.turn() // the browser's own reply comes before its hold was refused, or after
+			}, "allocation_exhausted", receipts{settled: 1, raced: 1}},
 		{"the ticket raced", "", "", func(f *faulty) {
 			statuses := make(chan int)
 			for range 8 {

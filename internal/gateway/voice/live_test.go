@@ -13,11 +13,17 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-const usage10 = `{"total_tokens":30,"input_tokens":20,"output_tokens":10,"input_token_details":{"text_tokens":12,"audio_tokens":8,"image_tokens":0,"cached_tokens":5,"cached_tokens_details":{"text_tokens":4,"audio_tokens":1,"image_tokens":0}},"output_token_details":{"text_tokens":3,"audio_tokens":7}}`
+// usage10 is a usage as the provider reports it: 20 tokens in, 5 of them cached, and 10 out.
+const usage10 = `{"total_tokens":30,"input_tokens":20,"output_tokens":10,
+	"input_token_details":{"text_tokens":12,"audio_tokens":8,"image_tokens":0,"cached_tokens":5,
+		"cached_tokens_details":{"text_tokens":4,"audio_tokens":1,"image_tokens":0}},
+	"output_token_details":{"text_tokens":3,"audio_tokens":7}}`
 
-// createdEvent and doneEvent are the provider's.
+// createdEvent and doneEvent are events of the provider: the begin and the end of a reply.
 func createdEvent(id string) string {
-	return fmt.Sprintf(`{"type":"response.created","response":{"id":%q,"status":"in_progress","conversation_id":"conv_1","output_modalities":["audio"],"max_output_tokens":1024}}`, id)
+	return fmt.Sprintf(
+		`{"type":"response.created","response":{"id":%q,"status":"in_progress","conversation_id":"conv_1",
+			"output_modalities":["audio"],"max_output_tokens":1024}}`, id)
 }
 
 func doneEvent(id, status, usage string) string {
@@ -31,9 +37,11 @@ func TestLiveSession(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e db.Engine) {
 		w := newWorld(t, e, "live", "full-live")
 		w.up.missing, w.up.stubborn = 2, 2 // too young at first (edge case 45), and hard to end
-		o := w.open(`{"model":"gpt-realtime-2.1","voice":"marin","tools":[{"type":"function","function":{"name":"look","description":"Looks.","parameters":{"type":"object"}}}]}`)
+		o := w.open(`{"model":"gpt-realtime-2.1","voice":"marin","tools":[
+			{"type":"function","function":{"name":"look","description":"Looks.","parameters":{"type":"object"}}}]}`)
 		side := w.connect(o)
-		if !strings.Contains(w.up.session, `"model":"gpt-realtime-2.1"`) || !strings.Contains(w.up.session, `"name":"look"`) || w.up.lastOffer != sdpOffer {
+		if !strings.Contains(w.up.session, `"model":"gpt-realtime-2.1"`) ||
+			!strings.Contains(w.up.session, `"name":"look"`) || w.up.lastOffer != sdpOffer {
 			t.Errorf("session %s, offer %q", w.up.session, w.up.lastOffer)
 		}
 		control := w.dial(o.ControlURL, w.token)
@@ -43,14 +51,17 @@ func TestLiveSession(t *testing.T) {
 		side.send(doneEvent("resp_1", "completed", usage10))
 		side.send(doneEvent("resp_1", "completed", usage10)) // edge case 48: once
 		settled := control.wait("svc.response.settled")
-		// 8 text at 4.00, 4 cached text at 0.40, 7 audio at 32.00, 1 cached at 0.40, 3 text out at 24.00, 7 audio out at 64.00 dollars a million:
-		// 3,200 + 160 + 22,400 + 40 + 7,200 + 44,800 micro-cents, 10 % margin, 5 % fee.
-		if r := settled["receipt"].(map[string]any); r["provider_cost_mc"] != 77800.0 || r["dev_margin_mc"] != 7780.0 || r["svc_fee_mc"] != 3890.0 {
+		// 8 text at 4.00, 4 cached text at 0.40, 7 audio at 32.00, 1 cached at 0.40, 3 text out at
+		// 24.00, 7 audio out at 64.00 dollars a million: 3,200 + 160 + 22,400 + 40 + 7,200 + 44,800
+		// micro-cents, 10 % margin, 5 % fee.
+		if r := settled["receipt"].(map[string]any); r["provider_cost_mc"] != 77800.0 || r["dev_margin_mc"] != 7780.0 ||
+			r["svc_fee_mc"] != 3890.0 {
 			t.Errorf("receipt: %v", r)
 		}
 		status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"after_heard"}`, w.token)
 		control.wait("svc.session.ending")
-		if update := side.wait("session.update"); !strings.Contains(string(mustJSON(update)), `"create_response":false`) || status != 202 {
+		if update := side.wait("session.update"); !strings.Contains(string(mustJSON(update)),
+			`"create_response":false`) || status != 202 {
 			t.Errorf("while the user hears the rest: %d %v", status, update)
 		}
 		if w.get(o.ID).Status != session.Live {
@@ -66,23 +77,26 @@ func TestLiveSession(t *testing.T) {
 	})
 }
 
-// TestTickets: one of two offers wins; what is no offer does not spend a ticket
-// (F-91); a provider that fails does.
+// TestTickets: one of two offers wins. A malformed offer does not use up the ticket (F-91); one that the
+// provider does not answer does.
 func TestTickets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
 	offer := strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url)
 	for _, bad := range []string{"", "hello", "v=0\r\nm=audio 9\r\n", "v=0\r\nm=application 9\r\n"} {
-		if status, answer := w.call(w.nodes[0], "POST", offer, bad, o.Client.Ticket); status != 400 || code(answer) != "invalid_request" {
+		if status, answer := w.call(w.nodes[0], "POST", offer, bad, o.Client.Ticket); status != 400 ||
+			code(answer) != "invalid_request" {
 			t.Errorf("offer %q: %d %v", bad, status, answer)
 		}
 	}
-	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, "rtt_wrong"); status != 401 || code(answer) != "invalid_ticket" {
+	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, "rtt_wrong"); status != 401 ||
+		code(answer) != "invalid_ticket" {
 		t.Errorf("wrong ticket: %d %v", status, answer)
 	}
 	w.connect(o)
-	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, o.Client.Ticket); status != 401 || code(answer) != "invalid_ticket" {
+	if status, answer := w.call(w.nodes[0], "POST", offer, sdpOffer, o.Client.Ticket); status != 401 ||
+		code(answer) != "invalid_ticket" {
 		t.Errorf("used ticket: %d %v", status, answer)
 	}
 	w.up.mu.Lock()
@@ -90,7 +104,8 @@ func TestTickets(t *testing.T) {
 	w.up.mu.Unlock()
 	o2 := w.open(mini)
 	offer2 := strings.TrimPrefix(o2.Client.OfferURL, w.nodes[0].url)
-	if status, answer := w.call(w.nodes[0], "POST", offer2, sdpOffer, o2.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+	if status, answer := w.call(w.nodes[0], "POST", offer2, sdpOffer, o2.Client.Ticket); status != 502 ||
+		code(answer) != "provider_error" {
 		t.Errorf("the provider fails: %d %v", status, answer)
 	}
 	w.ended(o2.ID, session.ProviderError)
@@ -102,15 +117,16 @@ func TestTickets(t *testing.T) {
 	}
 }
 
-// TestCallOfNoRow: a call that could not be written down is hung up all the same, until
-// the provider has done it: nobody else would ever know of it.
-func TestCallOfNoRow(t *testing.T) {
+// TestUnsavedCall: a call whose id could not be saved is hung up, as often as it takes: no row names it.
+func TestUnsavedCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	w.up.stubborn = 2
-	w.exec(`CREATE TRIGGER no_call BEFORE UPDATE OF call_id ON realtime_sessions BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END`)
+	w.exec(`CREATE TRIGGER no_call BEFORE UPDATE OF call_id ON realtime_sessions
+		BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END`)
 	o := w.open(mini)
-	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 502 || code(answer) != "provider_error" {
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer,
+		o.Client.Ticket); status != 502 || code(answer) != "provider_error" {
 		t.Errorf("offer: %d %v", status, answer)
 	}
 	w.until("the call is hung up", w.up.gone)
@@ -125,14 +141,15 @@ func TestCallOfNoRow(t *testing.T) {
 	w.free()
 }
 
-// TestOfferWaitsForItsWatcher: the browser has its answer when the sideband is there,
-// for what is said before that is not billed.
-func TestOfferWaitsForItsWatcher(t *testing.T) {
+// TestAnswerWaitsForSideband: the browser gets the answer when the sideband is attached, because audio
+// before that is not metered.
+func TestAnswerWaitsForSideband(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	w.up.missing = 3
 	o := w.open(mini)
-	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer, o.Client.Ticket); status != 201 {
+	if status, answer := w.call(w.nodes[0], "POST", strings.TrimPrefix(o.Client.OfferURL, w.nodes[0].url), sdpOffer,
+		o.Client.Ticket); status != 201 {
 		t.Fatalf("offer: %d %v", status, answer)
 	}
 	w.up.mu.Lock()
@@ -143,8 +160,8 @@ func TestOfferWaitsForItsWatcher(t *testing.T) {
 	w.sideband()
 }
 
-// TestSidebandLost: one that drops is dialled again and the call goes on; one that
-// cannot be is the end, and the reply in progress is estimated (F-85, F-88).
+// TestSidebandLost: a sideband that drops is attached again, and the call goes on. If that fails, the
+// session ends, and the reply in progress is estimated (F-85, F-88).
 func TestSidebandLost(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
@@ -154,7 +171,8 @@ func TestSidebandLost(t *testing.T) {
 		_ = side.ws.Close(1006-5, "dropped") // 1001
 		side = w.sideband()
 		side.send(createdEvent("resp_1"))
-		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing today?"}`)
+		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1",
+			"delta":"Hello, how are you doing today?"}`)
 		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
 		control := w.dial(o.ControlURL, w.token)
 		control.wait("svc.session.started")
@@ -163,7 +181,8 @@ func TestSidebandLost(t *testing.T) {
 		w.up.mu.Unlock()
 		_ = side.ws.CloseNow()
 		s := w.ended(o.ID, session.SidebandLost)
-		if len(s.Receipts) != 1 || s.Receipts[0].UsageSource != "estimated" || s.Receipts[0].UserChargeMC > s.Receipts[0].HoldAmountMC || s.ChargedMC == 0 {
+		if len(s.Receipts) != 1 || s.Receipts[0].UsageSource != "estimated" ||
+			s.Receipts[0].UserChargeMC > s.Receipts[0].HoldAmountMC || s.ChargedMC == 0 {
 			t.Errorf("receipts: %s", mustJSON(s.Receipts))
 		}
 		w.until("the call is hung up", w.up.gone)
@@ -171,8 +190,7 @@ func TestSidebandLost(t *testing.T) {
 	})
 }
 
-// TestBrowserLeaves: the provider closes the sideband, and does not know the call
-// any longer.
+// TestBrowserLeaves: the provider closes the sideband, and no longer knows the call.
 func TestBrowserLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -187,7 +205,7 @@ func TestBrowserLeaves(t *testing.T) {
 	w.ended(o.ID, session.ClientClosed)
 }
 
-// TestHalts ends live sessions for what happens to their connection or app.
+// TestHalts ends sessions whose connection or app may no longer spend.
 func TestHalts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -198,7 +216,8 @@ func TestHalts(t *testing.T) {
 		{"the risk layer", session.ConnectionFrozen, func(w *world) { w.do(rules.Freeze{ConnectionID: w.conn}) }},
 		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
 		{"the operator", "app_suspended", func(w *world) {
-			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.', suspension_us = 1`)
+			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.',
+				suspension_us = 1`)
 		}},
 	} {
 		t.Run(test.by, func(t *testing.T) {
@@ -238,9 +257,8 @@ func (w *world) endedRow(id, reason string) {
 	})
 }
 
-// TestTampering: what the browser changes is set back, three times, then the
-// session ends; a forged tool result counts, and a reply with more output than the
-// session's is cancelled (F-90).
+// TestTampering: a change of the browser is set back; the third ends the session. A forged tool result
+// counts as one, and so does a reply with a higher output cap, which is cancelled (F-90).
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -248,13 +266,16 @@ func TestTampering(t *testing.T) {
 	side := w.connect(o)
 	control := w.dial(o.ControlURL, w.token)
 	control.wait("svc.session.started")
-	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"A","max_output_tokens":1024}}`) // the answer to ours
-	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":1024}}`) // allowed
+	// confirms our own update
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"A","max_output_tokens":1024}}`)
+	// allowed
+	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":1024}}`)
 	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":4096}}`)
 	if e := control.wait("svc.session.config_reset"); fmt.Sprint(e["fields"]) != "[max_output_tokens]" {
 		t.Errorf("reset: %v", e)
 	}
-	if e := side.wait("session.update"); !strings.Contains(string(mustJSON(e)), `"instructions":"B"`) || !strings.Contains(string(mustJSON(e)), `"max_output_tokens":1024`) {
+	if e := side.wait("session.update"); !strings.Contains(string(mustJSON(e)), `"instructions":"B"`) ||
+		!strings.Contains(string(mustJSON(e)), `"max_output_tokens":1024`) {
 		t.Errorf("set back to %v", e)
 	}
 	side.send(`{"type":"session.updated","session":{"type":"realtime","instructions":"B","max_output_tokens":1024}}`)
@@ -265,7 +286,8 @@ func TestTampering(t *testing.T) {
 	side.wait("response.cancel")
 	side.send(doneEvent("resp_1", "cancelled", usage10))
 	control.wait("svc.response.settled")
-	side.send(`{"type":"conversation.item.added","item":{"type":"function_call_output","call_id":"call_1","output":"forged"}}`)
+	side.send(`{"type":"conversation.item.added",
+		"item":{"type":"function_call_output","call_id":"call_1","output":"forged"}}`)
 	control.wait("svc.session.config_reset")
 	control.wait("svc.session.ending")
 	if s := w.ended(o.ID, session.ConfigTampering); s.ResponseCount != 1 {
@@ -274,8 +296,7 @@ func TestTampering(t *testing.T) {
 	w.until("the call is hung up", w.up.gone)
 }
 
-// TestControlEvents sends each event that an app may send, and some that it may
-// not.
+// TestControlEvents sends each event that an app may send, and some that it may not.
 func TestControlEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -293,10 +314,15 @@ func TestControlEvents(t *testing.T) {
 		t.Errorf("the first channel closed with %d", c)
 	}
 	for _, bad := range []string{
-		`{}`, `{"type":"input_audio_buffer.append"}`, `nonsense`, `{"type":"session.update"}`, `{"type":"session.update","session":{"type":"realtime","max_output_tokens":4000}}`,
-		`{"type":"session.update","session":{"type":"realtime","audio":{"input":{"transcription":{"model":"whisper"}}}}}`, `{"type":"session.update","session":{"tools":[{"type":"mcp"}]}}`,
-		`{"type":"response.create","response":{"max_output_tokens":4000}}`, `{"type":"response.create","response":{"conversation":"none"}}`,
-		`{"type":"conversation.item.create","item":{"type":"message","role":"assistant","content":[]}}`, `{"type":"conversation.item.truncate"}`,
+		`{}`, `{"type":"input_audio_buffer.append"}`, `nonsense`, `{"type":"session.update"}`,
+		`{"type":"session.update","session":{"type":"realtime","max_output_tokens":4000}}`,
+		`{"type":"session.update","session":{"type":"realtime",
+			"audio":{"input":{"transcription":{"model":"whisper"}}}}}`,
+		`{"type":"session.update","session":{"tools":[{"type":"mcp"}]}}`,
+		`{"type":"response.create","response":{"max_output_tokens":4000}}`,
+		`{"type":"response.create","response":{"conversation":"none"}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"assistant","content":[]}}`,
+		`{"type":"conversation.item.truncate"}`,
 		`{"type":"svc.session.end","when":"never"}`, `{"type":"svc.session.approve_block"}`,
 		`{"type":"session.update","session":{"instructions":"` + strings.Repeat("x", maxInstructions+1) + `"}}`,
 	} {
@@ -310,9 +336,11 @@ func TestControlEvents(t *testing.T) {
 	if e := side.wait("session.update"); !strings.Contains(string(mustJSON(e)), "New.") {
 		t.Errorf("update: %v", e)
 	}
-	control.send(`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
+	control.send(`{"type":"conversation.item.create",
+		"item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
 	side.wait("conversation.item.create")
-	side.send(`{"type":"conversation.item.added","item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
+	side.send(`{"type":"conversation.item.added",
+		"item":{"type":"function_call_output","call_id":"call_1","output":"42"}}`)
 	control.send(`{"type":"response.create","event_id":"mine","response":{"instructions":"Say it."}}`)
 	if e := side.wait("response.create"); e["event_id"] != "mine" {
 		t.Errorf("create: %v", e)
@@ -324,9 +352,11 @@ func TestControlEvents(t *testing.T) {
 	control.send(`{"type":"response.cancel","response_id":"resp_1"}`)
 	side.wait("response.cancel")
 	for _, relayed := range []string{
-		"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "error",
+		"response.function_call_arguments.done", "response.output_audio_transcript.done", "response.output_text.done",
+		"input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "error",
 	} {
-		side.send(`{"type":"` + relayed + `","error":{"type":"invalid_request_error","code":null,"message":"No."},"extra":{"kept":true}}`)
+		side.send(`{"type":"` + relayed +
+			`","error":{"type":"invalid_request_error","code":null,"message":"No."},"extra":{"kept":true}}`)
 		if e := control.wait(relayed); e["extra"] == nil {
 			t.Errorf("%s lost what it had: %v", relayed, e)
 		}
@@ -340,8 +370,8 @@ func TestControlEvents(t *testing.T) {
 	w.until("the call is hung up", w.up.gone)
 }
 
-// TestBudget: blocks are told and must be approved, a warning comes before the
-// session's bound, and the bound ends it.
+// TestBudget: each budget block is reported and must be approved; a warning comes before max_cost_mc,
+// which ends the session; so does a hold that does not fit.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	reply := money.MC(77800 + 7780 + 3890) // see TestLiveSession
@@ -398,14 +428,14 @@ func TestBudget(t *testing.T) {
 			c, err = store.GetConnection(t.Context(), w.db, w.conn)
 			return err == nil && c.HeldMC > 0
 		})
-		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: c.HeldMC}) // nothing beside it
+		w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: c.HeldMC}) // nothing else
 		say(side, control, "resp_1")
 		w.ended(o.ID, "allocation_exhausted")
 		w.until("the call is hung up", w.up.gone)
 	})
 }
 
-// TestTimes ends sessions whose time is over.
+// TestTimes ends sessions at max_duration_s and at the idle timeout.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -420,17 +450,28 @@ func TestTimes(t *testing.T) {
 	w.until("the calls are hung up", w.up.gone)
 }
 
-// TestCreation refuses what cannot be a session, and never leaves a trace of it.
+// TestCreation refuses malformed and unaffordable sessions, of which no row is left.
 func TestCreation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "mock", "sandbox")
 	for body, want := range map[string]string{
-		`{}`: "model", `{"model":"gpt-6-luna"}`: "realtime", `{"model":"nothing"}`: "offered", `{"feature":"none-such"}`: "feature", `{"feature":"NO"}`: "feature",
-		`{"model":"gpt-realtime-2","max_duration_s":29}`: "max_duration_s", `{"model":"gpt-realtime-2","max_duration_s":3541}`: "max_duration_s",
-		`{"model":"gpt-realtime-2","max_output_tokens":0}`: "max_output_tokens", `{"model":"gpt-realtime-2","max_cost_mc":0}`: "max_cost_mc",
-		`{"model":"gpt-realtime-2","confirm_each_block":true}`: "budget_block_mc", `{"model":"gpt-realtime-2","client_updatable":["tools"]}`: "client_updatable[0]",
-		`{"model":"gpt-realtime-2","on_control_lost":"stop"}`: "on_control_lost", `{"model":"gpt-realtime-2","voice":"a b"}`: "voice", `{"model":"gpt-realtime-2","tools":[{"type":"mcp"}]}`: "tools[0]",
-		`{"model":"gpt-realtime-2","tool_choice":"always"}`: "tool_choice", `[]`: "body", `{"model":1}`: "model",
+		`{}`:                      "model",
+		`{"model":"gpt-6-luna"}`:  "realtime",
+		`{"model":"nothing"}`:     "offered",
+		`{"feature":"none-such"}`: "feature",
+		`{"feature":"NO"}`:        "feature",
+		`{"model":"gpt-realtime-2","max_duration_s":29}`:          "max_duration_s",
+		`{"model":"gpt-realtime-2","max_duration_s":3541}`:        "max_duration_s",
+		`{"model":"gpt-realtime-2","max_output_tokens":0}`:        "max_output_tokens",
+		`{"model":"gpt-realtime-2","max_cost_mc":0}`:              "max_cost_mc",
+		`{"model":"gpt-realtime-2","confirm_each_block":true}`:    "budget_block_mc",
+		`{"model":"gpt-realtime-2","client_updatable":["tools"]}`: "client_updatable[0]",
+		`{"model":"gpt-realtime-2","on_control_lost":"stop"}`:     "on_control_lost",
+		`{"model":"gpt-realtime-2","voice":"a b"}`:                "voice",
+		`{"model":"gpt-realtime-2","tools":[{"type":"mcp"}]}`:     "tools[0]",
+		`{"model":"gpt-realtime-2","tool_choice":"always"}`:       "tool_choice",
+		`[]`:          "body",
+		`{"model":1}`: "model",
 	} {
 		status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", body, w.token)
 		if status != 400 || code(answer) != "invalid_request" || !strings.Contains(string(mustJSON(answer)), want) {
@@ -438,16 +479,20 @@ func TestCreation(t *testing.T) {
 		}
 	}
 	w.do(rules.ChangeCap{ConnectionID: w.conn, TargetMC: 100})
-	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 402 || code(answer) != "allocation_exhausted" {
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 402 ||
+		code(answer) != "allocation_exhausted" {
 		t.Errorf("a hold that does not fit: %d %v", status, answer)
 	}
 	var n int
-	if err := w.db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM realtime_sessions) + (SELECT COUNT(*) FROM realtime_replies)`).Scan(&n); err != nil || n != 0 {
+	if err := w.db.QueryRowContext(t.Context(),
+		`SELECT (SELECT COUNT(*) FROM realtime_sessions) + (SELECT COUNT(*) FROM realtime_replies)`).Scan(
+		&n); err != nil || n != 0 {
 		t.Errorf("%d rows are left, %v", n, err)
 	}
 	w.exec(`UPDATE apps SET allowed_models = '["gpt-realtime-2"]'`)
 	w.nodes[0].handler.Callers.Forget()
-	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 403 || code(answer) != "model_not_allowed" {
+	if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 403 ||
+		code(answer) != "model_not_allowed" {
 		t.Errorf("not allowed: %d %v", status, answer)
 	}
 }

@@ -23,8 +23,8 @@ func eachEngine(t *testing.T, f func(t *testing.T, e db.Engine)) {
 	}
 }
 
-// TestMockSession talks with the mock voice: three replies, each held for and
-// billed, told on the control channel, and the end after the last was heard.
+// TestMockSession talks with the mock voice: three replies, each held, billed and reported on the control
+// channel, and the end after the user has heard the last one.
 func TestMockSession(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
@@ -38,7 +38,8 @@ func TestMockSession(t *testing.T) {
 		control.wait("svc.session.started")
 		var sum float64
 		for range 3 {
-			browser.send(`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello you"}]}}`)
+			browser.send(`{"type":"conversation.item.create",
+				"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello you"}]}}`)
 			browser.send(`{"type":"response.create"}`)
 			control.wait("response.created")
 			e := control.wait("svc.response.settled")
@@ -50,10 +51,12 @@ func TestMockSession(t *testing.T) {
 				t.Errorf("charged %v, receipts %v", e["charged_mc"], sum)
 			}
 		}
-		if s := w.get(o.ID); s.Status != session.Live || s.Live == nil || s.Live.ResponseCount != 3 || !s.Live.ControlAttached || s.Live.Ending || len(s.Receipts) != 3 {
+		if s := w.get(o.ID); s.Status != session.Live || s.Live == nil || s.Live.ResponseCount != 3 ||
+			!s.Live.ControlAttached || s.Live.Ending || len(s.Receipts) != 3 {
 			t.Errorf("live: %s", mustJSON(s))
 		}
-		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "", w.token); status != 202 || answer["ending"] != true {
+		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", "",
+			w.token); status != 202 || answer["ending"] != true {
 			t.Errorf("end: %d %v", status, answer)
 		}
 		control.wait("svc.session.ending")
@@ -74,21 +77,23 @@ func TestMockSession(t *testing.T) {
 	})
 }
 
-// TestPendingEnds ends sessions that no browser came to: their hold goes, and their
-// slot is free (F-92).
+// TestPendingEnds ends sessions whose ticket was not used: their hold is released, and they count no
+// longer (F-92).
 func TestPendingEnds(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
 		w := newWorld(t, e, "mock", "sandbox")
 		first, second := w.open(mini), w.open(mini)
-		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 429 || code(answer) != "too_many_sessions" {
+		if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions", mini, w.token); status != 429 ||
+			code(answer) != "too_many_sessions" {
 			t.Errorf("a third: %d %v", status, answer)
 		}
-		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+first.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+		if status, _ := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+first.ID+"/end", `{"when":"immediate"}`,
+			w.token); status != 202 {
 			t.Errorf("end: %d", status)
 		}
 		if s := w.get(first.ID); s.Status != session.Ended || *s.EndReason != session.AppEnded {
-			t.Errorf("at once: %s", mustJSON(s))
+			t.Errorf("when the answer came: %s", mustJSON(s))
 		}
 		third := w.open(mini)
 		w.pass(ticketTTL + 1)
@@ -104,9 +109,9 @@ func TestPendingEnds(t *testing.T) {
 	})
 }
 
-// TestEndBesideTheWatch ends pending sessions while the watch looks for those that
-// are asked to end: each has ended when the answer comes, whoever is quicker.
-func TestEndBesideTheWatch(t *testing.T) {
+// TestEndDuringTakeOver ends pending sessions while the watch adopts those that are to end: each has
+// ended when the answer comes, whichever of the two is quicker.
+func TestEndDuringTakeOver(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
 		w := newWorld(t, e, "mock", "sandbox")
@@ -122,11 +127,12 @@ func TestEndBesideTheWatch(t *testing.T) {
 		})
 		for range 10 {
 			o := w.open(mini)
-			if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end", `{"when":"immediate"}`, w.token); status != 202 {
+			if status, answer := w.call(w.nodes[0], "POST", "/v1/realtime/sessions/"+o.ID+"/end",
+				`{"when":"immediate"}`, w.token); status != 202 {
 				t.Errorf("end: %d %v", status, answer)
 			}
 			if s := w.get(o.ID); s.Status != session.Ended {
-				t.Errorf("at once: %s", mustJSON(s))
+				t.Errorf("when the answer came: %s", mustJSON(s))
 			}
 		}
 		stop()
@@ -134,7 +140,7 @@ func TestEndBesideTheWatch(t *testing.T) {
 	})
 }
 
-// code is the code of an envelope.
+// code returns the code of an error envelope.
 func code(answer map[string]any) string {
 	var e struct {
 		Error struct {

@@ -13,8 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// TestTwoNodes: every node answers for a session of any of them, its end is asked
-// anywhere, and the control channel is passed on.
+// TestTwoNodes: each node shows and ends the sessions of the other, and forwards their control channels.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.Postgres, "live", "full-live")
@@ -24,7 +23,8 @@ func TestTwoNodes(t *testing.T) {
 	}
 	o := w.open(mini)
 	path := "/v1/realtime/sessions/" + o.ID
-	waiting := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token) // comes too early, and to the wrong one
+	// opened before the session is live, and at the wrong node
+	waiting := w.dial(strings.Replace(b.url, "http", "ws", 1)+path+"/control", w.token)
 	side := w.connect(o)
 	if c := waiting.closed(); c != 1012 {
 		t.Errorf("a channel at another node closed with %d", c)
@@ -34,7 +34,8 @@ func TestTwoNodes(t *testing.T) {
 	side.send(createdEvent("resp_1"))
 	side.send(doneEvent("resp_1", "completed", usage10))
 	control.wait("svc.response.settled")
-	if status, answer := w.call(b, "GET", path, "", w.token); status != 200 || answer["response_count"] != 1.0 || answer["live"].(map[string]any)["control_attached"] != true {
+	if status, answer := w.call(b, "GET", path, "", w.token); status != 200 || answer["response_count"] != 1.0 ||
+		answer["live"].(map[string]any)["control_attached"] != true {
 		t.Errorf("at the other node: %d %v", status, answer)
 	}
 	if status, _ := w.call(b, "POST", path+"/end", `{"when":"immediate"}`, w.token); status != 202 {
@@ -45,14 +46,14 @@ func TestTwoNodes(t *testing.T) {
 	w.until("the call is hung up", w.up.gone)
 }
 
-// kill stops a node as a crash does: nothing of it is carried out any longer.
+// kill makes the session look like one of another, dead process.
 func (w *world) kill(n *testNode, id string) {
 	w.t.Helper()
-	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = 0 WHERE id = $1`, id) // as if it had been another process
+	w.exec(`UPDATE realtime_sessions SET node_id = 'node_dead', lease_us = 0 WHERE id = $1`, id)
 }
 
-// TestDeadNode: another node takes a dead one's session over, attaches its own
-// sideband, and bills the reply that was cut as an estimate (F-86).
+// TestDeadNode: another node adopts a dead node's session, attaches a sideband, and bills the reply in
+// progress as an estimate (F-86).
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, e db.Engine) {
@@ -60,7 +61,8 @@ func TestDeadNode(t *testing.T) {
 		o := w.open(mini)
 		side := w.connect(o)
 		side.send(createdEvent("resp_1"))
-		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1","delta":"Hello, how are you doing on this day?"}`)
+		side.send(`{"type":"response.output_audio_transcript.delta","response_id":"resp_1",
+			"delta":"Hello, how are you doing on this day?"}`)
 		side.send(`{"type":"output_audio_buffer.started","response_id":"resp_1"}`)
 		w.until("the reply is known", func() bool {
 			state := w.state(o.ID)
@@ -84,9 +86,9 @@ func TestDeadNode(t *testing.T) {
 	})
 }
 
-// TestSlept: a node whose lease has run out goes on with its own session, as long as
-// nobody has taken it: the reply in progress is charged by its usage.
-func TestSlept(t *testing.T) {
+// TestExpiredLease: a node whose lease has expired goes on with its session as long as no other node has
+// claimed it. The reply in progress is charged by its usage.
+func TestExpiredLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
 	o := w.open(mini)
@@ -107,8 +109,8 @@ func TestSlept(t *testing.T) {
 	w.ended(o.ID, session.AppEnded)
 }
 
-// TestLateHold: a hold that is made when the session is another node's already is
-// given back by the node that made it.
+// TestLateHold: a hold that is made after another node has adopted the session is released by the node
+// that made it.
 func TestLateHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -125,13 +127,14 @@ func TestLateHold(t *testing.T) {
 	slept.stop()
 	slept.billing.queue = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
 	slept.billing.run()
-	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 || c.HeldMC != before.HeldMC {
+	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 ||
+		c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)
 	}
 }
 
-// TestShutdown: a node that stops ends its sessions, each after the user has heard
-// what is being said (F-93).
+// TestShutdown: a node that stops ends its sessions, each after the user has heard the current reply
+// (F-93).
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, db.SQLite, "live", "full-live")
@@ -160,9 +163,8 @@ func TestShutdown(t *testing.T) {
 	w.free()
 }
 
-// TestDeadCreator: a node that dies, or loses its database, while it makes the first
-// reply's hold leaves a session that does not know of it. It ends with its ticket all
-// the same, and gives back what is held (F-92).
+// TestDeadCreator: if a node dies, or loses its database, while it makes the first hold, the session's
+// row does not know of the hold. The session ends with its ticket, and the hold is released (F-92).
 func TestDeadCreator(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {

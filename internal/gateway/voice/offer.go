@@ -94,7 +94,8 @@ func checkOffer(sdp []byte) error {
 	case !strings.HasPrefix(text, "v=0\n"):
 		return invalid("body: must be an SDP offer, which begins with v=0")
 	case !strings.Contains(text, "\nm=audio "):
-		return invalid("body: the offer has no audio; add a microphone track or a receive-only audio transceiver before it is made")
+		return invalid("body: the offer has no audio; " +
+			"add a microphone track or a receive-only audio transceiver before it is made")
 	case !strings.Contains(text, "\nm=application "):
 		return invalid("body: the offer has no data channel; make one named oai-events before it is made")
 	}

@@ -57,7 +57,8 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 	case !m.Realtime:
 		return savedSession{}, invalid("model: %q is not a realtime model", model)
 	case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
-		return savedSession{}, apierr.ModelNotAllowed.On(who.ConnectionID, "model %q is not among the app's allowed models", model)
+		return savedSession{}, apierr.ModelNotAllowed.On(who.ConnectionID,
+			"model %q is not among the app's allowed models", model)
 	}
 	output := int64(defaultMaxOutputTokens)
 	if registered && feature.MaxTokens != nil {
@@ -73,7 +74,9 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 }
 
 // newState returns the state of a session that is not yet stored.
-func newState(c *creationRequest, m *catalog.Model, maxOutputTokens int64, isMock bool, idleTimeout time.Duration) session.State {
+func newState(
+	c *creationRequest, m *catalog.Model, maxOutputTokens int64, isMock bool, idleTimeout time.Duration,
+) session.State {
 	s := session.State{
 		Status: session.Pending,
 		Settings: session.Settings{

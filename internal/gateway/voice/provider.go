@@ -52,7 +52,9 @@ func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) 
 }
 
 // post sends a request for a session to the provider. The caller closes the response.
-func (p *Provider) post(ctx context.Context, t *billingTerms, path, contentType string, body io.Reader) (*http.Response, error) {
+func (p *Provider) post(
+	ctx context.Context, t *billingTerms, path, contentType string, body io.Reader,
+) (*http.Response, error) {
 	key, err := p.keyFor(ctx, t)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,9 @@ func (p *Provider) post(ctx context.Context, t *billingTerms, path, contentType 
 
 // createCall makes a call of the browser's offer (provider notes D.1). It returns the provider's
 // answer and its id of the call.
-func (p *Provider) createCall(ctx context.Context, t *billingTerms, offer []byte, c session.Config) (answer []byte, callID string, err error) {
+func (p *Provider) createCall(
+	ctx context.Context, t *billingTerms, offer []byte, c session.Config,
+) (answer []byte, callID string, err error) {
 	body, contentType, err := encodeOffer(offer, c)
 	if err != nil {
 		return nil, "", err
@@ -87,7 +91,8 @@ func (p *Provider) createCall(ctx context.Context, t *billingTerms, offer []byte
 	location := resp.Header.Get("Location")
 	callID = location[strings.LastIndexByte(location, '/')+1:]
 	if resp.StatusCode != http.StatusCreated || callID == "" {
-		return nil, "", fmt.Errorf("voice: the provider answered a call with %d, location %q: %.300s", resp.StatusCode, location, answer)
+		return nil, "", fmt.Errorf("voice: the provider answered a call with %d, location %q: %.300s",
+			resp.StatusCode, location, answer)
 	}
 	return answer, callID, nil
 }
@@ -118,7 +123,9 @@ func encodeOffer(offer []byte, c session.Config) (body *bytes.Buffer, contentTyp
 }
 
 // attachSideband opens the sideband of a call. Gone says that the provider does not know the call.
-func (p *Provider) attachSideband(ctx context.Context, t *billingTerms, callID string) (ws *websocket.Conn, gone bool, err error) {
+func (p *Provider) attachSideband(
+	ctx context.Context, t *billingTerms, callID string,
+) (ws *websocket.Conn, gone bool, err error) {
 	key, err := p.keyFor(ctx, t)
 	if err != nil {
 		return nil, false, err

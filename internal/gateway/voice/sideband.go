@@ -21,7 +21,9 @@ const (
 // dialSideband attaches the sideband of a call. It repeats that: the provider may not find a new
 // call at first. Of a call that had a sideband before, two answers that it is not found mean that it
 // is gone.
-func dialSideband(ctx context.Context, p *Provider, t *billingTerms, callID string, again bool) (ws *websocket.Conn, gone bool, err error) {
+func dialSideband(
+	ctx context.Context, p *Provider, t *billingTerms, callID string, again bool,
+) (ws *websocket.Conn, gone bool, err error) {
 	timeout, notFound := session.AttachTimeout, 0
 	if again {
 		timeout = session.RedialTimeout

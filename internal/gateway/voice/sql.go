@@ -70,9 +70,11 @@ const rowColumns = `id, connection_id, account_id, app_id, COALESCE(feature, '')
 
 func scanRow(s db.Row) (r row, err error) {
 	var mock, developerKey int64
-	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status, &r.TicketExpiresUS,
+	err = s.Scan(&r.ID, &r.ConnectionID, &r.AccountID, &r.AppID, &r.Feature, &r.Model, &mock, &r.Status,
+		&r.TicketExpiresUS,
 		&r.NodeID, &r.NodeURL, &r.LeaseUS, &r.CallID, &developerKey, &r.EndRequested, &r.State,
-		&r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC, &r.ReplyCount)
+		&r.MaxDurationS, &r.MaxCostMC, &r.EndReason, &r.CreatedUS, &r.StartedUS, &r.EndedUS, &r.ChargedMC,
+		&r.ReplyCount)
 	r.Mock, r.DeveloperKey = mock == 1, developerKey == 1
 	return r, err
 }
@@ -112,12 +114,13 @@ func (s *Store) loadSession(ctx context.Context, sessionID string) (saved savedS
 func (s *Store) insert(ctx context.Context, r *row, ticketHash string) (ok bool, err error) {
 	for slot := 1; slot <= maxSessions && !ok && err == nil; slot++ {
 		var res sql.Result
-		res, err = s.DB.ExecContext(ctx, `INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, feature, model,
-				mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, max_cost_mc,
-				created_us)
+		res, err = s.DB.ExecContext(ctx,
+			`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, feature, model,
+				mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s,
+				max_cost_mc, created_us)
 			VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, 'pending', $8, $9, $10, 0, 0, 0, $11, $12, $13, $14)
 			ON CONFLICT DO NOTHING`,
-			r.ID, r.ConnectionID, r.AccountID, r.AppID, r.Feature, r.Model, boolInt(r.Mock), slot, ticketHash,
+			r.ID, r.ConnectionID, r.AccountID, r.AppID, r.Feature, r.Model, db.BoolInt(r.Mock), slot, ticketHash,
 			r.TicketExpiresUS, r.State, r.MaxDurationS, r.MaxCostMC, r.CreatedUS)
 		ok = err == nil && changed(res)
 	}
@@ -129,7 +132,8 @@ func (s *Store) deletePending(ctx context.Context, sessionID string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM realtime_replies WHERE session_id = $1`, sessionID)
 		if err == nil {
-			_, err = tx.ExecContext(ctx, `DELETE FROM realtime_sessions WHERE id = $1 AND status = 'pending'`, sessionID)
+			_, err = tx.ExecContext(ctx, `DELETE FROM realtime_sessions WHERE id = $1 AND status = 'pending'`,
+				sessionID)
 		}
 		return err
 	})
@@ -138,7 +142,7 @@ func (s *Store) deletePending(ctx context.Context, sessionID string) error {
 // saveFirstHold saves a session whose first hold is made.
 func (s *Store) saveFirstHold(ctx context.Context, saved *savedSession) error {
 	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET state = $1, own_key = $2 WHERE id = $3`,
-		string(mustJSON(saved)), boolInt(saved.Terms.DeveloperKey), saved.State.ID)
+		string(mustJSON(saved)), db.BoolInt(saved.Terms.DeveloperKey), saved.State.ID)
 	return err
 }
 
@@ -155,7 +159,8 @@ func (s *Store) isTicketUsable(ctx context.Context, sessionID, ticketHash string
 // succeeds (F-91).
 func (s *Store) useTicket(ctx context.Context, sessionID, ticketHash string) (ok bool, err error) {
 	now := s.Now().UnixMicro()
-	res, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
+	res, err := s.DB.ExecContext(ctx,
+		`UPDATE realtime_sessions SET ticket_used_us = $1, node_id = $2, lease_us = $3, node_url = $6
 		WHERE id = $4 AND ticket_hash = $5 AND status = 'pending' AND ticket_used_us IS NULL AND ticket_until_us > $1
 			AND node_id IS NULL AND end_asked IS NULL`,
 		now, s.NodeID, now+leaseTTL.Microseconds(), sessionID, ticketHash, s.NodeURL)
@@ -184,7 +189,8 @@ func (s *Store) claim(ctx context.Context, sessionID string) (ok bool, err error
 func (s *Store) Renew(ctx context.Context) error {
 	s.commits.rows.Lock()
 	defer s.commits.rows.Unlock()
-	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`,
+	_, err := s.DB.ExecContext(ctx,
+		`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`,
 		s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
 	return err
 }
@@ -214,10 +220,11 @@ var errAlreadyEnded = errors.New("voice: the session has ended before")
 func (s *Store) saveEnd(
 	ctx context.Context, tx *db.Tx, saved *savedSession, chargedMC money.MC, replies int, callGone bool,
 ) error {
-	res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = 'ended', slot = NULL, end_reason = $1, ended_us = $2,
+	res, err := tx.ExecContext(ctx,
+		`UPDATE realtime_sessions SET status = 'ended', slot = NULL, end_reason = $1, ended_us = $2,
 			charged_mc = $3, response_count = $4, state = $5, hang_up = CASE WHEN $6 = 1 THEN 0 ELSE hang_up END
 		WHERE id = $7 AND status <> 'ended' AND node_id = $8`,
-		saved.State.EndReason, s.Now().UnixMicro(), chargedMC, replies, string(mustJSON(saved)), boolInt(callGone),
+		saved.State.EndReason, s.Now().UnixMicro(), chargedMC, replies, string(mustJSON(saved)), db.BoolInt(callGone),
 		saved.State.ID, s.NodeID)
 	if err == nil && !changed(res) {
 		err = errAlreadyEnded
@@ -227,7 +234,8 @@ func (s *Store) saveEnd(
 
 // setCall notes that the provider has a call for a session, which is to be hung up.
 func (s *Store) setCall(ctx context.Context, sessionID, callID string) error {
-	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET call_id = $1, hang_up = 1 WHERE id = $2`, callID, sessionID)
+	_, err := s.DB.ExecContext(ctx, `UPDATE realtime_sessions SET call_id = $1, hang_up = 1 WHERE id = $2`, callID,
+		sessionID)
 	return err
 }
 
@@ -239,7 +247,8 @@ func (s *Store) setCallGone(ctx context.Context, sessionID string) error {
 
 // listCallsToHangUp returns ended sessions whose call may still exist.
 func (s *Store) listCallsToHangUp(ctx context.Context) (sessionIDs []string, err error) {
-	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
+	return db.QueryAll(ctx, s.DB, db.ScanColumn[string],
+		`SELECT id FROM realtime_sessions WHERE status = 'ended' AND hang_up = 1 LIMIT 100`)
 }
 
 // requestIDOf returns the request id of reply n of a session, and assigns one at the first call.
@@ -297,9 +306,11 @@ func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 		c.AppSuspended = suspended == 1
 		return c, err
 	}
-	return db.QueryAll(ctx, s.DB, scan, `SELECT s.id, COALESCE(s.end_asked, ''), c.status, CASE WHEN `+isAppSuspended+` THEN 1 ELSE 0 END
+	return db.QueryAll(ctx, s.DB, scan,
+		`SELECT s.id, COALESCE(s.end_asked, ''), c.status, CASE WHEN `+isAppSuspended+` THEN 1 ELSE 0 END
 		FROM realtime_sessions s JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
-		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+isAppSuspended+`)`,
+		WHERE s.status <> 'ended' AND s.node_id = $1 AND (s.end_asked IS NOT NULL OR c.status <> 'active' OR `+
+			isAppSuspended+`)`,
 		s.NodeID)
 }
 
@@ -332,11 +343,4 @@ type Filter struct {
 	AccountID    string
 	Before       string // an id; "" = from the newest
 	Limit        int
-}
-
-func boolInt(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -171,7 +171,8 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 	holdRequested := saved.State.Hold == session.Requested // its creator may have died before the state knew more
 	r := s.start(saved)
 	if before.NodeID != "" {
-		s.node.log.WarnContext(ctx, "voice session adopted from dead node", "session_id", sessionID, "node_id", before.NodeID)
+		s.node.log.WarnContext(ctx, "voice session adopted from dead node",
+			"session_id", sessionID, "node_id", before.NodeID)
 	}
 	if before.NodeID != "" || holdRequested {
 		r.post(session.Adopted{})

@@ -52,7 +52,7 @@ func (t *billingTerms) ledgerKey(sessionID string, n int64) rules.Key {
 }
 
 // priceTerms renders what the charge of a reply is computed from.
-func (t *billingTerms) priceTerms(margin, fee money.PPM, textTokens, audioTokens int64, pool string) string {
+func (t *billingTerms) priceTerms(h session.Hold, margin, fee money.PPM, pool string) string {
 	return string(mustJSON(struct {
 		Rates  json.RawMessage `json:"rates"`
 		Margin int64           `json:"margin_ppm"`
@@ -61,12 +61,17 @@ func (t *billingTerms) priceTerms(margin, fee money.PPM, textTokens, audioTokens
 		Audio  int64           `json:"audio_tokens"`
 		Max    int64           `json:"max_tokens"`
 		Pool   string          `json:"pool,omitempty"`
-	}{json.RawMessage(t.Rates), int64(margin), int64(fee), textTokens, audioTokens, t.MaxOutputTokens, pool}))
+	}{json.RawMessage(t.Rates), int64(margin), int64(fee), h.TextTokens, h.AudioTokens, t.MaxOutputTokens, pool}))
 }
 
-// ledgerCall returns the ledger's call of reply n, which reads at most so many tokens.
-func (t *billingTerms) ledgerCall(sessionID string, n int64, requestID string, textTokens, audioTokens int64) (rules.Call, error) {
-	key := replyKey(sessionID, n)
+// holdAmount returns the most that a reply may cost with these rates of margin and fee.
+func (t *billingTerms) holdAmount(h session.Hold, margin, fee money.PPM) (money.MC, error) {
+	return pricing.EstimateVoiceHold(t.rates, h.TextTokens, h.AudioTokens, t.MaxOutputTokens, margin, fee)
+}
+
+// ledgerCall returns the ledger's call of a reply.
+func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (rules.Call, error) {
+	key := replyKey(sessionID, h.N)
 	c := rules.Call{
 		ConnectionID: t.ConnectionID,
 		AccountID:    t.AccountID,
@@ -77,10 +82,10 @@ func (t *billingTerms) ledgerCall(sessionID string, n int64, requestID string, t
 		Feature:      t.Feature,
 		FeatureLabel: t.FeatureLabel,
 		Model:        t.Model,
-		Terms:        t.priceTerms(t.Margin, t.Fee, textTokens, audioTokens, ""),
+		Terms:        t.priceTerms(h, t.Margin, t.Fee, ""),
 	}
 	var err error
-	c.HoldMC, err = pricing.EstimateVoiceHold(t.rates, textTokens, audioTokens, t.MaxOutputTokens, t.Margin, t.Fee)
+	c.HoldMC, err = t.holdAmount(h, t.Margin, t.Fee)
 	return c, err
 }
 
@@ -126,17 +131,19 @@ func (p *Policy) riskOf(app *apps.App) *limits.Risk {
 
 // demand returns the hold of a reply with every limit that applies to it now, but for the feature's
 // rate limit: contract §4.4 does not list rate_limited.
-func (p *Policy) demand(t *billingTerms, app *apps.App, c rules.Call, textTokens, audioTokens int64, now time.Time) (rules.Hold, error) {
+func (p *Policy) demand(
+	t *billingTerms, app *apps.App, c rules.Call, h session.Hold, now time.Time,
+) (rules.Hold, error) {
 	d := rules.Hold{Call: c, Claim: c.Key, MaxCostMC: t.MaxCostMC}
 	live := app.Tier != tiers.Sandbox
 	if !live && app.ProviderMode == apps.Mock {
 		return d, nil // fake money for canned responses
 	}
-	cost, err := pricing.EstimateVoiceHold(t.rates, textTokens, audioTokens, t.MaxOutputTokens, 0, 0)
+	costMC, err := t.holdAmount(h, 0, 0)
 	if err != nil {
 		return d, err
 	}
-	if d.CostMC = cost; !live {
+	if d.CostMC = costMC; !live {
 		if !t.DeveloperKey {
 			d.Limits = append(d.Limits, tiers.SandboxLimit(app.OwnerID, p.SandboxDayMC))
 		}
@@ -149,17 +156,17 @@ func (p *Policy) demand(t *billingTerms, app *apps.App, c rules.Call, textTokens
 		d.Risk = &p.Risk
 	}
 	if p.Free.PoolMC > 0 {
-		d.FreeCredit = p.freeCredit(t, textTokens, audioTokens, cost, now)
+		d.FreeCredit = p.freeCredit(t, h, costMC, now)
 	}
 	return d, nil
 }
 
 // freeCredit returns how free credit would pay for a reply: at cost, without margin and fee.
-func (p *Policy) freeCredit(t *billingTerms, textTokens, audioTokens int64, cost money.MC, now time.Time) *rules.FreeCreditHold {
+func (p *Policy) freeCredit(t *billingTerms, h session.Hold, costMC money.MC, now time.Time) *rules.FreeCreditHold {
 	pool, onApp, onAll := rules.FreeCreditSubjects(t.AppID, t.AccountID, now)
 	return &rules.FreeCreditHold{
-		Terms:  t.priceTerms(0, 0, textTokens, audioTokens, pool),
-		HoldMC: cost,
+		Terms:  t.priceTerms(h, 0, 0, pool),
+		HoldMC: costMC,
 		Limits: []limits.Limit{
 			{Subject: pool, Unit: limits.Spend, Max: int64(p.Free.PoolMC)},
 			{Subject: onApp, Unit: limits.Spend, Max: int64(p.Free.OnAppMC)},

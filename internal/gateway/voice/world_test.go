@@ -38,11 +38,11 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// patienceOfTests is how long a test waits for what must happen: far longer than it
-// ever takes, for the machine may be starved.
-const patienceOfTests = 60 * time.Second
+// waitTimeout is how long a test waits for what must happen. It is far longer than that takes, because
+// the machine may be busy.
+const waitTimeout = 60 * time.Second
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu  sync.Mutex
 	add time.Duration
@@ -60,8 +60,8 @@ func (c *clock) pass(d time.Duration) {
 	c.add += d
 }
 
-// world is a database with an app, a connection and its token, and the nodes that
-// serve voice sessions on it.
+// world is a database with an app, a connection with its access token, and the nodes that serve its
+// voice sessions.
 type world struct {
 	*clock
 	t     *testing.T
@@ -84,7 +84,7 @@ type testNode struct {
 	url     string
 }
 
-// newWorld makes a world of an app whose provider mode is mode, in a tier.
+// newWorld makes a world with a fake provider. Mode is the app's provider mode.
 func newWorld(t *testing.T, e db.Engine, mode, tier string) *world {
 	t.Helper()
 	up := newFakeProvider(t)
@@ -93,7 +93,7 @@ func newWorld(t *testing.T, e db.Engine, mode, tier string) *world {
 	return w
 }
 
-// newWorldAt makes one whose provider is at base.
+// newWorldAt makes a world whose provider is at base.
 func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	t.Helper()
 	w := &world{clock: &clock{}, t: t, url: dbtest.URL(t, e), base: base}
@@ -105,17 +105,19 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	now := w.now()
 	w.app, w.conn = id.New(id.App, now), id.New(id.Connection, now)
 	sandbox := tier == tiers.Sandbox
-	for _, text := range []string{
-		`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
-		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_user', 'user@example.com', '', ` + fmt.Sprint(boolInt(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
-		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_other', 'other@example.com', '', ` + fmt.Sprint(boolInt(sandbox)) + `, ` + map[bool]string{true: "'wac_dev'", false: "NULL"}[sandbox] + `, 1)`,
-		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode, test_allowlist, dev_margin_ppm, created_us)
-			VALUES ('` + w.app + `', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', '` + tier + `', '` + mode + `', '[]', 100000, 1)`,
-	} {
-		if _, err := d.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+	var owner *string // of test accounts
+	if sandbox {
+		developer := "wac_dev"
+		owner = &developer
 	}
+	w.exec(`INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`)
+	w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us)
+		VALUES ('wac_user', 'user@example.com', '', $1, $2, 1), ('wac_other', 'other@example.com', '', $1, $2, 1)`,
+		db.BoolInt(sandbox), owner)
+	w.exec(`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
+			provider_mode, test_allowlist, dev_margin_ppm, created_us)
+		VALUES ($1, 'wac_dev', 'App', 'cid_1', '', '[]', '[]', $2, $3, '[]', 100000, 1)`, w.app, tier, mode)
 	w.book = store.NewWriter(d, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -133,7 +135,13 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	other := id.New(id.Connection, now)
 	for account, conn := range map[string]string{"wac_user": w.conn, "wac_other": other} {
 		w.do(rules.TopUp{AccountID: account, Sandbox: sandbox, AmountMC: 100 * money.Dollar})
-		w.do(rules.Connect{ConnectionID: conn, AppID: w.app, AccountID: account, Sandbox: sandbox, RequestedMC: 10 * money.Dollar})
+		w.do(rules.Connect{
+			ConnectionID: conn,
+			AppID:        w.app,
+			AccountID:    account,
+			Sandbox:      sandbox,
+			RequestedMC:  10 * money.Dollar,
+		})
 	}
 	for conn, token := range map[string]*string{w.conn: &w.token, other: &w.other} {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
@@ -203,7 +211,7 @@ func (w *world) node() *testNode {
 	w.t.Cleanup(func() {
 		stop()
 		watching.Wait()
-		last, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		last, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		n.Stop(last)
 		server.Close()
@@ -213,7 +221,7 @@ func (w *world) node() *testNode {
 	return n
 }
 
-// testLog shows the log of a test that failed.
+// testLog writes log lines to a test.
 type testLog struct{ t *testing.T }
 
 func (l *testLog) Write(b []byte) (int, error) {
@@ -237,7 +245,7 @@ func (w *world) exec(text string, args ...any) {
 	}
 }
 
-// verify audits the database.
+// verify runs the ledger verification.
 func (w *world) verify() {
 	w.t.Helper()
 	var out bytes.Buffer
@@ -275,7 +283,7 @@ func (w *world) call(n *testNode, method, path, body, token string) (int, map[st
 	return resp.StatusCode, out
 }
 
-// opened is a session as its creator sees it.
+// opened is the response to the creation of a session.
 type opened struct {
 	ID     string `json:"id"`
 	Client struct {
@@ -314,10 +322,10 @@ func (w *world) get(id string) Session {
 	return s
 }
 
-// until waits for something to be so.
+// until waits until f is true.
 func (w *world) until(what string, f func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patienceOfTests); !f(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); !f(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("never: %s", what)
 		}
@@ -333,13 +341,15 @@ func (w *world) ended(id, reason string) Session {
 		w.t.Errorf("ended by %s, want %s", *s.EndReason, reason)
 	}
 	var n int
-	if err := w.db.QueryRowContext(w.t.Context(), `SELECT COUNT(*) FROM events WHERE type = 'realtime_session.ended' AND data LIKE $1`, "%"+id+"%").Scan(&n); err != nil || n != 1 {
+	if err := w.db.QueryRowContext(w.t.Context(),
+		`SELECT COUNT(*) FROM events WHERE type = 'realtime_session.ended' AND data LIKE $1`,
+		"%"+id+"%").Scan(&n); err != nil || n != 1 {
 		w.t.Errorf("%d webhooks of the end, %v", n, err)
 	}
 	return s
 }
 
-// free checks that nothing is held any longer.
+// free checks that nothing is held.
 func (w *world) free() {
 	w.t.Helper()
 	if c, err := store.GetConnection(w.t.Context(), w.db, w.conn); err != nil || c.HeldMC != 0 {
@@ -361,12 +371,13 @@ type socket struct {
 
 func (w *world) dial(url, token string) *socket {
 	w.t.Helper()
-	ws, _, err := websocket.Dial(w.t.Context(), url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	ws, _, err := websocket.Dial(w.t.Context(), url,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if strings.HasSuffix(url, "/control") {
-		return listenAs(w.t, ws, func(event []byte) { told(w.t, event) })
+		return listenAs(w.t, ws, func(event []byte) { recordEvent(w.t, event) })
 	}
 	return listenTo(w.t, ws)
 }
@@ -375,7 +386,7 @@ func listenTo(t *testing.T, ws *websocket.Conn) *socket {
 	return listenAs(t, ws, func([]byte) {})
 }
 
-// listenAs is listenTo; look is shown each event.
+// listenAs reads the events of ws, and gives each to look.
 func listenAs(t *testing.T, ws *websocket.Conn, look func(event []byte)) *socket {
 	s := &socket{t: t, ws: ws, more: make(chan struct{}, 1), over: make(chan struct{})}
 	ws.SetReadLimit(maxEventBytes)
@@ -415,10 +426,10 @@ func (s *socket) send(event string) {
 	}
 }
 
-// wait returns the next event of a type, and steps over the others.
+// wait returns the next event of a type, and skips the others.
 func (s *socket) wait(kind string) map[string]any {
 	s.t.Helper()
-	deadline := time.After(patienceOfTests)
+	deadline := time.After(waitTimeout)
 	for {
 		s.mu.Lock()
 		for s.next < len(s.got) {
@@ -450,7 +461,7 @@ func (s *socket) closed() websocket.StatusCode {
 	s.t.Helper()
 	select {
 	case <-s.over:
-	case <-time.After(patienceOfTests):
+	case <-time.After(waitTimeout):
 		s.t.Fatal("the socket stays open")
 	}
 	return s.code

@@ -89,8 +89,9 @@ func (m *machine) forwardToProvider(e *AppEvent, members map[string]any) {
 func (m *machine) updateConfig(e *AppEvent) {
 	u := e.Update
 	if n := u.MaxOutputTokens; n != nil && (*n < 1 || *n > m.MaxOutputTokens) {
-		m.refuseAppEvent(e, fmt.Sprintf("session.max_output_tokens: must be from 1 to %d, what the session was created with",
-			m.MaxOutputTokens))
+		m.refuseAppEvent(e,
+			fmt.Sprintf("session.max_output_tokens: must be from 1 to %d, what the session was created with",
+				m.MaxOutputTokens))
 		return
 	}
 	if u.Instructions != nil {

@@ -29,7 +29,8 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 		m.speechStopped()
 	case "response.created":
 		m.replyCreated(event.Response)
-	case "response.output_audio_transcript.delta", "response.output_text.delta", "response.function_call_arguments.delta":
+	case "response.output_audio_transcript.delta", "response.output_text.delta",
+		"response.function_call_arguments.delta":
 		m.textReported(event.ResponseID, event.Delta)
 	case "output_audio_buffer.started":
 		m.playbackStarted(event.ResponseID)

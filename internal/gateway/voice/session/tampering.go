@@ -11,7 +11,7 @@ const MaxConfigResets = 3
 // audioOnly are the output modalities of every session.
 var audioOnly = []string{"audio"}
 
-// itemOverheadTokens is what an item adds to the context beside its text.
+// itemOverheadTokens is what an item adds to the context besides its text.
 const itemOverheadTokens = 16
 
 // textTokens bounds the tokens of so many bytes of text.
@@ -28,7 +28,9 @@ var configChecks = []configCheck{
 	{"model", equalModel, nil},
 	{"instructions", equalInstructions, adoptInstructions},
 	{"output_modalities", equalModalities, nil},
-	{"tools", func(got *sessionObject, c *Config) bool { return got.Tools == nil || equalTools(got.Tools, c.Tools) }, nil},
+	{"tools", func(got *sessionObject, c *Config) bool {
+		return got.Tools == nil || equalTools(got.Tools, c.Tools)
+	}, nil},
 	{"tool_choice", equalToolChoice, nil},
 	{"max_output_tokens", equalMaxOutputTokens, nil},
 	{"voice", equalVoice, func(m *machine, got *sessionObject) { m.Config.Voice, _ = got.voice() }},
