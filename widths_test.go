@@ -38,7 +38,7 @@ var overlong = map[string]int{
 
 	"internal/apps": 470,
 
-	"internal/base": 171,
+	"internal/base": 77,
 
 	"internal/config": 66,
 
@@ -46,7 +46,7 @@ var overlong = map[string]int{
 
 	"internal/ledger": 245,
 
-	"internal/models": 742,
+	"internal/models": 170,
 
 	"internal/pages": 550,
 

@@ -31,8 +31,8 @@ var (
 	errLogoData  = errors.New("the image is damaged and cannot be read to its end")
 )
 
-// Logo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of the
-// file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
+// Logo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of
+// the file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
 func Logo(file []byte) ([]byte, error) {
 	switch {
 	case len(file) == 0:

@@ -7,8 +7,8 @@ import (
 
 // A system message comes with every call, and a conversation again with each of its
 // turns: recent counts are looked up. A slot holds the upper bits of a text's hash, and its count. Two texts are
-// confused with a probability of 2⁻⁴⁴; the hash is seeded, so no client can cause it. Only holds are counted this way,
-// charges never.
+// confused with a probability of 2⁻⁴⁴; the hash is seeded, so no client can cause it. Only holds are counted this
+// way, charges never.
 var (
 	counts     [1 << 14]atomic.Uint64
 	countsSeed = maphash.MakeSeed()

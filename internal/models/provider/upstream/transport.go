@@ -31,9 +31,9 @@ const (
 // A Transport sends requests to one server over HTTP/1.1. Each call in flight has one connection, which is kept for the
 // next call.
 //
-// It does the work of http.Transport in the goroutine of the call. http.Transport has two goroutines for each connection
-// and passes every request and response between them, which took 37 of the 490 µs of processor time of a call
-// (docs/internals/performance.md). Package net/http parses the responses.
+// It does the work of http.Transport in the goroutine of the call. http.Transport has two goroutines for each
+// connection and passes every request and response between them, which took 37 of the 490 µs of processor time of a
+// call (docs/internals/performance.md). Package net/http parses the responses.
 //
 // No request is sent twice: Transport finds a connection that the server has closed before it writes to it.
 type Transport struct {
