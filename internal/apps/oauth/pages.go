@@ -132,7 +132,7 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	}
 	v := &visit{app: app, req: req, action: "/oauth/authorize?" + q.Encode()}
 	if v.account, ok = accounts.CurrentAccount(r.Context()); !ok {
-		return nil, seeOther(w, accounts.SignInPath(v.action))
+		return nil, web.SeeOther(w, accounts.SignInPath(v.action))
 	}
 	v.role = decideRole(app, v.account)
 	reason := roleRefusals[v.role]
@@ -178,12 +178,6 @@ func (h *Handler) back(w http.ResponseWriter, redirectURI string, params map[str
 	params["iss"] = h.AuthURL
 	w.Header().Set("Location", verdict.RedirectLocation(redirectURI, params))
 	w.WriteHeader(http.StatusFound)
-	return nil
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package ui
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/purserhq/purser/internal/base/money"
 )
@@ -73,6 +74,9 @@ func Signed(mc money.MC) Amount {
 	}
 	return a
 }
+
+// Date writes a time for people, in UTC.
+func Date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }
 
 // Count writes a number with thousands separated.
 func Count(n int64) string {

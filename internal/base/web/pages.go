@@ -133,3 +133,10 @@ func plainPageError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	}
 	_ = writeBody(w, e.Code.Status, "text/html; charset=utf-8", []byte(b.String()))
 }
+
+// SeeOther answers 303: the browser goes on to location with a GET.
+func SeeOther(w http.ResponseWriter, location string) error {
+	w.Header().Set("Location", location)
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}

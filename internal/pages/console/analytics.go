@@ -50,8 +50,8 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 	}
 	page.Refused = ui.Ranks{ID: "by-code", Title: "Errors and refusals by code", Desc: sameNumbers}
 	for _, c := range counts {
-		page.Refused.List = append(page.Refused.List, ui.Rank{Name: c.code, Shown: count(c.n), Value: c.n})
-		page.Refusals = append(page.Refusals, ui.RefusalSum{Code: c.code, Count: count(c.n), Last: short(c.lastUS), Means: meanings[c.code]})
+		page.Refused.List = append(page.Refused.List, ui.Rank{Name: c.code, Shown: ui.Count(c.n), Value: c.n})
+		page.Refusals = append(page.Refusals, ui.RefusalSum{Code: c.code, Count: ui.Count(c.n), Last: short(c.lastUS), Means: meanings[c.code]})
 	}
 	return ui.Render(w, http.StatusOK, page)
 }

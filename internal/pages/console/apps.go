@@ -145,7 +145,7 @@ func (h *Handler) now(ctx context.Context, app apps.App) (n ui.Now, err error) {
 		return ui.Now{}, err
 	}
 	t := total(today)
-	return ui.Now{Held: ui.Money(held), Connections: connections, Today: ui.Money(t.Revenue), Calls: count(t.Calls)}, nil
+	return ui.Now{Held: ui.Money(held), Connections: connections, Today: ui.Money(t.Revenue), Calls: ui.Count(t.Calls)}, nil
 }
 
 // live is GET /developer/apps/{id}/live: the same again, while calls run.
@@ -191,7 +191,7 @@ func total(list []sum) (t sum) {
 
 // shown writes the figures for people.
 func (s sum) shown() ui.Sum {
-	return ui.Sum{Name: s.Name, Calls: count(s.Calls), Input: count(s.Input), Output: count(s.Output), Revenue: ui.Dollars(s.Revenue), Cost: ui.Dollars(s.Cost), Margin: ui.Dollars(s.Margin)}
+	return ui.Sum{Name: s.Name, Calls: ui.Count(s.Calls), Input: ui.Count(s.Input), Output: ui.Count(s.Output), Revenue: ui.Dollars(s.Revenue), Cost: ui.Dollars(s.Cost), Margin: ui.Dollars(s.Margin)}
 }
 
 func shownSums(caption, of string, list []sum) ui.Sums {

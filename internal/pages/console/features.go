@@ -92,10 +92,10 @@ func describeGuardrails(f features.Feature) string {
 		list = append(list, "at most "+ui.Dollars(*f.MaxCostPerCallMC)+" per call")
 	}
 	if f.MaxTokens != nil {
-		list = append(list, count(*f.MaxTokens)+" tokens by default")
+		list = append(list, ui.Count(*f.MaxTokens)+" tokens by default")
 	}
 	if f.RateLimit != nil {
-		list = append(list, count(*f.RateLimit)+" calls per minute")
+		list = append(list, ui.Count(*f.RateLimit)+" calls per minute")
 	}
 	if f.DefaultModel != nil {
 		list = append(list, *f.DefaultModel+" by default")
@@ -125,7 +125,7 @@ func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit)
 	if change.Slug = given(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
 		if _, err = h.Features.Create(r.Context(), v.app.ID, change); err == nil {
 			h.Apps.NotifyChange()
-			return seeOther(w, v.path("/features?done=feature"))
+			return web.SeeOther(w, v.path("/features?done=feature"))
 		}
 	}
 	page, listErr := h.featureList(r, v)
@@ -174,7 +174,7 @@ func (h *Handler) saveFeature(w http.ResponseWriter, r *http.Request, v visit) e
 	if len(found) == 0 {
 		if _, err = h.Features.Patch(r.Context(), v.app.ID, f.Slug, change); err == nil {
 			h.Apps.NotifyChange()
-			return seeOther(w, v.path("/features/"+f.Slug+"?done=saved"))
+			return web.SeeOther(w, v.path("/features/"+f.Slug+"?done=saved"))
 		}
 	}
 	page := h.featurePage(r, v, f)

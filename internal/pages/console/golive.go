@@ -6,6 +6,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/golive"
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
 )
 
 func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
@@ -35,9 +36,9 @@ func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 		page.Ready = page.Ready && (i.Met || !i.Required)
 	}
 	for _, q := range s.Requests {
-		a := ui.Asked{Created: date(q.CreatedUS), Status: q.Status, Reason: q.Reason}
+		a := ui.Asked{Created: ui.Date(q.CreatedUS), Status: q.Status, Reason: q.Reason}
 		if q.DecidedUS != 0 {
-			a.Decided = date(q.DecidedUS)
+			a.Decided = ui.Date(q.DecidedUS)
 		}
 		page.Pending = page.Pending || q.Status == golive.Pending
 		page.Requests = append(page.Requests, a)
@@ -58,7 +59,7 @@ func (h *Handler) goLive(w http.ResponseWriter, r *http.Request, v visit) error 
 func (h *Handler) askGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
 	_, err := h.GoLive.Ask(r.Context(), v.app.ID)
 	if err == nil {
-		return seeOther(w, v.path("/go-live?done=asked"))
+		return web.SeeOther(w, v.path("/go-live?done=asked"))
 	}
 	page, pageErr := h.goLivePage(r, v)
 	if pageErr != nil {

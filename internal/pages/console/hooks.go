@@ -40,7 +40,7 @@ func shownHook(e webhooks.Endpoint) ui.Hook {
 	if len(e.Events) > 0 {
 		events = strings.Join(e.Events, ", ")
 	}
-	return ui.Hook{ID: e.ID, URL: e.URL, Events: events, Status: e.Status, Created: date(e.CreatedUS)}
+	return ui.Hook{ID: e.ID, URL: e.URL, Events: events, Status: e.Status, Created: ui.Date(e.CreatedUS)}
 }
 
 func shownDelivery(d webhooks.Delivery) ui.HookDelivery {
@@ -52,7 +52,7 @@ func shownDelivery(d webhooks.Delivery) ui.HookDelivery {
 		out.Answer = *d.LastError
 	}
 	if d.NextUS != nil {
-		out.Next = date(*d.NextUS)
+		out.Next = ui.Date(*d.NextUS)
 	}
 	return out
 }
@@ -146,7 +146,7 @@ func (h *Handler) saveHook(w http.ResponseWriter, r *http.Request, v visit) erro
 		return err
 	}
 	if _, err = h.Webhooks.Patch(r.Context(), v.app.ID, e.ID, hookChange(form)); err == nil {
-		return seeOther(w, v.path("/webhooks/"+e.ID+"?done=saved"))
+		return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=saved"))
 	}
 	page, listErr := h.hookPage(r, v, e)
 	if listErr != nil {
@@ -174,7 +174,7 @@ func (h *Handler) deleteHook(w http.ResponseWriter, r *http.Request, v visit) er
 	if err := h.Webhooks.Delete(r.Context(), v.app.ID, r.PathValue("hook")); err != nil {
 		return gone(err)
 	}
-	return seeOther(w, v.path("/webhooks?done=deleted"))
+	return web.SeeOther(w, v.path("/webhooks?done=deleted"))
 }
 
 // testHook is POST /developer/apps/{id}/webhooks/{hook}/test.
@@ -190,7 +190,7 @@ func (h *Handler) testHook(w http.ResponseWriter, r *http.Request, v visit) erro
 	if _, err := h.Webhooks.Test(r.Context(), e, form.Get("type")); err != nil {
 		return err
 	}
-	return seeOther(w, v.path("/webhooks/"+e.ID+"?done=sent"))
+	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=sent"))
 }
 
 // delivery is GET /developer/apps/{id}/webhooks/{hook}/deliveries/{delivery}.
@@ -206,10 +206,10 @@ func (h *Handler) delivery(w http.ResponseWriter, r *http.Request, v visit) erro
 	page := ui.HookPayload{Console: v.page(r, d.EventType, "/webhooks"), Hook: shownHook(e), Delivery: shownDelivery(d), Payload: indented(body)}
 	page.Facts = []ui.Fact{
 		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts}, {Name: "Last response", Value: page.Delivery.Answer},
-		{Name: "Created", Value: date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
+		{Name: "Created", Value: ui.Date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
 	}
 	if d.DeliveredUS != nil {
-		page.Facts = append(page.Facts, ui.Fact{Name: "Delivered", Value: date(*d.DeliveredUS)})
+		page.Facts = append(page.Facts, ui.Fact{Name: "Delivered", Value: ui.Date(*d.DeliveredUS)})
 	}
 	if page.Delivery.Next != "" {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Next attempt", Value: page.Delivery.Next})
@@ -226,7 +226,7 @@ func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request, v visit) err
 	if _, err := h.Webhooks.Redeliver(r.Context(), e, r.PathValue("delivery")); err != nil {
 		return gone(err)
 	}
-	return seeOther(w, v.path("/webhooks/"+e.ID+"?done=again"))
+	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=again"))
 }
 
 // indented spreads JSON over lines; what is none stays as it is.

@@ -3,7 +3,6 @@ package console
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -104,7 +103,7 @@ func (h *Handler) signedIn(next personal) web.Handler {
 			return nil
 		}
 		if !ok {
-			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
 		return next(w, r, a)
 	})
@@ -114,7 +113,7 @@ func (h *Handler) signedIn(next personal) web.Handler {
 func (h *Handler) developer(next personal) web.Handler {
 	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if !a.Developer {
-			return seeOther(w, "/developer")
+			return web.SeeOther(w, "/developer")
 		}
 		return next(w, r, a)
 	})
@@ -151,12 +150,6 @@ func gone(err error) error {
 		return missing()
 	}
 	return err
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }
 
 // path is the address of a page of the app.
@@ -206,17 +199,5 @@ func head(a apps.App) *ui.ConsoleApp {
 	return c
 }
 
-// date writes a time for people.
-func date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }
-
 // short is date in a table, under a heading that says UTC.
 func short(us int64) string { return time.UnixMicro(us).UTC().Format("2 Jan, 15:04:05") }
-
-// count writes a number with its thousands separated.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

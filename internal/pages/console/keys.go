@@ -19,7 +19,7 @@ func (h *Handler) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys
 	}
 	list, err := h.Keys.List(r.Context(), a.ID)
 	for _, k := range list {
-		page.List = append(page.List, ui.ProviderKey{Provider: k.Provider, Name: providerName(k.Provider), Last4: k.Last4, Tested: date(k.TestedUS)})
+		page.List = append(page.List, ui.ProviderKey{Provider: k.Provider, Name: providerName(k.Provider), Last4: k.Last4, Tested: ui.Date(k.TestedUS)})
 	}
 	return page, err
 }
@@ -44,7 +44,7 @@ func (h *Handler) putKey(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return missing()
 	}
 	if _, err = h.Keys.Put(r.Context(), a.ID, provider, providerkeys.NewSecret(form.Get("key"))); err == nil {
-		return seeOther(w, "/developer/keys?done=key")
+		return web.SeeOther(w, "/developer/keys?done=key")
 	}
 	page, listErr := h.keysPage(r, a)
 	if listErr != nil {
@@ -65,5 +65,5 @@ func (h *Handler) deleteKey(w http.ResponseWriter, r *http.Request, a accounts.A
 	if err := h.Keys.Delete(r.Context(), a.ID, r.PathValue("provider")); err != nil {
 		return gone(err)
 	}
-	return seeOther(w, "/developer/keys?done=deleted")
+	return web.SeeOther(w, "/developer/keys?done=deleted")
 }

@@ -143,7 +143,7 @@ func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage 
 		} `json:"completion_tokens_details"`
 	}
 	if err := json.Unmarshal(found.Usage, &usage); err == nil && usage.Details.Reasoning > 0 {
-		p.Facts = append(p.Facts, ui.Fact{Name: "Reasoning tokens in the output", Value: count(usage.Details.Reasoning) + " tokens"})
+		p.Facts = append(p.Facts, ui.Fact{Name: "Reasoning tokens in the output", Value: ui.Count(usage.Details.Reasoning) + " tokens"})
 	}
 	return p
 }
@@ -161,7 +161,7 @@ func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
 		Console: c, ID: requestID, Says: "This is the refund of an earlier call. Your margin on it was reversed.", Money: amounts(e),
 		Facts: []ui.Fact{
-			{Name: "Request", Value: requestID}, {Name: "When", Value: date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
+			{Name: "Request", Value: requestID}, {Name: "When", Value: ui.Date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
 			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
 		},
 	}
@@ -187,7 +187,7 @@ func about(found *inference.Receipt) []ui.Fact {
 	}
 	when := found.CreatedAt
 	if at, err := time.Parse(time.RFC3339, when); err == nil {
-		when = date(at.UnixMicro())
+		when = ui.Date(at.UnixMicro())
 	}
 	return []ui.Fact{
 		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)}, {Name: "Feature", Value: given(found.Feature)},

@@ -163,7 +163,7 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 		found = append(found, ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
 	}
 	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPrompt {
-		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + count(maxPrompt) + " bytes."})
+		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPrompt) + " bytes."})
 	}
 	return c, found
 }

@@ -38,7 +38,7 @@ func settingsFields(a apps.App) []ui.Field {
 
 func (h *Handler) settingsPage(r *http.Request, v visit) ui.AppSettings {
 	p := ui.AppSettings{
-		Console: v.page(r, "Settings", "/settings"), Fields: settingsFields(v.app), ClientID: v.app.ClientID, Created: date(v.app.CreatedUS), Off: v.app.SwitchedOff,
+		Console: v.page(r, "Settings", "/settings"), Fields: settingsFields(v.app), ClientID: v.app.ClientID, Created: ui.Date(v.app.CreatedUS), Off: v.app.SwitchedOff,
 		Models: models(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
 	}
 	if v.app.Suspension != nil {
@@ -63,7 +63,7 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, v visit) 
 	if len(found) == 0 {
 		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.offered); err == nil {
 			h.Apps.NotifyChange()
-			return seeOther(w, v.path("/settings?done=saved"))
+			return web.SeeOther(w, v.path("/settings?done=saved"))
 		}
 	}
 	page := h.settingsPage(r, v)
@@ -108,7 +108,7 @@ func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error
 		err = h.Apps.SetLogo(r.Context(), v.app.ID, file)
 	}
 	if err == nil {
-		return seeOther(w, v.path("/settings?done=logo"))
+		return web.SeeOther(w, v.path("/settings?done=logo"))
 	}
 	page := h.settingsPage(r, v)
 	if page.Errors = problems(err, []ui.Field{{ID: "logo", Label: "Logo"}}); page.Errors == nil {
@@ -123,7 +123,7 @@ func (h *Handler) removeLogo(w http.ResponseWriter, r *http.Request, v visit) er
 	if err := h.Apps.RemoveLogo(r.Context(), v.app.ID); err != nil {
 		return err
 	}
-	return seeOther(w, v.path("/settings?done=no-logo"))
+	return web.SeeOther(w, v.path("/settings?done=no-logo"))
 }
 
 // replaceSecret is POST /developer/apps/{id}/secret. The old one stops at once.
@@ -158,5 +158,5 @@ func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) err
 		return err
 	}
 	h.Apps.NotifyChange()
-	return seeOther(w, v.path("/settings?done="+to))
+	return web.SeeOther(w, v.path("/settings?done="+to))
 }

@@ -17,7 +17,7 @@ func (h *Handler) testAccountsPage(r *http.Request, a accounts.Account) (ui.Test
 	list, err := h.Sandbox.List(r.Context(), a.ID)
 	for _, t := range list {
 		page.List = append(page.List, ui.TestAccount{
-			ID: t.ID, Email: t.Email, Tester: t.Tester, Available: ui.Dollars(t.Balance.AvailableMC), Reserved: ui.Dollars(t.Balance.ReservedMC), Created: date(t.CreatedUS),
+			ID: t.ID, Email: t.Email, Tester: t.Tester, Available: ui.Dollars(t.Balance.AvailableMC), Reserved: ui.Dollars(t.Balance.ReservedMC), Created: ui.Date(t.CreatedUS),
 		})
 	}
 	return page, err
@@ -76,7 +76,7 @@ func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request, a acco
 	if err != nil {
 		return h.refuseTestAccount(w, r, a, err)
 	}
-	return seeOther(w, "/developer/test-accounts?done=funded")
+	return web.SeeOther(w, "/developer/test-accounts?done=funded")
 }
 
 // deleteTestAccount is POST /developer/test-accounts/{account}/delete.
@@ -84,5 +84,5 @@ func (h *Handler) deleteTestAccount(w http.ResponseWriter, r *http.Request, a ac
 	if err := h.Sandbox.Delete(r.Context(), a.ID, r.PathValue("account")); err != nil {
 		return gone(err)
 	}
-	return seeOther(w, "/developer/test-accounts?done=deleted")
+	return web.SeeOther(w, "/developer/test-accounts?done=deleted")
 }

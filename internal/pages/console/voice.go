@@ -141,7 +141,7 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 		out.Text = "Live. Say something."
 	}
 	for _, x := range s.Receipts {
-		detail := count(x.InputTokens) + " tokens in, " + count(x.OutputTokens) + " out"
+		detail := ui.Count(x.InputTokens) + " tokens in, " + ui.Count(x.OutputTokens) + " out"
 		if x.UsageSource == "estimated" {
 			detail += ", estimated"
 		}

@@ -94,7 +94,7 @@ func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.
 		return err
 	}
 	if v.conn.Status == rules.Revoked {
-		return seeOther(w, connectionPath(v.conn.ID))
+		return web.SeeOther(w, connectionPath(v.conn.ID))
 	}
 	return ui.Render(w, http.StatusOK, ui.Revoke{Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID})
 }
@@ -117,5 +117,5 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account
 	if _, err := h.Ledger.Do(r.Context(), command(v.conn.ID)); err != nil && told(err) == "" {
 		return err
 	}
-	return seeOther(w, connectionPath(v.conn.ID)+done)
+	return web.SeeOther(w, connectionPath(v.conn.ID)+done)
 }

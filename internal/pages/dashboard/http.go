@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -59,16 +58,10 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 			return nil
 		}
 		if !ok {
-			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
 		return next(w, r, a)
 	})
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }
 
 // missing is the one answer for what is not there and what is somebody else's.
@@ -135,6 +128,3 @@ func told(err error) string {
 	}
 	return ""
 }
-
-// date writes a time for people.
-func date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }

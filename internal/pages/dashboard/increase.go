@@ -76,7 +76,7 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		err = h.save(r.Context(), v, terms)
 		text := told(err)
 		if err == nil {
-			return seeOther(w, increasePath(v.conn.ID)+"?"+url.Values{"saved": {"1"}}.Encode())
+			return web.SeeOther(w, increasePath(v.conn.ID)+"?"+url.Values{"saved": {"1"}}.Encode())
 		} else if text == "" {
 			return err
 		}

@@ -37,7 +37,7 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if page.App, err = h.names().of(ctx, e.AppID); err != nil {
 		return err
 	}
-	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, date(e.CreatedUS), e.ConnectionID, e.Model, e.Feature
+	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, ui.Date(e.CreatedUS), e.ConnectionID, e.Model, e.Feature
 	explain(&page, &e)
 	for _, f := range []struct {
 		term   string
@@ -144,7 +144,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	page.Badge, page.Status, page.Heading = shown[0], shown[1], shown[2]
 	page.ID, page.When, page.Connection = found.ID, found.CreatedAt, found.ConnectionID
 	if at, err := time.Parse(time.RFC3339, found.CreatedAt); err == nil {
-		page.When = date(at.UnixMicro())
+		page.When = ui.Date(at.UnixMicro())
 	}
 	if found.Model != nil {
 		page.Model = *found.Model

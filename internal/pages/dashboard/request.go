@@ -37,7 +37,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, a accounts.Acc
 		return err
 	}
 	if raise.Status == rules.RequestSuperseded {
-		return seeOther(w, requestPath(raise.SupersededBy))
+		return web.SeeOther(w, requestPath(raise.SupersededBy))
 	}
 	return ui.Render(w, http.StatusOK, v.approval(raise))
 }
@@ -70,23 +70,23 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	case err != nil:
 		return err
 	case done.AllocationRequest.Status == rules.RequestSuperseded:
-		return seeOther(w, requestPath(done.AllocationRequest.SupersededBy))
+		return web.SeeOther(w, requestPath(done.AllocationRequest.SupersededBy))
 	case done.Outcome == rules.Done:
 		page := v.approval(done.AllocationRequest)
 		page.Again = true
 		return ui.Render(w, http.StatusOK, page)
 	}
-	return seeOther(w, requestPath(raise.ID))
+	return web.SeeOther(w, requestPath(raise.ID))
 }
 
 // approval is the page of a request.
 func (v visit) approval(r rules.AllocationRequest) ui.Approval {
 	p := ui.Approval{
 		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Status: string(r.Status), Reason: r.Reason,
-		Asked: date(r.CreatedUS), From: ui.Dollars(r.CurrentMC), Target: ui.Dollars(r.TargetMC), Available: ui.Dollars(v.balance.AvailableMC),
+		Asked: ui.Date(r.CreatedUS), From: ui.Dollars(r.CurrentMC), Target: ui.Dollars(r.TargetMC), Available: ui.Dollars(v.balance.AvailableMC),
 	}
 	if r.DecidedUS != nil {
-		p.Decided = date(*r.DecidedUS)
+		p.Decided = ui.Date(*r.DecidedUS)
 	}
 	if needs := r.TargetMC - v.conn.AllocationMC; needs > 0 {
 		p.Needs, p.Left = ui.Dollars(needs), ui.Dollars(max(0, v.balance.AvailableMC-needs))

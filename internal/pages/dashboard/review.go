@@ -66,7 +66,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if _, err := h.Ledger.Do(r.Context(), c); told(err) == "" && err != nil {
 		return err // but one that was revoked meanwhile is shown as it is
 	}
-	return seeOther(w, reviewPath(v.conn.ID)+"?done="+decision)
+	return web.SeeOther(w, reviewPath(v.conn.ID)+"?done="+decision)
 }
 
 // speeds are the choices of how fast the connection may spend from now on, as a

@@ -117,7 +117,7 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 	c.Tiles = []ui.Tile{
 		{Label: "Available", Value: ui.Money(balance.AvailableMC).Text, Exact: balance.AvailableMC.Display()},
 		{Label: "Reserved for apps", Value: ui.Money(balance.ReservedMC).Text, Exact: balance.ReservedMC.Display()},
-		{Label: "Ledger entries", Value: thousands(balance.Seq)},
+		{Label: "Ledger entries", Value: ui.Count(balance.Seq)},
 	}
 	role, err := h.Accounts.GetRole(ctx, a.ID)
 	if err != nil {

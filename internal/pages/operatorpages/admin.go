@@ -108,7 +108,7 @@ func (h *Handler) change(p page, f func(r *http.Request, s staff, form url.Value
 		} else if err != nil {
 			return err
 		}
-		return seeOther(w, to)
+		return web.SeeOther(w, to)
 	})
 }
 
@@ -120,7 +120,7 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
-			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
 		role, err := h.Accounts.GetRole(r.Context(), a.ID)
 		if err != nil {
@@ -138,12 +138,6 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 		}
 		return next(w, r, staff{a, role})
 	})
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }
 
 // The sections of the operator's navigation.

@@ -104,7 +104,7 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 		return c, fmt.Errorf("admin: earned: %w", err)
 	}
 	c.Tiles = []ui.Tile{
-		{Label: "Charged, 30 days", Value: ui.Money(month.charge).Text, Exact: month.charge.Display(), Hint: thousands(month.calls) + " calls with real money"},
+		{Label: "Charged, 30 days", Value: ui.Money(month.charge).Text, Exact: month.charge.Display(), Hint: ui.Count(month.calls) + " calls with real money"},
 		{Label: "Provider cost, 30 days", Value: ui.Money(month.cost).Text, Exact: month.cost.Display()},
 		{Label: "Margin, 30 days", Value: ui.Money(month.margin).Text, Exact: month.margin.Display()},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
@@ -64,7 +63,7 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	}
 	all := sums[2]
 	c.Tiles = []ui.Tile{
-		{Label: "Users’ balances", Value: ui.Money(t.available + t.reserved).Text, Exact: (t.available + t.reserved).Display(), Hint: ui.Money(t.available).Text + " available, " + ui.Money(t.reserved).Text + " reserved for apps; accounts: " + thousands(t.accounts)},
+		{Label: "Users’ balances", Value: ui.Money(t.available + t.reserved).Text, Exact: (t.available + t.reserved).Display(), Hint: ui.Money(t.available).Text + " available, " + ui.Money(t.reserved).Text + " reserved for apps; accounts: " + ui.Count(t.accounts)},
 		{Label: "Owed to developers", Value: ui.Money(all.margin).Text, Exact: all.margin.Display(), Hint: "All-time margin; no payouts yet"},
 		{Label: "Fees earned, 30 days", Value: ui.Money(sums[1].fee).Text, Exact: sums[1].fee.Display(), Hint: ui.Money(sums[0].fee).Text + " today"},
 		{Label: "Provider cost, 30 days", Value: ui.Money(sums[1].cost).Text, Exact: sums[1].cost.Display(), Hint: ui.Money(sums[0].cost).Text + " today"},
@@ -97,18 +96,18 @@ func (h *Handler) attention(ctx context.Context, now time.Time) (ui.Block, error
 	if err != nil {
 		return ui.Block{}, err
 	}
-	mails := thousands(b.mails) + " to send"
+	mails := ui.Count(b.mails) + " to send"
 	if late := now.Sub(time.UnixMicro(b.oldestMailUS)); b.mails > 0 && late > time.Minute {
 		mails += ", oldest waiting for " + late.Round(time.Minute).String()
 	}
 	if b.failedMails > 0 {
-		mails += ", " + thousands(b.failedMails) + " failed in 30 days"
+		mails += ", " + ui.Count(b.failedMails) + " failed in 30 days"
 	}
 	return ui.Block{Heading: "Needs attention", Facts: []ui.Detail{
-		{Name: "Go-live requests", Cell: ui.Cell{Text: thousands(b.reviews) + " to review", Href: "/operator/reviews"}},
-		{Name: "Suspended apps", Cell: ui.Cell{Text: thousands(b.suspended), Href: "/operator/apps?state=suspended"}},
-		{Name: "Paused connections", Cell: ui.Cell{Text: thousands(b.frozen), Href: "/operator/risk"}},
-		{Name: "Webhooks", Cell: ui.Cell{Text: thousands(b.deliveries) + " deliveries pending, " + thousands(b.events) + " events to dispatch"}},
+		{Name: "Go-live requests", Cell: ui.Cell{Text: ui.Count(b.reviews) + " to review", Href: "/operator/reviews"}},
+		{Name: "Suspended apps", Cell: ui.Cell{Text: ui.Count(b.suspended), Href: "/operator/apps?state=suspended"}},
+		{Name: "Paused connections", Cell: ui.Cell{Text: ui.Count(b.frozen), Href: "/operator/risk"}},
+		{Name: "Webhooks", Cell: ui.Cell{Text: ui.Count(b.deliveries) + " deliveries pending, " + ui.Count(b.events) + " events to dispatch"}},
 		{Name: "Email", Cell: ui.Cell{Text: mails}},
 	}}, nil
 }
@@ -127,7 +126,7 @@ func (h *Handler) books(ctx context.Context) (ui.Block, error) {
 	v := list[0]
 	b.Facts = []ui.Detail{{Name: "Last verification", Cell: v.cell()}, {Name: "Requested", Cell: when(v.askedUS)}}
 	if v.finishedUS > 0 {
-		b.Facts = append(b.Facts, ui.Detail{Name: "Findings", Cell: ui.Cell{Text: fmt.Sprintf("%s in %s checks of %s entries", thousands(v.nOfFindings), thousands(v.checks), thousands(v.checked))}})
+		b.Facts = append(b.Facts, ui.Detail{Name: "Findings", Cell: ui.Cell{Text: fmt.Sprintf("%s in %s checks of %s entries", ui.Count(v.nOfFindings), ui.Count(v.checks), ui.Count(v.checked))}})
 	}
 	return b, nil
 }
@@ -168,13 +167,4 @@ func statusCell(c rules.Connection) ui.Cell {
 	return ui.Cell{Text: "Revoked", Tone: "plain"}
 }
 
-func count(n int64) ui.Cell { return ui.Cell{Text: thousands(n)} }
-
-// thousands writes n with commas.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count(n int64) ui.Cell { return ui.Cell{Text: ui.Count(n)} }

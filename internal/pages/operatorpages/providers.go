@@ -84,7 +84,7 @@ func prices(c *catalog.Catalog, now time.Time) *ui.Table {
 			for _, step := range p.Rates.Steps {
 				model := ui.Cell{Text: m.Model.ID, Code: true, Sub: m.Model.Provider}
 				if step.AboveInput > 0 {
-					model.Sub = "above " + thousands(step.AboveInput) + " input tokens"
+					model.Sub = "above " + ui.Count(step.AboveInput) + " input tokens"
 				}
 				t.Rows = append(t.Rows, []ui.Cell{model, inForce(m.Model, p, now), {Text: p.Rates.PriceList}, {Text: step.Input.Display()}, {Text: step.Cached.Display()}, {Text: step.Output.Display()}})
 			}

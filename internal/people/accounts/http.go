@@ -42,7 +42,7 @@ func (h *Handler) showHome(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request) error {
 	next := LocalPath(r.URL.Query().Get("next"))
 	if _, ok := CurrentAccount(r.Context()); ok {
-		return seeOther(w, next)
+		return web.SeeOther(w, next)
 	}
 	return ui.Render(w, http.StatusOK, ui.SignIn{Next: next, Provider: h.Provider, Passkeys: h.Passkeys})
 }
@@ -72,12 +72,12 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) error {
 		if err := h.Sessions.Start(w, r, a, ProofPending); err != nil {
 			return err
 		}
-		return seeOther(w, CodePath(next))
+		return web.SeeOther(w, CodePath(next))
 	}
 	if err := h.Sessions.Start(w, r, a, ProofSingle); err != nil {
 		return err
 	}
-	return seeOther(w, next)
+	return web.SeeOther(w, next)
 }
 
 // signOut ends the session. With the form value next it redirects to the sign-in page, for a user
@@ -91,9 +91,9 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if form.Has("next") {
-		return seeOther(w, SignInPath(form.Get("next")))
+		return web.SeeOther(w, SignInPath(form.Get("next")))
 	}
-	return seeOther(w, "/signed-out")
+	return web.SeeOther(w, "/signed-out")
 }
 
 func showSignedOut(w http.ResponseWriter, _ *http.Request) error {
@@ -139,10 +139,4 @@ func LocalPath(next string) string {
 		return "/"
 	}
 	return next
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }

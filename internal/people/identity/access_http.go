@@ -101,7 +101,7 @@ func (h accessPages) submitConfirm(w http.ResponseWriter, r *http.Request) error
 	if err := h.Sessions.Start(w, r, a, accounts.ProofSingle); err != nil {
 		return err
 	}
-	return seeOther(w, accounts.LocalPath(next))
+	return web.SeeOther(w, accounts.LocalPath(next))
 }
 
 func makeForgotPage(email string) ui.Form {
@@ -204,7 +204,7 @@ func (h accessPages) showCode(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(r.URL.Query().Get("next"))
 	half, ok := accounts.PendingSecondStep(r.Context())
 	if !ok {
-		return seeOther(w, accounts.SignInPath(next))
+		return web.SeeOther(w, accounts.SignInPath(next))
 	}
 	page, err := h.makeCodePage(r, half, next)
 	if err != nil {
@@ -221,7 +221,7 @@ func (h accessPages) submitCode(w http.ResponseWriter, r *http.Request) error {
 	next := accounts.LocalPath(form.Get("next"))
 	a, ok := accounts.PendingSecondStep(r.Context())
 	if !ok {
-		return seeOther(w, accounts.SignInPath(next))
+		return web.SeeOther(w, accounts.SignInPath(next))
 	}
 	if err := h.codes.verifyCode(r.Context(), accounts.ClientOf(r), a, form.Get("code")); err != nil {
 		page, lost := h.makeCodePage(r, a, next)
@@ -233,7 +233,7 @@ func (h accessPages) submitCode(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Sessions.Start(w, r, a, accounts.ProofMFA); err != nil {
 		return err
 	}
-	return seeOther(w, next)
+	return web.SeeOther(w, next)
 }
 
 func makeNewEmailPage(token, email string) ui.Form {

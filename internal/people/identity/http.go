@@ -44,7 +44,7 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
-			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		}
 		return next(w, r, a)
 	})
@@ -79,12 +79,6 @@ func (h *Handler) requirePassword(next func(http.ResponseWriter, *http.Request, 
 			Links:   []ui.Link{{Href: "/settings/security", Text: "Security"}},
 		})
 	})
-}
-
-func seeOther(w http.ResponseWriter, path string) error {
-	w.Header().Set("Location", path)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }
 
 // renderFormError renders a form with the error, if the user can correct it; other errors are
@@ -170,7 +164,7 @@ func passkeySignInPath(next string) string {
 
 // redirectSaved redirects to a page that confirms what was saved, a key of savedTexts.
 func redirectSaved(w http.ResponseWriter, path, what string) error {
-	return seeOther(w, path+"?"+url.Values{"done": {what}}.Encode())
+	return web.SeeOther(w, path+"?"+url.Values{"done": {what}}.Encode())
 }
 
 // restartSession starts a session after a change ended all sessions, with the proof of the current

@@ -143,12 +143,12 @@ func (h openIDPages) handleCallback(w http.ResponseWriter, r *http.Request) erro
 		if err := h.Sessions.Start(w, r, a, accounts.ProofPending); err != nil {
 			return err
 		}
-		return seeOther(w, accounts.CodePath(next))
+		return web.SeeOther(w, accounts.CodePath(next))
 	}
 	if err := h.Sessions.Start(w, r, a, accounts.ProofSingle); err != nil {
 		return err
 	}
-	return seeOther(w, next)
+	return web.SeeOther(w, next)
 }
 
 // finishLink links the login to the account that started the request, in the same session.

@@ -39,14 +39,14 @@ func (h passkeyPages) startSignIn(w http.ResponseWriter, r *http.Request) error 
 	}
 	next := accounts.LocalPath(form.Get("next"))
 	if _, ok := accounts.CurrentAccount(r.Context()); ok {
-		return seeOther(w, next)
+		return web.SeeOther(w, next)
 	}
 	half, _ := accounts.PendingSecondStep(r.Context())
 	if err := h.store.beginSignIn(r.Context(), accounts.ClientOf(r), half,
 		h.Sessions.EnsureBrowserID(w, r, challengeTTL)); err != nil {
 		return h.showRefusal(w, r, next, err)
 	}
-	return seeOther(w, passkeySignInPath(next))
+	return web.SeeOther(w, passkeySignInPath(next))
 }
 
 func (h passkeyPages) showSignIn(w http.ResponseWriter, r *http.Request) error {
@@ -58,7 +58,7 @@ func (h passkeyPages) showSignIn(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, err := h.store.getPendingChallenge(r.Context(), h.Sessions.BrowserID(r), kind, half)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
-		return seeOther(w, back)
+		return web.SeeOther(w, back)
 	} else if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (h passkeyPages) submitSignIn(w http.ResponseWriter, r *http.Request) error
 	if err := h.Sessions.Start(w, r, a, accounts.ProofMFA); err != nil {
 		return err
 	}
-	return seeOther(w, next)
+	return web.SeeOther(w, next)
 }
 
 // showRefusal shows the page where the sign-in began, with the error.
@@ -155,13 +155,13 @@ func (h passkeyPages) submitNew(w http.ResponseWriter, r *http.Request, a accoun
 	if err != nil {
 		return renderFormError(w, err, h.makeNewPage(a, form.Get("name")), "present")
 	}
-	return seeOther(w, "/settings/passkeys/make")
+	return web.SeeOther(w, "/settings/passkeys/make")
 }
 
 func (h passkeyPages) showRegistration(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	c, err := h.store.getPendingChallenge(r.Context(), h.Sessions.BrowserID(r), registerChallenge, a)
 	if _, ok := errors.AsType[*apierr.Error](err); ok {
-		return seeOther(w, "/settings/passkeys/new")
+		return web.SeeOther(w, "/settings/passkeys/new")
 	} else if err != nil {
 		return err
 	}

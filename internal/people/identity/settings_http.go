@@ -66,7 +66,7 @@ func (h settingsPages) submitDeveloper(w http.ResponseWriter, r *http.Request, a
 			return err
 		}
 	}
-	return seeOther(w, "/developer")
+	return web.SeeOther(w, "/developer")
 }
 
 func (h settingsPages) showSecurity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {

@@ -48,7 +48,7 @@ func (h twoStepPages) showTwoStep(w http.ResponseWriter, r *http.Request, a acco
 	if f, err := h.Store.GetFactors(r.Context(), a.ID); err != nil {
 		return err
 	} else if f.App {
-		return seeOther(w, "/settings/security")
+		return web.SeeOther(w, "/settings/security")
 	}
 	return ui.Render(w, http.StatusOK, makeTwoStepPage(a))
 }
@@ -61,12 +61,12 @@ func (h twoStepPages) submitTwoStep(w http.ResponseWriter, r *http.Request, a ac
 	if f, err := h.Store.GetFactors(r.Context(), a.ID); err != nil {
 		return err
 	} else if f.App {
-		return seeOther(w, "/settings/security")
+		return web.SeeOther(w, "/settings/security")
 	}
 	if err := h.store.beginSetup(r.Context(), accounts.ClientOf(r), a, form.Get("present")); err != nil {
 		return renderFormError(w, err, makeTwoStepPage(a), "present")
 	}
-	return seeOther(w, "/settings/two-step/setup")
+	return web.SeeOther(w, "/settings/two-step/setup")
 }
 
 func (h twoStepPages) showSetup(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
@@ -77,7 +77,7 @@ func (h twoStepPages) renderSetup(w http.ResponseWriter, r *http.Request, a acco
 	problems []ui.Problem) error {
 	secret, err := h.store.getSetupSecret(r.Context(), a.ID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return seeOther(w, "/settings/two-step")
+		return web.SeeOther(w, "/settings/two-step")
 	} else if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (h twoStepPages) showOff(w http.ResponseWriter, r *http.Request, a accounts
 		return err
 	}
 	if !f.App {
-		return seeOther(w, "/settings/security")
+		return web.SeeOther(w, "/settings/security")
 	}
 	return ui.Render(w, http.StatusOK, h.makeOffPage(a, f))
 }
@@ -198,7 +198,7 @@ func (h twoStepPages) submitOff(w http.ResponseWriter, r *http.Request, a accoun
 		return err
 	}
 	if !f.App {
-		return seeOther(w, "/settings/security")
+		return web.SeeOther(w, "/settings/security")
 	}
 	changed, err := h.store.removeAuthenticator(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
 	if err != nil {

@@ -169,7 +169,7 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 	case o.why != "":
 		page.Waits = waits[o.why]
 	case p.Failures > 0 && p.NextUS > now.UnixMicro():
-		page.Waits = "Your card was declined. We’ll try again after " + date(p.NextUS) + "."
+		page.Waits = "Your card was declined. We’ll try again after " + ui.Date(p.NextUS) + "."
 	}
 	return nil
 }
@@ -209,9 +209,9 @@ func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return fmt.Errorf("topups: switch on: %w", err)
 	} else if !ok { // the card was removed meanwhile: the page asks for one
-		return seeOther(w, autoPath)
+		return web.SeeOther(w, autoPath)
 	}
-	return seeOther(w, autoPath+"?done=on")
+	return web.SeeOther(w, autoPath+"?done=on")
 }
 
 // readPlan reads the amounts of the form, or says in the page what is wrong.
@@ -243,7 +243,7 @@ func (h *Handler) autoOff(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if err := switchOff(r.Context(), h.Store.DB, a.ID, ""); err != nil {
 		return fmt.Errorf("topups: switch off: %w", err)
 	}
-	return seeOther(w, autoPath+"?done=off")
+	return web.SeeOther(w, autoPath+"?done=off")
 }
 
 // removeCard is POST /top-up/auto/card/remove.
@@ -251,7 +251,7 @@ func (h *Handler) removeCard(w http.ResponseWriter, r *http.Request, a accounts.
 	if err := h.Store.removeCard(r.Context(), a.ID); err != nil {
 		return fmt.Errorf("topups: remove card: %w", err)
 	}
-	return seeOther(w, autoPath+"?done=removed")
+	return web.SeeOther(w, autoPath+"?done=removed")
 }
 
 // saveCard is POST /top-up/auto/card: a top-up by hand, at which Stripe keeps the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
@@ -43,18 +42,12 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
-			return seeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
+			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		} else if a.Sandbox {
 			return missing()
 		}
 		return next(w, r, a)
 	})
-}
-
-func seeOther(w http.ResponseWriter, location string) error {
-	w.Header().Set("Location", location)
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
 }
 
 func missing() error {
@@ -149,9 +142,9 @@ func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) e
 		return fmt.Errorf("topups: payment: %w", err)
 	}
 	if p.Status != rules.PaymentPending || p.Paid() || c.URL == "" {
-		return seeOther(w, "/top-ups/"+c.ID)
+		return web.SeeOther(w, "/top-ups/"+c.ID)
 	}
-	return seeOther(w, c.URL)
+	return web.SeeOther(w, c.URL)
 }
 
 // Cents reads an amount as typed, or says what is wrong with it.
@@ -193,9 +186,9 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	for _, rec := range p.Records {
 		switch rec.Kind {
 		case "settled":
-			page.Settled = date(rec.CreatedUS)
+			page.Settled = ui.Date(rec.CreatedUS)
 		case "paid":
-			page.Clears = date(rec.HoldUntilUS)
+			page.Clears = ui.Date(rec.HoldUntilUS)
 		case "disputed":
 			page.Disputed = true
 		}
@@ -204,7 +197,7 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 			if rec.Kind == "reversed" {
 				amount = -amount
 			}
-			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: date(rec.CreatedUS), What: entry(rec), Amount: ui.Dollars(amount)})
+			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: ui.Date(rec.CreatedUS), What: entry(rec), Amount: ui.Dollars(amount)})
 		}
 	}
 	c, err := get(r.Context(), h.Store.DB, p.ID)
@@ -255,7 +248,7 @@ func lines(list []*rules.Payment) (out []ui.Payment) {
 }
 
 func line(p *rules.Payment) ui.Payment {
-	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: date(p.OpenedUS), State: "open"}
+	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: ui.Date(p.OpenedUS), State: "open"}
 	switch {
 	case p.Status == rules.PaymentFailed:
 		out.State = "failed"
@@ -270,6 +263,3 @@ func line(p *rules.Payment) ui.Payment {
 	}
 	return out
 }
-
-// date writes a time for people.
-func date(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006, 15:04 UTC") }
