@@ -128,10 +128,10 @@ func (s *Server) Mount(home ui.Home) {
 	(&webhooks.Handler{Store: s.webhooks, Apps: s.Apps}).Mount(s.Router)
 	(&sandbox.Handler{Store: s.sandbox, Apps: s.Apps}).Mount(s.Router)
 	(&providerkeys.Handler{Store: s.keys, Apps: s.Apps}).Mount(s.Router)
-	(&operator.Handler{Desk: s.desk, Token: c.OperatorToken}).Mount(s.Router)
+	(&operator.Handler{Service: s.desk, Token: c.OperatorToken}).Mount(s.Router)
 	(&operatorpages.Handler{
 		DB:        s.DB,
-		Desk:      s.desk,
+		Service:   s.desk,
 		Accounts:  s.Accounts,
 		Sessions:  sessions,
 		Catalog:   s.catalog,

@@ -61,7 +61,7 @@ type Server struct {
 	sandbox   *sandbox.Store
 	golive    *golive.Store
 	watch     *watch.Watch
-	desk      *operator.Desk
+	desk      *operator.Service
 	keys      *providerkeys.Store
 	webhooks  *webhooks.Store
 	Tokens    *oauth.Store

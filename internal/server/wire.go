@@ -193,7 +193,7 @@ func (s *Server) wireOperator() {
 		Log:     s.log,
 		Now:     s.DB.Now,
 	}
-	s.desk = &operator.Desk{
+	s.desk = &operator.Service{
 		DB:       s.DB,
 		Accounts: s.Accounts,
 		Apps:     s.Apps,

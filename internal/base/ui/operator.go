@@ -10,16 +10,16 @@ import (
 // operator's pages are made of the same few parts.
 type Report struct {
 	Shell
-	Desk    []Tab // the operator's own navigation
-	Back    *Link
-	Heading string
-	Lead    string
-	Badge   *Badge
-	Viewer  bool   // looks, and can change nothing
-	Done    string // what was just done; "" = nothing
-	Errors  []Problem
-	Tiles   []Tile
-	Blocks  []Block
+	Sections []Tab // the operator's own navigation
+	Back     *Link
+	Heading  string
+	Lead     string
+	Badge    *Badge
+	Viewer   bool   // looks, and can change nothing
+	Done     string // what was just done; "" = nothing
+	Errors   []Problem
+	Tiles    []Tile
+	Blocks   []Block
 }
 
 func (Report) name() string       { return "operator/report" }

@@ -32,7 +32,7 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Desk.GoLive.Pending(r.Context(), page.StartingAfter, page.Limit+1)
+	list, err := h.Service.GoLive.Pending(r.Context(), page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) approve(w http.ResponseWriter, r *http.Request) error {
-	req, app, err := h.Desk.Approve(r.Context(), web.ClientAddress(r), r.PathValue("id"))
+	req, app, err := h.Service.Approve(r.Context(), web.ClientAddress(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := h.Desk.Refuse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	req, err := h.Service.Refuse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) app(w http.ResponseWriter, r *http.Request) error {
-	a, err := h.Desk.Apps.Get(r.Context(), r.PathValue("id"))
+	a, err := h.Service.Apps.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return missing(err, "app")
 	}
@@ -89,7 +89,7 @@ func (h *Handler) suspended(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Desk.Apps.ListSuspended(r.Context(), page.StartingAfter, page.Limit+1)
+	list, err := h.Service.Apps.ListSuspended(r.Context(), page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	app, err := h.Desk.Suspend(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	app, err := h.Service.Suspend(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (h *Handler) suspend(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) lift(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Desk.Lift(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
+	app, err := h.Service.Lift(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *Handler) reverse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reversal, err := h.Desk.Reverse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	reversal, err := h.Service.Reverse(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.Desk.Freeze(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
+	c, err := h.Service.Freeze(r.Context(), web.ClientAddress(r), r.PathValue("id"), reason)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (h *Handler) freeze(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) resume(w http.ResponseWriter, r *http.Request) error {
-	c, err := h.Desk.Resume(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
+	c, err := h.Service.Resume(r.Context(), web.ClientAddress(r), r.PathValue("id"), "")
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Desk.Log(r.Context(), Filter{}, page.StartingAfter, page.Limit+1)
+	list, err := h.Service.Log(r.Context(), Filter{}, page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
-// Package operator is what the operator of the service may do, over an API of its
-// own and over a Desk that the operator's pages use: review go-live requests, suspend apps and lift that, reverse charges, pause
-// connections (spec §2, 7; §3, App tier), and say who may use those pages. Every action and its entry in the
-// operator's log are one transaction. Nothing of it is for apps.
+// Package operator performs what operators do: it reviews go-live requests, suspends apps and lifts suspensions, refunds
+// charges, pauses connections and grants roles (contract §2, §3). Service performs the actions; Handler serves them as
+// the API under /v1/operator/. The operator's pages in package operatorpages use the same Service. Every action and its
+// entry in the audit log are one transaction.
 package operator
 
 import (
@@ -16,8 +16,8 @@ import (
 
 // A Handler serves /v1/operator/.
 type Handler struct {
-	Desk  *Desk
-	Token string // of the operator; "" = there is no such API
+	Service *Service
+	Token   string // of the operator; "" = there is no such API
 
 	failures *web.Limiter // wrong tokens, by address
 }
@@ -28,7 +28,7 @@ func (h *Handler) Mount(rt *web.Router) {
 	if h.Token == "" {
 		return
 	}
-	h.failures = web.NewLimiter(time.Minute/10, 10, h.Desk.Now)
+	h.failures = web.NewLimiter(time.Minute/10, 10, h.Service.Now)
 	rt.Handle("GET /v1/operator/go-live", h.only(h.requests))
 	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.only(h.approve))
 	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.only(h.refuse))

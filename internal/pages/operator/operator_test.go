@@ -44,7 +44,7 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	registry.OnChange = func() { b.changes.Add(1) }
 	money := store.NewWriter(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&operator.Handler{Token: token, Desk: &operator.Desk{
+	(&operator.Handler{Token: token, Service: &operator.Service{
 		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
 	}}).Mount(rt)
 	server := httptest.NewServer(rt)

@@ -33,7 +33,7 @@ type roleEntry struct {
 // it with accounts.NoRole. The pages ask for the role with every request, so
 // sessions that run are let in or shut out at once. Nobody is kept from taking the
 // last operator's role: whoever has the operator's token can give it back.
-func (d *Desk) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
+func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
 	person, err := d.Accounts.GetByEmail(ctx, email)
 	if err != nil {
 		return person, missing(err, "account")
@@ -84,7 +84,7 @@ func (h *Handler) grant(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return apierr.InvalidRequest.Errorf("role: must be operator, viewer or none")
 	}
-	person, err := h.Desk.Grant(r.Context(), web.ClientAddress(r), b.Email.Value, role)
+	person, err := h.Service.Grant(r.Context(), web.ClientAddress(r), b.Email.Value, role)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func insert(ctx context.Context, tx *db.Tx, e Entry) error {
 type Filter struct{ Actor, Action, Subject string }
 
 // Log returns entries, newest first, from the one behind after on.
-func (d *Desk) Log(ctx context.Context, f Filter, after string, limit int) ([]Entry, error) {
+func (d *Service) Log(ctx context.Context, f Filter, after string, limit int) ([]Entry, error) {
 	list, err := newest(ctx, d.DB, f, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("operator: log: %w", err)
@@ -64,7 +64,7 @@ func scan(row db.Row) (e Entry, err error) {
 }
 
 // Entry returns an entry of the log; the error wraps sql.ErrNoRows when there is none.
-func (d *Desk) Entry(ctx context.Context, entryID string) (Entry, error) {
+func (d *Service) Entry(ctx context.Context, entryID string) (Entry, error) {
 	e, err := scan(d.DB.QueryRowContext(ctx, `SELECT `+columns+` FROM operator_log WHERE id = $1`, entryID))
 	if err != nil {
 		return e, fmt.Errorf("operator: log: %w", err)

@@ -171,7 +171,7 @@ func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
 	}
 	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "App"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, Empty: "No connections."}
 	for _, x := range list {
-		app, err := h.Desk.Apps.Get(r.Context(), x.AppID)
+		app, err := h.Service.Apps.Get(r.Context(), x.AppID)
 		if err != nil {
 			return nil, err
 		}
@@ -228,7 +228,7 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, missing(err, "connection")
 	}
-	app, err := h.Desk.Apps.Get(r.Context(), x.AppID)
+	app, err := h.Service.Apps.Get(r.Context(), x.AppID)
 	if err != nil {
 		return ui.Report{}, err
 	}
@@ -279,9 +279,9 @@ func (h *Handler) switchConnection(r *http.Request, s staff, form url.Values) (s
 	connectionID, decision := r.PathValue("id"), form.Get("decision")
 	switch decision {
 	case "freeze":
-		_, err = h.Desk.Freeze(r.Context(), s.ID, connectionID, why)
+		_, err = h.Service.Freeze(r.Context(), s.ID, connectionID, why)
 	case "resume":
-		_, err = h.Desk.Resume(r.Context(), s.ID, connectionID, why)
+		_, err = h.Service.Resume(r.Context(), s.ID, connectionID, why)
 	default:
 		err = apierr.InvalidRequest.Errorf("decision: must be freeze or resume")
 	}

@@ -24,9 +24,9 @@ func (h *Handler) apps(r *http.Request, s staff) (ui.Report, error) {
 	var list []apps.App
 	var err error
 	if state == "suspended" {
-		list, err = h.Desk.Apps.ListSuspended(r.Context(), after, maxListed+1)
+		list, err = h.Service.Apps.ListSuspended(r.Context(), after, maxListed+1)
 	} else {
-		list, err = h.Desk.Apps.Search(r.Context(), text, after, maxListed+1)
+		list, err = h.Service.Apps.Search(r.Context(), text, after, maxListed+1)
 	}
 	if err != nil {
 		return c, err
@@ -88,7 +88,7 @@ func appFacts(a apps.App) ui.Block {
 
 // app is GET /operator/apps/{id}.
 func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
-	a, err := h.Desk.Apps.Get(r.Context(), r.PathValue("id"))
+	a, err := h.Service.Apps.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return ui.Report{}, missing(err, "app")
 	}
@@ -99,7 +99,7 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	month, err := earned(r.Context(), h.DB, a.ID, h.Desk.Now().UTC().AddDate(0, 0, -29).Format(time.DateOnly))
+	month, err := earned(r.Context(), h.DB, a.ID, h.Service.Now().UTC().AddDate(0, 0, -29).Format(time.DateOnly))
 	if err != nil {
 		return c, fmt.Errorf("admin: earned: %w", err)
 	}
@@ -173,9 +173,9 @@ func (h *Handler) switchApp(r *http.Request, s staff, form url.Values) (string, 
 	appID, decision := r.PathValue("id"), form.Get("decision")
 	switch decision {
 	case "suspend":
-		_, err = h.Desk.Suspend(r.Context(), s.ID, appID, why)
+		_, err = h.Service.Suspend(r.Context(), s.ID, appID, why)
 	case "lift":
-		_, err = h.Desk.Lift(r.Context(), s.ID, appID, why)
+		_, err = h.Service.Lift(r.Context(), s.ID, appID, why)
 	default:
 		err = apierr.InvalidRequest.Errorf("decision: must be suspend or lift")
 	}

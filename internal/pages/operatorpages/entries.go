@@ -150,7 +150,7 @@ func (h *Handler) reverse(r *http.Request, s staff, form url.Values) (string, er
 	if err != nil {
 		return "", err
 	}
-	reversal, err := h.Desk.Reverse(r.Context(), s.ID, r.PathValue("id"), why)
+	reversal, err := h.Service.Reverse(r.Context(), s.ID, r.PathValue("id"), why)
 	return "/operator/ledger/" + url.PathEscape(reversal.ID) + "?done=reverse", err
 }
 

@@ -36,7 +36,7 @@ func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 			return c, err
 		}
 	}
-	list, err := h.Desk.Log(r.Context(), f, q.Get("after"), maxListed+1)
+	list, err := h.Service.Log(r.Context(), f, q.Get("after"), maxListed+1)
 	if err != nil {
 		return c, err
 	}
@@ -83,7 +83,7 @@ func subject(of string) ui.Cell {
 
 // logged is GET /operator/log/{id}: one entry, with what it changed.
 func (h *Handler) logged(r *http.Request, s staff) (ui.Report, error) {
-	e, err := h.Desk.Entry(r.Context(), r.PathValue("id"))
+	e, err := h.Service.Entry(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return ui.Report{}, missing(err, "entry")
 	}

@@ -53,7 +53,7 @@ func (h *Handler) overview(r *http.Request, s staff) (ui.Report, error) {
 	if t.countedUS == 0 {
 		c.Lead = "Figures are being computed for the first time. Reload in a minute."
 	}
-	now := h.Desk.Now().UTC()
+	now := h.Service.Now().UTC()
 	periods := []struct{ name, from string }{{"Today", now.Format(time.DateOnly)}, {"30 days", now.AddDate(0, 0, -29).Format(time.DateOnly)}, {"All time", ""}}
 	sums := make([]sum, len(periods))
 	for i, p := range periods {

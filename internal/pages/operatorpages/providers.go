@@ -28,7 +28,7 @@ func (h *Handler) providers(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	now := h.Desk.Now().UTC()
+	now := h.Service.Now().UTC()
 	pools, err := h.pools(r, now)
 	if err != nil {
 		return c, err

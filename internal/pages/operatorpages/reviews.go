@@ -14,7 +14,7 @@ import (
 // reviews is GET /operator/reviews: what waits, oldest first.
 func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 	c := s.console("/operator/reviews", "Go-live reviews", "Developers who ask for their app’s next tier, oldest first.")
-	list, err := h.Desk.GoLive.Pending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
+	list, err := h.Service.GoLive.Pending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
 	if err != nil {
 		return c, err
 	}
@@ -22,7 +22,7 @@ func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 	list = list[:min(len(list), maxListed)]
 	t := &ui.Table{Label: "Requests", Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}}, First: first(r, "after"), Empty: "No pending requests."}
 	for _, req := range list {
-		app, err := h.Desk.Apps.Get(r.Context(), req.AppID)
+		app, err := h.Service.Apps.Get(r.Context(), req.AppID)
 		if err != nil {
 			return c, err
 		}
@@ -38,15 +38,15 @@ func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 
 // review is GET /operator/reviews/{id}: the request, the app's checklist, the answer.
 func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
-	req, err := h.Desk.GoLive.Get(r.Context(), r.PathValue("id"))
+	req, err := h.Service.GoLive.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return ui.Report{}, missing(err, "request")
 	}
-	app, err := h.Desk.Apps.Get(r.Context(), req.AppID)
+	app, err := h.Service.Apps.Get(r.Context(), req.AppID)
 	if err != nil {
 		return ui.Report{}, err
 	}
-	status, err := h.Desk.GoLive.Status(r.Context(), app)
+	status, err := h.Service.GoLive.Status(r.Context(), app)
 	if err != nil {
 		return ui.Report{}, err
 	}
@@ -105,12 +105,12 @@ func (h *Handler) decide(r *http.Request, s staff, form url.Values) (string, err
 	at := "/operator/reviews/" + url.PathEscape(requestID) + "?done=" + decision
 	switch decision {
 	case "approve":
-		_, _, err := h.Desk.Approve(r.Context(), s.ID, requestID)
+		_, _, err := h.Service.Approve(r.Context(), s.ID, requestID)
 		return at, err
 	case "refuse":
 		why, err := operator.CheckReason(form.Get("reason"))
 		if err == nil {
-			_, err = h.Desk.Refuse(r.Context(), s.ID, requestID, why)
+			_, err = h.Service.Refuse(r.Context(), s.ID, requestID, why)
 		}
 		return at, err
 	}

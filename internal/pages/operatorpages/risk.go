@@ -44,7 +44,7 @@ func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
 	list = list[:min(len(list), maxListed)]
 	t := &ui.Table{Label: "Risk events", Heads: []ui.Head{{Name: "When"}, {Name: "Event"}, {Name: "App"}, {Name: "Connection"}}, First: first(r, "after"), Empty: "No risk events."}
 	for _, e := range list {
-		app, err := h.Desk.Apps.Get(r.Context(), e.AppID)
+		app, err := h.Service.Apps.Get(r.Context(), e.AppID)
 		if err != nil {
 			return c, err
 		}
@@ -69,7 +69,7 @@ func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
 }
 
 func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
-	list, err := h.Desk.Apps.ListSuspended(r.Context(), "", 1000)
+	list, err := h.Service.Apps.ListSuspended(r.Context(), "", 1000)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func newestVerifications(ctx context.Context, q db.Queryer, limit int) ([]verifi
 // verify is POST /operator/verify: somebody asks for an audit. It changes no money,
 // so the list of audits is its record.
 func (h *Handler) verify(r *http.Request, s staff, _ url.Values) (string, error) {
-	now := h.Desk.Now()
+	now := h.Service.Now()
 	return "/operator/verify", askVerification(r.Context(), h.DB, id.New(verificationPrefix, now), s.ID, now.UnixMicro())
 }
 

@@ -77,12 +77,12 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	clients.OnChange = func() { w.changes.Add(1) }
 	w.admin = &operatorpages.Handler{
 		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
-		Desk: &operator.Desk{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now},
+		Service: &operator.Service{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now},
 	}
 	before := len(rt.Routes())
 	w.admin.Mount(rt)
 	w.routes = rt.Routes()[before:]
-	(&operator.Handler{Desk: w.admin.Desk, Token: token}).Mount(rt)
+	(&operator.Handler{Service: w.admin.Service, Token: token}).Mount(rt)
 	// What the pages of two-step sign-in do in the end.
 	rt.HandlePage("POST /second-step", sessions.With(func(rw http.ResponseWriter, r *http.Request) error {
 		a, _ := accounts.CurrentAccount(r.Context())

@@ -1,8 +1,6 @@
-// Package operatorpages serves the operator's pages: what there is of money, requests to
-// go live, apps, accounts, risk, providers and prices, and the log of everything
-// that operators did. What they do goes through operator.Desk, which logs it; these
-// pages have no other way to change anything, and nobody sees them who is not an
-// operator or a viewer. A GET changes nothing.
+// Package operatorpages serves the operator's pages: balances and revenue, go-live requests, apps, accounts, risk,
+// providers and prices, and the audit log. Actions go through operator.Service, which logs them; the pages have no other
+// way to change anything. Only operators and viewers see them. A GET changes nothing.
 package operatorpages
 
 import (
@@ -29,7 +27,7 @@ import (
 // Handler serves the pages.
 type Handler struct {
 	DB        *db.DB
-	Desk      *operator.Desk
+	Service   *operator.Service
 	Accounts  *accounts.Store
 	Sessions  *accounts.Sessions
 	Catalog   *catalog.Source
@@ -141,7 +139,7 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 }
 
 // The sections of the operator's navigation.
-var desk = []ui.Tab{
+var sections = []ui.Tab{
 	{Href: "/operator", Text: "Overview"}, {Href: "/operator/reviews", Text: "Reviews"}, {Href: "/operator/apps", Text: "Apps"},
 	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"}, {Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Audit log"},
 }
@@ -149,9 +147,9 @@ var desk = []ui.Tab{
 // console begins a page that belongs to a section.
 func (s staff) console(section, heading, lead string) ui.Report {
 	c := ui.Report{Shell: s.Shell(ui.Operations), Viewer: !s.acts(), Heading: heading, Lead: lead}
-	for _, t := range desk {
+	for _, t := range sections {
 		t.Current = t.Href == section
-		c.Desk = append(c.Desk, t)
+		c.Sections = append(c.Sections, t)
 	}
 	return c
 }

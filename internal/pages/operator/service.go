@@ -20,10 +20,9 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// A Desk is the one door of what operators do: each action and its entry in the
-// log are one transaction. Who does it (by) is the address that sent the
-// operator's token, or the account that is signed in.
-type Desk struct {
+// A Service performs operator actions. Each action and its entry in the audit log are one transaction. The argument by
+// says who acts: the address that sent the operator's token, or the id of the account that is signed in.
+type Service struct {
 	DB       *db.DB
 	Accounts *accounts.Store
 	Apps     *apps.Store
@@ -41,7 +40,7 @@ type action struct {
 }
 
 // act runs f and writes what it did into the log, in one transaction.
-func (d *Desk) act(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
+func (d *Service) act(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
 	err := d.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a.before, a.after = nil, nil
 		if err := f(ctx, tx); err != nil {
@@ -57,7 +56,7 @@ func (d *Desk) act(ctx context.Context, a *action, f func(ctx context.Context, t
 	return nil
 }
 
-func (d *Desk) write(ctx context.Context, tx *db.Tx, a action) error {
+func (d *Service) write(ctx context.Context, tx *db.Tx, a action) error {
 	now := d.Now()
 	e := Entry{ID: id.New(logPrefix, now), Actor: a.by, Action: a.what, Subject: a.subject, Reason: a.reason, CreatedUS: now.UnixMicro()}
 	var err error
@@ -80,7 +79,7 @@ func CheckReason(text string) (string, error) {
 }
 
 // Approve moves the app of a go-live request to the tier that it asked for.
-func (d *Desk) Approve(ctx context.Context, by, requestID string) (req golive.Request, app apps.App, err error) {
+func (d *Service) Approve(ctx context.Context, by, requestID string) (req golive.Request, app apps.App, err error) {
 	a := action{by: by, what: "approve", subject: requestID}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		var before apps.App
@@ -94,7 +93,7 @@ func (d *Desk) Approve(ctx context.Context, by, requestID string) (req golive.Re
 }
 
 // Refuse leaves the app of a go-live request as it is.
-func (d *Desk) Refuse(ctx context.Context, by, requestID, reason string) (req golive.Request, err error) {
+func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req golive.Request, err error) {
 	a := action{by: by, what: "refuse", subject: requestID, reason: reason}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		if req, err = d.GoLive.Refuse(ctx, tx, requestID, reason); err != nil {
@@ -109,7 +108,7 @@ func (d *Desk) Refuse(ctx context.Context, by, requestID, reason string) (req go
 }
 
 // Suspend switches an app off.
-func (d *Desk) Suspend(ctx context.Context, by, appID, reason string) (apps.App, error) {
+func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "suspend", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the app is suspended already", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
 		return d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason)
@@ -117,14 +116,14 @@ func (d *Desk) Suspend(ctx context.Context, by, appID, reason string) (apps.App,
 }
 
 // Lift ends a suspension by the service. The reason may be empty.
-func (d *Desk) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
+func (d *Service) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "lift", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the service has not suspended this app", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
 		return d.Apps.Lift(ctx, tx, appID)
 	})
 }
 
-func (d *Desk) changeApp(ctx context.Context, a *action, same string, f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
+func (d *Service) changeApp(ctx context.Context, a *action, same string, f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		var before apps.App
 		if before, after, err = f(ctx, tx); err != nil {
@@ -146,7 +145,7 @@ func unchanged(err error, says string) error {
 
 // Reverse refunds a charge by a new row: to the connection's reserved pool, or to
 // available once it is revoked (spec §2, 7).
-func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
+func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
 	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		original, err := store.GetEntry(ctx, tx, entryID)
@@ -165,19 +164,19 @@ func (d *Desk) Reverse(ctx context.Context, by, entryID, reason string) (reversa
 }
 
 // Freeze pauses a connection.
-func (d *Desk) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
+func (d *Service) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
 	return d.turn(ctx, &a, rules.Freeze{ConnectionID: connectionID}, rules.Frozen)
 }
 
 // Resume lifts the pause of a connection. The reason may be empty.
-func (d *Desk) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
+func (d *Service) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
 	return d.turn(ctx, &a, rules.Resume{ConnectionID: connectionID}, rules.Active)
 }
 
 // turn pauses a connection or lifts that.
-func (d *Desk) turn(ctx context.Context, a *action, c rules.Command, to rules.ConnectionStatus) (after rules.Connection, err error) {
+func (d *Service) turn(ctx context.Context, a *action, c rules.Command, to rules.ConnectionStatus) (after rules.Connection, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := store.LockConnection(ctx, tx, a.subject)
 		if err != nil {
