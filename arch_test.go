@@ -46,7 +46,7 @@ var groups = []group{
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
 	{"server", []string{""}},
-	{"emulator", []string{""}},
+	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
 	{"dev", []string{"sample", ""}},
 }
 

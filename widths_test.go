@@ -34,8 +34,6 @@ var overlong = map[string]int{
 
 	"e2e": 200,
 
-	"emulator": 363,
-
 	"internal/apps": 470,
 
 	"internal/base": 77,

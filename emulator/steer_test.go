@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/purserhq/purser/emulator/exchange"
 )
 
 var paths = []string{chatPath, claudePath, googlePath, responsesPath}
@@ -72,7 +74,12 @@ func TestCutsAfterBytes(t *testing.T) {
 
 func TestBreaksStreams(t *testing.T) {
 	t.Parallel()
-	finished := map[string]string{chatPath: "[DONE]", claudePath: "message_stop", googlePath: `"finishReason"`, responsesPath: "response.completed"}
+	finished := map[string]string{
+		chatPath:      "[DONE]",
+		claudePath:    "message_stop",
+		googlePath:    `"finishReason"`,
+		responsesPath: "response.completed",
+	}
 	for _, path := range paths {
 		s := start(t)
 		for words, want := range map[string]string{"end=3": "", "error=3": `"error"`, "error=0": `"error"`} {
@@ -108,7 +115,9 @@ func TestSplitAndHugeSayTheSame(t *testing.T) {
 func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 	t.Parallel()
 	counts := func(body string) (list []string) { // the last of each
-		for _, name := range []string{"prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "cached_tokens", "cache_read_input_tokens"} {
+		for _, name := range []string{"prompt_tokens", "completion_tokens", "input_tokens", "output_tokens",
+			"promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "cached_tokens",
+			"cache_read_input_tokens"} {
 			if i := strings.LastIndex(body, `"`+name+`":`); i >= 0 {
 				value, _, _ := strings.Cut(body[i:], ",")
 				list = append(list, strings.TrimRight(value, "}\r\n"))
@@ -118,8 +127,13 @@ func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 	}
 	for _, path := range paths {
 		s := start(t)
-		for _, text := range []string{"Hello", "!emu words=300", "!emu words=3000", "!emu usage=1000,200,100,50", "!emu reasoning_only"} {
-			more := map[string]string{responsesPath: `"max_output_tokens":700,`, chatPath: `"max_completion_tokens":700,`, googlePath: `"generationConfig":{"maxOutputTokens":700},`}[path]
+		for _, text := range []string{"Hello", "!emu words=300", "!emu words=3000", "!emu usage=1000,200,100,50",
+			"!emu reasoning_only"} {
+			more := map[string]string{
+				responsesPath: `"max_output_tokens":700,`,
+				chatPath:      `"max_completion_tokens":700,`,
+				googlePath:    `"generationConfig":{"maxOutputTokens":700},`,
+			}[path]
 			_, whole, _ := post(t, s, path, asks(path, text, more))
 			to, stream := path, asks(path, text, more+`"stream":true,`)
 			if path == chatPath {
@@ -140,9 +154,12 @@ func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 func TestUsageFollowsEachConvention(t *testing.T) {
 	t.Parallel()
 	for path, wants := range map[string][]string{
-		chatPath:   {`"prompt_tokens":1000,"completion_tokens":50`, `"cached_tokens":200`, `"cache_write_tokens":100`, `"reasoning_tokens":10`},
-		claudePath: {`"input_tokens":700`, `"cache_read_input_tokens":200`, `"cache_creation_input_tokens":100`, `"output_tokens":50`},
-		googlePath: {`"promptTokenCount":1000`, `"cachedContentTokenCount":200`, `"candidatesTokenCount":40`, `"thoughtsTokenCount":10`, `"totalTokenCount":1050`},
+		chatPath: {`"prompt_tokens":1000,"completion_tokens":50`, `"cached_tokens":200`, `"cache_write_tokens":100`,
+			`"reasoning_tokens":10`},
+		claudePath: {`"input_tokens":700`, `"cache_read_input_tokens":200`, `"cache_creation_input_tokens":100`,
+			`"output_tokens":50`},
+		googlePath: {`"promptTokenCount":1000`, `"cachedContentTokenCount":200`, `"candidatesTokenCount":40`,
+			`"thoughtsTokenCount":10`, `"totalTokenCount":1050`},
 	} {
 		_, body, _ := post(t, start(t), path, asks(path, "!emu usage=1000,200,100,50,10", ""))
 		for _, want := range wants {
@@ -170,8 +187,9 @@ func TestShowsRequestsWithoutKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list struct{ Data []record }
-	if err := json.Unmarshal(body, &list, json.MatchCaseInsensitiveNames(true)); err != nil || len(list.Data) != len(paths) {
+	var list struct{ Data []exchange.Record }
+	if err := json.Unmarshal(body, &list, json.MatchCaseInsensitiveNames(true)); err != nil ||
+		len(list.Data) != len(paths) {
 		t.Fatalf("%v %s", err, body)
 	}
 	for i, r := range list.Data {

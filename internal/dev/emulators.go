@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/people/topups"
@@ -41,7 +42,7 @@ func emulateStripe(log *slog.Logger, nodeURL string) (topups.Config, error) {
 		WebhookSecret: "whsec_" + id.NewSecret(),
 		BaseURL:       "http://" + l.Addr().String(),
 	}
-	serve(log, "stripe", l, emulator.NewStripe(emulator.StripeOptions{
+	serve(log, "stripe", l, stripe.New(stripe.Options{
 		Key:           c.Key,
 		WebhookSecret: c.WebhookSecret,
 		WebhookURL:    nodeURL + "/stripe/events",

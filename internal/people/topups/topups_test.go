@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/rules"
@@ -143,9 +143,9 @@ func TestForgery(t *testing.T) {
 			signature string
 		}{
 			"none":          {e, ""},
-			"another":       {e, emulator.SignStripe("whsec_another_secret_000", now, e)},
-			"of nothing":    {e, emulator.SignStripe("", now, e)},
-			"old":           {e, emulator.SignStripe(secret, now.Add(-time.Hour), e)},
+			"another":       {e, stripe.Sign("whsec_another_secret_000", now, e)},
+			"of nothing":    {e, stripe.Sign("", now, e)},
+			"old":           {e, stripe.Sign(secret, now.Add(-time.Hour), e)},
 			"time moved":    {e, "t=9999999999," + v1},
 			"body altered":  {bytes.Replace(e, []byte("5000"), []byte("9000"), 1), good},
 			"no event":      {[]byte(`{}`), w.stripe.Sign([]byte(`{}`))},

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purserhq/purser/emulator"
+	"github.com/purserhq/purser/emulator/stripe"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
@@ -41,7 +41,7 @@ type world struct {
 	ledger *store.Writer
 	people *accounts.Store
 	store  *topups.Store
-	stripe *emulator.Stripe
+	stripe *stripe.Server
 
 	mu    sync.Mutex
 	ahead time.Duration
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 			t.Error(err)
 		}
 	})
-	w.stripe = emulator.NewStripe(emulator.StripeOptions{Key: "sk_test_key", WebhookSecret: secret})
+	w.stripe = stripe.New(stripe.Options{Key: "sk_test_key", WebhookSecret: secret})
 	api := httptest.NewServer(w.stripe)
 	t.Cleanup(api.Close)
 	w.people = accounts.NewStore(d, w.now)

@@ -1,0 +1,228 @@
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/purserhq/purser/emulator/script"
+)
+
+// locateError says where in the body an error is.
+func locateError(err error) (pointer string, unknown bool) {
+	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+		return string(e.JSONPointer), errors.Is(e.Err, json.ErrUnknownName)
+	}
+	return "", false
+}
+
+// Wait waits, unless the client goes away.
+func Wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// sendFault does what goes wrong before the answer, if anything does.
+func (e *Server) sendFault(w http.ResponseWriter, r *http.Request, rec *Record, d Dialect, s *script.Script) bool {
+	switch {
+	case s.Hang < 0:
+		<-r.Context().Done()
+		e.Finish(rec, 0, ErrHung)
+	case s.Cut == 0:
+		e.Finish(rec, 0, ResetConnection(http.NewResponseController(w)))
+	case s.Redirect:
+		w.Header().Set("Location", "/emulator/elsewhere")
+		w.WriteHeader(http.StatusFound)
+		e.Finish(rec, http.StatusFound, nil)
+	case s.HTML:
+		status := max(s.Status, 0)
+		if status == 0 {
+			status = http.StatusBadGateway
+		}
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(status)
+		_, err := w.Write(
+			[]byte("<html>\r\n<head><title>Bad Gateway</title></head>\r\n<body><center><h1>Bad " +
+				"Gateway</h1></center></body>\r\n</html>\r\n"))
+		e.Finish(rec, status, err)
+	case s.Status != 0:
+		for name, values := range s.Header {
+			w.Header()[name] = values
+		}
+		e.Refuse(w, rec, d, &Refusal{
+			Status:  s.Status,
+			Code:    s.Code,
+			Message: "The emulator was asked for this error.",
+		}, s)
+	default:
+		return false
+	}
+	return true
+}
+
+var (
+	ErrHung = errors.New("hung until the client went")
+	errCut  = errors.New("cut")
+)
+
+// sendAnswer sends an answer, with what goes wrong within it.
+func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record, d Dialect, p *Prompt, a *Answer,
+	s *script.Script) {
+	d.SetHeaders(w.Header(), p.Stream)
+	o := &clientWriter{
+		w:          w,
+		control:    http.NewResponseController(w),
+		left:       s.Cut,
+		split:      s.Split,
+		beforeLast: func() { e.Finish(rec, http.StatusOK, nil) },
+	}
+	var err error
+	if p.Stream {
+		err = sendStream(r.Context(), o, d, d.EncodeEvents(a, s), s)
+	} else {
+		err = sendWhole(r.Context(), o, d, d.EncodeAnswer(a, s), s)
+	}
+	if err != nil || s.End != script.Never || s.ErrorAt != script.Never {
+		e.Finish(rec, http.StatusOK, err)
+	}
+}
+
+// sendWhole sends an answer at once.
+func sendWhole(ctx context.Context, o *clientWriter, d Dialect, body []byte, s *script.Script) error {
+	switch {
+	case s.ErrorAt != script.Never:
+		body = d.EncodeError(streamError(s), s)
+	case s.Garbage != script.Never:
+		body = []byte(`{"id": "oops`)
+	case s.End != script.Never:
+		body = body[:len(body)/2]
+	case s.Huge:
+		body = padObject(body)
+	}
+	o.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if s.Hang != script.Never {
+		if err := o.write(body[:len(body)/2]); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ErrHung
+	}
+	o.beforeLast()
+	return o.write(body)
+}
+
+// streamError is the error that happens while the model speaks.
+func streamError(s *script.Script) *Refusal {
+	status := http.StatusInternalServerError
+	if s.Code == "overloaded_error" {
+		status = 529
+	}
+	return &Refusal{Status: status, Code: s.Code, Message: "The emulator was asked for this error in mid-stream."}
+}
+
+// sendStream sends events one by one.
+func sendStream(ctx context.Context, o *clientWriter, d Dialect, events [][]byte, s *script.Script) error {
+	for i, event := range events {
+		if s.Pace > 0 && !Wait(ctx, s.Pace) {
+			return ctx.Err()
+		}
+		switch i {
+		case s.ErrorAt:
+			return o.write(d.EncodeErrorEvent(streamError(s)))
+		case s.End:
+			return o.flush()
+		case s.Hang:
+			if err := o.flush(); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ErrHung
+		case s.Garbage:
+			event = []byte("data: {\"oops\r\n\r\n")
+		}
+		if s.Huge && i == min(1, len(events)-1) {
+			event = padObject(event)
+		}
+		if i == len(events)-1 {
+			o.beforeLast()
+		}
+		if err := o.write(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// padObject puts a member of more than a megabyte into the first object.
+func padObject(event []byte) []byte {
+	return bytes.Replace(event, []byte("{"), []byte(`{"padding":"`+strings.Repeat("0123456789abcdef", 75_000)+`",`), 1)
+}
+
+// clientWriter is the connection to the client.
+type clientWriter struct {
+	w          http.ResponseWriter
+	control    *http.ResponseController
+	left       int // bytes until it is reset
+	split      bool
+	beforeLast func() // told before the last write, so that the record is whole when the client has it
+}
+
+func (o *clientWriter) write(p []byte) error {
+	over := len(p) >= o.left
+	if over {
+		p = p[:o.left]
+	}
+	step := max(len(p), 1)
+	if o.split {
+		step = 1
+	}
+	for i := 0; i < len(p); i += step {
+		if _, err := o.w.Write(p[i:min(i+step, len(p))]); err != nil {
+			return err
+		}
+		if err := o.flush(); err != nil {
+			return err
+		}
+	}
+	if over {
+		return ResetConnection(o.control)
+	}
+	if o.left != script.Never {
+		o.left -= len(p)
+	}
+	return nil
+}
+
+func (o *clientWriter) flush() error { return o.control.Flush() }
+
+// ResetConnection breaks the connection as a crash does, without a proper end.
+func ResetConnection(control *http.ResponseController) error {
+	conn, _, err := control.Hijack()
+	if err != nil {
+		return fmt.Errorf("cannot cut: %w", err)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return err
+		}
+	}
+	if err := conn.Close(); err != nil {
+		return err
+	}
+	return errCut
+}

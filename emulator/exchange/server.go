@@ -1,0 +1,185 @@
+// Package exchange is what the emulated text APIs have in common: a request is checked and read into
+// a Prompt, an Answer is composed for it, and the answer is sent in the API's dialect, with the faults
+// that its Script asks for. Every request is recorded for tests.
+package exchange
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/purserhq/purser/emulator/script"
+)
+
+// A Server is what the emulated providers share: the models, and a list of the
+// latest requests. It is safe for concurrent use.
+type Server struct {
+	models []Model
+	ppm    int
+
+	mu       sync.Mutex
+	requests []*Record      // the latest, oldest first
+	count    int            // of all requests
+	tries    map[string]int // requests of each text that has "fails", by path and text
+}
+
+// New makes a server of these models, or of Models() if they are nil. ppm is
+// how many tokens it reports for a million that it counts in texts; 0 means a million.
+func New(models []Model, ppm int) *Server {
+	if models == nil {
+		models = DefaultModels()
+	}
+	if ppm == 0 {
+		ppm = 1_000_000
+	}
+	return &Server{models: models, ppm: ppm, tries: map[string]int{}}
+}
+
+// Mount adds the list of requests to mux.
+func (e *Server) Mount(mux *http.ServeMux) {
+	mux.HandleFunc("GET /emulator/requests", e.listRequests)
+	mux.HandleFunc("DELETE /emulator/requests", e.forgetRequests)
+}
+
+// TokenPPM returns how many tokens are reported for a million that are counted in texts.
+func (e *Server) TokenPPM() int { return e.ppm }
+
+// A Dialect is one request in one of the APIs.
+type Dialect interface {
+	ErrorWriter
+	CheckKey(r *http.Request) *Refusal
+	// Read checks the body as the provider does.
+	Read(r *http.Request, body []byte) (*Prompt, *Refusal)
+	// EncodeAnswer and events are the answer, at once and as a stream.
+	EncodeAnswer(a *Answer, s *script.Script) []byte
+	EncodeEvents(a *Answer, s *script.Script) [][]byte
+	// EncodeErrorEvent is a failure in mid-stream.
+	EncodeErrorEvent(f *Refusal) []byte
+}
+
+// An ErrorWriter is what an error needs of a dialect.
+type ErrorWriter interface {
+	// SetHeaders are those of every answer.
+	SetHeaders(h http.Header, stream bool)
+	// EncodeError is the body of an error.
+	EncodeError(f *Refusal, s *script.Script) []byte
+}
+
+// A Refusal is an answer that is an error, in words that every dialect has: kind
+// is OpenAI's and Anthropic's type, and Google's status.
+type Refusal struct {
+	Status                     int
+	Kind, Code, Param, Message string
+}
+
+// maxBody is more than any provider takes.
+const maxBody = 64 << 20
+
+// Handler answers the requests of one path.
+func (e *Server) Handler(begin func() Dialect) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { e.Answer(w, r, begin()) }
+}
+
+func (e *Server) Answer(w http.ResponseWriter, r *http.Request, d Dialect) {
+	s := script.New()
+	body, rec, f := e.Receive(w, r, d)
+	if f != nil {
+		e.Refuse(w, rec, d, f, &s)
+		return
+	}
+	p, f := d.Read(r, body)
+	if f != nil {
+		e.Refuse(w, rec, d, f, &s)
+		return
+	}
+	steps, said, err := script.Extract(p.Text, &s, time.Now())
+	if err == nil {
+		err = s.ReadWords(r.Header.Get("X-Emulator"), time.Now())
+	}
+	if err != nil {
+		e.Refuse(w, rec, d, &Refusal{Status: http.StatusBadRequest, Message: err.Error()}, &s)
+		return
+	}
+	if s.Fails > 0 && e.countTry(r.URL.Path+"\n"+p.Text) > s.Fails {
+		s.RemoveFaults()
+	}
+	if !Wait(r.Context(), s.Delay) || e.sendFault(w, r, rec, d, &s) {
+		return
+	}
+	a := composeAnswer(p, &s, steps, said, e.ppm)
+	e.sendAnswer(w, r, rec, d, p, a, &s)
+}
+
+// Receive records a request and checks what stands before its meaning.
+func (e *Server) Receive(w http.ResponseWriter, r *http.Request, d Dialect) (body []byte, rec *Record, f *Refusal) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	rec = e.Record(r, body)
+	if f := d.CheckKey(r); f != nil {
+		return nil, rec, f
+	}
+	if err != nil {
+		return nil, rec, &Refusal{Status: http.StatusRequestEntityTooLarge, Message: "Request too large"}
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, rec,
+			&Refusal{
+				Status: http.StatusBadRequest,
+				Message: "Unsupported content type: '" + r.Header.Get("Content-Type") +
+					"'. This API method only accepts 'application/json' requests.",
+			}
+	}
+	return body, rec, nil
+}
+
+// Refuse answers with an error.
+func (e *Server) Refuse(w http.ResponseWriter, rec *Record, d ErrorWriter, f *Refusal, s *script.Script) {
+	d.SetHeaders(w.Header(), false)
+	w.WriteHeader(f.Status)
+	e.Finish(rec, f.Status, nil) // before the client can ask about it
+	if _, err := w.Write(d.EncodeError(f, s)); err != nil {
+		e.Finish(rec, f.Status, err)
+	}
+}
+
+// countTry counts the requests of a text.
+func (e *Server) countTry(text string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tries[text]++
+	return e.tries[text]
+}
+
+// DecodeStrict decodes a request, and says where it has a member that is not known or
+// a value of the wrong type; pointer is where, as in RFC 6901.
+func DecodeStrict(body []byte, v any) (pointer string, unknown bool, err error) {
+	err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
+	pointer, unknown = locateError(err)
+	return pointer, unknown, err
+}
+
+// BearerToken is the secret part of an Authorization header.
+func BearerToken(r *http.Request) string {
+	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return strings.TrimSpace(key)
+}
+
+// DottedPath writes /messages/0/role as messages[0].role.
+func DottedPath(pointer string) (path string) {
+	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		switch {
+		case path == "":
+			path = part
+		case strings.Trim(part, "0123456789") == "":
+			path += "[" + part + "]"
+		default:
+			path += "." + part
+		}
+	}
+	return path
+}

@@ -1,0 +1,125 @@
+package realtime
+
+import (
+	"time"
+)
+
+// A playback is the audio of one reply on its way to the user's ear.
+type playback struct {
+	response  string
+	item      *conversationItem
+	fast      int       // times as fast as it is spoken
+	started   time.Time // zero while another plays
+	lengthMS  int       // so far
+	whole     bool      // there is no more to come
+	silentEnd bool      // nobody is told when it stops
+	timer     *callTimer
+}
+
+// heardMS is how much of it the user has heard.
+func (p *playback) heardMS(now time.Time) int {
+	if p.started.IsZero() {
+		return 0
+	}
+	return min(p.lengthMS, int(now.Sub(p.started).Milliseconds())*p.fast)
+}
+
+// currentPlayback is what the user hears now.
+func (c *call) currentPlayback() *playback {
+	if len(c.queue) == 0 {
+		return nil
+	}
+	return c.queue[0]
+}
+
+// enqueue plays audio when what was before it has been played.
+func (c *call) enqueue(p *playback) {
+	c.spoken = true
+	c.queue = append(c.queue, p)
+	if len(c.queue) == 1 {
+		c.startPlayback(p)
+	}
+}
+
+func (c *call) startPlayback(p *playback) {
+	p.started = time.Now()
+	c.updateSound()
+	c.emit("output_audio_buffer.started", object{"response_id": p.response})
+	if p.whole {
+		c.schedulePlaybackEnd(p)
+	}
+}
+
+// schedulePlaybackEnd sees to the end of audio of which no more will come.
+func (c *call) schedulePlaybackEnd(p *playback) {
+	p.whole = true
+	if p != c.currentPlayback() || p.timer != nil {
+		return
+	}
+	left := time.Duration(p.lengthMS)*time.Millisecond/time.Duration(p.fast) - time.Since(p.started)
+	p.timer = c.after(max(left, 0), func() { c.endPlayback(p) })
+}
+
+// endPlayback is told when the user has heard all.
+func (c *call) endPlayback(p *playback) {
+	c.removePlayback(time.Now(), p)
+	if !p.silentEnd {
+		c.emit("output_audio_buffer.stopped", object{"response_id": p.response})
+	}
+	if next := c.currentPlayback(); next != nil {
+		c.startPlayback(next)
+	}
+	c.scheduleNextTurn()
+}
+
+// removePlayback takes off what is played.
+func (c *call) removePlayback(now time.Time, p *playback) {
+	if !c.left {
+		c.played += time.Duration(p.heardMS(now)) * time.Millisecond
+	}
+	p.timer.stop()
+	c.queue = c.queue[1:]
+	c.updateSound()
+}
+
+// clearPlayback cuts the audio off. What the user has not heard is taken out of
+// the conversation.
+func (c *call) clearPlayback(now time.Time) {
+	p := c.currentPlayback()
+	if p == nil {
+		return
+	}
+	heard := p.heardMS(now)
+	c.queue = c.queue[:1]
+	c.removePlayback(now, p)
+	c.emit("output_audio_buffer.cleared", object{"response_id": p.response})
+	if heard < p.item.audioMS && c.findItem(p.item.ID) != nil {
+		c.truncateItem(p.item, heard)
+	}
+	c.scheduleNextTurn()
+}
+
+// playedUntil is how much the user has heard in the whole call.
+func (c *call) playedUntil(now time.Time) time.Duration {
+	if p := c.currentPlayback(); p != nil && !c.left {
+		return c.played + time.Duration(p.heardMS(now))*time.Millisecond
+	}
+	return c.played
+}
+
+// stopAudio keeps the account of what was heard and said when there will be no more.
+func (c *call) stopAudio(now time.Time) {
+	c.played, c.heard = c.playedUntil(now), c.heardUntil(now)
+	for _, p := range c.queue {
+		p.timer.stop()
+	}
+	c.queue, c.speech = nil, userSpeech{}
+	c.updateSound()
+}
+
+// updateSound tells the media whether to send a voice or silence.
+func (c *call) updateSound() {
+	if c.peer != nil {
+		c.peer.speaking.Store(c.currentPlayback() != nil && !c.left)
+	}
+}

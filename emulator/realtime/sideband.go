@@ -1,0 +1,248 @@
+package realtime
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/purserhq/purser/emulator/exchange"
+	"github.com/purserhq/purser/emulator/openai"
+)
+
+// A socket is one sideband. It has a queue, so that a client that does not read
+// holds nobody up.
+type socket struct {
+	conn  *websocket.Conn
+	queue chan []byte
+	sent  int // events
+	gone  context.CancelCauseFunc
+	code  int // how to close; guarded by the call's lock
+	why   string
+}
+
+// queuedEvents is how many events wait for a slow client before it is dropped.
+const queuedEvents = 1024
+
+// sideband takes a WebSocket that listens to a call.
+func (e *API) sideband(w http.ResponseWriter, r *http.Request) {
+	rec := e.server.Record(r, nil)
+	if f := openai.CheckKey(r); f != nil {
+		e.refuseCall(w, rec, f)
+		return
+	}
+	id := r.URL.Query().Get("call_id")
+	if id == "" {
+		e.refuseCall(w, rec,
+			openai.BadParam("missing_required_parameter", "call_id",
+				"The emulator knows only sidebands of calls: give a call_id."))
+		return
+	}
+	c := e.calls.find(id)
+	if c == nil || c.key != exchange.BearerToken(r) {
+		e.refuseCall(w, rec, callNotFound())
+		return
+	}
+	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer gone(nil)
+	s := &socket{queue: make(chan []byte, queuedEvents), gone: gone}
+	if f := c.attach(s, time.Now()); f != nil { // before it is accepted, so that it misses nothing from then on
+		e.refuseCall(w, rec, f)
+		return
+	}
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // a browser has no business here, but no harm comes of it
+		OnPingReceived:     func(context.Context, []byte) bool { return !c.isMuted(s) },
+	})
+	e.server.Finish(rec, http.StatusSwitchingProtocols, err)
+	if err != nil {
+		c.mu.Lock()
+		c.detach(s)
+		c.mu.Unlock()
+		return
+	}
+	conn.SetReadLimit(1 << 20)
+	s.conn = conn
+	go s.writeQueue(ctx)
+	c.listen(ctx, s)
+}
+
+// attach adds a sideband to the call, or says why it is not let in.
+func (c *call) attach(s *socket, now time.Time) *exchange.Refusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dials++
+	var f *exchange.Refusal
+	switch {
+	case c.end != "", c.dials <= c.script.notFound, now.Sub(c.created) < c.script.fresh:
+		f = callNotFound()
+	case c.drops > 0 && now.Sub(c.unwatchedSince) < c.script.down:
+		f = &exchange.Refusal{Status: http.StatusServiceUnavailable, Message: "The emulator was asked for this error."}
+	}
+	if f != nil {
+		c.refusedDials++
+		return f
+	}
+	if len(c.sockets) == 0 {
+		c.closeGap(now)
+	}
+	c.sockets[s] = true
+	if !c.attached {
+		c.attached = true
+		c.startScript()
+	}
+	if c.drops < c.script.drops && c.script.dropAfter == 0 {
+		c.dropSideband(s, c.script.dropCode)
+	}
+	return nil
+}
+
+// startScript is called when the first sideband is there: what is to happen by itself
+// waits for it.
+func (c *call) startScript() {
+	for _, b := range c.script.browser {
+		if b.at == "" {
+			c.after(0, func() { c.receiveEvent([]byte(b.event), nil) })
+		}
+	}
+	if c.script.turns > 0 {
+		c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+	}
+	if c.script.vanish == 0 {
+		c.loseBrowser()
+	}
+}
+
+// isMuted tells whether a sideband is dead, though its connection is not.
+func (c *call) isMuted(s *socket) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.sent >= c.script.mute
+}
+
+// listen reads events until the socket is gone.
+func (c *call) listen(ctx context.Context, s *socket) {
+	for {
+		kind, text, err := s.conn.Read(ctx)
+		if err != nil {
+			break
+		}
+		c.mu.Lock()
+		if c.end == "" && c.sockets[s] && s.sent < c.script.mute && kind == websocket.MessageText {
+			c.receiveEvent(text, s)
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	c.detach(s)
+	c.mu.Unlock()
+	s.gone(io.EOF)
+	_ = s.conn.CloseNow() // it may be closed already
+}
+
+// detach takes a sideband out of the call.
+func (c *call) detach(s *socket) {
+	if !c.sockets[s] {
+		return
+	}
+	delete(c.sockets, s)
+	if len(c.sockets) == 0 && c.end == "" {
+		c.openGap(time.Now())
+	}
+}
+
+// toSocket queues an event, and drops the socket where the script says so.
+func (c *call) toSocket(s *socket, kind string, text []byte) {
+	if s.sent >= c.script.mute {
+		return
+	}
+	s.sent++
+	select {
+	case s.queue <- text:
+	default: // it does not read
+		s.gone(errors.New("it does not read"))
+		c.detach(s)
+		return
+	}
+	if c.drops < c.script.drops && (s.sent >= c.script.dropAfter || kind == c.script.dropAt) {
+		c.dropSideband(s, c.script.dropCode)
+	}
+}
+
+// dropSideband closes a sideband of a call that goes on.
+func (c *call) dropSideband(s *socket, code int) {
+	c.drops++
+	s.close(code, "the emulator drops the sideband")
+	c.detach(s)
+}
+
+// close lets the queue run out, and then closes the socket.
+func (s *socket) close(code int, why string) {
+	s.code, s.why = code, why
+	close(s.queue)
+}
+
+// writeQueue sends what is queued. A code of 1006 is a connection that breaks.
+func (s *socket) writeQueue(ctx context.Context) {
+	for {
+		select {
+		case text, ok := <-s.queue:
+			if !ok {
+				s.finishClosing()
+				return
+			}
+			if err := s.conn.Write(ctx, websocket.MessageText, text); err != nil {
+				_ = s.conn.CloseNow() // listen sees it
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// finishClosing closes the socket as the script wants it.
+func (s *socket) finishClosing() {
+	if s.code == 1006 {
+		_ = s.conn.CloseNow() // that it is rude is the point
+		return
+	}
+	_ = s.conn.Close(websocket.StatusCode(s.code), s.why) // a client that is gone needs no farewell
+}
+
+// An unwatchedGap is a time in which no sideband listened to a living call.
+type unwatchedGap struct {
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to"` // when there was one again, or the call ended
+	MS         int64     `json:"ms"`
+	AudioOutMS int64     `json:"audio_out_ms"` // what the user heard meanwhile
+	AudioInMS  int64     `json:"audio_in_ms"`  // what the user said
+
+	out, in time.Duration // of the whole call when it began
+}
+
+func (c *call) openGap(now time.Time) {
+	c.unwatchedSince = now
+	c.unwatched = append(c.unwatched, unwatchedGap{From: now, out: c.playedUntil(now), in: c.heardUntil(now)})
+	if len(c.unwatched) > 100 {
+		c.unwatched = c.unwatched[1:]
+	}
+}
+
+func (c *call) closeGap(now time.Time) {
+	if len(c.unwatched) == 0 { // from the beginning
+		c.unwatched = []unwatchedGap{{From: c.created}}
+	}
+	last := &c.unwatched[len(c.unwatched)-1]
+	*last = last.endingAt(now, c.playedUntil(now), c.heardUntil(now))
+	last.To, c.unwatchedSince = now, time.Time{}
+}
+
+func (g unwatchedGap) endingAt(now time.Time, out, in time.Duration) unwatchedGap {
+	g.MS, g.AudioOutMS, g.AudioInMS = now.Sub(g.From).Milliseconds(), (out - g.out).Milliseconds(),
+		(in - g.in).Milliseconds()
+	return g
+}

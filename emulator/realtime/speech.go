@@ -1,0 +1,158 @@
+package realtime
+
+import (
+	"time"
+
+	"github.com/purserhq/purser/emulator/exchange"
+	"github.com/purserhq/purser/emulator/openai"
+)
+
+// An userSpeech is what the user is saying.
+type userSpeech struct {
+	since time.Time // zero = nothing
+	item  string
+	text  string // what an emulated user says, with its steering
+	fast  int    // times as fast as it is counted
+}
+
+func (t userSpeech) length(now time.Time) time.Duration {
+	if t.since.IsZero() {
+		return 0
+	}
+	return now.Sub(t.since) * time.Duration(t.fast)
+}
+
+// heardUntil is how much the user has said in the whole call.
+func (c *call) heardUntil(now time.Time) time.Duration { return c.heard + c.speech.length(now) }
+
+// startTalking is the begin of speech. It interrupts the model, unless the session
+// says that it may not.
+func (c *call) startTalking(text string, fast int) {
+	if c.left || !c.speech.since.IsZero() {
+		return
+	}
+	now := time.Now()
+	c.idleTimer.stop()
+	c.speech = userSpeech{since: now, item: "item_" + exchange.RandomID(21), text: text, fast: fast}
+	t := c.turnDetection()
+	if t == nil {
+		return
+	}
+	c.emit("input_audio_buffer.speech_started",
+		object{"audio_start_ms": now.Sub(c.created).Milliseconds(), "item_id": c.speech.item})
+	if *t.Interrupt {
+		if c.reply != nil && !c.reply.script.deaf {
+			c.cutReply("turn_detected")
+		}
+		c.clearPlayback(now)
+	}
+}
+
+// stopTalking is the end of speech: the turn is the model's.
+func (c *call) stopTalking() {
+	if c.speech.since.IsZero() {
+		return
+	}
+	now, said := time.Now(), c.speech
+	length := said.length(now)
+	c.heard += length
+	c.speech = userSpeech{}
+	t := c.turnDetection()
+	if t == nil {
+		c.buffer += length
+		return
+	}
+	c.emit("input_audio_buffer.speech_stopped",
+		object{"audio_end_ms": now.Sub(c.created).Milliseconds(), "item_id": said.item})
+	c.addHeardItem(said.item, said.text, length)
+	if *t.Create && c.end == "" && c.reply == nil {
+		c.beginReply(c.session.sessionSettings, c.items, false, nil)
+	}
+}
+
+// addHeardItem adds what the user has said to the conversation.
+func (c *call) addHeardItem(id, text string, length time.Duration) {
+	item := &conversationItem{
+		ID:      id,
+		Object:  "realtime.item",
+		Type:    "message",
+		Status:  "completed",
+		Role:    "user",
+		audioMS: int(length.Milliseconds()),
+	}
+	item.Content = []contentPart{{Type: "input_audio", spoken: text}}
+	added := c.insertItem(item, "")
+	c.emit("input_audio_buffer.committed", object{"previous_item_id": added["previous_item_id"], "item_id": id})
+	c.emit("conversation.item.added", added)
+	c.emit("conversation.item.done", added)
+	if c.session.Audio.Input.Transcription.Kind() == '{' {
+		said := item.text()
+		usage := object{"type": "duration", "seconds": int64((length + time.Second - 1) / time.Second)}
+		c.emit("conversation.item.input_audio_transcription.completed", object{
+			"item_id":       id,
+			"content_index": 0,
+			"transcript":    said,
+			"usage":         usage,
+		})
+	}
+}
+
+// commitAudio is input_audio_buffer.commit, where turns are not found by themselves.
+func (c *call) commitAudio() *exchange.Refusal {
+	length := c.buffer + c.speech.length(time.Now())
+	if length < 100*time.Millisecond {
+		return openai.BadParam("input_audio_buffer_commit_empty", "",
+			"Error committing input audio buffer: buffer too small. Expected at least 100ms of audio, but buffer "+
+				"only has %dms of audio.", length.Milliseconds())
+	}
+	c.heard, c.speech, c.buffer = c.heardUntil(time.Now()), userSpeech{}, 0
+	c.addHeardItem("item_"+exchange.RandomID(21), "", length)
+	return nil
+}
+
+// speak says something of a length; the clock runs fast times as fast.
+func (c *call) speak(text string, length time.Duration, fast int) {
+	c.startTalking(text, fast)
+	c.after(length/time.Duration(fast), c.stopTalking)
+}
+
+// nextTurn lets the emulated user say something.
+func (c *call) nextTurn() {
+	if c.left || c.reply != nil || c.currentPlayback() != nil || !c.speech.since.IsZero() ||
+		c.turnsMade >= c.script.turns {
+		return
+	}
+	c.turnsMade++
+	c.speak("", c.script.speech, c.script.fast)
+}
+
+// scheduleNextTurn is called when the model may have come to an end; the emulated user says
+// the next thing then, if nothing waits for a tool.
+func (c *call) scheduleNextTurn() {
+	if c.end != "" || c.left || c.reply != nil || c.currentPlayback() != nil || !c.speech.since.IsZero() {
+		return
+	}
+	if t := c.turnDetection(); t != nil && t.IdleMS != nil {
+		c.idleTimer.stop()
+		c.idleTimer = c.after(time.Duration(*t.IdleMS)*time.Millisecond, c.beginIdleReply)
+	}
+	if c.script.turns == 0 || len(c.items) == 0 {
+		return
+	}
+	if last := c.items[len(c.items)-1]; last.Type == "function_call" || last.Type == "function_call_output" {
+		return
+	}
+	c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+}
+
+// beginIdleReply is called when nobody has said anything for idle_timeout_ms: the model
+// does, which costs a reply.
+func (c *call) beginIdleReply() {
+	if c.reply != nil || !c.speech.since.IsZero() {
+		return
+	}
+	id, at := "item_"+exchange.RandomID(21), time.Since(c.created).Milliseconds()
+	c.emit("input_audio_buffer.timeout_triggered", object{"audio_start_ms": at, "audio_end_ms": at, "item_id": id})
+	c.addHeardItem(id, "nothing", 0)
+	c.beginReply(c.session.sessionSettings, c.items, false, nil)
+}
