@@ -203,7 +203,8 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 			strings.Replace(`{"contents":[`+said+","+calls+
 				`,{"role":"user","parts":[{"functionResponse":{"name":"f","response":{}}},`+
 				`{"functionResponse":{"name":"f",`+
-				`"response":{}}}]}]}`, `,"thoughtSignature":"skip_thought_signature_validator"`, "", 1), `missing a thought_signature`},
+				`"response":{}}}]}]}`, `,"thoughtSignature":"skip_thought_signature_validator"`, "", 1),
+			`missing a thought_signature`},
 		"google: GIF": {googlePath,
 			`{"contents":[{"role":"user","parts":[{"inlineData":{"mimeType":"image/gif","data":"` + gif + `"}}]}]}`,
 			`Unsupported MIME type`},
