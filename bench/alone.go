@@ -48,7 +48,13 @@ func (b *bench) ledger(ctx context.Context) error {
 	for round := range b.rounds {
 		for _, callers := range b.callers {
 			for _, s := range stores {
-				r, err := askRole[ledgerSample](ctx, "ledger", aloneSpec{URL: s.url, Grants: s.grants, Callers: callers, Warmup: b.warmup, Duration: b.duration})
+				r, err := askRole[ledgerSample](ctx, "ledger", aloneSpec{
+					URL:      s.url,
+					Grants:   s.grants,
+					Callers:  callers,
+					Warmup:   b.warmup,
+					Duration: b.duration,
+				})
 				if err != nil {
 					return err
 				}
@@ -128,8 +134,17 @@ var storedAnswer = []byte(strings.Repeat("compressed", 45))
 func holdAndSettle(ctx context.Context, w *store.Writer, node string, g grant, key string) error {
 	request := id.New(id.Request, time.Now())
 	call := rules.Call{
-		ConnectionID: g.Connection, AccountID: g.Account, AppID: g.App, Key: key, RequestID: request, Fingerprint: "5f" + key + "12345",
-		Feature: feature, FeatureLabel: feature, Model: model, Terms: pastTerms, HoldMC: pastHoldMC,
+		ConnectionID: g.Connection,
+		AccountID:    g.Account,
+		AppID:        g.App,
+		Key:          key,
+		RequestID:    request,
+		Fingerprint:  "5f" + key + "12345",
+		Feature:      feature,
+		FeatureLabel: feature,
+		Model:        model,
+		Terms:        pastTerms,
+		HoldMC:       pastHoldMC,
 	}
 	held, err := w.Do(ctx, rules.Hold{Call: call, NodeID: node, Claim: request})
 	if err != nil {
@@ -137,7 +152,12 @@ func holdAndSettle(ctx context.Context, w *store.Writer, node string, g grant, k
 	}
 	_, err = w.Do(ctx, rules.Settle{
 		Call: call, Attempt: held.Attempt, Settlement: rules.Settled,
-		Charge:   rules.Amounts{ProviderCostMC: pastCostMC, SvcFeeMC: pastFeeMC, DevMarginMC: pastMarginMC, UserChargeMC: pastChargeMC},
+		Charge: rules.Amounts{
+			ProviderCostMC: pastCostMC,
+			SvcFeeMC:       pastFeeMC,
+			DevMarginMC:    pastMarginMC,
+			UserChargeMC:   pastChargeMC,
+		},
 		Usage:    rules.Usage{JSON: pastUsage, InputTokens: promptTokens, OutputTokens: completionTokens},
 		Response: &rules.StoredResponse{Encoding: "s2", Body: storedAnswer},
 	})

@@ -18,7 +18,14 @@ func one(t *testing.T, stream, billed bool, h http.HandlerFunc) result {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	r, err := spec{URL: s.URL, Tokens: []string{"token"}, Clients: 1, Cell: map[bool]string{false: "plain", true: "stream"}[stream], Billed: billed, Duration: 30 * time.Millisecond}.run()
+	r, err := spec{
+		URL:      s.URL,
+		Tokens:   []string{"token"},
+		Clients:  1,
+		Cell:     map[bool]string{false: "plain", true: "stream"}[stream],
+		Billed:   billed,
+		Duration: 30 * time.Millisecond,
+	}.run()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +64,23 @@ func TestBrokenAnswersAreFaults(t *testing.T) {
 		"stream without a chunk": {true, false, through(func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"delta":{"content"`), []byte(`"x":{"content"`), 1)
 		}), func(r result) int64 { return r.Truncated }},
-		"chunk sent twice":        {true, false, through(func(b []byte) []byte { return append([]byte("data: {\"delta\":{}}\n\n"), b...) }), func(r result) int64 { return r.Wrong }},
-		"another text":            {false, false, through(func(b []byte) []byte { return bytes.Replace(b, []byte("Thursday"), []byte("Tuesday"), 1) }), func(r result) int64 { return r.Wrong }},
+		"chunk sent twice": {true, false,
+			through(func(b []byte) []byte { return append([]byte("data: {\"delta\":{}}\n\n"), b...) }),
+			func(r result) int64 {
+				return r.Wrong
+			}},
+		"another text": {false, false,
+			through(func(b []byte) []byte { return bytes.Replace(b, []byte("Thursday"), []byte("Tuesday"), 1) }),
+			func(r result) int64 {
+				return r.Wrong
+			}},
 		"answer without a charge": {false, true, answerChat, func(r result) int64 { return r.Wrong }},
 		"stream without a charge": {true, true, answerChat, func(r result) int64 { return r.Wrong }},
-		"an error":                {false, false, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) }, func(r result) int64 { return r.Failed }},
+		"an error": {false, false, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(503)
+		}, func(r result) int64 {
+			return r.Failed
+		}},
 		"a connection that breaks": {true, false, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, "data: {}\n\n")
 			http.NewResponseController(w).Flush()
@@ -140,7 +159,8 @@ func TestChargesOfVoiceAreCounted(t *testing.T) {
 	t.Parallel()
 	from := time.Now()
 	event := func(reply, source string) []byte {
-		return []byte(`{"type":"svc.response.settled","response_id":"` + reply + `","receipt":{"usage_source":"` + source + `","user_charge_mc":5}}`)
+		return []byte(`{"type":"svc.response.settled","response_id":"` + reply + `","receipt":{"usage_source":"` +
+			source + `","user_charge_mc":5}}`)
 	}
 	for name, tt := range map[string]struct {
 		events [][]byte
@@ -178,7 +198,13 @@ func TestTableShowsMedians(t *testing.T) {
 	t.Parallel()
 	var rep report
 	for _, perSecond := range []float64{9000, 1000, 5000} {
-		rep.Samples = append(rep.Samples, sample{Gateway: "purser sqlite", Cell: "plain", Clients: 64, OfFloor: perSecond / 10000, result: result{PerSecond: perSecond}})
+		rep.Samples = append(rep.Samples, sample{
+			Gateway: "purser sqlite",
+			Cell:    "plain",
+			Clients: 64,
+			OfFloor: perSecond / 10000,
+			result:  result{PerSecond: perSecond},
+		})
 	}
 	var out strings.Builder
 	rep.printCell(&out, "plain", 64)

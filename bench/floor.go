@@ -14,7 +14,12 @@ import (
 // proxyTransport is the upstream client of the floor: enough idle connections
 // that none is ever dialled twice, and no transparent compression.
 func proxyTransport() *http.Transport {
-	return &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute, DisableCompression: true}
+	return &http.Transport{
+		MaxIdleConns:        1024,
+		MaxIdleConnsPerHost: 1024,
+		IdleConnTimeout:     time.Minute,
+		DisableCompression:  true,
+	}
 }
 
 // floor is the role that no billing gateway built on net/http gets under: a bare

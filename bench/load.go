@@ -66,7 +66,12 @@ func (s spec) run() (result, error) {
 	clients := make([]*client, s.Clients)
 	var wg sync.WaitGroup
 	for i := range clients {
-		c := &client{spec: s, url: target, rng: rand.New(rand.NewPCG(uint64(i), uint64(from.UnixNano()))), transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1}}
+		c := &client{
+			spec:      s,
+			url:       target,
+			rng:       rand.New(rand.NewPCG(uint64(i), uint64(from.UnixNano()))),
+			transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1},
+		}
 		clients[i] = c
 		wg.Go(func() { c.work(from, until) })
 	}
@@ -246,7 +251,8 @@ func (c *client) checkForeign() error {
 		mark, end = `"role":"model"`, "\"responseId\":\"bench\"}\r\n\r\n"
 	}
 	if n := bytes.Count(c.answer, []byte(mark)); n != len(pieces) || !bytes.HasSuffix(c.answer, []byte(end)) {
-		return fmt.Errorf("%w: %d of %d chunks, ends with %.80q", errTruncated, n, len(pieces), c.answer[max(0, len(c.answer)-80):])
+		return fmt.Errorf("%w: %d of %d chunks, ends with %.80q", errTruncated, n, len(pieces),
+			c.answer[max(0, len(c.answer)-80):])
 	}
 	return nil
 }

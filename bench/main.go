@@ -23,7 +23,12 @@ const (
 )
 
 // models are whom the cells ask.
-var models = map[string]string{"plain": model, "stream": model, "anthropic": "claude-haiku-5-5", "google": "gemini-3.8-flash"}
+var models = map[string]string{
+	"plain":     model,
+	"stream":    model,
+	"anthropic": "claude-haiku-5-5",
+	"google":    "gemini-3.8-flash",
+}
 
 // options are the flags of a run.
 type options struct {
@@ -77,22 +82,27 @@ func parse(args []string) (options, error) {
 	var quick bool
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
-		fmt.Fprint(f.Output(), "Measures Purser against a bare reverse proxy in front of the same fake provider.\nExample: go run ./bench --clients 64 --rounds 3 --json figures.json\n\n")
+		fmt.Fprint(f.Output(),
+			"Measures Purser against a bare reverse proxy in front of the same fake provider.\nExample: go run ./bench --clients 64 --rounds 3 --json figures.json\n\n")
 		f.PrintDefaults()
 	}
 	f.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of one cell")
 	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it that does not count")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table shows medians")
 	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
-	f.StringVar(&engines, "engines", "sqlite,postgres", "what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
-	f.StringVar(&cells, "cells", "plain,stream,anthropic,google", "whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
+	f.StringVar(&engines, "engines", "sqlite,postgres",
+		"what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
+	f.StringVar(&cells, "cells", "plain,stream,anthropic,google",
+		"whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
-	f.StringVar(&o.parts, "parts", "http,ledger,voice", "what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
+	f.StringVar(&o.parts, "parts", "http,ledger,voice",
+		"what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
 	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
 	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
-	f.StringVar(&o.dir, "dir", "", "folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
+	f.StringVar(&o.dir, "dir", "",
+		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
 	f.BoolVar(&o.limits, "limits", false, "count every limit at each call: tier, daily, rate, pace, free credit")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")

@@ -23,19 +23,30 @@ import (
 // What needs more than a ledger to be there (a webhook, a review) is left out.
 var pages = map[string][]string{
 	"user": {
-		"/", "/dashboard", "/activity", "/activity?before={middle}", "/activity?type=topup", "/activity?model=none-of-them", "/activity?from={day}&to={day}", "/activity?connection={connection}&type=refund",
-		"/activity/{entry}", "/requests/{request}", "/connections", "/connections/{connection}", "/connections/{connection}/live", "/connections/{connection}/increase",
-		"/connections/{connection}/revoke", "/settings", "/settings/security", "/settings/notices", "/settings/data", "/settings/password", "/settings/email", "/settings/two-step",
+		"/", "/dashboard", "/activity", "/activity?before={middle}", "/activity?type=topup",
+		"/activity?model=none-of-them", "/activity?from={day}&to={day}",
+		"/activity?connection={connection}&type=refund",
+		"/activity/{entry}", "/requests/{request}", "/connections", "/connections/{connection}",
+		"/connections/{connection}/live", "/connections/{connection}/increase",
+		"/connections/{connection}/revoke", "/settings", "/settings/security", "/settings/notices", "/settings/data",
+		"/settings/password", "/settings/email", "/settings/two-step",
 	},
 	"developer": {
-		"/developer", "/developer/apps/new", "/developer/test-accounts", "/developer/keys", "/developer/apps/{app}", "/developer/apps/{app}/live", "/developer/apps/{app}/settings",
-		"/developer/apps/{app}/features", "/developer/apps/{app}/features/{feature}", "/developer/apps/{app}/webhooks", "/developer/apps/{app}/analytics", "/developer/apps/{app}/analytics?days=7",
-		"/developer/apps/{app}/analytics?days=90", "/developer/apps/{app}/requests", "/developer/apps/{app}/requests?before={request}", "/developer/apps/{app}/requests?show=refused",
-		"/developer/apps/{app}/requests/{request}", "/developer/apps/{app}/go-live", "/developer/apps/{app}/playground", "/developer/apps/{app}/playground/voice",
+		"/developer", "/developer/apps/new", "/developer/test-accounts", "/developer/keys", "/developer/apps/{app}",
+		"/developer/apps/{app}/live", "/developer/apps/{app}/settings",
+		"/developer/apps/{app}/features", "/developer/apps/{app}/features/{feature}", "/developer/apps/{app}/webhooks",
+		"/developer/apps/{app}/analytics", "/developer/apps/{app}/analytics?days=7",
+		"/developer/apps/{app}/analytics?days=90", "/developer/apps/{app}/requests",
+		"/developer/apps/{app}/requests?before={request}", "/developer/apps/{app}/requests?show=refused",
+		"/developer/apps/{app}/requests/{request}", "/developer/apps/{app}/go-live", "/developer/apps/{app}/playground",
+		"/developer/apps/{app}/playground/voice",
 	},
 	"operator": {
-		"/operator", "/operator/verify", "/operator/reviews", "/operator/apps", "/operator/apps?q=bench", "/operator/apps/{app}", "/operator/accounts", "/operator/accounts?q=user1", "/operator/accounts/{account}",
-		"/operator/accounts/{account}?before={middle}", "/operator/connections/{connection}", "/operator/ledger/{entry}", "/operator/ledger/{entry}/reverse", "/operator/risk", "/operator/providers", "/operator/log",
+		"/operator", "/operator/verify", "/operator/reviews", "/operator/apps", "/operator/apps?q=bench",
+		"/operator/apps/{app}", "/operator/accounts", "/operator/accounts?q=user1", "/operator/accounts/{account}",
+		"/operator/accounts/{account}?before={middle}", "/operator/connections/{connection}",
+		"/operator/ledger/{entry}", "/operator/ledger/{entry}/reverse", "/operator/risk", "/operator/providers",
+		"/operator/log",
 	},
 }
 
@@ -103,7 +114,8 @@ func (d *database) visit(ctx context.Context) (v visit, err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	g := d.grants[0]
 	var developer string
-	if err := store.QueryRowContext(ctx, `SELECT owner_id FROM apps WHERE id = $1`, g.App).Scan(&developer); err != nil {
+	if err := store.QueryRowContext(ctx, `SELECT owner_id FROM apps WHERE id = $1`,
+		g.App).Scan(&developer); err != nil {
 		return v, err
 	}
 	people := accounts.NewStore(store, store.Now)
@@ -123,8 +135,10 @@ func (d *database) visit(ctx context.Context) (v visit, err error) {
 	}
 	var entry string
 	var middle, madeUS int64
-	err = store.QueryRowContext(ctx, `SELECT id, seq, created_us FROM ledger WHERE account_id = $1 AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`, g.Account).Scan(&entry, &middle, &madeUS)
-	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}", feature, "{entry}", entry, "{request}", id.ReplacePrefix(entry, id.Ledger, id.Request),
+	err = store.QueryRowContext(ctx,
+		`SELECT id, seq, created_us FROM ledger WHERE account_id = $1 AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`, g.Account).Scan(&entry, &middle, &madeUS)
+	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}",
+		feature, "{entry}", entry, "{request}", id.ReplacePrefix(entry, id.Ledger, id.Request),
 		"{middle}", strconv.FormatInt(middle, 10), "{day}", time.UnixMicro(madeUS).UTC().Format(time.DateOnly))
 	return v, err
 }

@@ -21,7 +21,9 @@ func (b *bench) guide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	merged, err := exec.CommandContext(ctx, "go", append([]string{"tool", "pprof", "-proto", "-output", filepath.Join(b.dir, "merged")}, files...)...).CombinedOutput()
+	merged, err := exec.CommandContext(ctx, "go",
+		append([]string{"tool", "pprof", "-proto", "-output", filepath.Join(b.dir, "merged")},
+			files...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go tool pprof: %w\n%s", err, merged)
 	}

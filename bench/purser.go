@@ -91,12 +91,14 @@ func (b *bench) build(ctx context.Context) error {
 	if b.purser != "" {
 		return nil
 	}
-	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/purserhq/purser/cmd/purser").Output()
+	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}",
+		"github.com/purserhq/purser/cmd/purser").Output()
 	if err != nil {
 		return err
 	}
 	folder := strings.TrimSpace(string(source))
-	args := []string{"build", "-trimpath", "-pgo", filepath.Join(folder, "hot.pgo"), "-o", filepath.Join(b.dir, "purser")}
+	args := []string{"build", "-trimpath", "-pgo", filepath.Join(folder, "hot.pgo"), "-o",
+		filepath.Join(b.dir, "purser")}
 	if b.profiles != "" {
 		overlay, err := b.overlay(folder)
 		if err != nil {
@@ -131,7 +133,9 @@ func (b *bench) overlay(folder string) (string, error) {
 		return "", err
 	}
 	source, list := filepath.Join(b.dir, "profile.go"), filepath.Join(b.dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(folder, "bench_profile.go"): source}})
+	text, err := json.Marshal(map[string]any{
+		"Replace": map[string]string{filepath.Join(folder, "bench_profile.go"): source},
+	})
 	if err != nil {
 		return "", err
 	}
@@ -147,7 +151,9 @@ func (t *target) record(ctx context.Context, folder, file string, warmup, durati
 	done := make(chan error, 1)
 	go func() {
 		time.Sleep(warmup)
-		done <- download(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.profile, max(1, int(duration.Seconds()))), filepath.Join(folder, file))
+		done <- download(ctx,
+			fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.profile, max(1, int(duration.Seconds()))),
+			filepath.Join(folder, file))
 	}()
 	return func() error { return <-done }
 }

@@ -128,7 +128,8 @@ func (p *realtime) reply(ws *websocket.Conn, id string) error {
 		}
 	}
 	for i := range replyWords {
-		if err := send(ws, `{"type":"response.output_audio_transcript.delta","event_id":"event_%[1]s_%[2]d","response_id":"%[1]s","item_id":"item_%[1]s","output_index":0,"content_index":0,"delta":"%[3]s","obfuscation":"Yk3vTz0"}`, id, i, pieces[i]); err != nil {
+		if err := send(ws,
+			`{"type":"response.output_audio_transcript.delta","event_id":"event_%[1]s_%[2]d","response_id":"%[1]s","item_id":"item_%[1]s","output_index":0,"content_index":0,"delta":"%[3]s","obfuscation":"Yk3vTz0"}`, id, i, pieces[i]); err != nil {
 			return err
 		}
 		time.Sleep(wordEvery)

@@ -104,13 +104,17 @@ func (r *report) verdict() error {
 
 // titles name the cells.
 var titles = map[string]string{
-	"plain": "whole answers", "stream": "streamed answers", "anthropic": "streamed answers of Anthropic, translated", "google": "streamed answers of Google, translated",
+	"plain":     "whole answers",
+	"stream":    "streamed answers",
+	"anthropic": "streamed answers of Anthropic, translated",
+	"google":    "streamed answers of Google, translated",
 }
 
 // printCell prints the medians of one cell.
 func (r *report) printCell(w io.Writer, cell string, clients int) {
 	fmt.Fprintf(w, "\n%s, %d clients\n", titles[cell], clients)
-	fmt.Fprintf(w, "%-26s%9s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms", "× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
+	fmt.Fprintf(w, "%-26s%9s%9s%9s%9s%9s%9s%10s%9s%9s%9s\n", "", "calls/s", "× floor", "p50 ms", "+ ms", "p99 ms",
+		"× floor", "1st byte", "cpu µs", "RSS MB", "peak MB")
 	var names []string
 	of := map[string][]sample{}
 	for _, s := range r.Samples {
@@ -160,9 +164,11 @@ func printRow(w io.Writer, name string, list []sample) {
 func (r *report) printPages(w io.Writer, engine string) {
 	list := slices.DeleteFunc(slices.Clone(r.Pages), func(p pageSample) bool { return p.Engine != engine })
 	slices.SortFunc(list, func(a, b pageSample) int { return cmp.Compare(b.MedianUS, a.MedianUS) })
-	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", title(engine, list[0].Rows), pageTries, "median ms", "first ms", "most ms", "KB")
+	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", title(engine, list[0].Rows), pageTries, "median ms",
+		"first ms", "most ms", "KB")
 	for _, p := range list {
-		fmt.Fprintf(w, "%10.1f%10.1f%10.1f%9.1f  %s", float64(p.MedianUS)/1000, float64(p.FirstUS)/1000, float64(p.MostUS)/1000, float64(p.Bytes)/1000, p.Path)
+		fmt.Fprintf(w, "%10.1f%10.1f%10.1f%9.1f  %s", float64(p.MedianUS)/1000, float64(p.FirstUS)/1000,
+			float64(p.MostUS)/1000, float64(p.Bytes)/1000, p.Path)
 		if p.Fault != "" {
 			fmt.Fprintf(w, "  INVALID: %s", p.Fault)
 		}
@@ -189,9 +195,11 @@ func (r *report) printAudits(w io.Writer) {
 		case a.Error != "":
 			fmt.Fprintf(w, "%s: INVALID: the ledger cannot be read: %s\n", a.Gateway, a.Error)
 		case a.SpendRows != a.Answered || a.OpenHolds != 0:
-			fmt.Fprintf(w, "%s: INVALID: %d calls answered, %d rows in the ledger, %d holds open\n", a.Gateway, a.Answered, a.SpendRows, a.OpenHolds)
+			fmt.Fprintf(w, "%s: INVALID: %d calls answered, %d rows in the ledger, %d holds open\n", a.Gateway,
+				a.Answered, a.SpendRows, a.OpenHolds)
 		default:
-			fmt.Fprintf(w, "%s: %d calls answered, each with its row in the ledger; no hold open\n", a.Gateway, a.Answered)
+			fmt.Fprintf(w, "%s: %d calls answered, each with its row in the ledger; no hold open\n", a.Gateway,
+				a.Answered)
 		}
 	}
 }

@@ -50,7 +50,8 @@ type generator struct {
 func generatorOf(target string) generator {
 	if path, ok := strings.CutPrefix(target, "sqlite:"); ok {
 		return generator{
-			driver: "sqlite", source: path,
+			driver: "sqlite",
+			source: path,
 			// No ANALYZE: Purser runs none, and with it SQLite plans a statement anew for each value that is bound.
 			before:  []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
 			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
@@ -120,7 +121,8 @@ func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, c
 		if _, err := conn.ExecContext(ctx, text, from, min(from+step, count)); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "\rfilling the ledger: %d of %d rows, %.0f s ", min(from+step, count), count, time.Since(start).Seconds())
+		fmt.Fprintf(os.Stderr, "\rfilling the ledger: %d of %d rows, %.0f s ", min(from+step, count), count,
+			time.Since(start).Seconds())
 	}
 	fmt.Fprintln(os.Stderr)
 	return nil
@@ -148,7 +150,8 @@ SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_i
 	0, %d, 0, %d, %d + i * %d, %s, %s
 FROM n JOIN who ON k = i %% %d`,
 		strings.Join(list, ","),
-		prefix, digits(len(id.New(id.Ledger, step))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key, digits(43, "i"), pastTerms, pastUsage,
+		prefix, digits(len(id.New(id.Ledger, step))-len(prefix), "i"), rowsOfGrant, n, feature, feature, model, g.key,
+		digits(43, "i"), pastTerms, pastUsage,
 		pastHoldMC, pastCostMC, pastFeeMC, pastMarginMC, pastChargeMC, int64(allocationMC), pastChargeMC, n,
 		-pastChargeMC, pastChargeMC, begin.UnixMicro(), apart.Microseconds(), digits(43, "i"), g.random, n)
 }
@@ -156,7 +159,8 @@ FROM n JOIN who ON k = i %% %d`,
 // totals adds the days up, as settlements would have done.
 func (g generator) totals() string {
 	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-		SELECT ` + g.day + ` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*), 61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
+		SELECT ` + g.day +
+		` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*), 61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
 		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, bucket, model, app_id, account_id`
 }
 

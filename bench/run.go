@@ -204,11 +204,21 @@ func (b *bench) role(role string, args ...string) (*child, error) {
 }
 
 // sample measures t once, and compares it with what the floor just did.
-func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell string, clients, round int) (*sample, error) {
+func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell string,
+	clients, round int) (*sample, error) {
 	t.resetPeak()
 	before := t.cpu()
-	wait := t.record(ctx, b.profiles, fmt.Sprintf("%s-%s-%d.pprof", strings.ReplaceAll(t.name, " ", "-"), cell, clients), b.warmup, b.duration)
-	r, err := measure(ctx, spec{URL: t.url, Tokens: t.tokens, Clients: clients, Cell: cell, Billed: t.billed, Warmup: b.warmup, Duration: b.duration})
+	wait := t.record(ctx, b.profiles,
+		fmt.Sprintf("%s-%s-%d.pprof", strings.ReplaceAll(t.name, " ", "-"), cell, clients), b.warmup, b.duration)
+	r, err := measure(ctx, spec{
+		URL:      t.url,
+		Tokens:   t.tokens,
+		Clients:  clients,
+		Cell:     cell,
+		Billed:   t.billed,
+		Warmup:   b.warmup,
+		Duration: b.duration,
+	})
 	if err := errors.Join(err, wait()); err != nil {
 		return nil, fmt.Errorf("%s, %s, %d clients: %w", t.name, cell, clients, err)
 	}
@@ -247,8 +257,15 @@ func (a about) String() string {
 func describe(o options, dir string) (about, error) {
 	fsync, err := fsyncRate(dir)
 	return about{
-		Started: time.Now().UTC().Truncate(time.Second), CPUs: runtime.GOMAXPROCS(0), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		FsyncPerS: fsync, Duration: o.duration.String(), Rounds: o.rounds, Connections: o.connections, Rows: o.rows,
+		Started:     time.Now().UTC().Truncate(time.Second),
+		CPUs:        runtime.GOMAXPROCS(0),
+		Go:          runtime.Version(),
+		System:      runtime.GOOS + "/" + runtime.GOARCH,
+		FsyncPerS:   fsync,
+		Duration:    o.duration.String(),
+		Rounds:      o.rounds,
+		Connections: o.connections,
+		Rows:        o.rows,
 	}, err
 }
 

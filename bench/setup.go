@@ -101,7 +101,12 @@ func fund(ctx context.Context, d *db.DB, w *store.Writer, g grant, limited bool)
 		if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
 			return err
 		}
-		grant := rules.Connect{ConnectionID: g.Connection, AppID: g.App, AccountID: g.Account, RequestedMC: allocationMC}
+		grant := rules.Connect{
+			ConnectionID: g.Connection,
+			AppID:        g.App,
+			AccountID:    g.Account,
+			RequestedMC:  allocationMC,
+		}
 		if limited {
 			daily := allocationMC
 			grant.VelocityLimitMC = &daily
@@ -146,17 +151,28 @@ const connectionsOfApp = 16
 // publish makes the nth developer and their app.
 func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool, nth int) (app apps.App, err error) {
 	tier := apps.FullLive
-	describe := features.Change{Slug: text(feature), DisplayName: text("Mail digest"), Description: text("What your mail asks of you today.")}
+	describe := features.Change{
+		Slug:        text(feature),
+		DisplayName: text("Mail digest"),
+		Description: text("What your mail asks of you today."),
+	}
 	if limited {
 		tier = apps.LimitedLive
 		describe.RateLimit = web.Field[int64]{Set: true, Value: 1_000_000}
 	}
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		developer, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("developer%d@example.com", nth), Developer: true})
+		developer, err := people.Create(ctx, tx,
+			accounts.NewAccount{Email: fmt.Sprintf("developer%d@example.com", nth), Developer: true})
 		if err != nil {
 			return err
 		}
-		app, _, err = apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Bench", RedirectURIs: []string{"https://app.example.com/callback"}, Tier: tier, ProviderMode: apps.Live})
+		app, _, err = apps.NewStore(d, d.Now, false).Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Bench",
+			RedirectURIs: []string{"https://app.example.com/callback"},
+			Tier:         tier,
+			ProviderMode: apps.Live,
+		})
 		return err
 	})
 	if err != nil {
@@ -169,7 +185,8 @@ func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool
 func text(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
 
 // connect makes an account with money, its connection, and a token for it.
-func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App, limited bool, i int) (grant, error) {
+func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App, limited bool,
+	i int) (grant, error) {
 	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("user%d@example.com", i)})
@@ -184,12 +201,13 @@ func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.St
 	}
 	tokens := &oauth.Store{DB: d, Ledger: w, Now: d.Now}
 	return g, d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		t, err := tokens.Issue(ctx, tx, g.Connection, g.App, "")
+		t, err := tokens.IssueTokens(ctx, tx, g.Connection, g.App, "")
 		if err != nil {
 			return err
 		}
 		g.Token = t.AccessToken
-		_, err = tx.ExecContext(ctx, `UPDATE oauth_tokens SET expires_us = $2 WHERE hash = $1`, id.Hash(g.Token), d.Now().AddDate(0, 0, 1).UnixMicro())
+		_, err = tx.ExecContext(ctx, `UPDATE oauth_tokens SET expires_us = $2 WHERE hash = $1`, id.Hash(g.Token),
+			d.Now().AddDate(0, 0, 1).UnixMicro())
 		return err
 	})
 }
@@ -204,7 +222,8 @@ func (d *database) audit(ctx context.Context, gateway string, answered int64) au
 			return err
 		}
 		defer store.Close()
-		if err := store.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&a.SpendRows); err != nil {
+		if err := store.QueryRowContext(ctx,
+			`SELECT COUNT(*) FROM ledger WHERE type = 'spend'`).Scan(&a.SpendRows); err != nil {
 			return err
 		}
 		a.SpendRows -= d.spends

@@ -37,11 +37,13 @@ func TestSeedAndFill(t *testing.T) {
 				}
 			})
 			var bad, indexes int
-			err = d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM connections c JOIN balances b ON b.account_id = c.account_id
+			err = d.QueryRowContext(t.Context(),
+				`SELECT COUNT(*) FROM connections c JOIN balances b ON b.account_id = c.account_id
 				WHERE b.reserved_mc <> c.allocation_mc - c.consumed_mc
 				OR b.seq <> (SELECT MAX(seq) FROM ledger l WHERE l.account_id = c.account_id)
 				OR b.seq <> (SELECT COUNT(*) FROM ledger l WHERE l.account_id = c.account_id)
-				OR c.consumed_mc <> (SELECT SUM(consumed_delta_mc) FROM ledger l WHERE l.connection_id = c.id)`).Scan(&bad)
+				OR c.consumed_mc <> (SELECT SUM(consumed_delta_mc) FROM ledger l WHERE l.connection_id = c.id)`).Scan(
+				&bad)
 			if err != nil || bad > 0 {
 				t.Errorf("%d connections do not agree with their rows: %v", bad, err)
 			}
@@ -54,7 +56,8 @@ func TestSeedAndFill(t *testing.T) {
 			}
 			tokens := &oauth.Store{DB: d, Now: d.Now}
 			for _, g := range grants {
-				if found, err := tokens.Lookup(t.Context(), g.Token); err != nil || found.ConnectionID != g.Connection {
+				if found, err := tokens.LookupAccessToken(t.Context(), g.Token); err != nil ||
+					found.ConnectionID != g.Connection {
 					t.Errorf("token of %s finds %+v: %v", g.Connection, found, err)
 				}
 			}

@@ -57,7 +57,12 @@ type session struct {
 }
 
 func (s voiceSpec) run() (voiceSample, error) {
-	p := &party{voiceSpec: s, provider: newRealtime(s.Sessions), client: &http.Client{Transport: proxyTransport()}, sessions: make([]*session, s.Sessions)}
+	p := &party{
+		voiceSpec: s,
+		provider:  newRealtime(s.Sessions),
+		client:    &http.Client{Transport: proxyTransport()},
+		sessions:  make([]*session, s.Sessions),
+	}
 	p.tally = tally{when: p.provider.written, settled: map[string]int{}}
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
@@ -106,7 +111,8 @@ func (p *party) speak(purser *child, out *voiceSample) {
 	cpu := purser.cpu() - before
 	out.LiveKiB, _ = purser.memory()
 	p.provider.work.Wait()
-	for deadline := time.Now().Add(30 * time.Second); p.tally.count() < p.provider.count() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); p.tally.count() < p.provider.count() &&
+		time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	p.tally.figures(from, until, out)
@@ -126,7 +132,9 @@ func (p *party) open(i int) error {
 		}
 		ControlURL string `json:"control_url"`
 	}
-	answer, err := p.post("/v1/realtime/sessions", "application/json", s.token, `{"model":"`+voiceModel+`","voice":"marin","max_duration_s":3540,"instructions":"`+voiceInstructions+`","tools":[`+voiceTool+`]}`)
+	answer, err := p.post("/v1/realtime/sessions", "application/json", s.token,
+		`{"model":"`+voiceModel+`","voice":"marin","max_duration_s":3540,"instructions":"`+voiceInstructions+
+			`","tools":[`+voiceTool+`]}`)
 	if err != nil {
 		return err
 	}
@@ -136,12 +144,14 @@ func (p *party) open(i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s.id = created.ID
-	if s.control, _, err = websocket.Dial(ctx, created.ControlURL, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + s.token}}}); err != nil {
+	if s.control, _, err = websocket.Dial(ctx, created.ControlURL,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + s.token}}}); err != nil {
 		return fmt.Errorf("control channel: %w", err)
 	}
 	s.control.SetReadLimit(1 << 20)
 	go p.listen(s)
-	if _, err := p.post(strings.TrimPrefix(created.Client.OfferURL, p.URL), "application/sdp", created.Client.Ticket, sdp); err != nil {
+	if _, err := p.post(strings.TrimPrefix(created.Client.OfferURL, p.URL), "application/sdp", created.Client.Ticket,
+		sdp); err != nil {
 		return err
 	}
 	select {
@@ -222,7 +232,8 @@ func kindOf(event []byte) string {
 func (p *party) end(i int) error {
 	s := p.sessions[i]
 	defer s.control.CloseNow()
-	if _, err := p.post("/v1/realtime/sessions/"+s.id+"/end", "application/json", s.token, `{"when":"immediate"}`); err != nil {
+	if _, err := p.post("/v1/realtime/sessions/"+s.id+"/end", "application/json", s.token,
+		`{"when":"immediate"}`); err != nil {
 		return err
 	}
 	select {

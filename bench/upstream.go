@@ -13,13 +13,15 @@ import (
 )
 
 // The fake upstream speaks OpenAI's Chat Completions, and the streams of Anthropic
-// and Google: one canned answer, whole or as a stream of one token group a chunk, without any time to think, so that what
-// is measured is the gateway in front of it.
+// and Google: one canned answer, whole or as a stream of one token group a chunk, without any time
+// to think, so that what is measured is the gateway in front of it.
 
 // pieces is the answer as the provider streams it; together they are the whole.
 var pieces = []string{
-	"Three", " threads need", " you today.", " First,", " the supplier", " asks whether", " the second", " pallet may", " arrive on",
-	" Friday instead", " of Wednesday;", " a yes", " by noon", " is enough.", " Second,", " the contract", " came back", " with one",
+	"Three", " threads need", " you today.", " First,", " the supplier", " asks whether", " the second", " pallet may",
+	" arrive on",
+	" Friday instead", " of Wednesday;", " a yes", " by noon", " is enough.", " Second,", " the contract", " came back",
+	" with one",
 	" changed clause", " on page four.", " Third,", " lunch on", " Thursday", " moved to", " one o'clock.",
 }
 
@@ -67,7 +69,9 @@ func answerChat(w http.ResponseWriter, r *http.Request) {
 		answerStream(w, head)
 		return
 	}
-	out := fmt.Appendf(head, `","created":%d,"model":"`+model+`-2026-03-05","choices":[{"index":0,"message":{"role":"assistant","content":"%s","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":%s,"service_tier":"default","system_fingerprint":"fp_bench00001"}`,
+	out := fmt.Appendf(head,
+		`","created":%d,"model":"`+model+
+			`-2026-03-05","choices":[{"index":0,"message":{"role":"assistant","content":"%s","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":%s,"service_tier":"default","system_fingerprint":"fp_bench00001"}`,
 		time.Now().Unix(), wholeText, usageJSON)
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
@@ -85,7 +89,9 @@ var wholeText = string(bytes.Join(func() (b [][]byte) {
 func answerStream(w http.ResponseWriter, head []byte) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	out := http.NewResponseController(w)
-	head = fmt.Appendf(head, `.chunk","created":%d,"model":"`+model+`-2026-03-05","service_tier":"default","system_fingerprint":"fp_bench00001",`, time.Now().Unix())
+	head = fmt.Appendf(head,
+		`.chunk","created":%d,"model":"`+model+
+			`-2026-03-05","service_tier":"default","system_fingerprint":"fp_bench00001",`, time.Now().Unix())
 	var chunk []byte
 	send := func(format string, a ...any) {
 		chunk = append(append(chunk[:0], "data: "...), head...)
@@ -122,13 +128,16 @@ var anthropicStream = func() (list [][]byte) {
 	event := func(name, rest string) {
 		list = append(list, fmt.Appendf(nil, "event: %s\ndata: {\"type\":\"%s\"%s}\n\n", name, name, rest))
 	}
-	event("message_start", `,"message":{"id":"msg_bench","type":"message","role":"assistant","model":"`+models["anthropic"]+`","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}`)
+	event("message_start",
+		`,"message":{"id":"msg_bench","type":"message","role":"assistant","model":"`+models["anthropic"]+
+			`","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}`)
 	event("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`)
 	for _, p := range pieces {
 		event("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"`+p+`"}`)
 	}
 	event("content_block_stop", `,"index":0`)
-	event("message_delta", `,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
+	event("message_delta",
+		`,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
 	event("message_stop", "")
 	return list
 }()
@@ -140,8 +149,10 @@ var googleStream = func() (list [][]byte) {
 		if i == len(pieces)-1 {
 			end, output = `,"finishReason":"STOP"`, completionTokens
 		}
-		list = append(list, fmt.Appendf(nil, `data: {"candidates":[{"content":{"parts":[{"text":"%s"}],"role":"model"}%s,"index":0}],"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d,"totalTokenCount":%d,"promptTokensDetails":[{"modality":"TEXT","tokenCount":%d}]},"modelVersion":"%s","responseId":"bench"}`+"\r\n\r\n",
-			p, end, promptTokens, output, promptTokens+output, promptTokens, models["google"]))
+		list = append(list,
+			fmt.Appendf(nil,
+				`data: {"candidates":[{"content":{"parts":[{"text":"%s"}],"role":"model"}%s,"index":0}],"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d,"totalTokenCount":%d,"promptTokensDetails":[{"modality":"TEXT","tokenCount":%d}]},"modelVersion":"%s","responseId":"bench"}`+"\r\n\r\n",
+				p, end, promptTokens, output, promptTokens+output, promptTokens, models["google"]))
 	}
 	return list
 }()

@@ -53,7 +53,8 @@ func (b *bench) voice(ctx context.Context) error {
 		if engine != "sqlite" && engine != "postgres" {
 			continue
 		}
-		d, err := b.store(ctx, engine, 0, max(b.connections, (b.sessions+1)/2)) // spec §8: two at a time on a connection
+		// spec §8: two at a time on a connection
+		d, err := b.store(ctx, engine, 0, max(b.connections, (b.sessions+1)/2))
 		if err != nil {
 			return err
 		}
@@ -73,7 +74,8 @@ func (b *bench) voice(ctx context.Context) error {
 }
 
 // converse measures once.
-func (b *bench) converse(ctx context.Context, engine string, d *database, round int) (s voiceSample, a audit, err error) {
+func (b *bench) converse(ctx context.Context, engine string, d *database,
+	round int) (s voiceSample, a audit, err error) {
 	n := len(b.closers)
 	defer func() { err = errors.Join(err, b.close(n)) }()
 	d.spends += d.audit(ctx, "", 0).SpendRows // what other parts and rounds have left
@@ -85,7 +87,15 @@ func (b *bench) converse(ctx context.Context, engine string, d *database, round 
 	if err != nil {
 		return s, a, err
 	}
-	spec := voiceSpec{URL: t.url, PID: t.cmd.Process.Pid, Tokens: t.tokens, Listen: listen, Sessions: max(b.sessions/10, 1), Warmup: b.warmup + replyEvery, Duration: b.duration}
+	spec := voiceSpec{
+		URL:      t.url,
+		PID:      t.cmd.Process.Pid,
+		Tokens:   t.tokens,
+		Listen:   listen,
+		Sessions: max(b.sessions/10, 1),
+		Warmup:   b.warmup + replyEvery,
+		Duration: b.duration,
+	}
 	late := spec.Warmup + spec.Duration*4/5
 	live := t.live(ctx, late)
 	few, err := askRole[voiceSample](ctx, "talk", spec) // what any load takes, however many sessions there are
@@ -120,7 +130,8 @@ func (r *report) printVoice(w io.Writer) {
 		of[s.Engine] = append(of[s.Engine], s)
 	}
 	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s%9s\n", replyEvery.Round(time.Second),
-		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB", "KB a session", "kept")
+		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB",
+		"KB a session", "kept")
 	for _, name := range names {
 		printVoiceRow(w, name, of[name])
 	}

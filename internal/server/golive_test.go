@@ -151,7 +151,7 @@ func realConsent(t *testing.T, target string, p *servertest.Process) (code, veri
 			return err
 		}
 		store := &oauth.Store{DB: d, Ledger: money, Now: d.Now}
-		code, err = store.Approve(ctx, tx, oauth.Consent{
+		code, err = store.CreateCode(ctx, tx, oauth.Consent{
 			AppID:       p.App.ID,
 			AccountID:   person.ID,
 			RedirectURI: publicCallback,

@@ -236,7 +236,7 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		if err != nil {
 			return err
 		}
-		tokens, err := (&oauth.Store{DB: d, Ledger: w, Now: d.Now}).Issue(ctx, tx, r.Connection.ID, app.ID, "")
+		tokens, err := (&oauth.Store{DB: d, Ledger: w, Now: d.Now}).IssueTokens(ctx, tx, r.Connection.ID, app.ID, "")
 		token = tokens.AccessToken
 		s.params["passkeys"] = id.New("pky_", d.Now())
 		if err == nil {

@@ -26,7 +26,7 @@ func (s *Server) jobs() []func(context.Context) error {
 			_, err := s.inference.Resolve(ctx)
 			return err
 		}),
-		s.every(5*time.Second, "settle top-ups", s.topups.Once),
+		s.every(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.every(time.Hour, "purge old events of Stripe", s.topups.Purge),
 		s.every(5*time.Second, "make mail of notices", s.notices.Once),
 		s.every(5*time.Second, "send mail", s.sendMail),

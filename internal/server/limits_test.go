@@ -81,7 +81,7 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 			if err != nil {
 				return err
 			}
-			token, err := tokens.Issue(ctx, tx, r.Connection.ID, app.ID, "")
+			token, err := tokens.IssueTokens(ctx, tx, r.Connection.ID, app.ID, "")
 			if err != nil {
 				return err
 			}

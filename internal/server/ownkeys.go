@@ -44,7 +44,7 @@ func newOwnKeys(s *Server) *ownKeys {
 // provider returns the named provider with the key that an account has stored for
 // it. False is: it has none, or none that can be read, which is in the log.
 func (o *ownKeys) provider(ctx context.Context, accountID, name string) (provider.Provider, bool) {
-	key, found, err := o.s.keys.Recent(ctx, accountID, name)
+	key, found, err := o.s.keys.GetCached(ctx, accountID, name)
 	if err != nil {
 		o.s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", name,
 			"error", err)
@@ -68,7 +68,7 @@ func (o *ownKeys) provider(ctx context.Context, accountID, name string) (provide
 
 // ownVoice returns a developer's own key for voice sessions.
 func (s *Server) ownVoice(ctx context.Context, accountID string) (string, bool) {
-	key, found, err := s.keys.Recent(ctx, accountID, "openai")
+	key, found, err := s.keys.GetCached(ctx, accountID, "openai")
 	if err != nil {
 		s.log.ErrorContext(ctx, "a developer's own key cannot be read", "account_id", accountID, "provider", "openai",
 			"error", err)

@@ -98,7 +98,7 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 		Log:          s.log,
 		Now:          now,
 	}
-	return s.topups.Open()
+	return s.topups.Configure()
 }
 
 // wireApps builds apps and what belongs to them.

@@ -1,6 +1,6 @@
 // Package apps holds the OAuth clients: what an app is, who owns it, where its
-// users may be sent, and how its server proves who it is (spec §2, App; §5,
-// Client credentials; decisions, OAuth).
+// users may be sent, and how its server proves who it is (contract §2, App; §5,
+// Client credentials; decisions 032, 038).
 package apps
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
-// The tiers of spec §3, App tier.
+// The tiers of contract §3, App tier.
 const (
 	Sandbox     = tiers.Sandbox
 	LimitedLive = tiers.LimitedLive
 	FullLive    = tiers.FullLive
 )
 
-// The provider modes of spec §2, App.
+// The provider modes of contract §2, App.
 const (
 	Mock = "mock"
 	Live = "live"
@@ -53,7 +53,7 @@ type App struct {
 	LogoHash         string // "" = it has none; see LogoPath
 }
 
-// A Suspension is how the service switched an app off (spec §3, App tier). Only
+// A Suspension is how the service switched an app off (contract §3, App tier). Only
 // the operator lifts it; the developer's own switch is apart from it.
 type Suspension struct {
 	By      string // ByOperator or ByRisk
@@ -87,9 +87,9 @@ const MaxDevMargin = 10 * money.One
 // maxName is how many characters an app's name has at most.
 const maxName = 80
 
-// check completes n and refuses what an app must not be. Errors are 400
+// validate completes n and refuses what an app must not be. Errors are 400
 // invalid_request.
-func (n *New) check(dev bool) error {
+func (n *New) validate(dev bool) error {
 	if n.Tier == "" {
 		n.Tier = Sandbox
 	}
@@ -109,7 +109,7 @@ func (n *New) check(dev bool) error {
 	case n.DevMargin < 0 || n.DevMargin > MaxDevMargin:
 		return apierr.InvalidRequest.Errorf("dev_margin_rate: must be from 0 to %s", MaxDevMargin)
 	}
-	return checkRedirectURIs(n.RedirectURIs, dev)
+	return validateRedirectURIs(n.RedirectURIs, dev)
 }
 
 // CheckText refuses text that users will read on the consent screen if it is

@@ -19,7 +19,7 @@ const (
 )
 
 // A Change is the body of PATCH: an absent member stays as it is, null clears an
-// optional one, lists are replaced whole (decisions, Names and shapes).
+// optional one, lists are replaced whole (decision 005).
 type Change struct {
 	Name             web.Field[string]         `json:"name"`
 	RedirectURIs     web.Field[[]string]       `json:"redirect_uris"`
@@ -38,12 +38,16 @@ type rules struct {
 	nowUS   int64
 }
 
-// applied returns a with the change, or 400 invalid_request, which names the
+// applyTo returns a with the change, or 400 invalid_request, which names the
 // member and the rule; 403 app_suspended if the developer tries to lift what the
 // service did.
-func (c *Change) applied(a App, r rules) (App, error) {
+func (c *Change) applyTo(a App, r rules) (App, error) {
 	for member, null := range map[string]bool{
-		"name": c.Name.Null, "redirect_uris": c.RedirectURIs.Null, "dev_margin_rate": c.DevMarginRate.Null, "provider_mode": c.ProviderMode.Null, "suspended": c.Suspended.Null,
+		"name":            c.Name.Null,
+		"redirect_uris":   c.RedirectURIs.Null,
+		"dev_margin_rate": c.DevMarginRate.Null,
+		"provider_mode":   c.ProviderMode.Null,
+		"suspended":       c.Suspended.Null,
 	} {
 		if null {
 			return a, apierr.InvalidRequest.Errorf("%s: must not be null", member)
@@ -57,7 +61,7 @@ func (c *Change) applied(a App, r rules) (App, error) {
 	}
 	if c.RedirectURIs.Set {
 		a.RedirectURIs = c.RedirectURIs.Value
-		if err := checkRedirectURIs(a.RedirectURIs, r.dev); err != nil {
+		if err := validateRedirectURIs(a.RedirectURIs, r.dev); err != nil {
 			return a, err
 		}
 	}
@@ -65,7 +69,8 @@ func (c *Change) applied(a App, r rules) (App, error) {
 		a.DefaultMaxTokens = nil
 		if n := c.DefaultMaxTokens.Value; !c.DefaultMaxTokens.Null {
 			if n < 1 || n > maxTokens {
-				return a, apierr.InvalidRequest.Errorf("default_max_tokens: must be an integer from 1 to %d, or null", maxTokens)
+				return a, apierr.InvalidRequest.Errorf("default_max_tokens: must be an integer from 1 to %d, or null",
+					maxTokens)
 			}
 			a.DefaultMaxTokens = &n
 		}
@@ -73,7 +78,8 @@ func (c *Change) applied(a App, r rules) (App, error) {
 	if c.DevMarginRate.Set {
 		rate, ok := ParseRate(c.DevMarginRate.Value)
 		if !ok {
-			return a, apierr.InvalidRequest.Errorf("dev_margin_rate: must be a number from 0 to %s with at most six decimals", MaxDevMargin)
+			return a, apierr.InvalidRequest.Errorf(
+				"dev_margin_rate: must be a number from 0 to %s with at most six decimals", MaxDevMargin)
 		}
 		a.DevMargin = rate
 	}
@@ -81,7 +87,7 @@ func (c *Change) applied(a App, r rules) (App, error) {
 		return a, err
 	}
 	if c.TestAllowlist.Set {
-		list, err := NormalAllowlist(c.TestAllowlist.Value)
+		list, err := NormalizeAllowlist(c.TestAllowlist.Value)
 		if err != nil {
 			return a, err
 		}
@@ -103,7 +109,8 @@ func (c *Change) setModels(a *App, offered func(string) bool) error {
 	for i, model := range list {
 		switch {
 		case !offered(model) && !slices.Contains(a.AllowedModels, model):
-			return apierr.InvalidRequest.Errorf("allowed_models[%d]: must be the id of an offered model; see GET /v1/models", i)
+			return apierr.InvalidRequest.Errorf(
+				"allowed_models[%d]: must be the id of an offered model; see GET /v1/models", i)
 		case slices.Contains(list[:i], model):
 			return apierr.InvalidRequest.Errorf("allowed_models[%d]: comes twice", i)
 		}
@@ -128,7 +135,8 @@ func (c *Change) setModes(a *App, nowUS int64) error {
 		return nil
 	}
 	if !c.Suspended.Value && a.Suspension != nil {
-		return apierr.AppSuspended.Errorf("suspended: the service suspended this app, and only the operator can lift that: %s", a.Suspension.Reason)
+		return apierr.AppSuspended.Errorf(
+			"suspended: the service suspended this app, and only the operator can lift that: %s", a.Suspension.Reason)
 	}
 	if a.SwitchedOff != c.Suspended.Value {
 		a.SwitchedOff, a.SwitchedOffUS = c.Suspended.Value, nowUS
@@ -142,7 +150,7 @@ func (c *Change) setModes(a *App, nowUS int64) error {
 func (a App) HasPublicRedirect() bool {
 	return slices.ContainsFunc(a.RedirectURIs, func(uri string) bool {
 		u, err := url.Parse(uri)
-		return err == nil && u.Scheme == "https" && !loopback(strings.ToLower(u.Hostname()))
+		return err == nil && u.Scheme == "https" && !isLoopback(strings.ToLower(u.Hostname()))
 	})
 }
 

@@ -20,12 +20,12 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/apps/{id}", h.get)
-	rt.Handle("PATCH /v1/apps/{id}", h.patch)
+	rt.Handle("GET /v1/apps/{id}", h.getApp)
+	rt.Handle("PATCH /v1/apps/{id}", h.patchApp)
 	rt.Handle("GET /assets/logos/{file}", h.serveLogo)
 }
 
-// Resource is an app as the API shows it (spec §2, App).
+// Resource is an app as the API shows it (contract §2, App).
 type Resource struct {
 	ID               string              `json:"id"`
 	ClientID         string              `json:"client_id"`
@@ -43,7 +43,7 @@ type Resource struct {
 	CreatedAt        string              `json:"created_at"`
 }
 
-// tierLimits are what the app's tier allows; null = no limit (spec §8).
+// tierLimits are what the app's tier allows; null = no limit (contract §8).
 type tierLimits struct {
 	DefaultCapMC         money.MC  `json:"default_cap_mc"`
 	DefaultCapDisplay    string    `json:"default_cap_display"`
@@ -66,10 +66,20 @@ type suspensionResource struct {
 // Resource returns the app as the API shows it.
 func (a App) Resource() Resource {
 	return Resource{
-		ID: a.ID, ClientID: a.ClientID, Name: a.Name, RedirectURIs: some(a.RedirectURIs), AllowedModels: some(a.AllowedModels),
-		DefaultMaxTokens: a.DefaultMaxTokens, DevMarginRate: json.Number(a.DevMargin.String()),
-		Tier: a.Tier, TierLimits: limitsOf(a.Tier), ProviderMode: a.ProviderMode, TestAllowlist: some(a.TestAllowlist),
-		Suspended: a.Suspended, Suspension: a.suspensionResource(), CreatedAt: timestamp.Format(a.CreatedUS),
+		ID:               a.ID,
+		ClientID:         a.ClientID,
+		Name:             a.Name,
+		RedirectURIs:     orEmptyList(a.RedirectURIs),
+		AllowedModels:    orEmptyList(a.AllowedModels),
+		DefaultMaxTokens: a.DefaultMaxTokens,
+		DevMarginRate:    json.Number(a.DevMargin.String()),
+		Tier:             a.Tier,
+		TierLimits:       makeLimits(a.Tier),
+		ProviderMode:     a.ProviderMode,
+		TestAllowlist:    orEmptyList(a.TestAllowlist),
+		Suspended:        a.Suspended,
+		Suspension:       a.suspensionResource(),
+		CreatedAt:        timestamp.Format(a.CreatedUS),
 	}
 }
 
@@ -87,19 +97,19 @@ func (a App) suspensionResource() *suspensionResource {
 	return nil
 }
 
-func limitsOf(tier string) tierLimits {
+func makeLimits(tier string) tierLimits {
 	t := tiers.Of(tier)
 	out := tierLimits{DefaultCapMC: t.DefaultCapMC, DefaultCapDisplay: t.DefaultCapMC.Display()}
 	if t.MaxCapMC < money.Max {
-		out.MaxCapMC, out.MaxCapDisplay = shown(t.MaxCapMC)
+		out.MaxCapMC, out.MaxCapDisplay = withDisplay(t.MaxCapMC)
 	}
-	out.ConnectionDayMC, out.ConnectionDayDisplay = shown(t.ConnectionDayMC)
-	out.AppDayMC, out.AppDayDisplay = shown(t.AppDayMC)
+	out.ConnectionDayMC, out.ConnectionDayDisplay = withDisplay(t.ConnectionDayMC)
+	out.AppDayMC, out.AppDayDisplay = withDisplay(t.AppDayMC)
 	return out
 }
 
-// shown returns an amount with its twin for people; nothing of no limit.
-func shown(mc money.MC) (*money.MC, *string) {
+// withDisplay returns an amount with its twin for people; nothing of no limit.
+func withDisplay(mc money.MC) (*money.MC, *string) {
 	if mc == 0 {
 		return nil, nil
 	}
@@ -107,14 +117,14 @@ func shown(mc money.MC) (*money.MC, *string) {
 	return &mc, &text
 }
 
-func some(list []string) []string {
+func orEmptyList(list []string) []string {
 	if list == nil {
 		return []string{}
 	}
 	return list
 }
 
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) getApp(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Store.Owned(r)
 	if err != nil {
 		return err
@@ -122,7 +132,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, app.Resource())
 }
 
-func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) patchApp(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Store.Owned(r)
 	if err != nil {
 		return err

@@ -35,13 +35,20 @@ func newManagement(t *testing.T, d *db.DB) *management {
 	m := &management{d: d, store: apps.NewStore(d, d.Now, false)}
 	m.store.OnChange = func() { m.changes.Add(1) }
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-	(&apps.Handler{Store: m.store, Offered: func(model string) bool { return strings.HasPrefix(model, "gpt-") }}).Mount(rt)
+	(&apps.Handler{Store: m.store, Offered: func(model string) bool {
+		return strings.HasPrefix(model, "gpt-")
+	}}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
-	m.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
+	m.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
 	for _, client := range []*apitest.Client{&m.other, &m.mine} {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			app, secret, err := m.store.Create(ctx, tx, apps.New{OwnerID: "wac_dev", Name: "Reader", DevMargin: money.One / 5})
+			app, secret, err := m.store.Create(ctx, tx, apps.New{
+				OwnerID:   "wac_dev",
+				Name:      "Reader",
+				DevMargin: money.One / 5,
+			})
 			m.id, *client = app.ID, apitest.Client{Base: server.URL, User: app.ClientID, Secret: secret}
 			return err
 		})
@@ -75,15 +82,18 @@ func TestAppIsShownAndChanged(t *testing.T) {
 		patch := func(body string) apitest.Answer { return m.mine.Do(t, "PATCH", m.path(), body) }
 		shows(t, "at first", m.mine.Do(t, "GET", m.path(), ""), 200,
 			`"redirect_uris":[],"allowed_models":[],"default_max_tokens":null,"dev_margin_rate":0.2,"tier":"sandbox"`,
-			`"max_cap_mc":null,"max_cap_display":null,"connection_day_mc":null`, `"provider_mode":"mock","test_allowlist":[],"suspended":false,"suspension":null`)
+			`"max_cap_mc":null,"max_cap_display":null,"connection_day_mc":null`,
+			`"provider_mode":"mock","test_allowlist":[],"suspended":false,"suspension":null`)
 		all := patch(`{"name":"Reader 2","redirect_uris":["https://app.example.com/cb"],"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"dev_margin_rate":1e-06,"provider_mode":"live","test_allowlist":["Some.One@Example.com"],"suspended":true}`)
-		shows(t, "all of it", all, 200, `"name":"Reader 2"`, `"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"dev_margin_rate":0.000001`,
+		shows(t, "all of it", all, 200, `"name":"Reader 2"`,
+			`"allowed_models":["gpt-a","gpt-b"],"default_max_tokens":500,"dev_margin_rate":0.000001`,
 			`"provider_mode":"live","test_allowlist":["some.one@example.com"],"suspended":true,"suspension":{"by":"developer","reason":null`)
 		if got := m.mine.Do(t, "GET", m.path(), ""); got.Body != all.Body {
 			t.Errorf("GET shows %s, PATCH %s", got.Body, all.Body)
 		}
 		shows(t, "nothing", patch(`{}`), 200, strings.TrimSpace(all.Body))
-		shows(t, "cleared", patch(`{"default_max_tokens":null,"allowed_models":null,"test_allowlist":[],"suspended":false}`), 200,
+		shows(t, "cleared",
+			patch(`{"default_max_tokens":null,"allowed_models":null,"test_allowlist":[],"suspended":false}`), 200,
 			`"allowed_models":[],"default_max_tokens":null`, `"test_allowlist":[],"suspended":false,"suspension":null`)
 		if n := m.changes.Load(); n != 3 {
 			t.Errorf("told of %d changes", n)
@@ -97,8 +107,10 @@ func TestAppIsShownAndChanged(t *testing.T) {
 
 		// Outside the sandbox the providers are real.
 		m.exec(t, `UPDATE apps SET tier = 'limited-live' WHERE id = $1`, m.id)
-		shows(t, "live stays", patch(`{"provider_mode":"live"}`), 200, `"tier":"limited-live"`, `"max_cap_mc":2500000000`, `"connection_day_mc":500000000`, `"app_day_mc":25000000000`)
-		shows(t, "back to mock", patch(`{"provider_mode":"mock"}`), 400, "provider_mode: is always live in tier limited-live")
+		shows(t, "live stays", patch(`{"provider_mode":"live"}`), 200, `"tier":"limited-live"`,
+			`"max_cap_mc":2500000000`, `"connection_day_mc":500000000`, `"app_day_mc":25000000000`)
+		shows(t, "back to mock", patch(`{"provider_mode":"mock"}`), 400,
+			"provider_mode: is always live in tier limited-live")
 
 		for _, method := range []string{"GET", "PATCH"} {
 			foreign := m.other.Do(t, method, m.path(), `{"name":"mine now"}`)
@@ -118,7 +130,8 @@ func TestChangesAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 16 {
 			wg.Go(func() {
-				body := []string{`{"name":"After"}`, `{"dev_margin_rate":0.5}`, `{"redirect_uris":["https://app.example.com/cb"]}`, `{"allowed_models":["gpt-a"]}`}[i%4]
+				body := []string{`{"name":"After"}`, `{"dev_margin_rate":0.5}`,
+					`{"redirect_uris":["https://app.example.com/cb"]}`, `{"allowed_models":["gpt-a"]}`}[i%4]
 				shows(t, body, m.mine.Do(t, "PATCH", m.path(), body), 200, m.id)
 			})
 			wg.Go(func() {
@@ -132,8 +145,11 @@ func TestChangesAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		shows(t, "all of it", m.mine.Do(t, "GET", m.path(), ""), 200, `"name":"After"`, `"redirect_uris":["https://app.example.com/cb"],"allowed_models":["gpt-a"]`, `"dev_margin_rate":0.5`, `"by":"risk","reason":"reason `)
-		shows(t, "not the developer's to lift", m.mine.Do(t, "PATCH", m.path(), `{"suspended":false}`), 403, "app_suspended")
+		shows(t, "all of it", m.mine.Do(t, "GET", m.path(), ""), 200, `"name":"After"`,
+			`"redirect_uris":["https://app.example.com/cb"],"allowed_models":["gpt-a"]`, `"dev_margin_rate":0.5`,
+			`"by":"risk","reason":"reason `)
+		shows(t, "not the developer's to lift", m.mine.Do(t, "PATCH", m.path(), `{"suspended":false}`), 403,
+			"app_suspended")
 		shows(t, "his own switch is his", m.mine.Do(t, "PATCH", m.path(), `{"suspended":true}`), 200, `"by":"risk"`)
 	})
 }

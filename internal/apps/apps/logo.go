@@ -18,7 +18,7 @@ import (
 // SetLogo gives an app the logo that is made from a file somebody sent. A file that
 // cannot become one is 400 invalid_request, and says why.
 func (s *Store) SetLogo(ctx context.Context, appID string, file []byte) error {
-	picture, err := s.drawn(file)
+	picture, err := s.normalizeLogo(file)
 	if err != nil {
 		return apierr.InvalidRequest.Errorf("logo: %s", err)
 	}
@@ -32,8 +32,8 @@ func (s *Store) SetLogo(ctx context.Context, appID string, file []byte) error {
 	return nil
 }
 
-// drawn makes one logo at a time: a file may ask for much memory while it is read.
-func (s *Store) drawn(file []byte) ([]byte, error) {
+// normalizeLogo makes one logo at a time: a file may ask for much memory while it is read.
+func (s *Store) normalizeLogo(file []byte) ([]byte, error) {
 	s.drawing.Lock()
 	defer s.drawing.Unlock()
 	return images.Logo(file)
@@ -47,8 +47,8 @@ func (s *Store) RemoveLogo(ctx context.Context, appID string) error {
 	return nil
 }
 
-// logo returns the picture with a hash.
-func logo(ctx context.Context, q db.Queryer, hash string) (png []byte, err error) {
+// getLogo returns the picture with a hash.
+func getLogo(ctx context.Context, q db.Queryer, hash string) (png []byte, err error) {
 	err = q.QueryRowContext(ctx, `SELECT png FROM app_logos WHERE hash = $1 LIMIT 1`, hash).Scan(&png)
 	return png, err
 }
@@ -68,7 +68,7 @@ func (h *Handler) serveLogo(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return apierr.NotFound.Errorf("no such logo")
 	}
-	png, err := logo(r.Context(), h.Store.db, hash)
+	png, err := getLogo(r.Context(), h.Store.db, hash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return apierr.NotFound.Errorf("no such logo")
 	} else if err != nil {

@@ -15,13 +15,13 @@ const (
 	maxRedirectURIBytes = 2000
 )
 
-func checkRedirectURIs(uris []string, dev bool) error {
+func validateRedirectURIs(uris []string, dev bool) error {
 	if len(uris) > maxRedirectURIs {
 		return apierr.InvalidRequest.Errorf("redirect_uris: at most %d", maxRedirectURIs)
 	}
 	seen := map[string]bool{}
 	for i, uri := range uris {
-		if rule := redirectRule(uri, dev); rule != "" {
+		if rule := findRedirectProblem(uri, dev); rule != "" {
 			return apierr.InvalidRequest.Errorf("redirect_uris[%d]: %s", i, rule)
 		}
 		if seen[uri] {
@@ -32,14 +32,16 @@ func checkRedirectURIs(uris []string, dev bool) error {
 	return nil
 }
 
-// redirectRule returns the rule that uri breaks as a redirect URI, "" if none
-// (decisions, OAuth). Because registered URIs are later compared byte by byte,
+// findRedirectProblem returns the rule that uri breaks as a redirect URI, "" if none
+// (decision 032). Because registered URIs are later compared byte by byte,
 // whatever two parsers could read in two ways is refused here.
-func redirectRule(uri string, dev bool) string {
+func findRedirectProblem(uri string, dev bool) string {
 	switch {
 	case len(uri) > maxRedirectURIBytes:
 		return "must be at most " + strconv.Itoa(maxRedirectURIBytes) + " bytes"
-	case strings.ContainsFunc(uri, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c) }):
+	case strings.ContainsFunc(uri, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c)
+	}):
 		return "must be plain ASCII without spaces, backslashes or quotes"
 	case strings.Contains(uri, "#"):
 		return "must have no fragment"
@@ -53,17 +55,17 @@ func redirectRule(uri string, dev bool) string {
 	if u.User != nil || strings.Contains(u.Host, "@") {
 		return "must have no user or password"
 	}
-	if u.Scheme != "https" && !(dev && u.Scheme == "http" && loopback(u.Hostname())) {
+	if u.Scheme != "https" && !(dev && u.Scheme == "http" && isLoopback(u.Hostname())) {
 		if dev {
 			return "must begin with https://, or with http:// on a loopback host"
 		}
 		return "must begin with https://"
 	}
-	return hostRule(u)
+	return findHostProblem(u)
 }
 
-// hostRule checks host, port and path.
-func hostRule(u *url.URL) string {
+// findHostProblem checks host, port and path.
+func findHostProblem(u *url.URL) string {
 	host := u.Hostname()
 	if a, err := netip.ParseAddr(host); err != nil || a.Zone() != "" {
 		for label := range strings.SplitSeq(strings.ToLower(host), ".") {
@@ -85,7 +87,7 @@ func hostRule(u *url.URL) string {
 	return ""
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}

@@ -99,10 +99,10 @@ func TestRedirectURIRules(t *testing.T) {
 		{"https://[fe80::1%25eth0]/cb", never},
 		{"https://app.example.com/<script>", never},
 	} {
-		if rule := redirectRule(c.uri, false); (rule == "") != (c.takes == always) {
+		if rule := findRedirectProblem(c.uri, false); (rule == "") != (c.takes == always) {
 			t.Errorf("%q: taken %s, but the rule says %q", c.uri, c.takes, rule)
 		}
-		if rule := redirectRule(c.uri, true); (rule == "") != (c.takes != never) {
+		if rule := findRedirectProblem(c.uri, true); (rule == "") != (c.takes != never) {
 			t.Errorf("%q in dev: taken %s, but the rule says %q", c.uri, c.takes, rule)
 		}
 	}
@@ -121,9 +121,10 @@ func TestRedirectURIListNamesTheWrongOne(t *testing.T) {
 		{[]string{a, b, a}, "redirect_uris[2]: comes twice"},
 		{strings.Split(strings.Repeat(a+" ", 51), " "), "redirect_uris: at most 50"},
 	} {
-		err := checkRedirectURIs(c.uris, false)
+		err := validateRedirectURIs(c.uris, false)
 		e, _ := errors.AsType[*apierr.Error](err)
-		if c.want == "" && err != nil || c.want != "" && (e == nil || e.Code != apierr.InvalidRequest || e.Message != c.want) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (e == nil || e.Code != apierr.InvalidRequest || e.Message != c.want) {
 			t.Errorf("%d URIs: %v; want %q", len(c.uris), err, c.want)
 		}
 	}
@@ -151,7 +152,9 @@ func TestTextForUsers(t *testing.T) {
 		{"a\xffb", "1 to 80"},
 	} {
 		err := CheckText("display_name", c.text, 80)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), "display_name: must") || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), "display_name: must") ||
+				!strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%q: %v; want %q", c.text, err, c.want)
 		}
 	}

@@ -11,20 +11,24 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const columns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm,
-	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0), created_us,
+const appColumns = `id, owner_id, name, client_id, redirect_uris, allowed_models, default_max_tokens, tier,
+		provider_mode, test_allowlist, dev_margin_ppm,
+	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0),
+		created_us,
 	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash`
 
-func scan(row db.Row) (a App, secretHash string, err error) {
+func scanApp(row db.Row) (a App, secretHash string, err error) {
 	var uris, models, testers string
 	var by, reason *string
 	var sinceUS *int64
-	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier, &a.ProviderMode, &testers, &a.DevMargin,
+	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier,
+		&a.ProviderMode, &testers, &a.DevMargin,
 		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash, &secretHash)
 	if err != nil {
 		return App{}, "", err
 	}
-	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels), json.Unmarshal([]byte(testers), &a.TestAllowlist))
+	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels),
+		json.Unmarshal([]byte(testers), &a.TestAllowlist))
 	if err != nil {
 		return App{}, "", fmt.Errorf("apps: lists of %s: %w", a.ID, err)
 	}
@@ -38,9 +42,9 @@ func scan(row db.Row) (a App, secretHash string, err error) {
 	return a, secretHash, nil
 }
 
-// read reads the app that where names, and the hash of its secret.
-func read(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
-	return scan(q.QueryRowContext(ctx, `SELECT `+columns+` FROM apps WHERE `+where+` = $1`+lock, value))
+// getApp reads the app that where names, and the hash of its secret.
+func getApp(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
+	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`+lock, value))
 }
 
 // SuspendedSQL returns the condition that an app is suspended, by its developer or by the
@@ -49,41 +53,45 @@ func SuspendedSQL(table string) string {
 	return `(` + table + `.suspended = 1 OR ` + table + `.suspension_by IS NOT NULL)`
 }
 
-// suspended returns apps that are switched off, by whom ever, in the order of their ids.
-func suspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
-	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE `+SuspendedSQL("apps")+` AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+// listSuspended returns suspended apps in the order of their ids.
+func listSuspended(ctx context.Context, q db.Queryer, after string, limit int) ([]App, error) {
+	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
+		WHERE `+SuspendedSQL("apps")+` AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
-// search compares names without regard to case, of ASCII letters at least. Apps are
+// searchApps compares names without regard to case, of ASCII letters at least. Apps are
 // few enough to read them all.
-func search(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
+func searchApps(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
 	if text == "" {
-		return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+		return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
+			WHERE id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
 	}
 	like := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(text)) + "%"
-	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE id < $1 AND (id = $3 OR client_id = $3 OR LOWER(name) LIKE $4 ESCAPE '\') ORDER BY id DESC LIMIT $2`, after, limit, text, like)
+	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
+		WHERE id < $1 AND (id = $3 OR client_id = $3 OR LOWER(name) LIKE $4 ESCAPE '\') ORDER BY id DESC LIMIT $2`,
+		after, limit, text, like)
 }
 
-// ownedBy returns a developer's apps, newest first.
-func ownedBy(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
-	return query(ctx, q, `SELECT `+columns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
+// listOwned returns a developer's apps, newest first.
+func listOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
+	return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps WHERE owner_id = $1 ORDER BY id DESC`, ownerID)
 }
 
-func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]App, error) {
+func queryApps(ctx context.Context, q db.Queryer, text string, args ...any) ([]App, error) {
 	return db.QueryAll(ctx, q, func(row db.Row) (App, error) {
-		a, _, err := scan(row)
+		a, _, err := scanApp(row)
 		return a, err
 	}, text, args...)
 }
 
-// update saves what may change of an app, all of it.
-func update(ctx context.Context, tx *db.Tx, a App) error {
+// updateApp saves what may change of an app, all of it.
+func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 	lists := make([]string, 3)
 	for i, l := range [][]string{a.RedirectURIs, a.AllowedModels, a.TestAllowlist} {
-		text, err := list(l)
+		text, err := marshalList(l)
 		if err != nil {
 			return err
 		}
@@ -98,30 +106,37 @@ func update(ctx context.Context, tx *db.Tx, a App) error {
 	if n := a.Suspension; n != nil {
 		by, reason, sinceUS = &n.By, &n.Reason, &n.SinceUS
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE apps SET name = $2, redirect_uris = $3, allowed_models = $4, default_max_tokens = $5, tier = $6, provider_mode = $7, test_allowlist = $8,
-		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13, suspension_us = $14, lifted_us = $15 WHERE id = $1`,
-		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off, a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS)
+	_, err := tx.ExecContext(ctx, `UPDATE apps
+		SET name = $2, redirect_uris = $3, allowed_models = $4, default_max_tokens = $5, tier = $6, provider_mode = $7,
+			test_allowlist = $8,
+		dev_margin_ppm = $9, suspended = $10, suspended_us = $11, suspension_by = $12, suspension_reason = $13,
+			suspension_us = $14, lifted_us = $15 WHERE id = $1`,
+		a.ID, a.Name, lists[0], lists[1], a.DefaultMaxTokens, a.Tier, a.ProviderMode, lists[2], a.DevMargin, off,
+		a.SwitchedOffUS, by, reason, sinceUS, a.LiftedUS)
 	return err
 }
 
-func insert(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
-	uris, err := list(a.RedirectURIs)
+func insertApp(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
+	uris, err := marshalList(a.RedirectURIs)
 	if err != nil {
 		return err
 	}
-	models, err := list(a.AllowedModels)
+	models, err := marshalList(a.AllowedModels)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended, created_us)
+	_, err = tx.ExecContext(ctx, `INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris,
+			allowed_models, default_max_tokens, tier, provider_mode, test_allowlist, dev_margin_ppm, suspended,
+			created_us)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '[]', $11, 0, $12)`,
-		a.ID, a.OwnerID, a.Name, a.ClientID, secretHash, uris, models, a.DefaultMaxTokens, a.Tier, a.ProviderMode, a.DevMargin, a.CreatedUS)
+		a.ID, a.OwnerID, a.Name, a.ClientID, secretHash, uris, models, a.DefaultMaxTokens, a.Tier, a.ProviderMode,
+		a.DevMargin, a.CreatedUS)
 	return err
 }
 
 // updateList replaces a list; the column's name is a constant of this package.
 func updateList(ctx context.Context, d *db.DB, appID, column string, values []string) error {
-	text, err := list(values)
+	text, err := marshalList(values)
 	if err != nil {
 		return err
 	}
@@ -146,7 +161,7 @@ func updateSecret(ctx context.Context, d db.Execer, appID, secretHash string) er
 	return nil
 }
 
-func list(s []string) (string, error) {
+func marshalList(s []string) (string, error) {
 	if s == nil {
 		s = []string{}
 	}

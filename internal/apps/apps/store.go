@@ -33,10 +33,12 @@ type Store struct {
 }
 
 // NewStore returns a Store on d. With dev, apps may register loopback http
-// addresses. The rates are those of decisions, Beyond the contract.
+// addresses. The rates are those of decision 044.
 func NewStore(d *db.DB, now func() time.Time, dev bool) *Store {
 	return &Store{
-		db: d, now: now, dev: dev,
+		db:         d,
+		now:        now,
+		dev:        dev,
 		management: web.NewLimiter(time.Second/100, 500, now),
 		token:      web.NewLimiter(time.Second/20, 100, now),
 		failures:   web.NewLimiter(time.Minute/10, 10, now),
@@ -54,17 +56,26 @@ func (s *Store) NotifyChange() {
 // secret, which is stored as a hash only and never shown again. What an app must
 // not be is 400 invalid_request.
 func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, error) {
-	if err := n.check(s.dev); err != nil {
+	if err := n.validate(s.dev); err != nil {
 		return App{}, "", err
 	}
 	now := s.now()
 	a := App{
-		ID: id.New(id.App, now), OwnerID: n.OwnerID, Name: n.Name, ClientID: id.New(id.Client, now),
-		RedirectURIs: n.RedirectURIs, AllowedModels: n.AllowedModels, DefaultMaxTokens: n.DefaultMaxTokens,
-		Tier: n.Tier, ProviderMode: n.ProviderMode, TestAllowlist: []string{}, DevMargin: n.DevMargin, CreatedUS: now.UnixMicro(),
+		ID:               id.New(id.App, now),
+		OwnerID:          n.OwnerID,
+		Name:             n.Name,
+		ClientID:         id.New(id.Client, now),
+		RedirectURIs:     n.RedirectURIs,
+		AllowedModels:    n.AllowedModels,
+		DefaultMaxTokens: n.DefaultMaxTokens,
+		Tier:             n.Tier,
+		ProviderMode:     n.ProviderMode,
+		TestAllowlist:    []string{},
+		DevMargin:        n.DevMargin,
+		CreatedUS:        now.UnixMicro(),
 	}
 	secret := id.NewSecret()
-	if err := insert(ctx, tx, a, id.Hash(secret)); err != nil {
+	if err := insertApp(ctx, tx, a, id.Hash(secret)); err != nil {
 		return App{}, "", fmt.Errorf("apps: create: %w", err)
 	}
 	return a, secret, nil
@@ -73,7 +84,7 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 // SetRedirectURIs replaces the whole list. A URI that must not be registered is
 // 400 invalid_request; the error wraps sql.ErrNoRows when there is no such app.
 func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string) error {
-	if err := checkRedirectURIs(uris, s.dev); err != nil {
+	if err := validateRedirectURIs(uris, s.dev); err != nil {
 		return err
 	}
 	if err := updateList(ctx, s.db, appID, "redirect_uris", uris); err != nil {
@@ -86,7 +97,7 @@ func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string
 // NormalAllowlist refuses is 400 invalid_request; the error wraps sql.ErrNoRows
 // when there is no such app.
 func (s *Store) SetTestAllowlist(ctx context.Context, appID string, emails []string) error {
-	emails, err := NormalAllowlist(emails)
+	emails, err := NormalizeAllowlist(emails)
 	if err != nil {
 		return err
 	}
@@ -109,27 +120,27 @@ func (s *Store) SetProviderMode(ctx context.Context, appID, mode string) error {
 
 // Get returns an app; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, appID string) (App, error) {
-	a, _, err := read(ctx, s.db, "id", appID, "")
+	a, _, err := getApp(ctx, s.db, "id", appID, "")
 	if err != nil {
 		return App{}, fmt.Errorf("apps: get: %w", err)
 	}
 	return a, nil
 }
 
-// ByClientID returns the app of a client id; the error wraps sql.ErrNoRows when
+// GetByClientID returns the app of a client id; the error wraps sql.ErrNoRows when
 // there is none.
-func (s *Store) ByClientID(ctx context.Context, clientID string) (App, error) {
-	a, _, err := read(ctx, s.db, "client_id", clientID, "")
+func (s *Store) GetByClientID(ctx context.Context, clientID string) (App, error) {
+	a, _, err := getApp(ctx, s.db, "client_id", clientID, "")
 	if err != nil {
 		return App{}, fmt.Errorf("apps: by client id: %w", err)
 	}
 	return a, nil
 }
 
-// OfOwner returns a developer's apps, newest first, inside or outside of a
+// ListOwned returns a developer's apps, newest first, inside or outside of a
 // transaction.
-func OfOwner(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
-	list, err := ownedBy(ctx, q, ownerID)
+func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
+	list, err := listOwned(ctx, q, ownerID)
 	if err != nil {
 		return nil, fmt.Errorf("apps: of owner: %w", err)
 	}
@@ -146,9 +157,9 @@ func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error)
 	return secret, nil
 }
 
-// ForgetSecret makes an app's client secret worthless, in the caller's transaction:
+// DeleteSecret makes an app's client secret worthless, in the caller's transaction:
 // nobody is told the new one.
-func (s *Store) ForgetSecret(ctx context.Context, tx *db.Tx, appID string) error {
+func (s *Store) DeleteSecret(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret())); err != nil {
 		return fmt.Errorf("apps: forget secret: %w", err)
 	}
@@ -161,7 +172,7 @@ var ErrUnchanged = errors.New("nothing to change")
 // Lock returns an app and keeps others from changing it until tx ends; the error
 // wraps sql.ErrNoRows when there is none.
 func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) {
-	a, _, err := read(ctx, tx, "id", appID, tx.Engine.ForUpdate())
+	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForUpdate())
 	if err != nil {
 		return App{}, fmt.Errorf("apps: lock: %w", err)
 	}
@@ -171,7 +182,7 @@ func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) 
 // Share returns an app as it is and keeps it so until tx ends; others may share
 // it too. The error wraps sql.ErrNoRows when there is none.
 func Share(ctx context.Context, tx *db.Tx, appID string) (App, error) {
-	a, _, err := read(ctx, tx, "id", appID, tx.Engine.ForShare())
+	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForShare())
 	if err != nil {
 		return App{}, fmt.Errorf("apps: share: %w", err)
 	}
@@ -181,27 +192,29 @@ func Share(ctx context.Context, tx *db.Tx, appID string) (App, error) {
 // Patch changes an app and returns the whole of it. A wrong member is 400
 // invalid_request; offered says which models can be called now.
 func (s *Store) Patch(ctx context.Context, appID string, c Change, offered func(model string) bool) (App, error) {
-	return s.change(ctx, appID, func(a App) (App, error) {
-		return c.applied(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
+	return s.updateLocked(ctx, appID, func(a App) (App, error) {
+		return c.applyTo(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
 	})
 }
 
 // Suspend switches an app off for the service, in the caller's transaction: by
 // is ByOperator or ByRisk. One that is suspended already is ErrUnchanged.
 func (s *Store) Suspend(ctx context.Context, tx *db.Tx, appID, by, reason string) (before, after App, err error) {
-	return s.changeTx(ctx, tx, appID, func(a App) (App, error) { return a.suspend(by, reason, s.now().UnixMicro()) })
+	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) {
+		return a.suspend(by, reason, s.now().UnixMicro())
+	})
 }
 
 // Lift ends a suspension by the service, in the caller's transaction. An app
 // without one is ErrUnchanged.
 func (s *Store) Lift(ctx context.Context, tx *db.Tx, appID string) (before, after App, err error) {
-	return s.changeTx(ctx, tx, appID, func(a App) (App, error) { return a.lift(s.now().UnixMicro()) })
+	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) { return a.lift(s.now().UnixMicro()) })
 }
 
 // Promote moves an app to a tier above the sandbox, in the caller's transaction:
-// its calls go to the real providers from now on (spec §3, App tier).
+// its calls go to the real providers from now on (contract §3, App tier).
 func (s *Store) Promote(ctx context.Context, tx *db.Tx, appID, tier string) (before, after App, err error) {
-	return s.changeTx(ctx, tx, appID, func(a App) (App, error) {
+	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) {
 		a.Tier, a.ProviderMode = tier, Live
 		return a, nil
 	})
@@ -210,36 +223,37 @@ func (s *Store) Promote(ctx context.Context, tx *db.Tx, appID, tier string) (bef
 // ListSuspended returns apps that are switched off, by whom ever, in the order of
 // their ids, from the one behind after on.
 func (s *Store) ListSuspended(ctx context.Context, after string, limit int) ([]App, error) {
-	list, err := suspended(ctx, s.db, after, limit)
+	list, err := listSuspended(ctx, s.db, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("apps: suspended: %w", err)
 	}
 	return list, nil
 }
 
-func (s *Store) change(ctx context.Context, appID string, f func(App) (App, error)) (after App, err error) {
+func (s *Store) updateLocked(ctx context.Context, appID string, f func(App) (App, error)) (after App, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, after, err = s.changeTx(ctx, tx, appID, f)
+		_, after, err = s.updateLockedTx(ctx, tx, appID, f)
 		return err
 	})
 	return after, err
 }
 
-func (s *Store) changeTx(ctx context.Context, tx *db.Tx, appID string, f func(App) (App, error)) (before, after App, err error) {
+func (s *Store) updateLockedTx(ctx context.Context, tx *db.Tx, appID string,
+	f func(App) (App, error)) (before, after App, err error) {
 	if before, err = s.Lock(ctx, tx, appID); err != nil {
 		return before, before, err
 	}
 	if after, err = f(before); err != nil {
 		return before, before, err
 	}
-	if err := update(ctx, tx, after); err != nil {
+	if err := updateApp(ctx, tx, after); err != nil {
 		return before, before, fmt.Errorf("apps: change: %w", err)
 	}
 	return before, after, nil
 }
 
 // Authenticate returns the app whose HTTP Basic credentials a management request
-// carries (spec §5). Missing, unknown and wrong ones get one 401, in the same
+// carries (contract §5). Missing, unknown and wrong ones get one 401, in the same
 // time. Too many requests, and too many failures from one address, are 429
 // rate_limited. A suspended app is returned like any other.
 func (s *Store) Authenticate(ctx context.Context, r *http.Request) (App, error) {
@@ -252,9 +266,9 @@ func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, er
 	return s.authenticate(ctx, r, s.token)
 }
 
-// nobody is compared with what is sent for an unknown client id, so that the
+// dummySecretHash is compared with what is sent for an unknown client id, so that the
 // time does not tell.
-var nobody = id.Hash(id.NewSecret())
+var dummySecretHash = id.Hash(id.NewSecret())
 
 func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
 	clientID, secret, err := web.Basic(r)
@@ -263,12 +277,12 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	}
 	attempts := id.Hash(clientID + " " + web.ClientAddress(r)) // of one length, whatever strangers send
 	if wait, ok := s.failures.Peek(attempts); !ok {
-		return App{}, limited(wait, "too many wrong credentials for this client_id from this address")
+		return App{}, rateLimitError(wait, "too many wrong credentials for this client_id from this address")
 	}
-	a, hash, err := read(ctx, s.db, "client_id", clientID, "")
+	a, hash, err := getApp(ctx, s.db, "client_id", clientID, "")
 	known := err == nil
 	if errors.Is(err, sql.ErrNoRows) {
-		hash = nobody
+		hash = dummySecretHash
 	} else if err != nil {
 		return App{}, fmt.Errorf("apps: authenticate: %w", err)
 	}
@@ -277,12 +291,12 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 		return App{}, web.NewBasicRefusal()
 	}
 	if wait, ok := rate.Allow(clientID); !ok {
-		return App{}, limited(wait, "too many requests with this client_id")
+		return App{}, rateLimitError(wait, "too many requests with this client_id")
 	}
 	return a, nil
 }
 
-func limited(wait time.Duration, message string) error {
+func rateLimitError(wait time.Duration, message string) error {
 	e := apierr.RateLimited.Errorf("%s; see the header Retry-After", message)
 	e.RetryAfter = wait
 	return e
@@ -291,7 +305,7 @@ func limited(wait time.Duration, message string) error {
 // Search returns apps, newest first, from the one behind after on: those whose id
 // or client id is text, or whose name holds it; every app if it is empty.
 func (s *Store) Search(ctx context.Context, text, after string, limit int) ([]App, error) {
-	list, err := search(ctx, s.db, text, after, limit)
+	list, err := searchApps(ctx, s.db, text, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("apps: search: %w", err)
 	}

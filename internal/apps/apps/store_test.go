@@ -47,7 +47,8 @@ func (c *clock) pass(d time.Duration) {
 
 func create(t *testing.T, d *db.DB, s *apps.Store, n apps.New) (apps.App, string) {
 	t.Helper()
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1) ON CONFLICT (id) DO NOTHING`); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1) ON CONFLICT (id) DO NOTHING`); err != nil {
 		t.Fatal(err)
 	}
 	var app apps.App
@@ -69,8 +70,11 @@ func TestAppsAreKept(t *testing.T) {
 		s := apps.NewStore(d, newClock().now, false)
 		tokens := int64(2048)
 		app, secret := create(t, d, s, apps.New{
-			Name: "Reader", RedirectURIs: []string{"https://app.example.com/cb"}, AllowedModels: []string{"gpt-5.6-terra"},
-			DefaultMaxTokens: &tokens, DevMargin: 150_000,
+			Name:             "Reader",
+			RedirectURIs:     []string{"https://app.example.com/cb"},
+			AllowedModels:    []string{"gpt-5.6-terra"},
+			DefaultMaxTokens: &tokens,
+			DevMargin:        150_000,
 		})
 		if app.Tier != apps.Sandbox || app.ProviderMode != apps.Mock || app.Suspended || len(secret) < 43 {
 			t.Errorf("a new app is %+v with a secret of %d characters", app, len(secret))
@@ -81,7 +85,7 @@ func TestAppsAreKept(t *testing.T) {
 		app.RedirectURIs = []string{"https://app.example.com/new"}
 		for name, find := range map[string]func() (apps.App, error){
 			"by id":        func() (apps.App, error) { return s.Get(t.Context(), app.ID) },
-			"by client id": func() (apps.App, error) { return s.ByClientID(t.Context(), app.ClientID) },
+			"by client id": func() (apps.App, error) { return s.GetByClientID(t.Context(), app.ClientID) },
 		} {
 			got, err := find()
 			if diff := cmp.Diff(app, got); err != nil || diff != "" {
@@ -89,7 +93,8 @@ func TestAppsAreKept(t *testing.T) {
 			}
 		}
 		var dump string
-		if err := d.QueryRowContext(t.Context(), `SELECT secret_hash FROM apps WHERE id = $1`, app.ID).Scan(&dump); err != nil || strings.Contains(dump, secret) {
+		if err := d.QueryRowContext(t.Context(), `SELECT secret_hash FROM apps
+			WHERE id = $1`, app.ID).Scan(&dump); err != nil || strings.Contains(dump, secret) {
 			t.Errorf("the secret is stored as %q (%v)", dump, err)
 		}
 		if _, err := s.Get(t.Context(), "app_none"); !errors.Is(err, sql.ErrNoRows) {
@@ -101,7 +106,8 @@ func TestAppsAreKept(t *testing.T) {
 		if err := s.SetRedirectURIs(t.Context(), app.ID, []string{"http://localhost/"}); !isRefused(err) {
 			t.Errorf("loopback http outside of dev: %v", err)
 		}
-		if err := apps.NewStore(d, newClock().now, true).SetRedirectURIs(t.Context(), app.ID, []string{"http://localhost/"}); err != nil {
+		if err := apps.NewStore(d, newClock().now, true).SetRedirectURIs(t.Context(), app.ID,
+			[]string{"http://localhost/"}); err != nil {
 			t.Errorf("loopback http in dev: %v", err)
 		}
 	})
@@ -112,8 +118,10 @@ func TestWrongAppsAreRefused(t *testing.T) {
 	s := apps.NewStore(nil, newClock().now, false)
 	zero := int64(0)
 	for _, n := range []apps.New{
-		{Name: ""}, {Name: strings.Repeat("x", 81)}, {Name: "a\u202eb"}, {Name: "a", Tier: "gold"}, {Name: "a", ProviderMode: "dry"},
-		{Name: "a", DefaultMaxTokens: &zero}, {Name: "a", DevMargin: -1}, {Name: "a", DevMargin: apps.MaxDevMargin + 1}, {Name: "a", RedirectURIs: []string{"http://a.example/"}},
+		{Name: ""}, {Name: strings.Repeat("x", 81)}, {Name: "a\u202eb"}, {Name: "a", Tier: "gold"},
+		{Name: "a", ProviderMode: "dry"},
+		{Name: "a", DefaultMaxTokens: &zero}, {Name: "a", DevMargin: -1}, {Name: "a", DevMargin: apps.MaxDevMargin + 1},
+		{Name: "a", RedirectURIs: []string{"http://a.example/"}},
 	} {
 		if _, _, err := s.Create(t.Context(), nil, n); !isRefused(err) {
 			t.Errorf("%+v: %v", n, err)
@@ -193,15 +201,21 @@ func TestAuthenticateTellsNothing(t *testing.T) {
 			t.Errorf("right credentials: %v %s", got, got.body)
 		}
 		want := ask(t, "GET", url, "", "")
-		if want.status != 401 || want.code != "unauthorized" || !strings.HasPrefix(want.header.Get("WWW-Authenticate"), "Basic ") {
+		if want.status != 401 || want.code != "unauthorized" ||
+			!strings.HasPrefix(want.header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("no credentials: %v %v", want, want.header)
 		}
 		for name, c := range map[string][2]string{
-			"wrong secret": {app.ClientID, "wrong"}, "unknown id": {"cid_unknown", secret}, "the secret of another app": {app.ClientID, otherSecret},
-			"the app's id": {app.ID, secret}, "no secret": {other.ClientID, ""}, "another case": {strings.ToUpper(app.ClientID), secret},
+			"wrong secret":              {app.ClientID, "wrong"},
+			"unknown id":                {"cid_unknown", secret},
+			"the secret of another app": {app.ClientID, otherSecret},
+			"the app's id":              {app.ID, secret},
+			"no secret":                 {other.ClientID, ""},
+			"another case":              {strings.ToUpper(app.ClientID), secret},
 		} {
 			got := ask(t, "GET", url, c[0], c[1])
-			if got.status != 401 || got.body != want.body || got.header.Get("WWW-Authenticate") != want.header.Get("WWW-Authenticate") {
+			if got.status != 401 || got.body != want.body ||
+				got.header.Get("WWW-Authenticate") != want.header.Get("WWW-Authenticate") {
 				t.Errorf("%s: %v %s; want the answer to no credentials", name, got, got.body)
 			}
 		}
@@ -221,7 +235,8 @@ func TestFailuresAreThrottled(t *testing.T) {
 					t.Errorf("%s, failure %d: %v", clientID, i+1, got)
 				}
 			}
-			if got := ask(t, "GET", url, clientID, "wrong"); got.status != 429 || got.code != "rate_limited" || got.header.Get("Retry-After") != "6" {
+			if got := ask(t, "GET", url, clientID, "wrong"); got.status != 429 || got.code != "rate_limited" ||
+				got.header.Get("Retry-After") != "6" {
 				t.Errorf("%s, failure 11: %v, Retry-After %q", clientID, got, got.header.Get("Retry-After"))
 			}
 		}

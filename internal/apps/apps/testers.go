@@ -10,16 +10,17 @@ import (
 // MaxTesters is how many people may test an app beside its developer.
 const MaxTesters = 100
 
-// NormalAllowlist returns e-mails as they are kept in a test allow-list: each in
+// NormalizeAllowlist returns e-mails as they are kept in a test allow-list: each in
 // its one spelling, once, in the order given. Whether somebody has the address is
 // not looked up, for the answer would tell strangers who has an account. Errors
 // are 400 invalid_request.
-func NormalAllowlist(emails []string) ([]string, error) {
+func NormalizeAllowlist(emails []string) ([]string, error) {
 	var list []string
 	for i, e := range emails {
 		email, err := accounts.NormalizeEmail(e)
 		if err != nil {
-			return nil, apierr.InvalidRequest.Errorf("test_allowlist[%d]: must be an address such as name@example.com", i)
+			return nil, apierr.InvalidRequest.Errorf("test_allowlist[%d]: must be an address such as name@example.com",
+				i)
 		}
 		if !slices.Contains(list, email) {
 			list = append(list, email)

@@ -19,14 +19,21 @@ func TestAllowlistsAreKept(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s := apps.NewStore(d, newClock().now, false)
 		app, _ := create(t, d, s, apps.New{Name: "Reader"})
-		if err := s.SetTestAllowlist(t.Context(), app.ID, []string{" Ann@Example.com", "bob@example.com", "ann@example.com"}); err != nil {
+		if err := s.SetTestAllowlist(t.Context(), app.ID,
+			[]string{" Ann@Example.com", "bob@example.com", "ann@example.com"}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.Get(t.Context(), app.ID)
-		if diff := cmp.Diff([]string{"ann@example.com", "bob@example.com"}, got.TestAllowlist); err != nil || diff != "" {
+		if diff := cmp.Diff([]string{"ann@example.com", "bob@example.com"}, got.TestAllowlist); err != nil ||
+			diff != "" {
 			t.Errorf("kept: %v %s", err, diff)
 		}
-		for email, want := range map[string]bool{"ann@example.com": true, "Ann@example.com": false, "eve@example.com": false, "": false} {
+		for email, want := range map[string]bool{
+			"ann@example.com": true,
+			"Ann@example.com": false,
+			"eve@example.com": false,
+			"":                false,
+		} {
 			if got.MayTest(accounts.Account{Email: email}) != want {
 				t.Errorf("MayTest(%q) = %t", email, !want)
 			}
@@ -64,12 +71,18 @@ func TestAllowlistsAreBounded(t *testing.T) {
 		in   []string
 		want int // -1 = refused
 	}{
-		"none": {nil, 0}, "99": {many(99), 99}, "100": {many(100), 100}, "101": {many(101), -1},
+		"none":              {nil, 0},
+		"99":                {many(99), 99},
+		"100":               {many(100), 100},
+		"101":               {many(101), -1},
 		"100 and one twice": {append(many(100), "PERSON7@example.com"), 100},
-		"no address":        {[]string{"a@example.com", "b"}, -1}, "empty": {[]string{""}, -1}, "two in one": {[]string{"a@example.com,b@example.com"}, -1},
-		"a line break": {[]string{"a@example.com\nb@example.com"}, -1}, "not ASCII": {[]string{"ä@example.com"}, -1},
+		"no address":        {[]string{"a@example.com", "b"}, -1},
+		"empty":             {[]string{""}, -1},
+		"two in one":        {[]string{"a@example.com,b@example.com"}, -1},
+		"a line break":      {[]string{"a@example.com\nb@example.com"}, -1},
+		"not ASCII":         {[]string{"ä@example.com"}, -1},
 	} {
-		got, err := apps.NormalAllowlist(c.in)
+		got, err := apps.NormalizeAllowlist(c.in)
 		if c.want < 0 && !isRefused(err) || c.want >= 0 && (err != nil || len(got) != c.want) {
 			t.Errorf("%s: %d addresses, %v, want %d", name, len(got), err, c.want)
 		}

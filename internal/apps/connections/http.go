@@ -1,5 +1,5 @@
 // Package connections serves what an app's server may ask about the grants that
-// users gave it, and about its owner's account (spec §4.5, §4.6). The money
+// users gave it, and about its owner's account (contract §4.5, §4.6). The money
 // itself is package ledger's.
 package connections
 
@@ -32,16 +32,16 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/connections", h.list)
-	rt.Handle("GET /v1/connections/{id}", h.get)
-	rt.Handle("POST /v1/connections/{id}/revoke", h.revoke)
-	rt.Handle("GET /v1/connections/{id}/allocation-requests", h.listRaises)
-	rt.Handle("POST /v1/connections/{id}/allocation-requests", h.askRaise)
-	rt.Handle("GET /v1/connections/{id}/allocation-requests/{requestId}", h.getRaise)
-	rt.Handle("GET /v1/account", h.account)
+	rt.Handle("GET /v1/connections", h.listConnections)
+	rt.Handle("GET /v1/connections/{id}", h.getConnection)
+	rt.Handle("POST /v1/connections/{id}/revoke", h.revokeConnection)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests", h.listAllocationRequests)
+	rt.Handle("POST /v1/connections/{id}/allocation-requests", h.createAllocationRequest)
+	rt.Handle("GET /v1/connections/{id}/allocation-requests/{requestId}", h.getAllocationRequest)
+	rt.Handle("GET /v1/account", h.getAccount)
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) listConnections(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return err
@@ -71,8 +71,8 @@ type single struct {
 	RecentLedger []rules.EntryResource `json:"recent_ledger"`
 }
 
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
-	c, err := h.owned(r)
+func (h *Handler) getConnection(w http.ResponseWriter, r *http.Request) error {
+	c, err := h.requireConnection(r)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// revocation is the answer of spec §4.5.
+// revocation is the answer of contract §4.5.
 type revocation struct {
 	ID              string                 `json:"id"`
 	Status          rules.ConnectionStatus `json:"status"`
@@ -96,8 +96,8 @@ type revocation struct {
 	ReleasedDisplay string                 `json:"released_display"`
 }
 
-func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
-	c, err := h.owned(r)
+func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request) error {
+	c, err := h.requireConnection(r)
 	if err != nil {
 		return err
 	}
@@ -109,20 +109,23 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
 		return errors.New("connections: a revoked connection has no time of revocation")
 	}
 	return web.WriteJSON(w, http.StatusOK, revocation{
-		ID: done.Connection.ID, Status: done.Connection.Status, RevokedAt: timestamp.Format(*done.Connection.RevokedUS),
-		ReleasedMC: done.ReleasedMC, ReleasedDisplay: done.ReleasedMC.Display(),
+		ID:              done.Connection.ID,
+		Status:          done.Connection.Status,
+		RevokedAt:       timestamp.Format(*done.Connection.RevokedUS),
+		ReleasedMC:      done.ReleasedMC,
+		ReleasedDisplay: done.ReleasedMC.Display(),
 	})
 }
 
-// owned returns the connection of the path. One of another app is answered like
+// requireConnection returns the connection of the path. One of another app is answered like
 // one that does not exist.
-func (h *Handler) owned(r *http.Request) (rules.Connection, error) {
-	_, c, err := h.ownedOf(r)
+func (h *Handler) requireConnection(r *http.Request) (rules.Connection, error) {
+	_, c, err := h.requireAppAndConnection(r)
 	return c, err
 }
 
-// ownedOf is owned with the app that asks.
-func (h *Handler) ownedOf(r *http.Request) (apps.App, rules.Connection, error) {
+// requireAppAndConnection is owned with the app that asks.
+func (h *Handler) requireAppAndConnection(r *http.Request) (apps.App, rules.Connection, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return apps.App{}, rules.Connection{}, err
@@ -134,7 +137,7 @@ func (h *Handler) ownedOf(r *http.Request) (apps.App, rules.Connection, error) {
 	return app, c, err
 }
 
-// account is the Account of spec §2.
+// account is the Account of contract §2.
 type account struct {
 	ID               string   `json:"wac_id"`
 	Email            string   `json:"email"`
@@ -145,9 +148,9 @@ type account struct {
 	ReservedDisplay  string   `json:"balance_reserved_display"`
 }
 
-// account answers GET /v1/account: the account that owns the app. Apps never see
+// getAccount answers GET /v1/account: the account that owns the app. Apps never see
 // the balances of their users.
-func (h *Handler) account(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) getAccount(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return err
@@ -161,8 +164,12 @@ func (h *Handler) account(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, account{
-		ID: owner.ID, Email: owner.Email, Sandbox: owner.Sandbox,
-		AvailableMC: b.AvailableMC, AvailableDisplay: b.AvailableMC.Display(),
-		ReservedMC: b.ReservedMC, ReservedDisplay: b.ReservedMC.Display(),
+		ID:               owner.ID,
+		Email:            owner.Email,
+		Sandbox:          owner.Sandbox,
+		AvailableMC:      b.AvailableMC,
+		AvailableDisplay: b.AvailableMC.Display(),
+		ReservedMC:       b.ReservedMC,
+		ReservedDisplay:  b.ReservedMC.Display(),
 	})
 }

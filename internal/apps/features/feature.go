@@ -1,5 +1,5 @@
 // Package features holds what apps use AI for: labels that users read on the
-// consent screen, with optional guardrails and a margin of their own (spec §2,
+// consent screen, with optional guardrails and a margin of their own (contract §2,
 // Feature; §4.7).
 package features
 
@@ -37,7 +37,7 @@ const (
 var slugPattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // A Change is the body of POST and PATCH: an absent member stays as it is, null
-// clears an optional one (decisions, Names and shapes).
+// clears an optional one (decision 005).
 type Change struct {
 	Slug             web.Field[string]         `json:"slug"`
 	DisplayName      web.Field[string]         `json:"display_name"`
@@ -49,10 +49,10 @@ type Change struct {
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
 }
 
-// applied returns f with the change, or 400 invalid_request, which names the
+// applyTo returns f with the change, or 400 invalid_request, which names the
 // member and the rule. Members that do not change are not checked again: a
 // default model may have retired since.
-func (c *Change) applied(f Feature, offered func(model string) bool) (Feature, error) {
+func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, error) {
 	if c.Slug.Set && (c.Slug.Null || c.Slug.Value != f.Slug) {
 		return f, apierr.InvalidRequest.Errorf("slug: cannot be changed; it is %q", f.Slug)
 	}
@@ -62,13 +62,13 @@ func (c *Change) applied(f Feature, offered func(model string) bool) (Feature, e
 	if err := setText(&f.Description, "description", c.Description, maxDescription); err != nil {
 		return f, err
 	}
-	if err := set(&f.MaxCostPerCallMC, "max_cost_per_call_mc", c.MaxCostPerCallMC, 0, money.Max); err != nil {
+	if err := setBounded(&f.MaxCostPerCallMC, "max_cost_per_call_mc", c.MaxCostPerCallMC, 0, money.Max); err != nil {
 		return f, err
 	}
-	if err := set(&f.MaxTokens, "max_tokens", c.MaxTokens, 1, maxCount); err != nil {
+	if err := setBounded(&f.MaxTokens, "max_tokens", c.MaxTokens, 1, maxCount); err != nil {
 		return f, err
 	}
-	if err := set(&f.RateLimit, "rate_limit", c.RateLimit, 1, maxCount); err != nil {
+	if err := setBounded(&f.RateLimit, "rate_limit", c.RateLimit, 1, maxCount); err != nil {
 		return f, err
 	}
 	if c.DefaultModel.Set {
@@ -83,8 +83,8 @@ func (c *Change) applied(f Feature, offered func(model string) bool) (Feature, e
 	return f, c.setMargin(&f)
 }
 
-// created returns the new feature of an app that the change describes.
-func (c *Change) created(appID string, offered func(model string) bool) (Feature, error) {
+// makeFeature returns the new feature of an app that the change describes.
+func (c *Change) makeFeature(appID string, offered func(model string) bool) (Feature, error) {
 	if !c.Slug.Set || c.Slug.Null || !slugPattern.MatchString(c.Slug.Value) {
 		return Feature{}, apierr.InvalidRequest.Errorf("slug: required, must match %s", slugPattern)
 	}
@@ -94,7 +94,7 @@ func (c *Change) created(appID string, offered func(model string) bool) (Feature
 	if !c.Description.Set {
 		return Feature{}, apierr.InvalidRequest.Errorf("description: required")
 	}
-	return c.applied(Feature{AppID: appID, Slug: c.Slug.Value}, offered)
+	return c.applyTo(Feature{AppID: appID, Slug: c.Slug.Value}, offered)
 }
 
 func setText(dst *string, member string, f web.Field[string], maxRunes int) error {
@@ -108,7 +108,7 @@ func setText(dst *string, member string, f web.Field[string], maxRunes int) erro
 	return apps.CheckText(member, f.Value, maxRunes)
 }
 
-func set[T ~int64](dst **T, member string, f web.Field[T], least, most T) error {
+func setBounded[T ~int64](dst **T, member string, f web.Field[T], least, most T) error {
 	if !f.Set {
 		return nil
 	}

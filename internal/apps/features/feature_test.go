@@ -88,7 +88,7 @@ func TestNewFeatures(t *testing.T) {
 		var change Change
 		err := web.Decode([]byte(c.body), &change, false)
 		if err == nil {
-			_, err = change.created("app_1", offered)
+			_, err = change.makeFeature("app_1", offered)
 		}
 		wantRefusal(t, c.body, err, c.want)
 	}
@@ -126,7 +126,7 @@ func TestPatchesArePartial(t *testing.T) {
 		err := web.Decode([]byte(c.body), &change, false)
 		after := before
 		if err == nil {
-			after, err = change.applied(before, offered)
+			after, err = change.applyTo(before, offered)
 		}
 		wantRefusal(t, c.body, err, c.want)
 		if c.expect != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Handler serves /v1/apps/{id}/features (spec §4.7).
+// A Handler serves /v1/apps/{id}/features (contract §4.7).
 type Handler struct {
 	Store *Store
 	Apps  *apps.Store
@@ -20,9 +20,9 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/apps/{id}/features", h.list)
-	rt.Handle("POST /v1/apps/{id}/features", h.create)
-	rt.Handle("PATCH /v1/apps/{id}/features/{slug}", h.patch)
+	rt.Handle("GET /v1/apps/{id}/features", h.listFeatures)
+	rt.Handle("POST /v1/apps/{id}/features", h.createFeature)
+	rt.Handle("PATCH /v1/apps/{id}/features/{slug}", h.patchFeature)
 }
 
 // resource is a feature as the API shows it: exactly the members that POST and
@@ -50,8 +50,8 @@ func (f *Feature) resource() resource {
 	return r
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
-	appID, err := h.owned(r)
+func (h *Handler) listFeatures(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
-	appID, err := h.owned(r)
+func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
@@ -90,14 +90,14 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 
-func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
-	appID, err := h.owned(r)
+func (h *Handler) patchFeature(w http.ResponseWriter, r *http.Request) error {
+	appID, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
 	slug := r.PathValue("slug")
 	if _, err := h.Store.Get(r.Context(), appID, slug); err != nil {
-		return missing(err) // before the body: what is not there has no wrong members
+		return notFoundError(err) // before the body: what is not there has no wrong members
 	}
 	var c Change
 	if err := web.ReadJSON(r, &c); err != nil {
@@ -105,22 +105,22 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, err := h.Store.Patch(r.Context(), appID, slug, c)
 	if err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	h.Apps.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 
-func missing(err error) error {
+func notFoundError(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return apierr.NotFound.Errorf("no such feature")
 	}
 	return err
 }
 
-// owned returns the id of the app of the path, which must be the one whose
+// requireApp returns the id of the app of the path, which must be the one whose
 // credentials are sent.
-func (h *Handler) owned(r *http.Request) (appID string, err error) {
+func (h *Handler) requireApp(r *http.Request) (appID string, err error) {
 	app, err := h.Apps.Owned(r)
 	return app.ID, err
 }

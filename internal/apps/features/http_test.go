@@ -124,7 +124,7 @@ func TestFeatureLife(t *testing.T) {
 		if n := b.changes.Load(); n != 3 {
 			t.Errorf("1 creation and 2 patches were told as %d changes", n)
 		}
-		got, err := b.store.OfApp(t.Context(), b.mineID)
+		got, err := b.store.ListAll(t.Context(), b.mineID)
 		if err != nil || len(got) != 1 || *got[0].DevMargin != 1 {
 			t.Errorf("the store has %+v (%v)", got, err)
 		}

@@ -24,9 +24,9 @@ func NewStore(d *db.DB, now func() time.Time, offered func(model string) bool) *
 	return &Store{db: d, now: now, offered: offered}
 }
 
-// OfApp returns all features of an app, newest first.
-func (s *Store) OfApp(ctx context.Context, appID string) ([]Feature, error) {
-	list, err := newest(ctx, s.db, appID, MaxPerApp)
+// ListAll returns all features of an app, newest first.
+func (s *Store) ListAll(ctx context.Context, appID string) ([]Feature, error) {
+	list, err := listNewest(ctx, s.db, appID, MaxPerApp)
 	if err != nil {
 		return nil, fmt.Errorf("features: of app: %w", err)
 	}
@@ -38,14 +38,14 @@ func (s *Store) OfApp(ctx context.Context, appID string) ([]Feature, error) {
 // invalid_request.
 func (s *Store) List(ctx context.Context, appID string, p web.Page) (list []Feature, more bool, err error) {
 	if p.StartingAfter == "" {
-		list, err = newest(ctx, s.db, appID, p.Limit+1)
+		list, err = listNewest(ctx, s.db, appID, p.Limit+1)
 	} else {
 		if _, err := s.Get(ctx, appID, p.StartingAfter); errors.Is(err, sql.ErrNoRows) {
 			return nil, false, apierr.InvalidRequest.Errorf("starting_after: must be the slug of a feature of this app")
 		} else if err != nil {
 			return nil, false, err
 		}
-		list, err = olderThan(ctx, s.db, appID, p.StartingAfter, p.Limit+1)
+		list, err = listOlder(ctx, s.db, appID, p.StartingAfter, p.Limit+1)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("features: list: %w", err)
@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, appID string, p web.Page) (list []Feat
 
 // Get returns a feature; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, appID, slug string) (Feature, error) {
-	f, err := get(ctx, s.db, appID, slug, "")
+	f, err := getFeature(ctx, s.db, appID, slug, "")
 	if err != nil {
 		return Feature{}, fmt.Errorf("features: get: %w", err)
 	}
@@ -68,16 +68,16 @@ func (s *Store) Get(ctx context.Context, appID, slug string) (Feature, error) {
 // Create adds the feature that c describes. A wrong member, a slug that is taken
 // and a 201st feature are 400 invalid_request.
 func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, error) {
-	f, err := c.created(appID, s.offered)
+	f, err := c.makeFeature(appID, s.offered)
 	if err != nil {
 		return Feature{}, err
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		n, err := countLocked(ctx, tx, appID)
+		n, err := lockAndCount(ctx, tx, appID)
 		if err != nil {
 			return err
 		}
-		if _, err := get(ctx, tx, appID, f.Slug, ""); err == nil {
+		if _, err := getFeature(ctx, tx, appID, f.Slug, ""); err == nil {
 			return apierr.InvalidRequest.Errorf("slug: the feature %q already exists; PATCH it, or choose another slug", f.Slug)
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -85,7 +85,7 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, er
 		if n >= MaxPerApp {
 			return apierr.InvalidRequest.Errorf("an app has at most %d features", MaxPerApp)
 		}
-		return insert(ctx, tx, f, s.now().UnixMicro())
+		return insertFeature(ctx, tx, f, s.now().UnixMicro())
 	})
 	if err != nil {
 		return Feature{}, fmt.Errorf("features: create: %w", err)
@@ -98,14 +98,14 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, er
 func (s *Store) Patch(ctx context.Context, appID, slug string, c Change) (Feature, error) {
 	var f Feature
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		before, err := get(ctx, tx, appID, slug, tx.Engine.ForUpdate())
+		before, err := getFeature(ctx, tx, appID, slug, tx.Engine.ForUpdate())
 		if err != nil {
 			return err
 		}
-		if f, err = c.applied(before, s.offered); err != nil {
+		if f, err = c.applyTo(before, s.offered); err != nil {
 			return err
 		}
-		return update(ctx, tx, f)
+		return updateFeature(ctx, tx, f)
 	})
 	if err != nil {
 		return Feature{}, fmt.Errorf("features: patch: %w", err)

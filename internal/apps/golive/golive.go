@@ -1,5 +1,5 @@
 // Package golive is how an app leaves the sandbox: what it needs for that, the
-// request to review it, and what the operator's decision does (spec §3, App
+// request to review it, and what the operator's decision does (contract §3, App
 // tier and the go-live request rules).
 package golive
 
@@ -74,8 +74,8 @@ func Checklist(a apps.App, features int) []Item {
 	}
 }
 
-// missing returns the required items that are not met.
-func missing(list []Item) (names []string) {
+// missingItems returns the required items that are not met.
+func missingItems(list []Item) (names []string) {
 	for _, i := range list {
 		if i.Required && !i.Met {
 			names = append(names, i.Name)
@@ -84,9 +84,9 @@ func missing(list []Item) (names []string) {
 	return names
 }
 
-// next is the tier that an app may ask for, or 400: there is none above the
-// last, and the last is not open yet (spec §3).
-func next(tier string) (string, error) {
+// nextTier is the tier that an app may ask for, or 400: there is none above the
+// last, and the last is not open yet (contract §3).
+func nextTier(tier string) (string, error) {
 	switch tier {
 	case tiers.Sandbox:
 		return tiers.LimitedLive, nil
@@ -96,9 +96,9 @@ func next(tier string) (string, error) {
 	return "", apierr.InvalidRequest.Errorf("the app is in the highest tier already")
 }
 
-// complete refuses an app that lacks something required.
-func complete(a apps.App, features int) error {
-	names := missing(Checklist(a, features))
+// requireComplete refuses an app that lacks something required.
+func requireComplete(a apps.App, features int) error {
+	names := missingItems(Checklist(a, features))
 	if len(names) == 0 {
 		return nil
 	}
@@ -107,8 +107,8 @@ func complete(a apps.App, features int) error {
 	return e
 }
 
-// decidable refuses to decide twice.
-func (r Request) decidable() error {
+// requirePending refuses to decide twice.
+func (r Request) requirePending() error {
 	if r.Status != Pending {
 		return apierr.InvalidRequest.Errorf("this request was %s already", r.Status)
 	}

@@ -148,7 +148,7 @@ func TestOneRequestIsPendingHoweverManyAsk(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		if n := race(t, func(int) error { _, err := b.store.Ask(t.Context(), b.app.ID); return err }); n != 1 {
+		if n := race(t, func(int) error { _, err := b.store.CreateRequest(t.Context(), b.app.ID); return err }); n != 1 {
 			t.Errorf("%d of 64 requests were filed", n)
 		}
 		if n := b.number(t, `SELECT COUNT(*) FROM golive_requests`); n != 1 {
@@ -162,7 +162,7 @@ func TestOneDecisionCounts(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		r, err := b.store.Ask(t.Context(), b.app.ID)
+		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestOneDecisionCounts(t *testing.T) {
 				return b.approve(t.Context(), r.ID)
 			}
 			return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				_, err := b.store.Refuse(ctx, tx, r.ID, "no")
+				_, err := b.store.Reject(ctx, tx, r.ID, "no")
 				return err
 			})
 		})
@@ -186,7 +186,7 @@ func TestOneDecisionCounts(t *testing.T) {
 	})
 }
 
-// The wall between fake and real money (I29): whatever test accounts do while the
+// The wall between fake and real money (I-29): whatever test accounts do while the
 // app goes live, none of them is connected to it afterwards. Other apps keep theirs.
 func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 	t.Parallel()
@@ -204,11 +204,11 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 				b.connect(t, b.app, a)
 			}
 			b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-				codes[i], err = tokens.Approve(ctx, tx, oauth.Consent{AppID: b.app.ID, AccountID: a.ID, RedirectURI: "https://app.example.com/cb", Challenge: challenge, CapMC: money.Dollar})
+				codes[i], err = tokens.CreateCode(ctx, tx, oauth.Consent{AppID: b.app.ID, AccountID: a.ID, RedirectURI: "https://app.example.com/cb", Challenge: challenge, CapMC: money.Dollar})
 				return err
 			})
 		}
-		r, err := b.store.Ask(t.Context(), b.app.ID)
+		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestApprovalJudgesAgain(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		r, err := b.store.Ask(t.Context(), b.app.ID)
+		r, err := b.store.CreateRequest(t.Context(), b.app.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,18 +294,18 @@ func TestRequestLife(t *testing.T) {
 			exec(t, d, `UPDATE apps SET allowed_models = '["gpt-6-luna"]', redirect_uris = '["`+before.RedirectURIs[0]+`"]' WHERE id = $1`, b.app.ID)
 		}
 		want(t, b.mine.Do(t, "POST", path, ""), 200, `"status":"pending"`)
-		list, err := b.store.Pending(t.Context(), "", 10)
+		list, err := b.store.ListPending(t.Context(), "", 10)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		b.tx(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := b.store.Refuse(ctx, tx, list[0].ID, "Say more.")
+			_, err := b.store.Reject(ctx, tx, list[0].ID, "Say more.")
 			return err
 		})
 		want(t, b.mine.Do(t, "GET", path, ""), 200, `"status":"refused","reason":"Say more."`)
 		again := b.mine.Do(t, "POST", path, "")
 		want(t, again, 200, `"status":"pending"`)
-		if list, err = b.store.Pending(t.Context(), "", 10); err != nil || len(list) != 1 {
+		if list, err = b.store.ListPending(t.Context(), "", 10); err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		if err := b.approve(t.Context(), list[0].ID); err != nil {

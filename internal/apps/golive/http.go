@@ -15,8 +15,8 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/apps/{id}/go-live", h.status)
-	rt.Handle("POST /v1/apps/{id}/go-live", h.ask)
+	rt.Handle("GET /v1/apps/{id}/go-live", h.getStatus)
+	rt.Handle("POST /v1/apps/{id}/go-live", h.createRequest)
 }
 
 // statusResource is a Status as the API shows it.
@@ -28,17 +28,17 @@ type statusResource struct {
 	Requests  []Resource `json:"requests"`
 }
 
-func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Owned(r)
 	if err != nil {
 		return err
 	}
-	s, err := h.Store.Status(r.Context(), app)
+	s, err := h.Store.GetStatus(r.Context(), app)
 	if err != nil {
 		return err
 	}
-	out := statusResource{Tier: app.Tier, Ready: len(missing(s.Checklist)) == 0, Checklist: s.Checklist, Requests: make([]Resource, len(s.Requests))}
-	if to, err := next(app.Tier); err == nil {
+	out := statusResource{Tier: app.Tier, Ready: len(missingItems(s.Checklist)) == 0, Checklist: s.Checklist, Requests: make([]Resource, len(s.Requests))}
+	if to, err := nextTier(app.Tier); err == nil {
 		out.NextTier = &to
 	}
 	for i, req := range s.Requests {
@@ -47,13 +47,13 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// ask needs no body: the next tier is the only one that can be asked for.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request) error {
+// createRequest needs no body: the next tier is the only one that can be asked for.
+func (h *Handler) createRequest(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Owned(r)
 	if err != nil {
 		return err
 	}
-	req, err := h.Store.Ask(r.Context(), app.ID)
+	req, err := h.Store.CreateRequest(r.Context(), app.ID)
 	if err != nil {
 		return err
 	}

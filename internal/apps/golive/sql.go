@@ -6,44 +6,44 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const columns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us, 0)`
+const requestColumns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us, 0)`
 
 func (r *Request) fields() []any {
 	return []any{&r.ID, &r.AppID, &r.From, &r.To, &r.Status, &r.Reason, &r.CreatedUS, &r.DecidedUS}
 }
 
-func get(ctx context.Context, q db.Queryer, requestID string) (r Request, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM golive_requests WHERE id = $1`, requestID).Scan(r.fields()...)
+func getRequest(ctx context.Context, q db.Queryer, requestID string) (r Request, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests WHERE id = $1`, requestID).Scan(r.fields()...)
 	return r, err
 }
 
-// pendingOf returns the pending request of an app.
-func pendingOf(ctx context.Context, q db.Queryer, appID string) (r Request, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM golive_requests WHERE app_id = $1 AND status = 'pending'`, appID).Scan(r.fields()...)
+// getPending returns the pending request of an app.
+func getPending(ctx context.Context, q db.Queryer, appID string) (r Request, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests WHERE app_id = $1 AND status = 'pending'`, appID).Scan(r.fields()...)
 	return r, err
 }
 
-// history returns an app's requests, newest first.
-func history(ctx context.Context, q db.Queryer, appID string, limit int) ([]Request, error) {
-	return query(ctx, q, `SELECT `+columns+` FROM golive_requests WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
+// listRequests returns an app's requests, newest first.
+func listRequests(ctx context.Context, q db.Queryer, appID string, limit int) ([]Request, error) {
+	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
 }
 
-// queue returns pending requests, oldest first, from the one behind after on.
-func queue(ctx context.Context, q db.Queryer, after string, limit int) ([]Request, error) {
-	return query(ctx, q, `SELECT `+columns+` FROM golive_requests WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+// listPending returns pending requests, oldest first, from the one behind after on.
+func listPending(ctx context.Context, q db.Queryer, after string, limit int) ([]Request, error) {
+	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
-func query(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
+func queryRequests(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
 	return db.QueryAll(ctx, q, db.ScanFields((*Request).fields), text, args...)
 }
 
-func insert(ctx context.Context, tx *db.Tx, r Request) error {
+func insertRequest(ctx context.Context, tx *db.Tx, r Request) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us) VALUES ($1, $2, $3, $4, 'pending', $5)`,
 		r.ID, r.AppID, r.From, r.To, r.CreatedUS)
 	return err
 }
 
-func decide(ctx context.Context, tx *db.Tx, r Request) error {
+func updateDecision(ctx context.Context, tx *db.Tx, r Request) error {
 	var reason *string
 	if r.Reason != "" {
 		reason = &r.Reason

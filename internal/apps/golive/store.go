@@ -15,8 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// prefix is that of the ids of requests.
-const prefix = "glr_"
+// idPrefix is that of the ids of requests.
+const idPrefix = "glr_"
 
 // shownRequests is how many requests the history of an app shows.
 const shownRequests = 100
@@ -29,21 +29,21 @@ type Store struct {
 	Now    func() time.Time
 }
 
-// Ask files a request for the next tier. What speaks against it is 400
+// CreateRequest files a request for the next tier. What speaks against it is 400
 // invalid_request: something required is missing, a request is pending, or there
 // is no next tier. The app's row is locked, so that of many that ask at once one
 // is first and the others find its request.
-func (s *Store) Ask(ctx context.Context, appID string) (r Request, err error) {
+func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err error) {
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		app, err := s.Apps.Lock(ctx, tx, appID)
 		if err != nil {
 			return err
 		}
-		to, err := next(app.Tier)
+		to, err := nextTier(app.Tier)
 		if err != nil {
 			return err
 		}
-		if open, err := pendingOf(ctx, tx, appID); err == nil {
+		if open, err := getPending(ctx, tx, appID); err == nil {
 			return errPending(open.ID)
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -52,12 +52,12 @@ func (s *Store) Ask(ctx context.Context, appID string) (r Request, err error) {
 		if err != nil {
 			return err
 		}
-		if err := complete(app, n); err != nil {
+		if err := requireComplete(app, n); err != nil {
 			return err
 		}
 		now := s.Now()
-		r = Request{ID: id.New(prefix, now), AppID: appID, From: app.Tier, To: to, Status: Pending, CreatedUS: now.UnixMicro()}
-		return insert(ctx, tx, r)
+		r = Request{ID: id.New(idPrefix, now), AppID: appID, From: app.Tier, To: to, Status: Pending, CreatedUS: now.UnixMicro()}
+		return insertRequest(ctx, tx, r)
 	})
 	if err != nil {
 		return Request{}, fmt.Errorf("golive: ask: %w", err)
@@ -67,10 +67,10 @@ func (s *Store) Ask(ctx context.Context, appID string) (r Request, err error) {
 
 // Approve moves the app to the tier that was asked for, and its calls to the real
 // providers, in the caller's transaction. A live app has no fake money, so the
-// connections of test accounts end in the same transaction (I29). What it was
+// connections of test accounts end in the same transaction (I-29). What it was
 // judged by may have changed since: it is judged again.
 func (s *Store) Approve(ctx context.Context, tx *db.Tx, requestID string) (r Request, before, after apps.App, err error) {
-	if r, before, err = s.open(ctx, tx, requestID); err != nil {
+	if r, before, err = s.lockPending(ctx, tx, requestID); err != nil {
 		return r, before, before, err
 	}
 	if before.Tier != r.From {
@@ -78,7 +78,7 @@ func (s *Store) Approve(ctx context.Context, tx *db.Tx, requestID string) (r Req
 	}
 	n, err := countFeatures(ctx, tx, r.AppID)
 	if err == nil {
-		err = complete(before, n)
+		err = requireComplete(before, n)
 	}
 	if err != nil {
 		return r, before, before, err
@@ -86,16 +86,16 @@ func (s *Store) Approve(ctx context.Context, tx *db.Tx, requestID string) (r Req
 	if _, after, err = s.Apps.Promote(ctx, tx, r.AppID, r.To); err != nil {
 		return r, before, before, err
 	}
-	if err := s.endTests(ctx, tx, r.AppID); err != nil {
+	if err := s.endTestConnections(ctx, tx, r.AppID); err != nil {
 		return r, before, before, fmt.Errorf("golive: end test connections: %w", err)
 	}
 	r.Status, r.DecidedUS = Approved, s.Now().UnixMicro()
-	return r, before, after, decide(ctx, tx, r)
+	return r, before, after, updateDecision(ctx, tx, r)
 }
 
-// endTests revokes the connections of test accounts. New ones cannot come: the
+// endTestConnections revokes the connections of test accounts. New ones cannot come: the
 // exchange of a code shares the app's row, which this transaction has locked.
-func (s *Store) endTests(ctx context.Context, tx *db.Tx, appID string) error {
+func (s *Store) endTestConnections(ctx context.Context, tx *db.Tx, appID string) error {
 	ids, err := lockTestConnections(ctx, tx, appID)
 	if err != nil {
 		return err
@@ -108,20 +108,20 @@ func (s *Store) endTests(ctx context.Context, tx *db.Tx, appID string) error {
 	return nil
 }
 
-// Refuse leaves the app as it is, in the caller's transaction; it may ask again.
-func (s *Store) Refuse(ctx context.Context, tx *db.Tx, requestID, reason string) (Request, error) {
-	r, _, err := s.open(ctx, tx, requestID)
+// Reject leaves the app as it is, in the caller's transaction; it may ask again.
+func (s *Store) Reject(ctx context.Context, tx *db.Tx, requestID, reason string) (Request, error) {
+	r, _, err := s.lockPending(ctx, tx, requestID)
 	if err != nil {
 		return r, err
 	}
 	r.Status, r.Reason, r.DecidedUS = Refused, reason, s.Now().UnixMicro()
-	return r, decide(ctx, tx, r)
+	return r, updateDecision(ctx, tx, r)
 }
 
-// open returns a pending request and its app, whose row it locks: that is what
+// lockPending returns a pending request and its app, whose row it locks: that is what
 // guards an app's requests. One that does not exist is 404, a decided one 400.
-func (s *Store) open(ctx context.Context, tx *db.Tx, requestID string) (r Request, app apps.App, err error) {
-	if r, err = get(ctx, tx, requestID); errors.Is(err, sql.ErrNoRows) {
+func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r Request, app apps.App, err error) {
+	if r, err = getRequest(ctx, tx, requestID); errors.Is(err, sql.ErrNoRows) {
 		return r, app, apierr.NotFound.Errorf("no such go-live request")
 	} else if err != nil {
 		return r, app, err
@@ -129,15 +129,15 @@ func (s *Store) open(ctx context.Context, tx *db.Tx, requestID string) (r Reques
 	if app, err = s.Apps.Lock(ctx, tx, r.AppID); err != nil {
 		return r, app, err
 	}
-	if r, err = get(ctx, tx, requestID); err != nil { // again: it may have been decided meanwhile
+	if r, err = getRequest(ctx, tx, requestID); err != nil { // again: it may have been decided meanwhile
 		return r, app, err
 	}
-	return r, app, r.decidable()
+	return r, app, r.requirePending()
 }
 
-// Pending returns the requests to review, oldest first, from the one behind after on.
-func (s *Store) Pending(ctx context.Context, after string, limit int) ([]Request, error) {
-	list, err := queue(ctx, s.DB, after, limit)
+// ListPending returns the requests to review, oldest first, from the one behind after on.
+func (s *Store) ListPending(ctx context.Context, after string, limit int) ([]Request, error) {
+	list, err := listPending(ctx, s.DB, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("golive: pending: %w", err)
 	}
@@ -151,13 +151,13 @@ type Status struct {
 	Requests  []Request // newest first
 }
 
-// Status returns how far an app is on its way.
-func (s *Store) Status(ctx context.Context, app apps.App) (Status, error) {
+// GetStatus returns how far an app is on its way.
+func (s *Store) GetStatus(ctx context.Context, app apps.App) (Status, error) {
 	n, err := countFeatures(ctx, s.DB, app.ID)
 	if err != nil {
 		return Status{}, fmt.Errorf("golive: status: %w", err)
 	}
-	list, err := history(ctx, s.DB, app.ID, shownRequests)
+	list, err := listRequests(ctx, s.DB, app.ID, shownRequests)
 	if err != nil {
 		return Status{}, fmt.Errorf("golive: status: %w", err)
 	}
@@ -166,7 +166,7 @@ func (s *Store) Status(ctx context.Context, app apps.App) (Status, error) {
 
 // Get returns a request; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, requestID string) (Request, error) {
-	r, err := get(ctx, s.DB, requestID)
+	r, err := getRequest(ctx, s.DB, requestID)
 	if err != nil {
 		return Request{}, fmt.Errorf("golive: get: %w", err)
 	}

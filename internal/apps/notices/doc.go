@@ -1,5 +1,5 @@
 // Package notices tells users by mail what the ledger noticed about their apps:
-// 50, 80 and 100 % of a cap used, a connection that was frozen (spec §3), an app
+// 50, 80 and 100 % of a cap used, a connection that was frozen (contract §3), an app
 // that asks for more. The ledger writes a notice with the change that causes it;
 // here it becomes a mail in one transaction, so that each is told once.
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// Any history of refreshes keeps invariant I27 and the rule of reuse: a used
+// Any history of refreshes keeps invariant I-27 and the rule of reuse: a used
 // token is refused, and once its successor was used too the family ends.
 func TestRefreshHistories(t *testing.T) {
 	t.Parallel()
@@ -37,16 +37,16 @@ func TestRefreshHistories(t *testing.T) {
 type history struct {
 	w       *world
 	family  string
-	tokens  []Tokens
+	tokens  []TokenResponse
 	next    []int // which token each refresh token became, -1 = unused
 	revoked bool
 }
 
 func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
-	h := &history{w: w, family: id.New(family, w.clock.now())}
+	h := &history{w: w, family: id.New(familyPrefix, w.clock.now())}
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		first, err := w.store.Issue(ctx, tx, connectionID, w.live.ID, h.family)
-		h.tokens, h.next = []Tokens{first}, []int{-1}
+		first, err := w.store.IssueTokens(ctx, tx, connectionID, w.live.ID, h.family)
+		h.tokens, h.next = []TokenResponse{first}, []int{-1}
 		return err
 	})
 	if err != nil {
@@ -57,8 +57,8 @@ func (w *world) newHistory(rt *rapid.T, connectionID string) *history {
 
 // refresh presents a token and compares the answer with the rule.
 func (h *history) refresh(rt *rapid.T, i int) {
-	a, err := h.w.store.run(h.w.t.Context(), h.w.live.App,
-		TokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
+	a, err := h.w.store.runGrant(h.w.t.Context(), h.w.live.App,
+		tokenRequest{RefreshToken: h.tokens[i].RefreshToken, ArrivedUS: h.w.clock.now().UnixMicro()})
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (h *history) refresh(rt *rapid.T, i int) {
 	}
 }
 
-// check compares the tables with the model (I27).
+// check compares the tables with the model (I-27).
 func (h *history) check(rt *rapid.T) {
 	unused := h.w.count(`SELECT COUNT(*) FROM oauth_tokens
 		WHERE family_id = $1 AND kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL`, h.family)
@@ -102,17 +102,17 @@ func TestFamilyEndsWhole(t *testing.T) {
 		conn := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "5"))).want(t, "exchange",
 			200, "").ConnectionID
 		present := func(token string) answer {
-			a, err := w.store.run(t.Context(), w.live.App,
-				TokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
+			a, err := w.store.runGrant(t.Context(), w.live.App,
+				tokenRequest{RefreshToken: token, ArrivedUS: w.clock.now().UnixMicro()})
 			if err != nil {
 				t.Error(err)
 			}
 			return a
 		}
 		for range 20 {
-			familyID, old := id.New(family, w.clock.now()), ""
+			familyID, old := id.New(familyPrefix, w.clock.now()), ""
 			w.tx(func(ctx context.Context, tx *db.Tx) error {
-				first, err := w.store.Issue(ctx, tx, conn, w.live.ID, familyID)
+				first, err := w.store.IssueTokens(ctx, tx, conn, w.live.ID, familyID)
 				old = first.RefreshToken
 				return err
 			})

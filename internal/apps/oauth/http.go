@@ -33,30 +33,30 @@ type Handler struct {
 	AuthURL, BaseURL, DashboardURL string
 }
 
-// Mount adds the routes of spec §4.1, discovery and revocation.
+// Mount adds the routes of contract §4.1, discovery and revocation.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /oauth/authorize", h.Sessions.With(h.authorize))
-	rt.HandlePage("POST /oauth/authorize", h.Sessions.With(h.decide))
-	rt.Handle("POST /oauth/token", h.token)
-	rt.Handle("POST /oauth/revoke", h.revoke)
-	rt.Handle("GET /.well-known/oauth-authorization-server", h.discover)
+	rt.HandlePage("GET /oauth/authorize", h.Sessions.With(h.showConsent))
+	rt.HandlePage("POST /oauth/authorize", h.Sessions.With(h.submitConsent))
+	rt.Handle("POST /oauth/token", h.handleToken)
+	rt.Handle("POST /oauth/revoke", h.handleRevoke)
+	rt.Handle("GET /.well-known/oauth-authorization-server", h.handleDiscovery)
 }
 
-// token is POST /oauth/token.
-func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
+// handleToken is POST /oauth/token.
+func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
 	arrived := h.Store.Now()
-	app, form, err := h.client(w, r, h.Apps.AuthenticateToken)
+	app, form, err := h.authenticateClient(w, r, h.Apps.AuthenticateToken)
 	if err != nil {
 		return err
 	}
 	if app.Suspended {
 		return errSuspended
 	}
-	req, err := ReadTokenRequest(app.ClientID, r.Header, form, arrived)
+	req, err := readTokenRequest(app.ClientID, r.Header, form, arrived)
 	if err != nil {
 		return err
 	}
-	a, err := h.Store.run(r.Context(), app, req)
+	a, err := h.Store.runGrant(r.Context(), app, req)
 	if err != nil {
 		return err
 	}
@@ -73,26 +73,26 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, a.tokens)
 }
 
-// revoke is POST /oauth/revoke (RFC 7009): 200 for whatever token, so that it
+// handleRevoke is POST /oauth/revoke (RFC 7009): 200 for whatever token, so that it
 // tells nothing.
-func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) error {
-	app, form, err := h.client(w, r, h.Apps.Authenticate)
+func (h *Handler) handleRevoke(w http.ResponseWriter, r *http.Request) error {
+	app, form, err := h.authenticateClient(w, r, h.Apps.Authenticate)
 	if err != nil {
 		return err
 	}
-	token, err := required(form, "token")
+	token, err := requireParam(form, "token")
 	if err != nil {
 		return err
 	}
-	if err := h.Store.Revoke(r.Context(), app.ID, token); err != nil {
+	if err := h.Store.RevokeToken(r.Context(), app.ID, token); err != nil {
 		return err
 	}
 	h.Apps.NotifyChange()
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// client reads what both endpoints share: who asks, and the form.
-func (h *Handler) client(w http.ResponseWriter, r *http.Request,
+// authenticateClient reads what both endpoints share: who asks, and the form.
+func (h *Handler) authenticateClient(w http.ResponseWriter, r *http.Request,
 	authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
 	w.Header().Set("Cache-Control", "no-store")
 	app, err := authenticate(r.Context(), r)
@@ -103,25 +103,25 @@ func (h *Handler) client(w http.ResponseWriter, r *http.Request,
 	return app, form, err
 }
 
-// ReadTokenRequest checks the form of a request to the token endpoint by the
+// readTokenRequest checks the form of a request to the token endpoint by the
 // client clientID. Errors are 400.
-func ReadTokenRequest(clientID string, header http.Header, form url.Values,
-	arrived time.Time) (req TokenRequest, err error) {
+func readTokenRequest(clientID string, header http.Header, form url.Values,
+	arrived time.Time) (req tokenRequest, err error) {
 	req.ArrivedUS = arrived.UnixMicro()
 	req.Fingerprint = id.Hash(form.Encode())
-	if req.Key, err = idempotencyKey(header); err != nil {
-		return TokenRequest{}, err
+	if req.Key, err = readIdempotencyKey(header); err != nil {
+		return tokenRequest{}, err
 	}
 	if named, has := form["client_id"]; has && named[0] != clientID {
-		return TokenRequest{},
+		return tokenRequest{},
 			apierr.InvalidRequest.Errorf("client_id: must be that of the Basic credentials, or absent")
 	}
 	if form.Has("client_secret") {
-		return TokenRequest{}, apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
+		return tokenRequest{}, apierr.InvalidRequest.Errorf("client_secret: belongs into the Basic credentials only")
 	}
-	grantType, err := required(form, "grant_type")
+	grantType, err := requireParam(form, "grant_type")
 	if err != nil {
-		return TokenRequest{}, err
+		return tokenRequest{}, err
 	}
 	fields := map[string]*string{}
 	switch grantType {
@@ -130,26 +130,26 @@ func ReadTokenRequest(clientID string, header http.Header, form url.Values,
 	case "refresh_token":
 		fields["refresh_token"] = &req.RefreshToken
 	default:
-		return TokenRequest{},
+		return tokenRequest{},
 			apierr.UnsupportedGrantType.Errorf("grant_type: must be authorization_code or refresh_token")
 	}
 	for name, dst := range fields {
-		if *dst, err = required(form, name); err != nil {
-			return TokenRequest{}, err
+		if *dst, err = requireParam(form, name); err != nil {
+			return tokenRequest{}, err
 		}
 	}
 	return req, nil
 }
 
-func required(form url.Values, name string) (string, error) {
+func requireParam(form url.Values, name string) (string, error) {
 	if v := form.Get(name); v != "" {
 		return v, nil
 	}
 	return "", apierr.InvalidRequest.Errorf("%s: required, in the body", name)
 }
 
-// idempotencyKey returns the optional key in its one spelling.
-func idempotencyKey(h http.Header) (string, error) {
+// readIdempotencyKey returns the optional key in its one spelling.
+func readIdempotencyKey(h http.Header) (string, error) {
 	values := h["Idempotency-Key"]
 	if len(values) == 0 {
 		return "", nil
@@ -161,8 +161,8 @@ func idempotencyKey(h http.Header) (string, error) {
 	return key, nil
 }
 
-// discover is GET /.well-known/oauth-authorization-server (RFC 8414).
-func (h *Handler) discover(w http.ResponseWriter, _ *http.Request) error {
+// handleDiscovery is GET /.well-known/oauth-authorization-server (RFC 8414).
+func (h *Handler) handleDiscovery(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	basic := []string{"client_secret_basic"}
 	return web.WriteJSON(w, http.StatusOK, map[string]any{

@@ -24,49 +24,49 @@ type visit struct {
 	req     verdict.Request
 	account accounts.Account
 	role    verdict.Role
-	tests   tests  // whom a verdict.Chooser or Tester may connect as
-	action  string // path and query of this very request, in one spelling
+	tests   testChoice // whom a verdict.Chooser or Tester may connect as
+	action  string     // path and query of this very request, in one spelling
 }
 
-// tests are test accounts to choose from, and whether one more may be made.
-type tests struct {
+// testChoice are test accounts to choose from, and whether one more may be made.
+type testChoice struct {
 	list []accounts.Account
 	room bool
 }
 
-// testsOf returns the test accounts that somebody in the role may connect as: all
+// makeTestChoice returns the test accounts that somebody in the role may connect as: all
 // of them for the developer, and for a tester the one that is the tester's own.
-func testsOf(role verdict.Role, personID string, all []accounts.Account) tests {
+func makeTestChoice(role verdict.Role, personID string, all []accounts.Account) testChoice {
 	room := len(all) < accounts.MaxTestAccounts
 	if role == verdict.Chooser {
-		return tests{all, room}
+		return testChoice{all, room}
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(a accounts.Account) bool { return a.TesterID != personID })
-	return tests{own, room && len(own) == 0}
+	return testChoice{own, room && len(own) == 0}
 }
 
 // has reports whether an account is one of the choices.
-func (t tests) has(accountID string) bool {
+func (t testChoice) has(accountID string) bool {
 	return slices.ContainsFunc(t.list, func(a accounts.Account) bool { return a.ID == accountID })
 }
 
-// authorize is GET /oauth/authorize: the consent page, or the sign-in page before.
-func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) error {
-	v, err := h.visit(w, r)
+// showConsent is GET /oauth/authorize: the consent page, or the sign-in page before.
+func (h *Handler) showConsent(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.checkVisit(w, r)
 	if v == nil || err != nil {
 		return err
 	}
-	page, err := h.page(r.Context(), v, nil)
+	page, err := h.makePage(r.Context(), v, nil)
 	if err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// decide is POST /oauth/authorize: the answer of the consent page's form. The
+// submitConsent is POST /oauth/authorize: the answer of the consent page's form. The
 // request is judged again as a whole; the form adds nothing to it but the values.
-func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
-	v, err := h.visit(w, r)
+func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
+	v, err := h.checkVisit(w, r)
 	if v == nil || err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch body.Get("decision") {
 	case "deny":
-		return h.back(w, v.req.RedirectURI, map[string]string{
+		return h.redirectToApp(w, v.req.RedirectURI, map[string]string{
 			"error":             "access_denied",
 			"error_description": "the user denied the request",
 			"state":             v.req.State,
@@ -87,44 +87,44 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request) error {
 	}
 	form := readConsentForm(body)
 	values, problems := form.parse(maxCap(v.app))
-	if problems = append(problemsOf(v, form), problems...); len(problems) > 0 {
-		page, err := h.page(r.Context(), v, &form)
+	if problems = append(findProblems(v, form), problems...); len(problems) > 0 {
+		page, err := h.makePage(r.Context(), v, &form)
 		if err != nil {
 			return err
 		}
 		page.Errors = problems
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	code, err := h.approve(r.Context(), v, form, values)
+	code, err := h.approveConsent(r.Context(), v, form, values)
 	if err != nil {
 		return err
 	}
-	return h.back(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
+	return h.redirectToApp(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
 }
 
-// visit judges the request. It answers itself, and returns nil, when there is
+// checkVisit judges the request. It answers itself, and returns nil, when there is
 // nothing to consent to.
-func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) {
+func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, refuse(w, "The app sent you to an invalid address.")
+		return nil, renderRefusal(w, "The app sent you to an invalid address.")
 	}
 	clientID, ok := verdict.ReadClientID(q)
 	if !ok {
-		return nil, refuse(w, "The app did not identify itself: it sent no client_id, or several.")
+		return nil, renderRefusal(w, "The app did not identify itself: it sent no client_id, or several.")
 	}
-	app, err := h.Apps.ByClientID(r.Context(), clientID)
+	app, err := h.Apps.GetByClientID(r.Context(), clientID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, refuse(w, "We don’t know the app that sent you here. Its client_id is wrong, or it was removed.")
+		return nil, renderRefusal(w, "We don’t know the app that sent you here. Its client_id is wrong, or it was removed.")
 	} else if err != nil {
 		return nil, err
 	}
 	req, refusal := verdict.CheckRequest(ruleApp(app), q)
 	switch {
 	case refusal != nil && refusal.Page != "":
-		return nil, refuse(w, refusal.Page)
+		return nil, renderRefusal(w, refusal.Page)
 	case refusal != nil:
-		return nil, h.back(w, refusal.RedirectURI, map[string]string{
+		return nil, h.redirectToApp(w, refusal.RedirectURI, map[string]string{
 			"error":             refusal.Code,
 			"error_description": refusal.Description,
 			"state":             refusal.State,
@@ -141,9 +141,9 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 		if err != nil {
 			return nil, err
 		}
-		v.tests = testsOf(v.role, v.account.ID, all)
+		v.tests = makeTestChoice(v.role, v.account.ID, all)
 		if len(v.tests.list) == 0 && !v.tests.room {
-			reason = full
+			reason = noTestAccountLeft
 		}
 	}
 	if reason != "" {
@@ -155,8 +155,8 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	return v, nil
 }
 
-// full is told to a tester for whom no test account can be made any more.
-const full = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to " +
+// noTestAccountLeft is told to a tester for whom no test account can be made any more.
+const noTestAccountLeft = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to " +
 	"delete one."
 
 // stranger says why somebody in a role cannot connect; %s is the app's name.
@@ -165,34 +165,34 @@ var roleRefusals = map[verdict.Role]string{
 	verdict.TestAccountOnLive: "This is a test account, and %s is live. Live apps accept real accounts only.",
 }
 
-// refuse tells the person what is wrong with a request that leads nowhere.
-func refuse(w http.ResponseWriter, text string) error {
+// renderRefusal tells the person what is wrong with a request that leads nowhere.
+func renderRefusal(w http.ResponseWriter, text string) error {
 	return ui.Render(w, http.StatusBadRequest, ui.Message{
 		Heading: "This link doesn’t work",
 		Text:    text + " Nothing was shared or charged. Go back to the app and try again, or contact its developer.",
 	})
 }
 
-// back sends the browser to the app with the answer.
-func (h *Handler) back(w http.ResponseWriter, redirectURI string, params map[string]string) error {
+// redirectToApp sends the browser to the app with the answer.
+func (h *Handler) redirectToApp(w http.ResponseWriter, redirectURI string, params map[string]string) error {
 	params["iss"] = h.AuthURL
 	w.Header().Set("Location", verdict.RedirectLocation(redirectURI, params))
 	w.WriteHeader(http.StatusFound)
 	return nil
 }
 
-// problemsOf checks what the form's amounts do not show: that the one who connects
+// findProblems checks what the form's amounts do not show: that the one who connects
 // exists. Who has put in nothing yet may connect, and lends nothing: free credit
-// pays for the first calls (spec §8).
-func problemsOf(v *visit, form consentForm) []ui.Problem {
+// pays for the first calls (contract §8).
+func findProblems(v *visit, form consentForm) []ui.Problem {
 	if v.role.UsesTestAccount() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
 		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
 	}
 	return nil
 }
 
-// approve makes the code, and the test account if a new one was asked for.
-func (h *Handler) approve(ctx context.Context, v *visit, form consentForm,
+// approveConsent makes the code, and the test account if a new one was asked for.
+func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm,
 	values consentValues) (code string, err error) {
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		accountID := v.account.ID
@@ -210,7 +210,7 @@ func (h *Handler) approve(ctx context.Context, v *visit, form consentForm,
 		case v.role.UsesTestAccount():
 			accountID = form.TestAccount
 		}
-		code, err = h.Store.Approve(ctx, tx, Consent{
+		code, err = h.Store.CreateCode(ctx, tx, Consent{
 			AppID:       v.app.ID,
 			AccountID:   accountID,
 			RedirectURI: v.req.RedirectURI,

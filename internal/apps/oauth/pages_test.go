@@ -24,7 +24,7 @@ func has(t *testing.T, page string, want ...string) {
 	}
 }
 
-// Spec §5, flow rule 2: what the consent screen shows.
+// Contract §5, flow rule 2: what the consent screen shows.
 func TestConsentPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
@@ -98,7 +98,7 @@ func TestConsentFormComesBack(t *testing.T) {
 	}
 }
 
-// Spec §4.1 and §5, rule 4: the answers that the app gets.
+// Contract §4.1 and §5, rule 4: the answers that the app gets.
 func TestAnswersToTheApp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
@@ -230,7 +230,7 @@ func TestForeignConsentIsRefused(t *testing.T) {
 	}
 }
 
-// Spec §5, Sandbox: who can connect to what.
+// Contract §5, Sandbox: who can connect to what.
 func TestSandboxPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
@@ -353,7 +353,7 @@ func TestAllowListedTesterHasOneTestAccount(t *testing.T) {
 		again := w.token(w.sandbox, codeForm(w.approve(b, w.sandbox, "9", "test_account", made.ID))).want(t, "again",
 			200, "")
 		if again.ConnectionID != o.ConnectionID || *again.AllocationMC != 9*money.Dollar {
-			t.Errorf("again: %+v", again.Tokens)
+			t.Errorf("again: %+v", again.TokenResponse)
 		}
 		second := w.signedIn("second@example.com")
 		page = second.Get(authorizePath(w.sandbox)).Body
@@ -410,7 +410,7 @@ func TestConsentingAgain(t *testing.T) {
 		third := w.token(w.live, codeForm(both[1])).want(t, "raising", 200, "")
 		if second.ConnectionID != first.ConnectionID || third.ConnectionID != first.ConnectionID ||
 			*second.AllocationMC != 4*money.Dollar || *third.AllocationMC != 15*money.Dollar {
-			t.Errorf("again: %+v, then %+v", second.Tokens, third.Tokens)
+			t.Errorf("again: %+v, then %+v", second.TokenResponse, third.TokenResponse)
 		}
 		conn, err := store.GetConnection(t.Context(), d, first.ConnectionID)
 		if err != nil || conn.VelocityLimitMC != nil {

@@ -9,19 +9,19 @@ import (
 	"fmt"
 )
 
-// seal encrypts an answer so that only whoever presents the same credential and
-// idempotency key again can open it: both go into the key, neither is stored.
-func seal(credential, idempotencyKey string, answer []byte) (string, error) {
-	aead, err := sealing(credential, idempotencyKey)
+// sealResponse encrypts a token response under a key derived from the credential and the
+// idempotency key, neither of which is stored: only a retry with both can open it.
+func sealResponse(credential, idempotencyKey string, answer []byte) (string, error) {
+	aead, err := newReplayAEAD(credential, idempotencyKey)
 	if err != nil {
 		return "", err
 	}
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, answer, nil)), nil
 }
 
-// open decrypts what seal made.
-func open(credential, idempotencyKey, sealed string) ([]byte, error) {
-	aead, err := sealing(credential, idempotencyKey)
+// openResponse decrypts a response of sealResponse.
+func openResponse(credential, idempotencyKey, sealed string) ([]byte, error) {
+	aead, err := newReplayAEAD(credential, idempotencyKey)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,8 @@ func open(credential, idempotencyKey, sealed string) ([]byte, error) {
 	return answer, nil
 }
 
-// sealing derives the key and returns AES-GCM with a random nonce.
-func sealing(credential, idempotencyKey string) (cipher.AEAD, error) {
+// newReplayAEAD returns AES-GCM with random nonces under the key derived by HKDF.
+func newReplayAEAD(credential, idempotencyKey string) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, []byte(credential), []byte(idempotencyKey), "purser oauth replay", 32)
 	if err != nil {
 		return nil, fmt.Errorf("oauth: seal: %w", err)

@@ -45,7 +45,7 @@ func request(changes ...string) url.Values {
 	return q
 }
 
-// Spec §5, Sandbox; invariant I29.
+// Contract §5, Sandbox; invariant I-29.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	listed := []string{"listed@example.com", "tester@example.com", "developer@example.com"}
@@ -145,7 +145,7 @@ func TestMoneyIsWrittenForPeople(t *testing.T) {
 	}
 }
 
-// Spec §8: limited-live connections get $10 by default and $25 at most.
+// Contract §8: limited-live connections get $10 by default and $25 at most.
 func TestProposedCaps(t *testing.T) {
 	t.Parallel()
 	const d = money.Dollar
@@ -169,7 +169,7 @@ func TestProposedCaps(t *testing.T) {
 	}
 }
 
-// Spec §4.1, POST /oauth/token: what its form and headers must hold.
+// Contract §4.1, POST /oauth/token: what its form and headers must hold.
 func TestTokenRequests(t *testing.T) {
 	t.Parallel()
 	const uuid = "4f1c2b3a-0d9e-4f7a-8b6c-5d4e3f2a1b0c"
@@ -213,7 +213,7 @@ func TestTokenRequests(t *testing.T) {
 		if c.key != "" {
 			h.Set("Idempotency-Key", c.key)
 		}
-		req, err := ReadTokenRequest("cid_1", h, form, time.UnixMicro(1))
+		req, err := readTokenRequest("cid_1", h, form, time.UnixMicro(1))
 		if got := codeOf(err); got != c.want {
 			t.Errorf("%s (key %q): %q, want %q", c.form, c.key, got, c.want)
 		}
@@ -237,22 +237,22 @@ func codeOf(err error) string {
 // What is kept for a retry tells nothing to whoever only has the table.
 func TestSealedAnswers(t *testing.T) {
 	t.Parallel()
-	sealed, err := seal("credential", "key", []byte("the answer"))
+	sealed, err := sealResponse("credential", "key", []byte("the answer"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := open("credential", "key", sealed); err != nil || string(got) != "the answer" {
+	if got, err := openResponse("credential", "key", sealed); err != nil || string(got) != "the answer" {
 		t.Errorf("open: %q, %v", got, err)
 	}
 	for _, c := range [][3]string{
 		{"another", "key", sealed}, {"credential", "another", sealed}, {"credential", "key", sealed[:len(sealed)-4]},
 		{"credential", "key", "%"}, {"credential", "key", ""},
 	} {
-		if got, err := open(c[0], c[1], c[2]); err == nil {
+		if got, err := openResponse(c[0], c[1], c[2]); err == nil {
 			t.Errorf("open(%q, %q, …) = %q", c[0], c[1], got)
 		}
 	}
-	again, err := seal("credential", "key", []byte("the answer"))
+	again, err := sealResponse("credential", "key", []byte("the answer"))
 	if err != nil || again == sealed {
 		t.Errorf("sealing twice gives the same text (%v)", err)
 	}

@@ -31,8 +31,8 @@ func countFailure(ctx context.Context, tx *db.Tx, hash string) error {
 	return err
 }
 
-// useCode consumes a code; sql.ErrNoRows says that it was consumed before.
-func useCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
+// consumeCode consumes a code; sql.ErrNoRows says that it was consumed before.
+func consumeCode(ctx context.Context, tx *db.Tx, hash, connectionID, familyID string, nowUS int64) error {
 	return tx.QueryRowContext(ctx, `UPDATE oauth_codes SET used_us = $2, connection_id = $3, family_id = $4
 		WHERE hash = $1 AND used_us IS NULL RETURNING hash`,
 		hash, nowUS, connectionID, familyID).Scan(&hash)
@@ -51,8 +51,8 @@ func tokenFields(t *verdict.Token) []any {
 	return []any{&t.Hash, &t.FamilyID, &t.ConnectionID, &t.AppID, &t.ExpiresUS, &t.UsedUS, &t.RevokedUS}
 }
 
-// lockRefresh reads a refresh token and keeps other exchanges of it waiting.
-func lockRefresh(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, err error) {
+// lockRefreshToken reads a refresh token and keeps other exchanges of it waiting.
+func lockRefreshToken(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, err error) {
 	var successor *string
 	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens
 		WHERE hash = $1 AND kind = 'refresh'`+tx.Engine.ForUpdate(), hash).
@@ -65,16 +65,16 @@ func lockRefresh(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, 
 	return t, err
 }
 
-// useRefresh exchanges a refresh token for its successor; sql.ErrNoRows says that
+// consumeRefreshToken exchanges a refresh token for its successor; sql.ErrNoRows says that
 // it was exchanged or revoked before.
-func useRefresh(ctx context.Context, tx *db.Tx, hash, successor string, nowUS int64) error {
+func consumeRefreshToken(ctx context.Context, tx *db.Tx, hash, successor string, nowUS int64) error {
 	return tx.QueryRowContext(ctx, `UPDATE oauth_tokens SET used_us = $2, successor = $3
 		WHERE hash = $1 AND used_us IS NULL AND revoked_us IS NULL RETURNING hash`,
 		hash, nowUS, successor).Scan(&hash)
 }
 
-// findToken reads a token of either kind that an app may revoke.
-func findToken(ctx context.Context, tx *db.Tx, hash, appID string) (kind, familyID string, err error) {
+// lockToken reads a token of either kind that an app may revoke.
+func lockToken(ctx context.Context, tx *db.Tx, hash, appID string) (kind, familyID string, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT kind, family_id FROM oauth_tokens
 		WHERE hash = $1 AND app_id = $2`+tx.Engine.ForUpdate(), hash, appID).Scan(&kind, &familyID)
 	return kind, familyID, err
@@ -102,8 +102,8 @@ func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) 
 	}
 }
 
-// findAccess is the one look-up of every bearer call.
-func findAccess(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g Grant, err error) {
+// getAccessGrant is the one look-up of every bearer call.
+func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g Grant, err error) {
 	err = q.QueryRowContext(ctx, `SELECT connection_id, app_id, family_id, expires_us FROM oauth_tokens
 		WHERE hash = $1 AND kind = 'access' AND expires_us > $2 AND revoked_us IS NULL`, hash, nowUS).
 		Scan(&g.ConnectionID, &g.AppID, &g.FamilyID, &g.ExpiresUS)
@@ -121,7 +121,7 @@ func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, seale
 		RETURNING key`, appID, key, fingerprint, sealed, nowUS, expiresUS).Scan(&key)
 }
 
-func findReplay(ctx context.Context, tx *db.Tx, appID, key string,
+func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
 	nowUS int64) (fingerprint, sealed string, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT fingerprint, sealed FROM oauth_replays
 		WHERE app_id = $1 AND key = $2 AND expires_us > $3`, appID, key, nowUS).
@@ -129,9 +129,9 @@ func findReplay(ctx context.Context, tx *db.Tx, appID, key string,
 	return fingerprint, sealed, err
 }
 
-// purge deletes what can no longer matter: codes a day after their end (until
+// deleteExpired deletes what can no longer matter: codes a day after their end (until
 // then a replay is recognised), tokens and kept answers at theirs.
-func purge(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
+func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_codes WHERE expires_us <= $1`, nowUS-dayUS); err != nil {
 		return err
 	}

@@ -20,24 +20,25 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// family is the prefix of the ids of token families.
-const family = "fam_"
+// familyPrefix is the prefix of the ids of grant families.
+const familyPrefix = "fam_"
 
-// A Store keeps codes and tokens, and turns one into the other.
+// A Store stores authorization codes and tokens, and runs the grants of the token endpoint.
 type Store struct {
 	DB     *db.DB
 	Ledger *store.Writer
 	Now    func() time.Time
 }
 
-// A Grant is what an access token stands for.
+// A Grant is the connection, app and family of an access token.
 type Grant struct {
 	ConnectionID, AppID, FamilyID string
 	ExpiresUS                     int64
 }
 
-// Tokens is the Token response (spec §2). AllocationMC is nil on a refresh.
-type Tokens struct {
+// TokenResponse is the response of the token endpoint (contract §2). AllocationMC is nil on a
+// refresh.
+type TokenResponse struct {
 	AccessToken       string    `json:"access_token"`
 	TokenType         string    `json:"token_type"`
 	ExpiresIn         int64     `json:"expires_in"` // seconds
@@ -47,10 +48,10 @@ type Tokens struct {
 	AllocationDisplay string    `json:"allocation_display,omitempty"`
 }
 
-// Lookup returns what an access token stands for, whatever the state of its
-// connection. A token that is unknown, expired or revoked is 401 unauthorized.
-func (s *Store) Lookup(ctx context.Context, token string) (Grant, error) {
-	g, err := findAccess(ctx, s.DB, id.Hash(token), s.Now().UnixMicro())
+// LookupAccessToken returns the grant of an access token, whatever the state of its connection. An
+// unknown, expired or revoked token is 401 unauthorized.
+func (s *Store) LookupAccessToken(ctx context.Context, token string) (Grant, error) {
+	g, err := getAccessGrant(ctx, s.DB, id.Hash(token), s.Now().UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return Grant{}, web.NewBearerRefusal()
 	} else if err != nil {
@@ -59,14 +60,14 @@ func (s *Store) Lookup(ctx context.Context, token string) (Grant, error) {
 	return g, nil
 }
 
-// Issue makes an access and a refresh token for a connection, in the caller's
-// transaction. An empty familyID begins a family.
-func (s *Store) Issue(ctx context.Context, tx *db.Tx, connectionID, appID, familyID string) (Tokens, error) {
+// IssueTokens issues an access and a refresh token for a connection, in the caller's transaction.
+// An empty familyID starts a new family.
+func (s *Store) IssueTokens(ctx context.Context, tx *db.Tx, connectionID, appID, familyID string) (TokenResponse, error) {
 	now := s.Now()
 	if familyID == "" {
-		familyID = id.New(family, now)
+		familyID = id.New(familyPrefix, now)
 	}
-	t := Tokens{
+	t := TokenResponse{
 		AccessToken:  id.NewSecret(),
 		TokenType:    "Bearer",
 		ExpiresIn:    int64(verdict.AccessTokenTTL.Seconds()),
@@ -76,17 +77,16 @@ func (s *Store) Issue(ctx context.Context, tx *db.Tx, connectionID, appID, famil
 	row := verdict.Token{FamilyID: familyID, ConnectionID: connectionID, AppID: appID}
 	row.Hash, row.ExpiresUS = id.Hash(t.AccessToken), now.Add(verdict.AccessTokenTTL).UnixMicro()
 	if err := insertToken(ctx, tx, "access", row, now.UnixMicro()); err != nil {
-		return Tokens{}, fmt.Errorf("oauth: issue: %w", err)
+		return TokenResponse{}, fmt.Errorf("oauth: issue: %w", err)
 	}
 	row.Hash, row.ExpiresUS = id.Hash(t.RefreshToken), now.Add(verdict.RefreshTokenTTL).UnixMicro()
 	if err := insertToken(ctx, tx, "refresh", row, now.UnixMicro()); err != nil {
-		return Tokens{}, fmt.Errorf("oauth: issue: %w", err)
+		return TokenResponse{}, fmt.Errorf("oauth: issue: %w", err)
 	}
 	return t, nil
 }
 
-// Consent is what a person approved: the code that is made of it can be exchanged
-// once, within a minute.
+// Consent is what a user approved.
 type Consent struct {
 	AppID, AccountID       string
 	RedirectURI, Challenge string
@@ -94,9 +94,9 @@ type Consent struct {
 	VelocityMC             *money.MC
 }
 
-// Approve returns the authorization code of a consent, in the caller's
-// transaction. No money moves yet.
-func (s *Store) Approve(ctx context.Context, tx *db.Tx, c Consent) (code string, err error) {
+// CreateCode issues the authorization code of a consent, in the caller's transaction. It can be
+// exchanged once within CodeTTL; no money moves before.
+func (s *Store) CreateCode(ctx context.Context, tx *db.Tx, c Consent) (code string, err error) {
 	code = id.NewSecret()
 	row := verdict.Code{
 		AppID:        c.AppID,
@@ -113,8 +113,8 @@ func (s *Store) Approve(ctx context.Context, tx *db.Tx, c Consent) (code string,
 	return code, nil
 }
 
-// A TokenRequest is a well-formed request to the token endpoint.
-type TokenRequest struct {
+// A tokenRequest is a parsed request to the token endpoint.
+type tokenRequest struct {
 	Code, RedirectURI, Verifier string // authorization_code
 	RefreshToken                string // refresh_token; "" = the other grant
 	Key                         string // Idempotency-Key; "" = none
@@ -122,23 +122,23 @@ type TokenRequest struct {
 	ArrivedUS                   int64  // when the request came in
 }
 
-func (r TokenRequest) credential() string { return r.Code + r.RefreshToken }
+func (r tokenRequest) credential() string { return r.Code + r.RefreshToken }
 
-// An answer is what a grant's transaction found. One with a refusal is committed
-// too: it may have counted a failure or revoked a family.
+// An answer is the result of a grant's transaction. A rejected one is committed too, because it may
+// have counted a failure or revoked a family.
 type answer struct {
-	tokens        Tokens
+	tokens        TokenResponse
 	replayed      bool
 	reuseDetected bool
 	rejected      error
 }
 
-// run does a token request of app as one transaction: consuming what was
-// presented, moving the money and issuing tokens happen together or not at all.
-func (s *Store) run(ctx context.Context, app apps.App, req TokenRequest) (answer, error) {
+// runGrant runs a token request of app as one transaction: consuming the credential, moving the
+// money and issuing tokens happen together or not at all.
+func (s *Store) runGrant(ctx context.Context, app apps.App, req tokenRequest) (answer, error) {
 	var a answer
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = s.grant(ctx, tx, app, req)
+		a, err = s.lockAndGrant(ctx, tx, app, req)
 		return err
 	})
 	if rejected, ok := errors.AsType[*apierr.Error](err); ok {
@@ -149,9 +149,9 @@ func (s *Store) run(ctx context.Context, app apps.App, req TokenRequest) (answer
 	return a, nil
 }
 
-// grant locks what is presented, so that of several requests with it one goes
-// first; the others then find what that one did.
-func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest) (answer, error) {
+// lockAndGrant locks the presented code or token, so that concurrent requests with it run one after
+// the other.
+func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest) (answer, error) {
 	// The app may have been suspended or gone live since its credentials were checked;
 	// from here on neither can happen before this is committed.
 	app, err := apps.Share(ctx, tx, app.ID)
@@ -161,39 +161,38 @@ func (s *Store) grant(ctx context.Context, tx *db.Tx, app apps.App, req TokenReq
 	if app.Suspended {
 		return answer{rejected: errSuspended}, nil
 	}
-	run, err := s.lock(ctx, tx, app, req)
+	run, err := s.lockCredential(ctx, tx, app, req)
 	if err != nil {
 		return answer{}, err
 	}
 	if req.Key == "" {
 		return run()
 	}
-	a, found, err := s.replay(ctx, tx, app.ID, req)
+	a, found, err := s.findReplay(ctx, tx, app.ID, req)
 	if found || err != nil {
 		return a, err
 	}
 	if a, err = run(); err != nil || a.rejected != nil {
 		return a, err
 	}
-	return a, s.keep(ctx, tx, app.ID, req, a.tokens)
+	return a, s.saveReplay(ctx, tx, app.ID, req, a.tokens)
 }
 
-// lock takes the row of the presented code or refresh token, and returns what to
-// do with it.
-func (s *Store) lock(ctx context.Context, tx *db.Tx, app apps.App,
-	req TokenRequest) (run func() (answer, error), err error) {
+// lockCredential locks the row of the presented code or refresh token and returns the grant to run.
+func (s *Store) lockCredential(ctx context.Context, tx *db.Tx, app apps.App,
+	req tokenRequest) (run func() (answer, error), err error) {
 	if req.RefreshToken != "" {
-		t, err := lockRefresh(ctx, tx, id.Hash(req.RefreshToken))
+		t, err := lockRefreshToken(ctx, tx, id.Hash(req.RefreshToken))
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}
-		return func() (answer, error) { return s.refresh(ctx, tx, app, req, t) }, nil
+		return func() (answer, error) { return s.rotateRefreshToken(ctx, tx, app, req, t) }, nil
 	}
 	c, err := lockCode(ctx, tx, id.Hash(req.Code))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
-	return func() (answer, error) { return s.exchange(ctx, tx, app, req, c) }, nil
+	return func() (answer, error) { return s.exchangeCode(ctx, tx, app, req, c) }, nil
 }
 
 var errInvalidGrant = apierr.InvalidGrant.Errorf(
@@ -203,9 +202,9 @@ var errInvalidGrant = apierr.InvalidGrant.Errorf(
 var errSuspended = apierr.AppSuspended.Errorf(
 	"The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones you have.")
 
-// exchange turns a code into a connection with its money and into tokens. The
-// zero row stands for a code that does not exist.
-func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, c verdict.Code) (answer, error) {
+// exchangeCode turns a code into a connection with its allocation, and into tokens. The zero row
+// stands for an unknown code.
+func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest, c verdict.Code) (answer, error) {
 	now, hash := s.Now(), id.Hash(req.Code)
 	if c.AppID == "" {
 		return answer{rejected: errInvalidGrant}, nil
@@ -239,21 +238,20 @@ func (s *Store) exchange(ctx context.Context, tx *db.Tx, app apps.App, req Token
 	if err != nil {
 		return answer{}, err
 	}
-	familyID := id.New(family, now)
-	err = useCode(ctx, tx, hash, res.Connection.ID, familyID, now.UnixMicro())
+	familyID := id.New(familyPrefix, now)
+	err = consumeCode(ctx, tx, hash, res.Connection.ID, familyID, now.UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, errInvalidGrant // undoes the connection
 	} else if err != nil {
 		return answer{}, err
 	}
-	tokens, err := s.Issue(ctx, tx, res.Connection.ID, app.ID, familyID)
+	tokens, err := s.IssueTokens(ctx, tx, res.Connection.ID, app.ID, familyID)
 	tokens.AllocationMC, tokens.AllocationDisplay = &res.Connection.AllocationMC, res.Connection.AllocationMC.Display()
 	return answer{tokens: tokens}, err
 }
 
-// refresh rotates a refresh token. The zero row stands for one that does not
-// exist.
-func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenRequest, t verdict.Token) (answer, error) {
+// rotateRefreshToken rotates a refresh token. The zero row stands for an unknown token.
+func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest, t verdict.Token) (answer, error) {
 	if t.Hash == "" {
 		return answer{rejected: errInvalidGrant}, nil
 	}
@@ -268,11 +266,11 @@ func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenR
 	case verdict.RevokeFamily:
 		return answer{rejected: errInvalidGrant, reuseDetected: true}, revokeFamily(ctx, tx, t.FamilyID, nowUS)
 	}
-	tokens, err := s.Issue(ctx, tx, t.ConnectionID, t.AppID, t.FamilyID)
+	tokens, err := s.IssueTokens(ctx, tx, t.ConnectionID, t.AppID, t.FamilyID)
 	if err != nil {
 		return answer{}, err
 	}
-	err = useRefresh(ctx, tx, t.Hash, id.Hash(tokens.RefreshToken), nowUS)
+	err = consumeRefreshToken(ctx, tx, t.Hash, id.Hash(tokens.RefreshToken), nowUS)
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, errInvalidGrant // undoes the tokens
 	}
@@ -282,10 +280,10 @@ func (s *Store) refresh(ctx context.Context, tx *db.Tx, app apps.App, req TokenR
 var errKeyReused = apierr.IdempotencyKeyReused.Errorf(
 	"Idempotency-Key: was used with other parameters in the last minute; use a new one")
 
-// replay answers a request again that was answered under the same key.
-func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string,
-	req TokenRequest) (a answer, found bool, err error) {
-	fingerprint, sealed, err := findReplay(ctx, tx, appID, req.Key, s.Now().UnixMicro())
+// findReplay returns the stored response of a request with the same key, if any.
+func (s *Store) findReplay(ctx context.Context, tx *db.Tx, appID string,
+	req tokenRequest) (a answer, found bool, err error) {
+	fingerprint, sealed, err := getReplay(ctx, tx, appID, req.Key, s.Now().UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return answer{}, false, nil
 	} else if err != nil {
@@ -294,24 +292,24 @@ func (s *Store) replay(ctx context.Context, tx *db.Tx, appID string,
 	if fingerprint != req.Fingerprint {
 		return answer{rejected: errKeyReused}, true, nil
 	}
-	plain, err := open(req.credential(), req.Key, sealed)
+	plain, err := openResponse(req.credential(), req.Key, sealed)
 	if err != nil {
 		return answer{}, false, err
 	}
 	a.replayed = true
 	if err := json.Unmarshal(plain, &a.tokens); err != nil {
-		return answer{}, false, fmt.Errorf("oauth: kept answer: %w", err)
+		return answer{}, false, fmt.Errorf("oauth: stored response: %w", err)
 	}
 	return a, true, nil
 }
 
-// keep stores an answer for a retry with the same key.
-func (s *Store) keep(ctx context.Context, tx *db.Tx, appID string, req TokenRequest, t Tokens) error {
+// saveReplay stores a response for a retry with the same key.
+func (s *Store) saveReplay(ctx context.Context, tx *db.Tx, appID string, req tokenRequest, t TokenResponse) error {
 	plain, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("oauth: keep answer: %w", err)
 	}
-	sealed, err := seal(req.credential(), req.Key, plain)
+	sealed, err := sealResponse(req.credential(), req.Key, plain)
 	if err != nil {
 		return err
 	}
@@ -324,13 +322,13 @@ func (s *Store) keep(ctx context.Context, tx *db.Tx, appID string, req TokenRequ
 	return err
 }
 
-// Revoke makes a token of app worthless, a refresh token with its whole family
-// (RFC 7009). Unknown tokens and those of other apps are no error. The connection
-// and its money stay; revoking it is another matter (spec §4.5).
-func (s *Store) Revoke(ctx context.Context, appID, token string) error {
+// RevokeToken revokes a token of app, a refresh token with its whole family (RFC 7009). Unknown
+// tokens and those of other apps are no error. The connection and its allocation stay (contract
+// §4.5).
+func (s *Store) RevokeToken(ctx context.Context, appID, token string) error {
 	hash, nowUS := id.Hash(token), s.Now().UnixMicro()
 	err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		kind, familyID, err := findToken(ctx, tx, hash, appID)
+		kind, familyID, err := lockToken(ctx, tx, hash, appID)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil
@@ -347,9 +345,9 @@ func (s *Store) Revoke(ctx context.Context, appID, token string) error {
 	return nil
 }
 
-// Purge deletes codes, tokens and kept answers that can no longer matter.
+// Purge deletes expired codes, tokens and stored responses.
 func (s *Store) Purge(ctx context.Context) error {
-	if err := purge(ctx, s.DB, s.Now().UnixMicro(), (24 * time.Hour).Microseconds()); err != nil {
+	if err := deleteExpired(ctx, s.DB, s.Now().UnixMicro(), (24 * time.Hour).Microseconds()); err != nil {
 		return fmt.Errorf("oauth: purge: %w", err)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// Spec §5, flow rules 2–7, from the consent to a refreshed token.
+// Contract §5, flow rules 2–7, from the consent to a refreshed token.
 func TestCodeBecomesTokens(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -31,7 +31,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 		if o.TokenType != "Bearer" || o.ExpiresIn != 900 || o.AllocationMC == nil ||
 			*o.AllocationMC != 1250*money.Cent || o.AllocationDisplay != "$12.50" ||
 			len(o.AccessToken) != 43 || len(o.RefreshToken) != 43 || !strings.HasPrefix(o.ConnectionID, "conn_") {
-			t.Errorf("tokens: %+v", o.Tokens)
+			t.Errorf("tokens: %+v", o.TokenResponse)
 		}
 		conn, err := store.GetConnection(t.Context(), d, o.ConnectionID)
 		if err != nil || conn.AllocationMC != 1250*money.Cent || conn.VelocityLimitMC == nil ||
@@ -42,7 +42,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 		if err != nil || b.AvailableMC != 750*money.Cent || b.ReservedMC != 1250*money.Cent {
 			t.Errorf("balance: %+v, %v", b, err)
 		}
-		g, err := w.store.Lookup(t.Context(), o.AccessToken)
+		g, err := w.store.LookupAccessToken(t.Context(), o.AccessToken)
 		if err != nil || g.ConnectionID != o.ConnectionID || g.AppID != w.live.ID ||
 			g.ExpiresUS != w.clock.now().Add(15*time.Minute).UnixMicro() {
 			t.Errorf("Lookup: %+v, %v", g, err)
@@ -61,7 +61,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 		r := w.token(w.live, refreshForm(o.RefreshToken)).want(t, "refresh", 200, "")
 		if r.AccessToken == o.AccessToken || r.RefreshToken == o.RefreshToken || r.AllocationMC != nil ||
 			r.ConnectionID != o.ConnectionID || !w.alive(r.AccessToken) {
-			t.Errorf("refreshed: %+v", r.Tokens)
+			t.Errorf("refreshed: %+v", r.TokenResponse)
 		}
 		for _, secret := range []string{code, o.AccessToken, r.RefreshToken} {
 			if n := w.count(`SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE hash = $1) + (SELECT COUNT(*)
@@ -72,7 +72,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 	})
 }
 
-// Spec §2, 1 and F-75: what is lent is what is available at the exchange.
+// Contract §2, 1 and F-75: what is lent is what is available at the exchange.
 func TestExchangeLendsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -261,7 +261,7 @@ func TestRotation(t *testing.T) {
 		again := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "6"))).want(t,
 			"reconnecting", 200, "")
 		if again.ConnectionID != first.ConnectionID || *again.AllocationMC != 6*money.Dollar {
-			t.Errorf("reconnecting: %+v, want the same connection with $6", again.Tokens)
+			t.Errorf("reconnecting: %+v, want the same connection with $6", again.TokenResponse)
 		}
 		w.clock.pass(90*24*time.Hour - time.Second)
 		again = w.token(w.live, refreshForm(again.RefreshToken)).want(t, "after almost 90 days", 200, "")
@@ -270,7 +270,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// F-73 and spec §3: what the state of connection and app means for tokens.
+// F-73 and contract §3: what the state of connection and app means for tokens.
 func TestStatesDecideAboutTokens(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -311,7 +311,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 }
 
 // A live app's code is worth nothing to a test account, also when the app went
-// live between consent and exchange (I29).
+// live between consent and exchange (I-29).
 func TestSandboxWallHoldsAtTheExchange(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -395,7 +395,7 @@ const (
 	key2 = "00000000-0000-4000-8000-000000000000"
 )
 
-// decisions, OAuth: the same answer for 60 s, so that a lost one costs nothing.
+// decision 035: the same answer for 60 s, so that a lost one costs nothing.
 func TestLostAnswersAreReplayed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -473,11 +473,11 @@ func TestKeptAnswersDoNotReplaceEachOther(t *testing.T) {
 		w := newWorld(t, d)
 		keep := func(credential string) error {
 			return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return w.store.keep(ctx, tx, w.live.ID, TokenRequest{
+				return w.store.saveReplay(ctx, tx, w.live.ID, tokenRequest{
 					Code:        credential,
 					Key:         key1,
 					Fingerprint: credential,
-				}, Tokens{})
+				}, TokenResponse{})
 			})
 		}
 		for _, step := range []struct {

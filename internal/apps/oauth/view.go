@@ -16,8 +16,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// page gathers what the consent page says. form is what was typed, nil at first.
-func (h *Handler) page(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
+// makePage gathers what the consent page says. form is what was typed, nil at first.
+func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
 	p := ui.Consent{
 		Email:      v.account.Email,
 		App:        v.app.Name,
@@ -27,22 +27,22 @@ func (h *Handler) page(ctx context.Context, v *visit, form *consentForm) (ui.Con
 		CapHint:    "You can change or revoke it at any time.",
 		DailyHint:  "The most it may spend in any 24 hours.",
 		Models:     v.app.AllowedModels,
-		Providers:  h.providers(v.app),
-		Dashboard:  host(h.DashboardURL),
+		Providers:  h.describeProviders(v.app),
+		Dashboard:  hostOf(h.DashboardURL),
 		ReturnTo:   v.req.RedirectURI,
-		ReturnHost: host(v.req.RedirectURI),
+		ReturnHost: hostOf(v.req.RedirectURI),
 	}
-	list, err := h.Features.OfApp(ctx, v.app.ID)
+	list, err := h.Features.ListAll(ctx, v.app.ID)
 	if err != nil {
 		return ui.Consent{}, err
 	}
-	p.Purpose, p.Price = purpose(list, v.req.Features), h.price(v.app, list)
+	p.Purpose, p.Price = describePurpose(list, v.req.Features), h.describePrice(v.app, list)
 	filled := consentForm{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
 	if v.role.UsesTestAccount() {
-		if p.Choices, err = h.choices(ctx, v, form); err != nil {
+		if p.Choices, err = h.makeChoices(ctx, v, form); err != nil {
 			return ui.Consent{}, err
 		}
-	} else if err := h.own(ctx, v, &p, &filled); err != nil {
+	} else if err := h.fillOwnAccount(ctx, v, &p, &filled); err != nil {
 		return ui.Consent{}, err
 	}
 	if form != nil {
@@ -52,10 +52,10 @@ func (h *Handler) page(ctx context.Context, v *visit, form *consentForm) (ui.Con
 	return p, nil
 }
 
-// own adds what is known of the account that connects as itself: its balance, and
+// fillOwnAccount adds what is known of the account that connects as itself: its balance, and
 // the connection that it may have already.
-func (h *Handler) own(ctx context.Context, v *visit, p *ui.Consent, filled *consentForm) error {
-	s, err := h.standing(ctx, v.app.ID, v.account.ID)
+func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, filled *consentForm) error {
+	s, err := h.loadStanding(ctx, v.app.ID, v.account.ID)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ type standing struct {
 	live    *rules.Connection // nil = not connected
 }
 
-func (h *Handler) standing(ctx context.Context, appID, accountID string) (s standing, err error) {
+func (h *Handler) loadStanding(ctx context.Context, appID, accountID string) (s standing, err error) {
 	if s.balance, err = store.GetBalance(ctx, h.Store.DB, accountID); err != nil {
 		return s, fmt.Errorf("oauth: balance: %w", err)
 	}
@@ -105,11 +105,11 @@ func (h *Handler) standing(ctx context.Context, appID, accountID string) (s stan
 	return s, nil
 }
 
-// choices lists the test accounts to choose from, and a new one while there is room.
-func (h *Handler) choices(ctx context.Context, v *visit, form *consentForm) ([]ui.Choice, error) {
+// makeChoices lists the test accounts to choose from, and a new one while there is room.
+func (h *Handler) makeChoices(ctx context.Context, v *visit, form *consentForm) ([]ui.Choice, error) {
 	var choices []ui.Choice
 	for _, a := range v.tests.list {
-		s, err := h.standing(ctx, v.app.ID, a.ID)
+		s, err := h.loadStanding(ctx, v.app.ID, a.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -133,9 +133,9 @@ func (h *Handler) choices(ctx context.Context, v *visit, form *consentForm) ([]u
 	return choices, nil
 }
 
-// purpose is the line "what for": the display names of the registered features
+// describePurpose is the line "what for": the display names of the registered features
 // that the app asks for.
-func purpose(list []features.Feature, asked []string) string {
+func describePurpose(list []features.Feature, asked []string) string {
 	var names []string
 	for _, slug := range asked {
 		for _, f := range list {
@@ -147,8 +147,8 @@ func purpose(list []features.Feature, asked []string) string {
 	return strings.Join(names, ", ")
 }
 
-// price says what a call costs, with the highest margin that the app may take.
-func (h *Handler) price(app apps.App, list []features.Feature) string {
+// describePrice says what a call costs, with the highest margin that the app may take.
+func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	margin, upTo := app.DevMargin, ""
 	for _, f := range list {
 		if f.DevMargin != nil && *f.DevMargin > margin {
@@ -165,9 +165,9 @@ func (h *Handler) price(app apps.App, list []features.Feature) string {
 // names of the providers, as people know them.
 var providerNames = []struct{ id, name string }{{"openai", "OpenAI"}, {"anthropic", "Anthropic"}, {"google", "Google"}}
 
-// providers says who may see what is sent: those of the app's models, or of every
+// describeProviders says who may see what is sent: those of the app's models, or of every
 // offered model.
-func (h *Handler) providers(app apps.App) string {
+func (h *Handler) describeProviders(app apps.App) string {
 	if app.ProviderMode == "mock" {
 		return "None. In testing, answers are canned."
 	}
@@ -193,8 +193,8 @@ func (h *Handler) providers(app apps.App) string {
 	return text
 }
 
-// host is the part of an address that people recognise.
-func host(address string) string {
+// hostOf is the part of an address that people recognise.
+func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return address

@@ -10,7 +10,7 @@ import (
 )
 
 // TestConsentTellsWhatIsKept says on the consent page that OpenAI keeps what is sent,
-// where the operator lets it and the app can send it there (decisions, Idempotency).
+// where the operator lets it and the app can send it there (decision 031).
 func TestConsentTellsWhatIsKept(t *testing.T) {
 	t.Parallel()
 	book, err := catalog.Open("", slog.New(slog.DiscardHandler))
@@ -33,7 +33,7 @@ func TestConsentTellsWhatIsKept(t *testing.T) {
 			app.AllowedModels = []string{tt.model}
 		}
 		h := &Handler{Catalog: book, Kept: tt.kept, Store: &Store{Now: time.Now}}
-		if got := h.providers(app); got != tt.want {
+		if got := h.describeProviders(app); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -209,7 +209,7 @@ func (w *world) approve(b *apitest.Browser, app client, amount string, more ...s
 
 // An outcome is what the token endpoint answered.
 type outcome struct {
-	Tokens
+	TokenResponse
 	Error struct {
 		Code string `json:"code"`
 	} `json:"error"`
@@ -272,7 +272,7 @@ func (o outcome) want(t *testing.T, what string, status int, code string) outcom
 // alive reports whether an access token works.
 func (w *world) alive(token string) bool {
 	w.t.Helper()
-	_, err := w.store.Lookup(w.t.Context(), token)
+	_, err := w.store.LookupAccessToken(w.t.Context(), token)
 	if code := codeOf(err); err != nil && code != "unauthorized" {
 		w.t.Fatal(err)
 	}

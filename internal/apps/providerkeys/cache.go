@@ -5,53 +5,53 @@ import (
 	"time"
 )
 
-// recent is how long a key that was read is used without another look.
-const recent = 2 * time.Second
+// cacheTTL is how long a key that was read is used without another look.
+const cacheTTL = 2 * time.Second
 
-// maxOpened bounds the cache; when it is full it begins anew.
-const maxOpened = 10_000
+// maxCached bounds the cache; when it is full it begins anew.
+const maxCached = 10_000
 
-// opened is what was found for a developer and provider, until it is too old.
-type opened struct {
+// cachedKey is what was found for a developer and provider, until it is too old.
+type cachedKey struct {
 	key   Secret
 	found bool
 	until time.Time
 }
 
-// A cache holds what was read a moment ago. The zero value is empty.
-type cache struct {
+// A keyCache holds what was read a moment ago. The zero value is empty.
+type keyCache struct {
 	mu      sync.Mutex
-	list    map[[2]string]opened
+	list    map[[2]string]cachedKey
 	changes int // how often something was dropped: what was read before is not kept after
 }
 
-func (c *cache) find(accountID, provider string, now time.Time) (opened, bool) {
+func (c *keyCache) getCached(accountID, provider string, now time.Time) (cachedKey, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, ok := c.list[[2]string{accountID, provider}]
 	return o, ok && now.Before(o.until)
 }
 
-// begin is called before the database is read, and keep with its result after it.
-func (c *cache) begin() int {
+// beginRead is called before the database is read, and keep with its result after it.
+func (c *keyCache) beginRead() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changes
 }
 
-func (c *cache) keep(accountID, provider string, o opened, changes int) {
+func (c *keyCache) putCached(accountID, provider string, o cachedKey, changes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changes != changes {
 		return
 	}
-	if c.list == nil || len(c.list) >= maxOpened {
-		c.list = map[[2]string]opened{}
+	if c.list == nil || len(c.list) >= maxCached {
+		c.list = map[[2]string]cachedKey{}
 	}
 	c.list[[2]string{accountID, provider}] = o
 }
 
-func (c *cache) drop(accountID, provider string) {
+func (c *keyCache) dropCached(accountID, provider string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes++

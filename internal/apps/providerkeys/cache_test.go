@@ -46,7 +46,7 @@ func TestRecentKeysAreTwoSecondsOldAtMost(t *testing.T) {
 		addDeveloper(t, d, "wac_other")
 		want := func(when, key string) {
 			t.Helper()
-			got, found, err := here.Recent(t.Context(), "wac_dev", "openai")
+			got, found, err := here.GetCached(t.Context(), "wac_dev", "openai")
 			if err != nil || found != (key != "") || got.Reveal() != key {
 				t.Errorf("%s: %q, %t, %v, want %q", when, got.Reveal(), found, err, key)
 			}
@@ -72,7 +72,7 @@ func TestRecentKeysAreTwoSecondsOldAtMost(t *testing.T) {
 		want("deleted here", "")
 		put(t, here, "wac_dev", "openai", goodKey)
 		for _, o := range [][2]string{{"wac_other", "openai"}, {"wac_dev", "google"}} {
-			if _, found, err := here.Recent(t.Context(), o[0], o[1]); found || err != nil {
+			if _, found, err := here.GetCached(t.Context(), o[0], o[1]); found || err != nil {
 				t.Errorf("%v: found %t, %v", o, found, err)
 			}
 		}
@@ -96,21 +96,21 @@ func TestRecentKeysDoNotOutliveAChangeHere(t *testing.T) {
 		for range 8 {
 			readers.Go(func() {
 				for range 20 {
-					if _, _, err := s.Recent(t.Context(), "wac_dev", "openai"); err != nil {
+					if _, _, err := s.GetCached(t.Context(), "wac_dev", "openai"); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		put(t, s, "wac_dev", "openai", goodKey)
-		if got, found, err := s.Recent(t.Context(), "wac_dev", "openai"); !found || err != nil || got.Reveal() != goodKey {
+		if got, found, err := s.GetCached(t.Context(), "wac_dev", "openai"); !found || err != nil || got.Reveal() != goodKey {
 			t.Errorf("after a put: %t, %v", found, err)
 		}
 		readers.Wait()
 		if err := s.Delete(t.Context(), "wac_dev", "openai"); err != nil {
 			t.Fatal(err)
 		}
-		if _, found, err := s.Recent(t.Context(), "wac_dev", "openai"); found || err != nil {
+		if _, found, err := s.GetCached(t.Context(), "wac_dev", "openai"); found || err != nil {
 			t.Errorf("after a delete: %t, %v", found, err)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// testWait bounds the test of a key: the answer of a provider that is well takes
+// testTimeout bounds the test of a key: the answer of a provider that is well takes
 // less than a second.
-const testWait = 10 * time.Second
+const testTimeout = 10 * time.Second
 
-// A dialect is how a provider is asked for its models, which costs nothing and
+// A keyTest is how a provider is asked for its models, which costs nothing and
 // needs a key.
-type dialect struct {
+type keyTest struct {
 	baseURL string // the public one
 	path    string
 	header  func(key string) http.Header
 }
 
-var dialects = map[string]dialect{
+var keyTests = map[string]keyTest{
 	"openai": {"https://api.openai.com/v1", "/models", func(key string) http.Header {
 		return http.Header{"Authorization": {"Bearer " + key}}
 	}},
@@ -37,18 +37,18 @@ var dialects = map[string]dialect{
 	}},
 }
 
-// Known reports whether there is such a provider.
-func Known(provider string) bool {
-	_, ok := dialects[provider]
+// IsKnownProvider reports whether there is such a provider.
+func IsKnownProvider(provider string) bool {
+	_, ok := keyTests[provider]
 	return ok
 }
 
-// test asks the provider at baseURL ("" = its public address) whether it takes
+// testKey asks the provider at baseURL ("" = its public address) whether it takes
 // the key, and waits for it no longer than that. A key that it refuses is 400 invalid_request; when it says nothing
 // clear, 502 provider_error. The answer itself goes nowhere, not even to the log:
 // providers repeat parts of the key in it.
-func test(ctx context.Context, wait time.Duration, name, baseURL string, s Secret) error {
-	d := dialects[name]
+func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Secret) error {
+	d := keyTests[name]
 	if baseURL == "" {
 		baseURL = d.baseURL
 	}
@@ -75,7 +75,7 @@ func test(ctx context.Context, wait time.Duration, name, baseURL string, s Secre
 		return ctx.Err()
 	}
 	e := apierr.ProviderError.Errorf("the key could not be tested at the provider, try again")
-	return e.WithCause(cause(name, err))
+	return e.WithCause(describeCause(name, err))
 }
 
 // isRefusal tells a refused key from a provider in trouble. Google answers a
@@ -85,8 +85,8 @@ func isRefusal(status int, body []byte) bool {
 		status == http.StatusBadRequest && bytes.Contains(body, []byte("API_KEY_INVALID"))
 }
 
-// cause is what the log may hold: a status, or what the connection died of.
-func cause(name string, err error) error {
+// describeCause is what the log may hold: a status, or what the connection died of.
+func describeCause(name string, err error) error {
 	if e, ok := errors.AsType[*provider.Error](err); ok && e.Status != 0 {
 		return fmt.Errorf("test of a key at %s: status %d", name, e.Status)
 	}

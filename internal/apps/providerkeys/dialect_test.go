@@ -32,11 +32,11 @@ func TestASilentProviderIsGivenUp(t *testing.T) {
 			}))
 			defer s.Close()
 			begun := time.Now()
-			err := test(t.Context(), 50*time.Millisecond, "openai", s.URL, NewSecret("sk-0123456789"))
+			err := testKey(t.Context(), 50*time.Millisecond, "openai", s.URL, NewSecret("sk-0123456789"))
 			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.ProviderError || strings.Contains(err.Error(), "0123456789") {
 				t.Errorf("got %v", err)
 			}
-			if took := time.Since(begun); took > testWait/2 {
+			if took := time.Since(begun); took > testTimeout/2 {
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -50,7 +50,7 @@ func TestPublicAddresses(t *testing.T) {
 		"openai": "https://api.openai.com/v1/models", "anthropic": "https://api.anthropic.com/v1/models?limit=1",
 		"google": "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1",
 	} {
-		if d := dialects[name]; d.baseURL+d.path != want {
+		if d := keyTests[name]; d.baseURL+d.path != want {
 			t.Errorf("%s: %s", name, d.baseURL+d.path)
 		}
 	}

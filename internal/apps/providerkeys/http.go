@@ -21,9 +21,9 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/provider-keys", h.list)
-	rt.Handle("PUT /v1/provider-keys/{provider}", h.put)
-	rt.Handle("DELETE /v1/provider-keys/{provider}", h.delete)
+	rt.Handle("GET /v1/provider-keys", h.listKeys)
+	rt.Handle("PUT /v1/provider-keys/{provider}", h.putKey)
+	rt.Handle("DELETE /v1/provider-keys/{provider}", h.deleteKey)
 }
 
 // resource is a provider key as the API shows it.
@@ -42,7 +42,7 @@ func (k Key) resource() resource {
 	return r
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) listKeys(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return err
@@ -59,14 +59,14 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) put(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) putKey(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return err
 	}
 	provider := r.PathValue("provider")
-	if !Known(provider) {
-		return errUnknown() // before the body: what is not there has no wrong members
+	if !IsKnownProvider(provider) {
+		return errUnknownProvider() // before the body: what is not there has no wrong members
 	}
 	var body struct {
 		Key web.Field[string] `json:"key"`
@@ -85,14 +85,14 @@ func (h *Handler) put(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, k.resource())
 }
 
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return err
 	}
 	provider := r.PathValue("provider")
-	if !Known(provider) {
-		return errUnknown()
+	if !IsKnownProvider(provider) {
+		return errUnknownProvider()
 	}
 	if err := h.Store.Delete(r.Context(), app.OwnerID, provider); errors.Is(err, sql.ErrNoRows) {
 		return apierr.NotFound.Errorf("no such provider key")

@@ -1,7 +1,7 @@
 // Package providerkeys holds the keys that developers have at AI providers
 // themselves, for live calls of their sandbox beyond its daily allowance (spec
 // §7, sandbox_live_cost_limited). A key is tested at its provider when it comes,
-// stored encrypted (decisions, Names and shapes), and never shown again.
+// stored encrypted (decision 007), and never shown again.
 package providerkeys
 
 import "github.com/purserhq/purser/internal/base/apierr"
@@ -46,9 +46,9 @@ const (
 	showFrom = 21
 )
 
-// check refuses what cannot be a key with 400 invalid_request: only visible ASCII
+// validate refuses what cannot be a key with 400 invalid_request: only visible ASCII
 // goes into a header as it stands.
-func (s Secret) check() error {
+func (s Secret) validate() error {
 	key := s.Reveal()
 	if key == "" || len(key) > maxKey {
 		return apierr.InvalidRequest.Errorf("key: must have 1 to %d characters", maxKey)

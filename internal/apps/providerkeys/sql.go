@@ -8,41 +8,41 @@ import (
 	"github.com/purserhq/purser/internal/base/seal"
 )
 
-const columns = `account_id, provider, last4, created_us, tested_us`
+const keyColumns = `account_id, provider, last4, created_us, tested_us`
 
 func (k *Key) fields() []any {
 	return []any{&k.AccountID, &k.Provider, &k.Last4, &k.CreatedUS, &k.TestedUS}
 }
 
-// place is where the key of a row is sealed for.
-func place(accountID, provider string) seal.Place {
+// keyPlace is where the key of a row is sealed for.
+func keyPlace(accountID, provider string) seal.Place {
 	return seal.Place{"provider_keys", "sealed", accountID, provider}
 }
 
-// upsert stores a key or replaces it, and returns what may be seen of it.
-func upsert(ctx context.Context, tx *db.Tx, k Key, sealed []byte) (Key, error) {
+// upsertKey stores a key or replaces it, and returns what may be seen of it.
+func upsertKey(ctx context.Context, tx *db.Tx, k Key, sealed []byte) (Key, error) {
 	err := tx.QueryRowContext(ctx, `INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us) VALUES ($1, $2, $3, $4, $5, $5)
 		ON CONFLICT (account_id, provider) DO UPDATE SET sealed = excluded.sealed, last4 = excluded.last4, tested_us = excluded.tested_us
-		RETURNING `+columns, k.AccountID, k.Provider, sealed, k.Last4, k.TestedUS).Scan(k.fields()...)
+		RETURNING `+keyColumns, k.AccountID, k.Provider, sealed, k.Last4, k.TestedUS).Scan(k.fields()...)
 	return k, err
 }
 
-func sealedKey(ctx context.Context, q db.Queryer, accountID, provider string) (sealed []byte, err error) {
+func getSealed(ctx context.Context, q db.Queryer, accountID, provider string) (sealed []byte, err error) {
 	err = q.QueryRowContext(ctx, `SELECT sealed FROM provider_keys WHERE account_id = $1 AND provider = $2`, accountID, provider).Scan(&sealed)
 	return sealed, err
 }
 
-func ofAccount(ctx context.Context, q db.Queryer, accountID string) ([]Key, error) {
-	return db.QueryAll(ctx, q, db.ScanFields((*Key).fields), `SELECT `+columns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
+func listKeys(ctx context.Context, q db.Queryer, accountID string) ([]Key, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*Key).fields), `SELECT `+keyColumns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
 }
 
 // remove returns sql.ErrNoRows when there is nothing to delete.
-func erase(ctx context.Context, tx *db.Tx, accountID string) error {
+func deleteAccountKeys(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1`, accountID)
 	return err
 }
 
-func remove(ctx context.Context, d *db.DB, accountID, provider string) error {
+func deleteKey(ctx context.Context, d *db.DB, accountID, provider string) error {
 	res, err := d.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1 AND provider = $2`, accountID, provider)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ type Store struct {
 	now      func() time.Time
 	baseURLs map[string]string // by provider; without one its public address
 	tests    *web.Limiter      // by account
-	opened   cache
+	opened   keyCache
 }
 
 // NewStore returns a Store on d that seals with box, and tests keys at baseURLs,
@@ -34,10 +34,10 @@ func NewStore(d *db.DB, box *seal.Box, now func() time.Time, baseURLs map[string
 // invalid_request; a test without a clear outcome is 502 provider_error, and more
 // than 20 tests a minute are 429 rate_limited: nobody shall try found keys here.
 func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret) (Key, error) {
-	if !Known(provider) {
-		return Key{}, errUnknown()
+	if !IsKnownProvider(provider) {
+		return Key{}, errUnknownProvider()
 	}
-	if err := key.check(); err != nil {
+	if err := key.validate(); err != nil {
 		return Key{}, err
 	}
 	if wait, ok := s.tests.Allow(accountID); !ok {
@@ -45,28 +45,28 @@ func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret)
 		e.RetryAfter = wait
 		return Key{}, e
 	}
-	if err := test(ctx, testWait, provider, s.baseURLs[provider], key); err != nil {
+	if err := testKey(ctx, testTimeout, provider, s.baseURLs[provider], key); err != nil {
 		return Key{}, err
 	}
-	sealed, err := s.box.Seal([]byte(key.Reveal()), place(accountID, provider))
+	sealed, err := s.box.Seal([]byte(key.Reveal()), keyPlace(accountID, provider))
 	if err != nil {
 		return Key{}, err
 	}
 	stored := Key{AccountID: accountID, Provider: provider, Last4: key.last4(), TestedUS: s.now().UnixMicro()}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		stored, err = upsert(ctx, tx, stored, sealed)
+		stored, err = upsertKey(ctx, tx, stored, sealed)
 		return err
 	})
 	if err != nil {
 		return Key{}, fmt.Errorf("providerkeys: put: %w", err)
 	}
-	s.opened.drop(accountID, provider)
+	s.opened.dropCached(accountID, provider)
 	return stored, nil
 }
 
-// Erase deletes all keys of a developer, in the transaction that closes the account.
-func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
-	if err := erase(ctx, tx, accountID); err != nil {
+// DeleteAccountKeys deletes all keys of a developer, in the transaction that closes the account.
+func (s *Store) DeleteAccountKeys(ctx context.Context, tx *db.Tx, accountID string) error {
+	if err := deleteAccountKeys(ctx, tx, accountID); err != nil {
 		return fmt.Errorf("providerkeys: erase: %w", err)
 	}
 	return nil
@@ -75,37 +75,37 @@ func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
 // Get returns a developer's key in clear, for use within this process; the error
 // wraps sql.ErrNoRows when there is none.
 func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, error) {
-	sealed, err := sealedKey(ctx, s.db, accountID, provider)
+	sealed, err := getSealed(ctx, s.db, accountID, provider)
 	if err != nil {
 		return Secret{}, fmt.Errorf("providerkeys: get: %w", err)
 	}
-	plain, err := s.box.Open(sealed, place(accountID, provider))
+	plain, err := s.box.Open(sealed, keyPlace(accountID, provider))
 	if err != nil {
 		return Secret{}, fmt.Errorf("providerkeys: get: %s of %s: %w", provider, accountID, err)
 	}
 	return NewSecret(string(plain)), nil
 }
 
-// Recent is Get for every call: what it returns, a key or that there is none, is
+// GetCached is Get for every call: what it returns, a key or that there is none, is
 // at most two seconds old. A key that was just put or deleted on this node is seen
 // at once.
-func (s *Store) Recent(ctx context.Context, accountID, provider string) (key Secret, found bool, err error) {
+func (s *Store) GetCached(ctx context.Context, accountID, provider string) (key Secret, found bool, err error) {
 	began := s.now()
-	if o, ok := s.opened.find(accountID, provider, began); ok {
+	if o, ok := s.opened.getCached(accountID, provider, began); ok {
 		return o.key, o.found, nil
 	}
-	generation := s.opened.begin()
+	generation := s.opened.beginRead()
 	key, err = s.Get(ctx, accountID, provider)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return Secret{}, false, err
 	}
-	s.opened.keep(accountID, provider, opened{key, err == nil, began.Add(recent)}, generation)
+	s.opened.putCached(accountID, provider, cachedKey{key, err == nil, began.Add(cacheTTL)}, generation)
 	return key, err == nil, nil
 }
 
 // List returns what may be seen of a developer's keys, by provider.
 func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
-	list, err := ofAccount(ctx, s.db, accountID)
+	list, err := listKeys(ctx, s.db, accountID)
 	if err != nil {
 		return nil, fmt.Errorf("providerkeys: list: %w", err)
 	}
@@ -114,13 +114,13 @@ func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
 
 // Delete forgets a key; the error wraps sql.ErrNoRows when there is none.
 func (s *Store) Delete(ctx context.Context, accountID, provider string) error {
-	if err := remove(ctx, s.db, accountID, provider); err != nil {
+	if err := deleteKey(ctx, s.db, accountID, provider); err != nil {
 		return fmt.Errorf("providerkeys: delete: %w", err)
 	}
-	s.opened.drop(accountID, provider)
+	s.opened.dropCached(accountID, provider)
 	return nil
 }
 
-func errUnknown() error {
+func errUnknownProvider() error {
 	return apierr.NotFound.Errorf("no such provider: there are openai, anthropic and google")
 }

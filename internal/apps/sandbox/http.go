@@ -21,13 +21,13 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/apps/{id}/test-accounts", h.list)
-	rt.Handle("POST /v1/apps/{id}/test-accounts", h.create)
-	rt.Handle("DELETE /v1/apps/{id}/test-accounts/{wac_id}", h.delete)
-	rt.Handle("POST /v1/apps/{id}/test-accounts/{wac_id}/fund", h.fund)
+	rt.Handle("GET /v1/apps/{id}/test-accounts", h.listTestAccounts)
+	rt.Handle("POST /v1/apps/{id}/test-accounts", h.createTestAccount)
+	rt.Handle("DELETE /v1/apps/{id}/test-accounts/{wac_id}", h.deleteTestAccount)
+	rt.Handle("POST /v1/apps/{id}/test-accounts/{wac_id}/fund", h.fundTestAccount)
 }
 
-// resource is a test account as the API shows it: the Account of spec §2, and
+// resource is a test account as the API shows it: the Account of contract §2, and
 // whose it is.
 type resource struct {
 	ID               string   `json:"wac_id"`
@@ -59,8 +59,8 @@ func (t *TestAccount) resource() resource {
 	return r
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
-	developerID, err := h.developer(r)
+func (h *Handler) listTestAccounts(w http.ResponseWriter, r *http.Request) error {
+	developerID, err := h.requireDeveloper(r)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
-	developerID, err := h.developer(r)
+func (h *Handler) createTestAccount(w http.ResponseWriter, r *http.Request) error {
+	developerID, err := h.requireDeveloper(r)
 	if err != nil {
 		return err
 	}
@@ -88,25 +88,25 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, created{t.resource(), password})
 }
 
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
-	developerID, err := h.developer(r)
+func (h *Handler) deleteTestAccount(w http.ResponseWriter, r *http.Request) error {
+	developerID, err := h.requireDeveloper(r)
 	if err != nil {
 		return err
 	}
 	if err := h.Store.Delete(r.Context(), developerID, r.PathValue("wac_id")); err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (h *Handler) fund(w http.ResponseWriter, r *http.Request) error {
-	developerID, err := h.developer(r)
+func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request) error {
+	developerID, err := h.requireDeveloper(r)
 	if err != nil {
 		return err
 	}
-	if err := h.Store.find(r.Context(), developerID, r.PathValue("wac_id")); err != nil {
-		return missing(err) // before the body: what is not there has no wrong members
+	if err := h.Store.requireTestAccount(r.Context(), developerID, r.PathValue("wac_id")); err != nil {
+		return notFoundError(err) // before the body: what is not there has no wrong members
 	}
 	var body struct {
 		AmountMC web.Field[money.MC] `json:"amount_mc"`
@@ -119,23 +119,23 @@ func (h *Handler) fund(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, err := h.Store.Fund(r.Context(), developerID, r.PathValue("wac_id"), body.AmountMC.Value)
 	if err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	return web.WriteJSON(w, http.StatusOK, t.resource())
 }
 
-// missing answers for everything that is not the developer's test account, as for
+// notFoundError answers for everything that is not the developer's test account, as for
 // what does not exist.
-func missing(err error) error {
+func notFoundError(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return apierr.NotFound.Errorf("no such test account")
 	}
 	return err
 }
 
-// developer returns who owns the app of the path, which must be the one whose
+// requireDeveloper returns who owns the app of the path, which must be the one whose
 // credentials are sent, and in sandbox: a live app takes real accounts only.
-func (h *Handler) developer(r *http.Request) (accountID string, err error) {
+func (h *Handler) requireDeveloper(r *http.Request) (accountID string, err error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
 		return "", err

@@ -183,7 +183,7 @@ func TestLifeOfATestAccount(t *testing.T) {
 	})
 }
 
-// Spec §8: at most 25, also when 64 are asked for at once; one that is deleted
+// Contract §8: at most 25, also when 64 are asked for at once; one that is deleted
 // makes room for one.
 func TestTestAccountsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
 // Package sandbox holds the test accounts of a developer: people who do not
-// exist, with money that is not real, as whom sandbox apps are tried (spec §2,
+// exist, with money that is not real, as whom sandbox apps are tried (contract §2,
 // Account; §5, Sandbox; §8). They belong to the developer, over all apps, and are
 // made by the developer's server or on the consent page. Nothing is ever sent to
 // their addresses. That their money and real money never meet is checked where
@@ -23,7 +23,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// StartingBalance is what a new test account has to spend (spec §5, Sandbox).
+// StartingBalance is what a new test account has to spend (contract §5, Sandbox).
 const StartingBalance = 1000 * money.Dollar
 
 // A Store makes, funds and ends test accounts.
@@ -122,9 +122,9 @@ func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (acc
 	return a, err
 }
 
-// find says whether the developer has such a test account in use, by an error
+// requireTestAccount says whether the developer has such a test account in use, by an error
 // that wraps sql.ErrNoRows if not.
-func (s *Store) find(ctx context.Context, developerID, accountID string) error {
+func (s *Store) requireTestAccount(ctx context.Context, developerID, accountID string) error {
 	a, err := s.people.Get(ctx, accountID)
 	if err == nil && (a.OwnerID != developerID || a.Deactivated) {
 		return fmt.Errorf("sandbox: find: %w", sql.ErrNoRows)
@@ -164,7 +164,7 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 	if err := s.people.Deactivate(ctx, tx, developerID, accountID); err != nil {
 		return fmt.Errorf("sandbox: delete: %w", err)
 	}
-	list, err := liveConnections(ctx, tx, accountID)
+	list, err := listLiveConnections(ctx, tx, accountID)
 	if err != nil {
 		return fmt.Errorf("sandbox: delete: %w", err)
 	}
@@ -176,8 +176,8 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 	return nil
 }
 
-// liveConnections returns the ids of an account's connections that are not
+// listLiveConnections returns the ids of an account's connections that are not
 // revoked. Whoever holds the account's lock knows that no more are made.
-func liveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
+func listLiveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
 	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// takeTurn moves the time of the next turn ahead, and returns the first bucket
+// claimTurn moves the time of the next turn ahead, and returns the first bucket
 // that is not counted yet; false if the turn is not due, or somebody else's.
-func takeTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64, ok bool, err error) {
+func claimTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64, ok bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		err := tx.QueryRowContext(ctx, `UPDATE watch_turns SET next_us = $2 WHERE name = 'apps' AND next_us <= $1
 			RETURNING bucket`, nowUS, nextUS).Scan(&bucket)
@@ -26,37 +26,37 @@ func takeTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64,
 	return bucket, ok, err
 }
 
-// spent adds up by app and bucket what users were charged from one bucket up to
+// sumSpend adds up by app and bucket what users were charged from one bucket up to
 // another. It finds the rows by their ids, which rise with the time at which calls
 // began, so that the ledger needs no index for this: early is how long before its
 // settlement a call may have begun. Test accounts spend nothing. (A key that is tried again much later keeps
 // its id and is not seen; no anomaly is made of those.)
-func spent(ctx context.Context, q db.Queryer, from, to int64) (map[string]map[int64]money.MC, error) {
+func sumSpend(ctx context.Context, q db.Queryer, from, to int64) (map[string]map[int64]money.MC, error) {
 	const early = 20 * time.Minute // the longest stream and the longest wait for a provider's record
 	begin, end := from*rules.BucketWidth.Microseconds(), to*rules.BucketWidth.Microseconds()
 	// A clock that is ahead gives its ids a later time.
 	first, last := id.Floor(id.Ledger, time.UnixMicro(begin).Add(-early)),
 		id.Floor(id.Ledger, time.UnixMicro(end).Add(time.Minute))
-	return sums(ctx, q, `SELECT app_id, created_us / $5 AS bucket, CAST(SUM(user_charge_mc) AS BIGINT) FROM ledger
+	return querySums(ctx, q, `SELECT app_id, created_us / $5 AS bucket, CAST(SUM(user_charge_mc) AS BIGINT) FROM ledger
 		WHERE id >= $1 AND id < $2 AND type = 'spend' AND status = 'settled' AND created_us >= $3 AND created_us < $4
 			AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = ledger.account_id AND accounts.sandbox = 1)
 		GROUP BY app_id, created_us / $5`,
 		first, last, begin, end, rules.BucketWidth.Microseconds())
 }
 
-// counted returns what is counted already, of one app.
-func counted(ctx context.Context, q db.Queryer, appID string, from int64) (map[int64]money.MC, error) {
-	list, err := sums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend
+// listCounted returns what is counted already, of one app.
+func listCounted(ctx context.Context, q db.Queryer, appID string, from int64) (map[int64]money.MC, error) {
+	list, err := querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend
 		WHERE app_id = $1 AND bucket >= $2`, appID, from)
 	return list[appID], err
 }
 
-// countedSince returns the sums of all apps since a bucket.
-func countedSince(ctx context.Context, q db.Queryer, from int64) (map[string]map[int64]money.MC, error) {
-	return sums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1`, from)
+// listCountedSince returns the sums of all apps since a bucket.
+func listCountedSince(ctx context.Context, q db.Queryer, from int64) (map[string]map[int64]money.MC, error) {
+	return querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1`, from)
 }
 
-func sums(ctx context.Context, q db.Queryer, text string, args ...any) (list map[string]map[int64]money.MC, err error) {
+func querySums(ctx context.Context, q db.Queryer, text string, args ...any) (list map[string]map[int64]money.MC, err error) {
 	type sum struct {
 		appID  string
 		bucket int64
@@ -74,9 +74,9 @@ func sums(ctx context.Context, q db.Queryer, text string, args ...any) (list map
 	return list, err
 }
 
-// keep stores the sums of buckets that have ended, and forgets those that are too
+// saveCounts stores the sums of buckets that have ended, and forgets those that are too
 // old to matter. Who comes second stores the same numbers.
-func keep(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.MC, next, oldest int64) error {
+func saveCounts(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.MC, next, oldest int64) error {
 	for appID, buckets := range list {
 		for bucket, mc := range buckets {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO app_spend (app_id, bucket, user_charge_mc) VALUES ($1, $2, $3)
@@ -95,39 +95,39 @@ func keep(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.MC, ne
 }
 
 // Revocations of test accounts are none: they come with every promotion.
-const ofPeople = `
+const realAccountsOnly = `
 		AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = connections.account_id AND accounts.sandbox = 1)`
 
-// revoking returns the apps of which at least so many people have revoked since a time.
-func revoking(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
+// listRevocationCandidates returns the apps of which at least so many people have revoked since a time.
+func listRevocationCandidates(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT app_id FROM connections
-		WHERE revoked_us > $1`+ofPeople+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
+		WHERE revoked_us > $1`+realAccountsOnly+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
-// revocations returns how many connections of people were live at a time, and how
+// countRevocations returns how many connections of people were live at a time, and how
 // many of those were revoked since. It stops counting where the answer is known:
 // at most enough of them are needed.
-func revocations(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (live, revoked int64, err error) {
+func countRevocations(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (live, revoked int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM connections
-		WHERE revoked_us > $2 AND app_id = $1 AND created_us <= $2`+ofPeople, appID, sinceUS).Scan(&revoked)
+		WHERE revoked_us > $2 AND app_id = $1 AND created_us <= $2`+realAccountsOnly, appID, sinceUS).Scan(&revoked)
 	if err != nil {
 		return 0, 0, err
 	}
 	enough := rules.RevocationsShare*revoked + 1
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*)
-		FROM (SELECT 1 FROM connections WHERE app_id = $1 AND status <> 'revoked' AND created_us <= $2`+ofPeople+`
+		FROM (SELECT 1 FROM connections WHERE app_id = $1 AND status <> 'revoked' AND created_us <= $2`+realAccountsOnly+`
 			LIMIT $3) AS found`, appID, sinceUS, enough).Scan(&live)
 	return live + revoked, revoked, err
 }
 
-// chargedBack returns the apps with at least so many chargebacks since a time.
-func chargedBack(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
+// listChargebackCandidates returns the apps with at least so many chargebacks since a time.
+func listChargebackCandidates(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT app_id FROM ledger
 		WHERE reason = 'chargeback' AND status = 'reversed' AND app_id IS NOT NULL AND created_us > $1 GROUP BY app_id
 		HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
-func chargebacks(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (n int64, err error) {
+func countChargebacks(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (n int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger
 		WHERE reason = 'chargeback' AND status = 'reversed' AND app_id = $1 AND created_us > $2`, appID,
 		sinceUS).Scan(&n)

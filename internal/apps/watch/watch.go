@@ -33,51 +33,51 @@ type Watch struct {
 // interval is how often apps are looked at, by all nodes together.
 const interval = time.Minute
 
-// atOnce bounds what one statement counts: a day.
-const atOnce = int64(rules.Day / rules.BucketWidth)
+// maxBucketsPerStatement bounds what one statement counts: a day.
+const maxBucketsPerStatement = int64(rules.Day / rules.BucketWidth)
 
 // Run takes a turn if one is due. Every node calls it as often as it likes.
 func (w *Watch) Run(ctx context.Context) error {
 	now := w.Now()
-	bucket, mine, err := takeTurn(ctx, w.DB, now.UnixMicro(), now.Add(interval).UnixMicro())
+	bucket, mine, err := claimTurn(ctx, w.DB, now.UnixMicro(), now.Add(interval).UnixMicro())
 	if err != nil || !mine {
 		return err
 	}
-	return errors.Join(w.watchRevocations(ctx, now), w.watchSpend(ctx, now, bucket), w.watchChargebacks(ctx, now))
+	return errors.Join(w.checkRevocations(ctx, now), w.checkSpend(ctx, now, bucket), w.checkChargebacks(ctx, now))
 }
 
-func (w *Watch) watchRevocations(ctx context.Context, now time.Time) error {
-	candidates, err := revoking(ctx, w.DB, now.Add(-rules.Day).UnixMicro(), rules.MinRevocations)
+func (w *Watch) checkRevocations(ctx context.Context, now time.Time) error {
+	candidates, err := listRevocationCandidates(ctx, w.DB, now.Add(-rules.Day).UnixMicro(), rules.MinRevocations)
 	if err != nil {
 		return fmt.Errorf("watch: revocations: %w", err)
 	}
-	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
-		live, revoked, err := revocations(ctx, w.DB, a.ID, since(a, now.Add(-rules.Day)))
+	return w.judgeCandidates(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+		live, revoked, err := countRevocations(ctx, w.DB, a.ID, windowStart(a, now.Add(-rules.Day)))
 		return rules.JudgeRevocations(live, revoked), err
 	})
 }
 
-func (w *Watch) watchChargebacks(ctx context.Context, now time.Time) error {
-	candidates, err := chargedBack(ctx, w.DB, now.Add(-rules.ChargebackWindow).UnixMicro(), rules.MinChargebacks)
+func (w *Watch) checkChargebacks(ctx context.Context, now time.Time) error {
+	candidates, err := listChargebackCandidates(ctx, w.DB, now.Add(-rules.ChargebackWindow).UnixMicro(), rules.MinChargebacks)
 	if err != nil {
 		return fmt.Errorf("watch: chargebacks: %w", err)
 	}
-	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
-		n, err := chargebacks(ctx, w.DB, a.ID, since(a, now.Add(-rules.ChargebackWindow)))
+	return w.judgeCandidates(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+		n, err := countChargebacks(ctx, w.DB, a.ID, windowStart(a, now.Add(-rules.ChargebackWindow)))
 		return rules.JudgeChargebacks(n), err
 	})
 }
 
-// watchSpend counts what has ended since the last turn, and judges the last hour:
+// checkSpend counts what has ended since the last turn, and judges the last hour:
 // the present bucket, which is counted now, and the five before it.
-func (w *Watch) watchSpend(ctx context.Context, now time.Time, counted int64) error {
+func (w *Watch) checkSpend(ctx context.Context, now time.Time, counted int64) error {
 	present := rules.BucketOf(now.UnixMicro())
-	running, err := w.count(ctx, now, counted)
+	running, err := w.countSpend(ctx, now, counted)
 	if err != nil {
 		return err
 	}
 	first := present - rules.BucketsPerHour + 1
-	hour, err := countedSince(ctx, w.DB, first)
+	hour, err := listCountedSince(ctx, w.DB, first)
 	if err != nil {
 		return fmt.Errorf("watch: spend: %w", err)
 	}
@@ -89,12 +89,12 @@ func (w *Watch) watchSpend(ctx context.Context, now time.Time, counted int64) er
 	}
 	var candidates []string
 	for appID, buckets := range hour {
-		if total(buckets, first) > rules.SpendFloor {
+		if sumBuckets(buckets, first) > rules.SpendFloor {
 			candidates = append(candidates, appID)
 		}
 	}
 	slices.Sort(candidates)
-	return w.judge(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
+	return w.judgeCandidates(ctx, candidates, func(a apps.App) (*rules.Finding, error) {
 		return w.judgeHour(ctx, a, hour[a.ID], first)
 	})
 }
@@ -102,15 +102,15 @@ func (w *Watch) watchSpend(ctx context.Context, now time.Time, counted int64) er
 func (w *Watch) judgeHour(ctx context.Context, a apps.App, hour map[int64]money.MC,
 	first int64) (*rules.Finding, error) {
 	// What an operator has forgiven is forgiven in whole buckets.
-	spent := total(hour, max(first, rules.BucketOf(a.LiftedUS)+1))
+	spent := sumBuckets(hour, max(first, rules.BucketOf(a.LiftedUS)+1))
 	if spent <= rules.SpendFloor {
 		return nil, nil
 	}
-	before, err := counted(ctx, w.DB, a.ID, first-int64(rules.Week/rules.BucketWidth))
+	before, err := listCounted(ctx, w.DB, a.ID, first-int64(rules.Week/rules.BucketWidth))
 	return rules.JudgeSpend(spent, rules.SumHours(before, first)), err
 }
 
-func total(buckets map[int64]money.MC, first int64) (sum money.MC) {
+func sumBuckets(buckets map[int64]money.MC, first int64) (sum money.MC) {
 	for bucket, mc := range buckets {
 		if bucket >= first {
 			sum += mc
@@ -119,36 +119,36 @@ func total(buckets map[int64]money.MC, first int64) (sum money.MC) {
 	return sum
 }
 
-// count stores the buckets that have ended, and returns those that have not, or
+// countSpend stores the buckets that have ended, and returns those that have not, or
 // have ended this moment: a batch that is late still adds to them.
-func (w *Watch) count(ctx context.Context, now time.Time,
+func (w *Watch) countSpend(ctx context.Context, now time.Time,
 	from int64) (running map[string]map[int64]money.MC, err error) {
 	present := rules.BucketOf(now.UnixMicro())
 	ended := rules.BucketOf(now.Add(-time.Minute).UnixMicro()) // buckets before this one are complete
 	oldest := present - rules.BucketsPerHour - int64(rules.Week/rules.BucketWidth)
 	for from = max(from, oldest); from < ended; { // more than once after the nodes were down
-		to := min(ended, from+atOnce)
-		list, err := spent(ctx, w.DB, from, to)
+		to := min(ended, from+maxBucketsPerStatement)
+		list, err := sumSpend(ctx, w.DB, from, to)
 		if err == nil {
-			err = w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return keep(ctx, tx, list, to, oldest) })
+			err = w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveCounts(ctx, tx, list, to, oldest) })
 		}
 		if err != nil {
 			return nil, fmt.Errorf("watch: count: %w", err)
 		}
 		from = to
 	}
-	if running, err = spent(ctx, w.DB, ended, present+1); err != nil {
+	if running, err = sumSpend(ctx, w.DB, ended, present+1); err != nil {
 		return nil, fmt.Errorf("watch: count: %w", err)
 	}
 	return running, nil
 }
 
-// since is the beginning of a window, but not before the operator's last word.
-func since(a apps.App, begin time.Time) int64 { return max(begin.UnixMicro(), a.LiftedUS) }
+// windowStart is the beginning of a window, but not before the operator's last word.
+func windowStart(a apps.App, begin time.Time) int64 { return max(begin.UnixMicro(), a.LiftedUS) }
 
-// judge suspends those candidates that break a rule. One that fails does not keep
+// judgeCandidates suspends those candidates that break a rule. One that fails does not keep
 // the others from being judged.
-func (w *Watch) judge(ctx context.Context, candidates []string,
+func (w *Watch) judgeCandidates(ctx context.Context, candidates []string,
 	judgeApp func(apps.App) (*rules.Finding, error)) (err error) {
 	for _, appID := range candidates {
 		a, getErr := w.Apps.Get(ctx, appID)
@@ -161,7 +161,7 @@ func (w *Watch) judge(ctx context.Context, candidates []string,
 		}
 		f, ruleErr := judgeApp(a)
 		if ruleErr == nil && f != nil {
-			ruleErr = w.suspend(ctx, a, *f)
+			ruleErr = w.suspendApp(ctx, a, *f)
 		}
 		if ruleErr != nil {
 			err = errors.Join(err, fmt.Errorf("watch: %s: %w", appID, ruleErr))
@@ -170,7 +170,7 @@ func (w *Watch) judge(ctx context.Context, candidates []string,
 	return err
 }
 
-func (w *Watch) suspend(ctx context.Context, a apps.App, f rules.Finding) error {
+func (w *Watch) suspendApp(ctx context.Context, a apps.App, f rules.Finding) error {
 	err := w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, _, err := w.Apps.Suspend(ctx, tx, a.ID, apps.ByRisk, f.Reason)
 		return err

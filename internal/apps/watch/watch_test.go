@@ -259,13 +259,13 @@ func TestIndexesServe(t *testing.T) {
 	}
 	q := recorder{DB: d, explain: explain}
 	for _, f := range []func() error{
-		func() error { _, err := spent(t.Context(), q, 1, 2); return err },
-		func() error { _, err := countedSince(t.Context(), q, 1); return err },
-		func() error { _, err := counted(t.Context(), q, "app_x", 1); return err },
-		func() error { _, err := revoking(t.Context(), q, 1, 10); return err },
-		func() error { _, _, err := revocations(t.Context(), q, "app_x", 1); return err },
-		func() error { _, err := chargedBack(t.Context(), q, 1, 3); return err },
-		func() error { _, err := chargebacks(t.Context(), q, "app_x", 1); return err },
+		func() error { _, err := sumSpend(t.Context(), q, 1, 2); return err },
+		func() error { _, err := listCountedSince(t.Context(), q, 1); return err },
+		func() error { _, err := listCounted(t.Context(), q, "app_x", 1); return err },
+		func() error { _, err := listRevocationCandidates(t.Context(), q, 1, 10); return err },
+		func() error { _, _, err := countRevocations(t.Context(), q, "app_x", 1); return err },
+		func() error { _, err := listChargebackCandidates(t.Context(), q, 1, 3); return err },
+		func() error { _, err := countChargebacks(t.Context(), q, "app_x", 1); return err },
 	} {
 		if err := f(); err != nil {
 			t.Error(err)

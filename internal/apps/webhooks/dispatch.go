@@ -23,21 +23,21 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// schedule is when a failed delivery is tried again, each time from the failure
-// before (spec §6).
-var schedule = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 15 * time.Hour}
+// retryDelays is when a failed delivery is tried again, each time from the failure
+// before (contract §6).
+var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 15 * time.Hour}
 
 const (
-	atOnce      = 16  // attempts that run at a time for an endpoint
-	perSecond   = 100 // attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
-	suspect     = 3   // failures in a row after which an endpoint gets one attempt at a time
-	passAtOnce  = 200 // events that are passed on in one transaction
-	pollEvery   = 500 * time.Millisecond
-	drainFor    = 5 * time.Second // what attempts under way get to finish when the node stops
-	storeFor    = 10 * time.Second
-	claimFor    = 2 * attemptTimeout // lease of an attempt: what is late is over, and only then made again
-	suspectFor  = 24 * time.Hour     // how long an endpoint's failures are remembered
-	spreadParts = 30                 // of 1000: how far retries spread either way, within the ±5 % of decisions
+	maxConcurrent   = 16  // attempts that run at a time for an endpoint
+	maxPerSecond    = 100 // attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
+	suspectFailures = 3   // failures in a row after which an endpoint gets one attempt at a time
+	queueBatch      = 200 // events that are passed on in one transaction
+	pollEvery       = 500 * time.Millisecond
+	drainTimeout    = 5 * time.Second // what attempts under way get to finish when the node stops
+	storeFor        = 10 * time.Second
+	leaseTTL        = 2 * attemptTimeout // lease of an attempt: what is late is over, and only then made again
+	failureMemory   = 24 * time.Hour     // how long an endpoint's failures are remembered
+	jitterPermille  = 30                 // of 1000: how far retries spread either way, within the ±5 % of decision 040
 )
 
 // A Dispatcher is one node's share of the work. Any number of them may work on one
@@ -50,12 +50,12 @@ type Dispatcher struct {
 	wake   chan struct{} // there may be more to do: an attempt has ended, or events wait
 
 	mu    sync.Mutex
-	loads map[string]*load // by endpoint
+	loads map[string]*endpointLoad // by endpoint
 	tasks sync.WaitGroup
 }
 
-// load is what this node does for an endpoint just now.
-type load struct {
+// endpointLoad is what this node does for an endpoint just now.
+type endpointLoad struct {
 	running  int
 	failures int   // in a row
 	second   int64 // in which it got its last attempt,
@@ -72,7 +72,7 @@ type Options struct {
 func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 	return &Dispatcher{
 		store: s, client: newClient(s.rules, o.Resolver, o.TLS), log: log,
-		wake: make(chan struct{}, 1), loads: map[string]*load{},
+		wake: make(chan struct{}, 1), loads: map[string]*endpointLoad{},
 	}
 }
 
@@ -84,14 +84,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		if err := d.round(ctx, attempts); err != nil && ctx.Err() == nil {
+		if err := d.runRound(ctx, attempts); err != nil && ctx.Err() == nil {
 			d.log.Error("webhooks: a round failed", "error", err)
 		}
 		select {
 		case <-tick.C:
 		case <-d.wake:
 		case <-ctx.Done():
-			late := time.AfterFunc(drainFor, cut)
+			late := time.AfterFunc(drainTimeout, cut)
 			defer late.Stop()
 			d.tasks.Wait()
 			return nil
@@ -99,33 +99,33 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// round passes some new events on, and begins as many due attempts as there is
+// runRound passes some new events on, and begins as many due attempts as there is
 // room for: a flood of events does not hold up what is due.
-func (d *Dispatcher) round(ctx, attempts context.Context) error {
-	if err := d.passOn(ctx); err != nil {
+func (d *Dispatcher) runRound(ctx, attempts context.Context) error {
+	if err := d.queueEvents(ctx); err != nil {
 		return err
 	}
-	claimed, err := d.claim(ctx)
+	claimed, err := d.claimDue(ctx)
 	for _, v := range claimed {
 		d.tasks.Go(func() {
-			d.attempt(attempts, v)
-			d.again()
+			d.runAttempt(attempts, v)
+			d.requestRound()
 		})
 	}
 	return err
 }
 
-// again asks for another round soon.
-func (d *Dispatcher) again() {
+// requestRound asks for another round soon.
+func (d *Dispatcher) requestRound() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // somebody else has said it
 	}
 }
 
-// passOn turns new events into deliveries: in one transaction they are marked,
+// queueEvents turns new events into deliveries: in one transaction they are marked,
 // written to the log, and queued for every endpoint that wants them.
-func (d *Dispatcher) passOn(ctx context.Context) error {
+func (d *Dispatcher) queueEvents(ctx context.Context) error {
 	s := d.store
 	if some, err := store.HasUnclaimedEvents(ctx, s.db); err != nil || !some {
 		return err
@@ -136,31 +136,31 @@ func (d *Dispatcher) passOn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if events, err = store.ClaimEvents(ctx, tx, passAtOnce); err != nil {
+		if events, err = store.ClaimEvents(ctx, tx, queueBatch); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, events...); err != nil {
 			return err
 		}
-		return s.queue(ctx, tx, events)
+		return s.queueDeliveries(ctx, tx, events)
 	})
 	if err != nil {
 		return fmt.Errorf("pass on events: %w", err)
 	}
-	if len(events) == passAtOnce {
-		d.again()
+	if len(events) == queueBatch {
+		d.requestRound()
 	}
 	return nil
 }
 
-// queue makes the deliveries of events. A disabled endpoint gets them too: they
+// queueDeliveries makes the deliveries of events. A disabled endpoint gets them too: they
 // wait. The endpoints are locked, so that none is deleted meanwhile.
-func (s *Store) queue(ctx context.Context, tx *db.Tx, events []rules.Event) (err error) {
+func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.Event) (err error) {
 	known := map[string][]Endpoint{} // by app
 	for _, e := range events {
 		list, ok := known[e.AppID]
 		if !ok {
-			if list, err = endpoints(ctx, tx, e.AppID, "", MaxPerApp, tx.Engine.ForUpdate()); err != nil {
+			if list, err = listEndpoints(ctx, tx, e.AppID, "", MaxPerApp, tx.Engine.ForUpdate()); err != nil {
 				return err
 			}
 			known[e.AppID] = list
@@ -178,15 +178,15 @@ func (s *Store) queue(ctx context.Context, tx *db.Tx, events []rules.Event) (err
 	return nil
 }
 
-// claim leases due deliveries for this node, for each endpoint what it has room
+// claimDue leases due deliveries for this node, for each endpoint what it has room
 // for: one that is slow or dead fills its own room, and nobody else's (F-76).
-func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) {
+func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err error) {
 	s := d.store
-	waiting, err := ready(ctx, s.db, s.now().UnixMicro())
+	waiting, err := listReadyEndpoints(ctx, s.db, s.now().UnixMicro())
 	if err != nil {
 		return nil, err
 	}
-	room := d.rooms(waiting)
+	room := d.computeCapacities(waiting)
 	if len(room) == 0 {
 		return nil, nil
 	}
@@ -195,7 +195,7 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 		claimed = nil // what a try that lost a conflict had claimed
 		now := s.now()
 		for _, endpointID := range slices.Sorted(maps.Keys(room)) {
-			list, err := claim(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(claimFor).UnixMicro(), room[endpointID])
+			list, err := claimDeliveries(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(leaseTTL).UnixMicro(), room[endpointID])
 			if err != nil {
 				return err
 			}
@@ -210,58 +210,58 @@ func (d *Dispatcher) claim(ctx context.Context) (claimed []Delivery, err error) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, v := range claimed {
-		l := d.load(v.EndpointID)
+		l := d.getLoad(v.EndpointID)
 		l.running++
 		l.begun++
 	}
 	return claimed, nil
 }
 
-// load returns what is done for an endpoint. d.mu is held.
-func (d *Dispatcher) load(endpointID string) *load {
+// getLoad returns what is done for an endpoint. d.mu is held.
+func (d *Dispatcher) getLoad(endpointID string) *endpointLoad {
 	l := d.loads[endpointID]
 	if l == nil {
-		l = &load{}
+		l = &endpointLoad{}
 		d.loads[endpointID] = l
 	}
 	return l
 }
 
-// rooms is how many more attempts each of these endpoints may have just now. What
+// computeCapacities is how many more attempts each of these endpoints may have just now. What
 // is long over is forgotten.
-func (d *Dispatcher) rooms(endpoints []string) map[string]int {
+func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
 	now := d.store.now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.loads, func(_ string, l *load) bool {
-		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 || now.Sub(time.Unix(l.second, 0)) > suspectFor)
+	maps.DeleteFunc(d.loads, func(_ string, l *endpointLoad) bool {
+		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 || now.Sub(time.Unix(l.second, 0)) > failureMemory)
 	})
 	room := map[string]int{}
 	for _, endpointID := range endpoints {
-		if n := d.load(endpointID).room(now); n > 0 {
+		if n := d.getLoad(endpointID).computeCapacity(now); n > 0 {
 			room[endpointID] = n
 		}
 	}
 	return room
 }
 
-// room is how many more attempts the endpoint may have.
-func (l *load) room(now time.Time) int {
+// computeCapacity is how many more attempts the endpoint may have.
+func (l *endpointLoad) computeCapacity(now time.Time) int {
 	if l.second != now.Unix() {
 		l.second, l.begun = now.Unix(), 0
 	}
-	most := atOnce
-	if l.failures >= suspect {
+	most := maxConcurrent
+	if l.failures >= suspectFailures {
 		most = 1
 	}
-	return min(most-l.running, perSecond-l.begun)
+	return min(most-l.running, maxPerSecond-l.begun)
 }
 
-// ended takes an attempt off the load. Only what an endpoint answered says how it is.
-func (d *Dispatcher) ended(endpointID string, tried, failed bool) {
+// recordEnd takes an attempt off the load. Only what an endpoint answered says how it is.
+func (d *Dispatcher) recordEnd(endpointID string, tried, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := d.load(endpointID)
+	l := d.getLoad(endpointID)
 	l.running--
 	if failed {
 		l.failures++
@@ -270,10 +270,10 @@ func (d *Dispatcher) ended(endpointID string, tried, failed bool) {
 	}
 }
 
-// attempt makes one attempt of a claimed delivery and writes down what came of it.
-func (d *Dispatcher) attempt(ctx context.Context, v Delivery) {
-	o, tried, err := d.try(ctx, v)
-	d.ended(v.EndpointID, tried, tried && o.failed != "")
+// runAttempt makes one attempt of a claimed delivery and writes down what came of it.
+func (d *Dispatcher) runAttempt(ctx context.Context, v Delivery) {
+	o, tried, err := d.sendDelivery(ctx, v)
+	d.recordEnd(v.EndpointID, tried, tried && o.failed != "")
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeFor)
 	defer cancel()
 	now := d.store.now()
@@ -283,22 +283,22 @@ func (d *Dispatcher) attempt(ctx context.Context, v Delivery) {
 		d.log.Error("webhooks: an attempt could not be made", "delivery", v.ID, "endpoint", v.EndpointID, "error", err)
 		return
 	case !tried:
-		err = release(storing, d.store.db, v, now.UnixMicro())
+		err = releaseDelivery(storing, d.store.db, v, now.UnixMicro())
 	default:
-		v.record(o, now)
+		v.applyOutcome(o, now)
 		due := now.UnixMicro()
 		if v.NextUS != nil {
 			due = *v.NextUS
 		}
-		err = finish(storing, d.store.db, v, due)
+		err = updateDelivery(storing, d.store.db, v, due)
 	}
 	if err != nil { // as above
 		d.log.Error("webhooks: an attempt could not be recorded", "delivery", v.ID, "endpoint", v.EndpointID, "error", err)
 	}
 }
 
-// record enters an attempt (spec §3, Webhook delivery).
-func (v *Delivery) record(o outcome, now time.Time) {
+// applyOutcome enters an attempt (contract §3, Webhook delivery).
+func (v *Delivery) applyOutcome(o attemptOutcome, now time.Time) {
 	v.Attempts++
 	v.NextUS, v.LastError, v.ResponseStatus = nil, nil, nil
 	if o.status != 0 {
@@ -310,20 +310,20 @@ func (v *Delivery) record(o outcome, now time.Time) {
 	case o.failed == "":
 		v.Status, v.DeliveredUS = Delivered, &us
 		return
-	case v.Attempts > len(schedule):
+	case v.Attempts > len(retryDelays):
 		v.Status = Failed
 	default:
-		wait := schedule[v.Attempts-1]
-		wait += wait / 1000 * time.Duration(rand.IntN(2*spreadParts+1)-spreadParts) // not all at once
+		wait := retryDelays[v.Attempts-1]
+		wait += wait / 1000 * time.Duration(rand.IntN(2*jitterPermille+1)-jitterPermille) // not all at once
 		us += wait.Microseconds()
 		v.NextUS = &us
 	}
 	v.LastError = &o.failed
 }
 
-// try sends a delivery as its endpoint is at this moment: disabled means not now,
+// sendDelivery sends a delivery as its endpoint is at this moment: disabled means not now,
 // deleted means never, and the secret is the one that holds now (F-80).
-func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool, err error) {
+func (d *Dispatcher) sendDelivery(ctx context.Context, v Delivery) (o attemptOutcome, tried bool, err error) {
 	s := d.store
 	to, err := getEndpoint(ctx, s.db, v.EndpointID, "")
 	if errors.Is(err, sql.ErrNoRows) || err == nil && to.Status != Active {
@@ -331,7 +331,7 @@ func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool
 	} else if err != nil {
 		return o, false, err
 	}
-	secret, err := s.secret(to)
+	secret, err := s.openSecret(to)
 	if err != nil {
 		return o, false, err
 	}
@@ -339,7 +339,7 @@ func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool
 	if err != nil {
 		return o, false, err
 	}
-	m, err := e.message(s.links)
+	m, err := e.makeMessage(s.links)
 	if err != nil {
 		return o, false, err
 	}
@@ -351,9 +351,9 @@ func (d *Dispatcher) try(ctx context.Context, v Delivery) (o outcome, tried bool
 	if err := Sign(header, secret, e.ID, body, s.now()); err != nil {
 		return o, false, err
 	}
-	if rule := s.rules.broken(to.URL); rule != "" { // the rules may have changed since
-		return outcome{failed: "the URL " + rule}, true, nil
+	if rule := s.rules.findProblem(to.URL); rule != "" { // the rules may have changed since
+		return attemptOutcome{failed: "the URL " + rule}, true, nil
 	}
-	o = post(ctx, d.client, to.URL, header, body)
+	o = postDelivery(ctx, d.client, to.URL, header, body)
 	return o, o.failed == "" || ctx.Err() == nil, nil // cut by our stop is no attempt
 }

@@ -1,5 +1,5 @@
-// Package webhooks tells apps what happened (spec §2, Webhook endpoint and Webhook
-// delivery; §4.8; §6; decisions, Webhooks). Events come from the outbox that the
+// Package webhooks tells apps what happened (contract §2, Webhook endpoint and Webhook
+// delivery; §4.8; §6; decisions 039, 040). Events come from the outbox that the
 // ledger writes with the change that they report. A Dispatcher on every node
 // passes each of them on to one delivery per subscribed endpoint, and works the
 // deliveries off: the table is the queue, and the history that the API shows.
@@ -19,7 +19,7 @@ import (
 // MaxPerApp is how many endpoints an app may have.
 const MaxPerApp = 20
 
-// The states of spec §3, Webhook endpoint.
+// The states of contract §3, Webhook endpoint.
 const (
 	Active   = "active"
 	Disabled = "disabled"
@@ -46,11 +46,11 @@ type Change struct {
 	Status web.Field[string]   `json:"status"`
 }
 
-// applied returns e with the change, or 400 invalid_request, which names the
+// applyTo returns e with the change, or 400 invalid_request, which names the
 // member and the rule.
-func (c *Change) applied(e Endpoint, rules Addresses) (Endpoint, error) {
+func (c *Change) applyTo(e Endpoint, rules Addresses) (Endpoint, error) {
 	if c.URL.Set {
-		if rule := rules.broken(c.URL.Value); rule != "" {
+		if rule := rules.findProblem(c.URL.Value); rule != "" {
 			return e, apierr.InvalidRequest.Errorf("url: %s", rule)
 		}
 		e.URL = c.URL.Value
@@ -85,9 +85,9 @@ type Addresses struct {
 	Own   []string       // URLs of this service, which must not call itself
 }
 
-// broken returns the rule that text breaks as the URL of an endpoint, "" if none.
+// findProblem returns the rule that text breaks as the URL of an endpoint, "" if none.
 // What its host name means is checked when it is dialled, at each attempt.
-func (a Addresses) broken(text string) string {
+func (a Addresses) findProblem(text string) string {
 	switch {
 	case text == "":
 		return "required"
@@ -105,35 +105,35 @@ func (a Addresses) broken(text string) string {
 	switch {
 	case u.User != nil:
 		return "must have no user or password"
-	case u.Scheme != "https" && !(a.HTTP && u.Scheme == "http" && loopback(host(u))):
+	case u.Scheme != "https" && !(a.HTTP && u.Scheme == "http" && isLoopback(hostOf(u))):
 		return "must begin with https://"
-	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && !validPort(u.Port()):
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && !isValidPort(u.Port()):
 		return "must have a port from 1 to 65535, or none"
-	case slices.ContainsFunc(a.Own, func(own string) bool { return sameHost(u, own) }):
+	case slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(u, own) }):
 		return "must not be this service itself"
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.public(ip) || err != nil && loopback(host(u)) && !a.HTTP {
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.isAllowed(ip) || err != nil && isLoopback(hostOf(u)) && !a.HTTP {
 		return "must have a public address"
 	}
 	return ""
 }
 
-func validPort(text string) bool {
+func isValidPort(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// sameHost reports whether u leads to the host and port of another URL.
-func sameHost(u *url.URL, other string) bool {
+// isSameHost reports whether u leads to the host and port of another URL.
+func isSameHost(u *url.URL, other string) bool {
 	o, err := url.Parse(other)
-	return err == nil && port(u) == port(o) && (host(u) == host(o) || loopback(host(u)) && loopback(host(o)))
+	return err == nil && portOf(u) == portOf(o) && (hostOf(u) == hostOf(o) || isLoopback(hostOf(u)) && isLoopback(hostOf(o)))
 }
 
-// host returns a URL's host in one spelling: names know no case, and a dot at their
+// hostOf returns a URL's host in one spelling: names know no case, and a dot at their
 // end changes nothing.
-func host(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
+func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
-func port(u *url.URL) string {
+func portOf(u *url.URL) string {
 	switch {
 	case u.Port() != "":
 		return u.Port()
@@ -143,7 +143,7 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// Types are the events of spec §6, in its order.
+// Types are the events of contract §6, in its order.
 var Types = []string{
 	"connection.created", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed", "connection.risk_warning",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
 	"app.spend_limit_reached", "request.settled", "realtime_session.ended",
 }
 
-// An event is a row of the outbox with what its body needs besides.
-type event struct {
+// An storedEvent is a row of the outbox with what its body needs besides.
+type storedEvent struct {
 	rules.Event
 	sandbox, test bool
 }
 
-// message is the body of a delivery (decisions, Webhooks).
+// message is the body of a delivery (decision 039).
 type message struct {
 	ID           string                     `json:"id"`
 	Type         string                     `json:"type"`
@@ -39,9 +39,9 @@ type message struct {
 	Data         map[string]json.RawMessage `json:"data"`
 }
 
-// message renders an event, always to the same bytes. The outbox has no addresses:
+// makeMessage renders an event, always to the same bytes. The outbox has no addresses:
 // links adds them, as the dashboard is reached now.
-func (e *event) message(links web.Links) (message, error) {
+func (e *storedEvent) makeMessage(links web.Links) (message, error) {
 	m := message{
 		ID: e.ID, Type: e.Type, CreatedAt: timestamp.Format(e.CreatedUS), AppID: e.AppID,
 		Sandbox: e.sandbox, Test: e.test, Seq: e.Seq, APIVersion: web.Version,
@@ -99,11 +99,11 @@ const (
 	sampleConnection = "conn_00000000000000000000000000"
 	sampleRaise      = "acr_00000000000000000000000000"
 	sampleAmount     = money.MC(500_000_000)
-	sampleDay        = money.MC(25_000_000_000) // what a limited-live app may spend in a day (spec §8)
+	sampleDay        = money.MC(25_000_000_000) // what a limited-live app may spend in a day (contract §8)
 )
 
-// sample makes the data of a sample event.
-func sample(kind, appID string, now time.Time) (string, error) {
+// makeSample makes the data of a sample event.
+func makeSample(kind, appID string, now time.Time) (string, error) {
 	at := timestamp.Format(now.UnixMicro())
 	c := rules.Connection{
 		ID: sampleConnection, AppID: appID, AccountID: "wac_00000000000000000000000000",
@@ -112,7 +112,7 @@ func sample(kind, appID string, now time.Time) (string, error) {
 	data := map[string]any{}
 	switch kind {
 	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
-		data["allocation_request"] = sampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
+		data["allocation_request"] = makeSampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
 	case "app.spend_limit_reached":
 		data["app"] = map[string]any{"id": appID, "limit_mc": sampleDay, "limit_display": sampleDay.Display(), "window_s": 24 * 60 * 60}
 	case "request.settled":
@@ -140,8 +140,8 @@ func sample(kind, appID string, now time.Time) (string, error) {
 	return string(text), err
 }
 
-// sampleRequest is an allocation request after something happened to it.
-func sampleRequest(happened, at string) map[string]any {
+// makeSampleRequest is an allocation request after something happened to it.
+func makeSampleRequest(happened, at string) map[string]any {
 	status, decided := happened, any(at)
 	if happened == "requested" {
 		status, decided = "pending", nil

@@ -8,7 +8,7 @@ import (
 // Work does everything that is due now and waits for it.
 func (d *Dispatcher) Work(ctx context.Context) error {
 	for {
-		if err := d.round(ctx, ctx); err != nil {
+		if err := d.runRound(ctx, ctx); err != nil {
 			return err
 		}
 		d.tasks.Wait()
@@ -23,15 +23,15 @@ func (d *Dispatcher) Work(ctx context.Context) error {
 // Step is one round in which the endpoints of hang never answer and all others do
 // before the next round. It returns how many attempts each endpoint got.
 func (d *Dispatcher) Step(ctx context.Context, hang ...string) (claims map[string]int, err error) {
-	if err := d.passOn(ctx); err != nil {
+	if err := d.queueEvents(ctx); err != nil {
 		return nil, err
 	}
-	list, err := d.claim(ctx)
+	list, err := d.claimDue(ctx)
 	claims = map[string]int{}
 	for _, v := range list {
 		claims[v.EndpointID]++
 		if !slices.Contains(hang, v.EndpointID) {
-			d.attempt(ctx, v)
+			d.runAttempt(ctx, v)
 		}
 	}
 	return claims, err

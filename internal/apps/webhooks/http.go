@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Handler serves /v1/apps/{id}/webhooks (spec §4.8) and /v1/apps/{id}/events.
+// A Handler serves /v1/apps/{id}/webhooks (contract §4.8) and /v1/apps/{id}/events.
 type Handler struct {
 	Store *Store
 	Apps  *apps.Store
@@ -20,22 +20,22 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.Handle("GET /v1/apps/{id}/webhooks", h.list)
-	rt.Handle("POST /v1/apps/{id}/webhooks", h.create)
-	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}", h.get)
-	rt.Handle("PATCH /v1/apps/{id}/webhooks/{webhookId}", h.patch)
-	rt.Handle("DELETE /v1/apps/{id}/webhooks/{webhookId}", h.delete)
-	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/rotate-secret", h.rotate)
-	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/test", h.test)
-	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}/deliveries", h.deliveries)
+	rt.Handle("GET /v1/apps/{id}/webhooks", h.listEndpoints)
+	rt.Handle("POST /v1/apps/{id}/webhooks", h.createEndpoint)
+	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}", h.getEndpoint)
+	rt.Handle("PATCH /v1/apps/{id}/webhooks/{webhookId}", h.patchEndpoint)
+	rt.Handle("DELETE /v1/apps/{id}/webhooks/{webhookId}", h.deleteEndpoint)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/rotate-secret", h.rotateSecret)
+	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/test", h.sendTest)
+	rt.Handle("GET /v1/apps/{id}/webhooks/{webhookId}/deliveries", h.listDeliveries)
 	rt.Handle("POST /v1/apps/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", h.redeliver)
-	rt.Handle("GET /v1/apps/{id}/events", h.events)
-	rt.Handle("POST /v1/apps/{id}/events", h.trigger)
+	rt.Handle("GET /v1/apps/{id}/events", h.listEvents)
+	rt.Handle("POST /v1/apps/{id}/events", h.triggerEvent)
 }
 
-// resource is an endpoint as the API shows it. Only creation and rotation show the
+// endpointResource is an endpoint as the API shows it. Only creation and rotation show the
 // secret.
-type resource struct {
+type endpointResource struct {
 	ID        string   `json:"id"`
 	AppID     string   `json:"app_id"`
 	URL       string   `json:"url"`
@@ -45,16 +45,16 @@ type resource struct {
 	Secret    string   `json:"secret,omitempty"`
 }
 
-func (e Endpoint) resource(secret string) resource {
+func (e Endpoint) resource(secret string) endpointResource {
 	events := e.Events
 	if events == nil {
 		events = []string{}
 	}
-	return resource{e.ID, e.AppID, e.URL, events, e.Status, timestamp.Format(e.CreatedUS), secret}
+	return endpointResource{e.ID, e.AppID, e.URL, events, e.Status, timestamp.Format(e.CreatedUS), secret}
 }
 
-// delivery is a delivery as the API shows it.
-type delivery struct {
+// deliveryResource is a delivery as the API shows it.
+type deliveryResource struct {
 	ID             string  `json:"id"`
 	EventID        string  `json:"event_id"`
 	EventType      string  `json:"event_type"`
@@ -67,8 +67,8 @@ type delivery struct {
 	CreatedAt      string  `json:"created_at"`
 }
 
-func (d Delivery) resource() delivery {
-	return delivery{
+func (d Delivery) resource() deliveryResource {
+	return deliveryResource{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, Status: d.Status, Attempts: d.Attempts,
 		NextAttemptAt: orNullTime(d.NextUS), LastError: d.LastError, ResponseStatus: d.ResponseStatus,
 		DeliveredAt: orNullTime(d.DeliveredUS), CreatedAt: timestamp.Format(d.CreatedUS),
@@ -83,8 +83,8 @@ func orNullTime(us *int64) *string {
 	return &text
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.app(r)
+func (h *Handler) listEndpoints(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := make([]resource, len(list))
+	out := make([]endpointResource, len(list))
 	for i, e := range list {
 		out[i] = e.resource("")
 	}
@@ -106,8 +106,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.app(r)
+func (h *Handler) createEndpoint(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
@@ -123,16 +123,16 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, e.resource(secret))
 }
 
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) getEndpoint(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, e.resource(""))
 }
 
-func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err // before the body: what is not there has no wrong members
 	}
@@ -141,66 +141,66 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if e, err = h.Store.Patch(r.Context(), e.AppID, e.ID, c); err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	return web.WriteJSON(w, http.StatusOK, e.resource(""))
 }
 
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
 	if err := h.Store.Delete(r.Context(), e.AppID, e.ID); err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	return web.WriteJSON(w, http.StatusOK, map[string]bool{"ok": true})
 }
 
-func (h *Handler) rotate(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) rotateSecret(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
-	e, secret, err := h.Store.Rotate(r.Context(), e.AppID, e.ID)
+	e, secret, err := h.Store.RotateSecret(r.Context(), e.AppID, e.ID)
 	if err != nil {
-		return missing(err)
+		return notFoundError(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return web.WriteJSON(w, http.StatusOK, e.resource(secret))
 }
 
-// wanted is the body of the requests for a sample event.
-type wanted struct {
+// eventTypeRequest is the body of the requests for a sample event.
+type eventTypeRequest struct {
 	Type web.Field[string] `json:"type"`
 }
 
-func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) sendTest(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
-	var body wanted
+	var body eventTypeRequest
 	if err := web.ReadJSON(r, &body); err != nil {
 		return err
 	}
-	d, err := h.Store.Test(r.Context(), e, body.Type.Value)
+	d, err := h.Store.SendTest(r.Context(), e, body.Type.Value)
 	if err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, d.resource())
 }
 
-func (h *Handler) deliveries(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+func (h *Handler) listDeliveries(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
-	list, err := h.Store.Deliveries(r.Context(), e.ID)
+	list, err := h.Store.ListDeliveries(r.Context(), e.ID)
 	if err != nil {
 		return err
 	}
-	out := make([]delivery, len(list))
+	out := make([]deliveryResource, len(list))
 	for i, d := range list {
 		out[i] = d.resource()
 	}
@@ -208,7 +208,7 @@ func (h *Handler) deliveries(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.endpoint(r)
+	e, err := h.requireEndpoint(r)
 	if err != nil {
 		return err
 	}
@@ -221,8 +221,8 @@ func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, d.resource())
 }
 
-func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.app(r)
+func (h *Handler) listEvents(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
 			return apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to %d", maxEvents)
 		}
 	}
-	list, at, err := h.Store.Events(r.Context(), app.ID, q.Get("after"), int(limit))
+	list, at, err := h.Store.ListEvents(r.Context(), app.ID, q.Get("after"), int(limit))
 	if err != nil {
 		return err
 	}
@@ -246,12 +246,12 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, list)
 }
 
-func (h *Handler) trigger(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.app(r)
+func (h *Handler) triggerEvent(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.requireApp(r)
 	if err != nil {
 		return err
 	}
-	var body wanted
+	var body eventTypeRequest
 	if err := web.ReadJSON(r, &body); err != nil {
 		return err
 	}
@@ -262,9 +262,9 @@ func (h *Handler) trigger(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, m)
 }
 
-// app returns the app of the path, which must be the one whose credentials are
+// requireApp returns the app of the path, which must be the one whose credentials are
 // sent: another app's id is answered like one that does not exist.
-func (h *Handler) app(r *http.Request) (apps.App, error) {
+func (h *Handler) requireApp(r *http.Request) (apps.App, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err == nil && r.PathValue("id") != app.ID {
 		err = apierr.NotFound.Errorf("no such app")
@@ -272,17 +272,17 @@ func (h *Handler) app(r *http.Request) (apps.App, error) {
 	return app, err
 }
 
-// endpoint returns the endpoint of the path, if it is the app's own.
-func (h *Handler) endpoint(r *http.Request) (Endpoint, error) {
-	app, err := h.app(r)
+// requireEndpoint returns the endpoint of the path, if it is the app's own.
+func (h *Handler) requireEndpoint(r *http.Request) (Endpoint, error) {
+	app, err := h.requireApp(r)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	e, err := h.Store.Get(r.Context(), app.ID, r.PathValue("webhookId"))
-	return e, missing(err)
+	return e, notFoundError(err)
 }
 
-func missing(err error) error {
+func notFoundError(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return apierr.NotFound.Errorf("no such webhook endpoint")
 	}

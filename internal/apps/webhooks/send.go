@@ -18,7 +18,7 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Bounds of one attempt (decisions, Webhooks; F-76).
+// Bounds of one attempt (decision 040; F-76).
 const (
 	attemptTimeout = 15 * time.Second
 	maxAnswer      = 64 << 10
@@ -36,8 +36,8 @@ var (
 	errOwn     = errors.New("this service itself")
 )
 
-// public reports whether webhooks may go to an address.
-func (a Addresses) public(ip netip.Addr) bool {
+// isAllowed reports whether webhooks may go to an address.
+func (a Addresses) isAllowed(ip netip.Addr) bool {
 	for _, p := range a.Allow {
 		if p.Contains(ip.Unmap()) {
 			return true
@@ -46,14 +46,14 @@ func (a Addresses) public(ip netip.Addr) bool {
 	return guardian.SafeAddr(ip) == nil
 }
 
-// control is asked before each connection, with the address that it goes to, so
+// checkDial is asked before each connection, with the address that it goes to, so
 // that no spelling and no name server leads elsewhere (F-79).
-func (a Addresses) control(_, address string, _ syscall.RawConn) error {
+func (a Addresses) checkDial(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
-	if err != nil || !a.public(to.Addr()) {
+	if err != nil || !a.isAllowed(to.Addr()) {
 		return errPrivate
 	}
-	if slices.ContainsFunc(a.Own, func(own string) bool { return sameHost(&url.URL{Host: address}, own) }) {
+	if slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(&url.URL{Host: address}, own) }) {
 		return errOwn // by a name of its own (F-78)
 	}
 	return nil
@@ -63,7 +63,7 @@ func (a Addresses) control(_, address string, _ syscall.RawConn) error {
 // proxy, which would be what the address check sees, and keeps no connections, so
 // that each attempt is checked.
 func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Client {
-	dialer := &net.Dialer{Resolver: resolver, Control: a.control}
+	dialer := &net.Dialer{Resolver: resolver, Control: a.checkDial}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -73,41 +73,41 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 	}
 }
 
-// An outcome is what one attempt came to.
-type outcome struct {
+// An attemptOutcome is what one attempt came to.
+type attemptOutcome struct {
 	status int    // 0 = there was no answer
 	failed string // for the developer; "" = delivered
 }
 
-// post makes one attempt. Only the header of the answer decides (F-82); of the
+// postDelivery makes one attempt. Only the header of the answer decides (F-82); of the
 // body as much is read as lets an ordinary receiver finish.
-func post(ctx context.Context, client *http.Client, to string, header http.Header, body []byte) outcome {
+func postDelivery(ctx context.Context, client *http.Client, to string, header http.Header, body []byte) attemptOutcome {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return outcome{failed: "the URL cannot be called"}
+		return attemptOutcome{failed: "the URL cannot be called"}
 	}
 	r.Header = header
 	answer, err := client.Do(r)
 	if err != nil {
-		return outcome{failed: reason(err)}
+		return attemptOutcome{failed: describeError(err)}
 	}
 	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // whatever it says, it has been decided
 	_ = answer.Body.Close()
 	switch status := answer.StatusCode; {
 	case status >= 200 && status < 300:
-		return outcome{status: status}
+		return attemptOutcome{status: status}
 	case status >= 300 && status < 400:
-		return outcome{status, fmt.Sprintf("answered %d: redirects are not followed", status)}
+		return attemptOutcome{status, fmt.Sprintf("answered %d: redirects are not followed", status)}
 	default:
-		return outcome{status, fmt.Sprintf("answered %d", status)}
+		return attemptOutcome{status, fmt.Sprintf("answered %d", status)}
 	}
 }
 
-// reason says why there was no answer. A name that is unknown and one that means a
+// describeError says why there was no answer. A name that is unknown and one that means a
 // private address look the same: nobody shall learn what our network knows.
-func reason(err error) string {
+func describeError(err error) string {
 	var wrong *tls.CertificateVerificationError
 	var dns *net.DNSError
 	switch timed, ok := errors.AsType[net.Error](err); {

@@ -25,9 +25,8 @@ func NewSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(b[:])
 }
 
-// Sign sets the headers of both schemes (decisions, Webhooks): ours, whose key is
-// the secret as it is written, and that of Standard Webhooks, whose key is what
-// the secret encodes.
+// Sign sets the signature headers of both schemes (decision 039): Svc-Signature with the whole
+// secret as key, and those of Standard Webhooks with the decoded one.
 func Sign(h http.Header, secret, eventID string, body []byte, now time.Time) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil {
@@ -35,14 +34,14 @@ func Sign(h http.Header, secret, eventID string, body []byte, now time.Time) err
 	}
 	t := strconv.FormatInt(now.Unix(), 10)
 	h.Set(web.EventIDHeader, eventID)
-	h.Set(web.SignatureHeader, "t="+t+",v1="+hex.EncodeToString(mac([]byte(secret), t, ".", string(body))))
+	h.Set(web.SignatureHeader, "t="+t+",v1="+hex.EncodeToString(computeMAC([]byte(secret), t, ".", string(body))))
 	h.Set("Webhook-Id", eventID)
 	h.Set("Webhook-Timestamp", t)
-	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, eventID, ".", t, ".", string(body))))
+	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(computeMAC(key, eventID, ".", t, ".", string(body))))
 	return nil
 }
 
-func mac(key []byte, parts ...string) []byte {
+func computeMAC(key []byte, parts ...string) []byte {
 	m := hmac.New(sha256.New, key)
 	for _, p := range parts {
 		m.Write([]byte(p)) // never fails

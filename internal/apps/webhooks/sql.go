@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// place is where the secret of an endpoint is sealed for.
-func place(endpointID string) seal.Place { return seal.Place{"webhooks", "sealed", endpointID} }
+// secretPlace is where the secret of an endpoint is sealed for.
+func secretPlace(endpointID string) seal.Place { return seal.Place{"webhooks", "sealed", endpointID} }
 
 const endpointColumns = `id, app_id, url, events, status, sealed, created_us`
 
@@ -26,17 +26,17 @@ func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (En
 	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks WHERE id = $1`+lock, endpointID))
 }
 
-// endpoints returns an app's endpoints, newest first, those older than after.
-func endpoints(ctx context.Context, q db.Queryer, appID, after string, limit int, lock string) ([]Endpoint, error) {
+// listEndpoints returns an app's endpoints, newest first, those older than after.
+func listEndpoints(ctx context.Context, q db.Queryer, appID, after string, limit int, lock string) ([]Endpoint, error) {
 	if after == "" {
 		after = "~" // behind every id
 	}
 	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
-// countLocked counts an app's endpoints and keeps others from adding one until tx
+// lockAndCount counts an app's endpoints and keeps others from adding one until tx
 // ends.
-func countLocked(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
+func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
 	var locked string
 	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func countLocked(ctx context.Context, tx *db.Tx, appID string) (n int, err error
 	return n, err
 }
 
-func eventsText(list []string) string {
+func marshalEvents(list []string) string {
 	if len(list) == 0 {
 		return "[]"
 	}
@@ -58,12 +58,12 @@ func eventsText(list []string) string {
 
 func insertEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO webhooks (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		e.ID, e.AppID, e.URL, eventsText(e.Events), e.Status, e.sealed, e.CreatedUS)
+		e.ID, e.AppID, e.URL, marshalEvents(e.Events), e.Status, e.sealed, e.CreatedUS)
 	return err
 }
 
 func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
-	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, events = $3, status = $4, sealed = $5 WHERE id = $1`, e.ID, e.URL, eventsText(e.Events), e.Status, e.sealed)
+	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, events = $3, status = $4, sealed = $5 WHERE id = $1`, e.ID, e.URL, marshalEvents(e.Events), e.Status, e.sealed)
 	return err
 }
 
@@ -73,7 +73,7 @@ func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
 	return err
 }
 
-func deleteEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
+func deleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE app_id = $1`, appID)
 	return err
 }
@@ -85,7 +85,7 @@ func scanDelivery(row db.Row) (d Delivery, err error) {
 	return d, err
 }
 
-func latestDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
+func listDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
 	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
 }
 
@@ -100,51 +100,51 @@ func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
 	return err
 }
 
-// again queues a delivery anew, with all its tries, whatever it is doing.
-func again(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
+// requeueDelivery queues a delivery anew, with all its tries, whatever it is doing.
+func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `UPDATE deliveries SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL WHERE id = $1`, deliveryID, nowUS)
 	return err
 }
 
-// ready returns the active endpoints that have something due: a look into the index
+// listReadyEndpoints returns the active endpoints that have something due: a look into the index
 // for each, however long their queues are.
-func ready(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
+func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
 		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
 }
 
-// claim leases at most limit due deliveries of an endpoint until leaseUS.
-func claim(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
+// claimDeliveries leases at most limit due deliveries of an endpoint until leaseUS.
+func claimDeliveries(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
 	return db.QueryAll(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
 		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due) RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
 }
 
-// finish writes what an attempt came to, unless the lease has passed to somebody
+// updateDelivery writes what an attempt came to, unless the lease has passed to somebody
 // else or the delivery is no longer wanted.
-func finish(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
+func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
 	_, err := d.ExecContext(ctx, `UPDATE deliveries SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8, delivered_us = $9
 		WHERE id = $1 AND lease = $2 AND status = 'pending'`,
 		v.ID, v.lease, v.Status, v.Attempts, v.NextUS, dueUS, v.LastError, v.ResponseStatus, v.DeliveredUS)
 	return err
 }
 
-// release gives a lease back: no attempt was made.
-func release(ctx context.Context, d *db.DB, v Delivery, nowUS int64) error {
+// releaseDelivery gives a lease back: no attempt was made.
+func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) error {
 	_, err := d.ExecContext(ctx, `UPDATE deliveries SET lease = '', due_us = $3 WHERE id = $1 AND lease = $2 AND status = 'pending'`, v.ID, v.lease, nowUS)
 	return err
 }
 
-// purge forgets the history before an identifier, and what waits behind a
+// deleteOldDeliveries forgets the history before an identifier, and what waits behind a
 // disabled endpoint since then.
-func purge(ctx context.Context, d *db.DB, before string) error {
+func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM deliveries WHERE id < $1 AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
 	return err
 }
 
-// purgeLog forgets that apps were told of the events before an identifier: they
+// deleteOldLog forgets that apps were told of the events before an identifier: they
 // rise with time. An event is not sent again when its deliveries are forgotten, so
 // that no entry goes that is much younger than its event.
-func purgeLog(ctx context.Context, d *db.DB, before string) error {
+func deleteOldLog(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM event_log WHERE event_id < $1`, before)
 	return err
 }
@@ -155,38 +155,38 @@ const eventValues = `e.id, e.type, e.app_id, COALESCE(e.connection_id, ''), e.se
 
 const eventTables = `events e JOIN apps a ON a.id = e.app_id LEFT JOIN connections c ON c.id = e.connection_id LEFT JOIN balances b ON b.account_id = c.account_id`
 
-func scanEvent(row db.Row) (e event, err error) {
+func scanEvent(row db.Row) (e storedEvent, err error) {
 	err = row.Scan(&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.Seq, &e.Data, &e.CreatedUS, &e.test, &e.sandbox)
 	return e, err
 }
 
-func getEvent(ctx context.Context, q db.Queryer, eventID string) (event, error) {
+func getEvent(ctx context.Context, q db.Queryer, eventID string) (storedEvent, error) {
 	return scanEvent(q.QueryRowContext(ctx, `SELECT `+eventValues+` FROM `+eventTables+` WHERE e.id = $1`, eventID))
 }
 
-// logged is an event at its place in the log.
-type logged struct {
-	event
+// loggedEvent is an event at its place in the log.
+type loggedEvent struct {
+	storedEvent
 	place int64
 }
 
-func scanLogged(row db.Row) (l logged, err error) {
+func scanLogged(row db.Row) (l loggedEvent, err error) {
 	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox, &l.place)
 	return l, err
 }
 
-// newestLogged returns the last of what an app was told, newest first.
-func newestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]logged, error) {
+// listNewestLogged returns the last of what an app was told, newest first.
+func listNewestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]loggedEvent, error) {
 	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
-// loggedAfter returns what an app was told after a place, oldest first.
-func loggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]logged, error) {
+// listLoggedAfter returns what an app was told after a place, oldest first.
+func listLoggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]loggedEvent, error) {
 	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 }
 
-// placeOf returns where an app was first told of an event, or sql.ErrNoRows.
-func placeOf(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
+// getCursor returns where an app was first told of an event, or sql.ErrNoRows.
+func getCursor(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT place FROM event_log WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
 	return at, err
 }

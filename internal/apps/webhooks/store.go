@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// The states of spec §3, Webhook delivery.
+// The states of contract §3, Webhook delivery.
 const (
 	Pending   = "pending"
 	Delivered = "delivered"
@@ -44,9 +44,9 @@ type Delivery struct {
 const LogKept = 90 * 24 * time.Hour
 
 const (
-	latest    = 50                  // deliveries that are listed (spec §8)
-	keepFor   = 30 * 24 * time.Hour // how long finished deliveries are kept
-	maxEvents = 100                 // events of one answer
+	maxListedDeliveries = 50                  // deliveries that are listed (contract §8)
+	retention           = 30 * 24 * time.Hour // how long finished deliveries are kept
+	maxEvents           = 100                 // events of one answer
 )
 
 // A Store reads and writes endpoints and deliveries.
@@ -66,10 +66,10 @@ func NewStore(d *db.DB, box *seal.Box, now func() time.Time, rules Addresses, li
 // Get returns an endpoint of an app; the error wraps sql.ErrNoRows when it has no
 // such one.
 func (s *Store) Get(ctx context.Context, appID, endpointID string) (Endpoint, error) {
-	return s.get(ctx, s.db, appID, endpointID, "")
+	return s.getEndpoint(ctx, s.db, appID, endpointID, "")
 }
 
-func (s *Store) get(ctx context.Context, q db.Queryer, appID, endpointID, lock string) (Endpoint, error) {
+func (s *Store) getEndpoint(ctx context.Context, q db.Queryer, appID, endpointID, lock string) (Endpoint, error) {
 	e, err := getEndpoint(ctx, q, endpointID, lock)
 	if err == nil && e.AppID != appID {
 		err = sql.ErrNoRows
@@ -83,7 +83,7 @@ func (s *Store) get(ctx context.Context, q db.Queryer, appID, endpointID, lock s
 // List returns a page of an app's endpoints, newest first, and whether there are
 // more.
 func (s *Store) List(ctx context.Context, appID string, p web.Page) ([]Endpoint, bool, error) {
-	list, err := endpoints(ctx, s.db, appID, p.StartingAfter, p.Limit+1, "")
+	list, err := listEndpoints(ctx, s.db, appID, p.StartingAfter, p.Limit+1, "")
 	if err != nil {
 		return nil, false, fmt.Errorf("webhooks: list: %w", err)
 	}
@@ -104,14 +104,14 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint,
 	}
 	now := s.now()
 	e = Endpoint{ID: id.New(id.Webhook, now), AppID: appID, Status: Active, CreatedUS: now.UnixMicro()}
-	if e, err = c.applied(e, s.rules); err != nil {
+	if e, err = c.applyTo(e, s.rules); err != nil {
 		return e, "", err
 	}
-	if secret, err = s.renew(&e); err != nil {
+	if secret, err = s.renewSecret(&e); err != nil {
 		return e, "", err
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		n, err := countLocked(ctx, tx, appID)
+		n, err := lockAndCount(ctx, tx, appID)
 		if err != nil {
 			return err
 		}
@@ -126,27 +126,27 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint,
 	return e, secret, nil
 }
 
-// renew gives an endpoint a new secret and returns it in clear.
-func (s *Store) renew(e *Endpoint) (secret string, err error) {
+// renewSecret gives an endpoint a new secret and returns it in clear.
+func (s *Store) renewSecret(e *Endpoint) (secret string, err error) {
 	secret = NewSecret()
-	e.sealed, err = s.box.Seal([]byte(secret), place(e.ID))
+	e.sealed, err = s.box.Seal([]byte(secret), secretPlace(e.ID))
 	return secret, err
 }
 
-// secret returns the secret of the moment in clear.
-func (s *Store) secret(e Endpoint) (string, error) {
-	plain, err := s.box.Open(e.sealed, place(e.ID))
+// openSecret returns the secret of the moment in clear.
+func (s *Store) openSecret(e Endpoint) (string, error) {
+	plain, err := s.box.Open(e.sealed, secretPlace(e.ID))
 	if err != nil {
 		return "", fmt.Errorf("webhooks: secret of %s: %w", e.ID, err)
 	}
 	return string(plain), nil
 }
 
-// change runs f on an endpoint that nobody else changes meanwhile, and stores what
+// updateLocked runs f on an endpoint that nobody else changes meanwhile, and stores what
 // f made of it.
-func (s *Store) change(ctx context.Context, appID, endpointID string, f func(*Endpoint) error) (e Endpoint, err error) {
+func (s *Store) updateLocked(ctx context.Context, appID, endpointID string, f func(*Endpoint) error) (e Endpoint, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if e, err = s.get(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
+		if e, err = s.getEndpoint(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
 		if err := f(&e); err != nil {
@@ -159,17 +159,17 @@ func (s *Store) change(ctx context.Context, appID, endpointID string, f func(*En
 
 // Patch changes an endpoint and returns the whole of it.
 func (s *Store) Patch(ctx context.Context, appID, endpointID string, c Change) (Endpoint, error) {
-	return s.change(ctx, appID, endpointID, func(e *Endpoint) (err error) {
-		*e, err = c.applied(*e, s.rules)
+	return s.updateLocked(ctx, appID, endpointID, func(e *Endpoint) (err error) {
+		*e, err = c.applyTo(*e, s.rules)
 		return err
 	})
 }
 
-// Rotate gives an endpoint a new secret and returns it; the old one signs nothing
+// RotateSecret gives an endpoint a new secret and returns it; the old one signs nothing
 // from now on.
-func (s *Store) Rotate(ctx context.Context, appID, endpointID string) (e Endpoint, secret string, err error) {
-	e, err = s.change(ctx, appID, endpointID, func(e *Endpoint) (err error) {
-		secret, err = s.renew(e)
+func (s *Store) RotateSecret(ctx context.Context, appID, endpointID string) (e Endpoint, secret string, err error) {
+	e, err = s.updateLocked(ctx, appID, endpointID, func(e *Endpoint) (err error) {
+		secret, err = s.renewSecret(e)
 		return err
 	})
 	return e, secret, err
@@ -178,30 +178,30 @@ func (s *Store) Rotate(ctx context.Context, appID, endpointID string) (e Endpoin
 // Delete forgets an endpoint and drops what waits for it.
 func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := s.get(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
+		if _, err := s.getEndpoint(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
 		return deleteEndpoint(ctx, tx, endpointID)
 	})
 }
 
-// Erase forgets all endpoints of an app with what waits for them, in the
+// DeleteAppEndpoints forgets all endpoints of an app with what waits for them, in the
 // transaction that closes its owner's account.
-func (s *Store) Erase(ctx context.Context, tx *db.Tx, appID string) error {
-	if err := deleteEndpoints(ctx, tx, appID); err != nil {
+func (s *Store) DeleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
+	if err := deleteAppEndpoints(ctx, tx, appID); err != nil {
 		return fmt.Errorf("webhooks: erase: %w", err)
 	}
 	return nil
 }
 
-// Deliveries returns the latest deliveries of an endpoint, newest first.
-func (s *Store) Deliveries(ctx context.Context, endpointID string) ([]Delivery, error) {
-	return latestDeliveries(ctx, s.db, endpointID, latest)
+// ListDeliveries returns the latest deliveries of an endpoint, newest first.
+func (s *Store) ListDeliveries(ctx context.Context, endpointID string) ([]Delivery, error) {
+	return listDeliveries(ctx, s.db, endpointID, maxListedDeliveries)
 }
 
-// Payload returns a delivery with the body that it sends; the error wraps
+// GetPayload returns a delivery with the body that it sends; the error wraps
 // sql.ErrNoRows when the endpoint has no such delivery.
-func (s *Store) Payload(ctx context.Context, e Endpoint, deliveryID string) (Delivery, []byte, error) {
+func (s *Store) GetPayload(ctx context.Context, e Endpoint, deliveryID string) (Delivery, []byte, error) {
 	d, err := getDelivery(ctx, s.db, e.ID, deliveryID, "")
 	if err != nil {
 		return d, nil, fmt.Errorf("webhooks: delivery: %w", err)
@@ -210,7 +210,7 @@ func (s *Store) Payload(ctx context.Context, e Endpoint, deliveryID string) (Del
 	if err != nil {
 		return d, nil, fmt.Errorf("webhooks: event of %s: %w", d.ID, err)
 	}
-	m, err := told.message(s.links)
+	m, err := told.makeMessage(s.links)
 	if err != nil {
 		return d, nil, err
 	}
@@ -230,7 +230,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 		if d, err = getDelivery(ctx, tx, e.ID, deliveryID, tx.Engine.ForUpdate()); err != nil {
 			return err
 		}
-		if err := again(ctx, tx, d.ID, s.now().UnixMicro()); err != nil {
+		if err := requeueDelivery(ctx, tx, d.ID, s.now().UnixMicro()); err != nil {
 			return err
 		}
 		if err := appendLog(ctx, tx, last, rules.Event{ID: d.EventID, AppID: e.AppID}); err != nil {
@@ -242,9 +242,9 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 	return d, err
 }
 
-// Test queues a sample event for one endpoint, whatever it subscribes to.
-func (s *Store) Test(ctx context.Context, e Endpoint, kind string) (d Delivery, err error) {
-	v, err := s.sample(e.AppID, kind)
+// SendTest queues a sample event for one endpoint, whatever it subscribes to.
+func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delivery, err error) {
+	v, err := s.makeSampleEvent(e.AppID, kind)
 	if err != nil {
 		return d, err
 	}
@@ -265,11 +265,11 @@ func (s *Store) Test(ctx context.Context, e Endpoint, kind string) (d Delivery, 
 // Trigger tells an app a sample event, as if it had happened: its endpoints and its
 // log get it.
 func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
-	v, err := s.sample(appID, kind)
+	v, err := s.makeSampleEvent(appID, kind)
 	if err != nil {
 		return nil, err
 	}
-	var told event
+	var told storedEvent
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := store.InsertTestEvent(ctx, tx, v, false); err != nil {
 			return err
@@ -280,33 +280,33 @@ func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return told.message(s.links)
+	return told.makeMessage(s.links)
 }
 
-func (s *Store) sample(appID, kind string) (rules.Event, error) {
+func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
 	if !slices.Contains(Types, kind) {
 		return rules.Event{}, apierr.InvalidRequest.Errorf("type: must be one of %s", strings.Join(Types, ", "))
 	}
 	now := s.now()
-	data, err := sample(kind, appID, now)
+	data, err := makeSample(kind, appID, now)
 	return rules.Event{ID: id.New(id.Event, now), Type: kind, AppID: appID, Data: data, CreatedUS: now.UnixMicro()}, err
 }
 
-// Events returns what an app was told after an event or a place, oldest first; or,
+// ListEvents returns what an app was told after an event or a place, oldest first; or,
 // without either, the last of it, newest first. The place is where to go on.
-func (s *Store) Events(ctx context.Context, appID, after string, limit int) (list []any, at int64, err error) {
-	var found []logged
+func (s *Store) ListEvents(ctx context.Context, appID, after string, limit int) (list []any, at int64, err error) {
+	var found []loggedEvent
 	if after == "" {
-		found, err = newestLogged(ctx, s.db, appID, limit)
-	} else if at, err = s.placeOf(ctx, appID, after); err == nil {
-		found, err = loggedAfter(ctx, s.db, appID, at, limit)
+		found, err = listNewestLogged(ctx, s.db, appID, limit)
+	} else if at, err = s.resolveCursor(ctx, appID, after); err == nil {
+		found, err = listLoggedAfter(ctx, s.db, appID, at, limit)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
 	list = make([]any, len(found))
 	for i := range found {
-		if list[i], err = found[i].message(s.links); err != nil {
+		if list[i], err = found[i].makeMessage(s.links); err != nil {
 			return nil, 0, err
 		}
 		at = max(at, found[i].place)
@@ -314,11 +314,11 @@ func (s *Store) Events(ctx context.Context, appID, after string, limit int) (lis
 	return list, at, nil
 }
 
-func (s *Store) placeOf(ctx context.Context, appID, after string) (int64, error) {
+func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, error) {
 	if n, err := strconv.ParseUint(after, 10, 63); err == nil {
 		return int64(n), nil
 	}
-	at, err := placeOf(ctx, s.db, appID, after)
+	at, err := getCursor(ctx, s.db, appID, after)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, apierr.InvalidRequest.Errorf("after: must be the id of an event of this app, or what the header Link of an earlier answer has")
 	}
@@ -328,5 +328,5 @@ func (s *Store) placeOf(ctx context.Context, appID, after string) (int64, error)
 // Purge forgets old deliveries, and what apps were told long ago.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
-	return errors.Join(purge(ctx, s.db, id.Floor(id.Delivery, now.Add(-keepFor))), purgeLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
+	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))), deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
 }

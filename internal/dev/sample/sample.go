@@ -234,7 +234,7 @@ func (s Stores) connect(ctx context.Context, tx *db.Tx, out *Data) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.Tokens.Issue(ctx, tx, conn.ID, out.App.ID, "")
+	t, err := s.Tokens.IssueTokens(ctx, tx, conn.ID, out.App.ID, "")
 	out.Connection = Connection{conn.ID, t.AccessToken, t.RefreshToken, t.ExpiresIn}
 	return err
 }

@@ -121,7 +121,7 @@ func (s *Resolver) Resolve(r *http.Request) (*Caller, error) {
 }
 
 func (s *Resolver) loadCaller(ctx context.Context, token string) (*Caller, error) {
-	grant, err := s.tokens.Lookup(ctx, token)
+	grant, err := s.tokens.LookupAccessToken(ctx, token)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error
 	if a.app, err = s.apps.Get(ctx, appID); err != nil {
 		return nil, err
 	}
-	list, err := s.features.OfApp(ctx, appID)
+	list, err := s.features.ListAll(ctx, appID)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (b *bundle) connect() (connectionID string, r *http.Request) {
 	b.do(c)
 	r = httptest.NewRequest(http.MethodPost, "/", nil)
 	b.inTx(func(ctx context.Context, tx *db.Tx) error {
-		given, err := b.tokens.Issue(ctx, tx, c.ConnectionID, b.appID, "")
+		given, err := b.tokens.IssueTokens(ctx, tx, c.ConnectionID, b.appID, "")
 		r.Header.Set("Authorization", "Bearer "+given.AccessToken)
 		return err
 	})

@@ -145,7 +145,7 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	}
 	for conn, token := range map[string]*string{w.conn: &w.token, other: &w.other} {
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			issued, err := tokens.Issue(ctx, tx, conn, w.app, "")
+			issued, err := tokens.IssueTokens(ctx, tx, conn, w.app, "")
 			*token = issued.AccessToken
 			return err
 		})

@@ -25,7 +25,7 @@ func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if !a.Developer {
 		return ui.Render(w, http.StatusOK, ui.Enable{Console: ui.Console{Shell: a.Shell(ui.Development), Heading: "Developer console"}, TestAccount: a.Sandbox})
 	}
-	list, err := apps.OfOwner(r.Context(), h.DB, a.ID)
+	list, err := apps.ListOwned(r.Context(), h.DB, a.ID)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		if _, err := accounts.Lock(ctx, tx, a.ID); err != nil { // so that nobody counts beside us
 			return err
 		}
-		list, err := apps.OfOwner(ctx, tx, a.ID)
+		list, err := apps.ListOwned(ctx, tx, a.ID)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return err
 	}
-	list, err := h.Features.OfApp(r.Context(), v.app.ID)
+	list, err := h.Features.ListAll(r.Context(), v.app.ID)
 	if err != nil {
 		return err
 	}

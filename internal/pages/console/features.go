@@ -78,7 +78,7 @@ func featureChange(form url.Values) (features.Change, []ui.Problem) {
 
 func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) {
 	page := ui.FeatureList{Console: v.page(r, "Features", "/features"), Fields: h.featureFields(v, features.Feature{})}
-	list, err := h.Features.OfApp(r.Context(), v.app.ID)
+	list, err := h.Features.ListAll(r.Context(), v.app.ID)
 	for _, f := range list {
 		page.List = append(page.List, ui.FeatureLine{Slug: f.Slug, Name: f.DisplayName, Description: f.Description, Rules: describeGuardrails(f)})
 	}

@@ -19,7 +19,7 @@ func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 	default:
 		page.Why = "This app is live, in the highest tier."
 	}
-	s, err := h.GoLive.Status(r.Context(), v.app)
+	s, err := h.GoLive.GetStatus(r.Context(), v.app)
 	if err != nil {
 		return page, err
 	}
@@ -57,7 +57,7 @@ func (h *Handler) goLive(w http.ResponseWriter, r *http.Request, v visit) error 
 
 // askGoLive is POST /developer/apps/{id}/go-live.
 func (h *Handler) askGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
-	_, err := h.GoLive.Ask(r.Context(), v.app.ID)
+	_, err := h.GoLive.CreateRequest(r.Context(), v.app.ID)
 	if err == nil {
 		return web.SeeOther(w, v.path("/go-live?done=asked"))
 	}

@@ -115,7 +115,7 @@ func (h *Handler) hookPage(r *http.Request, v visit, e webhooks.Endpoint) (ui.Ho
 	page := ui.HookPage{
 		Console: v.page(r, e.URL, "/webhooks"), Hook: shownHook(e), Fields: hookFields(e), Choices: boxes(eventPrefix, webhooks.Types, e.Events), Types: webhooks.Types,
 	}
-	list, err := h.Webhooks.Deliveries(r.Context(), e.ID)
+	list, err := h.Webhooks.ListDeliveries(r.Context(), e.ID)
 	for _, d := range list {
 		page.Deliveries = append(page.Deliveries, shownDelivery(d))
 	}
@@ -162,7 +162,7 @@ func (h *Handler) saveHook(w http.ResponseWriter, r *http.Request, v visit) erro
 
 // rotateHook is POST /developer/apps/{id}/webhooks/{hook}/rotate.
 func (h *Handler) rotateHook(w http.ResponseWriter, r *http.Request, v visit) error {
-	e, secret, err := h.Webhooks.Rotate(r.Context(), v.app.ID, r.PathValue("hook"))
+	e, secret, err := h.Webhooks.RotateSecret(r.Context(), v.app.ID, r.PathValue("hook"))
 	if err != nil {
 		return gone(err)
 	}
@@ -187,7 +187,7 @@ func (h *Handler) testHook(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return err
 	}
-	if _, err := h.Webhooks.Test(r.Context(), e, form.Get("type")); err != nil {
+	if _, err := h.Webhooks.SendTest(r.Context(), e, form.Get("type")); err != nil {
 		return err
 	}
 	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=sent"))
@@ -199,7 +199,7 @@ func (h *Handler) delivery(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return err
 	}
-	d, body, err := h.Webhooks.Payload(r.Context(), e, r.PathValue("delivery"))
+	d, body, err := h.Webhooks.GetPayload(r.Context(), e, r.PathValue("delivery"))
 	if err != nil {
 		return gone(err)
 	}

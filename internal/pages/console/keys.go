@@ -40,7 +40,7 @@ func (h *Handler) putKey(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return err
 	}
 	provider := form.Get("provider")
-	if !providerkeys.Known(provider) {
+	if !providerkeys.IsKnownProvider(provider) {
 		return missing()
 	}
 	if _, err = h.Keys.Put(r.Context(), a.ID, provider, providerkeys.NewSecret(form.Get("key"))); err == nil {

@@ -70,7 +70,7 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 	if len(people) == 0 {
 		return nil, nil, "The playground needs a test account. Create one under Test accounts.", nil
 	}
-	list, err := h.Features.OfApp(ctx, v.app.ID)
+	list, err := h.Features.ListAll(ctx, v.app.ID)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -141,7 +141,7 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
 	answer := h.send(r.Context(), c, tokens.AccessToken)
-	if err := h.Tokens.Revoke(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
+	if err := h.Tokens.RevokeToken(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
 		return err
 	}
 	page.Result = played(c, answer)
@@ -171,7 +171,7 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 // borrow connects a test account to the app, unless it is already, and returns a
 // token for one call. As at the token endpoint, the app and the account stay what
 // they are until the connection is made (I29).
-func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Account) (t oauth.Tokens, err error) {
+func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Account) (t oauth.TokenResponse, err error) {
 	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		app, err := apps.Share(ctx, tx, appID)
 		if err != nil {
@@ -195,7 +195,7 @@ func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Acco
 		if err != nil {
 			return err
 		}
-		t, err = h.Tokens.Issue(ctx, tx, conn.ID, appID, "")
+		t, err = h.Tokens.IssueTokens(ctx, tx, conn.ID, appID, "")
 		return err
 	})
 	if err != nil {

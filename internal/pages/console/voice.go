@@ -92,7 +92,7 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 		return fmt.Errorf("console: voice: %w", err)
 	}
 	answer := h.ask(r.Context(), "/v1/realtime/sessions", string(body), tokens.AccessToken, nil)
-	if err := h.Tokens.Revoke(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
+	if err := h.Tokens.RevokeToken(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
 		return err
 	}
 	var made struct {

@@ -32,7 +32,7 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Service.GoLive.Pending(r.Context(), page.StartingAfter, page.Limit+1)
+	list, err := h.Service.GoLive.ListPending(r.Context(), page.StartingAfter, page.Limit+1)
 	if err != nil {
 		return err
 	}

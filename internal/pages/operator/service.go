@@ -96,7 +96,7 @@ func (d *Service) Approve(ctx context.Context, by, requestID string) (req golive
 func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req golive.Request, err error) {
 	a := action{by: by, what: "refuse", subject: requestID, reason: reason}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
-		if req, err = d.GoLive.Refuse(ctx, tx, requestID, reason); err != nil {
+		if req, err = d.GoLive.Reject(ctx, tx, requestID, reason); err != nil {
 			return err
 		}
 		before := req

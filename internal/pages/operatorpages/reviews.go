@@ -14,7 +14,7 @@ import (
 // reviews is GET /operator/reviews: what waits, oldest first.
 func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 	c := s.console("/operator/reviews", "Go-live reviews", "Developers who ask for their app’s next tier, oldest first.")
-	list, err := h.Service.GoLive.Pending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
+	list, err := h.Service.GoLive.ListPending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
 	if err != nil {
 		return c, err
 	}
@@ -46,7 +46,7 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, err
 	}
-	status, err := h.Service.GoLive.Status(r.Context(), app)
+	status, err := h.Service.GoLive.GetStatus(r.Context(), app)
 	if err != nil {
 		return ui.Report{}, err
 	}

@@ -118,7 +118,7 @@ func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 	}
 	w.exec(`UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t))
 	w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Talks.', 1)`, w.sandbox.ID)
-	if w.request, err = reviews.Ask(w.t.Context(), w.sandbox.ID); err != nil {
+	if w.request, err = reviews.CreateRequest(w.t.Context(), w.sandbox.ID); err != nil {
 		w.t.Fatal(err)
 	}
 	w.Do(rules.TopUp{AccountID: w.ids["person"], AmountMC: 20 * money.Dollar})

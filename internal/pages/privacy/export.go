@@ -303,7 +303,7 @@ func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) erro
 
 // putAuto writes nothing for somebody who never saved a card.
 func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error {
-	auto, ok, err := s.Topups.Auto(ctx, a.ID)
+	auto, ok, err := s.Topups.GetAuto(ctx, a.ID)
 	if err != nil || !ok {
 		return err
 	}
@@ -312,7 +312,7 @@ func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error 
 
 // putApps leaves out who may test them: those are other people's addresses.
 func (s *Store) putApps(ctx context.Context, a accounts.Account, row put) error {
-	list, err := apps.OfOwner(ctx, s.DB, a.ID)
+	list, err := apps.ListOwned(ctx, s.DB, a.ID)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) 
 	if st.users, err = countUsers(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: users: %w", err)
 	}
-	if st.apps, err = apps.OfOwner(ctx, q, a.ID); err != nil {
+	if st.apps, err = apps.ListOwned(ctx, q, a.ID); err != nil {
 		return st, err
 	}
 	st.testAccounts, err = accounts.ListTestAccounts(ctx, q, a.ID)

@@ -65,10 +65,10 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 		if err := s.withdraw(ctx, tx, st.apps); err != nil {
 			return err
 		}
-		if err := s.Keys.Erase(ctx, tx, a.ID); err != nil {
+		if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
 			return err
 		}
-		if err := s.Topups.Erase(ctx, tx, a.ID); err != nil {
+		if err := s.Topups.DeletePlan(ctx, tx, a.ID); err != nil {
 			return err
 		}
 		if err := s.Identity.EraseAccount(ctx, tx, a); err != nil {
@@ -126,10 +126,10 @@ func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error 
 		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil && !errors.Is(err, apps.ErrUnchanged) {
 			return err
 		}
-		if err := s.Apps.ForgetSecret(ctx, tx, app.ID); err != nil {
+		if err := s.Apps.DeleteSecret(ctx, tx, app.ID); err != nil {
 			return err
 		}
-		if err := s.Webhooks.Erase(ctx, tx, app.ID); err != nil {
+		if err := s.Webhooks.DeleteAppEndpoints(ctx, tx, app.ID); err != nil {
 			return err
 		}
 	}

@@ -166,7 +166,7 @@ func (w *world) hook(appID string) webhooks.Endpoint {
 	w.t.Helper()
 	e, _, err := w.webhooks.Create(w.t.Context(), appID, webhooks.Change{URL: web.Field[string]{Set: true, Value: "https://hooks.example.com/purser"}})
 	if err == nil {
-		_, err = w.webhooks.Test(w.t.Context(), e, webhooks.Types[0])
+		_, err = w.webhooks.SendTest(w.t.Context(), e, webhooks.Types[0])
 	}
 	if err != nil {
 		w.t.Fatal(err)

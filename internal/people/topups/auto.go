@@ -29,15 +29,15 @@ const (
 )
 
 const (
-	maxFailures = 3                // in a row; then it is off
-	lookAgain   = 10 * time.Minute // while something stands in the way
+	maxFailures  = 3                // in a row; then it is off
+	recheckDelay = 10 * time.Minute // while something stands in the way
 	// knownFor is how long an idempotency key surely is: Stripe forgets it after 24
 	// hours, and a second request would be a second charge.
 	knownFor = 12 * time.Hour
 )
 
-// pauses are those after the first and the second failure.
-var pauses = [maxFailures]time.Duration{1: time.Hour, 2: 24 * time.Hour}
+// failurePauses are those after the first and the second failure.
+var failurePauses = [maxFailures]time.Duration{1: time.Hour, 2: 24 * time.Hour}
 
 // Reasons why it was switched off, besides why the last attempt failed.
 const (
@@ -45,24 +45,24 @@ const (
 	offClosed   = "closed"
 )
 
-// monthOf returns when the calendar month of a time began, and when it ends (UTC).
-func monthOf(t time.Time) (from, to time.Time) {
+// monthBounds returns when the calendar month of a time began, and when it ends (UTC).
+func monthBounds(t time.Time) (from, to time.Time) {
 	t = t.UTC()
 	from = time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 	return from, from.AddDate(0, 1, 0)
 }
 
-// topUpLow begins an attempt for each account that is below what it said. A query
+// chargeLowBalances begins an attempt for each account that is below what it said. A query
 // now and then finds them: calls cost nothing for it.
-func (s *Store) topUpLow(ctx context.Context) error {
-	list, err := low(ctx, s.DB, s.Now().UnixMicro())
+func (s *Store) chargeLowBalances(ctx context.Context) error {
+	list, err := listLowAccounts(ctx, s.DB, s.Now().UnixMicro())
 	if err != nil {
 		return fmt.Errorf("topups: low balances: %w", err)
 	}
 	for _, accountID := range list {
-		c, err := s.begin(ctx, accountID)
+		c, err := s.beginAttempt(ctx, accountID)
 		if err == nil && c.ID != "" {
-			err = s.charge(ctx, c)
+			err = s.chargeAttempt(ctx, c)
 		}
 		if err != nil {
 			s.Log.Error("an automatic top-up did not come to its end, and is tried again", "account_id", accountID, "topup_id", c.ID, "error", err)
@@ -74,11 +74,11 @@ func (s *Store) topUpLow(ctx context.Context) error {
 	return nil
 }
 
-// begin writes an attempt down, with its share of the month and its pending row, if
+// beginAttempt writes an attempt down, with its share of the month and its pending row, if
 // it is time for one. The plan's row is locked, so that of many who come together
 // one finds the balance low and the month free; all others find the attempt. Whoever
 // wrote it has it for as long as a claim lasts.
-func (s *Store) begin(ctx context.Context, accountID string) (c checkout, err error) {
+func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout, err error) {
 	now := s.Now()
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		c = checkout{}
@@ -90,31 +90,31 @@ func (s *Store) begin(ctx context.Context, accountID string) (c checkout, err er
 		if err != nil || b.AvailableMC >= money.MC(p.Below)*money.Cent {
 			return err
 		}
-		from, _ := monthOf(now)
-		n, used, underWay, err := monthUse(ctx, tx, accountID, from.UnixMicro())
+		from, _ := monthBounds(now)
+		n, used, underWay, err := getMonthUse(ctx, tx, accountID, from.UnixMicro())
 		if err != nil || underWay {
 			return err
 		}
-		o, err := s.obstacle(ctx, tx, p, b.AvailableMC, used, now)
+		o, err := s.findObstacle(ctx, tx, p, b.AvailableMC, used, now)
 		switch {
 		case err != nil:
 			return err
 		case o.why == offClosed:
 			return switchOff(ctx, tx, accountID, offClosed)
 		case o.why == "month":
-			err = s.full(ctx, tx, p, used, now)
+			err = s.reportMonthFull(ctx, tx, p, used, now)
 			return errors.Join(err, setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro()))
 		case o.why != "":
 			return setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro())
 		}
 		c = checkout{
-			order: order{id.New(id.Payment, now), accountID, p.Add}, NextUS: now.Add(retry).UnixMicro(), CreatedUS: now.UnixMicro(), Customer: p.Customer,
+			order: order{id.New(id.Payment, now), accountID, p.Add}, NextUS: now.Add(claimTTL).UnixMicro(), CreatedUS: now.UnixMicro(), Customer: p.Customer,
 			attempt: attempt{N: n + 1, MonthUS: from.UnixMicro(), MostCents: p.Most, PaymentMethod: p.PaymentMethod},
 		}
 		if err := insertAttempt(ctx, tx, c, "auto:"+strconv.FormatInt(c.N, 10)); err != nil {
 			return err
 		}
-		return s.open(ctx, tx, c)
+		return s.openPayment(ctx, tx, c)
 	})
 	if err != nil {
 		return checkout{}, fmt.Errorf("topups: attempt: %w", err)
@@ -128,23 +128,23 @@ type obstacle struct {
 	until time.Time
 }
 
-// obstacle looks for what stands in the way of an attempt. Nothing is charged by
+// findObstacle looks for what stands in the way of an attempt. Nothing is charged by
 // itself while the account has something to look at first.
-func (s *Store) obstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64, now time.Time) (obstacle, error) {
+func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64, now time.Time) (obstacle, error) {
 	a, err := accounts.GetAccount(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
 	}
-	paused, err := frozen(ctx, q, p.AccountID)
+	paused, err := hasFrozenConnection(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
 	}
-	coming, err := clearing(ctx, q, p.AccountID)
+	coming, err := sumClearing(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
 	}
-	_, end := monthOf(now)
-	switch soon := now.Add(lookAgain); {
+	_, end := monthBounds(now)
+	switch soon := now.Add(recheckDelay); {
 	case a.Sandbox || a.Deactivated || a.Unconfirmed:
 		return obstacle{offClosed, soon}, nil
 	case available < 0: // a payment went back after it was spent
@@ -159,85 +159,85 @@ func (s *Store) obstacle(ctx context.Context, q db.Queryer, p plan, available mo
 	return obstacle{}, nil
 }
 
-// full tells the person that the month's maximum is used up, once in a month: also
+// reportMonthFull tells the person that the month's maximum is used up, once in a month: also
 // if they raise it, and use up that.
-func (s *Store) full(ctx context.Context, tx *db.Tx, p plan, usedCents int64, now time.Time) error {
-	month, next := monthOf(now)
+func (s *Store) reportMonthFull(ctx context.Context, tx *db.Tx, p plan, usedCents int64, now time.Time) error {
+	month, next := monthBounds(now)
 	first, err := markFull(ctx, tx, p.AccountID, month.UnixMicro())
 	if err != nil || !first {
 		return err
 	}
-	return s.send(ctx, tx, p.AccountID, s.monthlyMaximumEmail(p, usedCents, next))
+	return s.sendMail(ctx, tx, p.AccountID, s.monthlyMaximumEmail(p, usedCents, next))
 }
 
-// charge has Stripe charge the card of an attempt, or finds out that it did, and
+// chargeAttempt has Stripe charge the card of an attempt, or finds out that it did, and
 // follows what came of it. It may be repeated by whoever has the claim.
-func (s *Store) charge(ctx context.Context, c checkout) error {
+func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 	if c.IntentID == "" {
-		intent, why, err := s.intent(ctx, c)
+		intent, why, err := s.createOrFindIntent(ctx, c)
 		if err != nil {
 			return err
 		} else if why != "" {
-			return s.fail(ctx, c, why)
+			return s.failAttempt(ctx, c, why)
 		}
 		c.IntentID = intent.ID
 	}
-	f, err := s.ask(ctx, c)
+	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
 		return err
 	}
-	if f.stuck() { // nobody is there to enter another card: it must never be paid later
-		if err := s.cancel(ctx, c.IntentID); err != nil {
+	if f.isStuck() { // nobody is there to enter another card: it must never be paid later
+		if err := s.cancelIntent(ctx, c.IntentID); err != nil {
 			return err
 		}
 	}
-	return s.follow(ctx, c, nothing)
+	return s.reconcile(ctx, c, noChange)
 }
 
-// intent returns what Stripe made of an attempt, or why it made nothing. Every
+// createOrFindIntent returns what Stripe made of an attempt, or why it made nothing. Every
 // request has the same key, so that Stripe charges once whatever gets lost.
-func (s *Store) intent(ctx context.Context, c checkout) (intent *stripe.PaymentIntent, why string, err error) {
-	wanted, err := s.stillWanted(ctx, c)
+func (s *Store) createOrFindIntent(ctx context.Context, c checkout) (intent *stripe.PaymentIntent, why string, err error) {
+	wanted, err := s.isStillWanted(ctx, c)
 	if err != nil {
 		return nil, "", err
 	}
 	if wanted && s.Now().UnixMicro()-c.CreatedUS < knownFor.Microseconds() {
 		why = "payment_failed" // such as a card that Stripe no longer has
-		intent, err = s.pay(ctx, c)
+		intent, err = s.createIntent(ctx, c)
 		if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil { // declined
 			return e.PaymentIntent, "", nil
-		} else if !ok || !final(e) {
+		} else if !ok || !isFinal(e) {
 			return intent, "", err
 		}
 		s.Log.Error("Stripe does not take an automatic top-up", "topup_id", c.ID, "error", err)
 	} else {
 		why = "stopped"
 	}
-	intent, err = s.intentOf(ctx, c)
+	intent, err = s.getIntent(ctx, c)
 	if intent != nil {
 		why = ""
 	}
 	return intent, why, err
 }
 
-// stillWanted says whether an attempt that nobody may have charged yet shall be.
-func (s *Store) stillWanted(ctx context.Context, c checkout) (bool, error) {
+// isStillWanted says whether an attempt that nobody may have charged yet shall be.
+func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	p, err := getPlan(ctx, s.DB, c.AccountID)
 	if err != nil || !p.On || p.PaymentMethod != c.PaymentMethod {
 		return false, err
 	}
-	paused, err := frozen(ctx, s.DB, c.AccountID)
+	paused, err := hasFrozenConnection(ctx, s.DB, c.AccountID)
 	return !paused, err
 }
 
-// fail ends an attempt that Stripe knows nothing of.
-func (s *Store) fail(ctx context.Context, c checkout, why string) error {
+// failAttempt ends an attempt that Stripe knows nothing of.
+func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
 		if err != nil {
 			return err
 		}
-		now, err := get(ctx, tx, c.ID)
+		now, err := getCheckout(ctx, tx, c.ID)
 		if err != nil {
 			return err
 		} else if now.IntentID != "" { // an event was faster: there is something to follow
@@ -248,32 +248,32 @@ func (s *Store) fail(ctx context.Context, c checkout, why string) error {
 		if err != nil || r.Outcome != rules.Applied {
 			return err
 		}
-		return errors.Join(setNext(ctx, tx, c.ID, 0), s.learn(ctx, tx, p, c, facts{}, []rules.Command{command}))
+		return errors.Join(setNext(ctx, tx, c.ID, 0), s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}))
 	})
 }
 
-// learn keeps what a payment's news mean for the plan of its account. It runs in the
+// applyFactsToPlan keeps what a payment's news mean for the plan of its account. It runs in the
 // transaction that records them, so each has its effect once. p is locked; it is
 // empty if the account never had one.
-func (s *Store) learn(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts, news []rules.Command) error {
+func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts, news []rules.Command) error {
 	for _, n := range news {
 		var err error
 		switch n := n.(type) {
 		case rules.MarkPaymentPaid:
 			if c.SaveCard {
-				err = s.keepCard(ctx, tx, p, f.intent)
+				err = s.saveCard(ctx, tx, p, f.intent)
 			}
 			if c.automatic() {
-				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.send(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
+				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.sendMail(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
 			}
 		case rules.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
-				err = s.wentBack(ctx, tx, &p)
+				err = s.switchOffAfterReversal(ctx, tx, &p)
 			} else if c.automatic() {
-				err = s.failed(ctx, tx, p, n.Reason)
+				err = s.countFailure(ctx, tx, p, n.Reason)
 			}
 		case rules.DisputePayment, rules.ReversePayment:
-			err = s.wentBack(ctx, tx, &p)
+			err = s.switchOffAfterReversal(ctx, tx, &p)
 		}
 		if err != nil {
 			return err
@@ -282,43 +282,43 @@ func (s *Store) learn(ctx context.Context, tx *db.Tx, p plan, c checkout, f fact
 	return nil
 }
 
-// wentBack switches off what would take money from somebody who just wanted some back.
-func (s *Store) wentBack(ctx context.Context, tx *db.Tx, p *plan) error {
+// switchOffAfterReversal switches off what would take money from somebody who just wanted some back.
+func (s *Store) switchOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) error {
 	if !p.On {
 		return nil
 	}
 	p.On = false
-	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack), s.send(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
+	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack), s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
 }
 
-// failed waits longer after each failure, and gives up after the third.
-func (s *Store) failed(ctx context.Context, tx *db.Tx, p plan, why string) error {
+// countFailure waits longer after each failure, and gives up after the third.
+func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string) error {
 	if why == "stopped" { // it was not the card
 		return nil
 	}
 	p.Failures++
 	if p.Failures < maxFailures {
-		return setFailures(ctx, tx, p.AccountID, p.Failures, s.Now().Add(pauses[p.Failures]).UnixMicro())
+		return setFailures(ctx, tx, p.AccountID, p.Failures, s.Now().Add(failurePauses[p.Failures]).UnixMicro())
 	}
 	err := setFailures(ctx, tx, p.AccountID, p.Failures, 0)
 	if !p.On {
 		return err
 	}
-	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why), s.send(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
+	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why), s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
 }
 
-// keepCard keeps the card that somebody just paid with, as they agreed to.
-func (s *Store) keepCard(ctx context.Context, tx *db.Tx, p plan, intent *stripe.PaymentIntent) error {
+// saveCard keeps the card that somebody just paid with, as they agreed to.
+func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, intent *stripe.PaymentIntent) error {
 	m := intent.PaymentMethod
 	if m == nil || m.Card == nil || intent.Customer == nil || intent.Customer.ID != p.Customer {
 		s.Log.Error("a card that was to be saved is not there", "account_id", p.AccountID, "payment_intent", intent.ID)
 		return nil // the money is, and that matters more
 	}
-	return setCard(ctx, tx, p, m.ID, brand(string(m.Card.Brand)), m.Card.Last4, fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
+	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4, fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
 }
 
-// customer returns what Stripe calls the account, and makes it the first time.
-func (s *Store) customer(ctx context.Context, accountID string) (string, error) {
+// ensureCustomer returns what Stripe calls the account, and makes it the first time.
+func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, error) {
 	if err := insertPlan(ctx, s.DB, accountID); err != nil {
 		return "", fmt.Errorf("topups: plan: %w", err)
 	}
@@ -327,7 +327,7 @@ func (s *Store) customer(ctx context.Context, accountID string) (string, error) 
 		return "", fmt.Errorf("topups: plan: %w", err)
 	}
 	if p.Customer == "" {
-		made, err := s.newCustomer(ctx, accountID)
+		made, err := s.createCustomer(ctx, accountID)
 		if err != nil {
 			return "", fmt.Errorf("topups: customer: %w", err)
 		}
@@ -367,8 +367,8 @@ type Auto struct {
 	Customer  string   `json:"stripe_customer,omitempty"`
 }
 
-// Auto returns what the account set, if it ever did.
-func (s *Store) Auto(ctx context.Context, accountID string) (Auto, bool, error) {
+// GetAuto returns what the account set, if it ever did.
+func (s *Store) GetAuto(ctx context.Context, accountID string) (Auto, bool, error) {
 	p, err := getPlan(ctx, s.DB, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Auto{}, false, nil
@@ -385,9 +385,9 @@ func (s *Store) Auto(ctx context.Context, accountID string) (Auto, bool, error) 
 	return a, true, nil
 }
 
-// Erase forgets how an account tops up automatically, in the transaction that
+// DeletePlan forgets how an account tops up automatically, in the transaction that
 // closes it; Stripe is told to forget the card soon after.
-func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
+func (s *Store) DeletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
 	p, err := lockPlan(ctx, tx, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -400,18 +400,18 @@ func (s *Store) Erase(ctx context.Context, tx *db.Tx, accountID string) error {
 	return nil
 }
 
-// forgetCards has Stripe forget the cards that people removed.
-func (s *Store) forgetCards(ctx context.Context) error {
+// detachRemovedCards has Stripe forget the cards that people removed.
+func (s *Store) detachRemovedCards(ctx context.Context) error {
 	for ctx.Err() == nil {
-		paymentMethod, err := dueRemoval(ctx, s.DB, s.Now())
+		paymentMethod, err := claimDueRemoval(ctx, s.DB, s.Now())
 		if err != nil || paymentMethod == "" {
 			return err
 		}
-		if err := s.detach(ctx, paymentMethod); err != nil {
+		if err := s.detachCard(ctx, paymentMethod); err != nil {
 			s.Log.Error("Stripe did not forget a card, and is asked again", "error", err)
 			continue
 		}
-		if err := removed(ctx, s.DB, paymentMethod); err != nil {
+		if err := deleteRemoval(ctx, s.DB, paymentMethod); err != nil {
 			return err
 		}
 	}

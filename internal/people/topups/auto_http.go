@@ -17,18 +17,18 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// lastAttempts is how many the page shows.
-const lastAttempts = 5
+// maxShownAttempts is how many the page shows.
+const maxShownAttempts = 5
 
-// done says what a form of the page has done.
-var done = map[string]string{
+// savedTexts says what a form of the page has done.
+var savedTexts = map[string]string{
 	"on":      "Automatic top-up is on.",
 	"off":     "Automatic top-up is off. Your card is still saved.",
 	"removed": "Card removed. Automatic top-up is off.",
 }
 
-// wentOff says why we switched it off.
-func wentOff(reason string) string {
+// describeOff says why we switched it off.
+func describeOff(reason string) string {
 	switch reason {
 	case "":
 		return ""
@@ -37,34 +37,34 @@ func wentOff(reason string) string {
 	case offClosed:
 		return "This account can’t be topped up."
 	}
-	return "Your card was declined three times. " + reasons[reason]
+	return "Your card was declined three times. " + failureTexts[reason]
 }
 
-// waits says what stands in the way of a charge.
-var waits = map[string]string{
+// waitTexts says what stands in the way of a charge.
+var waitTexts = map[string]string{
 	"below-zero": "Paused while your balance is below zero.",
 	"frozen":     "Paused until you review your paused connection.",
 	"clearing":   "Paused until your last payment clears.",
 	"month":      "You’ve reached your monthly maximum. It resumes next month.",
 }
 
-// auto is GET /top-up/auto.
-func (h *Handler) auto(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	p, err := h.planOf(r.Context(), a.ID)
+// showAuto is GET /top-up/auto.
+func (h *Handler) showAuto(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	p, err := h.getPlan(r.Context(), a.ID)
 	if err != nil {
 		return err
 	}
-	page := ui.TopUpAuto{Done: done[r.URL.Query().Get("done")]}
+	page := ui.TopUpAuto{Done: savedTexts[r.URL.Query().Get("done")]}
 	add, below, most := p.Add, p.Below, p.Most
 	if add == 0 { // never set
 		below, add, most = 10_00, 25_00, 100_00
 	}
-	page.Below.Value, page.Add.Value, page.Most.Value, page.First.Value = typedCents(below), typedCents(add), typedCents(most), "25"
+	page.Below.Value, page.Add.Value, page.Most.Value, page.First.Value = formatCents(below), formatCents(add), formatCents(most), "25"
 	return h.renderAuto(w, r, a, p, http.StatusOK, page)
 }
 
-// planOf is empty for somebody who never saved a card.
-func (h *Handler) planOf(ctx context.Context, accountID string) (plan, error) {
+// getPlan is empty for somebody who never saved a card.
+func (h *Handler) getPlan(ctx context.Context, accountID string) (plan, error) {
 	p, err := getPlan(ctx, h.Store.DB, accountID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return p, fmt.Errorf("topups: plan: %w", err)
@@ -73,7 +73,7 @@ func (h *Handler) planOf(ctx context.Context, accountID string) (plan, error) {
 	return p, nil
 }
 
-func typedCents(cents int64) string {
+func formatCents(cents int64) string {
 	if cents%100 == 0 {
 		return fmt.Sprint(cents / 100)
 	}
@@ -83,17 +83,17 @@ func typedCents(cents int64) string {
 // renderAuto fills in what the page says besides what was typed and is wrong.
 func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int, page ui.TopUpAuto) error {
 	s, now := h.Store, h.Store.Now()
-	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.Usable(), id.NewSecret()
-	page.Below = dollarField(page.Below, "below", "When balance is below (USD)", MinBelowCents, MaxBelowCents)
-	page.Add = dollarField(page.Add, "add", "Add (USD)", MinCents, MaxAutoCents)
-	page.Most = dollarField(page.Most, "most", "Monthly maximum (USD)", MinCents, MaxMonthCents)
-	page.First = dollarField(page.First, "first", "Pay now (USD)", MinCents, MaxCents)
+	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.IsConfigured(), id.NewSecret()
+	page.Below = makeDollarField(page.Below, "below", "When balance is below (USD)", MinBelowCents, MaxBelowCents)
+	page.Add = makeDollarField(page.Add, "add", "Add (USD)", MinCents, MaxAutoCents)
+	page.Most = makeDollarField(page.Most, "most", "Monthly maximum (USD)", MinCents, MaxMonthCents)
+	page.First = makeDollarField(page.First, "first", "Pay now (USD)", MinCents, MaxCents)
 	if p.PaymentMethod != "" {
 		page.Card = &ui.SavedCard{Name: p.card(), Expires: p.Expires}
 	}
-	page.On, page.WentOff = p.On, wentOff(p.OffReason)
+	page.On, page.WentOff = p.On, describeOff(p.OffReason)
 	if p.On {
-		page.Since, page.Summary = day(p.Since), p.summary()
+		page.Since, page.Summary = formatDay(p.Since), p.summary()
 	}
 	if err := s.fillMonth(r.Context(), p, now, &page); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.
 	if err := s.fillAttempts(r.Context(), p, &page); err != nil {
 		return err
 	}
-	if s.Usable() {
+	if s.IsConfigured() {
 		if err := web.AllowFormAction(w, s.checkoutURL()); err != nil {
 			return err
 		}
@@ -109,21 +109,21 @@ func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.
 	return ui.Render(w, status, page)
 }
 
-func dollarField(f ui.Field, name, label string, least, most int64) ui.Field {
-	f.ID, f.Label, f.Kind, f.Hint = name, label, "dollars", "From "+dollarsOf(least)+" to "+dollarsOf(most)+"."
+func makeDollarField(f ui.Field, name, label string, least, most int64) ui.Field {
+	f.ID, f.Label, f.Kind, f.Hint = name, label, "dollars", "From "+formatDollars(least)+" to "+formatDollars(most)+"."
 	switch name {
 	case "add":
 		f.Hint = "Must be at least the threshold."
 	case "most":
-		f.Hint = "Per calendar month, in UTC. Up to " + dollarsOf(most) + "."
+		f.Hint = "Per calendar month, in UTC. Up to " + formatDollars(most) + "."
 	}
 	return f
 }
 
-func day(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
+func formatDay(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
 
 func (p plan) summary() string {
-	return "When your balance is below " + dollarsOf(p.Below) + ", we charge " + dollarsOf(p.Add) + " to your " + p.card() + "."
+	return "When your balance is below " + formatDollars(p.Below) + ", we charge " + formatDollars(p.Add) + " to your " + p.card() + "."
 }
 
 // autoSummary is what the page of top-ups says of it.
@@ -137,7 +137,7 @@ func (s *Store) autoSummary(ctx context.Context, accountID string) (string, erro
 	case p.On:
 		return "On. " + p.summary(), nil
 	case p.OffReason != "":
-		return "Off. " + wentOff(p.OffReason), nil
+		return "Off. " + describeOff(p.OffReason), nil
 	case p.PaymentMethod != "":
 		return "Off. Your " + p.card() + " is saved.", nil
 	}
@@ -146,12 +146,12 @@ func (s *Store) autoSummary(ctx context.Context, accountID string) (string, erro
 
 // fillMonth says how much of the month is used, and what nothing is charged for.
 func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.TopUpAuto) error {
-	from, _ := monthOf(now)
-	_, used, underWay, err := monthUse(ctx, s.DB, p.AccountID, from.UnixMicro())
+	from, _ := monthBounds(now)
+	_, used, underWay, err := getMonthUse(ctx, s.DB, p.AccountID, from.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("topups: month: %w", err)
 	}
-	page.Month = ui.AutoMonth{Name: from.Format("January 2006"), Used: dollarsOf(used), Most: dollarsOf(p.Most), Left: dollarsOf(max(0, p.Most-used))}
+	page.Month = ui.AutoMonth{Name: from.Format("January 2006"), Used: formatDollars(used), Most: formatDollars(p.Most), Left: formatDollars(max(0, p.Most-used))}
 	if !p.On {
 		return nil
 	}
@@ -160,14 +160,14 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 	if err != nil {
 		return fmt.Errorf("topups: balance: %w", err)
 	}
-	o, err := s.obstacle(ctx, s.DB, p, b.AvailableMC, used, now)
+	o, err := s.findObstacle(ctx, s.DB, p, b.AvailableMC, used, now)
 	if err != nil {
 		return fmt.Errorf("topups: obstacle: %w", err)
 	}
 	switch {
 	case underWay:
 	case o.why != "":
-		page.Waits = waits[o.why]
+		page.Waits = waitTexts[o.why]
 	case p.Failures > 0 && p.NextUS > now.UnixMicro():
 		page.Waits = "Your card was declined. We’ll try again after " + ui.Date(p.NextUS) + "."
 	}
@@ -175,7 +175,7 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 }
 
 func (s *Store) fillAttempts(ctx context.Context, p plan, page *ui.TopUpAuto) error {
-	ids, err := attempts(ctx, s.DB, p.AccountID, lastAttempts)
+	ids, err := listAttempts(ctx, s.DB, p.AccountID, maxShownAttempts)
 	if err != nil {
 		return fmt.Errorf("topups: attempts: %w", err)
 	}
@@ -184,7 +184,7 @@ func (s *Store) fillAttempts(ctx context.Context, p plan, page *ui.TopUpAuto) er
 		if err != nil {
 			return fmt.Errorf("topups: attempt: %w", err)
 		}
-		page.Attempts = append(page.Attempts, ui.AutoAttempt{Payment: line(&paid), Why: reasons[paid.Reason]})
+		page.Attempts = append(page.Attempts, ui.AutoAttempt{Payment: makeRow(&paid), Why: failureTexts[paid.Reason]})
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return err
 	}
-	p, err := h.planOf(r.Context(), a.ID)
+	p, err := h.getPlan(r.Context(), a.ID)
 	if err != nil {
 		return err
 	}
@@ -218,17 +218,17 @@ func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 	read := func(f *ui.Field, name string, least, most money.MC) (cents int64) {
 		f.Value = typed(name)
-		cents, f.Error = centsWithin(f.Value, least, most)
+		cents, f.Error = parseCentsWithin(f.Value, least, most)
 		return cents
 	}
 	p.Below = read(&page.Below, "below", MinBelowCents, MaxBelowCents)
 	p.Add = read(&page.Add, "add", MinCents, MaxAutoCents)
 	p.Most = read(&page.Most, "most", MinCents, MaxMonthCents)
 	if page.Below.Error == "" && page.Add.Error == "" && p.Add < p.Below {
-		page.Add.Error = "Add at least " + dollarsOf(p.Below) + " to bring your balance back above the threshold."
+		page.Add.Error = "Add at least " + formatDollars(p.Below) + " to bring your balance back above the threshold."
 	}
 	if page.Add.Error == "" && page.Most.Error == "" && p.Most < p.Add {
-		page.Most.Error = "The monthly maximum must allow at least one top-up of " + dollarsOf(p.Add) + "."
+		page.Most.Error = "The monthly maximum must allow at least one top-up of " + formatDollars(p.Add) + "."
 	}
 	for _, f := range []struct{ id, text string }{{"below", page.Below.Error}, {"add", page.Add.Error}, {"most", page.Most.Error}} {
 		if f.text != "" {
@@ -238,8 +238,8 @@ func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 	return p, page
 }
 
-// autoOff is POST /top-up/auto/off.
-func (h *Handler) autoOff(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// submitAutoOff is POST /top-up/auto/off.
+func (h *Handler) submitAutoOff(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if err := switchOff(r.Context(), h.Store.DB, a.ID, ""); err != nil {
 		return fmt.Errorf("topups: switch off: %w", err)
 	}
@@ -266,15 +266,15 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if len(token) != len(id.NewSecret()) {
 		return apierr.InvalidRequest.Errorf("This form is incomplete. Reload the page and try again.")
 	}
-	p, err := h.planOf(r.Context(), a.ID)
+	p, err := h.getPlan(r.Context(), a.ID)
 	if err != nil {
 		return err
 	}
 	page := ui.TopUpAuto{First: ui.Field{Value: form.Get("first")}}
-	if !s.Usable() {
+	if !s.IsConfigured() {
 		return h.renderAuto(w, r, a, p, http.StatusServiceUnavailable, page)
 	}
-	cents, problem := Cents(page.First.Value)
+	cents, problem := ParseCents(page.First.Value)
 	if page.First.Error = problem; problem != "" {
 		page.Errors = append(page.Errors, ui.Problem{Field: "first", Text: problem})
 	}
@@ -286,13 +286,13 @@ func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return h.renderAuto(w, r, a, p, http.StatusUnprocessableEntity, page)
 	}
 	var c checkout
-	customer, err := s.customer(r.Context(), a.ID)
+	customer, err := s.ensureCustomer(r.Context(), a.ID)
 	if err == nil {
-		c, err = s.start(r.Context(), a.ID, customer, token, cents)
+		c, err = s.startCheckout(r.Context(), a.ID, customer, token, cents)
 	}
 	if err != nil {
-		page.Errors = []ui.Problem{{Field: "first", Text: s.unreachable(err, c.ID)}}
+		page.Errors = []ui.Problem{{Field: "first", Text: s.describeUnreachable(err, c.ID)}}
 		return h.renderAuto(w, r, a, p, http.StatusBadGateway, page)
 	}
-	return h.toStripe(w, r, c)
+	return h.redirectToStripe(w, r, c)
 }

@@ -94,19 +94,19 @@ func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4
 	return err
 }
 
-// low returns accounts whose balance is below what their plan says, and which no
+// listLowAccounts returns accounts whose balance is below what their plan says, and which no
 // attempt is under way for.
-func low(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
+func listLowAccounts(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.account_id FROM auto_topups a JOIN balances b ON b.account_id = a.account_id
 		WHERE a.enabled = 1 AND a.next_us <= $1 AND b.available_mc < a.below_cents * 1000000
 			AND NOT EXISTS (SELECT 1 FROM checkouts c WHERE c.account_id = a.account_id AND c.n IS NOT NULL AND c.next_us IS NOT NULL)
 		ORDER BY a.next_us, a.account_id LIMIT 100`, nowUS)
 }
 
-// monthUse returns the number of the account's newest attempt, how many cents its
+// getMonthUse returns the number of the account's newest attempt, how many cents its
 // attempts took of a month, and whether one is under way. One that failed took
 // nothing, unless it was paid and went back.
-func monthUse(ctx context.Context, q db.Queryer, accountID string, monthUS int64) (n, cents int64, underWay bool, err error) {
+func getMonthUse(ctx context.Context, q db.Queryer, accountID string, monthUS int64) (n, cents int64, underWay bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(n), 0), COALESCE(SUM(CASE WHEN month_us <> $2 OR failed = 1 AND paid = 0 THEN 0 ELSE cents END), 0), COALESCE(MAX(CASE WHEN next_us IS NULL THEN 0 ELSE 1 END), 0) > 0 FROM (
 			SELECT c.n, c.month_us, c.cents, c.next_us, CASE WHEN EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'failed') THEN 1 ELSE 0 END AS failed,
 				CASE WHEN EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid') THEN 1 ELSE 0 END AS paid
@@ -126,32 +126,32 @@ func setIntent(ctx context.Context, tx *db.Tx, topupID, intentID string) error {
 	return err
 }
 
-func byIntent(ctx context.Context, q db.Queryer, intentID string) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE intent_id = $1`, intentID).Scan(c.fields()...)
+func getByIntent(ctx context.Context, q db.Queryer, intentID string) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE intent_id = $1`, intentID).Scan(c.fields()...)
 	return c, err
 }
 
-// attempts returns the ids of an account's newest automatic top-ups.
-func attempts(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
+// listAttempts returns the ids of an account's newest automatic top-ups.
+func listAttempts(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM checkouts WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
 }
 
-// frozen says whether something that the account lent is paused.
-func frozen(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
+// hasFrozenConnection says whether something that the account lent is paused.
+func hasFrozenConnection(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM connections WHERE account_id = $1 AND status = 'frozen'`, accountID).Scan(&yes)
 	return yes, err
 }
 
-// clearing is what was paid and cannot be used yet.
-func clearing(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
+// sumClearing is what was paid and cannot be used yet.
+func sumClearing(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(o.amount_mc), 0) FROM payment_records o WHERE o.account_id = $1 AND o.kind = 'opened'
 		AND EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = o.payment_id AND p.kind = 'paid')
 		AND NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = o.payment_id AND (p.kind = 'settled' OR p.kind = 'failed'))`, accountID).Scan(&sum)
 	return sum, err
 }
 
-// dueRemoval returns a card that Stripe is to forget, and claims it; "" = none.
-func dueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod string, err error) {
+// claimDueRemoval returns a card that Stripe is to forget, and claims it; "" = none.
+func claimDueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod string, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		err := tx.QueryRowContext(ctx, `SELECT payment_method FROM card_removals WHERE next_us <= $1 ORDER BY next_us, payment_method LIMIT 1`+tx.Engine.ForUpdate(), now.UnixMicro()).Scan(&paymentMethod)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -160,7 +160,7 @@ func dueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod str
 		} else if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE card_removals SET next_us = $2 WHERE payment_method = $1`, paymentMethod, now.Add(retry).UnixMicro())
+		_, err = tx.ExecContext(ctx, `UPDATE card_removals SET next_us = $2 WHERE payment_method = $1`, paymentMethod, now.Add(claimTTL).UnixMicro())
 		return err
 	})
 	return paymentMethod, err
@@ -171,7 +171,7 @@ func deletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
 	return err
 }
 
-func removed(ctx context.Context, d *db.DB, paymentMethod string) error {
+func deleteRemoval(ctx context.Context, d *db.DB, paymentMethod string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM card_removals WHERE payment_method = $1`, paymentMethod)
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// newCustomer makes what Stripe keeps cards for.
-func (s *Store) newCustomer(ctx context.Context, accountID string) (string, error) {
+// createCustomer makes what Stripe keeps cards for.
+func (s *Store) createCustomer(ctx context.Context, accountID string) (string, error) {
 	p := &stripe.CustomerCreateParams{Metadata: map[string]string{"account_id": accountID}}
 	p.SetIdempotencyKey("customer:" + accountID)
 	c, err := s.client.V1Customers.Create(ctx, p)
@@ -20,8 +20,8 @@ func (s *Store) newCustomer(ctx context.Context, accountID string) (string, erro
 	return c.ID, nil
 }
 
-// pay charges the saved card while nobody is there to ask (off session).
-func (s *Store) pay(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
+// createIntent charges the saved card while nobody is there to ask (off session).
+func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
 		Amount: &c.Cents, Currency: text(string(currency)), Customer: &c.Customer, PaymentMethod: &c.PaymentMethod, PaymentMethodTypes: []*string{text("card")},
@@ -31,8 +31,8 @@ func (s *Store) pay(ctx context.Context, c checkout) (*stripe.PaymentIntent, err
 	return s.client.V1PaymentIntents.Create(ctx, p)
 }
 
-// final says whether the same request would be refused again.
-func final(e *stripe.Error) bool {
+// isFinal says whether the same request would be refused again.
+func isFinal(e *stripe.Error) bool {
 	switch e.HTTPStatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests: // our key, or too many at once
 		return false
@@ -40,8 +40,8 @@ func final(e *stripe.Error) bool {
 	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.Type != stripe.ErrorTypeIdempotency
 }
 
-// intentOf finds the payment of an attempt whose answer was lost; nil if there is none.
-func (s *Store) intentOf(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
+// getIntent finds the payment of an attempt whose answer was lost; nil if there is none.
+func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	from := &stripe.RangeQueryParams{GreaterThanOrEqual: c.CreatedUS/1e6 - 3600} // clocks differ
 	for i, err := range s.client.V1PaymentIntents.List(ctx, &stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}).All(ctx) {
 		if err != nil {
@@ -53,9 +53,9 @@ func (s *Store) intentOf(ctx context.Context, c checkout) (*stripe.PaymentIntent
 	return nil, nil
 }
 
-// cancel ends a payment that was not made. That it has ended, in whichever way, is
+// cancelIntent ends a payment that was not made. That it has ended, in whichever way, is
 // no error: who follows it asks how.
-func (s *Store) cancel(ctx context.Context, intentID string) error {
+func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
 	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, nil)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Code == stripe.ErrorCodePaymentIntentUnexpectedState {
 		return nil
@@ -63,8 +63,8 @@ func (s *Store) cancel(ctx context.Context, intentID string) error {
 	return err
 }
 
-// detach has Stripe forget a card. One that it does not know is forgotten.
-func (s *Store) detach(ctx context.Context, paymentMethod string) error {
+// detachCard has Stripe forget a card. One that it does not know is forgotten.
+func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Type == stripe.ErrorTypeInvalidRequest {
 		return nil
@@ -72,8 +72,8 @@ func (s *Store) detach(ctx context.Context, paymentMethod string) error {
 	return err
 }
 
-// stuck says whether an automatic payment waits for somebody who is not there.
-func (f facts) stuck() bool {
+// isStuck says whether an automatic payment waits for somebody who is not there.
+func (f facts) isStuck() bool {
 	switch f.intent.Status {
 	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction, stripe.PaymentIntentStatusRequiresConfirmation:
 		return true
@@ -81,11 +81,11 @@ func (f facts) stuck() bool {
 	return false
 }
 
-// declined says why an automatic payment was not made. The charge remembers it also
+// declineReason says why an automatic payment was not made. The charge remembers it also
 // after the payment is cancelled.
-func (f facts) declined() string {
+func (f facts) declineReason() string {
 	code, reason := "", ""
-	if c := f.charge(); c != nil {
+	if c := f.latestCharge(); c != nil {
 		code = c.FailureCode
 		if c.Outcome != nil {
 			reason = c.Outcome.Reason
@@ -107,8 +107,8 @@ func (f facts) declined() string {
 	return "payment_failed"
 }
 
-// intentDiffers says in what an automatic payment is not what was ordered, or "".
-func intentDiffers(i *stripe.PaymentIntent, c checkout, live bool) string {
+// findIntentDifference says in what an automatic payment is not what was ordered, or "".
+func findIntentDifference(i *stripe.PaymentIntent, c checkout, live bool) string {
 	switch {
 	case i.Amount != c.Cents:
 		return fmt.Sprintf("the payment is of %d cents, ordered were %d", i.Amount, c.Cents)
@@ -128,8 +128,8 @@ func intentDiffers(i *stripe.PaymentIntent, c checkout, live bool) string {
 	return ""
 }
 
-// brand writes Stripe's name of a card's brand as people do.
-func brand(name string) string {
+// brandName writes Stripe's name of a card's brand as people do.
+func brandName(name string) string {
 	names := map[string]string{"visa": "Visa", "mastercard": "Mastercard", "amex": "American Express", "discover": "Discover", "diners": "Diners Club", "jcb": "JCB", "unionpay": "UnionPay"}
 	if s, ok := names[name]; ok {
 		return s

@@ -573,7 +573,7 @@ func TestAutoRace(t *testing.T) {
 							p.lend(50 * dollars) // all that there is
 						}
 					}
-					if err := store.Once(t.Context()); err != nil {
+					if err := store.RunDue(t.Context()); err != nil {
 						t.Error(err)
 					}
 				}

@@ -15,7 +15,7 @@ import (
 // autoPath is the page of automatic top-ups.
 const autoPath = "/top-up/auto"
 
-func dollarsOf(cents int64) string { return ui.Dollars(money.MC(cents) * money.Cent) }
+func formatDollars(cents int64) string { return ui.Dollars(money.MC(cents) * money.Cent) }
 
 func (p plan) card() string { return p.Brand + " ending in " + p.Last4 }
 
@@ -32,9 +32,9 @@ func (s *Store) automaticEmail(subject string, action ui.Link, paragraphs ...str
 
 func (s *Store) chargedEmail(p plan, c checkout) ui.Email {
 	return s.automaticEmail(
-		"We added "+dollarsOf(c.Cents)+" to your balance",
+		"We added "+formatDollars(c.Cents)+" to your balance",
 		ui.Link{Href: s.receiptURL(c.ID), Text: "View receipt"},
-		"Your balance fell below "+dollarsOf(p.Below)+", so we charged "+dollarsOf(c.Cents)+" to your "+p.card()+
+		"Your balance fell below "+formatDollars(p.Below)+", so we charged "+formatDollars(c.Cents)+" to your "+p.card()+
 			", as you set up.",
 	)
 }
@@ -51,7 +51,7 @@ func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
 	}
 	return s.automaticEmail(
 		"Automatic top-up is off: your card was declined", action,
-		"We tried "+times(p.Failures)+" to add "+dollarsOf(p.Add)+" to your balance with your "+p.card()+". "+reasons[why]+
+		"We tried "+formatTimes(p.Failures)+" to add "+formatDollars(p.Add)+" to your balance with your "+p.card()+". "+failureTexts[why]+
 			" We won’t try again.",
 		"You can still top up yourself. Turn automatic top-up on again when the card works, or with another card.",
 	)
@@ -61,23 +61,23 @@ func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.
 	return s.automaticEmail(
 		"Automatic top-up is paused until next month",
 		ui.Link{Href: s.DashboardURL + "/top-up", Text: "Top up"},
-		"Your balance is below "+dollarsOf(p.Below)+". This month we charged "+dollarsOf(usedCents)+" of your maximum of "+
-			dollarsOf(p.Most)+", and another "+dollarsOf(p.Add)+" would exceed it. We won’t charge your card again before "+
-			day(next.UnixMicro())+". Until then, apps can only spend what is left.",
+		"Your balance is below "+formatDollars(p.Below)+". This month we charged "+formatDollars(usedCents)+" of your maximum of "+
+			formatDollars(p.Most)+", and another "+formatDollars(p.Add)+" would exceed it. We won’t charge your card again before "+
+			formatDay(next.UnixMicro())+". Until then, apps can only spend what is left.",
 		"You can top up yourself, or raise the maximum.",
 	)
 }
 
-func times(n int64) string {
+func formatTimes(n int64) string {
 	if n == maxFailures {
 		return "three times"
 	}
 	return "more than once"
 }
 
-// send queues an email in the caller's transaction. An email that cannot be sent is logged: it must not hold up the
+// sendMail queues an email in the caller's transaction. An email that cannot be sent is logged: it must not hold up the
 // money.
-func (s *Store) send(ctx context.Context, tx *db.Tx, accountID string, e ui.Email) error {
+func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID string, e ui.Email) error {
 	a, err := accounts.GetAccount(ctx, tx, accountID)
 	if err != nil {
 		return err

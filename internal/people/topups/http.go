@@ -24,16 +24,16 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /top-up", h.signedIn(h.form))
-	rt.HandlePage("POST /top-up", h.signedIn(h.pay))
-	rt.HandlePage("GET "+autoPath, h.signedIn(h.auto))
+	rt.HandlePage("GET /top-up", h.signedIn(h.showForm))
+	rt.HandlePage("POST /top-up", h.signedIn(h.submitTopUp))
+	rt.HandlePage("GET "+autoPath, h.signedIn(h.showAuto))
 	rt.HandlePage("POST "+autoPath, h.signedIn(h.saveAuto))
-	rt.HandlePage("POST "+autoPath+"/off", h.signedIn(h.autoOff))
+	rt.HandlePage("POST "+autoPath+"/off", h.signedIn(h.submitAutoOff))
 	rt.HandlePage("POST "+autoPath+"/card", h.signedIn(h.saveCard))
 	rt.HandlePage("POST "+autoPath+"/card/remove", h.signedIn(h.removeCard))
-	rt.HandlePage("GET /top-ups", h.signedIn(h.list))
-	rt.HandlePage("GET /top-ups/{id}", h.signedIn(h.receipt))
-	rt.Handle("POST /stripe/events", h.event)
+	rt.HandlePage("GET /top-ups", h.signedIn(h.showList))
+	rt.HandlePage("GET /top-ups/{id}", h.signedIn(h.showReceipt))
+	rt.Handle("POST /stripe/events", h.receiveEvent)
 }
 
 // signedIn asks whoever is not signed in to do so, and to come back to the page. A
@@ -44,13 +44,13 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 		if !ok {
 			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
 		} else if a.Sandbox {
-			return missing()
+			return notFoundError()
 		}
 		return next(w, r, a)
 	})
 }
 
-func missing() error {
+func notFoundError() error {
 	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
 }
 
@@ -60,12 +60,12 @@ const (
 	maxListed = 100
 )
 
-// form is GET /top-up.
-func (h *Handler) form(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.render(w, r, a, http.StatusOK, "", nil)
+// showForm is GET /top-up.
+func (h *Handler) showForm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.renderForm(w, r, a, http.StatusOK, "", nil)
 }
 
-func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string, problems []ui.Problem) error {
+func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string, problems []ui.Problem) error {
 	s := h.Store
 	b, err := store.GetBalance(r.Context(), s.DB, a.ID)
 	if err != nil {
@@ -76,9 +76,9 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return fmt.Errorf("topups: payments: %w", err)
 	}
 	page := ui.TopUpForm{
-		Shell: a.Shell(ui.TopUp), Off: !s.Usable(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.NewSecret(), id.NewSecret()},
+		Shell: a.Shell(ui.TopUp), Off: !s.IsConfigured(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.NewSecret(), id.NewSecret()},
 		Amounts: []string{"10", "25", "50", "100"}, Amount: typed, Least: ui.Dollars(MinCents * money.Cent), Most: ui.Dollars(MaxCents * money.Cent), Errors: problems,
-		List: lines(list),
+		List: makeRows(list),
 	}
 	if page.Auto, err = s.autoSummary(r.Context(), a.ID); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if s.Config.Clearance > 0 {
 		page.WaitsForClear = s.Config.Clearance.String()
 	}
-	if s.Usable() {
+	if s.IsConfigured() {
 		if err := web.AllowFormAction(w, s.checkoutURL()); err != nil {
 			return err
 		}
@@ -102,12 +102,12 @@ func (s *Store) checkoutURL() string {
 	return "https://checkout.stripe.com"
 }
 
-// pay is POST /top-up: it leads to Stripe's page. Sent twice it leads to the same
+// submitTopUp is POST /top-up: it leads to Stripe's page. Sent twice it leads to the same
 // session, or to the receipt when that is over.
-func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s := h.Store
-	if !s.Usable() {
-		return h.render(w, r, a, http.StatusServiceUnavailable, "", nil)
+	if !s.IsConfigured() {
+		return h.renderForm(w, r, a, http.StatusServiceUnavailable, "", nil)
 	}
 	body, err := web.ReadForm(r)
 	if err != nil {
@@ -117,26 +117,26 @@ func (h *Handler) pay(w http.ResponseWriter, r *http.Request, a accounts.Account
 	if len(token) != len(id.NewSecret()) {
 		return apierr.InvalidRequest.Errorf("This form is incomplete. Reload the page and try again.")
 	}
-	cents, problem := Cents(typed)
+	cents, problem := ParseCents(typed)
 	if problem != "" {
-		return h.render(w, r, a, http.StatusUnprocessableEntity, typed, []ui.Problem{{Field: "amount", Text: problem}})
+		return h.renderForm(w, r, a, http.StatusUnprocessableEntity, typed, []ui.Problem{{Field: "amount", Text: problem}})
 	}
-	c, err := s.start(r.Context(), a.ID, "", token, cents)
+	c, err := s.startCheckout(r.Context(), a.ID, "", token, cents)
 	if err != nil {
-		return h.render(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: s.unreachable(err, c.ID)}})
+		return h.renderForm(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: s.describeUnreachable(err, c.ID)}})
 	}
-	return h.toStripe(w, r, c)
+	return h.redirectToStripe(w, r, c)
 }
 
-// unreachable tells the operator why Checkout was not opened, and the person that.
-func (s *Store) unreachable(err error, topupID string) string {
+// describeUnreachable tells the operator why Checkout was not opened, and the person that.
+func (s *Store) describeUnreachable(err error, topupID string) string {
 	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
 	s.Metrics.Alarm("checkout_failed", "stripe")
 	return "We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
 }
 
-// toStripe leads to where a checkout is paid, or to its receipt when it is over.
-func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
+// redirectToStripe leads to where a checkout is paid, or to its receipt when it is over.
+func (h *Handler) redirectToStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, c.ID)
 	if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
@@ -147,10 +147,10 @@ func (h *Handler) toStripe(w http.ResponseWriter, r *http.Request, c checkout) e
 	return web.SeeOther(w, c.URL)
 }
 
-// Cents reads an amount as typed, or says what is wrong with it.
-func Cents(typed string) (int64, string) { return centsWithin(typed, MinCents, MaxCents) }
+// ParseCents reads an amount as typed, or says what is wrong with it.
+func ParseCents(typed string) (int64, string) { return parseCentsWithin(typed, MinCents, MaxCents) }
 
-func centsWithin(typed string, least, most money.MC) (int64, string) {
+func parseCentsWithin(typed string, least, most money.MC) (int64, string) {
 	mc, err := money.Parse(typed)
 	switch {
 	case err != nil || mc%money.Cent != 0:
@@ -161,25 +161,25 @@ func centsWithin(typed string, least, most money.MC) (int64, string) {
 	return int64(mc / money.Cent), ""
 }
 
-// list is GET /top-ups.
-func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showList is GET /top-ups.
+func (h *Handler) showList(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	list, err := store.PaymentsOfAccount(r.Context(), h.Store.DB, a.ID, maxListed+1)
 	if err != nil {
 		return fmt.Errorf("topups: payments: %w", err)
 	}
-	return ui.Render(w, http.StatusOK, ui.TopUpList{Shell: a.Shell(ui.TopUp), List: lines(list[:min(len(list), maxListed)]), More: len(list) > maxListed})
+	return ui.Render(w, http.StatusOK, ui.TopUpList{Shell: a.Shell(ui.TopUp), List: makeRows(list[:min(len(list), maxListed)]), More: len(list) > maxListed})
 }
 
-// receipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
+// showReceipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
 // Stripe moves no money, events do.
-func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
-		return missing()
+		return notFoundError()
 	} else if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}
-	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: line(&p), Back: r.URL.Query().Get("back"), Reference: p.PaymentIntent, Reason: reasons[p.Reason]}
+	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: makeRow(&p), Back: r.URL.Query().Get("back"), Reference: p.PaymentIntent, Reason: failureTexts[p.Reason]}
 	if p.ReversedMC > 0 {
 		page.Returned = ui.Dollars(p.ReversedMC)
 	}
@@ -197,10 +197,10 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 			if rec.Kind == "reversed" {
 				amount = -amount
 			}
-			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: ui.Date(rec.CreatedUS), What: entry(rec), Amount: ui.Dollars(amount)})
+			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: ui.Date(rec.CreatedUS), What: describeRecord(rec), Amount: ui.Dollars(amount)})
 		}
 	}
-	c, err := get(r.Context(), h.Store.DB, p.ID)
+	c, err := getCheckout(r.Context(), h.Store.DB, p.ID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("topups: checkout: %w", err)
 	}
@@ -211,8 +211,8 @@ func (h *Handler) receipt(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// entry names the ledger row of a record.
-func entry(r rules.PaymentRecord) string {
+// describeRecord names the ledger row of a record.
+func describeRecord(r rules.PaymentRecord) string {
 	switch r.Kind {
 	case "opened":
 		return "Started"
@@ -227,8 +227,8 @@ func entry(r rules.PaymentRecord) string {
 	return "Refunded"
 }
 
-// reasons say why a payment came to nothing.
-var reasons = map[string]string{
+// failureTexts say why a payment came to nothing.
+var failureTexts = map[string]string{
 	"expired":              "The payment was not completed in time.",
 	"payment_failed":       "Your bank declined the payment.",
 	"card_declined":        "Your card was declined.",
@@ -240,14 +240,14 @@ var reasons = map[string]string{
 	"dispute_lost":         "Your bank reversed the payment before it was credited.",
 }
 
-func lines(list []*rules.Payment) (out []ui.Payment) {
+func makeRows(list []*rules.Payment) (out []ui.Payment) {
 	for _, p := range list {
-		out = append(out, line(p))
+		out = append(out, makeRow(p))
 	}
 	return out
 }
 
-func line(p *rules.Payment) ui.Payment {
+func makeRow(p *rules.Payment) ui.Payment {
 	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: ui.Date(p.OpenedUS), State: "open"}
 	switch {
 	case p.Status == rules.PaymentFailed:

@@ -29,7 +29,7 @@ type attempt struct {
 
 func (a attempt) automatic() bool { return a.N > 0 }
 
-const columns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us, save_card, COALESCE(customer, ''),
+const checkoutColumns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us, save_card, COALESCE(customer, ''),
 	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id, '')`
 
 func (c *checkout) fields() []any {
@@ -37,24 +37,24 @@ func (c *checkout) fields() []any {
 		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID}
 }
 
-// insert adds c unless its form was sent before, and returns what is there.
-func insert(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
+// insertCheckout adds c unless its form was sent before, and returns what is there.
+func insertCheckout(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
 	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card, customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
 		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, db.BoolInt(c.SaveCard), orNull(c.Customer))
 	if err != nil {
 		return is, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE account_id = $1 AND token = $2`, c.AccountID, token).Scan(is.fields()...)
+	err = tx.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE account_id = $1 AND token = $2`, c.AccountID, token).Scan(is.fields()...)
 	return is, err
 }
 
-func get(ctx context.Context, q db.Queryer, topupID string) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE id = $1`, topupID).Scan(c.fields()...)
+func getCheckout(ctx context.Context, q db.Queryer, topupID string) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE id = $1`, topupID).Scan(c.fields()...)
 	return c, err
 }
 
-func bySession(ctx context.Context, q db.Queryer, sessionID string) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE session_id = $1`, sessionID).Scan(c.fields()...)
+func getBySession(ctx context.Context, q db.Queryer, sessionID string) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE session_id = $1`, sessionID).Scan(c.fields()...)
 	return c, err
 }
 
@@ -71,14 +71,14 @@ func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) err
 	return err
 }
 
-// due returns the checkout that has waited longest, or sql.ErrNoRows.
-func due(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+columns+` FROM checkouts WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
+// getNextDue returns the checkout that has waited longest, or sql.ErrNoRows.
+func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
 	return c, err
 }
 
-// take claims a checkout whose turn is still turnUS; false when somebody was faster.
-func take(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) (bool, error) {
+// claimCheckout claims a checkout whose turn is still turnUS; false when somebody was faster.
+func claimCheckout(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) (bool, error) {
 	r, err := d.ExecContext(ctx, `UPDATE checkouts SET next_us = $3 WHERE id = $1 AND next_us = $2`, topupID, turnUS, untilUS)
 	if err != nil {
 		return false, err
@@ -87,7 +87,7 @@ func take(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) 
 	return n == 1, err
 }
 
-func seen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err error) {
+func wasSeen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM stripe_events WHERE id = $1`, eventID).Scan(&yes)
 	return yes, err
 }
@@ -97,7 +97,7 @@ func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int6
 	return err
 }
 
-func purge(ctx context.Context, d *db.DB, beforeUS int64) error {
+func deleteSeenBefore(ctx context.Context, d *db.DB, beforeUS int64) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM stripe_events WHERE created_us < $1`, beforeUS)
 	return err
 }

@@ -28,15 +28,15 @@ const (
 	MaxCents = 1000_00
 )
 
-// How long things wait.
+// Waits and lifetimes.
 const (
-	askAfter = time.Hour       // nobody told us of an open session for that long: ask
-	retry    = 5 * time.Minute // a claimed checkout is its claimer's; what failed is tried again
-	giveUp   = 24 * time.Hour  // before Stripe is asked again for what it does not know
-	keepSeen = 30 * 24 * time.Hour
+	reconcileAfter    = time.Hour       // poll Stripe if no webhook arrived for this long
+	claimTTL          = 5 * time.Minute // lease of a claimed checkout; failures are retried after it
+	retryUnknownAfter = 24 * time.Hour  // until Stripe is asked again for an unknown session
+	seenRetention     = 30 * 24 * time.Hour
 )
 
-// Store takes money in. Its methods may be called by many nodes at once.
+// Store manages top-ups. It is safe for concurrent use by many nodes.
 type Store struct {
 	DB           *db.DB
 	Ledger       *store.Writer
@@ -50,9 +50,9 @@ type Store struct {
 	client *stripe.Client
 }
 
-// Open makes s usable. It refuses a key without a secret for its events: with an
-// empty one anybody could sign (reliability F-64).
-func (s *Store) Open() error {
+// Configure makes s usable. It refuses a key without a secret for its events: with an
+// empty one anybody could sign (F-64).
+func (s *Store) Configure() error {
 	c := s.Config
 	switch {
 	case c.Key == "" && c.WebhookSecret == "":
@@ -66,21 +66,21 @@ func (s *Store) Open() error {
 	return nil
 }
 
-// Usable says whether people can top up.
-func (s *Store) Usable() bool { return s.client != nil }
+// IsConfigured says whether people can top up.
+func (s *Store) IsConfigured() bool { return s.client != nil }
 
 func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/top-ups/" + topupID }
 
-// start opens a checkout, or finds the one that the same form opened: it is one
+// startCheckout opens a checkout, or finds the one that the same form opened: it is one
 // attempt however often it is sent. The row is there before Stripe is asked, so that
 // a crash in between leaves an attempt that can be repeated, and nothing else.
 //
 // customer is Stripe's, who keeps the card; "" = nobody does.
-func (s *Store) start(ctx context.Context, accountID, customer, token string, cents int64) (c checkout, err error) {
+func (s *Store) startCheckout(ctx context.Context, accountID, customer, token string, cents int64) (c checkout, err error) {
 	now := s.Now()
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		c, err = insert(ctx, tx, checkout{
-			order: order{id.New(id.Payment, now), accountID, cents}, NextUS: now.Add(askAfter).UnixMicro(), CreatedUS: now.UnixMicro(), SaveCard: customer != "", Customer: customer,
+		c, err = insertCheckout(ctx, tx, checkout{
+			order: order{id.New(id.Payment, now), accountID, cents}, NextUS: now.Add(reconcileAfter).UnixMicro(), CreatedUS: now.UnixMicro(), SaveCard: customer != "", Customer: customer,
 		}, token+":"+strconv.FormatInt(cents, 10))
 		return err
 	})
@@ -90,16 +90,16 @@ func (s *Store) start(ctx context.Context, accountID, customer, token string, ce
 	if c.SessionID != "" {
 		return c, nil
 	}
-	session, err := s.session(ctx, c)
+	session, err := s.createSession(ctx, c)
 	if err != nil {
 		return c, fmt.Errorf("topups: open: %w", err)
 	}
 	c.SessionID, c.URL = session.ID, session.URL
-	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.open(ctx, tx, c) })
+	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.openPayment(ctx, tx, c) })
 }
 
-// open writes the pending row of a checkout (decisions, Money), once.
-func (s *Store) open(ctx context.Context, tx *db.Tx, c checkout) error {
+// openPayment writes the pending row of a checkout (decision 023), once.
+func (s *Store) openPayment(ctx context.Context, tx *db.Tx, c checkout) error {
 	var err error
 	if c.automatic() {
 		err = setIntent(ctx, tx, c.ID, c.IntentID)
@@ -118,33 +118,33 @@ type refused struct{ text string }
 
 func (r *refused) Error() string { return "topups: refused: " + r.text }
 
-// refuse tells the operator of it.
-func (s *Store) refuse(topupID, text string) error {
+// refuseTopUp tells the operator of it.
+func (s *Store) refuseTopUp(topupID, text string) error {
 	s.Log.Error("what Stripe says is not what was opened: nothing was moved", "topup_id", topupID, "why", text)
 	s.Metrics.Alarm("payment_refused", "stripe")
 	return &refused{text}
 }
 
-// follow asks Stripe how a checkout stands, and has the ledger follow. also runs in
+// reconcile asks Stripe how a checkout stands, and has the ledger follow. also runs in
 // the transaction.
-func (s *Store) follow(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
-	f, err := s.ask(ctx, c)
+func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
+	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
 		return err
 	}
-	if wrong := f.differs(c, s.Config.live()); wrong != "" {
-		return s.refuse(c.ID, wrong)
+	if wrong := f.findDifference(c, s.Config.isLive()); wrong != "" {
+		return s.refuseTopUp(c.ID, wrong)
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		plan, err := lockPlan(ctx, tx, c.AccountID) // before the balance, as begin does
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if err := s.open(ctx, tx, c); err != nil {
+		if err := s.openPayment(ctx, tx, c); err != nil {
 			return err
 		}
 		p, fresh := rules.Payment{}, []rules.Command{}
-		for _, command := range f.commands(c.order, s.Now(), s.Config.Clearance) {
+		for _, command := range f.makeCommands(c.order, s.Now(), s.Config.Clearance) {
 			r, err := s.Ledger.DoTx(ctx, tx, command)
 			if err != nil {
 				return err
@@ -153,24 +153,24 @@ func (s *Store) follow(ctx context.Context, c checkout, also func(context.Contex
 			}
 			p = r.Payment
 		}
-		if err := setNext(ctx, tx, c.ID, next(p, s.Now())); err != nil {
+		if err := setNext(ctx, tx, c.ID, nextReconcileUS(p, s.Now())); err != nil {
 			return err
 		}
-		return errors.Join(s.learn(ctx, tx, plan, c, f, fresh), also(ctx, tx))
+		return errors.Join(s.applyFactsToPlan(ctx, tx, plan, c, f, fresh), also(ctx, tx))
 	})
 	if e, ok := errors.AsType[*apierr.Error](err); ok { // a rule of the money
-		return s.refuse(c.ID, e.Message)
+		return s.refuseTopUp(c.ID, e.Message)
 	}
 	return err
 }
 
-// commands are what follows from Stripe's answer. Each may be repeated, and finds
+// makeCommands are what follows from Stripe's answer. Each may be repeated, and finds
 // what it has done; an answer that is older than one that was followed adds nothing.
-func (f facts) commands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
+func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
 	list = append(list, rules.OpenPayment{PaymentID: o.ID, AccountID: o.AccountID, AmountMC: money.MC(o.Cents) * money.Cent})
-	if why := f.failed(); why != "" {
+	if why := f.failureReason(); why != "" {
 		return append(list, rules.FailPayment{PaymentID: o.ID, Reason: why})
-	} else if !f.paid() {
+	} else if !f.isPaid() {
 		return list
 	}
 	list = append(list, rules.MarkPaymentPaid{PaymentID: o.ID, PaymentIntent: f.intent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
@@ -180,11 +180,11 @@ func (f facts) commands(o order, now time.Time, clearance time.Duration) (list [
 	switch {
 	case refunded+lost >= amount: // if it was not credited yet, it never will be
 		list = append(list, rules.FailPayment{PaymentID: o.ID, Reason: map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost]})
-	case !f.open():
+	case !f.isOpen():
 		list = append(list, rules.SettlePayment{PaymentID: o.ID})
 	}
 	for _, d := range f.disputes {
-		if contested(d) {
+		if isContested(d) {
 			list = append(list, rules.DisputePayment{PaymentID: o.ID, DisputeID: d.ID})
 		}
 	}
@@ -193,42 +193,42 @@ func (f facts) commands(o order, now time.Time, clearance time.Duration) (list [
 		rules.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
 }
 
-// next is when to ask Stripe again; 0 = when an event says so.
-func next(p rules.Payment, now time.Time) int64 {
+// nextReconcileUS is when to ask Stripe again; 0 = when an event says so.
+func nextReconcileUS(p rules.Payment, now time.Time) int64 {
 	switch {
 	case p.Status != rules.PaymentPending:
 		return 0
 	case p.Paid() && p.HoldUntilUS > now.UnixMicro():
 		return p.HoldUntilUS
 	}
-	return now.Add(askAfter).UnixMicro()
+	return now.Add(reconcileAfter).UnixMicro()
 }
 
-// Once settles what has been cleared, asks for what nobody told us, and tops up
+// RunDue settles what has been cleared, asks for what nobody told us, and tops up
 // balances that run low. Any node may do it: whatever it does is claimed first.
-func (s *Store) Once(ctx context.Context) error {
-	if !s.Usable() {
+func (s *Store) RunDue(ctx context.Context) error {
+	if !s.IsConfigured() {
 		return nil
 	}
-	return errors.Join(s.settleDue(ctx), s.topUpLow(ctx), s.forgetCards(ctx))
+	return errors.Join(s.reconcileDue(ctx), s.chargeLowBalances(ctx), s.detachRemovedCards(ctx))
 }
 
-func (s *Store) settleDue(ctx context.Context) error {
+func (s *Store) reconcileDue(ctx context.Context) error {
 	for {
 		now := s.Now()
-		c, err := due(ctx, s.DB, now.UnixMicro())
+		c, err := getNextDue(ctx, s.DB, now.UnixMicro())
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("topups: due: %w", err)
 		}
-		mine, err := take(ctx, s.DB, c.ID, c.NextUS, now.Add(retry).UnixMicro())
+		mine, err := claimCheckout(ctx, s.DB, c.ID, c.NextUS, now.Add(claimTTL).UnixMicro())
 		if err != nil {
 			return fmt.Errorf("topups: claim: %w", err)
 		} else if !mine {
 			continue
 		}
-		if err := s.settle(ctx, c); err != nil {
+		if err := s.reconcileClaimed(ctx, c); err != nil {
 			s.Log.Error("a top-up could not be settled, and is tried again", "topup_id", c.ID, "error", err)
 		}
 		if ctx.Err() != nil {
@@ -237,24 +237,24 @@ func (s *Store) settleDue(ctx context.Context) error {
 	}
 }
 
-func (s *Store) settle(ctx context.Context, c checkout) (err error) {
+func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	switch {
 	case c.automatic():
-		err = s.charge(ctx, c)
+		err = s.chargeAttempt(ctx, c)
 	case c.SessionID == "": // Stripe's answer never came, so nobody was sent there
 		return setNext(ctx, s.DB, c.ID, 0)
 	default:
-		err = s.follow(ctx, c, nothing)
+		err = s.reconcile(ctx, c, noChange)
 	}
-	if unknown(err) {
-		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(giveUp).UnixMicro()))
+	if isUnknown(err) {
+		return errors.Join(err, setNext(ctx, s.DB, c.ID, s.Now().Add(retryUnknownAfter).UnixMicro()))
 	}
 	return err
 }
 
-func nothing(context.Context, *db.Tx) error { return nil }
+func noChange(context.Context, *db.Tx) error { return nil }
 
 // Purge forgets events that Stripe no longer sends again.
 func (s *Store) Purge(ctx context.Context) error {
-	return purge(ctx, s.DB, s.Now().Add(-keepSeen).UnixMicro())
+	return deleteSeenBefore(ctx, s.DB, s.Now().Add(-seenRetention).UnixMicro())
 }

@@ -20,16 +20,16 @@ type Config struct {
 	Clearance     time.Duration // how long paid money waits before it can be used
 }
 
-// live says whether the key moves real money.
-func (c Config) live() bool {
+// isLive says whether the key moves real money.
+func (c Config) isLive() bool {
 	return len(c.Key) > 8 && (c.Key[:8] == "sk_live_" || c.Key[:8] == "rk_live_")
 }
 
-// patience is how long one question to Stripe may take.
-const patience = 20 * time.Second
+// requestTimeout is how long one question to Stripe may take.
+const requestTimeout = 20 * time.Second
 
 func newClient(c Config) *stripe.Client {
-	backend := &stripe.BackendConfig{HTTPClient: &http.Client{Timeout: patience}, LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}}
+	backend := &stripe.BackendConfig{HTTPClient: &http.Client{Timeout: requestTimeout}, LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}}
 	if c.BaseURL != "" {
 		backend.URL = &c.BaseURL
 	}
@@ -44,9 +44,9 @@ type order struct {
 
 const currency = stripe.CurrencyUSD
 
-// session opens Checkout, or returns the session that the same order opened before:
+// createSession opens Checkout, or returns the session that the same order opened before:
 // its id is the idempotency key.
-func (s *Store) session(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
+func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
 	text := stripe.String[string]
 	p := &stripe.CheckoutSessionCreateParams{
 		Mode: text("payment"), ClientReferenceID: &c.ID, SuccessURL: text(s.receiptURL(c.ID) + "?back=paid"), CancelURL: text(s.receiptURL(c.ID) + "?back=cancelled"),
@@ -79,8 +79,8 @@ type facts struct {
 	disputes []*stripe.Dispute
 }
 
-// ask returns what Stripe says of a checkout.
-func (s *Store) ask(ctx context.Context, c checkout) (f facts, err error) {
+// fetchFacts returns what Stripe says of a checkout.
+func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error) {
 	if c.automatic() {
 		p := &stripe.PaymentIntentRetrieveParams{}
 		p.AddExpand("latest_charge")
@@ -99,7 +99,7 @@ func (s *Store) ask(ctx context.Context, c checkout) (f facts, err error) {
 		}
 		f.intent = f.session.PaymentIntent
 	}
-	if charge := f.charge(); charge != nil && charge.Disputed {
+	if charge := f.latestCharge(); charge != nil && charge.Disputed {
 		for d, err := range s.client.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
 			if err != nil {
 				return f, fmt.Errorf("topups: disputes: %w", err)
@@ -110,8 +110,8 @@ func (s *Store) ask(ctx context.Context, c checkout) (f facts, err error) {
 	return f, nil
 }
 
-// sessionOf finds the session that an intent paid for; "" if it paid for none.
-func (s *Store) sessionOf(ctx context.Context, intent string) (string, error) {
+// findSessionOfIntent finds the session that an intent paid for; "" if it paid for none.
+func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string, error) {
 	for session, err := range s.client.V1CheckoutSessions.List(ctx, &stripe.CheckoutSessionListParams{PaymentIntent: &intent}).All(ctx) {
 		if err != nil {
 			return "", fmt.Errorf("topups: session of an intent: %w", err)
@@ -121,33 +121,33 @@ func (s *Store) sessionOf(ctx context.Context, intent string) (string, error) {
 	return "", nil
 }
 
-// unknown says whether Stripe has never heard of what was asked for.
-func unknown(err error) bool {
+// isUnknown says whether Stripe has never heard of what was asked for.
+func isUnknown(err error) bool {
 	e, ok := errors.AsType[*stripe.Error](err)
 	return ok && e.Code == stripe.ErrorCodeResourceMissing
 }
 
-func (f facts) charge() *stripe.Charge {
+func (f facts) latestCharge() *stripe.Charge {
 	if f.intent == nil {
 		return nil
 	}
 	return f.intent.LatestCharge
 }
 
-func (f facts) paid() bool {
+func (f facts) isPaid() bool {
 	if f.session == nil {
 		return f.intent.Status == stripe.PaymentIntentStatusSucceeded
 	}
 	return f.session.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && f.intent != nil
 }
 
-// failed says why nobody will pay, or "".
-func (f facts) failed() string {
+// failureReason says why nobody will pay, or "".
+func (f facts) failureReason() string {
 	switch {
-	case f.paid():
+	case f.isPaid():
 		return ""
 	case f.session == nil && f.intent.Status == stripe.PaymentIntentStatusCanceled:
-		return f.declined()
+		return f.declineReason()
 	case f.session == nil:
 		return ""
 	case f.session.Status == stripe.CheckoutSessionStatusExpired:
@@ -162,7 +162,7 @@ func (f facts) failed() string {
 
 // refundedMC is what was given back of the charge.
 func (f facts) refundedMC() money.MC {
-	if c := f.charge(); c != nil {
+	if c := f.latestCharge(); c != nil {
 		return money.MC(c.AmountRefunded) * money.Cent
 	}
 	return 0
@@ -178,8 +178,8 @@ func (f facts) lostMC() (sum money.MC) {
 	return sum
 }
 
-// contested says whether a dispute may still take money, or has.
-func contested(d *stripe.Dispute) bool {
+// isContested says whether a dispute may still take money, or has.
+func isContested(d *stripe.Dispute) bool {
 	switch d.Status {
 	case stripe.DisputeStatusNeedsResponse, stripe.DisputeStatusUnderReview, stripe.DisputeStatusLost:
 		return true
@@ -187,26 +187,26 @@ func contested(d *stripe.Dispute) bool {
 	return false
 }
 
-// open says whether a dispute is not decided yet.
-func (f facts) open() bool {
+// isOpen says whether a dispute is not decided yet.
+func (f facts) isOpen() bool {
 	for _, d := range f.disputes {
-		if contested(d) && d.Status != stripe.DisputeStatusLost {
+		if isContested(d) && d.Status != stripe.DisputeStatusLost {
 			return true
 		}
 	}
 	return false
 }
 
-// differs says in what the facts are not what was ordered, or "" (F-65).
-func (f facts) differs(c checkout, live bool) string {
+// findDifference says in what the facts are not what was ordered, or "" (F-65).
+func (f facts) findDifference(c checkout, live bool) string {
 	if f.session != nil {
-		return differs(f.session, c.order, live)
+		return findSessionDifference(f.session, c.order, live)
 	}
-	return intentDiffers(f.intent, c, live)
+	return findIntentDifference(f.intent, c, live)
 }
 
-// differs says in what a session is not what was ordered, or "" (F-65).
-func differs(s *stripe.CheckoutSession, o order, live bool) string {
+// findSessionDifference says in what a session is not what was ordered, or "" (F-65).
+func findSessionDifference(s *stripe.CheckoutSession, o order, live bool) string {
 	switch {
 	case s.AmountTotal != o.Cents:
 		return fmt.Sprintf("amount_total is %d cents, ordered were %d", s.AmountTotal, o.Cents)

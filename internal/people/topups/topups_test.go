@@ -168,7 +168,7 @@ func TestForgery(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []topups.Config{{Key: "sk_test_key"}, {Key: "sk_test_key", WebhookSecret: "whsec_"}, {Key: "sk_test_key", WebhookSecret: "0123456789abcdefghij"}, {WebhookSecret: secret}} {
-		if err := (&topups.Store{Config: c}).Open(); err == nil || strings.Contains(err.Error(), "sk_test_key") {
+		if err := (&topups.Store{Config: c}).Configure(); err == nil || strings.Contains(err.Error(), "sk_test_key") {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -358,7 +358,7 @@ func TestTakenBack(t *testing.T) {
 
 func (w *world) once() {
 	w.t.Helper()
-	if err := w.store.Once(w.t.Context()); err != nil {
+	if err := w.store.RunDue(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }

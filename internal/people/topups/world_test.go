@@ -84,7 +84,7 @@ func newWorld(t *testing.T, e db.Engine) *world {
 		DB: d, Ledger: w.ledger, Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: "https://purser.example.com", Mails: &mail.Store{DB: d, Now: w.now},
 		Config: topups.Config{Key: "sk_test_key", WebhookSecret: secret, BaseURL: api.URL},
 	}
-	if err := w.store.Open(); err != nil {
+	if err := w.store.Configure(); err != nil {
 		t.Fatal(err)
 	}
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
@@ -108,7 +108,7 @@ func (w *world) another() *topups.Store {
 	s := &topups.Store{
 		DB: d, Ledger: store.NewWriter(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
 	}
-	if err := s.Open(); err != nil {
+	if err := s.Configure(); err != nil {
 		w.t.Fatal(err)
 	}
 	return s

@@ -201,7 +201,7 @@ func TestVerifiers(t *testing.T) {
 	}
 }
 
-// Table of what becomes of a code: F-68, F-69, spec §5 rules 3 and 6.
+// Table of what becomes of a code: F-68, F-69, contract §5 rules 3 and 6.
 func TestCodeVerdicts(t *testing.T) {
 	t.Parallel()
 	used := int64(100)

@@ -19,7 +19,7 @@ func asking(target money.MC, reason string) string {
 	return fmt.Sprintf(`{"target_allocation_mc":%d,"reason":%q}`, target, reason)
 }
 
-// The whole way of spec §4.5 and §3: asked, superseded, decided, listed.
+// The whole way of contract §4.5 and §3: asked, superseded, decided, listed.
 func TestAskForMore(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

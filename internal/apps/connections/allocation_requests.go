@@ -18,13 +18,13 @@ import (
 // maxReasonRunes bounds what a user has to read before deciding.
 const maxReasonRunes = 500
 
-// ask is the body of POST /v1/connections/{id}/allocation-requests (spec §4.5).
-type ask struct {
+// allocationRequestBody is the body of POST /v1/connections/{id}/allocation-requests (contract §4.5).
+type allocationRequestBody struct {
 	TargetMC web.Field[money.MC] `json:"target_allocation_mc"`
 	Reason   web.Field[string]   `json:"reason"`
 }
 
-func (a ask) check() error {
+func (a allocationRequestBody) validate() error {
 	if !a.TargetMC.Set || a.TargetMC.Null {
 		return apierr.InvalidRequest.Errorf("target_allocation_mc: required")
 	}
@@ -34,29 +34,33 @@ func (a ask) check() error {
 	return apps.CheckText("reason", a.Reason.Value, maxReasonRunes)
 }
 
-// askRaise files a request for a higher cap. Only the user can grant it, on the
+// createAllocationRequest files a request for a higher cap. Only the user can grant it, on the
 // page of approval_url.
-func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
-	app, c, err := h.ownedOf(r)
+func (h *Handler) createAllocationRequest(w http.ResponseWriter, r *http.Request) error {
+	app, c, err := h.requireAppAndConnection(r)
 	if err != nil {
 		return err
 	}
 	switch {
 	case app.Suspended:
 		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot request more until the suspension is lifted")
-	case c.Status == rules.Revoked: // also before the body is read (decisions, Order of checks)
+	case c.Status == rules.Revoked: // also before the body is read (decision 008)
 		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no spend cap")
 	}
-	var a ask
+	var a allocationRequestBody
 	if err := web.ReadJSON(r, &a); err != nil {
 		return err
 	}
-	if err := a.check(); err != nil {
+	if err := a.validate(); err != nil {
 		return err
 	}
 	done, err := h.Ledger.Do(r.Context(), rules.RequestAllocation{
-		RequestID: id.New(id.AllocationRequest, h.DB.Now()), ConnectionID: c.ID, AppID: app.ID,
-		TargetMC: a.TargetMC.Value, Reason: a.Reason.Value, MaxMC: tiers.Of(app.Tier).MaxCapMC,
+		RequestID:    id.New(id.AllocationRequest, h.DB.Now()),
+		ConnectionID: c.ID,
+		AppID:        app.ID,
+		TargetMC:     a.TargetMC.Value,
+		Reason:       a.Reason.Value,
+		MaxMC:        tiers.Of(app.Tier).MaxCapMC,
 	})
 	if err != nil {
 		return err
@@ -64,8 +68,8 @@ func (h *Handler) askRaise(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, h.resource(done.AllocationRequest))
 }
 
-func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
-	_, c, err := h.ownedOf(r)
+func (h *Handler) listAllocationRequests(w http.ResponseWriter, r *http.Request) error {
+	_, c, err := h.requireAppAndConnection(r)
 	if err != nil {
 		return err
 	}
@@ -88,8 +92,8 @@ func (h *Handler) listRaises(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-func (h *Handler) getRaise(w http.ResponseWriter, r *http.Request) error {
-	_, c, err := h.ownedOf(r)
+func (h *Handler) getAllocationRequest(w http.ResponseWriter, r *http.Request) error {
+	_, c, err := h.requireAppAndConnection(r)
 	if err != nil {
 		return err
 	}
