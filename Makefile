@@ -21,9 +21,10 @@ build release: export GIT_CONFIG_COUNT := 1
 build release: export GIT_CONFIG_KEY_0 := safe.directory
 build release: export GIT_CONFIG_VALUE_0 := $(CURDIR)
 OUT := purser
+TAGS :=
 
-build: ## one static binary, ./purser | 10 s
-	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -pgo=cmd/purser/hot.pgo -ldflags='-s -w' -o $(OUT) ./cmd/purser
+build: ## one static binary, ./purser; TAGS=serve leaves dev and the emulators out | 10 s
+	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags '$(TAGS)' -pgo=cmd/purser/hot.pgo -ldflags='-s -w' -o $(OUT) ./cmd/purser
 
 setup: ## what tests need beside Go: PostgreSQL and Chromium (Debian, as root)
 	@.ci/setup
@@ -31,6 +32,7 @@ setup: ## what tests need beside Go: PostgreSQL and Chromium (Debian, as root)
 check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths, licences | 10 s
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	go vet ./...
+	go vet -tags serve ./cmd/purser
 	$(RUN_TOOL) $(STATICCHECK) ./...
 	go mod tidy -diff
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml

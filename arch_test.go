@@ -222,6 +222,92 @@ func TestATableHasOneWriter(t *testing.T) {
 	}
 }
 
+var reads = regexp.MustCompile(`\b(?:FROM|JOIN) ([a-z_]+)`)
+
+// foreignReaders are the packages that read tables of another package: read models,
+// which join what several packages own. Whoever changes a column looks here.
+var foreignReaders = map[string][]string{}
+
+// A table is read by the package that writes it, by the audit, and by the packages
+// that foreignReaders lists.
+func TestForeignReadersAreListed(t *testing.T) {
+	t.Parallel()
+	writer, readers := map[string]string{}, map[string]map[string]bool{} // by table; by package
+	for _, s := range productSources(t) {
+		for _, text := range stringLiterals(s.file) {
+			for _, m := range writes.FindAllStringSubmatch(text, -1) {
+				writer[m[1]] = s.pkg
+			}
+			for _, m := range reads.FindAllStringSubmatch(text, -1) {
+				if readers[s.pkg] == nil {
+					readers[s.pkg] = map[string]bool{}
+				}
+				readers[s.pkg][m[1]] = true
+			}
+		}
+	}
+	for pkg, tables := range readers {
+		if pkg == "ledger/audit" { // it checks all of them
+			continue
+		}
+		var foreign []string
+		for table := range tables {
+			if owner, ok := writer[table]; ok && owner != pkg {
+				foreign = append(foreign, table)
+			}
+		}
+		slices.Sort(foreign)
+		if !slices.Equal(foreign, foreignReaders[pkg]) {
+			t.Errorf("foreignReaders lists for %s %q, but it reads %q", pkg, foreignReaders[pkg], foreign)
+		}
+	}
+	for pkg := range foreignReaders {
+		if readers[pkg] == nil {
+			t.Errorf("foreignReaders lists %s, which reads no table", pkg)
+		}
+	}
+}
+
+var statement = regexp.MustCompile(`^\s*(?:SELECT .*|INSERT INTO .*|UPDATE .* SET|DELETE FROM .*|WITH .*)`)
+
+// SQL stands in files of its own, so that whoever changes a table finds the
+// statements. The stores of the ledger, and what differs between engines in db,
+// consist of little else.
+func TestSQLStandsInItsFiles(t *testing.T) {
+	t.Parallel()
+	for _, s := range productSources(t) {
+		name := path.Base(s.path)
+		if name == "sql.go" || strings.HasSuffix(name, "_sql.go") ||
+			slices.Contains([]string{"ledger/store", "ledger/audit", "base/db", "base/settings"}, s.pkg) {
+			continue
+		}
+		for _, text := range stringLiterals(s.file) {
+			if statement.MatchString(text) {
+				t.Errorf("%s holds SQL: %.60q", s.path, text)
+			}
+		}
+	}
+}
+
+// productSources are sources without the helpers of tests.
+func productSources(t *testing.T) []source {
+	t.Helper()
+	return slices.DeleteFunc(sources(t), func(s source) bool { return slices.Contains(helpers, s.pkg) })
+}
+
+// stringLiterals are the values of a file's string literals.
+func stringLiterals(file *ast.File) (list []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			if text, err := strconv.Unquote(l.Value); err == nil { // the parser has checked it
+				list = append(list, text)
+			}
+		}
+		return true
+	})
+	return list
+}
+
 func migrations(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("internal/base/db/migrations/*.sql")
