@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test bench profile htmx notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx notices release module clean
 
 HTMX := 4.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -38,9 +38,11 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go test -count=1 . -exact-widths
 
-test: setup ## all tests with the race detector; ARGS adds flags: make test ARGS='-run Ledger -v'
-	$(WITH_POSTGRES) go test -race -shuffle=on -timeout 20m $(ARGS) ./internal/server ./internal/ledger/store ./... # the longest first
-	@if [ -d e2e ]; then $(WITH_POSTGRES) go -C e2e test -shuffle=on -timeout 20m $(ARGS) ./...; fi
+test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v' | 4 min
+	@$(WITH_POSTGRES) .ci/test $(ARGS)
+
+test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 35 min
+	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
 
 bench: setup ## load against a proxy without billing, in one run
 	go run ./bench

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -33,6 +34,7 @@ func elsewhere(t *testing.T, body string) []string {
 // TestForgedForms sends our forms from another origin, in the browser of somebody
 // who is signed in: nothing is approved, nobody is signed out or in.
 func TestForgedForms(t *testing.T) {
+	testkit.Long(t, "forged forms are refused in the tests of each package of pages")
 	t.Parallel()
 	p := servertest.Start(t, "")
 	address, _ := link(p, "s")

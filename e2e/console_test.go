@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -40,6 +41,7 @@ func (b *tab) write(label, text string) {
 // the capability, an app, a feature, a test account, a first billed call, its
 // receipt, a webhook, the request to go live, and the operator's yes.
 func TestDeveloperFromNothing(t *testing.T) {
+	testkit.Long(t, "a long walk; package console proves its steps")
 	t.Parallel()
 	eachNode(t, developerFromNothing)
 }
@@ -156,6 +158,7 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 
 // TestConsoleLooks keeps pictures of the console's pages.
 func TestConsoleLooks(t *testing.T) {
+	testkit.Long(t, "axe and pictures of every page of the console")
 	t.Parallel()
 	target := dbtest.URL(t, db.Postgres)
 	p := servertest.Start(t, target)

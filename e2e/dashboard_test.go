@@ -14,6 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -59,6 +60,7 @@ func limits(t *testing.T, p *servertest.Process) (c struct {
 // TestApproval goes from an app's request to the user's answer, with and without
 // JavaScript: sign in, come back, be led on from an old link, approve, deny.
 func TestApproval(t *testing.T) {
+	testkit.Long(t, "package dashboard proves allocation requests over HTTP")
 	t.Parallel()
 	for _, scripts := range []bool{true, false} {
 		t.Run(fmt.Sprintf("scripts=%t", scripts), func(t *testing.T) {
@@ -187,6 +189,7 @@ func TestReview(t *testing.T) {
 // TestStrangersAtThePages opens somebody else's links, and sends the forms of the
 // pages from another origin in the browser of the one whose they are.
 func TestStrangersAtThePages(t *testing.T) {
+	testkit.Long(t, "what strangers get is proved in each package of pages")
 	t.Parallel()
 	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
 	asked := more(t, p, 30_00_000_000, "More.")
@@ -276,6 +279,7 @@ func TestDashboardLooks(t *testing.T) {
 // TestPeopleLooks keeps pictures of the pages about a person's money, and walks
 // from the overview to a receipt, to pausing and to the end.
 func TestPeopleLooks(t *testing.T) {
+	testkit.Long(t, "axe and pictures of every page of a user's account")
 	t.Parallel()
 	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
 	b := newTab(t, p.BaseURL)

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -51,6 +52,7 @@ func TestLooks(t *testing.T) {
 
 // TestLooksOfMail shows the outbox of dev, a mail in it, and where its link leads.
 func TestLooksOfMail(t *testing.T) {
+	testkit.Long(t, "pictures of mails, and the wait for the job that sends them")
 	t.Parallel()
 	url := dbtest.URL(t, db.Postgres)
 	p := servertest.Start(t, url)
@@ -89,12 +91,16 @@ func TestLooksOfMail(t *testing.T) {
 	b.says("You get no more of these mails")
 }
 
-// look keeps the pictures of one page.
+// look checks one page in both widths and colour schemes. The long run checks all
+// four combinations and keeps their pictures, the usual one two of them.
 func (b *tab) look(page string) {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		for _, width := range []int64{390, 1440} {
+			if !testkit.IsLong() && (width == 1440) == (scheme == "light") {
+				continue
+			}
 			run(b, chromedp.EmulateViewport(width, 844))
 			name := fmt.Sprintf("%s-%s-%d", page, scheme, width)
 			if wide := run(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
@@ -104,8 +110,10 @@ func (b *tab) look(page string) {
 			if run(b, chromedp.Evaluate[bool](light)) != (scheme == "light") {
 				b.t.Errorf("%s is not %s", name, scheme)
 			}
-			b.shoot(name)
-			if (width == 1440) == (scheme == "light") {
+			if testkit.IsLong() {
+				b.shoot(name)
+			}
+			if !testkit.IsLong() && scheme == "light" || (width == 1440) == (scheme == "light") {
 				b.accessible(name)
 			} else { // how it is built does not change with the colours, and is checked at both widths
 				b.accessible(name, colours...)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
@@ -12,6 +13,7 @@ import (
 // picture of every page: approve an app, find its user, refund a call, suspend the
 // app and lift that, verify the books, and read in the log what was done.
 func TestOperator(t *testing.T) {
+	testkit.Long(t, "the operator's pages are walked in package operatorpages, too")
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		register(t, p, "https://app.example.com/callback")

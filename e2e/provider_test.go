@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/oidctest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
@@ -16,6 +17,7 @@ import (
 // TestProvider signs up by an OpenID Connect provider, out and in again, sets a
 // password, unlinks the login and links it again, without JavaScript.
 func TestProvider(t *testing.T) {
+	testkit.Long(t, "package identity proves logins at a provider over HTTP")
 	const email, password = "newcomer@example.org", "a long enough password"
 	login := oidctest.Start(t, time.Now, oidctest.Person{Subject: "1", Email: email, Verified: true}, oidctest.Person{Subject: "2", Email: "unproved@example.org"})
 	for name, value := range map[string]string{"NAME": "Acme", "ISSUER": login.URL, "CLIENT_ID": oidctest.ClientID, "CLIENT_SECRET": oidctest.ClientSecret} {

@@ -22,15 +22,20 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// eachNode runs f against the real binary on each engine, and audits its
-// database afterwards.
+// eachNode runs f against the real binary on SQLite, and in the long run on each
+// engine, and audits its database afterwards.
 func eachNode(t *testing.T, f func(t *testing.T, p *servertest.Process), flags ...string) {
 	t.Helper()
-	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
+	engines := []db.Engine{db.SQLite, db.Postgres}
+	if !testkit.IsLong() {
+		engines = engines[:1]
+	}
+	for _, e := range engines {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			p := servertest.Start(t, dbtest.URL(t, e), flags...)

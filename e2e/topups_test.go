@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -51,6 +52,7 @@ func TestTopUp(t *testing.T) {
 // TestAutoTopUp saves a card at the emulator's Checkout, has it charged when the
 // balance is low, and removes it; and does the same with one that is declined.
 func TestAutoTopUp(t *testing.T) {
+	testkit.Long(t, "package topups proves automatic top-ups with the emulated Stripe")
 	t.Parallel()
 	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
 	b := newTab(t, p.BaseURL)

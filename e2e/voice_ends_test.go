@@ -12,6 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -199,6 +200,7 @@ func endWithServer(c *caller, flags []string) {
 // TestVoiceNodes: the browser talks by one node and the app by another; then the
 // first is killed, and the other goes on.
 func TestVoiceNodes(t *testing.T) {
+	testkit.Long(t, "waits for a lease to end; package voice proves takeovers")
 	t.Parallel()
 	emulator, flags := emulatedVoice(t)
 	database := dbtest.URL(t, db.Postgres)

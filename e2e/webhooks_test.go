@@ -32,6 +32,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
@@ -202,6 +203,7 @@ func sender(t *testing.T, target, conn string, events int, done func()) (kill fu
 // again: on SQLite one after the other, on PostgreSQL two that share the queue.
 // Nothing is lost, and every request is signed (F-81).
 func TestKilledSenders(t *testing.T) {
+	testkit.Long(t, "package webhooks proves deliveries after a crash")
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
