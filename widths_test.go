@@ -28,13 +28,13 @@ var exactWidths = flag.Bool("exact-widths", false, "fail also when fewer lines a
 var overlong = map[string]int{
 	".": 97,
 
-	"bench": 109,
+	"bench": 42,
 
 	"cmd/purser": 49,
 
 	"e2e": 200,
 
-	"internal/apps": 470,
+	"internal/apps": 13,
 
 	"internal/base": 77,
 
@@ -48,7 +48,7 @@ var overlong = map[string]int{
 
 	"internal/pages": 550,
 
-	"internal/people": 403,
+	"internal/people": 1,
 
 	"internal/server": 310,
 

@@ -43,7 +43,8 @@ func (h *Handler) createAllocationRequest(w http.ResponseWriter, r *http.Request
 	}
 	switch {
 	case app.Suspended:
-		return apierr.AppSuspended.On(c.ID, "the app is suspended, and cannot request more until the suspension is lifted")
+		return apierr.AppSuspended.On(c.ID,
+			"the app is suspended, and cannot request more until the suspension is lifted")
 	case c.Status == rules.Revoked: // also before the body is read (decision 008)
 		return apierr.ConnectionRevoked.On(c.ID, "a revoked connection has no spend cap")
 	}

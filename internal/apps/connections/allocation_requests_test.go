@@ -33,10 +33,18 @@ func TestAskForMore(t *testing.T) {
 		first := read[object](t, b.mine.Do(t, "POST", path, asking(8*money.Dollar, `40 more <b>pages</b>`)))
 		requestID := first["id"].(string)
 		expected := object{
-			"id": requestID, "connection_id": c.ID, "status": "pending", "reason": `40 more <b>pages</b>`,
-			"current_allocation_mc": 5e8, "current_allocation_display": "$5.00", "target_allocation_mc": 8e8, "target_allocation_display": "$8.00",
-			"superseded_by": nil, "decided_at": nil, "created_at": first["created_at"],
-			"approval_url": "https://purser.example.com/allocation-requests/" + requestID,
+			"id":                         requestID,
+			"connection_id":              c.ID,
+			"status":                     "pending",
+			"reason":                     `40 more <b>pages</b>`,
+			"current_allocation_mc":      5e8,
+			"current_allocation_display": "$5.00",
+			"target_allocation_mc":       8e8,
+			"target_allocation_display":  "$8.00",
+			"superseded_by":              nil,
+			"decided_at":                 nil,
+			"created_at":                 first["created_at"],
+			"approval_url":               "https://purser.example.com/allocation-requests/" + requestID,
 		}
 		if diff := cmp.Diff(expected, first); diff != "" || !strings.HasPrefix(requestID, id.AllocationRequest) {
 			t.Errorf("%s %s", requestID, diff)
@@ -59,7 +67,12 @@ func TestAskForMore(t *testing.T) {
 			t.Errorf("the second page: %s", diff)
 		}
 
-		b.do(rules.DecideAllocationRequest{RequestID: second["id"].(string), AccountID: "wac_a", Approve: true, MaxMC: money.Max})
+		b.do(rules.DecideAllocationRequest{
+			RequestID: second["id"].(string),
+			AccountID: "wac_a",
+			Approve:   true,
+			MaxMC:     money.Max,
+		})
 		decided := read[object](t, b.mine.Do(t, "GET", path+"/"+second["id"].(string), ""))
 		if decided["status"] != "approved" || decided["decided_at"] == nil || decided["current_allocation_mc"] != 5e8 {
 			t.Errorf("approved: %v", decided)
@@ -81,7 +94,8 @@ func TestRaiseEvents(t *testing.T) {
 		asked := read[object](t, b.mine.Do(t, "POST", path, asking(8*money.Dollar, "more")))
 		b.do(rules.DecideAllocationRequest{RequestID: asked["id"].(string), AccountID: "wac_a", MaxMC: money.Max})
 		denied := read[object](t, b.mine.Do(t, "GET", path+"/"+asked["id"].(string), ""))
-		rows, err := d.QueryContext(t.Context(), `SELECT type, seq, data FROM events WHERE connection_id = $1 AND type LIKE 'allocation_change.%' ORDER BY seq`, c.ID)
+		rows, err := d.QueryContext(t.Context(), `SELECT type, seq, data FROM events
+			WHERE connection_id = $1 AND type LIKE 'allocation_change.%' ORDER BY seq`, c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +113,8 @@ func TestRaiseEvents(t *testing.T) {
 			}
 			got = append(got, e)
 		}
-		if len(got) != 2 || got[0].kind != "allocation_change.requested" || got[0].seq != 2 || got[1].kind != "allocation_change.denied" || got[1].seq != 3 {
+		if len(got) != 2 || got[0].kind != "allocation_change.requested" || got[0].seq != 2 ||
+			got[1].kind != "allocation_change.denied" || got[1].seq != 3 {
 			t.Fatalf("%+v", got)
 		}
 		for i, want := range []object{asked, denied} {
@@ -154,18 +169,25 @@ func TestWhoMayAsk(t *testing.T) {
 		path := "/v1/connections/" + c.ID + "/allocation-requests"
 		asked := read[object](t, b.mine.Do(t, "POST", path, asking(8*money.Dollar, "more")))["id"].(string)
 		other := b.connect("b", 5*money.Dollar)
-		for _, r := range []struct{ method, suffix, body string }{{"GET", "", ""}, {"POST", "", asking(9*money.Dollar, "more")}, {"POST", "", "{"}, {"GET", "/" + asked, ""}} {
+		for _, r := range []struct{ method, suffix, body string }{
+			{"GET", "", ""},
+			{"POST", "", asking(9*money.Dollar, "more")},
+			{"POST", "", "{"},
+			{"GET", "/" + asked, ""},
+		} {
 			foreign := b.other.Do(t, r.method, path+r.suffix, r.body)
 			absent := b.other.Do(t, r.method, "/v1/connections/conn_none/allocation-requests"+r.suffix, r.body)
 			want(t, foreign, 404, "not_found")
 			if foreign.Body != absent.Body {
-				t.Errorf("%s %s: a foreign connection is told from none: %s and %s", r.method, r.suffix, foreign.Body, absent.Body)
+				t.Errorf("%s %s: a foreign connection is told from none: %s and %s", r.method, r.suffix, foreign.Body,
+					absent.Body)
 			}
 		}
 		// A request of another connection is not there, either.
 		elsewhere := b.mine.Do(t, "GET", "/v1/connections/"+other.ID+"/allocation-requests/"+asked, "")
 		want(t, elsewhere, 404, "not_found")
-		if absent := b.mine.Do(t, "GET", "/v1/connections/"+other.ID+"/allocation-requests/acr_none", ""); absent.Body != elsewhere.Body {
+		if absent := b.mine.Do(t, "GET", "/v1/connections/"+other.ID+"/allocation-requests/acr_none",
+			""); absent.Body != elsewhere.Body {
 			t.Errorf("%s and %s", elsewhere.Body, absent.Body)
 		}
 		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET suspended = 1`); err != nil {

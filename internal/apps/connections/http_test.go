@@ -64,7 +64,8 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	(&connections.Handler{DB: d, Apps: registry, Ledger: b.ledger, Links: links}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	for _, client := range []*apitest.Client{&b.other, &b.mine} {
@@ -94,16 +95,29 @@ func (b *bundle) do(c rules.Command) rules.Result {
 func (b *bundle) connect(user string, amount money.MC) rules.Connection {
 	b.t.Helper()
 	b.do(rules.TopUp{AccountID: "wac_" + user, AmountMC: 100 * money.Dollar})
-	return b.do(rules.Connect{ConnectionID: id.New(id.Connection, b.now()), AppID: b.mineID, AccountID: "wac_" + user, RequestedMC: amount}).Connection
+	return b.do(rules.Connect{
+		ConnectionID: id.New(id.Connection, b.now()),
+		AppID:        b.mineID,
+		AccountID:    "wac_" + user,
+		RequestedMC:  amount,
+	}).Connection
 }
 
 // hold authorizes a call.
 func (b *bundle) hold(c rules.Connection, amount money.MC) (rules.Call, rules.Result) {
 	b.t.Helper()
 	call := rules.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
-		RequestID:   id.New(id.Request, b.now()),
-		Fingerprint: "f", Feature: "summaries", FeatureLabel: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
+		ConnectionID: c.ID,
+		AccountID:    c.AccountID,
+		AppID:        c.AppID,
+		Key:          id.NewSecret(),
+		RequestID:    id.New(id.Request, b.now()),
+		Fingerprint:  "f",
+		Feature:      "summaries",
+		FeatureLabel: "summaries",
+		Model:        "gpt-5.6-terra",
+		Terms:        "{}",
+		HoldMC:       amount,
 	}
 	return call, b.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 }
@@ -149,11 +163,24 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 
 		fresh := read[object](t, b.mine.Do(t, "GET", path, ""))
 		expected := object{
-			"id": c.ID, "app_id": b.mineID, "user_account_id": "wac_a", "status": "active", "created_at": timestamp.Format(c.CreatedUS),
-			"reserved_allocation_mc": 5e8, "reserved_allocation_display": "$5.00", "allocation_mc": 5e8, "allocation_display": "$5.00",
-			"consumed_mc": 0.0, "consumed_display": "$0.00", "held_mc": 0.0, "held_display": "$0.00",
-			"allocation_remaining_mc": 5e8, "allocation_remaining_display": "$5.00",
-			"velocity_limit_mc": nil, "velocity_limit_display": nil, "recent_ledger": []any{},
+			"id":                           c.ID,
+			"app_id":                       b.mineID,
+			"user_account_id":              "wac_a",
+			"status":                       "active",
+			"created_at":                   timestamp.Format(c.CreatedUS),
+			"reserved_allocation_mc":       5e8,
+			"reserved_allocation_display":  "$5.00",
+			"allocation_mc":                5e8,
+			"allocation_display":           "$5.00",
+			"consumed_mc":                  0.0,
+			"consumed_display":             "$0.00",
+			"held_mc":                      0.0,
+			"held_display":                 "$0.00",
+			"allocation_remaining_mc":      5e8,
+			"allocation_remaining_display": "$5.00",
+			"velocity_limit_mc":            nil,
+			"velocity_limit_display":       nil,
+			"recent_ledger":                []any{},
 		}
 		if diff := cmp.Diff(expected, fresh); diff != "" {
 			t.Error(diff)
@@ -162,7 +189,8 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 		row := b.spend(c, money.Dollar)
 		b.hold(c, 2*money.Dollar)
 		busy := read[object](t, b.mine.Do(t, "GET", path, ""))
-		if busy["consumed_mc"] != 1e8 || busy["held_mc"] != 2e8 || busy["allocation_remaining_display"] != "$2.00" || busy["status"] != "active" {
+		if busy["consumed_mc"] != 1e8 || busy["held_mc"] != 2e8 || busy["allocation_remaining_display"] != "$2.00" ||
+			busy["status"] != "active" {
 			t.Errorf("after a call of $1.00 and a hold of $2.00: %v", busy)
 		}
 		entries := busy["recent_ledger"].([]any)
@@ -170,7 +198,9 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 			t.Fatalf("recent_ledger: %v", entries)
 		}
 		entry := entries[0].(object)
-		if entry["id"] != row.ID || entry["type"] != "spend" || entry["user_charge_mc"] != 1e8 || entry["feature"] != "summaries" || entry["request_id"] != id.ReplacePrefix(row.ID, id.Ledger, id.Request) || entry["amount_mc"] != nil {
+		if entry["id"] != row.ID || entry["type"] != "spend" || entry["user_charge_mc"] != 1e8 ||
+			entry["feature"] != "summaries" || entry["request_id"] != id.ReplacePrefix(row.ID, id.Ledger, id.Request) ||
+			entry["amount_mc"] != nil {
 			t.Errorf("recent_ledger: %v", entry)
 		}
 
@@ -249,7 +279,8 @@ func TestRevoke(t *testing.T) {
 		path := "/v1/connections/" + c.ID + "/revoke"
 
 		first := read[object](t, b.mine.Do(t, "POST", path, ""))
-		if first["id"] != c.ID || first["status"] != "revoked" || first["released_mc"] != 2e8 || first["released_display"] != "$2.00" {
+		if first["id"] != c.ID || first["status"] != "revoked" || first["released_mc"] != 2e8 ||
+			first["released_display"] != "$2.00" {
 			t.Errorf("the unspent and unheld $2.00 return at once: %v", first)
 		}
 		balance := func() money.MC {
@@ -288,7 +319,8 @@ func TestForeignConnectionsDoNotExist(t *testing.T) {
 			if foreign.Body != absent.Body {
 				t.Errorf("%s: a foreign connection is told from none: %s and %s", r.method, foreign.Body, absent.Body)
 			}
-			want(t, apitest.Client{Base: b.mine.Base}.Do(t, r.method, "/v1/connections/"+c.ID+r.suffix, ""), 401, "unauthorized")
+			want(t, apitest.Client{Base: b.mine.Base}.Do(t, r.method, "/v1/connections/"+c.ID+r.suffix, ""), 401,
+				"unauthorized")
 		}
 		if got := b.other.Do(t, "GET", "/v1/connections", ""); got.Body != "[]\n" {
 			t.Errorf("another app sees %v", got)
@@ -342,8 +374,13 @@ func TestAccountIsTheOwners(t *testing.T) {
 			return read[object](t, b.mine.Do(t, "GET", "/v1/account", ""))
 		}
 		expected := object{
-			"wac_id": "wac_dev", "email": "developer@example.com", "sandbox": false,
-			"balance_available_mc": 0.0, "balance_available_display": "$0.00", "balance_reserved_mc": 0.0, "balance_reserved_display": "$0.00",
+			"wac_id":                    "wac_dev",
+			"email":                     "developer@example.com",
+			"sandbox":                   false,
+			"balance_available_mc":      0.0,
+			"balance_available_display": "$0.00",
+			"balance_reserved_mc":       0.0,
+			"balance_reserved_display":  "$0.00",
 		}
 		if diff := cmp.Diff(expected, account()); diff != "" {
 			t.Error(diff)
@@ -354,6 +391,10 @@ func TestAccountIsTheOwners(t *testing.T) {
 		if diff := cmp.Diff(expected, account()); diff != "" {
 			t.Error(diff)
 		}
-		want(t, apitest.Client{Base: b.mine.Base, User: b.mine.User, Secret: "wrong"}.Do(t, "GET", "/v1/account", ""), 401, "unauthorized")
+		want(t, apitest.Client{
+			Base:   b.mine.Base,
+			User:   b.mine.User,
+			Secret: "wrong",
+		}.Do(t, "GET", "/v1/account", ""), 401, "unauthorized")
 	})
 }

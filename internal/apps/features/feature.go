@@ -75,7 +75,8 @@ func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, e
 		f.DefaultModel = nil
 		if model := c.DefaultModel.Value; !c.DefaultModel.Null {
 			if !offered(model) {
-				return f, apierr.InvalidRequest.Errorf("default_model: must be the id of an offered model; see GET /v1/models")
+				return f, apierr.InvalidRequest.Errorf(
+					"default_model: must be the id of an offered model; see GET /v1/models")
 			}
 			f.DefaultModel = &model
 		}
@@ -117,7 +118,8 @@ func setBounded[T ~int64](dst **T, member string, f web.Field[T], least, most T)
 		return nil
 	}
 	if f.Value < least || f.Value > most {
-		return apierr.InvalidRequest.Errorf("%s: must be an integer from %d to %d, or null", member, int64(least), int64(most))
+		return apierr.InvalidRequest.Errorf("%s: must be an integer from %d to %d, or null", member, int64(least),
+			int64(most))
 	}
 	*dst = &f.Value
 	return nil
@@ -133,7 +135,8 @@ func (c *Change) setMargin(f *Feature) error {
 	}
 	rate, ok := apps.ParseRate(c.DevMarginRate.Value)
 	if !ok {
-		return apierr.InvalidRequest.Errorf("dev_margin_rate: must be a number from 0 to %s with at most six decimals, or null", apps.MaxDevMargin)
+		return apierr.InvalidRequest.Errorf(
+			"dev_margin_rate: must be a number from 0 to %s with at most six decimals, or null", apps.MaxDevMargin)
 	}
 	f.DevMargin = &rate
 	return nil

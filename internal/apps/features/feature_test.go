@@ -24,10 +24,13 @@ func TestRatesAreReadExactly(t *testing.T) {
 		want    money.PPM
 	}{
 		{`0`, 0}, {`-0`, 0}, {`0.0`, 0}, {`1`, 1_000_000}, {`0.15`, 150_000}, {`0.1500000000`, 150_000},
-		{`0.000001`, 1}, {`1e-06`, 1}, {`1E-6`, 1}, {`1.5e-1`, 150_000}, {`1e+1`, 10_000_000}, {`10`, 10_000_000}, {`10.000000`, 10_000_000},
+		{`0.000001`, 1}, {`1e-06`, 1}, {`1E-6`, 1}, {`1.5e-1`, 150_000}, {`1e+1`, 10_000_000}, {`10`, 10_000_000},
+		{`10.000000`, 10_000_000},
 		{`0.29`, 290_000}, {`0.57`, 570_000}, {`1.005`, 1_005_000}, {`9.999999`, 9_999_999}, {`0e999`, refused},
-		{`0.0000001`, refused}, {`0.1500001`, refused}, {`10.000001`, refused}, {`11`, refused}, {`-0.1`, refused}, {`-1`, refused},
-		{`1e20`, refused}, {`1e999999999`, refused}, {`1e-999999999`, refused}, {`0.15000000000000000000000000000000000000001`, refused},
+		{`0.0000001`, refused}, {`0.1500001`, refused}, {`10.000001`, refused}, {`11`, refused}, {`-0.1`, refused},
+		{`-1`, refused},
+		{`1e20`, refused}, {`1e999999999`, refused}, {`1e-999999999`, refused},
+		{`0.15000000000000000000000000000000000000001`, refused},
 		{`"0.15"`, refused}, {`true`, refused}, {`[]`, refused}, {`{}`, refused},
 	} {
 		got, ok := apps.ParseRate(jsontext.Value(c.literal))
@@ -43,7 +46,8 @@ func TestNewFeatures(t *testing.T) {
 	const base = `"slug":"s","display_name":"S","description":"D"`
 	for _, c := range []struct{ body, want string }{
 		{`{` + base + `}`, ""},
-		{`{"slug":"` + strings.Repeat("a", 40) + `","display_name":"` + strings.Repeat("ü", 80) + `","description":"` + strings.Repeat("ü", 500) + `"}`, ""},
+		{`{"slug":"` + strings.Repeat("a", 40) + `","display_name":"` + strings.Repeat("ü", 80) + `","description":"` +
+			strings.Repeat("ü", 500) + `"}`, ""},
 		{`{"slug":"0-9","display_name":"S","description":"D","max_cost_per_call_mc":0,"max_tokens":1,"rate_limit":1,"default_model":"gpt-5.6-terra","dev_margin_rate":0}`, ""},
 		{`{` + base + `,"max_cost_per_call_mc":null,"max_tokens":null,"rate_limit":null,"default_model":null,"dev_margin_rate":null}`, ""},
 		{`{}`, "slug: required"},
@@ -58,11 +62,13 @@ func TestNewFeatures(t *testing.T) {
 		{`{"slug":"a\n","display_name":"S","description":"D"}`, "slug: "},
 		{`{"slug":"` + strings.Repeat("a", 41) + `","display_name":"S","description":"D"}`, "slug: "},
 		{`{"slug":"s","display_name":"","description":"D"}`, "display_name: must have 1 to 80"},
-		{`{"slug":"s","display_name":"` + strings.Repeat("ü", 81) + `","description":"D"}`, "display_name: must have 1 to 80"},
+		{`{"slug":"s","display_name":"` + strings.Repeat("ü", 81) + `","description":"D"}`,
+			"display_name: must have 1 to 80"},
 		{`{"slug":"s","display_name":"a\u202eb","description":"D"}`, "display_name: must not hold"},
 		{`{"slug":"s","display_name":"a\tb","description":"D"}`, "display_name: must not hold"},
 		{`{"slug":"s","display_name":"S","description":" "}`, "description: must have 1 to 500"},
-		{`{"slug":"s","display_name":"S","description":"` + strings.Repeat("d", 501) + `"}`, "description: must have 1 to 500"},
+		{`{"slug":"s","display_name":"S","description":"` + strings.Repeat("d", 501) + `"}`,
+			"description: must have 1 to 500"},
 		{`{"slug":"s","display_name":"S","description":"a\u2067b"}`, "description: must not hold"},
 		{`{"slug":7,"display_name":"S","description":"D"}`, "slug: must be a string"},
 		{`{` + base + `,"max_cost_per_call_mc":-1}`, "max_cost_per_call_mc: "},
@@ -97,7 +103,8 @@ func TestNewFeatures(t *testing.T) {
 func wantRefusal(t *testing.T, body string, err error, want string) {
 	t.Helper()
 	e, _ := errors.AsType[*apierr.Error](err)
-	if want == "" && err != nil || want != "" && (e == nil || e.Code != apierr.InvalidRequest || !strings.HasPrefix(e.Message, want)) {
+	if want == "" && err != nil ||
+		want != "" && (e == nil || e.Code != apierr.InvalidRequest || !strings.HasPrefix(e.Message, want)) {
 		t.Errorf("%s: %v; want %q", body, err, want)
 	}
 }
@@ -105,7 +112,16 @@ func wantRefusal(t *testing.T, body string, err error, want string) {
 func TestPatchesArePartial(t *testing.T) {
 	t.Parallel()
 	cost, tokens, model, margin := 5*money.Cent, int64(100), "retired-model", money.PPM(150_000)
-	before := Feature{AppID: "app_1", Slug: "s", DisplayName: "S", Description: "D", MaxCostPerCallMC: &cost, MaxTokens: &tokens, DefaultModel: &model, DevMargin: &margin}
+	before := Feature{
+		AppID:            "app_1",
+		Slug:             "s",
+		DisplayName:      "S",
+		Description:      "D",
+		MaxCostPerCallMC: &cost,
+		MaxTokens:        &tokens,
+		DefaultModel:     &model,
+		DevMargin:        &margin,
+	}
 	rate := int64(7)
 	for _, c := range []struct {
 		body, want string
@@ -115,7 +131,9 @@ func TestPatchesArePartial(t *testing.T) {
 		{`{"slug":"s"}`, "", func(*Feature) {}},
 		{`{"display_name":"New"}`, "", func(f *Feature) { f.DisplayName = "New" }},
 		{`{"rate_limit":7,"max_tokens":null}`, "", func(f *Feature) { f.RateLimit, f.MaxTokens = &rate, nil }},
-		{`{"default_model":null,"dev_margin_rate":null,"max_cost_per_call_mc":null}`, "", func(f *Feature) { f.DefaultModel, f.DevMargin, f.MaxCostPerCallMC = nil, nil, nil }},
+		{`{"default_model":null,"dev_margin_rate":null,"max_cost_per_call_mc":null}`, "", func(f *Feature) {
+			f.DefaultModel, f.DevMargin, f.MaxCostPerCallMC = nil, nil, nil
+		}},
 		{`{"slug":"t"}`, "slug: cannot be changed", nil},
 		{`{"slug":null}`, "slug: cannot be changed", nil},
 		{`{"description":null}`, "description: must be a string", nil},

@@ -40,8 +40,13 @@ type resource struct {
 
 func (f *Feature) resource() resource {
 	r := resource{
-		Slug: f.Slug, DisplayName: f.DisplayName, Description: f.Description,
-		MaxCostPerCallMC: f.MaxCostPerCallMC, MaxTokens: f.MaxTokens, RateLimit: f.RateLimit, DefaultModel: f.DefaultModel,
+		Slug:             f.Slug,
+		DisplayName:      f.DisplayName,
+		Description:      f.Description,
+		MaxCostPerCallMC: f.MaxCostPerCallMC,
+		MaxTokens:        f.MaxTokens,
+		RateLimit:        f.RateLimit,
+		DefaultModel:     f.DefaultModel,
 	}
 	if f.DevMargin != nil {
 		rate := json.Number(f.DevMargin.String())

@@ -49,7 +49,8 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	(&features.Handler{Store: store, Apps: registry}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -98,7 +99,8 @@ func TestFeatureLife(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[]`)
-		created := b.mine.Do(t, "POST", b.collection(), `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","dev_margin_rate":0.290000,"default_model":"gpt-5.6-terra"}`)
+		created := b.mine.Do(t, "POST", b.collection(),
+			`{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","dev_margin_rate":0.290000,"default_model":"gpt-5.6-terra"}`)
 		const shown = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":null,"max_tokens":null,"rate_limit":null,"default_model":"gpt-5.6-terra","dev_margin_rate":0.29}`
 		wantJSON(t, created, shown)
 		if !strings.Contains(created.Body, `"dev_margin_rate":0.29}`) {
@@ -107,7 +109,8 @@ func TestFeatureLife(t *testing.T) {
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[`+shown+`]`)
 		wantJSON(t, b.mine.Do(t, "PATCH", b.path("summaries"), strings.TrimSpace(created.Body)), shown)
 
-		patched := b.mine.Do(t, "PATCH", b.path("summaries"), `{"max_cost_per_call_mc":5000000,"max_tokens":500,"rate_limit":60,"default_model":null,"dev_margin_rate":1e-06}`)
+		patched := b.mine.Do(t, "PATCH", b.path("summaries"),
+			`{"max_cost_per_call_mc":5000000,"max_tokens":500,"rate_limit":60,"default_model":null,"dev_margin_rate":1e-06}`)
 		const after = `{"slug":"summaries","display_name":"Summaries","description":"Sums up pages.","max_cost_per_call_mc":5000000,"max_tokens":500,"rate_limit":60,"default_model":null,"dev_margin_rate":0.000001}`
 		wantJSON(t, patched, after)
 		wantJSON(t, b.mine.Do(t, "GET", b.collection(), ""), `[`+after+`]`)
@@ -148,15 +151,18 @@ func TestForeignFeaturesDoNotExist(t *testing.T) {
 			absent := b.other.Do(t, c.method, "/v1/apps/app_none"+c.path, c.body)
 			want(t, foreign, 404, "not_found")
 			if foreign.Body != absent.Body {
-				t.Errorf("%s %s: a foreign app is told from none: %s and %s", c.method, c.path, foreign.Body, absent.Body)
+				t.Errorf("%s %s: a foreign app is told from none: %s and %s", c.method, c.path, foreign.Body,
+					absent.Body)
 			}
 		}
 		want(t, b.mine.Do(t, "PATCH", b.path("none"), `{"x":1}`), 404, "not_found")
 		want(t, b.mine.Do(t, "PATCH", b.path("Not%20a%20slug"), `{}`), 404, "not_found")
 		want(t, b.mine.Do(t, "DELETE", b.path("mine"), ""), 405, "method_not_allowed")
 		want(t, apitest.Client{Base: b.mine.Base}.Do(t, "GET", b.collection(), ""), 401, "unauthorized")
-		want(t, apitest.Client{Base: b.mine.Base, Bearer: "token"}.Do(t, "GET", b.collection(), ""), 401, "unauthorized")
-		wantJSON(t, b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/features", `{"slug":"mine","display_name":"Theirs","description":"D"}`),
+		want(t, apitest.Client{Base: b.mine.Base, Bearer: "token"}.Do(t, "GET", b.collection(), ""), 401,
+			"unauthorized")
+		wantJSON(t, b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/features",
+			`{"slug":"mine","display_name":"Theirs","description":"D"}`),
 			`{"slug":"mine","display_name":"Theirs","description":"D","max_cost_per_call_mc":null,"max_tokens":null,"rate_limit":null,"default_model":null,"dev_margin_rate":null}`)
 	})
 }
@@ -191,7 +197,8 @@ func TestFeaturePagesAndLimit(t *testing.T) {
 		if diff := cmp.Diff(expected, seen); diff != "" || pages != 7 {
 			t.Errorf("%d pages: %s", pages, diff)
 		}
-		for _, query := range []string{"?limit=0", "?limit=101", "?limit=x", "?limit=1&limit=2", "?starting_after=none"} {
+		for _, query := range []string{"?limit=0", "?limit=101", "?limit=x", "?limit=1&limit=2",
+			"?starting_after=none"} {
 			want(t, b.mine.Do(t, "GET", b.collection()+query, ""), 400, "invalid_request")
 		}
 	})
@@ -208,7 +215,8 @@ func TestFeatureRace(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range cap(statuses) {
 				wg.Go(func() {
-					body := fmt.Sprintf(`{"slug":%q,"display_name":"S","description":"D"}`, strings.Replace(slug, "%d", fmt.Sprint(i), 1))
+					body := fmt.Sprintf(`{"slug":%q,"display_name":"S","description":"D"}`,
+						strings.Replace(slug, "%d", fmt.Sprint(i), 1))
 					statuses <- b.mine.Do(t, "POST", b.collection(), body).Status
 				})
 			}
@@ -229,7 +237,8 @@ func TestFeatureRace(t *testing.T) {
 func fill(t *testing.T, d *db.DB, appID string, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, $2, 'S', 'D', $3)`, appID, fmt.Sprintf("f%03d", i), i/2); err != nil {
+		if _, err := d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description,
+				created_us) VALUES ($1, $2, 'S', 'D', $3)`, appID, fmt.Sprintf("f%03d", i), i/2); err != nil {
 			t.Fatal(err)
 		}
 	}

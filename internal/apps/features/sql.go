@@ -6,26 +6,31 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const featureColumns = `app_id, slug, display_name, description, max_cost_per_call_mc, max_tokens, rate_limit, default_model, dev_margin_ppm`
+const featureColumns = `app_id, slug, display_name, description, max_cost_per_call_mc, max_tokens, rate_limit,
+		default_model, dev_margin_ppm`
 
 func (f *Feature) fields() []any {
-	return []any{&f.AppID, &f.Slug, &f.DisplayName, &f.Description, &f.MaxCostPerCallMC, &f.MaxTokens, &f.RateLimit, &f.DefaultModel, &f.DevMargin}
+	return []any{&f.AppID, &f.Slug, &f.DisplayName, &f.Description, &f.MaxCostPerCallMC, &f.MaxTokens, &f.RateLimit,
+		&f.DefaultModel, &f.DevMargin}
 }
 
 func getFeature(ctx context.Context, q db.Queryer, appID, slug, lock string) (f Feature, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+featureColumns+` FROM features WHERE app_id = $1 AND slug = $2`+lock, appID, slug).Scan(f.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+featureColumns+` FROM features
+		WHERE app_id = $1 AND slug = $2`+lock, appID, slug).Scan(f.fields()...)
 	return f, err
 }
 
 // listNewest returns an app's features, newest first.
 func listNewest(ctx context.Context, q db.Queryer, appID string, limit int) ([]Feature, error) {
-	return queryFeatures(ctx, q, `SELECT `+featureColumns+` FROM features WHERE app_id = $1 ORDER BY created_us DESC, slug DESC LIMIT $2`, appID, limit)
+	return queryFeatures(ctx, q, `SELECT `+featureColumns+` FROM features
+		WHERE app_id = $1 ORDER BY created_us DESC, slug DESC LIMIT $2`, appID, limit)
 }
 
 // listOlder returns the features of an app that newest lists after one of them.
 func listOlder(ctx context.Context, q db.Queryer, appID, slug string, limit int) ([]Feature, error) {
 	return queryFeatures(ctx, q, `SELECT `+featureColumns+` FROM features WHERE app_id = $1
-		AND (created_us, slug) < (SELECT created_us, slug FROM features WHERE app_id = $1 AND slug = $2) ORDER BY created_us DESC, slug DESC LIMIT $3`, appID, slug, limit)
+		AND (created_us, slug) < (SELECT created_us, slug FROM features WHERE app_id = $1 AND slug = $2)
+		ORDER BY created_us DESC, slug DESC LIMIT $3`, appID, slug, limit)
 }
 
 func queryFeatures(ctx context.Context, q db.Queryer, text string, args ...any) ([]Feature, error) {
@@ -36,7 +41,8 @@ func queryFeatures(ctx context.Context, q db.Queryer, text string, args ...any) 
 // ends.
 func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
 	var locked string
-	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps
+		WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
 		return 0, err
 	}
 	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM features WHERE app_id = $1`, appID).Scan(&n)
@@ -44,14 +50,19 @@ func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err erro
 }
 
 func insertFeature(ctx context.Context, tx *db.Tx, f Feature, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO features (`+featureColumns+`, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel, f.DevMargin, nowUS)
+	_, err := tx.ExecContext(ctx, `INSERT INTO features (`+featureColumns+`, created_us)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel,
+		f.DevMargin, nowUS)
 	return err
 }
 
 func updateFeature(ctx context.Context, tx *db.Tx, f Feature) error {
-	_, err := tx.ExecContext(ctx, `UPDATE features SET display_name = $3, description = $4, max_cost_per_call_mc = $5, max_tokens = $6, rate_limit = $7, default_model = $8, dev_margin_ppm = $9
+	_, err := tx.ExecContext(ctx, `UPDATE features
+		SET display_name = $3, description = $4, max_cost_per_call_mc = $5, max_tokens = $6, rate_limit = $7,
+			default_model = $8, dev_margin_ppm = $9
 		WHERE app_id = $1 AND slug = $2`,
-		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel, f.DevMargin)
+		f.AppID, f.Slug, f.DisplayName, f.Description, f.MaxCostPerCallMC, f.MaxTokens, f.RateLimit, f.DefaultModel,
+		f.DevMargin)
 	return err
 }

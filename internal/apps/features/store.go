@@ -78,7 +78,8 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, er
 			return err
 		}
 		if _, err := getFeature(ctx, tx, appID, f.Slug, ""); err == nil {
-			return apierr.InvalidRequest.Errorf("slug: the feature %q already exists; PATCH it, or choose another slug", f.Slug)
+			return apierr.InvalidRequest.Errorf("slug: the feature %q already exists; PATCH it, or choose another slug",
+				f.Slug)
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}

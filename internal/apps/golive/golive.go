@@ -44,7 +44,14 @@ type Resource struct {
 
 // Resource returns the request as the API shows it.
 func (r Request) Resource() Resource {
-	out := Resource{ID: r.ID, AppID: r.AppID, FromTier: r.From, ToTier: r.To, Status: r.Status, CreatedAt: timestamp.Format(r.CreatedUS)}
+	out := Resource{
+		ID:        r.ID,
+		AppID:     r.AppID,
+		FromTier:  r.From,
+		ToTier:    r.To,
+		Status:    r.Status,
+		CreatedAt: timestamp.Format(r.CreatedUS),
+	}
 	if r.Reason != "" {
 		out.Reason = &r.Reason
 	}
@@ -66,7 +73,8 @@ type Item struct {
 // Checklist judges an app that has so many registered features.
 func Checklist(a apps.App, features int) []Item {
 	return []Item{
-		{"redirect_uri", true, a.HasPublicRedirect(), "At least one https redirect URL that is not on a loopback host."},
+		{"redirect_uri", true, a.HasPublicRedirect(),
+			"At least one https redirect URL that is not on a loopback host."},
 		{"feature", true, features > 0, "At least one registered feature, so users know what the app uses AI for."},
 		{"allowed_models", true, len(a.AllowedModels) > 0, "A choice of allowed models."},
 		{"logo", false, false, "A logo for the consent screen. Apps cannot have one yet."},
@@ -102,7 +110,8 @@ func requireComplete(a apps.App, features int) error {
 	if len(names) == 0 {
 		return nil
 	}
-	e := apierr.InvalidRequest.Errorf("the app is not ready to go live, it lacks: %s; see GET /v1/apps/%s/go-live", strings.Join(names, ", "), a.ID)
+	e := apierr.InvalidRequest.Errorf("the app is not ready to go live, it lacks: %s; see GET /v1/apps/%s/go-live",
+		strings.Join(names, ", "), a.ID)
 	e.Details = map[string]any{"missing": names}
 	return e
 }

@@ -47,7 +47,8 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		b.developer, err = b.accounts.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true})
+		b.developer, err = b.accounts.Create(ctx, tx,
+			accounts.NewAccount{Email: "developer@example.com", Developer: true})
 		return err
 	})
 	b.app, b.mine = b.newApp(t, server.URL)
@@ -60,11 +61,17 @@ func (b *bundle) newApp(t *testing.T, base string) (app apps.App, client apitest
 	b.tx(t, func(ctx context.Context, tx *db.Tx) error {
 		var secret string
 		var err error
-		app, secret, err = b.apps.Create(ctx, tx, apps.New{OwnerID: b.developer.ID, Name: "Reader", RedirectURIs: []string{"https://app.example.com/cb"}, AllowedModels: []string{"gpt-6-luna"}})
+		app, secret, err = b.apps.Create(ctx, tx, apps.New{
+			OwnerID:       b.developer.ID,
+			Name:          "Reader",
+			RedirectURIs:  []string{"https://app.example.com/cb"},
+			AllowedModels: []string{"gpt-6-luna"},
+		})
 		client = apitest.Client{Base: base, User: app.ClientID, Secret: secret}
 		return err
 	})
-	if _, err := b.d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description, created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, app.ID); err != nil {
+	if _, err := b.d.ExecContext(t.Context(), `INSERT INTO features (app_id, slug, display_name, description,
+			created_us) VALUES ($1, 'chat', 'Chat', 'Answers.', 1)`, app.ID); err != nil {
 		t.Fatal(err)
 	}
 	return app, client
@@ -89,7 +96,11 @@ func (b *bundle) number(t *testing.T, text string, args ...any) (n int) {
 func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 	t.Helper()
 	b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = b.accounts.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("tester%d@example.com", n), Sandbox: true, OwnerID: b.developer.ID})
+		a, err = b.accounts.Create(ctx, tx, accounts.NewAccount{
+			Email:   fmt.Sprintf("tester%d@example.com", n),
+			Sandbox: true,
+			OwnerID: b.developer.ID,
+		})
 		if err != nil {
 			return err
 		}
@@ -102,7 +113,13 @@ func (b *bundle) tester(t *testing.T, n int) (a accounts.Account) {
 func (b *bundle) connect(t *testing.T, app apps.App, a accounts.Account) {
 	t.Helper()
 	b.tx(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := b.store.Ledger.DoTx(ctx, tx, rules.Connect{ConnectionID: id.New(id.Connection, b.d.Now()), AppID: app.ID, AccountID: a.ID, RequestedMC: 5 * money.Dollar, Sandbox: true})
+		_, err := b.store.Ledger.DoTx(ctx, tx, rules.Connect{
+			ConnectionID: id.New(id.Connection, b.d.Now()),
+			AppID:        app.ID,
+			AccountID:    a.ID,
+			RequestedMC:  5 * money.Dollar,
+			Sandbox:      true,
+		})
 		return err
 	})
 }
@@ -148,7 +165,10 @@ func TestOneRequestIsPendingHoweverManyAsk(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
-		if n := race(t, func(int) error { _, err := b.store.CreateRequest(t.Context(), b.app.ID); return err }); n != 1 {
+		if n := race(t, func(int) error {
+			_, err := b.store.CreateRequest(t.Context(), b.app.ID)
+			return err
+		}); n != 1 {
 			t.Errorf("%d of 64 requests were filed", n)
 		}
 		if n := b.number(t, `SELECT COUNT(*) FROM golive_requests`); n != 1 {
@@ -194,7 +214,12 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 		b := newBundle(t, d)
 		tokens := &oauth.Store{DB: d, Ledger: b.store.Ledger, Now: d.Now}
 		rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
-		(&oauth.Handler{Store: tokens, Accounts: b.accounts, Apps: b.apps, Sessions: accounts.NewSessions(b.accounts, false)}).Mount(rt)
+		(&oauth.Handler{
+			Store:    tokens,
+			Accounts: b.accounts,
+			Apps:     b.apps,
+			Sessions: accounts.NewSessions(b.accounts, false),
+		}).Mount(rt)
 		server := httptest.NewServer(rt)
 		defer server.Close()
 		codes := make([]string, 24)
@@ -204,7 +229,13 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 				b.connect(t, b.app, a)
 			}
 			b.tx(t, func(ctx context.Context, tx *db.Tx) (err error) {
-				codes[i], err = tokens.CreateCode(ctx, tx, oauth.Consent{AppID: b.app.ID, AccountID: a.ID, RedirectURI: "https://app.example.com/cb", Challenge: challenge, CapMC: money.Dollar})
+				codes[i], err = tokens.CreateCode(ctx, tx, oauth.Consent{
+					AppID:       b.app.ID,
+					AccountID:   a.ID,
+					RedirectURI: "https://app.example.com/cb",
+					Challenge:   challenge,
+					CapMC:       money.Dollar,
+				})
 				return err
 			})
 		}
@@ -216,7 +247,8 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 		answered := make(chan int, len(codes))
 		for _, code := range codes {
 			wg.Go(func() {
-				form := "grant_type=authorization_code&redirect_uri=https%3A%2F%2Fapp.example.com%2Fcb&code_verifier=" + verifier + "&code=" + code
+				form := "grant_type=authorization_code&redirect_uri=https%3A%2F%2Fapp.example.com%2Fcb&code_verifier=" +
+					verifier + "&code=" + code
 				answered <- post(t, server.URL+"/oauth/token", form, b.mine)
 			})
 		}
@@ -233,13 +265,16 @@ func TestNoTestAccountIsLeftOnALiveApp(t *testing.T) {
 				t.Errorf("an exchange answered %d", status)
 			}
 		}
-		if n := b.number(t, `SELECT COUNT(*) FROM connections WHERE app_id = $1 AND status <> 'revoked'`, b.app.ID); n != 0 {
+		if n := b.number(t, `SELECT COUNT(*) FROM connections
+			WHERE app_id = $1 AND status <> 'revoked'`, b.app.ID); n != 0 {
 			t.Errorf("%d test accounts are connected to a live app", n)
 		}
-		if n := b.number(t, `SELECT COUNT(*) FROM connections WHERE app_id = $1 AND status = 'active'`, b.other.ID); n != len(codes) {
+		if n := b.number(t, `SELECT COUNT(*) FROM connections
+			WHERE app_id = $1 AND status = 'active'`, b.other.ID); n != len(codes) {
 			t.Errorf("%d of %d connections of another app are left", n, len(codes))
 		}
-		if n := b.number(t, `SELECT CAST(SUM(reserved_mc) AS BIGINT) FROM balances`); n != len(codes)*5*int(money.Dollar) {
+		if n := b.number(t,
+			`SELECT CAST(SUM(reserved_mc) AS BIGINT) FROM balances`); n != len(codes)*5*int(money.Dollar) {
 			t.Errorf("%d is reserved", n)
 		}
 	})
@@ -257,13 +292,16 @@ func TestApprovalJudgesAgain(t *testing.T) {
 		if err := b.apps.SetRedirectURIs(t.Context(), b.app.ID, nil); err != nil {
 			t.Fatal(err)
 		}
-		if e, _ := errors.AsType[*apierr.Error](b.approve(t.Context(), r.ID)); e == nil || !strings.Contains(e.Message, "redirect_uri") {
+		if e, _ := errors.AsType[*apierr.Error](b.approve(t.Context(), r.ID)); e == nil ||
+			!strings.Contains(e.Message, "redirect_uri") {
 			t.Errorf("approved without a redirect URI: %v", e)
 		}
-		if e, _ := errors.AsType[*apierr.Error](b.approve(t.Context(), "glr_absent")); e == nil || e.Code != apierr.NotFound {
+		if e, _ := errors.AsType[*apierr.Error](b.approve(t.Context(), "glr_absent")); e == nil ||
+			e.Code != apierr.NotFound {
 			t.Errorf("approved what does not exist: %v", e)
 		}
-		if app, err := b.apps.Get(t.Context(), b.app.ID); err != nil || app.Tier != apps.Sandbox || app.ProviderMode != apps.Mock {
+		if app, err := b.apps.Get(t.Context(), b.app.ID); err != nil || app.Tier != apps.Sandbox ||
+			app.ProviderMode != apps.Mock {
 			t.Errorf("%+v, %v", app, err)
 		}
 	})
@@ -279,7 +317,9 @@ func TestRequestLife(t *testing.T) {
 		want(t, b.their.Do(t, "POST", path, ""), 404, "no such app")
 		for _, c := range []struct{ update, lacks string }{
 			{`UPDATE apps SET redirect_uris = '[]' WHERE id = $1`, "redirect_uri"},
-			{`UPDATE apps SET redirect_uris = '["https://localhost/cb","https://127.0.0.1/cb","http://app.example.com/cb"]' WHERE id = $1`, "redirect_uri"},
+			{`UPDATE apps
+				SET redirect_uris = '["https://localhost/cb","https://127.0.0.1/cb","http://app.example.com/cb"]'
+				WHERE id = $1`, "redirect_uri"},
 			{`UPDATE apps SET allowed_models = '[]' WHERE id = $1`, "allowed_models"},
 			{`UPDATE features SET app_id = '` + b.other.ID + `', slug = 'moved' WHERE app_id = $1`, "feature"},
 		} {
@@ -291,7 +331,9 @@ func TestRequestLife(t *testing.T) {
 			want(t, b.mine.Do(t, "POST", path, ""), 400, `"missing":["`+c.lacks+`"]`)
 			want(t, b.mine.Do(t, "GET", path, ""), 200, `"ready":false`)
 			exec(t, d, `UPDATE features SET app_id = $1, slug = 'chat' WHERE slug = 'moved'`, b.app.ID)
-			exec(t, d, `UPDATE apps SET allowed_models = '["gpt-6-luna"]', redirect_uris = '["`+before.RedirectURIs[0]+`"]' WHERE id = $1`, b.app.ID)
+			exec(t, d, `UPDATE apps
+				SET allowed_models = '["gpt-6-luna"]', redirect_uris = '["`+before.RedirectURIs[0]+`"]'
+				WHERE id = $1`, b.app.ID)
 		}
 		want(t, b.mine.Do(t, "POST", path, ""), 200, `"status":"pending"`)
 		list, err := b.store.ListPending(t.Context(), "", 10)

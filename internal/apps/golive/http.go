@@ -37,7 +37,12 @@ func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := statusResource{Tier: app.Tier, Ready: len(missingItems(s.Checklist)) == 0, Checklist: s.Checklist, Requests: make([]Resource, len(s.Requests))}
+	out := statusResource{
+		Tier:      app.Tier,
+		Ready:     len(missingItems(s.Checklist)) == 0,
+		Checklist: s.Checklist,
+		Requests:  make([]Resource, len(s.Requests)),
+	}
 	if to, err := nextTier(app.Tier); err == nil {
 		out.NextTier = &to
 	}

@@ -6,31 +6,36 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-const requestColumns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us, 0)`
+const requestColumns = `id, app_id, from_tier, to_tier, status, COALESCE(reason, ''), created_us, COALESCE(decided_us,
+		0)`
 
 func (r *Request) fields() []any {
 	return []any{&r.ID, &r.AppID, &r.From, &r.To, &r.Status, &r.Reason, &r.CreatedUS, &r.DecidedUS}
 }
 
 func getRequest(ctx context.Context, q db.Queryer, requestID string) (r Request, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests WHERE id = $1`, requestID).Scan(r.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests
+		WHERE id = $1`, requestID).Scan(r.fields()...)
 	return r, err
 }
 
 // getPending returns the pending request of an app.
 func getPending(ctx context.Context, q db.Queryer, appID string) (r Request, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests WHERE app_id = $1 AND status = 'pending'`, appID).Scan(r.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM golive_requests
+		WHERE app_id = $1 AND status = 'pending'`, appID).Scan(r.fields()...)
 	return r, err
 }
 
 // listRequests returns an app's requests, newest first.
 func listRequests(ctx context.Context, q db.Queryer, appID string, limit int) ([]Request, error) {
-	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
+	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests
+		WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
 }
 
 // listPending returns pending requests, oldest first, from the one behind after on.
 func listPending(ctx context.Context, q db.Queryer, after string, limit int) ([]Request, error) {
-	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests
+		WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
 func queryRequests(ctx context.Context, q db.Queryer, text string, args ...any) ([]Request, error) {
@@ -38,7 +43,8 @@ func queryRequests(ctx context.Context, q db.Queryer, text string, args ...any) 
 }
 
 func insertRequest(ctx context.Context, tx *db.Tx, r Request) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us) VALUES ($1, $2, $3, $4, 'pending', $5)`,
+	_, err := tx.ExecContext(ctx, `INSERT INTO golive_requests (id, app_id, from_tier, to_tier, status, created_us)
+		VALUES ($1, $2, $3, $4, 'pending', $5)`,
 		r.ID, r.AppID, r.From, r.To, r.CreatedUS)
 	return err
 }
@@ -48,7 +54,8 @@ func updateDecision(ctx context.Context, tx *db.Tx, r Request) error {
 	if r.Reason != "" {
 		reason = &r.Reason
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE golive_requests SET status = $2, reason = $3, decided_us = $4 WHERE id = $1`, r.ID, r.Status, reason, r.DecidedUS)
+	_, err := tx.ExecContext(ctx, `UPDATE golive_requests SET status = $2, reason = $3, decided_us = $4
+		WHERE id = $1`, r.ID, r.Status, reason, r.DecidedUS)
 	return err
 }
 
@@ -61,8 +68,10 @@ func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err 
 // locks them the way the ledger's batches do, balances first and each in key
 // order, so that no batch and this transaction wait for each other in a circle.
 func lockTestConnections(ctx context.Context, tx *db.Tx, appID string) (ids []string, err error) {
-	const of = ` FROM connections WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`
-	if _, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT account_id FROM balances WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
+	const of = ` FROM connections
+		WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`
+	if _, err := db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT account_id FROM balances
+		WHERE account_id IN (SELECT account_id`+of+`) ORDER BY account_id`+tx.Engine.ForUpdate(), appID); err != nil {
 		return nil, err
 	}
 	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id`+of+` ORDER BY id`+tx.Engine.ForUpdate(), appID)

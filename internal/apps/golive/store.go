@@ -56,7 +56,14 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 			return err
 		}
 		now := s.Now()
-		r = Request{ID: id.New(idPrefix, now), AppID: appID, From: app.Tier, To: to, Status: Pending, CreatedUS: now.UnixMicro()}
+		r = Request{
+			ID:        id.New(idPrefix, now),
+			AppID:     appID,
+			From:      app.Tier,
+			To:        to,
+			Status:    Pending,
+			CreatedUS: now.UnixMicro(),
+		}
 		return insertRequest(ctx, tx, r)
 	})
 	if err != nil {
@@ -69,12 +76,14 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 // providers, in the caller's transaction. A live app has no fake money, so the
 // connections of test accounts end in the same transaction (I-29). What it was
 // judged by may have changed since: it is judged again.
-func (s *Store) Approve(ctx context.Context, tx *db.Tx, requestID string) (r Request, before, after apps.App, err error) {
+func (s *Store) Approve(ctx context.Context, tx *db.Tx,
+	requestID string) (r Request, before, after apps.App, err error) {
 	if r, before, err = s.lockPending(ctx, tx, requestID); err != nil {
 		return r, before, before, err
 	}
 	if before.Tier != r.From {
-		return r, before, before, apierr.InvalidRequest.Errorf("the app's tier is %s by now, and not %s", before.Tier, r.From)
+		return r, before, before,
+			apierr.InvalidRequest.Errorf("the app's tier is %s by now, and not %s", before.Tier, r.From)
 	}
 	n, err := countFeatures(ctx, tx, r.AppID)
 	if err == nil {

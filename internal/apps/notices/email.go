@@ -58,9 +58,11 @@ func frozenEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": please review its spending",
 		Paragraphs: []string{
-			fmt.Sprintf("%s suddenly spent much more of your balance than usual, so we paused it. It can’t make calls until you decide.",
+			fmt.Sprintf("%s suddenly spent much more of your balance than usual, so we paused it. It can’t make "+
+				"calls until you decide.",
 				quoted(app)),
-			fmt.Sprintf("It has used %s of its %s spend cap.", d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
+			fmt.Sprintf("It has used %s of its %s spend cap.", d.Connection.ConsumedMC.Display(),
+				d.Connection.AllocationMC.Display()),
 			"Review its calls, then resume the app or revoke its access.",
 		},
 		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
@@ -71,7 +73,8 @@ func paymentReversedEmail(links web.Links, app string, n rules.Notice, _ data) u
 	return ui.Email{
 		Subject: "We paused " + quoted(app) + ": a payment was reversed",
 		Paragraphs: []string{
-			"One of your payments was reversed or disputed by your bank. Until this is resolved, your connected apps are paused.",
+			"One of your payments was reversed or disputed by your bank. Until this is resolved, your connected apps " +
+				"are paused.",
 			fmt.Sprintf("%s is paused. You can resume it once your balance is no longer below zero.", quoted(app)),
 		},
 		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},

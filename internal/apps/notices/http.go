@@ -56,7 +56,12 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Accounts.SetNotices(r.Context(), a.ID, choice == "on"); err != nil {
 		return err
 	}
-	return ui.Render(w, http.StatusOK, ui.Notices{Shell: a.Shell(ui.Settings), On: choice == "on", Saved: true, TestAccount: a.Sandbox})
+	return ui.Render(w, http.StatusOK, ui.Notices{
+		Shell:       a.Shell(ui.Settings),
+		On:          choice == "on",
+		Saved:       true,
+		TestAccount: a.Sandbox,
+	})
 }
 
 func signIn(w http.ResponseWriter) error {
@@ -89,11 +94,14 @@ func (h *Handler) stop(w http.ResponseWriter, r *http.Request) error {
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "You’re unsubscribed",
-		Text:    "You won’t get these emails any more. Spend caps still apply, and we still email you when we pause an app.",
-		Link:    &ui.Link{Href: settingsPath, Text: "Email settings"},
+		Text: "You won’t get these emails any more. Spend caps still apply, and we still email you when we pause " +
+			"an app.",
+		Link: &ui.Link{Href: settingsPath, Text: "Email settings"},
 	})
 }
 
 func errLink() error {
-	return apierr.NotFound.Errorf("This link is not valid, or the account no longer exists. Sign in to change your email settings at %s.", settingsPath)
+	return apierr.NotFound.Errorf(
+		"This link is not valid, or the account no longer exists. Sign in to change your email settings at %s.",
+		settingsPath)
 }

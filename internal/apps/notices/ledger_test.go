@@ -41,12 +41,33 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			return r
 		}
 		do(rules.TopUp{AccountID: w.ada.ID, AmountMC: 100 * money.Dollar})
-		c := do(rules.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: w.app.ID, AccountID: w.ada.ID, RequestedMC: 10 * money.Dollar}).Connection
+		c := do(rules.Connect{
+			ConnectionID: id.New(id.Connection, time.Now()),
+			AppID:        w.app.ID,
+			AccountID:    w.ada.ID,
+			RequestedMC:  10 * money.Dollar,
+		}).Connection
 		spend := func(amount money.MC) {
 			t.Helper()
-			call := rules.Call{ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewUUID(), RequestID: id.New(id.Request, time.Now()), Fingerprint: "f", Model: "gpt-6-luna", Terms: "{}", HoldMC: amount}
+			call := rules.Call{
+				ConnectionID: c.ID,
+				AccountID:    c.AccountID,
+				AppID:        c.AppID,
+				Key:          id.NewUUID(),
+				RequestID:    id.New(id.Request, time.Now()),
+				Fingerprint:  "f",
+				Model:        "gpt-6-luna",
+				Terms:        "{}",
+				HoldMC:       amount,
+			}
 			held := do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
-			do(rules.Settle{Call: call, Attempt: held.Attempt, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount}})
+			do(rules.Settle{
+				Call:       call,
+				Attempt:    held.Attempt,
+				Settlement: rules.Settled,
+				Usage:      rules.Usage{JSON: "{}"},
+				Charge:     rules.Amounts{ProviderCostMC: amount, UserChargeMC: amount},
+			})
 		}
 		var told []string
 		for _, step := range []struct {
@@ -70,7 +91,8 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			if len(all) != len(told) { // in no order: they are of one moment
 				t.Fatalf("%d mails, want %q", len(all), told)
 			}
-			if step.want != "" && !slices.ContainsFunc(all, func(m mail.Mail) bool { return strings.Contains(m.Text, step.want) }) {
+			if step.want != "" &&
+				!slices.ContainsFunc(all, func(m mail.Mail) bool { return strings.Contains(m.Text, step.want) }) {
 				t.Errorf("nobody is told %q", step.want)
 			}
 		}

@@ -52,7 +52,12 @@ func newWorld(t *testing.T, d *db.DB, appName, password string) *world {
 	}
 	store := apps.NewStore(d, now, false)
 	w.Store = &notices.Store{
-		DB: d, Apps: store, Mails: &mail.Store{DB: d, Now: now}, Links: web.Links{Dashboard: dashboard}, Stops: stops, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+		DB:    d,
+		Apps:  store,
+		Mails: &mail.Store{DB: d, Now: now},
+		Links: web.Links{Dashboard: dashboard},
+		Stops: stops,
+		Log:   slog.New(slog.NewTextHandler(&w.log, nil)),
 	}
 	err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		for _, a := range []struct {
@@ -66,7 +71,12 @@ func newWorld(t *testing.T, d *db.DB, appName, password string) *world {
 				return err
 			}
 		}
-		if w.test, err = w.accounts.Create(ctx, tx, accounts.NewAccount{Email: "test@example.com", Password: password, Sandbox: true, OwnerID: w.developer.ID}); err != nil {
+		if w.test, err = w.accounts.Create(ctx, tx, accounts.NewAccount{
+			Email:    "test@example.com",
+			Password: password,
+			Sandbox:  true,
+			OwnerID:  w.developer.ID,
+		}); err != nil {
 			return err
 		}
 		w.app, _, err = store.Create(ctx, tx, apps.New{OwnerID: w.developer.ID, Name: appName})
@@ -90,7 +100,8 @@ func newWorld(t *testing.T, d *db.DB, appName, password string) *world {
 func (w *world) happen(kind, accountID, appID, data string) {
 	w.t.Helper()
 	w.seq++
-	_, err := w.DB.ExecContext(w.t.Context(), `INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES ($1, $2, $3, 'conn_x', $4, $5, 1)`,
+	_, err := w.DB.ExecContext(w.t.Context(), `INSERT INTO notices (id, kind, account_id, connection_id, app_id, data,
+			created_us) VALUES ($1, $2, $3, 'conn_x', $4, $5, 1)`,
 		fmt.Sprintf("ntc_%04d", w.seq), kind, accountID, appID, data)
 	if err != nil {
 		w.t.Fatal(err)
@@ -125,12 +136,18 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 		says          []string
 		stoppable     bool
 	}{
-		"allocation_50":  {"“Notes” has used half of its spend cap", "/connections/conn_x/increase", []string{"used $12.50 of its $25.00", "$12.50 is left"}, true},
-		"allocation_80":  {"“Notes” has used 80% of its spend cap", "/connections/conn_x/increase", []string{"used $12.50 of its $25.00"}, true},
-		"allocation_100": {"“Notes” has used all of its spend cap", "/connections/conn_x/increase", []string{"$25.00", "can’t make more calls"}, true},
-		"frozen":         {"We paused “Notes”: please review its spending", "/connections/conn_x/review", []string{"paused it", "used $12.50 of its $25.00", "You’re receiving this because it concerns your balance."}, false},
+		"allocation_50": {"“Notes” has used half of its spend cap", "/connections/conn_x/increase",
+			[]string{"used $12.50 of its $25.00", "$12.50 is left"}, true},
+		"allocation_80": {"“Notes” has used 80% of its spend cap", "/connections/conn_x/increase",
+			[]string{"used $12.50 of its $25.00"}, true},
+		"allocation_100": {"“Notes” has used all of its spend cap", "/connections/conn_x/increase",
+			[]string{"$25.00", "can’t make more calls"}, true},
+		"frozen": {"We paused “Notes”: please review its spending", "/connections/conn_x/review",
+			[]string{"paused it", "used $12.50 of its $25.00",
+				"You’re receiving this because it concerns your balance."}, false},
 		"allocation_request": {
-			"“Notes” requested a higher spend cap", "/allocation-requests/acr_1", []string{"from $25.00 to $40.00", "Nothing changes unless you approve"}, true,
+			"“Notes” requested a higher spend cap", "/allocation-requests/acr_1",
+			[]string{"from $25.00 to $40.00", "Nothing changes unless you approve"}, true,
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -161,7 +178,8 @@ func TestEachKindSaysWhatHappened(t *testing.T) {
 					t.Error("the app writes in our mail")
 				}
 				stop := dashboard + "/unsubscribe/" + w.Stops.Sign(w.ada.ID)
-				if want.stoppable != (m.Unsubscribe == stop) || want.stoppable != strings.Contains(m.Text, stop) || want.stoppable != strings.Contains(m.HTML, stop) {
+				if want.stoppable != (m.Unsubscribe == stop) || want.stoppable != strings.Contains(m.Text, stop) ||
+					want.stoppable != strings.Contains(m.HTML, stop) {
 					t.Errorf("to stop it: %q\n%s", m.Unsubscribe, m.Text)
 				}
 			})
@@ -175,7 +193,8 @@ func TestWhoIsToldWhat(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", "")
-		for _, kind := range []string{"allocation_50", "allocation_80", "allocation_100", "frozen", "allocation_request"} {
+		for _, kind := range []string{"allocation_50", "allocation_80", "allocation_100", "frozen",
+			"allocation_request"} {
 			w.happen(kind, w.test.ID, w.app.ID, half)
 		}
 		w.once()
@@ -237,12 +256,14 @@ func TestNoticesBecomeOneMailEach(t *testing.T) {
 // An app chooses its name; the mail stays ours.
 func TestNamesOfAppsAreText(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{`<script>alert(1)</script>`, `"><a href="https://evil.example.com">Pay</a>`, `{{.Stop}}`, `a & b`} {
+	for _, name := range []string{`<script>alert(1)</script>`, `"><a href="https://evil.example.com">Pay</a>`,
+		`{{.Stop}}`, `a & b`} {
 		w := newWorld(t, dbtest.Open(t, db.SQLite), name, "")
 		w.happen("frozen", w.ada.ID, w.app.ID, half)
 		w.once()
 		m := w.all()[0]
-		if strings.Contains(m.HTML, "<script") || strings.Contains(m.HTML, `href="https://evil`) || !strings.Contains(m.Text, "“"+name+"”") || strings.Contains(m.HTML, "a & b") {
+		if strings.Contains(m.HTML, "<script") || strings.Contains(m.HTML, `href="https://evil`) ||
+			!strings.Contains(m.Text, "“"+name+"”") || strings.Contains(m.HTML, "a & b") {
 			t.Errorf("%s\n%s", m.Text, m.HTML)
 		}
 	}
@@ -299,7 +320,9 @@ func TestSettings(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d, "Notes", password)
 		for _, method := range []string{"GET", "POST"} {
-			if resp, _ := w.do(method, "/settings/notices", "", form, "notices=off"); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/sign-in?next=%2Fsettings%2Fnotices" {
+			if resp, _ := w.do(method, "/settings/notices", "", form,
+				"notices=off"); resp.StatusCode != http.StatusSeeOther ||
+				resp.Header.Get("Location") != "/sign-in?next=%2Fsettings%2Fnotices" {
 				t.Errorf("%s by nobody: %d to %s", method, resp.StatusCode, resp.Header.Get("Location"))
 			}
 		}
@@ -323,14 +346,16 @@ func TestSettings(t *testing.T) {
 			if resp.StatusCode != c.status || w.on(w.ada.ID) != c.on {
 				t.Errorf("%q %v: %d, on is %v", c.body, c.headers, resp.StatusCode, w.on(w.ada.ID))
 			}
-			if checked := fmt.Sprintf(`value="%s" checked`, map[bool]string{true: "on", false: "off"}[c.on]); c.status == 200 && !strings.Contains(page, checked) {
+			if checked := fmt.Sprintf(`value="%s" checked`,
+				map[bool]string{true: "on", false: "off"}[c.on]); c.status == 200 && !strings.Contains(page, checked) {
 				t.Errorf("%q: the page does not show it", c.body)
 			}
 		}
 		if !w.on(w.developer.ID) {
 			t.Error("somebody else's setting changed")
 		}
-		if _, page := w.do("GET", "/settings/notices", w.signIn("test@example.com"), "", ""); !strings.Contains(page, "Test accounts never get email") {
+		if _, page := w.do("GET", "/settings/notices", w.signIn("test@example.com"), "", ""); !strings.Contains(page,
+			"Test accounts never get email") {
 			t.Error("the test account is not told")
 		}
 	})
@@ -345,7 +370,8 @@ func TestUnsubscribe(t *testing.T) {
 		token := w.Stops.Sign(w.ada.ID)
 		path := "/unsubscribe/" + token
 		for range 2 {
-			if resp, page := w.do("GET", path, "", "", ""); resp.StatusCode != 200 || !strings.Contains(page, `action="`+path+`"`) || !w.on(w.ada.ID) {
+			if resp, page := w.do("GET", path, "", "", ""); resp.StatusCode != 200 ||
+				!strings.Contains(page, `action="`+path+`"`) || !w.on(w.ada.ID) {
 				t.Fatalf("GET: %d, on is %v\n%s", resp.StatusCode, w.on(w.ada.ID), page)
 			}
 		}
@@ -354,9 +380,12 @@ func TestUnsubscribe(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, sum, _ := strings.Cut(token, ".")
-		for _, forged := range []string{w.ada.ID, w.ada.ID + ".", w.developer.ID + "." + sum, other.Sign(w.ada.ID), token[:len(token)-1], token + "A", w.Stops.Sign("wac_gone"), "x"} {
+		for _, forged := range []string{w.ada.ID, w.ada.ID + ".", w.developer.ID + "." + sum, other.Sign(w.ada.ID),
+			token[:len(token)-1], token + "A", w.Stops.Sign("wac_gone"), "x"} {
 			for _, method := range []string{"GET", "POST"} {
-				if resp, _ := w.do(method, "/unsubscribe/"+forged, "", form, "List-Unsubscribe=One-Click"); resp.StatusCode != 404 && !(method == "GET" && strings.HasPrefix(forged, "wac_gone")) {
+				if resp, _ := w.do(method, "/unsubscribe/"+forged, "", form,
+					"List-Unsubscribe=One-Click"); resp.StatusCode != 404 &&
+					!(method == "GET" && strings.HasPrefix(forged, "wac_gone")) {
 					t.Errorf("%s %s: %d", method, forged, resp.StatusCode)
 				}
 			}
@@ -365,8 +394,9 @@ func TestUnsubscribe(t *testing.T) {
 			t.Fatal("a forged link has an effect")
 		}
 		for kind, body := range map[string]string{
-			form:                              "List-Unsubscribe=One-Click",
-			"multipart/form-data; boundary=b": "--b\r\nContent-Disposition: form-data; name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--b--\r\n",
+			form: "List-Unsubscribe=One-Click",
+			"multipart/form-data; boundary=b": "--b\r\nContent-Disposition: form-data; " +
+				"name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--b--\r\n",
 		} {
 			if err := w.accounts.SetNotices(t.Context(), w.ada.ID, true); err != nil {
 				t.Fatal(err)

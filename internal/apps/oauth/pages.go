@@ -115,7 +115,8 @@ func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, er
 	}
 	app, err := h.Apps.GetByClientID(r.Context(), clientID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, renderRefusal(w, "We don’t know the app that sent you here. Its client_id is wrong, or it was removed.")
+		return nil, renderRefusal(w,
+			"We don’t know the app that sent you here. Its client_id is wrong, or it was removed.")
 	} else if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,8 @@ func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, er
 }
 
 // noTestAccountLeft is told to a tester for whom no test account can be made any more.
-const noTestAccountLeft = "%s is in testing, and its developer has reached the limit of test accounts. Ask the developer to " +
+const noTestAccountLeft = "%s is in testing, and its developer has reached the limit of test accounts. Ask the " +
+	"developer to " +
 	"delete one."
 
 // stranger says why somebody in a role cannot connect; %s is the app's name.

@@ -62,7 +62,8 @@ func (s *Store) LookupAccessToken(ctx context.Context, token string) (Grant, err
 
 // IssueTokens issues an access and a refresh token for a connection, in the caller's transaction.
 // An empty familyID starts a new family.
-func (s *Store) IssueTokens(ctx context.Context, tx *db.Tx, connectionID, appID, familyID string) (TokenResponse, error) {
+func (s *Store) IssueTokens(ctx context.Context, tx *db.Tx,
+	connectionID, appID, familyID string) (TokenResponse, error) {
 	now := s.Now()
 	if familyID == "" {
 		familyID = id.New(familyPrefix, now)
@@ -204,7 +205,8 @@ var errSuspended = apierr.AppSuspended.Errorf(
 
 // exchangeCode turns a code into a connection with its allocation, and into tokens. The zero row
 // stands for an unknown code.
-func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest, c verdict.Code) (answer, error) {
+func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest,
+	c verdict.Code) (answer, error) {
 	now, hash := s.Now(), id.Hash(req.Code)
 	if c.AppID == "" {
 		return answer{rejected: errInvalidGrant}, nil
@@ -251,7 +253,8 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 }
 
 // rotateRefreshToken rotates a refresh token. The zero row stands for an unknown token.
-func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest, t verdict.Token) (answer, error) {
+func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest,
+	t verdict.Token) (answer, error) {
 	if t.Hash == "" {
 		return answer{rejected: errInvalidGrant}, nil
 	}

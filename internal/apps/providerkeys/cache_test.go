@@ -103,7 +103,8 @@ func TestRecentKeysDoNotOutliveAChangeHere(t *testing.T) {
 			})
 		}
 		put(t, s, "wac_dev", "openai", goodKey)
-		if got, found, err := s.GetCached(t.Context(), "wac_dev", "openai"); !found || err != nil || got.Reveal() != goodKey {
+		if got, found, err := s.GetCached(t.Context(), "wac_dev", "openai"); !found || err != nil ||
+			got.Reveal() != goodKey {
 			t.Errorf("after a put: %t, %v", found, err)
 		}
 		readers.Wait()

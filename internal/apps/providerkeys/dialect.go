@@ -54,7 +54,11 @@ func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Se
 	}
 	refused := false
 	c := upstream.New(upstream.Config{
-		BaseURL: baseURL, Header: d.header(s.Reveal()), Secret: s.Reveal(), HeaderWait: wait, Idle: wait,
+		BaseURL:    baseURL,
+		Header:     d.header(s.Reveal()),
+		Secret:     s.Reveal(),
+		HeaderWait: wait,
+		Idle:       wait,
 		Refuse: func(status int, _ http.Header, body []byte) *provider.Error {
 			refused = isRefusal(status, body)
 			return nil

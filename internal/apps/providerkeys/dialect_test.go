@@ -33,7 +33,8 @@ func TestASilentProviderIsGivenUp(t *testing.T) {
 			defer s.Close()
 			begun := time.Now()
 			err := testKey(t.Context(), 50*time.Millisecond, "openai", s.URL, NewSecret("sk-0123456789"))
-			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.ProviderError || strings.Contains(err.Error(), "0123456789") {
+			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Code != apierr.ProviderError ||
+				strings.Contains(err.Error(), "0123456789") {
 				t.Errorf("got %v", err)
 			}
 			if took := time.Since(begun); took > testTimeout/2 {

@@ -35,7 +35,11 @@ type resource struct {
 }
 
 func (k Key) resource() resource {
-	r := resource{Provider: k.Provider, CreatedAt: timestamp.Format(k.CreatedUS), TestedAt: timestamp.Format(k.TestedUS)}
+	r := resource{
+		Provider:  k.Provider,
+		CreatedAt: timestamp.Format(k.CreatedUS),
+		TestedAt:  timestamp.Format(k.TestedUS),
+	}
 	if k.Last4 != "" {
 		r.Last4 = &k.Last4
 	}

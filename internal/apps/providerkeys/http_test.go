@@ -122,9 +122,12 @@ func TestProviderKeyLife(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d)
 		wantJSON(t, b.first.Do(t, "GET", path, ""), `[]`)
-		wantJSON(t, timeless(b.first.Do(t, "PUT", path+"/openai", body(goodKey))), `[{"provider":"openai","last4":"WxYz","created_at":"when tested"}]`)
-		wantJSON(t, timeless(b.first.Do(t, "PUT", path+"/openai", body(otherKey))), `[{"provider":"openai","last4":"QrSt","created_at":"before"}]`)
-		wantJSON(t, timeless(b.second.Do(t, "PUT", path+"/anthropic", body(shortKey))), `[{"provider":"anthropic","last4":null,"created_at":"when tested"}]`)
+		wantJSON(t, timeless(b.first.Do(t, "PUT", path+"/openai", body(goodKey))),
+			`[{"provider":"openai","last4":"WxYz","created_at":"when tested"}]`)
+		wantJSON(t, timeless(b.first.Do(t, "PUT", path+"/openai", body(otherKey))),
+			`[{"provider":"openai","last4":"QrSt","created_at":"before"}]`)
+		wantJSON(t, timeless(b.second.Do(t, "PUT", path+"/anthropic", body(shortKey))),
+			`[{"provider":"anthropic","last4":null,"created_at":"when tested"}]`)
 		want(t, b.first.Do(t, "PUT", path+"/google", body("status-500-0123456789")), 502, "provider_error")
 		want(t, b.first.Do(t, "PUT", path+"/openai", body("sk-wrong-0123456789")), 400, "invalid_request")
 		const both = `[{"provider":"anthropic","last4":null,"created_at":"when tested"},{"provider":"openai","last4":"QrSt","created_at":"before"}]`
@@ -133,7 +136,8 @@ func TestProviderKeyLife(t *testing.T) {
 
 		want(t, b.second.Do(t, "DELETE", path+"/openai", ""), 204, "")
 		want(t, b.first.Do(t, "DELETE", path+"/openai", ""), 404, "not_found")
-		wantJSON(t, timeless(b.first.Do(t, "GET", path, "")), `[{"provider":"anthropic","last4":null,"created_at":"when tested"}]`)
+		wantJSON(t, timeless(b.first.Do(t, "GET", path, "")),
+			`[{"provider":"anthropic","last4":null,"created_at":"when tested"}]`)
 		for _, key := range []string{goodKey, otherKey, shortKey, "0123456789", "012345678"} {
 			if strings.Contains(b.log.String(), key) {
 				t.Errorf("%s stands in the log:\n%s", key, b.log)
@@ -157,7 +161,8 @@ func TestAnotherDeveloperSeesNothing(t *testing.T) {
 			t.Errorf("a foreign key is told from none: %s and %s", here.Body, absent.Body)
 		}
 		b.foreign.Do(t, "PUT", path+"/openai", body(otherKey))
-		wantJSON(t, timeless(b.first.Do(t, "GET", path, "")), `[{"provider":"openai","last4":"WxYz","created_at":"when tested"}]`)
+		wantJSON(t, timeless(b.first.Do(t, "GET", path, "")),
+			`[{"provider":"openai","last4":"WxYz","created_at":"when tested"}]`)
 	})
 }
 
@@ -167,13 +172,14 @@ func TestWrongBodies(t *testing.T) {
 	b := newBundle(t, dbtest.Open(t, db.SQLite))
 	const marker = "canary-0123456789"
 	for name, c := range map[string]struct{ body, says string }{
-		"no member":        {`{}`, "key: required"},
-		"null":             {`{"key":null}`, "key: required"},
-		"empty":            {`{"key":""}`, "key: must have 1 to 512"},
-		"number":           {`{"key":123456789012345}`, "key: must be a string"},
-		"list":             {`{"key":["` + marker + `"]}`, "key: must be a string"},
-		"object":           {`{"key":{"key":"` + marker + `"}}`, "key: must be a string"},
-		"513 characters":   {`{"key":"` + marker + strings.Repeat("x", 513-len(marker)) + `"}`, "key: must have 1 to 512"},
+		"no member": {`{}`, "key: required"},
+		"null":      {`{"key":null}`, "key: required"},
+		"empty":     {`{"key":""}`, "key: must have 1 to 512"},
+		"number":    {`{"key":123456789012345}`, "key: must be a string"},
+		"list":      {`{"key":["` + marker + `"]}`, "key: must be a string"},
+		"object":    {`{"key":{"key":"` + marker + `"}}`, "key: must be a string"},
+		"513 characters": {`{"key":"` + marker + strings.Repeat("x", 513-len(marker)) + `"}`,
+			"key: must have 1 to 512"},
 		"white space":      {`{"key":"` + marker + ` "}`, "key: must be visible"},
 		"line feed":        {`{"key":"` + marker + `\nX-Other: x"}`, "key: must be visible"},
 		"NUL":              {`{"key":"` + marker + `\u0000"}`, "key: must not hold"},
@@ -191,7 +197,8 @@ func TestWrongBodies(t *testing.T) {
 	} {
 		got := b.first.Do(t, "PUT", path+"/openai", c.body)
 		want(t, got, 400, "invalid_request")
-		if !strings.Contains(got.Message, c.says) || strings.Contains(got.Body, marker) || strings.Contains(got.Body, "123456789012345") {
+		if !strings.Contains(got.Message, c.says) || strings.Contains(got.Body, marker) ||
+			strings.Contains(got.Body, "123456789012345") {
 			t.Errorf("%s: got %v, want one that says %q", name, got, c.says)
 		}
 	}

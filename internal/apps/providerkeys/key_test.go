@@ -28,7 +28,8 @@ func TestASecretIsNotPrinted(t *testing.T) {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}
 	}
-	for _, log := range []*slog.Logger{slog.New(slog.NewTextHandler(&out, nil)), slog.New(slog.NewJSONHandler(&out, nil))} {
+	for _, log := range []*slog.Logger{slog.New(slog.NewTextHandler(&out, nil)),
+		slog.New(slog.NewJSONHandler(&out, nil))} {
 		log.Info("look", "secret", s, "in", hidden, "list", []any{s})
 	}
 	text, err := json.Marshal(map[string]any{"key": s})
@@ -36,7 +37,8 @@ func TestASecretIsNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Write(text)
-	for _, form := range []string{plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain), strings.Trim(fmt.Sprint([]byte(plain)), "[]")} {
+	for _, form := range []string{plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain),
+		strings.Trim(fmt.Sprint([]byte(plain)), "[]")} {
 		if strings.Contains(out.String(), form) {
 			t.Errorf("%s stands in\n%s", form, out.String())
 		}

@@ -21,19 +21,23 @@ func keyPlace(accountID, provider string) seal.Place {
 
 // upsertKey stores a key or replaces it, and returns what may be seen of it.
 func upsertKey(ctx context.Context, tx *db.Tx, k Key, sealed []byte) (Key, error) {
-	err := tx.QueryRowContext(ctx, `INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us, tested_us) VALUES ($1, $2, $3, $4, $5, $5)
-		ON CONFLICT (account_id, provider) DO UPDATE SET sealed = excluded.sealed, last4 = excluded.last4, tested_us = excluded.tested_us
+	err := tx.QueryRowContext(ctx, `INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us,
+			tested_us) VALUES ($1, $2, $3, $4, $5, $5)
+		ON CONFLICT (account_id, provider) DO UPDATE
+		SET sealed = excluded.sealed, last4 = excluded.last4, tested_us = excluded.tested_us
 		RETURNING `+keyColumns, k.AccountID, k.Provider, sealed, k.Last4, k.TestedUS).Scan(k.fields()...)
 	return k, err
 }
 
 func getSealed(ctx context.Context, q db.Queryer, accountID, provider string) (sealed []byte, err error) {
-	err = q.QueryRowContext(ctx, `SELECT sealed FROM provider_keys WHERE account_id = $1 AND provider = $2`, accountID, provider).Scan(&sealed)
+	err = q.QueryRowContext(ctx, `SELECT sealed FROM provider_keys
+		WHERE account_id = $1 AND provider = $2`, accountID, provider).Scan(&sealed)
 	return sealed, err
 }
 
 func listKeys(ctx context.Context, q db.Queryer, accountID string) ([]Key, error) {
-	return db.QueryAll(ctx, q, db.ScanFields((*Key).fields), `SELECT `+keyColumns+` FROM provider_keys WHERE account_id = $1 ORDER BY provider`, accountID)
+	return db.QueryAll(ctx, q, db.ScanFields((*Key).fields), `SELECT `+keyColumns+` FROM provider_keys
+		WHERE account_id = $1 ORDER BY provider`, accountID)
 }
 
 // remove returns sql.ErrNoRows when there is nothing to delete.
@@ -43,7 +47,8 @@ func deleteAccountKeys(ctx context.Context, tx *db.Tx, accountID string) error {
 }
 
 func deleteKey(ctx context.Context, d *db.DB, accountID, provider string) error {
-	res, err := d.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1 AND provider = $2`, accountID, provider)
+	res, err := d.ExecContext(ctx, `DELETE FROM provider_keys
+		WHERE account_id = $1 AND provider = $2`, accountID, provider)
 	if err != nil {
 		return err
 	}

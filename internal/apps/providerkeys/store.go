@@ -26,7 +26,13 @@ type Store struct {
 // NewStore returns a Store on d that seals with box, and tests keys at baseURLs,
 // or at the providers' public addresses.
 func NewStore(d *db.DB, box *seal.Box, now func() time.Time, baseURLs map[string]string) *Store {
-	return &Store{db: d, box: box, now: now, baseURLs: baseURLs, tests: web.NewLimiter(time.Minute/20, 20, now)}
+	return &Store{
+		db:       d,
+		box:      box,
+		now:      now,
+		baseURLs: baseURLs,
+		tests:    web.NewLimiter(time.Minute/20, 20, now),
+	}
 }
 
 // Put tests the developer's key at the provider and stores it in place of the one
@@ -52,7 +58,12 @@ func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret)
 	if err != nil {
 		return Key{}, err
 	}
-	stored := Key{AccountID: accountID, Provider: provider, Last4: key.last4(), TestedUS: s.now().UnixMicro()}
+	stored := Key{
+		AccountID: accountID,
+		Provider:  provider,
+		Last4:     key.last4(),
+		TestedUS:  s.now().UnixMicro(),
+	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
 		stored, err = upsertKey(ctx, tx, stored, sealed)
 		return err

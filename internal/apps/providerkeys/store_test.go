@@ -48,7 +48,11 @@ func providers(t *testing.T) map[string]string {
 	}
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
-	return map[string]string{"openai": s.URL + "/openai/v1", "anthropic": s.URL + "/anthropic", "google": s.URL + "/google"}
+	return map[string]string{
+		"openai":    s.URL + "/openai/v1",
+		"anthropic": s.URL + "/anthropic",
+		"google":    s.URL + "/google",
+	}
 }
 
 func answer(t *testing.T, w http.ResponseWriter, r *http.Request, key string) {
@@ -56,7 +60,8 @@ func answer(t *testing.T, w http.ResponseWriter, r *http.Request, key string) {
 		t.Errorf("a key stands in the address %s", r.URL)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	status, body := http.StatusUnauthorized, `{"error":{"message":"Incorrect API key provided: `+key+`, `+strings.TrimSuffix(key, "9")+`"}}`
+	status, body := http.StatusUnauthorized,
+		`{"error":{"message":"Incorrect API key provided: `+key+`, `+strings.TrimSuffix(key, "9")+`"}}`
 	switch {
 	case key == goodKey || key == otherKey || key == shortKey:
 		status, body = http.StatusOK, `{"data":[]}`
@@ -65,7 +70,8 @@ func answer(t *testing.T, w http.ResponseWriter, r *http.Request, key string) {
 	case strings.HasPrefix(key, "status-403"):
 		status = http.StatusForbidden
 	case strings.HasPrefix(key, "status-400-google"):
-		status, body = http.StatusBadRequest, `{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}`
+		status, body = http.StatusBadRequest,
+			`{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}`
 	case strings.HasPrefix(key, "status-400"):
 		status = http.StatusBadRequest
 	case strings.HasPrefix(key, "status-302"):
@@ -105,7 +111,8 @@ func newStore(t *testing.T, d *db.DB, fill byte) *providerkeys.Store {
 
 func addDeveloper(t *testing.T, d *db.DB, id string) {
 	t.Helper()
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ($1, $2, 'x', 1, 1)`, id, id+"@example.com"); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ($1, $2, 'x', 1, 1)`, id, id+"@example.com"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +128,8 @@ func put(t *testing.T, s *providerkeys.Store, account, provider, key string) pro
 
 func sealedAs(t *testing.T, d *db.DB, account, provider string) (sealed []byte) {
 	t.Helper()
-	if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM provider_keys WHERE account_id = $1 AND provider = $2`, account, provider).Scan(&sealed); err != nil {
+	if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM provider_keys
+		WHERE account_id = $1 AND provider = $2`, account, provider).Scan(&sealed); err != nil {
 		t.Fatal(err)
 	}
 	return sealed
@@ -164,7 +172,8 @@ func TestAKeyMovedToAnotherRowDoesNotOpen(t *testing.T) {
 		put(t, s, "wac_a", "openai", goodKey)
 		put(t, s, "wac_a", "google", otherKey)
 		put(t, s, "wac_b", "openai", otherKey)
-		if _, err := d.ExecContext(t.Context(), `UPDATE provider_keys SET sealed = $1`, sealedAs(t, d, "wac_a", "openai")); err != nil {
+		if _, err := d.ExecContext(t.Context(), `UPDATE provider_keys SET sealed = $1`,
+			sealedAs(t, d, "wac_a", "openai")); err != nil {
 			t.Fatal(err)
 		}
 		for _, at := range [][2]string{{"wac_a", "google"}, {"wac_b", "openai"}} {
@@ -186,7 +195,8 @@ func TestParallelPutsLeaveOneRow(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
-				if _, err := s.Put(context.WithoutCancel(t.Context()), "wac_a", "openai", providerkeys.NewSecret([]string{goodKey, otherKey}[i%2])); err != nil {
+				if _, err := s.Put(context.WithoutCancel(t.Context()), "wac_a", "openai",
+					providerkeys.NewSecret([]string{goodKey, otherKey}[i%2])); err != nil {
 					t.Error(err)
 				}
 			})
@@ -197,7 +207,8 @@ func TestParallelPutsLeaveOneRow(t *testing.T) {
 			t.Fatalf("got %+v (%v)", list, err)
 		}
 		got, err := s.Get(t.Context(), "wac_a", "openai")
-		if err != nil || !strings.HasSuffix(got.Reveal(), list[0].Last4) || got.Reveal() != goodKey && got.Reveal() != otherKey {
+		if err != nil || !strings.HasSuffix(got.Reveal(), list[0].Last4) ||
+			got.Reveal() != goodKey && got.Reveal() != otherKey {
 			t.Errorf("got %q with %+v (%v)", got.Reveal(), list, err)
 		}
 	})
@@ -241,7 +252,8 @@ func TestKeysAreTestedOnEntry(t *testing.T) {
 					return
 				}
 				e, ok := errors.AsType[*apierr.Error](err)
-				if !ok || e.Code != c.want || got.Reveal() != otherKey || strings.Contains(err.Error(), c.key) && c.key != "cut" {
+				if !ok || e.Code != c.want || got.Reveal() != otherKey ||
+					strings.Contains(err.Error(), c.key) && c.key != "cut" {
 					t.Errorf("got %v, want %s; stored %q", err, c.want.Name, got.Reveal())
 				}
 				if c.want == apierr.InvalidRequest && !strings.HasPrefix(e.Message, "key: the provider refuses it") {

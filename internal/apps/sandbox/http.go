@@ -49,9 +49,14 @@ type created struct {
 
 func (t *TestAccount) resource() resource {
 	r := resource{
-		ID: t.ID, Email: t.Email, Sandbox: t.Sandbox, CreatedAt: timestamp.Format(t.CreatedUS),
-		AvailableMC: t.Balance.AvailableMC, AvailableDisplay: t.Balance.AvailableMC.Display(),
-		ReservedMC: t.Balance.ReservedMC, ReservedDisplay: t.Balance.ReservedMC.Display(),
+		ID:               t.ID,
+		Email:            t.Email,
+		Sandbox:          t.Sandbox,
+		CreatedAt:        timestamp.Format(t.CreatedUS),
+		AvailableMC:      t.Balance.AvailableMC,
+		AvailableDisplay: t.Balance.AvailableMC.Display(),
+		ReservedMC:       t.Balance.ReservedMC,
+		ReservedDisplay:  t.Balance.ReservedMC.Display(),
 	}
 	if t.Tester != "" {
 		r.Tester = &t.Tester
@@ -144,7 +149,8 @@ func (h *Handler) requireDeveloper(r *http.Request) (accountID string, err error
 		return "", apierr.NotFound.Errorf("no such app")
 	}
 	if app.Tier != apps.Sandbox {
-		return "", apierr.InvalidRequest.Errorf("the app is live, and takes real accounts only; use the credentials of an app that is in sandbox")
+		return "", apierr.InvalidRequest.Errorf(
+			"the app is live, and takes real accounts only; use the credentials of an app that is in sandbox")
 	}
 	return app.OwnerID, nil
 }

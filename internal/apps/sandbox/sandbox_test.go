@@ -56,7 +56,8 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			at *accounts.Account
 			accounts.NewAccount
 		}{
-			{&w.developer, accounts.NewAccount{Email: "developer@example.com", Developer: true}}, {&w.other, accounts.NewAccount{Email: "other@example.com", Developer: true}},
+			{&w.developer, accounts.NewAccount{Email: "developer@example.com", Developer: true}},
+			{&w.other, accounts.NewAccount{Email: "other@example.com", Developer: true}},
 			{&w.person, accounts.NewAccount{Email: "person@example.com"}},
 		} {
 			if *a.at, err = w.people.Create(ctx, tx, a.NewAccount); err != nil {
@@ -67,8 +68,10 @@ func newWorld(t *testing.T, d *db.DB) *world {
 			at *client
 			apps.New
 		}{
-			{&w.first, apps.New{OwnerID: w.developer.ID, Name: "First"}}, {&w.second, apps.New{OwnerID: w.developer.ID, Name: "Second"}},
-			{&w.live, apps.New{OwnerID: w.developer.ID, Name: "Live", Tier: apps.LimitedLive}}, {&w.theirs, apps.New{OwnerID: w.other.ID, Name: "Theirs"}},
+			{&w.first, apps.New{OwnerID: w.developer.ID, Name: "First"}},
+			{&w.second, apps.New{OwnerID: w.developer.ID, Name: "Second"}},
+			{&w.live, apps.New{OwnerID: w.developer.ID, Name: "Live", Tier: apps.LimitedLive}},
+			{&w.theirs, apps.New{OwnerID: w.other.ID, Name: "Theirs"}},
 		} {
 			var secret string
 			if c.at.App, secret, err = clients.Create(ctx, tx, c.New); err != nil {
@@ -115,7 +118,13 @@ func (w *world) connect(app apps.App, accountID string) string {
 	w.t.Helper()
 	var r rules.Result
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = w.ledger.DoTx(ctx, tx, rules.Connect{ConnectionID: id.New(id.Connection, time.Now()), AppID: app.ID, AccountID: accountID, Sandbox: true, RequestedMC: 5 * money.Dollar})
+		r, err = w.ledger.DoTx(ctx, tx, rules.Connect{
+			ConnectionID: id.New(id.Connection, time.Now()),
+			AppID:        app.ID,
+			AccountID:    accountID,
+			Sandbox:      true,
+			RequestedMC:  5 * money.Dollar,
+		})
 		return err
 	})
 	if err != nil {
@@ -142,16 +151,20 @@ func TestLifeOfATestAccount(t *testing.T) {
 		var made, funded account
 		var list []account
 		created := w.do(w.first, "POST", "", "", 200, &made)
-		if !made.Sandbox || made.Available != 1000*money.Dollar || len(made.Password) < 20 || made.Tester != nil || !strings.HasSuffix(made.Email, "@test.invalid") || created.Header.Get("Cache-Control") != "no-store" {
+		if !made.Sandbox || made.Available != 1000*money.Dollar || len(made.Password) < 20 || made.Tester != nil ||
+			!strings.HasSuffix(made.Email, "@test.invalid") || created.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("created %+v, %v", made, created.Header)
 		}
-		if got := w.do(w.second, "GET", "", "", 200, &list); len(list) != 1 || list[0].ID != made.ID || strings.Contains(got.Body, made.Password) {
+		if got := w.do(w.second, "GET", "", "", 200, &list); len(list) != 1 || list[0].ID != made.ID ||
+			strings.Contains(got.Body, made.Password) {
 			t.Errorf("the developer's other app lists %v", got)
 		}
-		if a, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email, made.Password); err != nil || a.ID != made.ID || !a.Sandbox || a.OwnerID != w.developer.ID {
+		if a, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email,
+			made.Password); err != nil || a.ID != made.ID || !a.Sandbox || a.OwnerID != w.developer.ID {
 			t.Errorf("signed in as %+v, %v", a, err)
 		}
-		if w.do(w.second, "POST", "/"+made.ID+"/fund", `{"amount_mc":7}`, 200, &funded); funded.Available != 1000*money.Dollar+7 || funded.Password != "" {
+		if w.do(w.second, "POST", "/"+made.ID+"/fund", `{"amount_mc":7}`, 200,
+			&funded); funded.Available != 1000*money.Dollar+7 || funded.Password != "" {
 			t.Errorf("funded: %+v", funded)
 		}
 		if n := w.count(`SELECT COUNT(*) FROM balances WHERE account_id = $1 AND sandbox = 1`, made.ID); n != 1 {
@@ -166,13 +179,15 @@ func TestLifeOfATestAccount(t *testing.T) {
 				t.Errorf("after it was deleted: %+v, %v", conn, err)
 			}
 		}
-		if b, err := store.GetBalance(t.Context(), d, made.ID); err != nil || b.AvailableMC != 1000*money.Dollar+7 || b.ReservedMC != 0 {
+		if b, err := store.GetBalance(t.Context(), d, made.ID); err != nil || b.AvailableMC != 1000*money.Dollar+7 ||
+			b.ReservedMC != 0 {
 			t.Errorf("its balance: %+v, %v", b, err)
 		}
 		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, made.ID); n != rows+2 {
 			t.Errorf("%d rows of the ledger, want the %d and two revocations", n, rows)
 		}
-		if _, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email, made.Password); err == nil {
+		if _, err := w.people.SignIn(t.Context(), accounts.Client{Address: "192.0.2.1"}, made.Email,
+			made.Password); err == nil {
 			t.Error("a deleted test account signs in")
 		}
 		if w.do(w.first, "GET", "", "", 200, &list); len(list) != 0 {
@@ -229,13 +244,16 @@ func TestForeignTestAccountsAreNotFound(t *testing.T) {
 		w.do(w.theirs, "POST", "", "", 200, &foreign)
 		connected := w.connect(w.theirs.App, foreign.ID)
 		sum := func() string {
-			return fmt.Sprint(w.count(`SELECT SUM(available_mc + 3 * reserved_mc + 7 * seq) FROM balances`), w.count(`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`),
+			return fmt.Sprint(w.count(`SELECT SUM(available_mc + 3 * reserved_mc + 7 * seq)
+				FROM balances`), w.count(`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NULL`),
 				w.count(`SELECT COUNT(*) FROM connections WHERE status = 'active' AND id = $1`, connected))
 		}
 		before, answers := sum(), map[string]bool{}
-		for _, target := range []string{foreign.ID, w.person.ID, w.developer.ID, w.other.ID, "wac_none", "%00", "%2e%2e"} {
+		for _, target := range []string{foreign.ID, w.person.ID, w.developer.ID, w.other.ID, "wac_none", "%00",
+			"%2e%2e"} {
 			for method, path := range map[string]string{"DELETE": "/" + target, "POST": "/" + target + "/fund"} {
-				got := w.first.Do(t, method, "/v1/apps/"+w.first.ID+"/test-accounts"+path, map[string]string{"POST": `{"amount_mc":5}`}[method])
+				got := w.first.Do(t, method, "/v1/apps/"+w.first.ID+"/test-accounts"+path,
+					map[string]string{"POST": `{"amount_mc":5}`}[method])
 				if got.Status != 404 && !strings.HasPrefix(target, "%") || got.Status < 400 {
 					t.Errorf("%s %s: %v", method, path, got)
 				}
@@ -254,7 +272,8 @@ func TestForeignTestAccountsAreNotFound(t *testing.T) {
 			if got := w.first.Do(t, method, "/v1/apps/"+w.second.ID+"/test-accounts", ""); got.Status != 404 {
 				t.Errorf("%s with another app's id: %v", method, got)
 			}
-			if got := w.live.Do(t, method, "/v1/apps/"+w.live.ID+"/test-accounts", ""); got.Code != "invalid_request" || !strings.Contains(got.Message, "the app is live") {
+			if got := w.live.Do(t, method, "/v1/apps/"+w.live.ID+"/test-accounts", ""); got.Code != "invalid_request" ||
+				!strings.Contains(got.Message, "the app is live") {
 				t.Errorf("%s of a live app: %v", method, got)
 			}
 		}
@@ -272,7 +291,8 @@ func TestFundingIsBounded(t *testing.T) {
 		fund := func(amount string, status int) {
 			w.do(w.first, "POST", "/"+made.ID+"/fund", `{"amount_mc":`+amount+`}`, status, &made)
 		}
-		for _, wrong := range []string{"0", "-1", "1.5", "1e3", `"5"`, "null", "true", "[]", "{}", "9223372036854775808", fmt.Sprint(money.Max + 1)} {
+		for _, wrong := range []string{"0", "-1", "1.5", "1e3", `"5"`, "null", "true", "[]", "{}",
+			"9223372036854775808", fmt.Sprint(money.Max + 1)} {
 			fund(wrong, 400)
 		}
 		fund("1", 200)
@@ -293,7 +313,8 @@ func TestHasteIsRefused(t *testing.T) {
 		w.do(w.first, "POST", "", "", 200, &made)
 		w.do(w.first, "DELETE", "/"+made.ID, "", 204, nil)
 	}
-	if got := w.second.Do(t, "POST", "/v1/apps/"+w.second.ID+"/test-accounts", ""); got.Status != 429 || got.Code != "rate_limited" || got.Header.Get("Retry-After") != "1" {
+	if got := w.second.Do(t, "POST", "/v1/apps/"+w.second.ID+"/test-accounts", ""); got.Status != 429 ||
+		got.Code != "rate_limited" || got.Header.Get("Retry-After") != "1" {
 		t.Errorf("%v, Retry-After %q", got, got.Header.Get("Retry-After"))
 	}
 	w.do(w.theirs, "POST", "", "", 200, nil)

@@ -38,7 +38,13 @@ type Store struct {
 // NewStore returns a Store on d. Hashing a password takes a core for a while, so
 // a developer makes at most 100 accounts at once with one, and then one a second.
 func NewStore(d *db.DB, people *accounts.Store, w *store.Writer, now func() time.Time) *Store {
-	return &Store{db: d, people: people, ledger: w, now: now, made: web.NewLimiter(time.Second, 100, now)}
+	return &Store{
+		db:     d,
+		people: people,
+		ledger: w,
+		now:    now,
+		made:   web.NewLimiter(time.Second, 100, now),
+	}
 }
 
 // A TestAccount is one with what it has.
@@ -156,7 +162,9 @@ func (s *Store) Fund(ctx context.Context, developerID, accountID string, amountM
 // would, and nobody signs in as it again. What it spent stays in the books. The
 // error wraps sql.ErrNoRows when the developer has no such test account in use.
 func (s *Store) Delete(ctx context.Context, developerID, accountID string) error {
-	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.DeleteTx(ctx, tx, developerID, accountID) })
+	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return s.DeleteTx(ctx, tx, developerID, accountID)
+	})
 }
 
 // DeleteTx is Delete in the caller's transaction.
@@ -179,5 +187,6 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 // listLiveConnections returns the ids of an account's connections that are not
 // revoked. Whoever holds the account's lock knows that no more are made.
 func listLiveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
-	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
+	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections
+		WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 }

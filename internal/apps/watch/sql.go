@@ -56,7 +56,8 @@ func listCountedSince(ctx context.Context, q db.Queryer, from int64) (map[string
 	return querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1`, from)
 }
 
-func querySums(ctx context.Context, q db.Queryer, text string, args ...any) (list map[string]map[int64]money.MC, err error) {
+func querySums(ctx context.Context, q db.Queryer, text string,
+	args ...any) (list map[string]map[int64]money.MC, err error) {
 	type sum struct {
 		appID  string
 		bucket int64
@@ -115,7 +116,8 @@ func countRevocations(ctx context.Context, q db.Queryer, appID string, sinceUS i
 	}
 	enough := rules.RevocationsShare*revoked + 1
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*)
-		FROM (SELECT 1 FROM connections WHERE app_id = $1 AND status <> 'revoked' AND created_us <= $2`+realAccountsOnly+`
+		FROM (SELECT 1 FROM connections
+			WHERE app_id = $1 AND status <> 'revoked' AND created_us <= $2`+realAccountsOnly+`
 			LIMIT $3) AS found`, appID, sinceUS, enough).Scan(&live)
 	return live + revoked, revoked, err
 }

@@ -58,7 +58,8 @@ func (w *Watch) checkRevocations(ctx context.Context, now time.Time) error {
 }
 
 func (w *Watch) checkChargebacks(ctx context.Context, now time.Time) error {
-	candidates, err := listChargebackCandidates(ctx, w.DB, now.Add(-rules.ChargebackWindow).UnixMicro(), rules.MinChargebacks)
+	candidates, err := listChargebackCandidates(ctx, w.DB, now.Add(-rules.ChargebackWindow).UnixMicro(),
+		rules.MinChargebacks)
 	if err != nil {
 		return fmt.Errorf("watch: chargebacks: %w", err)
 	}
@@ -130,7 +131,9 @@ func (w *Watch) countSpend(ctx context.Context, now time.Time,
 		to := min(ended, from+maxBucketsPerStatement)
 		list, err := sumSpend(ctx, w.DB, from, to)
 		if err == nil {
-			err = w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return saveCounts(ctx, tx, list, to, oldest) })
+			err = w.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				return saveCounts(ctx, tx, list, to, oldest)
+			})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("watch: count: %w", err)

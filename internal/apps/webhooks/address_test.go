@@ -21,7 +21,9 @@ import (
 // in every spelling of addresses: each attempt looks at what it would dial (F-79).
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	here := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the inside was reached") }))
+	here := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the inside was reached")
+	}))
 	defer here.Close()
 	_, port, err := net.SplitHostPort(here.Listener.Addr().String())
 	if err != nil {
@@ -37,7 +39,8 @@ func TestRebinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := b.deliveries(t, e.ID)[0]
-		if v.Attempts != n+1 || v.ResponseStatus != nil || v.LastError == nil || !strings.Contains(*v.LastError, "no public address") {
+		if v.Attempts != n+1 || v.ResponseStatus != nil || v.LastError == nil ||
+			!strings.Contains(*v.LastError, "no public address") {
 			t.Errorf("%s: %+v, %s", address, v, *v.LastError)
 		}
 		b.clock.move(16 * time.Hour)
@@ -48,7 +51,9 @@ func TestRebinding(t *testing.T) {
 // service: it does not call itself (F-78).
 func TestOwnListener(t *testing.T) {
 	t.Parallel()
-	here := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the service called itself") }))
+	here := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the service called itself")
+	}))
 	defer here.Close()
 	_, port, err := net.SplitHostPort(here.Listener.Addr().String())
 	if err != nil {
@@ -64,7 +69,8 @@ func TestOwnListener(t *testing.T) {
 	if err := d.Work(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if v := b.deliveries(t, e.ID)[0]; v.Attempts != 1 || v.LastError == nil || *v.LastError != "its host is this service itself" {
+	if v := b.deliveries(t, e.ID)[0]; v.Attempts != 1 || v.LastError == nil ||
+		*v.LastError != "its host is this service itself" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -72,7 +78,8 @@ func TestOwnListener(t *testing.T) {
 // An operator may open a network, for https only.
 func TestAllowedNetwork(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, dbtest.Open(t, db.SQLite), webhooks.Addresses{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
+	b := newBundle(t, dbtest.Open(t, db.SQLite),
+		webhooks.Addresses{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
 	b.create(t, `{"url":"https://10.1.2.3/"}`)
 	want(t, b.mine.Do(t, "POST", b.collection(), `{"url":"http://10.1.2.3/"}`), 400, "invalid_request")
 	want(t, b.mine.Do(t, "POST", b.collection(), `{"url":"https://10.2.2.3/"}`), 400, "invalid_request")
@@ -80,7 +87,9 @@ func TestAllowedNetwork(t *testing.T) {
 
 // resolver answers every name with one address, and asks the network nothing.
 func resolver(a netip.Addr) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return &asked{address: a}, nil }}
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return &asked{address: a}, nil
+	}}
 }
 
 // asked is a connection to a name server: what is written is answered at once. As

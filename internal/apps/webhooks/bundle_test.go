@@ -46,7 +46,9 @@ type bundle struct {
 }
 
 var loopback = webhooks.Addresses{
-	Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, HTTP: true, Own: []string{"https://purser.example"},
+	Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	HTTP:  true,
+	Own:   []string{"https://purser.example"},
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -65,7 +67,8 @@ func newBundle(t *testing.T, d *db.DB, addresses webhooks.Addresses) *bundle {
 	(&webhooks.Handler{Store: b.store, Apps: registry}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
+	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us)
+		VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -98,7 +101,13 @@ func (b *bundle) do(t *testing.T, c rules.Command) rules.Result {
 func (b *bundle) connect(t *testing.T) string {
 	t.Helper()
 	b.conn = id.New(id.Connection, b.clock.now())
-	b.do(t, rules.Connect{ConnectionID: b.conn, AppID: b.mineID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000})
+	b.do(t, rules.Connect{
+		ConnectionID: b.conn,
+		AppID:        b.mineID,
+		AccountID:    "wac_user",
+		Sandbox:      true,
+		RequestedMC:  500_000_000,
+	})
 	return b.conn
 }
 

@@ -25,11 +25,13 @@ import (
 
 // retryDelays is when a failed delivery is tried again, each time from the failure
 // before (contract §6).
-var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 15 * time.Hour}
+var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour,
+	15 * time.Hour}
 
 const (
-	maxConcurrent   = 16  // attempts that run at a time for an endpoint
-	maxPerSecond    = 100 // attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
+	maxConcurrent = 16 // attempts that run at a time for an endpoint
+	// attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
+	maxPerSecond    = 100
 	suspectFailures = 3   // failures in a row after which an endpoint gets one attempt at a time
 	queueBatch      = 200 // events that are passed on in one transaction
 	pollEvery       = 500 * time.Millisecond
@@ -71,8 +73,11 @@ type Options struct {
 // NewDispatcher returns a Dispatcher of the deliveries in s.
 func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 	return &Dispatcher{
-		store: s, client: newClient(s.rules, o.Resolver, o.TLS), log: log,
-		wake: make(chan struct{}, 1), loads: map[string]*endpointLoad{},
+		store:  s,
+		client: newClient(s.rules, o.Resolver, o.TLS),
+		log:    log,
+		wake:   make(chan struct{}, 1),
+		loads:  map[string]*endpointLoad{},
 	}
 }
 
@@ -170,7 +175,13 @@ func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.E
 				continue
 			}
 			now := s.now()
-			if err := insertDelivery(ctx, tx, Delivery{ID: id.New(id.Delivery, now), EndpointID: to.ID, EventID: e.ID, EventType: e.Type, CreatedUS: now.UnixMicro()}); err != nil {
+			if err := insertDelivery(ctx, tx, Delivery{
+				ID:         id.New(id.Delivery, now),
+				EndpointID: to.ID,
+				EventID:    e.ID,
+				EventType:  e.Type,
+				CreatedUS:  now.UnixMicro(),
+			}); err != nil {
 				return err
 			}
 		}
@@ -195,7 +206,8 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 		claimed = nil // what a try that lost a conflict had claimed
 		now := s.now()
 		for _, endpointID := range slices.Sorted(maps.Keys(room)) {
-			list, err := claimDeliveries(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(leaseTTL).UnixMicro(), room[endpointID])
+			list, err := claimDeliveries(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(leaseTTL).UnixMicro(),
+				room[endpointID])
 			if err != nil {
 				return err
 			}
@@ -234,7 +246,8 @@ func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.loads, func(_ string, l *endpointLoad) bool {
-		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 || now.Sub(time.Unix(l.second, 0)) > failureMemory)
+		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 ||
+			now.Sub(time.Unix(l.second, 0)) > failureMemory)
 	})
 	room := map[string]int{}
 	for _, endpointID := range endpoints {
@@ -293,7 +306,8 @@ func (d *Dispatcher) runAttempt(ctx context.Context, v Delivery) {
 		err = updateDelivery(storing, d.store.db, v, due)
 	}
 	if err != nil { // as above
-		d.log.Error("webhooks: an attempt could not be recorded", "delivery", v.ID, "endpoint", v.EndpointID, "error", err)
+		d.log.Error("webhooks: an attempt could not be recorded", "delivery", v.ID, "endpoint", v.EndpointID,
+			"error", err)
 	}
 }
 

@@ -69,28 +69,36 @@ func TestDelivery(t *testing.T) {
 			t.Fatalf("%d calls, %d unwanted ones", len(calls), len(unwanted.got()))
 		}
 		for _, c := range calls {
-			if !verify(e.Secret, c.header, c.body) || verify(e.Secret, c.header, append(c.body, ' ')) || verify("whsec_other", c.header, c.body) {
+			if !verify(e.Secret, c.header, c.body) || verify(e.Secret, c.header, append(c.body, ' ')) ||
+				verify("whsec_other", c.header, c.body) {
 				t.Errorf("the signature is wrong: %v", c.header)
 			}
-			if h := c.header; h.Get("Svc-Event-Id") == "" || h.Get("Webhook-Id") != h.Get("Svc-Event-Id") || h.Get("Content-Type") != "application/json" ||
-				h.Get("Webhook-Timestamp") != fmt.Sprint(b.clock.now().Unix()) || !strings.HasPrefix(h.Get("Webhook-Signature"), "v1,") {
+			if h := c.header; h.Get("Svc-Event-Id") == "" || h.Get("Webhook-Id") != h.Get("Svc-Event-Id") ||
+				h.Get("Content-Type") != "application/json" ||
+				h.Get("Webhook-Timestamp") != fmt.Sprint(b.clock.now().Unix()) ||
+				!strings.HasPrefix(h.Get("Webhook-Signature"), "v1,") {
 				t.Errorf("headers: %v", h)
 			}
 			var frozen = strings.Contains(string(c.body), `"type":"connection.frozen"`)
-			if frozen != strings.Contains(string(c.body), `"review_url":"https://dashboard.example/connections/`+conn+`/review"`) {
+			if frozen != strings.Contains(string(c.body),
+				`"review_url":"https://dashboard.example/connections/`+conn+`/review"`) {
 				t.Errorf("review_url: %s", c.body)
 			}
-			for _, part := range []string{`"app_id":"` + b.mineID, `"connection_id":"` + conn, `"sandbox":true`, `"api_version":"0.1.0"`, `"data":{"connection":{"id":"` + conn, `"created_at":"2026-11-21T10:00:00.000Z"`} {
+			for _, part := range []string{`"app_id":"` + b.mineID, `"connection_id":"` + conn, `"sandbox":true`,
+				`"api_version":"0.1.0"`, `"data":{"connection":{"id":"` + conn,
+				`"created_at":"2026-11-21T10:00:00.000Z"`} {
 				if !strings.Contains(string(c.body), part) {
 					t.Errorf("no %s in %s", part, c.body)
 				}
 			}
-			if strings.Contains(string(c.body), "test") || strings.Contains(string(c.body), "balance") || strings.Contains(string(c.body), "email") {
+			if strings.Contains(string(c.body), "test") || strings.Contains(string(c.body), "balance") ||
+				strings.Contains(string(c.body), "email") {
 				t.Errorf("too much: %s", c.body)
 			}
 		}
 		for _, v := range b.deliveries(t, e.ID) {
-			if v.Status != "delivered" || v.Attempts != 1 || v.NextAttemptAt != nil || *v.ResponseStatus != 200 || v.DeliveredAt == nil || v.LastError != nil {
+			if v.Status != "delivered" || v.Attempts != 1 || v.NextAttemptAt != nil || *v.ResponseStatus != 200 ||
+				v.DeliveredAt == nil || v.LastError != nil {
 				t.Errorf("%+v", v)
 			}
 		}
@@ -107,10 +115,12 @@ func TestRetries(t *testing.T) {
 		e := b.create(t, `{"url":"`+r.URL+`"}`)
 		b.connect(t)
 		b.work(t)
-		for n, wait := range []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 15 * time.Hour} {
+		for n, wait := range []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour,
+			6 * time.Hour, 15 * time.Hour} {
 			v := b.deliveries(t, e.ID)[0]
 			at, err := time.Parse(time.RFC3339, *v.NextAttemptAt)
-			if off := at.Sub(b.clock.now()) - wait; err != nil || v.Status != "pending" || v.Attempts != n+1 || *v.LastError != "answered 503" || *v.ResponseStatus != 503 || off.Abs() > wait/20 {
+			if off := at.Sub(b.clock.now()) - wait; err != nil || v.Status != "pending" || v.Attempts != n+1 ||
+				*v.LastError != "answered 503" || *v.ResponseStatus != 503 || off.Abs() > wait/20 {
 				t.Errorf("after %d attempts: %+v, %s off (%v)", n+1, v, off, err)
 			}
 			b.clock.move(at.Sub(b.clock.now()) - time.Millisecond)
@@ -124,16 +134,20 @@ func TestRetries(t *testing.T) {
 		}
 		b.clock.move(100 * time.Hour)
 		b.work(t)
-		if v := b.deliveries(t, e.ID)[0]; v.Status != "failed" || v.Attempts != 7 || v.NextAttemptAt != nil || len(r.got()) != 7 {
+		if v := b.deliveries(t, e.ID)[0]; v.Status != "failed" || v.Attempts != 7 || v.NextAttemptAt != nil ||
+			len(r.got()) != 7 {
 			t.Errorf("at last %+v after %d calls", v, len(r.got()))
 		}
 		first := r.got()[0]
 		for _, c := range r.got() {
-			if string(c.body) != string(first.body) || c.header.Get("Svc-Event-Id") != first.header.Get("Svc-Event-Id") || !verify(e.Secret, c.header, c.body) {
+			if string(c.body) != string(first.body) ||
+				c.header.Get("Svc-Event-Id") != first.header.Get("Svc-Event-Id") ||
+				!verify(e.Secret, c.header, c.body) {
 				t.Errorf("a retry differs: %v %s", c.header, c.body)
 			}
 		}
-		again := read[delivered](t, b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/deliveries/"+b.deliveries(t, e.ID)[0].ID+"/redeliver", ""))
+		again := read[delivered](t,
+			b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/deliveries/"+b.deliveries(t, e.ID)[0].ID+"/redeliver", ""))
 		if again.Status != "pending" || again.Attempts != 0 {
 			t.Errorf("sent again: %+v", again)
 		}
@@ -153,14 +167,20 @@ func TestAnswers(t *testing.T) {
 		status string
 		says   string
 	}{
-		"200":        {func(w http.ResponseWriter) {}, "delivered", ""},
-		"204":        {func(w http.ResponseWriter) { w.WriteHeader(204) }, "delivered", ""},
-		"299":        {func(w http.ResponseWriter) { w.WriteHeader(299) }, "delivered", ""},
-		"400":        {func(w http.ResponseWriter) { w.WriteHeader(400) }, "pending", "answered 400"},
-		"500":        {func(w http.ResponseWriter) { w.WriteHeader(500) }, "pending", "answered 500"},
-		"304":        {func(w http.ResponseWriter) { w.WriteHeader(304) }, "pending", "answered 304"},
-		"308":        {func(w http.ResponseWriter) { w.Header().Set("Location", elsewhere.URL); w.WriteHeader(308) }, "pending", "redirects are not followed"},
-		"302":        {func(w http.ResponseWriter) { w.Header().Set("Location", elsewhere.URL); w.WriteHeader(302) }, "pending", "redirects are not followed"},
+		"200": {func(w http.ResponseWriter) {}, "delivered", ""},
+		"204": {func(w http.ResponseWriter) { w.WriteHeader(204) }, "delivered", ""},
+		"299": {func(w http.ResponseWriter) { w.WriteHeader(299) }, "delivered", ""},
+		"400": {func(w http.ResponseWriter) { w.WriteHeader(400) }, "pending", "answered 400"},
+		"500": {func(w http.ResponseWriter) { w.WriteHeader(500) }, "pending", "answered 500"},
+		"304": {func(w http.ResponseWriter) { w.WriteHeader(304) }, "pending", "answered 304"},
+		"308": {func(w http.ResponseWriter) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(308)
+		}, "pending", "redirects are not followed"},
+		"302": {func(w http.ResponseWriter) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(302)
+		}, "pending", "redirects are not followed"},
 		"breaks off": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "pending", "the connection failed"},
 		"2xx, breaks off": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "9")
@@ -168,15 +188,18 @@ func TestAnswers(t *testing.T) {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, "delivered", ""},
-		"endless":           {endless, "delivered", ""},
-		"too long a header": {func(w http.ResponseWriter) { w.Header().Set("X", strings.Repeat("x", 100_000)) }, "pending", "the connection failed"},
+		"endless": {endless, "delivered", ""},
+		"too long a header": {func(w http.ResponseWriter) {
+			w.Header().Set("X", strings.Repeat("x", 100_000))
+		}, "pending", "the connection failed"},
 	} {
 		r := newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) { c.answer(w) })
 		e := b.create(t, `{"url":"`+r.URL+`"}`)
 		b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/test", `{"type":"connection.created"}`)
 		b.work(t)
 		v := b.deliveries(t, e.ID)[0]
-		if v.Status != c.status || (v.LastError == nil) != (c.says == "") || v.LastError != nil && !strings.Contains(*v.LastError, c.says) || len(r.got()) != 1 {
+		if v.Status != c.status || (v.LastError == nil) != (c.says == "") ||
+			v.LastError != nil && !strings.Contains(*v.LastError, c.says) || len(r.got()) != 1 {
 			t.Errorf("%s: %+v after %d calls", name, v, len(r.got()))
 		}
 	}
@@ -214,7 +237,8 @@ func TestChangesWhileDeliveriesWait(t *testing.T) {
 		b.mine.Do(t, "PATCH", at, `{"status":"active"}`)
 		b.work(t)
 		calls := r.got()
-		if len(calls) != 1 || !verify(rotated.Secret, calls[0].header, calls[0].body) || verify(e.Secret, calls[0].header, calls[0].body) {
+		if len(calls) != 1 || !verify(rotated.Secret, calls[0].header, calls[0].body) ||
+			verify(e.Secret, calls[0].header, calls[0].body) {
 			t.Errorf("%d calls", len(calls))
 		}
 	})
@@ -299,7 +323,10 @@ func TestDeadEndpointsTakeNoTurns(t *testing.T) {
 			var silent, broken endpoint
 			if others {
 				silent = b.create(t, `{"url":"http://127.0.0.1:1/"}`)
-				broken = b.create(t, `{"url":"`+newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }).URL+`"}`)
+				broken = b.create(t,
+					`{"url":"`+newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+						w.WriteHeader(500)
+					}).URL+`"}`)
 			}
 			b.connect(t)
 			for range events / 2 {
@@ -374,7 +401,8 @@ func TestApprovalURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := m.Data.Request
-		if r.ApprovalURL != "https://dashboard.example/allocation-requests/"+r.ID || !strings.HasPrefix(r.ID, "acr_") || r.ConnectionID != m.ConnectionID || (kind == "requested") != (r.Status == "pending") {
+		if r.ApprovalURL != "https://dashboard.example/allocation-requests/"+r.ID || !strings.HasPrefix(r.ID, "acr_") ||
+			r.ConnectionID != m.ConnectionID || (kind == "requested") != (r.Status == "pending") {
 			t.Errorf("%s: %s", kind, a.Body)
 		}
 	}
@@ -386,7 +414,8 @@ func TestAppEvents(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t, dbtest.Open(t, db.SQLite), loopback)
 	a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"app.spend_limit_reached"}`)
-	if !strings.Contains(a.Body, `"connection_id":null`) || !strings.Contains(a.Body, `"seq":0`) || !strings.Contains(a.Body, `"data":{"app":{"id":"`+b.mineID) {
+	if !strings.Contains(a.Body, `"connection_id":null`) || !strings.Contains(a.Body, `"seq":0`) ||
+		!strings.Contains(a.Body, `"data":{"app":{"id":"`+b.mineID) {
 		t.Errorf("got %v", a)
 	}
 }

@@ -93,7 +93,9 @@ func (a Addresses) findProblem(text string) string {
 		return "required"
 	case len(text) > 2000:
 		return "must be at most 2000 bytes"
-	case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c) }):
+	case strings.ContainsFunc(text, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`{|}", c)
+	}):
 		return "must be plain ASCII without spaces, backslashes or quotes"
 	case strings.Contains(text, "#"):
 		return "must have no fragment"
@@ -112,7 +114,8 @@ func (a Addresses) findProblem(text string) string {
 	case slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(u, own) }):
 		return "must not be this service itself"
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.isAllowed(ip) || err != nil && isLoopback(hostOf(u)) && !a.HTTP {
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !a.isAllowed(ip) ||
+		err != nil && isLoopback(hostOf(u)) && !a.HTTP {
 		return "must have a public address"
 	}
 	return ""
@@ -126,7 +129,8 @@ func isValidPort(text string) bool {
 // isSameHost reports whether u leads to the host and port of another URL.
 func isSameHost(u *url.URL, other string) bool {
 	o, err := url.Parse(other)
-	return err == nil && portOf(u) == portOf(o) && (hostOf(u) == hostOf(o) || isLoopback(hostOf(u)) && isLoopback(hostOf(o)))
+	return err == nil && portOf(u) == portOf(o) && (hostOf(u) == hostOf(o) ||
+		isLoopback(hostOf(u)) && isLoopback(hostOf(o)))
 }
 
 // hostOf returns a URL's host in one spelling: names know no case, and a dot at their

@@ -14,7 +14,8 @@ import (
 
 // Types are the events of contract §6, in its order.
 var Types = []string{
-	"connection.created", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed", "connection.risk_warning",
+	"connection.created", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed",
+	"connection.risk_warning",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
 	"app.spend_limit_reached", "request.settled", "realtime_session.ended",
 }
@@ -43,8 +44,14 @@ type message struct {
 // links adds them, as the dashboard is reached now.
 func (e *storedEvent) makeMessage(links web.Links) (message, error) {
 	m := message{
-		ID: e.ID, Type: e.Type, CreatedAt: timestamp.Format(e.CreatedUS), AppID: e.AppID,
-		Sandbox: e.sandbox, Test: e.test, Seq: e.Seq, APIVersion: web.Version,
+		ID:         e.ID,
+		Type:       e.Type,
+		CreatedAt:  timestamp.Format(e.CreatedUS),
+		AppID:      e.AppID,
+		Sandbox:    e.sandbox,
+		Test:       e.test,
+		Seq:        e.Seq,
+		APIVersion: web.Version,
 	}
 	connectionID := e.ConnectionID
 	if e.test && e.Type != "app.spend_limit_reached" {
@@ -106,24 +113,51 @@ const (
 func makeSample(kind, appID string, now time.Time) (string, error) {
 	at := timestamp.Format(now.UnixMicro())
 	c := rules.Connection{
-		ID: sampleConnection, AppID: appID, AccountID: "wac_00000000000000000000000000",
-		AllocationMC: sampleAmount, Status: rules.Active, CreatedUS: now.UnixMicro(),
+		ID:           sampleConnection,
+		AppID:        appID,
+		AccountID:    "wac_00000000000000000000000000",
+		AllocationMC: sampleAmount,
+		Status:       rules.Active,
+		CreatedUS:    now.UnixMicro(),
 	}
 	data := map[string]any{}
 	switch kind {
 	case "allocation_change.requested", "allocation_change.approved", "allocation_change.denied":
 		data["allocation_request"] = makeSampleRequest(strings.TrimPrefix(kind, "allocation_change."), at)
 	case "app.spend_limit_reached":
-		data["app"] = map[string]any{"id": appID, "limit_mc": sampleDay, "limit_display": sampleDay.Display(), "window_s": 24 * 60 * 60}
+		data["app"] = map[string]any{
+			"id":            appID,
+			"limit_mc":      sampleDay,
+			"limit_display": sampleDay.Display(),
+			"window_s":      24 * 60 * 60,
+		}
 	case "request.settled":
 		data["request"] = map[string]any{
-			"id": "req_00000000000000000000000000", "object": "request", "status": "settled", "connection_id": sampleConnection, "created_at": at,
-			"model": nil, "feature": nil, "billed": true,
+			"id":            "req_00000000000000000000000000",
+			"object":        "request",
+			"status":        "settled",
+			"connection_id": sampleConnection,
+			"created_at":    at,
+			"model":         nil,
+			"feature":       nil,
+			"billed":        true,
 		}
 	case "realtime_session.ended":
 		data["session"] = map[string]any{
-			"id": "rts_00000000000000000000000000", "status": "ended", "model": "gpt-realtime", "feature": nil, "created_at": at, "started_at": at, "ended_at": at,
-			"end_reason": "app_ended", "max_duration_s": 900, "max_cost_mc": nil, "response_count": 0, "charged_mc": 0, "live": nil, "receipts": []any{},
+			"id":             "rts_00000000000000000000000000",
+			"status":         "ended",
+			"model":          "gpt-realtime",
+			"feature":        nil,
+			"created_at":     at,
+			"started_at":     at,
+			"ended_at":       at,
+			"end_reason":     "app_ended",
+			"max_duration_s": 900,
+			"max_cost_mc":    nil,
+			"response_count": 0,
+			"charged_mc":     0,
+			"live":           nil,
+			"receipts":       []any{},
 		}
 	default:
 		switch kind {

@@ -69,9 +69,16 @@ type deliveryResource struct {
 
 func (d Delivery) resource() deliveryResource {
 	return deliveryResource{
-		ID: d.ID, EventID: d.EventID, EventType: d.EventType, Status: d.Status, Attempts: d.Attempts,
-		NextAttemptAt: orNullTime(d.NextUS), LastError: d.LastError, ResponseStatus: d.ResponseStatus,
-		DeliveredAt: orNullTime(d.DeliveredUS), CreatedAt: timestamp.Format(d.CreatedUS),
+		ID:             d.ID,
+		EventID:        d.EventID,
+		EventType:      d.EventType,
+		Status:         d.Status,
+		Attempts:       d.Attempts,
+		NextAttemptAt:  orNullTime(d.NextUS),
+		LastError:      d.LastError,
+		ResponseStatus: d.ResponseStatus,
+		DeliveredAt:    orNullTime(d.DeliveredUS),
+		CreatedAt:      timestamp.Format(d.CreatedUS),
 	}
 }
 

@@ -23,18 +23,22 @@ func TestEndpointLife(t *testing.T) {
 		e := b.create(t, `{"url":"https://app.example.com/hook","events":["connection.revoked"]}`)
 		at := b.collection() + "/" + e.ID
 		var sealed []byte
-		if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM webhooks WHERE id = $1`, e.ID).Scan(&sealed); err != nil || strings.Contains(string(sealed), e.Secret[6:]) {
+		if err := d.QueryRowContext(t.Context(), `SELECT sealed FROM webhooks
+			WHERE id = $1`, e.ID).Scan(&sealed); err != nil || strings.Contains(string(sealed), e.Secret[6:]) {
 			t.Errorf("the secret is stored as %q (%v)", sealed, err)
 		}
 		for _, path := range []string{b.collection(), at} {
-			if a := b.mine.Do(t, "GET", path, ""); strings.Contains(a.Body, "whsec_") || !strings.Contains(a.Body, e.URL) {
+			if a := b.mine.Do(t, "GET", path, ""); strings.Contains(a.Body, "whsec_") ||
+				!strings.Contains(a.Body, e.URL) {
 				t.Errorf("GET %s: %v", path, a)
 			}
 		}
-		if got := read[endpoint](t, b.mine.Do(t, "PATCH", at, `{"status":"disabled"}`)); got.Status != "disabled" || got.URL != e.URL || got.Secret != "" {
+		if got := read[endpoint](t, b.mine.Do(t, "PATCH", at, `{"status":"disabled"}`)); got.Status != "disabled" ||
+			got.URL != e.URL || got.Secret != "" {
 			t.Errorf("disabled: %+v", got)
 		}
-		if a := b.mine.Do(t, "PATCH", at, `{"url":"https://new.example.com/","events":[]}`); !strings.Contains(a.Body, `"events":[],"status":"disabled"`) {
+		if a := b.mine.Do(t, "PATCH", at, `{"url":"https://new.example.com/","events":[]}`); !strings.Contains(a.Body,
+			`"events":[],"status":"disabled"`) {
 			t.Errorf("changed: %v", a)
 		}
 		rotated := read[endpoint](t, b.mine.Do(t, "POST", at+"/rotate-secret", ""))
@@ -57,7 +61,8 @@ func TestEndpointLimit(t *testing.T) {
 		}
 		want(t, b.mine.Do(t, "POST", b.collection(), `{"url":"https://app.example.com/hook"}`), 400, "invalid_request")
 		page := b.mine.Do(t, "GET", b.collection()+"?limit=5", "")
-		if n := len(read[[]endpoint](t, page)); n != 5 || !strings.Contains(page.Header.Get("Link"), "starting_after=whk_") {
+		if n := len(read[[]endpoint](t, page)); n != 5 ||
+			!strings.Contains(page.Header.Get("Link"), "starting_after=whk_") {
 			t.Errorf("a page has %d, Link %q", n, page.Header.Get("Link"))
 		}
 	})
@@ -67,36 +72,40 @@ func TestEndpointRules(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t, dbtest.Open(t, db.SQLite), webhooks.Addresses{Own: []string{"https://purser.example"}})
 	for name, c := range map[string]struct{ body, says string }{
-		"nothing":              {`{}`, "url: required"},
-		"null":                 {`{"url":null}`, "url: required"},
-		"empty":                {`{"url":""}`, "url: required"},
-		"no URL":               {`{"url":"app.example.com"}`, "absolute address"},
-		"http":                 {`{"url":"http://app.example.com/"}`, "https://"},
-		"another scheme":       {`{"url":"ftp://app.example.com/"}`, "https://"},
-		"password":             {`{"url":"https://a:b@app.example.com/"}`, "user or password"},
-		"fragment":             {`{"url":"https://app.example.com/#a"}`, "fragment"},
-		"backslash":            {`{"url":"https://app.example.com\\@10.0.0.1/"}`, "plain ASCII"},
-		"space":                {`{"url":"https://app.example.com/a b"}`, "plain ASCII"},
-		"port 0":               {`{"url":"https://app.example.com:0/"}`, "port"},
-		"empty port":           {`{"url":"https://app.example.com:/"}`, "port"},
-		"loopback":             {`{"url":"https://127.0.0.1/"}`, "public"},
-		"localhost":            {`{"url":"https://localhost/"}`, "public"},
-		"IPv6 loopback":        {`{"url":"https://[::1]/"}`, "public"},
-		"mapped":               {`{"url":"https://[::ffff:10.0.0.1]/"}`, "public"},
-		"cloud metadata":       {`{"url":"https://169.254.169.254/latest"}`, "public"},
-		"wire server":          {`{"url":"https://168.63.129.16/"}`, "public"},
-		"private":              {`{"url":"https://192.168.1.1/"}`, "public"},
-		"ourselves":            {`{"url":"https://Purser.Example:443/v1"}`, "itself"},
-		"ourselves, dotted":    {`{"url":"https://purser.example./v1"}`, "itself"},
-		"localhost, dotted":    {`{"url":"https://LOCALHOST./"}`, "public"},
-		"too long":             {`{"url":"https://app.example.com/` + strings.Repeat("a", 2000) + `"}`, "2000"},
-		"unknown event":        {`{"url":"https://app.example.com/","events":["connection.created","connection.lost"]}`, "events[1]"},
-		"event twice":          {`{"url":"https://app.example.com/","events":["connection.created","connection.created"]}`, "events[1]: comes twice"},
-		"events null":          {`{"url":"https://app.example.com/","events":null}`, "events"},
-		"events text":          {`{"url":"https://app.example.com/","events":"connection.created"}`, "events: must be an array"},
-		"status":               {`{"url":"https://app.example.com/","status":"active"}`, "status"},
-		"unknown member":       {`{"url":"https://app.example.com/","secret":"whsec_mine"}`, "secret"},
-		"url twice":            {`{"url":"https://app.example.com/","url":"https://app.example.com/"}`, "must come once"},
+		"nothing":           {`{}`, "url: required"},
+		"null":              {`{"url":null}`, "url: required"},
+		"empty":             {`{"url":""}`, "url: required"},
+		"no URL":            {`{"url":"app.example.com"}`, "absolute address"},
+		"http":              {`{"url":"http://app.example.com/"}`, "https://"},
+		"another scheme":    {`{"url":"ftp://app.example.com/"}`, "https://"},
+		"password":          {`{"url":"https://a:b@app.example.com/"}`, "user or password"},
+		"fragment":          {`{"url":"https://app.example.com/#a"}`, "fragment"},
+		"backslash":         {`{"url":"https://app.example.com\\@10.0.0.1/"}`, "plain ASCII"},
+		"space":             {`{"url":"https://app.example.com/a b"}`, "plain ASCII"},
+		"port 0":            {`{"url":"https://app.example.com:0/"}`, "port"},
+		"empty port":        {`{"url":"https://app.example.com:/"}`, "port"},
+		"loopback":          {`{"url":"https://127.0.0.1/"}`, "public"},
+		"localhost":         {`{"url":"https://localhost/"}`, "public"},
+		"IPv6 loopback":     {`{"url":"https://[::1]/"}`, "public"},
+		"mapped":            {`{"url":"https://[::ffff:10.0.0.1]/"}`, "public"},
+		"cloud metadata":    {`{"url":"https://169.254.169.254/latest"}`, "public"},
+		"wire server":       {`{"url":"https://168.63.129.16/"}`, "public"},
+		"private":           {`{"url":"https://192.168.1.1/"}`, "public"},
+		"ourselves":         {`{"url":"https://Purser.Example:443/v1"}`, "itself"},
+		"ourselves, dotted": {`{"url":"https://purser.example./v1"}`, "itself"},
+		"localhost, dotted": {`{"url":"https://LOCALHOST./"}`, "public"},
+		"too long":          {`{"url":"https://app.example.com/` + strings.Repeat("a", 2000) + `"}`, "2000"},
+		"unknown event": {`{"url":"https://app.example.com/","events":["connection.created","connection.lost"]}`,
+			"events[1]"},
+		"event twice": {`{"url":"https://app.example.com/","events":["connection.created","connection.created"]}`,
+			"events[1]: comes twice"},
+		"events null": {`{"url":"https://app.example.com/","events":null}`, "events"},
+		"events text": {`{"url":"https://app.example.com/","events":"connection.created"}`,
+			"events: must be an array"},
+		"status":         {`{"url":"https://app.example.com/","status":"active"}`, "status"},
+		"unknown member": {`{"url":"https://app.example.com/","secret":"whsec_mine"}`, "secret"},
+		"url twice": {`{"url":"https://app.example.com/","url":"https://app.example.com/"}`,
+			"must come once"},
 		"an address with zone": {`{"url":"https://[fe80::1%25eth0]/"}`, "public"},
 	} {
 		a := b.mine.Do(t, "POST", b.collection(), c.body)
@@ -107,7 +116,12 @@ func TestEndpointRules(t *testing.T) {
 	}
 	e := b.create(t, `{"url":"https://app.example.com:8443/hook?a=b"}`)
 	for body, says := range map[string]string{
-		`{"status":"deleted"}`: "status", `{"status":null}`: "status", `{"url":null}`: "url", `{"url":"https://10.0.0.1/"}`: "public", `{"events":["x"]}`: "events[0]", `{"id":"x"}`: "id",
+		`{"status":"deleted"}`:        "status",
+		`{"status":null}`:             "status",
+		`{"url":null}`:                "url",
+		`{"url":"https://10.0.0.1/"}`: "public",
+		`{"events":["x"]}`:            "events[0]",
+		`{"id":"x"}`:                  "id",
 	} {
 		a := b.mine.Do(t, "PATCH", b.collection()+"/"+e.ID, body)
 		want(t, a, 400, "invalid_request")
@@ -123,10 +137,13 @@ func TestForeignEndpointsDoNotExist(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBundle(t, d, webhooks.Addresses{})
 		e := b.create(t, `{"url":"https://app.example.com/"}`)
-		sent := read[delivered](t, b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/test", `{"type":"connection.created"}`))
+		sent := read[delivered](t,
+			b.mine.Do(t, "POST", b.collection()+"/"+e.ID+"/test", `{"type":"connection.created"}`))
 		for _, c := range []struct{ method, path, body string }{
-			{"GET", "", ""}, {"PATCH", "", `{"status":"disabled"}`}, {"PATCH", "", `{`}, {"DELETE", "", ""}, {"POST", "/rotate-secret", ""},
-			{"POST", "/test", `{"type":"connection.created"}`}, {"GET", "/deliveries", ""}, {"POST", "/deliveries/" + sent.ID + "/redeliver", ""},
+			{"GET", "", ""}, {"PATCH", "", `{"status":"disabled"}`}, {"PATCH", "", `{`}, {"DELETE", "", ""},
+			{"POST", "/rotate-secret", ""},
+			{"POST", "/test", `{"type":"connection.created"}`}, {"GET", "/deliveries", ""},
+			{"POST", "/deliveries/" + sent.ID + "/redeliver", ""},
 		} {
 			for _, app := range []string{b.mineID, b.otherID} { // somebody's app, or one's own with somebody's endpoint
 				at := "/v1/apps/" + app + "/webhooks/"
@@ -138,12 +155,16 @@ func TestForeignEndpointsDoNotExist(t *testing.T) {
 				}
 			}
 		}
-		other := read[endpoint](t, b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/webhooks", `{"url":"https://other.example.com/"}`))
+		other := read[endpoint](t,
+			b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/webhooks", `{"url":"https://other.example.com/"}`))
 		for _, deliveryID := range []string{sent.ID, "whd_none"} { // a foreign delivery at one's own endpoint
-			want(t, b.other.Do(t, "POST", "/v1/apps/"+b.otherID+"/webhooks/"+other.ID+"/deliveries/"+deliveryID+"/redeliver", ""), 404, "not_found")
+			want(t, b.other.Do(t, "POST",
+				"/v1/apps/"+b.otherID+"/webhooks/"+other.ID+"/deliveries/"+deliveryID+"/redeliver", ""), 404,
+				"not_found")
 		}
 		for _, c := range [][2]string{{"GET", ""}, {"POST", `{"type":"connection.created"}`}} {
-			foreign, absent := b.other.Do(t, c[0], "/v1/apps/"+b.mineID+"/events", c[1]), b.other.Do(t, c[0], "/v1/apps/app_none/events", c[1])
+			foreign, absent := b.other.Do(t, c[0], "/v1/apps/"+b.mineID+"/events", c[1]),
+				b.other.Do(t, c[0], "/v1/apps/app_none/events", c[1])
 			if want(t, foreign, 404, "not_found"); foreign.Body != absent.Body {
 				t.Errorf("events: %s, and of none %s", foreign.Body, absent.Body)
 			}
@@ -162,7 +183,8 @@ func TestSamplesOfAllEvents(t *testing.T) {
 	r := newReceiver(t, nil)
 	b.create(t, `{"url":"`+r.URL+`"}`)
 	for _, kind := range webhooks.Types {
-		if a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"`+kind+`"}`); a.Status != 200 || !strings.Contains(a.Body, `"test":true`) {
+		if a := b.mine.Do(t, "POST", "/v1/apps/"+b.mineID+"/events", `{"type":"`+kind+`"}`); a.Status != 200 ||
+			!strings.Contains(a.Body, `"test":true`) {
 			t.Errorf("%s: %v", kind, a)
 		}
 	}
@@ -225,7 +247,8 @@ func TestEventsAreReadInOrder(t *testing.T) {
 		if rest := read[[]told](t, b.mine.Do(t, "GET", at+"?after="+all[6].ID, "")); !slices.Equal(rest, all[:1]) {
 			t.Errorf("sent again: %v", rest)
 		}
-		for _, q := range []string{"after=evt_none", "after=-1", "after=99999999999999999999", "limit=0", "limit=101", "limit=%2B5", "after=x&after=y"} {
+		for _, q := range []string{"after=evt_none", "after=-1", "after=99999999999999999999", "limit=0", "limit=101",
+			"limit=%2B5", "after=x&after=y"} {
 			want(t, b.mine.Do(t, "GET", at+"?"+q, ""), 400, "invalid_request")
 		}
 		if a := b.other.Do(t, "GET", "/v1/apps/"+b.otherID+"/events?after=0", ""); strings.TrimSpace(a.Body) != "[]" {
@@ -274,9 +297,12 @@ func TestDeliveriesListed(t *testing.T) {
 	var last string
 	for i := range 60 {
 		b.clock.move(1e9)
-		last = read[delivered](t, b.mine.Do(t, "POST", fmt.Sprintf("%s/%s/test", b.collection(), e.ID), `{"type":"`+webhooks.Types[i%12]+`"}`)).ID
+		last = read[delivered](t,
+			b.mine.Do(t, "POST", fmt.Sprintf("%s/%s/test", b.collection(), e.ID),
+				`{"type":"`+webhooks.Types[i%12]+`"}`)).ID
 	}
-	if list := b.deliveries(t, e.ID); len(list) != 50 || list[0].ID != last || list[0].Status != "pending" || list[0].NextAttemptAt == nil {
+	if list := b.deliveries(t, e.ID); len(list) != 50 || list[0].ID != last || list[0].Status != "pending" ||
+		list[0].NextAttemptAt == nil {
 		t.Errorf("%d deliveries, the first %+v", len(list), list[0])
 	}
 }

@@ -67,8 +67,11 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSClientConfig: roots,
-			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        roots,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxAnswer,
 		},
 	}
 }

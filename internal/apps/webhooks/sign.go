@@ -37,7 +37,8 @@ func Sign(h http.Header, secret, eventID string, body []byte, now time.Time) err
 	h.Set(web.SignatureHeader, "t="+t+",v1="+hex.EncodeToString(computeMAC([]byte(secret), t, ".", string(body))))
 	h.Set("Webhook-Id", eventID)
 	h.Set("Webhook-Timestamp", t)
-	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(computeMAC(key, eventID, ".", t, ".", string(body))))
+	h.Set("Webhook-Signature",
+		"v1,"+base64.StdEncoding.EncodeToString(computeMAC(key, eventID, ".", t, ".", string(body))))
 	return nil
 }
 

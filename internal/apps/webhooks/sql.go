@@ -23,7 +23,8 @@ func scanEndpoint(row db.Row) (e Endpoint, err error) {
 }
 
 func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (Endpoint, error) {
-	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks WHERE id = $1`+lock, endpointID))
+	return scanEndpoint(q.QueryRowContext(ctx, `SELECT `+endpointColumns+` FROM webhooks
+		WHERE id = $1`+lock, endpointID))
 }
 
 // listEndpoints returns an app's endpoints, newest first, those older than after.
@@ -31,14 +32,16 @@ func listEndpoints(ctx context.Context, q db.Queryer, appID, after string, limit
 	if after == "" {
 		after = "~" // behind every id
 	}
-	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
+	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks
+		WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
 // lockAndCount counts an app's endpoints and keeps others from adding one until tx
 // ends.
 func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
 	var locked string
-	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps
+		WHERE id = $1`+tx.Engine.ForUpdate(), appID).Scan(&locked); err != nil {
 		return 0, err
 	}
 	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM webhooks WHERE app_id = $1`, appID).Scan(&n)
@@ -63,7 +66,8 @@ func insertEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 }
 
 func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
-	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, events = $3, status = $4, sealed = $5 WHERE id = $1`, e.ID, e.URL, marshalEvents(e.Events), e.Status, e.sealed)
+	_, err := tx.ExecContext(ctx, `UPDATE webhooks SET url = $2, events = $3, status = $4, sealed = $5
+		WHERE id = $1`, e.ID, e.URL, marshalEvents(e.Events), e.Status, e.sealed)
 	return err
 }
 
@@ -78,31 +82,39 @@ func deleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
 	return err
 }
 
-const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error, response_status, delivered_us, created_us`
+const deliveryColumns = `id, webhook_id, event_id, event_type, status, attempts, next_us, lease, last_error,
+		response_status, delivered_us, created_us`
 
 func scanDelivery(row db.Row) (d Delivery, err error) {
-	err = row.Scan(&d.ID, &d.EndpointID, &d.EventID, &d.EventType, &d.Status, &d.Attempts, &d.NextUS, &d.lease, &d.LastError, &d.ResponseStatus, &d.DeliveredUS, &d.CreatedUS)
+	err = row.Scan(&d.ID, &d.EndpointID, &d.EventID, &d.EventType, &d.Status, &d.Attempts, &d.NextUS, &d.lease,
+		&d.LastError, &d.ResponseStatus, &d.DeliveredUS, &d.CreatedUS)
 	return d, err
 }
 
 func listDeliveries(ctx context.Context, q db.Queryer, endpointID string, limit int) ([]Delivery, error) {
-	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
+	return db.QueryAll(ctx, q, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE webhook_id = $1 ORDER BY id DESC LIMIT $2`, endpointID, limit)
 }
 
 func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock string) (Delivery, error) {
-	return scanDelivery(q.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
+	return scanDelivery(q.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries
+		WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
 }
 
 // insertDelivery queues an event for an endpoint, once.
 func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us, due_us, created_us) VALUES ($1, $2, $3, $4, 'pending', $5, $5, $5)
+	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us,
+			due_us, created_us)
+		VALUES ($1, $2, $3, $4, 'pending', $5, $5, $5)
 		ON CONFLICT (webhook_id, event_id) DO NOTHING`, d.ID, d.EndpointID, d.EventID, d.EventType, d.CreatedUS)
 	return err
 }
 
 // requeueDelivery queues a delivery anew, with all its tries, whatever it is doing.
 func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE deliveries SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL WHERE id = $1`, deliveryID, nowUS)
+	_, err := tx.ExecContext(ctx, `UPDATE deliveries
+		SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL
+		WHERE id = $1`, deliveryID, nowUS)
 	return err
 }
 
@@ -110,19 +122,26 @@ func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS in
 // for each, however long their queues are.
 func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
-		AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
+		AND EXISTS (SELECT 1 FROM deliveries d
+			WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.due_us <= $1)`, nowUS)
 }
 
 // claimDeliveries leases at most limit due deliveries of an endpoint until leaseUS.
-func claimDeliveries(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64, limit int) ([]Delivery, error) {
-	return db.QueryAll(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2 ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
-		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due) RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
+func claimDeliveries(ctx context.Context, tx *db.Tx, endpointID, lease string, nowUS, leaseUS int64,
+	limit int) ([]Delivery, error) {
+	return db.QueryAll(ctx, tx, scanDelivery, `WITH due AS MATERIALIZED (SELECT id FROM deliveries
+			WHERE webhook_id = $1 AND status = 'pending' AND due_us <= $2
+		ORDER BY due_us, id LIMIT $3`+tx.Engine.SkipLocked()+`)
+		UPDATE deliveries SET lease = $4, due_us = $5 WHERE id IN (SELECT id FROM due)
+		RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
 }
 
 // updateDelivery writes what an attempt came to, unless the lease has passed to somebody
 // else or the delivery is no longer wanted.
 func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE deliveries SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8, delivered_us = $9
+	_, err := d.ExecContext(ctx, `UPDATE deliveries
+		SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8,
+			delivered_us = $9
 		WHERE id = $1 AND lease = $2 AND status = 'pending'`,
 		v.ID, v.lease, v.Status, v.Attempts, v.NextUS, dueUS, v.LastError, v.ResponseStatus, v.DeliveredUS)
 	return err
@@ -130,14 +149,17 @@ func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) erro
 
 // releaseDelivery gives a lease back: no attempt was made.
 func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE deliveries SET lease = '', due_us = $3 WHERE id = $1 AND lease = $2 AND status = 'pending'`, v.ID, v.lease, nowUS)
+	_, err := d.ExecContext(ctx, `UPDATE deliveries SET lease = '', due_us = $3
+		WHERE id = $1 AND lease = $2 AND status = 'pending'`, v.ID, v.lease, nowUS)
 	return err
 }
 
 // deleteOldDeliveries forgets the history before an identifier, and what waits behind a
 // disabled endpoint since then.
 func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
-	_, err := d.ExecContext(ctx, `DELETE FROM deliveries WHERE id < $1 AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
+	_, err := d.ExecContext(ctx, `DELETE FROM deliveries
+		WHERE id < $1
+			AND (status <> 'pending' OR webhook_id IN (SELECT id FROM webhooks WHERE status = 'disabled'))`, before)
 	return err
 }
 
@@ -171,23 +193,28 @@ type loggedEvent struct {
 }
 
 func scanLogged(row db.Row) (l loggedEvent, err error) {
-	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox, &l.place)
+	err = row.Scan(&l.ID, &l.Type, &l.AppID, &l.ConnectionID, &l.Seq, &l.Data, &l.CreatedUS, &l.test, &l.sandbox,
+		&l.place)
 	return l, err
 }
 
 // listNewestLogged returns the last of what an app was told, newest first.
 func listNewestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]loggedEvent, error) {
-	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
+	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
+		JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
 // listLoggedAfter returns what an app was told after a place, oldest first.
 func listLoggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]loggedEvent, error) {
-	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+` JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
+	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
+		JOIN event_log l ON l.event_id = e.id
+		WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 }
 
 // getCursor returns where an app was first told of an event, or sql.ErrNoRows.
 func getCursor(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT place FROM event_log WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
+	err = q.QueryRowContext(ctx, `SELECT place FROM event_log
+		WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
 	return at, err
 }
 
@@ -202,7 +229,8 @@ func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
 func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
 	for _, e := range events {
 		last++
-		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id) VALUES ($1, $2, $3)`, last, e.AppID, e.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO event_log (place, app_id, event_id)
+			VALUES ($1, $2, $3)`, last, e.AppID, e.ID); err != nil {
 			return err
 		}
 	}

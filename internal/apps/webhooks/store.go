@@ -100,10 +100,16 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint,
 		return e, "", apierr.InvalidRequest.Errorf("url: required")
 	}
 	if c.Status.Set {
-		return e, "", apierr.InvalidRequest.Errorf("status: is not a member that this request takes; a new endpoint is active")
+		return e, "", apierr.InvalidRequest.Errorf(
+			"status: is not a member that this request takes; a new endpoint is active")
 	}
 	now := s.now()
-	e = Endpoint{ID: id.New(id.Webhook, now), AppID: appID, Status: Active, CreatedUS: now.UnixMicro()}
+	e = Endpoint{
+		ID:        id.New(id.Webhook, now),
+		AppID:     appID,
+		Status:    Active,
+		CreatedUS: now.UnixMicro(),
+	}
 	if e, err = c.applyTo(e, s.rules); err != nil {
 		return e, "", err
 	}
@@ -144,7 +150,8 @@ func (s *Store) openSecret(e Endpoint) (string, error) {
 
 // updateLocked runs f on an endpoint that nobody else changes meanwhile, and stores what
 // f made of it.
-func (s *Store) updateLocked(ctx context.Context, appID, endpointID string, f func(*Endpoint) error) (e Endpoint, err error) {
+func (s *Store) updateLocked(ctx context.Context, appID, endpointID string,
+	f func(*Endpoint) error) (e Endpoint, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
 		if e, err = s.getEndpoint(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
 			return err
@@ -250,8 +257,13 @@ func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delive
 	}
 	now := time.UnixMicro(v.CreatedUS)
 	d = Delivery{
-		ID: id.New(id.Delivery, now), EndpointID: e.ID, EventID: v.ID, EventType: v.Type,
-		Status: Pending, NextUS: &v.CreatedUS, CreatedUS: v.CreatedUS,
+		ID:         id.New(id.Delivery, now),
+		EndpointID: e.ID,
+		EventID:    v.ID,
+		EventType:  v.Type,
+		Status:     Pending,
+		NextUS:     &v.CreatedUS,
+		CreatedUS:  v.CreatedUS,
 	}
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := store.InsertTestEvent(ctx, tx, v, true); err != nil {
@@ -289,7 +301,13 @@ func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
 	}
 	now := s.now()
 	data, err := makeSample(kind, appID, now)
-	return rules.Event{ID: id.New(id.Event, now), Type: kind, AppID: appID, Data: data, CreatedUS: now.UnixMicro()}, err
+	return rules.Event{
+		ID:        id.New(id.Event, now),
+		Type:      kind,
+		AppID:     appID,
+		Data:      data,
+		CreatedUS: now.UnixMicro(),
+	}, err
 }
 
 // ListEvents returns what an app was told after an event or a place, oldest first; or,
@@ -320,7 +338,8 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 	}
 	at, err := getCursor(ctx, s.db, appID, after)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, apierr.InvalidRequest.Errorf("after: must be the id of an event of this app, or what the header Link of an earlier answer has")
+		return 0, apierr.InvalidRequest.Errorf(
+			"after: must be the id of an event of this app, or what the header Link of an earlier answer has")
 	}
 	return at, err
 }
@@ -328,5 +347,6 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 // Purge forgets old deliveries, and what apps were told long ago.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
-	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))), deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
+	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))),
+		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
 }

@@ -65,7 +65,8 @@ func (s *Store) chargeLowBalances(ctx context.Context) error {
 			err = s.chargeAttempt(ctx, c)
 		}
 		if err != nil {
-			s.Log.Error("an automatic top-up did not come to its end, and is tried again", "account_id", accountID, "topup_id", c.ID, "error", err)
+			s.Log.Error("an automatic top-up did not come to its end, and is tried again", "account_id", accountID,
+				"topup_id", c.ID, "error", err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -108,8 +109,16 @@ func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout,
 			return setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro())
 		}
 		c = checkout{
-			order: order{id.New(id.Payment, now), accountID, p.Add}, NextUS: now.Add(claimTTL).UnixMicro(), CreatedUS: now.UnixMicro(), Customer: p.Customer,
-			attempt: attempt{N: n + 1, MonthUS: from.UnixMicro(), MostCents: p.Most, PaymentMethod: p.PaymentMethod},
+			order:     order{id.New(id.Payment, now), accountID, p.Add},
+			NextUS:    now.Add(claimTTL).UnixMicro(),
+			CreatedUS: now.UnixMicro(),
+			Customer:  p.Customer,
+			attempt: attempt{
+				N:             n + 1,
+				MonthUS:       from.UnixMicro(),
+				MostCents:     p.Most,
+				PaymentMethod: p.PaymentMethod,
+			},
 		}
 		if err := insertAttempt(ctx, tx, c, "auto:"+strconv.FormatInt(c.N, 10)); err != nil {
 			return err
@@ -130,7 +139,8 @@ type obstacle struct {
 
 // findObstacle looks for what stands in the way of an attempt. Nothing is charged by
 // itself while the account has something to look at first.
-func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64, now time.Time) (obstacle, error) {
+func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64,
+	now time.Time) (obstacle, error) {
 	a, err := accounts.GetAccount(ctx, q, p.AccountID)
 	if err != nil {
 		return obstacle{}, err
@@ -196,7 +206,8 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 
 // createOrFindIntent returns what Stripe made of an attempt, or why it made nothing. Every
 // request has the same key, so that Stripe charges once whatever gets lost.
-func (s *Store) createOrFindIntent(ctx context.Context, c checkout) (intent *stripe.PaymentIntent, why string, err error) {
+func (s *Store) createOrFindIntent(ctx context.Context,
+	c checkout) (intent *stripe.PaymentIntent, why string, err error) {
 	wanted, err := s.isStillWanted(ctx, c)
 	if err != nil {
 		return nil, "", err
@@ -248,14 +259,16 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 		if err != nil || r.Outcome != rules.Applied {
 			return err
 		}
-		return errors.Join(setNext(ctx, tx, c.ID, 0), s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}))
+		return errors.Join(setNext(ctx, tx, c.ID, 0),
+			s.applyFactsToPlan(ctx, tx, p, c, facts{}, []rules.Command{command}))
 	})
 }
 
 // applyFactsToPlan keeps what a payment's news mean for the plan of its account. It runs in the
 // transaction that records them, so each has its effect once. p is locked; it is
 // empty if the account never had one.
-func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts, news []rules.Command) error {
+func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts,
+	news []rules.Command) error {
 	for _, n := range news {
 		var err error
 		switch n := n.(type) {
@@ -264,7 +277,8 @@ func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c check
 				err = s.saveCard(ctx, tx, p, f.intent)
 			}
 			if c.automatic() {
-				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0), s.sendMail(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
+				err = errors.Join(err, setFailures(ctx, tx, p.AccountID, 0, 0),
+					s.sendMail(ctx, tx, p.AccountID, s.chargedEmail(p, c)))
 			}
 		case rules.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
@@ -288,7 +302,8 @@ func (s *Store) switchOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) 
 		return nil
 	}
 	p.On = false
-	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack), s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
+	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack),
+		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
 }
 
 // countFailure waits longer after each failure, and gives up after the third.
@@ -304,7 +319,8 @@ func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string)
 	if !p.On {
 		return err
 	}
-	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why), s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
+	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why),
+		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
 }
 
 // saveCard keeps the card that somebody just paid with, as they agreed to.
@@ -314,7 +330,8 @@ func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, intent *stripe.
 		s.Log.Error("a card that was to be saved is not there", "account_id", p.AccountID, "payment_intent", intent.ID)
 		return nil // the money is, and that matters more
 	}
-	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4, fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
+	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4,
+		fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
 }
 
 // ensureCustomer returns what Stripe calls the account, and makes it the first time.
@@ -375,7 +392,15 @@ func (s *Store) GetAuto(ctx context.Context, accountID string) (Auto, bool, erro
 	} else if err != nil {
 		return Auto{}, false, fmt.Errorf("topups: plan: %w", err)
 	}
-	a := Auto{On: p.On, OffReason: p.OffReason, BelowMC: money.MC(p.Below) * money.Cent, AddMC: money.MC(p.Add) * money.Cent, MostMC: money.MC(p.Most) * money.Cent, Expires: p.Expires, Customer: p.Customer}
+	a := Auto{
+		On:        p.On,
+		OffReason: p.OffReason,
+		BelowMC:   money.MC(p.Below) * money.Cent,
+		AddMC:     money.MC(p.Add) * money.Cent,
+		MostMC:    money.MC(p.Most) * money.Cent,
+		Expires:   p.Expires,
+		Customer:  p.Customer,
+	}
 	if p.Since > 0 {
 		a.AgreedAt = timestamp.Format(p.Since)
 	}

@@ -59,7 +59,8 @@ func (h *Handler) showAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if add == 0 { // never set
 		below, add, most = 10_00, 25_00, 100_00
 	}
-	page.Below.Value, page.Add.Value, page.Most.Value, page.First.Value = formatCents(below), formatCents(add), formatCents(most), "25"
+	page.Below.Value, page.Add.Value, page.Most.Value, page.First.Value = formatCents(below), formatCents(add),
+		formatCents(most), "25"
 	return h.renderAuto(w, r, a, p, http.StatusOK, page)
 }
 
@@ -81,7 +82,8 @@ func formatCents(cents int64) string {
 }
 
 // renderAuto fills in what the page says besides what was typed and is wrong.
-func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int, page ui.TopUpAuto) error {
+func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int,
+	page ui.TopUpAuto) error {
 	s, now := h.Store, h.Store.Now()
 	page.Shell, page.Off, page.Token = a.Shell(ui.TopUp), !s.IsConfigured(), id.NewSecret()
 	page.Below = makeDollarField(page.Below, "below", "When balance is below (USD)", MinBelowCents, MaxBelowCents)
@@ -123,7 +125,8 @@ func makeDollarField(f ui.Field, name, label string, least, most int64) ui.Field
 func formatDay(us int64) string { return time.UnixMicro(us).UTC().Format("2 January 2006") }
 
 func (p plan) summary() string {
-	return "When your balance is below " + formatDollars(p.Below) + ", we charge " + formatDollars(p.Add) + " to your " + p.card() + "."
+	return "When your balance is below " + formatDollars(p.Below) + ", we charge " + formatDollars(p.Add) +
+		" to your " + p.card() + "."
 }
 
 // autoSummary is what the page of top-ups says of it.
@@ -151,7 +154,12 @@ func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.T
 	if err != nil {
 		return fmt.Errorf("topups: month: %w", err)
 	}
-	page.Month = ui.AutoMonth{Name: from.Format("January 2006"), Used: formatDollars(used), Most: formatDollars(p.Most), Left: formatDollars(max(0, p.Most-used))}
+	page.Month = ui.AutoMonth{
+		Name: from.Format("January 2006"),
+		Used: formatDollars(used),
+		Most: formatDollars(p.Most),
+		Left: formatDollars(max(0, p.Most-used)),
+	}
 	if !p.On {
 		return nil
 	}
@@ -230,7 +238,11 @@ func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 	if page.Add.Error == "" && page.Most.Error == "" && p.Most < p.Add {
 		page.Most.Error = "The monthly maximum must allow at least one top-up of " + formatDollars(p.Add) + "."
 	}
-	for _, f := range []struct{ id, text string }{{"below", page.Below.Error}, {"add", page.Add.Error}, {"most", page.Most.Error}} {
+	for _, f := range []struct{ id, text string }{
+		{"below", page.Below.Error},
+		{"add", page.Add.Error},
+		{"most", page.Most.Error},
+	} {
 		if f.text != "" {
 			page.Errors = append(page.Errors, ui.Problem{Field: f.id, Text: f.text})
 		}

@@ -22,37 +22,45 @@ type plan struct {
 	Failures, NextUS, Since int64
 }
 
-const planColumns = `account_id, COALESCE(customer, ''), COALESCE(payment_method, ''), brand, last4, expires, enabled, off_reason, below_cents, add_cents, most_cents, failures, next_us, COALESCE(agreed_us, 0)`
+const planColumns = `account_id, COALESCE(customer, ''), COALESCE(payment_method, ''), brand, last4, expires, enabled,
+		off_reason, below_cents, add_cents, most_cents, failures, next_us, COALESCE(agreed_us, 0)`
 
 func (p *plan) fields() []any {
-	return []any{&p.AccountID, &p.Customer, &p.PaymentMethod, &p.Brand, &p.Last4, &p.Expires, &p.On, &p.OffReason, &p.Below, &p.Add, &p.Most, &p.Failures, &p.NextUS, &p.Since}
+	return []any{&p.AccountID, &p.Customer, &p.PaymentMethod, &p.Brand, &p.Last4, &p.Expires, &p.On, &p.OffReason,
+		&p.Below, &p.Add, &p.Most, &p.Failures, &p.NextUS, &p.Since}
 }
 
 func getPlan(ctx context.Context, q db.Queryer, accountID string) (p plan, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+planColumns+` FROM auto_topups WHERE account_id = $1`, accountID).Scan(p.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+planColumns+` FROM auto_topups
+		WHERE account_id = $1`, accountID).Scan(p.fields()...)
 	return p, err
 }
 
 // lockPlan is getPlan that keeps others from the plan, and from attempts of the
 // account, until the transaction ends. It comes before the lock of the balance.
 func lockPlan(ctx context.Context, tx *db.Tx, accountID string) (p plan, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT `+planColumns+` FROM auto_topups WHERE account_id = $1`+tx.Engine.ForUpdate(), accountID).Scan(p.fields()...)
+	err = tx.QueryRowContext(ctx, `SELECT `+planColumns+` FROM auto_topups
+		WHERE account_id = $1`+tx.Engine.ForUpdate(), accountID).Scan(p.fields()...)
 	return p, err
 }
 
 func insertPlan(ctx context.Context, d *db.DB, accountID string) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO auto_topups (account_id) VALUES ($1) ON CONFLICT (account_id) DO NOTHING`, accountID)
+	_, err := d.ExecContext(ctx, `INSERT INTO auto_topups (account_id) VALUES ($1)
+		ON CONFLICT (account_id) DO NOTHING`, accountID)
 	return err
 }
 
 func setCustomer(ctx context.Context, d *db.DB, accountID, customer string) error {
-	_, err := d.ExecContext(ctx, `UPDATE auto_topups SET customer = $2 WHERE account_id = $1 AND customer IS NULL`, accountID, customer)
+	_, err := d.ExecContext(ctx, `UPDATE auto_topups SET customer = $2
+		WHERE account_id = $1 AND customer IS NULL`, accountID, customer)
 	return err
 }
 
 // switchOn is false when there is no card.
 func switchOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) {
-	r, err := d.ExecContext(ctx, `UPDATE auto_topups SET enabled = 1, off_reason = '', below_cents = $2, add_cents = $3, most_cents = $4, failures = 0, next_us = 0, agreed_us = $5
+	r, err := d.ExecContext(ctx, `UPDATE auto_topups
+		SET enabled = 1, off_reason = '', below_cents = $2, add_cents = $3, most_cents = $4, failures = 0, next_us = 0,
+			agreed_us = $5
 		WHERE account_id = $1 AND payment_method IS NOT NULL`, p.AccountID, p.Below, p.Add, p.Most, nowUS)
 	if err != nil {
 		return false, err
@@ -62,18 +70,21 @@ func switchOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) 
 }
 
 func switchOff(ctx context.Context, q db.Execer, accountID, reason string) error {
-	_, err := q.ExecContext(ctx, `UPDATE auto_topups SET enabled = 0, off_reason = $2 WHERE account_id = $1`, accountID, reason)
+	_, err := q.ExecContext(ctx, `UPDATE auto_topups SET enabled = 0, off_reason = $2
+		WHERE account_id = $1`, accountID, reason)
 	return err
 }
 
 func setFailures(ctx context.Context, tx *db.Tx, accountID string, failures, nextUS int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE auto_topups SET failures = $2, next_us = $3 WHERE account_id = $1`, accountID, failures, nextUS)
+	_, err := tx.ExecContext(ctx, `UPDATE auto_topups SET failures = $2, next_us = $3
+		WHERE account_id = $1`, accountID, failures, nextUS)
 	return err
 }
 
 // markFull is true for the first one in a month that finds its maximum full.
 func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (bool, error) {
-	r, err := tx.ExecContext(ctx, `UPDATE auto_topups SET told_month_us = $2 WHERE account_id = $1 AND told_month_us <> $2`, accountID, monthUS)
+	r, err := tx.ExecContext(ctx, `UPDATE auto_topups SET told_month_us = $2
+		WHERE account_id = $1 AND told_month_us <> $2`, accountID, monthUS)
 	if err != nil {
 		return false, err
 	}
@@ -85,82 +96,106 @@ func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (
 // forget that.
 func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4, expires string) error {
 	if p.PaymentMethod != "" && p.PaymentMethod != paymentMethod {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO card_removals (payment_method, next_us) VALUES ($1, 0) ON CONFLICT (payment_method) DO NOTHING`, p.PaymentMethod); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO card_removals (payment_method, next_us) VALUES ($1, 0)
+			ON CONFLICT (payment_method) DO NOTHING`, p.PaymentMethod); err != nil {
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE auto_topups SET payment_method = $2, brand = $3, last4 = $4, expires = $5, failures = 0, next_us = 0, off_reason = '', enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END
-		WHERE account_id = $1`, p.AccountID, orNull(paymentMethod), brand, last4, expires, db.BoolInt(paymentMethod != ""))
+	_, err := tx.ExecContext(ctx, `UPDATE auto_topups
+		SET payment_method = $2, brand = $3, last4 = $4, expires = $5, failures = 0, next_us = 0, off_reason = '',
+			enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END
+		WHERE account_id = $1`, p.AccountID, orNull(paymentMethod), brand, last4, expires,
+		db.BoolInt(paymentMethod != ""))
 	return err
 }
 
 // listLowAccounts returns accounts whose balance is below what their plan says, and which no
 // attempt is under way for.
 func listLowAccounts(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.account_id FROM auto_topups a JOIN balances b ON b.account_id = a.account_id
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.account_id FROM auto_topups a
+		JOIN balances b ON b.account_id = a.account_id
 		WHERE a.enabled = 1 AND a.next_us <= $1 AND b.available_mc < a.below_cents * 1000000
-			AND NOT EXISTS (SELECT 1 FROM checkouts c WHERE c.account_id = a.account_id AND c.n IS NOT NULL AND c.next_us IS NOT NULL)
+			AND NOT EXISTS (SELECT 1 FROM checkouts c
+			WHERE c.account_id = a.account_id AND c.n IS NOT NULL AND c.next_us IS NOT NULL)
 		ORDER BY a.next_us, a.account_id LIMIT 100`, nowUS)
 }
 
 // getMonthUse returns the number of the account's newest attempt, how many cents its
 // attempts took of a month, and whether one is under way. One that failed took
 // nothing, unless it was paid and went back.
-func getMonthUse(ctx context.Context, q db.Queryer, accountID string, monthUS int64) (n, cents int64, underWay bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(n), 0), COALESCE(SUM(CASE WHEN month_us <> $2 OR failed = 1 AND paid = 0 THEN 0 ELSE cents END), 0), COALESCE(MAX(CASE WHEN next_us IS NULL THEN 0 ELSE 1 END), 0) > 0 FROM (
-			SELECT c.n, c.month_us, c.cents, c.next_us, CASE WHEN EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'failed') THEN 1 ELSE 0 END AS failed,
-				CASE WHEN EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid') THEN 1 ELSE 0 END AS paid
-			FROM checkouts c WHERE c.account_id = $1 AND c.n IS NOT NULL) AS attempts`, accountID, monthUS).Scan(&n, &cents, &underWay)
+func getMonthUse(ctx context.Context, q db.Queryer, accountID string,
+	monthUS int64) (n, cents int64, underWay bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(n), 0),
+			COALESCE(SUM(CASE WHEN month_us <> $2 OR failed = 1 AND paid = 0 THEN 0 ELSE cents END), 0),
+			COALESCE(MAX(CASE WHEN next_us IS NULL THEN 0 ELSE 1 END), 0) > 0 FROM (
+			SELECT c.n, c.month_us, c.cents, c.next_us, CASE WHEN EXISTS (SELECT 1 FROM payment_records p
+			WHERE p.payment_id = c.id AND p.kind = 'failed') THEN 1 ELSE 0 END AS failed,
+				CASE WHEN EXISTS (SELECT 1 FROM payment_records p
+			WHERE p.payment_id = c.id AND p.kind = 'paid') THEN 1 ELSE 0 END AS paid
+			FROM checkouts c
+		WHERE c.account_id = $1 AND c.n IS NOT NULL) AS attempts`, accountID, monthUS).Scan(&n, &cents, &underWay)
 	return n, cents, underWay, err
 }
 
 func insertAttempt(ctx context.Context, tx *db.Tx, c checkout, token string) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, customer, n, month_us, most_cents, payment_method) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, c.Customer, c.N, c.MonthUS, c.MostCents, c.PaymentMethod)
+	_, err := tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, customer,
+			n, month_us, most_cents, payment_method)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, c.Customer, c.N, c.MonthUS, c.MostCents,
+		c.PaymentMethod)
 	return err
 }
 
 // setIntent remembers what Stripe answered. An intent never changes.
 func setIntent(ctx context.Context, tx *db.Tx, topupID, intentID string) error {
-	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET intent_id = $2 WHERE id = $1 AND intent_id IS NULL`, topupID, orNull(intentID))
+	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET intent_id = $2
+		WHERE id = $1 AND intent_id IS NULL`, topupID, orNull(intentID))
 	return err
 }
 
 func getByIntent(ctx context.Context, q db.Queryer, intentID string) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE intent_id = $1`, intentID).Scan(c.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
+		WHERE intent_id = $1`, intentID).Scan(c.fields()...)
 	return c, err
 }
 
 // listAttempts returns the ids of an account's newest automatic top-ups.
 func listAttempts(ctx context.Context, q db.Queryer, accountID string, limit int) ([]string, error) {
-	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM checkouts WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
+	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT id FROM checkouts
+		WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
 }
 
 // hasFrozenConnection says whether something that the account lent is paused.
 func hasFrozenConnection(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM connections WHERE account_id = $1 AND status = 'frozen'`, accountID).Scan(&yes)
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM connections
+		WHERE account_id = $1 AND status = 'frozen'`, accountID).Scan(&yes)
 	return yes, err
 }
 
 // sumClearing is what was paid and cannot be used yet.
 func sumClearing(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(o.amount_mc), 0) FROM payment_records o WHERE o.account_id = $1 AND o.kind = 'opened'
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(o.amount_mc), 0) FROM payment_records o
+		WHERE o.account_id = $1 AND o.kind = 'opened'
 		AND EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = o.payment_id AND p.kind = 'paid')
-		AND NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = o.payment_id AND (p.kind = 'settled' OR p.kind = 'failed'))`, accountID).Scan(&sum)
+		AND NOT EXISTS (SELECT 1 FROM payment_records p
+			WHERE p.payment_id = o.payment_id AND (p.kind = 'settled' OR p.kind = 'failed'))`, accountID).Scan(&sum)
 	return sum, err
 }
 
 // claimDueRemoval returns a card that Stripe is to forget, and claims it; "" = none.
 func claimDueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod string, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		err := tx.QueryRowContext(ctx, `SELECT payment_method FROM card_removals WHERE next_us <= $1 ORDER BY next_us, payment_method LIMIT 1`+tx.Engine.ForUpdate(), now.UnixMicro()).Scan(&paymentMethod)
+		err := tx.QueryRowContext(ctx, `SELECT payment_method FROM card_removals
+			WHERE next_us <= $1 ORDER BY next_us, payment_method LIMIT 1`+tx.Engine.ForUpdate(),
+			now.UnixMicro()).Scan(&paymentMethod)
 		if errors.Is(err, sql.ErrNoRows) {
 			paymentMethod = ""
 			return nil
 		} else if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE card_removals SET next_us = $2 WHERE payment_method = $1`, paymentMethod, now.Add(claimTTL).UnixMicro())
+		_, err = tx.ExecContext(ctx, `UPDATE card_removals SET next_us = $2
+			WHERE payment_method = $1`, paymentMethod, now.Add(claimTTL).UnixMicro())
 		return err
 	})
 	return paymentMethod, err

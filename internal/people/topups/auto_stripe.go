@@ -24,8 +24,15 @@ func (s *Store) createCustomer(ctx context.Context, accountID string) (string, e
 func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
-		Amount: &c.Cents, Currency: text(string(currency)), Customer: &c.Customer, PaymentMethod: &c.PaymentMethod, PaymentMethodTypes: []*string{text("card")},
-		Confirm: yes, OffSession: yes, Description: text("Automatic top-up of your Purser balance"), Metadata: c.metadata(),
+		Amount:             &c.Cents,
+		Currency:           text(string(currency)),
+		Customer:           &c.Customer,
+		PaymentMethod:      &c.PaymentMethod,
+		PaymentMethodTypes: []*string{text("card")},
+		Confirm:            yes,
+		OffSession:         yes,
+		Description:        text("Automatic top-up of your Purser balance"),
+		Metadata:           c.metadata(),
 	}
 	p.SetIdempotencyKey(c.ID)
 	return s.client.V1PaymentIntents.Create(ctx, p)
@@ -34,7 +41,8 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 // isFinal says whether the same request would be refused again.
 func isFinal(e *stripe.Error) bool {
 	switch e.HTTPStatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests: // our key, or too many at once
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests:
+		// our key, or too many at once
 		return false
 	}
 	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.Type != stripe.ErrorTypeIdempotency
@@ -43,7 +51,8 @@ func isFinal(e *stripe.Error) bool {
 // getIntent finds the payment of an attempt whose answer was lost; nil if there is none.
 func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	from := &stripe.RangeQueryParams{GreaterThanOrEqual: c.CreatedUS/1e6 - 3600} // clocks differ
-	for i, err := range s.client.V1PaymentIntents.List(ctx, &stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}).All(ctx) {
+	for i, err := range s.client.V1PaymentIntents.List(ctx,
+		&stripe.PaymentIntentListParams{Customer: &c.Customer, CreatedRange: from}).All(ctx) {
 		if err != nil {
 			return nil, fmt.Errorf("topups: payments of a customer: %w", err)
 		} else if i.Metadata["topup_id"] == c.ID {
@@ -75,7 +84,8 @@ func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 // isStuck says whether an automatic payment waits for somebody who is not there.
 func (f facts) isStuck() bool {
 	switch f.intent.Status {
-	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction, stripe.PaymentIntentStatusRequiresConfirmation:
+	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction,
+		stripe.PaymentIntentStatusRequiresConfirmation:
 		return true
 	}
 	return false
@@ -95,7 +105,8 @@ func (f facts) declineReason() string {
 		code, reason = string(e.Code), string(e.DeclineCode)
 	}
 	switch {
-	case code == string(stripe.ErrorCodeAuthenticationRequired) || reason == string(stripe.ErrorCodeAuthenticationRequired):
+	case code == string(stripe.ErrorCodeAuthenticationRequired) ||
+		reason == string(stripe.ErrorCodeAuthenticationRequired):
 		return "needs_authentication"
 	case code == string(stripe.ErrorCodeExpiredCard):
 		return "card_expired"
@@ -130,7 +141,15 @@ func findIntentDifference(i *stripe.PaymentIntent, c checkout, live bool) string
 
 // brandName writes Stripe's name of a card's brand as people do.
 func brandName(name string) string {
-	names := map[string]string{"visa": "Visa", "mastercard": "Mastercard", "amex": "American Express", "discover": "Discover", "diners": "Diners Club", "jcb": "JCB", "unionpay": "UnionPay"}
+	names := map[string]string{
+		"visa":       "Visa",
+		"mastercard": "Mastercard",
+		"amex":       "American Express",
+		"discover":   "Discover",
+		"diners":     "Diners Club",
+		"jcb":        "JCB",
+		"unionpay":   "UnionPay",
+	}
 	if s, ok := names[name]; ok {
 		return s
 	}

@@ -23,7 +23,11 @@ import (
 // saves pays and has the card kept, which from then on behaves as it says.
 func (p *person) saves(amount, card string) {
 	p.t.Helper()
-	a := p.Post("/top-up/auto/card", url.Values{"token": {p.Get("/top-up/auto").Found(p.t, tokenField)}, "first": {amount}, "agree": {"yes"}})
+	a := p.Post("/top-up/auto/card", url.Values{
+		"token": {p.Get("/top-up/auto").Found(p.t, tokenField)},
+		"first": {amount},
+		"agree": {"yes"},
+	})
 	if a.Status != http.StatusSeeOther || !strings.Contains(a.To, "/pay/cs_test_") {
 		p.t.Fatalf("%d to %q\n%s", a.Status, a.To, a.Body)
 	}
@@ -34,7 +38,11 @@ func (p *person) saves(amount, card string) {
 // wishes switches automatic top-ups on.
 func (p *person) wishes(below, add, most string) {
 	p.t.Helper()
-	if a := p.Post("/top-up/auto", url.Values{"below": {below}, "add": {add}, "most": {most}}); a.Status != http.StatusSeeOther || a.To != "/top-up/auto?done=on" {
+	if a := p.Post("/top-up/auto", url.Values{
+		"below": {below},
+		"add":   {add},
+		"most":  {most},
+	}); a.Status != http.StatusSeeOther || a.To != "/top-up/auto?done=on" {
 		p.t.Fatalf("%d to %q\n%s", a.Status, a.To, a.Body)
 	}
 }
@@ -91,7 +99,8 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.wants(75*dollars, rules.PaymentSettled)
 		p.charged(5000, 1)
-		p.told(1, "We added $50.00", "charged $50.00 to your Visa ending in 4242", "https://purser.example.com/top-ups/"+p.payment().ID)
+		p.told(1, "We added $50.00", "charged $50.00 to your Visa ending in 4242",
+			"https://purser.example.com/top-ups/"+p.payment().ID)
 		w.deliver(w.fresh(), http.StatusOK)
 		w.once()
 		p.wants(75*dollars, rules.PaymentSettled)
@@ -109,7 +118,9 @@ func TestAuto(t *testing.T) {
 		w.once()
 		p.charged(10000, 2)
 		const full = "Automatic top-up is paused until next month"
-		p.told(3, full, "below $30.00", "$100.00 of your maximum of $100.00", "before 1 "+w.now().UTC().AddDate(0, 1, 1-w.now().UTC().Day()).Format("January 2006"), "https://purser.example.com/top-up\n")
+		p.told(3, full, "below $30.00", "$100.00 of your maximum of $100.00",
+			"before 1 "+w.now().UTC().AddDate(0, 1, 1-w.now().UTC().Day()).Format("January 2006"),
+			"https://purser.example.com/top-up\n")
 		w.later(time.Hour)
 		w.once()
 		p.wishes("30", "50", "120") // which is not enough for another one
@@ -145,16 +156,25 @@ func TestAutoForm(t *testing.T) {
 		set("10", "25", "100").Want(t, http.StatusSeeOther)
 		p.auto("First, save a card")
 		token := strings.Repeat("x", 43)
-		for _, form := range []url.Values{{"first": {"25"}}, {"first": {"25"}, "agree": {"no"}}, {"first": {"4"}, "agree": {"yes"}}, {"agree": {"yes"}}} {
+		for _, form := range []url.Values{
+			{"first": {"25"}},
+			{"first": {"25"}, "agree": {"no"}},
+			{"first": {"4"}, "agree": {"yes"}},
+			{"agree": {"yes"}},
+		} {
 			form.Set("token", token)
 			p.Post("/top-up/auto/card", form).Want(t, http.StatusUnprocessableEntity, "There’s a problem")
 		}
 		p.Post("/top-up/auto/card", url.Values{"first": {"25"}, "agree": {"yes"}}).Want(t, http.StatusBadRequest)
 		p.saves("25", "works")
 		for _, bad := range [][4]string{
-			{"0.99", "25", "100", "from $1.00 to $500.00"}, {"501", "501", "1000", "from $1.00 to $500.00"}, {"", "25", "100", "in dollars and cents"},
-			{"10", "4.99", "100", "from $5.00 to $500.00"}, {"10", "500.01", "1000", "from $5.00 to $500.00"}, {"30", "25", "100", "Add at least $30.00"},
-			{"10", "25", "24.99", "allow at least one top-up of $25.00"}, {"10", "25", "5000.01", "from $5.00 to $5,000.00"}, {"10", "25", "-1", "in dollars and cents"}, {"1e2", "25", "100", "in dollars and cents"},
+			{"0.99", "25", "100", "from $1.00 to $500.00"}, {"501", "501", "1000", "from $1.00 to $500.00"},
+			{"", "25", "100", "in dollars and cents"},
+			{"10", "4.99", "100", "from $5.00 to $500.00"}, {"10", "500.01", "1000", "from $5.00 to $500.00"},
+			{"30", "25", "100", "Add at least $30.00"},
+			{"10", "25", "24.99", "allow at least one top-up of $25.00"},
+			{"10", "25", "5000.01", "from $5.00 to $5,000.00"}, {"10", "25", "-1", "in dollars and cents"},
+			{"1e2", "25", "100", "in dollars and cents"},
 		} {
 			set(bad[0], bad[1], bad[2]).Want(t, http.StatusUnprocessableEntity, bad[3], `value="`+bad[1]+`"`)
 		}
@@ -185,7 +205,11 @@ func TestAutoForm(t *testing.T) {
 		developer := w.person(accounts.NewAccount{Developer: true})
 		tester := w.person(accounts.NewAccount{Sandbox: true, OwnerID: developer.ID})
 		for _, path := range []string{"", "/off", "/card", "/card/remove"} {
-			tester.Post("/top-up/auto"+path, url.Values{"token": {token}, "first": {"25"}, "agree": {"yes"}}).Want(t, http.StatusNotFound)
+			tester.Post("/top-up/auto"+path, url.Values{
+				"token": {token},
+				"first": {"25"},
+				"agree": {"yes"},
+			}).Want(t, http.StatusNotFound)
 		}
 		tester.Get("/top-up/auto").Want(t, http.StatusNotFound)
 	})
@@ -204,7 +228,8 @@ func TestAutoDeclined(t *testing.T) {
 			card, why string
 			pause     time.Duration
 		}{
-			{"poor", "insufficient funds", time.Hour}, {"expired", "has expired", 24 * time.Hour}, {"authenticate", "requires you to confirm payments with this card", 24 * time.Hour},
+			{"poor", "insufficient funds", time.Hour}, {"expired", "has expired", 24 * time.Hour},
+			{"authenticate", "requires you to confirm payments with this card", 24 * time.Hour},
 		} {
 			p.told(0, "")
 			w.do(card, "card", "card", x.card)
@@ -228,7 +253,8 @@ func TestAutoDeclined(t *testing.T) {
 		}
 		w.once()
 		p.charged(0, 0)
-		p.told(1, "is off: your card was declined", "three times", "requires you to confirm payments with this card", "https://purser.example.com/top-up\n")
+		p.told(1, "is off: your card was declined", "three times", "requires you to confirm payments with this card",
+			"https://purser.example.com/top-up\n")
 		p.SignIn(p.Email)
 		p.auto("Turned off.", "declined three times. Your bank requires you")
 		if n := bytes.Count(bytes.Join(w.stripe.Events(), nil), []byte(`"payment_intent.canceled"`)); n != 3 {
@@ -288,9 +314,11 @@ func TestAutoCrashes(t *testing.T) {
 			p.Post("/top-up/auto/card/remove", nil)
 		},
 		"what follows is not recorded": func(w *world, p *person) {
-			broken, mended := `CREATE TRIGGER boom BEFORE UPDATE ON auto_topups BEGIN SELECT RAISE(ABORT, 'boom'); END`, `DROP TRIGGER boom`
+			broken, mended := `CREATE TRIGGER boom BEFORE UPDATE ON auto_topups BEGIN SELECT RAISE(ABORT,
+					'boom'); END`, `DROP TRIGGER boom`
 			if w.d.Engine == db.Postgres {
-				broken, mended = `ALTER TABLE payment_records ADD CONSTRAINT boom CHECK (kind <> 'settled') NOT VALID`, `ALTER TABLE payment_records DROP CONSTRAINT boom`
+				broken, mended = `ALTER TABLE payment_records ADD CONSTRAINT boom CHECK (kind <> 'settled') NOT VALID`,
+					`ALTER TABLE payment_records DROP CONSTRAINT boom`
 			}
 			w.exec(broken)
 			w.once()
@@ -434,7 +462,8 @@ func TestAutoStops(t *testing.T) {
 			p.wishes("20", "50", "50")
 			w.once()
 			p.lend(60 * dollars)
-			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.NewAccount{}).ID + `' WHERE id = '` + p.ID + `'`)
+			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.NewAccount{}).ID + `'
+				WHERE id = '` + p.ID + `'`)
 			w.once()
 			p.told(1, "We added $50.00")
 			w.exec(`UPDATE accounts SET sandbox = 0, owner_id = NULL WHERE id = '` + p.ID + `'`)
@@ -472,7 +501,8 @@ func TestAutoStops(t *testing.T) {
 // session is the Checkout session of the newest top-up by hand.
 func (w *world) session(p *person) (session string) {
 	w.t.Helper()
-	if err := w.d.QueryRowContext(w.t.Context(), `SELECT session_id FROM checkouts WHERE account_id = $1 AND session_id IS NOT NULL ORDER BY id DESC LIMIT 1`, p.ID).Scan(&session); err != nil {
+	if err := w.d.QueryRowContext(w.t.Context(), `SELECT session_id FROM checkouts
+		WHERE account_id = $1 AND session_id IS NOT NULL ORDER BY id DESC LIMIT 1`, p.ID).Scan(&session); err != nil {
 		w.t.Fatal(err)
 	}
 	return session
@@ -518,7 +548,8 @@ func TestAutoForged(t *testing.T) {
 		w.do("", "lose", "lose", "0")
 		e := w.fresh()[0]
 		for _, lie := range [][2]string{
-			{`"amount":5000`, `"amount":500000`}, {`"currency":"usd"`, `"currency":"jpy"`}, {`"customer":"cus_`, `"customer":"cus_x`}, {`"livemode":false`, `"livemode":true`}, {p.ID, "wac_x"},
+			{`"amount":5000`, `"amount":500000`}, {`"currency":"usd"`, `"currency":"jpy"`},
+			{`"customer":"cus_`, `"customer":"cus_x`}, {`"livemode":false`, `"livemode":true`}, {p.ID, "wac_x"},
 		} {
 			if !bytes.Contains(e, []byte(lie[0])) {
 				t.Fatalf("%s has no %s", e, lie[0])
@@ -527,14 +558,26 @@ func TestAutoForged(t *testing.T) {
 		}
 		p.wants(25*dollars, rules.PaymentPending)
 		intent := string(e[bytes.Index(e, []byte(`"pi_`))+1:][:27])
-		for _, wrong := range [][2]string{{"amount", "5001"}, {"currency", "eur"}, {"customer", "cus_other"}, {"account_id", "wac_other"}, {"livemode", "true"}} {
+		for _, wrong := range [][2]string{
+			{"amount", "5001"},
+			{"currency", "eur"},
+			{"customer", "cus_other"},
+			{"account_id", "wac_other"},
+			{"livemode", "true"},
+		} {
 			w.do(intent, "tamper", wrong[0], wrong[1])
 			w.later(6 * time.Minute)
 			w.once() // it is looked at, and alarmed of
 			p.wants(25*dollars, rules.PaymentPending)
-			right := map[string]string{"amount": "5000", "currency": "usd", "account_id": p.ID, "livemode": "false"}[wrong[0]]
+			right := map[string]string{
+				"amount":     "5000",
+				"currency":   "usd",
+				"account_id": p.ID,
+				"livemode":   "false",
+			}[wrong[0]]
 			if wrong[0] == "customer" {
-				if err := w.d.QueryRowContext(t.Context(), `SELECT customer FROM auto_topups`).Scan(&right); err != nil {
+				if err := w.d.QueryRowContext(t.Context(),
+					`SELECT customer FROM auto_topups`).Scan(&right); err != nil {
 					t.Fatal(err)
 				}
 			}

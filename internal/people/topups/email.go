@@ -34,7 +34,8 @@ func (s *Store) chargedEmail(p plan, c checkout) ui.Email {
 	return s.automaticEmail(
 		"We added "+formatDollars(c.Cents)+" to your balance",
 		ui.Link{Href: s.receiptURL(c.ID), Text: "View receipt"},
-		"Your balance fell below "+formatDollars(p.Below)+", so we charged "+formatDollars(c.Cents)+" to your "+p.card()+
+		"Your balance fell below "+formatDollars(p.Below)+", so we charged "+formatDollars(c.Cents)+" to your "+
+			p.card()+
 			", as you set up.",
 	)
 }
@@ -45,13 +46,15 @@ func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
 	if why == offWentBack {
 		return s.automaticEmail(
 			"Automatic top-up is off: a payment was reversed", action,
-			"One of your payments was refunded or disputed by your bank. To be safe, we no longer charge your card automatically.",
+			"One of your payments was refunded or disputed by your bank. To be safe, we no longer charge your card "+
+				"automatically.",
 			"You can turn automatic top-up on again at any time.",
 		)
 	}
 	return s.automaticEmail(
 		"Automatic top-up is off: your card was declined", action,
-		"We tried "+formatTimes(p.Failures)+" to add "+formatDollars(p.Add)+" to your balance with your "+p.card()+". "+failureTexts[why]+
+		"We tried "+formatTimes(p.Failures)+" to add "+formatDollars(p.Add)+" to your balance with your "+p.card()+". "+
+			failureTexts[why]+
 			" We won’t try again.",
 		"You can still top up yourself. Turn automatic top-up on again when the card works, or with another card.",
 	)
@@ -61,8 +64,10 @@ func (s *Store) monthlyMaximumEmail(p plan, usedCents int64, next time.Time) ui.
 	return s.automaticEmail(
 		"Automatic top-up is paused until next month",
 		ui.Link{Href: s.DashboardURL + "/top-up", Text: "Top up"},
-		"Your balance is below "+formatDollars(p.Below)+". This month we charged "+formatDollars(usedCents)+" of your maximum of "+
-			formatDollars(p.Most)+", and another "+formatDollars(p.Add)+" would exceed it. We won’t charge your card again before "+
+		"Your balance is below "+formatDollars(p.Below)+". This month we charged "+formatDollars(usedCents)+
+			" of your maximum of "+
+			formatDollars(p.Most)+", and another "+formatDollars(p.Add)+
+			" would exceed it. We won’t charge your card again before "+
 			formatDay(next.UnixMicro())+". Until then, apps can only spend what is left.",
 		"You can top up yourself, or raise the maximum.",
 	)
@@ -86,7 +91,13 @@ func (s *Store) sendMail(ctx context.Context, tx *db.Tx, accountID string, e ui.
 	if err != nil {
 		return err
 	}
-	err = s.Mails.QueueMessage(ctx, tx, mail.Message{AccountID: a.ID, To: a.Email, Subject: e.Subject, Text: text, HTML: html})
+	err = s.Mails.QueueMessage(ctx, tx, mail.Message{
+		AccountID: a.ID,
+		To:        a.Email,
+		Subject:   e.Subject,
+		Text:      text,
+		HTML:      html,
+	})
 	if errors.Is(err, mail.ErrInvalidMessage) {
 		s.Log.Error("top-up email not queued", "account_id", accountID, "error", err)
 		return nil

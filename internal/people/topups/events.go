@@ -33,7 +33,8 @@ func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), s.Config.WebhookSecret,
-		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true}) // only names are read of it; the rest is asked for
+		// only names are read of it; the rest is asked for
+		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
 	if err != nil || e.Data == nil {
 		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").WithCause(err)
 	}

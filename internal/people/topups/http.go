@@ -51,7 +51,8 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 }
 
 func notFoundError() error {
-	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+	return apierr.NotFound.Errorf(
+		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
 }
 
 // latest and maxListed are how many top-ups the form and the list show.
@@ -65,7 +66,8 @@ func (h *Handler) showForm(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return h.renderForm(w, r, a, http.StatusOK, "", nil)
 }
 
-func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string, problems []ui.Problem) error {
+func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.Account, status int, typed string,
+	problems []ui.Problem) error {
 	s := h.Store
 	b, err := store.GetBalance(r.Context(), s.DB, a.ID)
 	if err != nil {
@@ -76,9 +78,17 @@ func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.
 		return fmt.Errorf("topups: payments: %w", err)
 	}
 	page := ui.TopUpForm{
-		Shell: a.Shell(ui.TopUp), Off: !s.IsConfigured(), Available: ui.Dollars(b.AvailableMC), Below: b.AvailableMC < 0, Tokens: []string{id.NewSecret(), id.NewSecret()},
-		Amounts: []string{"10", "25", "50", "100"}, Amount: typed, Least: ui.Dollars(MinCents * money.Cent), Most: ui.Dollars(MaxCents * money.Cent), Errors: problems,
-		List: makeRows(list),
+		Shell:     a.Shell(ui.TopUp),
+		Off:       !s.IsConfigured(),
+		Available: ui.Dollars(b.AvailableMC),
+		Below:     b.AvailableMC < 0,
+		Tokens:    []string{id.NewSecret(), id.NewSecret()},
+		Amounts:   []string{"10", "25", "50", "100"},
+		Amount:    typed,
+		Least:     ui.Dollars(MinCents * money.Cent),
+		Most:      ui.Dollars(MaxCents * money.Cent),
+		Errors:    problems,
+		List:      makeRows(list),
 	}
 	if page.Auto, err = s.autoSummary(r.Context(), a.ID); err != nil {
 		return err
@@ -119,11 +129,13 @@ func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts
 	}
 	cents, problem := ParseCents(typed)
 	if problem != "" {
-		return h.renderForm(w, r, a, http.StatusUnprocessableEntity, typed, []ui.Problem{{Field: "amount", Text: problem}})
+		return h.renderForm(w, r, a, http.StatusUnprocessableEntity, typed,
+			[]ui.Problem{{Field: "amount", Text: problem}})
 	}
 	c, err := s.startCheckout(r.Context(), a.ID, "", token, cents)
 	if err != nil {
-		return h.renderForm(w, r, a, http.StatusBadGateway, typed, []ui.Problem{{Field: "amount", Text: s.describeUnreachable(err, c.ID)}})
+		return h.renderForm(w, r, a, http.StatusBadGateway, typed,
+			[]ui.Problem{{Field: "amount", Text: s.describeUnreachable(err, c.ID)}})
 	}
 	return h.redirectToStripe(w, r, c)
 }
@@ -167,7 +179,11 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return fmt.Errorf("topups: payments: %w", err)
 	}
-	return ui.Render(w, http.StatusOK, ui.TopUpList{Shell: a.Shell(ui.TopUp), List: makeRows(list[:min(len(list), maxListed)]), More: len(list) > maxListed})
+	return ui.Render(w, http.StatusOK, ui.TopUpList{
+		Shell: a.Shell(ui.TopUp),
+		List:  makeRows(list[:min(len(list), maxListed)]),
+		More:  len(list) > maxListed,
+	})
 }
 
 // showReceipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
@@ -179,7 +195,13 @@ func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts
 	} else if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}
-	page := ui.TopUpReceipt{Shell: a.Shell(ui.TopUp), Payment: makeRow(&p), Back: r.URL.Query().Get("back"), Reference: p.PaymentIntent, Reason: failureTexts[p.Reason]}
+	page := ui.TopUpReceipt{
+		Shell:     a.Shell(ui.TopUp),
+		Payment:   makeRow(&p),
+		Back:      r.URL.Query().Get("back"),
+		Reference: p.PaymentIntent,
+		Reason:    failureTexts[p.Reason],
+	}
 	if p.ReversedMC > 0 {
 		page.Returned = ui.Dollars(p.ReversedMC)
 	}
@@ -197,7 +219,12 @@ func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts
 			if rec.Kind == "reversed" {
 				amount = -amount
 			}
-			page.Entries = append(page.Entries, ui.LedgerLine{ID: rec.EntryID, When: ui.Date(rec.CreatedUS), What: describeRecord(rec), Amount: ui.Dollars(amount)})
+			page.Entries = append(page.Entries, ui.LedgerLine{
+				ID:     rec.EntryID,
+				When:   ui.Date(rec.CreatedUS),
+				What:   describeRecord(rec),
+				Amount: ui.Dollars(amount),
+			})
 		}
 	}
 	c, err := getCheckout(r.Context(), h.Store.DB, p.ID)
@@ -248,7 +275,12 @@ func makeRows(list []*rules.Payment) (out []ui.Payment) {
 }
 
 func makeRow(p *rules.Payment) ui.Payment {
-	out := ui.Payment{ID: p.ID, Amount: ui.Dollars(p.AmountMC), When: ui.Date(p.OpenedUS), State: "open"}
+	out := ui.Payment{
+		ID:     p.ID,
+		Amount: ui.Dollars(p.AmountMC),
+		When:   ui.Date(p.OpenedUS),
+		State:  "open",
+	}
 	switch {
 	case p.Status == rules.PaymentFailed:
 		out.State = "failed"

@@ -24,7 +24,12 @@ func TestPagesAreGuarded(t *testing.T) {
 	p.begin("25")
 	receipt := "/top-ups/" + p.payment().ID
 	form := url.Values{"token": {p.Get("/top-up").Found(t, tokenField)}, "amount": {"50"}}
-	for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
+	for _, forged := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example.com"},
+		{"Origin", "null"},
+	} {
 		p.Post("/top-up", form, forged...).Want(t, http.StatusForbidden).Guarded(t)
 	}
 	p.Get("/top-up?"+form.Encode()).Want(t, http.StatusOK)
@@ -33,7 +38,8 @@ func TestPagesAreGuarded(t *testing.T) {
 	nobody.Post("/top-up", form).Want(t, http.StatusSeeOther).StaysHere(t)
 
 	requests := regexp.MustCompile(`req_[0-9a-z]{26}`)
-	none := requests.ReplaceAllString(stranger.Get("/top-ups/top_00000000000000000000000000").Want(t, http.StatusNotFound).Body, "")
+	none := requests.ReplaceAllString(stranger.Get("/top-ups/top_00000000000000000000000000").Want(t,
+		http.StatusNotFound).Body, "")
 	for _, path := range []string{receipt, receipt + "?back=paid"} {
 		if a := stranger.Get(path).Want(t, http.StatusNotFound); requests.ReplaceAllString(a.Body, "") != none {
 			t.Errorf("%s tells a stranger more than nothing:\n%s", path, a.Body)
@@ -42,7 +48,9 @@ func TestPagesAreGuarded(t *testing.T) {
 	for _, path := range []string{"/top-up", "/top-ups", receipt} {
 		p.Get(path).Want(t, http.StatusOK).Guarded(t)
 		nobody.Get(path).Want(t, http.StatusSeeOther).StaysHere(t)
-		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com", path + "?back=https://evil.example.com/", path + `?back=%22%3E%3Cscript%3Ealert(1)%3C/script%3E`, path + "?next=//evil.example.com"} {
+		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
+			path + "?back=https://evil.example.com/", path + `?back=%22%3E%3Cscript%3Ealert(1)%3C/script%3E`,
+			path + "?next=//evil.example.com"} {
 			p.Get(elsewhere).StaysHere(t).Lacks(t, "<script", "evil.example.com\"")
 			nobody.Get(elsewhere).StaysHere(t)
 		}

@@ -29,8 +29,10 @@ type attempt struct {
 
 func (a attempt) automatic() bool { return a.N > 0 }
 
-const checkoutColumns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0), created_us, save_card, COALESCE(customer, ''),
-	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id, '')`
+const checkoutColumns = `id, account_id, cents, COALESCE(session_id, ''), COALESCE(url, ''), COALESCE(next_us, 0),
+		created_us, save_card, COALESCE(customer, ''),
+	COALESCE(n, 0), COALESCE(month_us, 0), COALESCE(most_cents, 0), COALESCE(payment_method, ''), COALESCE(intent_id,
+		'')`
 
 func (c *checkout) fields() []any {
 	return []any{&c.ID, &c.AccountID, &c.Cents, &c.SessionID, &c.URL, &c.NextUS, &c.CreatedUS, &c.SaveCard, &c.Customer,
@@ -39,12 +41,14 @@ func (c *checkout) fields() []any {
 
 // insertCheckout adds c unless its form was sent before, and returns what is there.
 func insertCheckout(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
-	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card, customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card,
+			customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
 		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, db.BoolInt(c.SaveCard), orNull(c.Customer))
 	if err != nil {
 		return is, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE account_id = $1 AND token = $2`, c.AccountID, token).Scan(is.fields()...)
+	err = tx.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
+		WHERE account_id = $1 AND token = $2`, c.AccountID, token).Scan(is.fields()...)
 	return is, err
 }
 
@@ -54,32 +58,37 @@ func getCheckout(ctx context.Context, q db.Queryer, topupID string) (c checkout,
 }
 
 func getBySession(ctx context.Context, q db.Queryer, sessionID string) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE session_id = $1`, sessionID).Scan(c.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
+		WHERE session_id = $1`, sessionID).Scan(c.fields()...)
 	return c, err
 }
 
 // setSession remembers what Stripe answered. A session never changes.
 func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) error {
-	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3 WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
+	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3
+		WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
 	return err
 }
 
 func orNull(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
 func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) error {
-	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2 WHERE id = $1`, topupID, sql.NullInt64{Int64: nextUS, Valid: nextUS != 0})
+	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2
+		WHERE id = $1`, topupID, sql.NullInt64{Int64: nextUS, Valid: nextUS != 0})
 	return err
 }
 
 // getNextDue returns the checkout that has waited longest, or sql.ErrNoRows.
 func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
-	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
+	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
+		WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
 	return c, err
 }
 
 // claimCheckout claims a checkout whose turn is still turnUS; false when somebody was faster.
 func claimCheckout(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) (bool, error) {
-	r, err := d.ExecContext(ctx, `UPDATE checkouts SET next_us = $3 WHERE id = $1 AND next_us = $2`, topupID, turnUS, untilUS)
+	r, err := d.ExecContext(ctx, `UPDATE checkouts SET next_us = $3
+		WHERE id = $1 AND next_us = $2`, topupID, turnUS, untilUS)
 	if err != nil {
 		return false, err
 	}
@@ -93,7 +102,8 @@ func wasSeen(ctx context.Context, q db.Queryer, eventID string) (yes bool, err e
 }
 
 func markSeen(ctx context.Context, q db.Execer, eventID, kind string, nowUS int64) error {
-	_, err := q.ExecContext(ctx, `INSERT INTO stripe_events (id, type, created_us) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`, eventID, kind, nowUS)
+	_, err := q.ExecContext(ctx, `INSERT INTO stripe_events (id, type, created_us) VALUES ($1, $2, $3)
+		ON CONFLICT (id) DO NOTHING`, eventID, kind, nowUS)
 	return err
 }
 

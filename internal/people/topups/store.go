@@ -60,7 +60,8 @@ func (s *Store) Configure() error {
 	case c.Key == "":
 		return errors.New("stripe.key: required with stripe.webhook_secret")
 	case len(c.WebhookSecret) < 16 || !strings.HasPrefix(c.WebhookSecret, "whsec_"):
-		return errors.New("stripe.webhook_secret: required with stripe.key, the signing secret of the endpoint, whsec_…")
+		return errors.New(
+			"stripe.webhook_secret: required with stripe.key, the signing secret of the endpoint, whsec_…")
 	}
 	s.client = newClient(c)
 	return nil
@@ -76,11 +77,16 @@ func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/to
 // a crash in between leaves an attempt that can be repeated, and nothing else.
 //
 // customer is Stripe's, who keeps the card; "" = nobody does.
-func (s *Store) startCheckout(ctx context.Context, accountID, customer, token string, cents int64) (c checkout, err error) {
+func (s *Store) startCheckout(ctx context.Context, accountID, customer, token string,
+	cents int64) (c checkout, err error) {
 	now := s.Now()
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		c, err = insertCheckout(ctx, tx, checkout{
-			order: order{id.New(id.Payment, now), accountID, cents}, NextUS: now.Add(reconcileAfter).UnixMicro(), CreatedUS: now.UnixMicro(), SaveCard: customer != "", Customer: customer,
+			order:     order{id.New(id.Payment, now), accountID, cents},
+			NextUS:    now.Add(reconcileAfter).UnixMicro(),
+			CreatedUS: now.UnixMicro(),
+			SaveCard:  customer != "",
+			Customer:  customer,
 		}, token+":"+strconv.FormatInt(cents, 10))
 		return err
 	})
@@ -109,7 +115,11 @@ func (s *Store) openPayment(ctx context.Context, tx *db.Tx, c checkout) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Ledger.DoTx(ctx, tx, rules.OpenPayment{PaymentID: c.ID, AccountID: c.AccountID, AmountMC: money.MC(c.Cents) * money.Cent})
+	_, err = s.Ledger.DoTx(ctx, tx, rules.OpenPayment{
+		PaymentID: c.ID,
+		AccountID: c.AccountID,
+		AmountMC:  money.MC(c.Cents) * money.Cent,
+	})
 	return err
 }
 
@@ -167,19 +177,31 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 // makeCommands are what follows from Stripe's answer. Each may be repeated, and finds
 // what it has done; an answer that is older than one that was followed adds nothing.
 func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
-	list = append(list, rules.OpenPayment{PaymentID: o.ID, AccountID: o.AccountID, AmountMC: money.MC(o.Cents) * money.Cent})
+	list = append(list, rules.OpenPayment{
+		PaymentID: o.ID,
+		AccountID: o.AccountID,
+		AmountMC:  money.MC(o.Cents) * money.Cent,
+	})
 	if why := f.failureReason(); why != "" {
 		return append(list, rules.FailPayment{PaymentID: o.ID, Reason: why})
 	} else if !f.isPaid() {
 		return list
 	}
-	list = append(list, rules.MarkPaymentPaid{PaymentID: o.ID, PaymentIntent: f.intent.ID, HoldUntilUS: now.Add(clearance).UnixMicro()})
+	list = append(list, rules.MarkPaymentPaid{
+		PaymentID:     o.ID,
+		PaymentIntent: f.intent.ID,
+		HoldUntilUS:   now.Add(clearance).UnixMicro(),
+	})
 	amount := money.MC(o.Cents) * money.Cent
 	refunded := f.refundedMC()
 	lost := min(f.lostMC(), amount-refunded)
 	switch {
 	case refunded+lost >= amount: // if it was not credited yet, it never will be
-		list = append(list, rules.FailPayment{PaymentID: o.ID, Reason: map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost]})
+		list = append(list,
+			rules.FailPayment{
+				PaymentID: o.ID,
+				Reason:    map[bool]string{true: "refunded", false: "dispute_lost"}[refunded >= lost],
+			})
 	case !f.isOpen():
 		list = append(list, rules.SettlePayment{PaymentID: o.ID})
 	}

@@ -29,7 +29,10 @@ func (c Config) isLive() bool {
 const requestTimeout = 20 * time.Second
 
 func newClient(c Config) *stripe.Client {
-	backend := &stripe.BackendConfig{HTTPClient: &http.Client{Timeout: requestTimeout}, LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}}
+	backend := &stripe.BackendConfig{
+		HTTPClient:    &http.Client{Timeout: requestTimeout},
+		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+	}
 	if c.BaseURL != "" {
 		backend.URL = &c.BaseURL
 	}
@@ -49,18 +52,31 @@ const currency = stripe.CurrencyUSD
 func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
 	text := stripe.String[string]
 	p := &stripe.CheckoutSessionCreateParams{
-		Mode: text("payment"), ClientReferenceID: &c.ID, SuccessURL: text(s.receiptURL(c.ID) + "?back=paid"), CancelURL: text(s.receiptURL(c.ID) + "?back=cancelled"),
-		AdaptivePricing: &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
-		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{Quantity: stripe.Int64(1), PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
-			Currency: text(string(currency)), UnitAmount: &c.Cents, ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: text("Top-up of your Purser balance")},
-		}}},
+		Mode:              text("payment"),
+		ClientReferenceID: &c.ID,
+		SuccessURL:        text(s.receiptURL(c.ID) + "?back=paid"),
+		CancelURL:         text(s.receiptURL(c.ID) + "?back=cancelled"),
+		AdaptivePricing:   &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
+		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{
+			{Quantity: stripe.Int64(1),
+				PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
+					Currency:   text(string(currency)),
+					UnitAmount: &c.Cents,
+					ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{
+						Name: text("Top-up of your Purser balance"),
+					},
+				}},
+		},
 		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: c.metadata()},
 		Metadata:          c.metadata(),
 	}
 	if c.SaveCard { // a card, and Stripe shows what keeping it means
-		p.Customer, p.PaymentMethodTypes, p.PaymentIntentData.SetupFutureUsage = &c.Customer, []*string{text("card")}, text("off_session")
+		p.Customer, p.PaymentMethodTypes, p.PaymentIntentData.SetupFutureUsage = &c.Customer, []*string{text("card")},
+			text("off_session")
 		p.ConsentCollection = &stripe.CheckoutSessionCreateConsentCollectionParams{
-			PaymentMethodReuseAgreement: &stripe.CheckoutSessionCreateConsentCollectionPaymentMethodReuseAgreementParams{Position: text("auto")},
+			PaymentMethodReuseAgreement: &stripe.CheckoutSessionCreateConsentCollectionPaymentMethodReuseAgreementParams{
+				Position: text("auto"),
+			},
 		}
 	}
 	p.SetIdempotencyKey(c.ID)
@@ -100,7 +116,8 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 		f.intent = f.session.PaymentIntent
 	}
 	if charge := f.latestCharge(); charge != nil && charge.Disputed {
-		for d, err := range s.client.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
+		for d, err := range s.client.V1Disputes.List(ctx,
+			&stripe.DisputeListParams{PaymentIntent: &f.intent.ID}).All(ctx) {
 			if err != nil {
 				return f, fmt.Errorf("topups: disputes: %w", err)
 			}
@@ -112,7 +129,8 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 
 // findSessionOfIntent finds the session that an intent paid for; "" if it paid for none.
 func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string, error) {
-	for session, err := range s.client.V1CheckoutSessions.List(ctx, &stripe.CheckoutSessionListParams{PaymentIntent: &intent}).All(ctx) {
+	for session, err := range s.client.V1CheckoutSessions.List(ctx,
+		&stripe.CheckoutSessionListParams{PaymentIntent: &intent}).All(ctx) {
 		if err != nil {
 			return "", fmt.Errorf("topups: session of an intent: %w", err)
 		}
@@ -154,7 +172,8 @@ func (f facts) failureReason() string {
 		return "expired"
 	case f.session.Status != stripe.CheckoutSessionStatusComplete || f.intent == nil:
 		return ""
-	case f.intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod || f.intent.Status == stripe.PaymentIntentStatusCanceled:
+	case f.intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod ||
+		f.intent.Status == stripe.PaymentIntentStatusCanceled:
 		return "payment_failed" // an asynchronous method that came to nothing
 	}
 	return ""
@@ -219,7 +238,8 @@ func findSessionDifference(s *stripe.CheckoutSession, o order, live bool) string
 	case s.Livemode != live:
 		return fmt.Sprintf("livemode is %t", s.Livemode)
 	}
-	if i := s.PaymentIntent; i != nil && i.Amount != 0 && (i.Amount != o.Cents || i.Currency != currency) { // it is expanded
+	// it is expanded
+	if i := s.PaymentIntent; i != nil && i.Amount != 0 && (i.Amount != o.Cents || i.Currency != currency) {
 		return fmt.Sprintf("the payment is of %d %s", i.Amount, i.Currency)
 	}
 	return ""

@@ -142,14 +142,15 @@ func TestForgery(t *testing.T) {
 			event     []byte
 			signature string
 		}{
-			"none":          {e, ""},
-			"another":       {e, stripe.Sign("whsec_another_secret_000", now, e)},
-			"of nothing":    {e, stripe.Sign("", now, e)},
-			"old":           {e, stripe.Sign(secret, now.Add(-time.Hour), e)},
-			"time moved":    {e, "t=9999999999," + v1},
-			"body altered":  {bytes.Replace(e, []byte("5000"), []byte("9000"), 1), good},
-			"no event":      {[]byte(`{}`), w.stripe.Sign([]byte(`{}`))},
-			"no data":       {[]byte(`{"object":"event","id":"evt_1"}`), w.stripe.Sign([]byte(`{"object":"event","id":"evt_1"}`))},
+			"none":         {e, ""},
+			"another":      {e, stripe.Sign("whsec_another_secret_000", now, e)},
+			"of nothing":   {e, stripe.Sign("", now, e)},
+			"old":          {e, stripe.Sign(secret, now.Add(-time.Hour), e)},
+			"time moved":   {e, "t=9999999999," + v1},
+			"body altered": {bytes.Replace(e, []byte("5000"), []byte("9000"), 1), good},
+			"no event":     {[]byte(`{}`), w.stripe.Sign([]byte(`{}`))},
+			"no data": {[]byte(`{"object":"event","id":"evt_1"}`),
+				w.stripe.Sign([]byte(`{"object":"event","id":"evt_1"}`))},
 			"five megabyte": {bytes.Repeat([]byte(" "), 5<<20), good},
 		} {
 			if status := w.tell(c.event, c.signature); status != http.StatusBadRequest {
@@ -157,7 +158,8 @@ func TestForgery(t *testing.T) {
 			}
 		}
 		p.wants(0, rules.PaymentPending)
-		if status := w.tell(e, good+",v1="+strings.Repeat("0", 64)); status != http.StatusOK { // while a secret is rolled there are two
+		// while a secret is rolled there are two
+		if status := w.tell(e, good+",v1="+strings.Repeat("0", 64)); status != http.StatusOK {
 			t.Error(status)
 		}
 		p.wants(50*dollars, rules.PaymentSettled)
@@ -167,7 +169,12 @@ func TestForgery(t *testing.T) {
 // TestSecrets: a key needs a secret that signs.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	for _, c := range []topups.Config{{Key: "sk_test_key"}, {Key: "sk_test_key", WebhookSecret: "whsec_"}, {Key: "sk_test_key", WebhookSecret: "0123456789abcdefghij"}, {WebhookSecret: secret}} {
+	for _, c := range []topups.Config{
+		{Key: "sk_test_key"},
+		{Key: "sk_test_key", WebhookSecret: "whsec_"},
+		{Key: "sk_test_key", WebhookSecret: "0123456789abcdefghij"},
+		{WebhookSecret: secret},
+	} {
 		if err := (&topups.Store{Config: c}).Configure(); err == nil || strings.Contains(err.Error(), "sk_test_key") {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -179,7 +186,8 @@ func TestWrong(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		for _, wrong := range [][]string{
-			{"amount_total", "500000"}, {"currency", "eur"}, {"client_reference_id", "top_x"}, {"account_id", "wac_x"}, {"topup_id", "top_x"}, {"livemode", "true"},
+			{"amount_total", "500000"}, {"currency", "eur"}, {"client_reference_id", "top_x"}, {"account_id", "wac_x"},
+			{"topup_id", "top_x"}, {"livemode", "true"},
 		} {
 			p := w.person(accounts.NewAccount{})
 			session := p.begin("50")
@@ -191,12 +199,21 @@ func TestWrong(t *testing.T) {
 		p := w.person(accounts.NewAccount{}) // an event that lies about a session that is right
 		w.do(p.begin("50"), "pay")
 		e := w.fresh()[1]
-		for _, lie := range [][2]string{{`"amount_total":5000`, `"amount_total":500000`}, {`"currency":"usd"`, `"currency":"jpy"`}, {`"livemode":false`, `"livemode":true`}, {p.ID, "wac_x"}} {
+		for _, lie := range [][2]string{
+			{`"amount_total":5000`, `"amount_total":500000`},
+			{`"currency":"usd"`, `"currency":"jpy"`},
+			{`"livemode":false`, `"livemode":true`},
+			{p.ID, "wac_x"},
+		} {
 			w.deliver([][]byte{bytes.ReplaceAll(e, []byte(lie[0]), []byte(lie[1]))}, http.StatusBadRequest)
 		}
-		w.deliver([][]byte{[]byte(strings.Replace(string(e), `"object":"event"`, `"object":"event","account":"acct_1"`, 1))}, http.StatusBadRequest)
+		w.deliver([][]byte{
+			[]byte(strings.Replace(string(e), `"object":"event"`, `"object":"event","account":"acct_1"`, 1)),
+		}, http.StatusBadRequest)
 		p.wants(0, rules.PaymentPending)
-		w.deliver([][]byte{bytes.ReplaceAll(e, []byte("checkout.session.completed"), []byte("customer.created"))}, http.StatusOK) // nothing of ours
+		// nothing of ours
+		w.deliver([][]byte{bytes.ReplaceAll(e, []byte("checkout.session.completed"), []byte("customer.created"))},
+			http.StatusOK)
 		p.wants(0, rules.PaymentPending)
 	})
 }
@@ -218,9 +235,11 @@ func TestCrashes(t *testing.T) {
 		w.deliver(e[1:], http.StatusServiceUnavailable)
 		w.do("", "lose", "lose", "0")
 		p.wants(0, rules.PaymentPending)
-		broken, mended := `CREATE TRIGGER boom BEFORE INSERT ON stripe_events BEGIN SELECT RAISE(ABORT, 'boom'); END`, `DROP TRIGGER boom`
+		broken, mended := `CREATE TRIGGER boom BEFORE INSERT ON stripe_events BEGIN SELECT RAISE(ABORT,
+				'boom'); END`, `DROP TRIGGER boom`
 		if w.d.Engine == db.Postgres {
-			broken, mended = `ALTER TABLE stripe_events ADD CONSTRAINT boom CHECK (created_us < 0) NOT VALID`, `ALTER TABLE stripe_events DROP CONSTRAINT boom`
+			broken, mended = `ALTER TABLE stripe_events ADD CONSTRAINT boom CHECK (created_us < 0) NOT VALID`,
+				`ALTER TABLE stripe_events DROP CONSTRAINT boom`
 		}
 		w.exec(broken) // the last statement before the commit fails
 		w.deliver(e[1:], http.StatusInternalServerError)

@@ -81,8 +81,13 @@ func newWorld(t *testing.T, e db.Engine) *world {
 	t.Cleanup(api.Close)
 	w.people = accounts.NewStore(d, w.now)
 	w.store = &topups.Store{
-		DB: d, Ledger: w.ledger, Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: "https://purser.example.com", Mails: &mail.Store{DB: d, Now: w.now},
-		Config: topups.Config{Key: "sk_test_key", WebhookSecret: secret, BaseURL: api.URL},
+		DB:           d,
+		Ledger:       w.ledger,
+		Now:          w.now,
+		Log:          slog.New(slog.DiscardHandler),
+		DashboardURL: "https://purser.example.com",
+		Mails:        &mail.Store{DB: d, Now: w.now},
+		Config:       topups.Config{Key: "sk_test_key", WebhookSecret: secret, BaseURL: api.URL},
 	}
 	if err := w.store.Configure(); err != nil {
 		t.Fatal(err)
@@ -106,7 +111,13 @@ func (w *world) another() *topups.Store {
 	}
 	w.t.Cleanup(func() { _ = d.Close() })
 	s := &topups.Store{
-		DB: d, Ledger: store.NewWriter(d, w.now), Now: w.now, Log: slog.New(slog.DiscardHandler), DashboardURL: w.store.DashboardURL, Config: w.store.Config, Mails: &mail.Store{DB: d, Now: w.now},
+		DB:           d,
+		Ledger:       store.NewWriter(d, w.now),
+		Now:          w.now,
+		Log:          slog.New(slog.DiscardHandler),
+		DashboardURL: w.store.DashboardURL,
+		Config:       w.store.Config,
+		Mails:        &mail.Store{DB: d, Now: w.now},
 	}
 	if err := s.Configure(); err != nil {
 		w.t.Fatal(err)
@@ -144,7 +155,8 @@ func (w *world) person(n accounts.NewAccount) *person {
 		if p.Account, err = w.people.Create(ctx, tx, n); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE accounts SET password_hash = $1 WHERE id = $2`, apitest.PasswordHash(w.t), p.ID)
+		_, err = tx.ExecContext(ctx, `UPDATE accounts SET password_hash = $1
+			WHERE id = $2`, apitest.PasswordHash(w.t), p.ID)
 		return err
 	})
 	if err != nil {
@@ -245,7 +257,12 @@ func (w *world) tell(event []byte, signature string) int {
 // lend connects an app that may spend so much, and returns the connection.
 func (p *person) lend(amount money.MC) string {
 	p.t.Helper()
-	r, err := p.ledger.Do(p.t.Context(), rules.Connect{ConnectionID: id.New(id.Connection, p.now()), AppID: id.New(id.App, p.now()), AccountID: p.ID, RequestedMC: amount})
+	r, err := p.ledger.Do(p.t.Context(), rules.Connect{
+		ConnectionID: id.New(id.Connection, p.now()),
+		AppID:        id.New(id.App, p.now()),
+		AccountID:    p.ID,
+		RequestedMC:  amount,
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
