@@ -1,0 +1,67 @@
+package purser_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// longTest finds a test that is left to the long run.
+var longTest = regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\) \{\n\ttestkit\.Long\(t, "([^"]*)"\)`)
+
+// TestLongTestsAreListed checks that docs/internals/testing.md lists each test that
+// only make test-long runs, with its reason, and no other.
+func TestLongTestsAreListed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/internals/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, found []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "| `Test") {
+			listed = append(listed, strings.TrimSpace(line))
+		}
+	}
+	calls := 0
+	err = fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasSuffix(name, "node_modules") {
+			return errOr(err, fs.SkipDir)
+		}
+		if d.IsDir() || !strings.HasSuffix(name, "_test.go") || name == "testing_test.go" {
+			return nil
+		}
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		calls += strings.Count(string(source), "testkit.Long(")
+		for _, m := range longTest.FindAllStringSubmatch(string(source), -1) {
+			found = append(found, "| `"+m[1]+"` | `"+path.Dir(name)+"` | "+m[2]+" |")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(listed)
+	slices.Sort(found)
+	if !slices.Equal(listed, found) {
+		t.Errorf("docs/internals/testing.md lists\n%s\nbut the tests are\n%s", strings.Join(listed, "\n"), strings.Join(found, "\n"))
+	}
+	if calls != len(found) {
+		t.Errorf("%d calls of testkit.Long, but %d are the first statement of a test", calls, len(found))
+	}
+}
+
+// errOr returns err, or other if there is none.
+func errOr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
