@@ -42,7 +42,7 @@ var groups = []group{
 		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
-	{"gateway", []string{"callers", "inference", "voice/session", "voice/mock", "voice"}},
+	{"gateway", []string{"callers", "policy", "receipts", "inference/plan", "inference", "voice/session", "voice/mock", "voice"}},
 	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
 	{"server", []string{""}},
@@ -77,7 +77,7 @@ var pure = []string{
 	"models/pricing", "models/estimates/rule.go",
 	"ledger/limits", "ledger/tiers", "ledger/rules",
 	"apps/oauth/verdict", "apps/watch/rules",
-	"gateway/voice/session",
+	"gateway/policy", "gateway/inference/plan", "gateway/voice/session",
 }
 
 // impure are the imports that do I/O.

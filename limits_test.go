@@ -21,7 +21,7 @@ var limitTests = map[string][][2]string{
 	"Access token TTL":       {{"internal/apps/oauth/token_test.go", "TestCodeBecomesTokens"}},
 	"Refresh token lifetime": {{tokenRules, "TestRefreshVerdicts"}},
 	"Hold estimate margin": {
-		{"internal/gateway/inference/plan_test.go", "TestHoldCap"},
+		{"internal/gateway/inference/plan/plan_test.go", "TestHoldCap"},
 		{"internal/models/pricing/pricing_test.go", "TestChargeFitsTheHold"},
 	},
 	"tools per request": {{"internal/server/testdata/refusals.json", "tools 129"}},
@@ -88,7 +88,7 @@ var limitTests = map[string][][2]string{
 	},
 	"429 app_spend_limited":         {{boundaries, "limited-live app per 24 h"}},
 	"429 sandbox_live_cost_limited": {{boundaries, "sandbox live models per 24 h"}},
-	"which limits a call brings":    {{"internal/gateway/inference/demand_test.go", "TestDemand"}},
+	"which limits a call brings":    {{"internal/gateway/inference/plan/demand_test.go", "TestDemand"}},
 	"windows: the end of a bucket": {
 		{boundaries, "the end of a bucket counts as its beginning"},
 		{"internal/ledger/limits/limits_test.go", "TestWait"},

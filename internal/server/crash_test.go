@@ -72,7 +72,7 @@ func crash(t *testing.T, url string) {
 		inFlight += b.inFlight.Load()
 		node.Store(nil)
 		p.Kill()
-		released += strings.Count(p.Log(), "released a dead node's hold")
+		released += strings.Count(p.Log(), "hold released by sweep")
 		if p = start(); t.Failed() {
 			return
 		}
@@ -88,7 +88,7 @@ func crash(t *testing.T, url string) {
 	b.replayAll(p)
 	estimated := b.check(p.DB)
 	p.Verify()
-	released += strings.Count(p.Log(), "released a dead node's hold")
+	released += strings.Count(p.Log(), "hold released by sweep")
 	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
 		n, inFlight, len(b.snapshot()), b.answered.Load(), b.streamed.Load(), b.replayed.Load(), b.retried.Load(),
 		b.broke.Load(), b.other.Load(), estimated, released)

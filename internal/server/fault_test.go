@@ -136,7 +136,7 @@ func TestCheckpointFails(t *testing.T) {
 	follower := asking(b, c)
 	undo := fails(t, d, "INSERT", "chunks")
 	eventually(t, 10*time.Second, "a checkpoint that failed", func() bool {
-		return strings.Contains(a.Log(), "checkpoints were not saved")
+		return strings.Contains(a.Log(), "checkpoints not saved")
 	})
 	undo()
 	if want, r := <-owner, <-follower; r.status != 200 || r.body != want.body {

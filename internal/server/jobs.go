@@ -23,7 +23,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(time.Second, "watch voice sessions", s.voice.Watch),
 		s.every(time.Second, "hang up voice calls", s.voice.HangUps),
 		s.every(5*time.Second, "settle pending calls", func(ctx context.Context) error {
-			_, err := s.inference.Resolve(ctx)
+			_, err := s.inference.ResolvePending(ctx)
 			return err
 		}),
 		s.every(5*time.Second, "settle top-ups", s.topups.RunDue),

@@ -16,6 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/pages/console"
@@ -106,12 +107,14 @@ func (s *Server) Mount(home ui.Home) {
 		AuthURL:  c.AuthURL,
 	}).Mount(s.Router)
 	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now}).Mount(s.Router)
+	s.callers.Mount(s.Router)
 	s.inference.Mount(s.Router)
+	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
 	(&voice.Handler{
 		Supervisor:  s.voice,
 		Callers:     s.callers,
 		Catalog:     s.catalog,
-		Fee:         c.FeeRate,
+		Policy:      s.policy,
 		IdleTimeout: c.VoiceIdle,
 		PublicURL:   c.BaseURL,
 		Now:         s.DB.Now,

@@ -175,11 +175,11 @@ func TestOwnKeysServeTheirDeveloper(t *testing.T) {
 			t.Parallel()
 			w := newOwnWorld(t, e)
 			for name, model := range ownModels {
-				if _, ok := w.inference.Own(t.Context(), w.developer, name); ok {
+				if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
 					t.Errorf("%s: a key before one was stored", name)
 				}
 				w.put(t, name, "a-key-of-the-developers-own-"+name)
-				p, ok := w.inference.Own(t.Context(), w.developer, name)
+				p, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name)
 				if !ok {
 					t.Errorf("%s: no provider for a key that was just stored", name)
 					continue
@@ -201,20 +201,20 @@ func TestOwnKeysServeTheirDeveloper(t *testing.T) {
 				if !errors.Is(err, io.EOF) {
 					t.Errorf("%s: the stream ended with %v", name, err)
 				}
-				if again, _ := w.inference.Own(t.Context(), w.developer, name); again != p {
+				if again, _ := w.inference.DeveloperProvider(t.Context(), w.developer, name); again != p {
 					t.Errorf("%s: the same key makes another provider, whose circuit breaker knows nothing", name)
 				}
 				w.put(t, name, "another-key-of-the-developers-own")
-				if other, ok := w.inference.Own(t.Context(), w.developer, name); !ok || other == p {
+				if other, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); !ok || other == p {
 					t.Errorf("%s: the key before is still used", name)
 				}
-				if _, ok := w.inference.Own(t.Context(), "wac_somebody_else", name); ok {
+				if _, ok := w.inference.DeveloperProvider(t.Context(), "wac_somebody_else", name); ok {
 					t.Errorf("%s: somebody else's key is used", name)
 				}
 				if err := w.keys.Delete(t.Context(), w.developer, name); err != nil {
 					t.Error(err)
 				}
-				if _, ok := w.inference.Own(t.Context(), w.developer, name); ok {
+				if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
 					t.Errorf("%s: a deleted key is used", name)
 				}
 			}

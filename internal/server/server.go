@@ -32,6 +32,7 @@ import (
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -66,6 +67,7 @@ type Server struct {
 	webhooks  *webhooks.Store
 	Tokens    *oauth.Store
 	callers   *callers.Resolver
+	policy    *policy.Policy
 	catalog   *catalog.Source
 	estimates *estimates.Calibration
 	own       *ownKeys

@@ -19,6 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
@@ -140,38 +141,41 @@ func (s *Server) wireGateway(dev bool) {
 	live, records := s.providers()
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
-	s.inference = &inference.Handler{
-		DB:           s.DB,
-		Ledger:       s.Ledger,
-		Node:         s.node,
-		Apps:         s.Apps,
-		Catalog:      s.catalog,
-		Estimates:    s.estimates,
-		Metrics:      s.metrics,
+	s.policy = &policy.Policy{
 		Fee:          c.FeeRate,
 		Free:         c.Free,
 		Risk:         c.Risk,
 		SandboxDayMC: c.SandboxDayMC,
-		Now:          now,
-		Log:          s.log,
-		Callers:      s.callers,
-		Mock:         mock.New(tokens.Count, s.countInput, now),
-		Providers:    live,
-		Records:      records,
-		Own:          s.own.provider,
+	}
+	s.inference = inference.New(inference.Config{
+		DB:                s.DB,
+		Ledger:            s.Ledger,
+		Node:              s.node,
+		Apps:              s.Apps,
+		Callers:           s.callers,
+		Catalog:           s.catalog,
+		Policy:            s.policy,
+		Images:            images.New(images.Config{Allow: allowed(dev)}),
+		Estimates:         s.estimates,
+		Metrics:           s.metrics,
+		Mock:              mock.New(tokens.Count, s.countInput, now),
+		Providers:         live,
+		Recorders:         records,
+		DeveloperProvider: s.own.provider,
 		Dialects: map[string]inference.Dialect{
 			"anthropic": dialect(anthropic.Encode),
 			"google":    dialect(google.Encode),
 		},
-		Images: images.New(images.Config{Allow: allowed(dev)}),
-	}
+		Now: now,
+		Log: s.log,
+	})
 	s.voice = voice.NewSupervisor(voice.Options{
 		DB:      s.DB,
 		Ledger:  s.Ledger,
 		NodeID:  s.node.ID,
 		NodeURL: c.NodeURL,
 		Apps:    s.Apps,
-		Policy:  voice.Policy{Free: c.Free, Risk: c.Risk, SandboxDayMC: c.SandboxDayMC},
+		Policy:  s.policy,
 		Provider: voice.Provider{
 			BaseURL:      s.address("openai"),
 			PlatformKey:  c.Providers["openai"].Key,

@@ -30,8 +30,8 @@ type Caller struct {
 	AccountID    string
 	Status       rules.ConnectionStatus
 	App          apps.App
-	Features     map[string]features.Feature // by slug
-	expires      time.Time                   // when its cache entry ends, at the latest
+	Features     map[string]*features.Feature // by slug
+	expires      time.Time                    // when its cache entry ends, at the latest
 }
 
 // CheckAllowed returns why the caller may make no calls, a 403, or nil. It reads cached
@@ -72,7 +72,7 @@ type Resolver struct {
 // cachedApp is the part of a caller that all users of an app share.
 type cachedApp struct {
 	app      apps.App
-	features map[string]features.Feature
+	features map[string]*features.Feature
 	expires  time.Time // no caller of the app is cached for longer
 }
 
@@ -153,7 +153,7 @@ func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error
 	if a, ok := s.appCache.GetIfPresent(appID); ok && s.now().Before(a.expires) {
 		return a, nil
 	}
-	a := &cachedApp{features: map[string]features.Feature{}, expires: s.now().Add(cacheTTL)}
+	a := &cachedApp{features: map[string]*features.Feature{}, expires: s.now().Add(cacheTTL)}
 	var err error
 	if a.app, err = s.apps.Get(ctx, appID); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (s *Resolver) loadApp(ctx context.Context, appID string) (*cachedApp, error
 		return nil, err
 	}
 	for _, f := range list {
-		a.features[f.Slug] = f
+		a.features[f.Slug] = &f
 	}
 	if !a.app.Suspended { // calls work again as soon as the suspension is lifted
 		s.appCache.Set(appID, a)

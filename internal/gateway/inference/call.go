@@ -10,149 +10,170 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// maxKept bounds the stream that is kept for replays (decisions, Idempotency).
-const maxKept = 8 << 20
+// maxStoredResponse is the most bytes of a response that are stored for replays, and
+// that followers can read (decision 027).
+const maxStoredResponse = 8 << 20
 
-// firstKept is the room a stream is given at first: most answers need no more.
-const firstKept = 8 << 10
+// firstStreamCapacity is the room that a stream is given first: most need no more.
+const firstStreamCapacity = 8 << 10
 
-// running is one call on this node, from before its hold until after its
-// settlement. Its leader writes it; whoever sends the same key reads along.
-type running struct {
+// A runningCall is one call on this node, from before its hold until after its
+// settlement. Its leader writes it, and followers with the same key read it.
+type runningCall struct {
 	key         rules.Key
 	fingerprint string
-	claim       string // of its leader's hold
+	claim       string // of the leader's hold
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change, if somebody waits for it
-	sent    []byte        // a stream's frames so far
-	tooLong bool          // sent passed maxKept and was dropped
+	changed chan struct{} // closed at the next change; nil = no follower waits for it
+	sent    []byte        // the frames of a stream so far
+	tooLong bool          // sent passed maxStoredResponse and was dropped
 	ended   bool
 	err     error  // how it ended, if it was refused or failed
-	result  result // how it ended, if it was billed
+	result  result // how it ended, if it was billed or is pending
 
-	// Guarded by drains.mu.
-	clients  int           // that wait for it
-	cut      func()        // ends the call at the provider; nil when it is not there
-	drain    *list.Element // its place in drains, when nobody waits for it
-	patience *time.Timer   // ends the drain
-
-	attempt   int64
+	attempt   int64 // 0 = no hold yet
 	requestID string
-	saved     int   // bytes of sent that are checkpointed
+	saved     int   // bytes of sent that are in checkpoints
 	saves     int64 // checkpoints made
+
+	// Guarded by orphanedCalls.mu.
+	clients int           // that wait for it
+	cut     func()        // ends the upstream request; nil = there is none
+	orphan  *list.Element // its place in orphanedCalls; nil = it has clients
+	timeout *time.Timer   // cuts the orphan
 }
 
-// result is a call that was answered: its ledger row, and what the provider said.
+// A result is how a call ended that was billed or is pending: its ledger row and the
+// provider's response.
 type result struct {
 	entry rules.Entry
-	body  []byte // the provider's JSON object, or a stream's frames
-	usage []byte // a stream's usage-only frame, the last of body
+	body  []byte // a JSON object, or the frames of a stream
+	usage []byte // the frame of a stream that has only usage, the last of body
 
-	pending bool // the charge follows, and of entry there is only what names the call
+	pending bool // the charge is not known yet: entry has only what names the call
 }
 
-// registry holds the calls that run on this node, so that copies of a request
-// join without asking the database.
+// A registry holds the calls that run on this node, so that a request with the same key
+// attaches to its call without asking the database.
 type registry struct {
 	mu    sync.Mutex
-	calls map[rules.Key]*running
+	calls map[rules.Key]*runningCall
 }
 
-// enter returns the running call of a key, and whether it is new: then the
-// caller leads it and must leave it.
-func (g *registry) enter(k rules.Key, fingerprint, claim string) (*running, bool) {
+// enter returns the running call of a key. With leads it is a new one, which its leader
+// must end with leave.
+func (g *registry) enter(k rules.Key, fingerprint, claim string) (c *runningCall, leads bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.calls[k]; c != nil {
 		return c, false
 	}
-	c := &running{key: k, fingerprint: fingerprint, claim: claim, clients: 1}
+	c = &runningCall{key: k, fingerprint: fingerprint, claim: claim, clients: 1}
 	g.calls[k] = c
 	return c, true
 }
 
-// runs says whether the call that made this hold still runs here.
-func (g *registry) runs(k rules.Key, claim string) bool {
+// leave removes a call and announces to its followers how it ended.
+func (g *registry) leave(c *runningCall, err error) {
+	g.mu.Lock()
+	delete(g.calls, c.key)
+	g.mu.Unlock()
+	c.mu.Lock()
+	c.ended, c.err = true, err
+	c.wakeFollowers()
+	c.mu.Unlock()
+}
+
+// isRunning reports whether the call that made a hold still runs here.
+func (g *registry) isRunning(k rules.Key, claim string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.calls[k]
 	return c != nil && c.claim == claim
 }
 
-// leave ends a call: who waits learns how it ended, who comes later asks the database.
-func (g *registry) leave(c *running, err error) {
+// findKey returns the key of a call that runs here with this fingerprint; "" = none.
+func (g *registry) findKey(connectionID, fingerprint string) string {
 	g.mu.Lock()
-	delete(g.calls, c.key)
-	g.mu.Unlock()
-	c.mu.Lock()
-	c.ended, c.err = true, err
-	c.wake()
-	c.mu.Unlock()
+	defer g.mu.Unlock()
+	for k, c := range g.calls {
+		if k.ConnectionID == connectionID && c.fingerprint == fingerprint {
+			return k.Key
+		}
+	}
+	return ""
 }
 
-// streams returns the calls that have something to checkpoint.
-func (g *registry) streams() (list []*running) {
+// list returns all calls.
+func (g *registry) list() (calls []*runningCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range g.calls {
-		list = append(list, c)
+		calls = append(calls, c)
 	}
-	return list
+	return calls
 }
 
-// wake tells the readers that something changed. c.mu is held.
-func (c *running) wake() {
+// wakeFollowers announces a change. c.mu is held.
+func (c *runningCall) wakeFollowers() {
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
 	}
 }
 
-// push adds frames of a stream for those who read along, and for replays.
-func (c *running) push(frames []byte) {
+// setAttempt notes the hold of the call.
+func (c *runningCall) setAttempt(number int64, requestID string) {
+	c.mu.Lock()
+	c.attempt, c.requestID = number, requestID
+	c.mu.Unlock()
+}
+
+// appendFrames adds frames of a stream, for followers and for replays.
+func (c *runningCall) appendFrames(frames []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tooLong || len(c.sent)+len(frames) > maxKept {
+	if c.tooLong || len(c.sent)+len(frames) > maxStoredResponse {
 		c.tooLong, c.sent = true, nil
 	} else {
 		if c.sent == nil {
-			c.sent = make([]byte, 0, max(len(frames), firstKept))
+			c.sent = make([]byte, 0, max(len(frames), firstStreamCapacity))
 		}
 		c.sent = append(c.sent, frames...)
 	}
-	c.wake()
+	c.wakeFollowers()
 }
 
-// frames are those of a stream so far, and whether they were too many to keep.
-func (c *running) frames() (sent []byte, tooLong bool) {
+// frames returns those of a stream so far. With tooLong there were too many to keep.
+func (c *runningCall) frames() (sent []byte, tooLong bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sent, c.tooLong
 }
 
-// settled stores how the call ended, before leave announces it.
-func (c *running) settled(r result) {
+// setResult notes how the call ended, before leave announces it.
+func (c *runningCall) setResult(r result) {
 	c.mu.Lock()
 	c.result = r
 	c.mu.Unlock()
 }
 
-// view is what a reader sees: the frames from pos on, and whether that is all.
+// A view is what a follower reads of a call.
 type view struct {
-	frames []byte
-	ended  bool
-	err    error
-	result result
-	lost   bool // the stream is too long to be read along
+	frames  []byte // that it has not read yet
+	ended   bool
+	err     error
+	result  result
+	tooLong bool // the stream is too long to be followed
 }
 
-// read waits until there is more than pos bytes, or the end.
-func (c *running) read(ctx context.Context, pos int) (view, error) {
+// read waits until the call has more than pos bytes, or has ended, or ctx ends.
+func (c *runningCall) read(ctx context.Context, pos int) (view, error) {
 	for {
 		c.mu.Lock()
 		if len(c.sent) > pos || c.ended || c.tooLong {
-			v := view{ended: c.ended, err: c.err, result: c.result, lost: c.tooLong}
+			v := view{ended: c.ended, err: c.err, result: c.result, tooLong: c.tooLong}
 			if pos < len(c.sent) {
 				v.frames = c.sent[pos:len(c.sent):len(c.sent)]
 			}
@@ -172,14 +193,19 @@ func (c *running) read(ctx context.Context, pos int) (view, error) {
 	}
 }
 
-// checkpoint returns what of a stream is not saved yet.
-func (c *running) checkpoint() (store.Checkpoint, bool) {
+// checkpoint returns the part of a stream that is in no checkpoint yet, if there is one.
+func (c *runningCall) checkpoint() (store.Checkpoint, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended || c.attempt == 0 || c.saved >= len(c.sent) {
 		return store.Checkpoint{}, false
 	}
-	p := store.Checkpoint{RequestID: c.requestID, Attempt: c.attempt, N: c.saves, Body: c.sent[c.saved:len(c.sent):len(c.sent)]}
+	p := store.Checkpoint{
+		RequestID: c.requestID,
+		Attempt:   c.attempt,
+		N:         c.saves,
+		Body:      c.sent[c.saved:len(c.sent):len(c.sent)],
+	}
 	c.saved, c.saves = len(c.sent), c.saves+1
 	return p, true
 }

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,13 +15,12 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
-	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/models/images"
@@ -28,133 +28,174 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Handler serves inference (contract §4.3) and receipts.
-type Handler struct {
-	DB           *db.DB
-	Ledger       *store.Writer
-	Node         *store.Node
-	Callers      *callers.Resolver
-	Apps         *apps.Store
-	Catalog      *catalog.Source
-	Mock         provider.Provider            // for apps whose provider mode is mock
-	Providers    map[string]provider.Provider // by name, for live ones
-	Records      map[string]Recorder          // of the providers that keep one, by name
-	Estimates    *estimates.Calibration       // of live calls
-	Dialects     map[string]Dialect           // by provider, mock or live
-	Images       *images.Fetcher
-	Metrics      *metrics.Metrics
-	Fee          money.PPM
-	Free         tiers.FreeCredit                                                                // of live apps
-	Risk         limits.Risk                                                                     // of live apps
-	SandboxDayMC money.MC                                                                        // what live models may cost the sandbox of a developer in 24 hours
-	Own          func(ctx context.Context, accountID, provider string) (provider.Provider, bool) // by a developer's own key
-	Now          func() time.Time
-	Log          *slog.Logger
+// Config is what a Handler works with.
+type Config struct {
+	DB        *db.DB
+	Ledger    *store.Writer
+	Node      *store.Node
+	Apps      *apps.Store
+	Callers   *callers.Resolver
+	Catalog   *catalog.Source
+	Policy    *policy.Policy
+	Images    *images.Fetcher
+	Estimates *estimates.Calibration // of live calls
+	Metrics   *metrics.Metrics
 
-	calls  registry
-	drains drains
+	Mock      provider.Provider            // serves the apps whose provider mode is mock
+	Providers map[string]provider.Provider // serve live calls by the platform keys; by name
+	Recorders map[string]Recorder          // the providers that keep a record of calls; by name
+	Dialects  map[string]Dialect           // by provider, in mock mode too
+
+	// DeveloperProvider returns a provider that is called with the developer's own
+	// provider key, or false if the developer has stored none. Nil: no developer has.
+	DeveloperProvider func(ctx context.Context, accountID, name string) (provider.Provider, bool)
+
+	Now func() time.Time
+	Log *slog.Logger
 }
 
-// A Dialect says whether a request can be said in a provider's own terms. Its
+// A Dialect checks whether a request can be expressed in a provider's own terms. Its
 // error is a *provider.Error that names the member.
 type Dialect func(*provider.Request) error
 
+// Handler serves inference (contract §4.3).
+type Handler struct {
+	Config
+	calibrate func(model string, counted int64) int64 // by what Estimates has learned
+	calls     registry
+	orphans   orphanedCalls
+}
+
+// New returns a Handler.
+func New(c Config) *Handler {
+	return &Handler{
+		Config:    c,
+		calibrate: c.Estimates.Correct,
+		calls:     registry{calls: map[rules.Key]*runningCall{}},
+		orphans:   orphanedCalls{max: maxOrphans, timeout: orphanTimeout},
+	}
+}
+
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	h.calls.calls = map[rules.Key]*running{}
-	h.drains.most, h.drains.patience = mostDrains, drainPatience
 	rt.Handle("POST /v1/ai/{model}", func(w http.ResponseWriter, r *http.Request) error {
 		model := r.PathValue("model")
-		return h.infer(w, r, route{path: "ai/" + model, model: model})
+		return h.infer(w, r, plan.Route{Path: "ai/" + model, Model: model})
 	})
 	rt.Handle("POST /v1/ai/features/{slug}", func(w http.ResponseWriter, r *http.Request) error {
 		slug := r.PathValue("slug")
-		return h.infer(w, r, route{path: "ai/features/" + slug, slug: slug})
+		return h.infer(w, r, plan.Route{Path: "ai/features/" + slug, Slug: slug})
 	})
 	rt.Handle("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) error {
-		return h.infer(w, r, route{path: "chat/completions", chat: true})
+		return h.infer(w, r, plan.Route{Path: "chat/completions", Chat: true})
 	})
-	rt.Handle("GET /v1/requests/{id}", h.receipt)
 }
 
-var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+// A call is one request for inference, with all that is known of it before its hold.
+type call struct {
+	who         *callers.Caller
+	key         rules.Key
+	fingerprint string
+	claim       string // the id of this HTTP request, which claims the hold
+	input       plan.Input
+	plan        *plan.Plan
+}
 
-// infer checks in the order of decisions, 'Order of checks', and keeps a
-// refusal for its receipt.
-func (h *Handler) infer(w http.ResponseWriter, r *http.Request, rt route) error {
+// infer answers a call, and stores the refusal of a refused one.
+func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route) error {
 	who, err := h.Callers.Resolve(r)
 	if err != nil {
 		return err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
-	if err := who.CheckAllowed(); err != nil {
-		return h.refuse(r, who, nil, err)
+	c := call{who: who, claim: web.RequestID(r.Context())}
+	if err = h.planCall(w, r, route, &c); err == nil {
+		err = h.run(w, r, &c)
 	}
-	key, err := readKey(r, rt)
 	if err != nil {
-		return h.refuse(r, who, nil, err)
+		h.storeRefusal(r, &c, err)
 	}
-	raw, err := readBody(w, r)
+	return err
+}
+
+// planCall reads and checks the request in the order of decision 008, and plans it.
+func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Route, c *call) error {
+	if err := c.who.CheckAllowed(); err != nil {
+		return err
+	}
+	key, err := readKey(r, route)
 	if err != nil {
-		return h.refuse(r, who, nil, err)
+		return err
 	}
-	q, err := h.plan(r, rt, who, raw)
+	body, err := readBody(w, r)
 	if err != nil {
-		return h.refuse(r, who, q, err)
+		return err
 	}
-	print := fingerprint(rt, r.Header.Get(web.FeatureHeader), raw)
+	request, err := plan.Parse(body)
+	if err != nil {
+		return err
+	}
+	feature, err := readFeature(r, route)
+	if err != nil {
+		return err
+	}
+	c.input = plan.Input{
+		Request:   request,
+		Route:     route,
+		Feature:   feature,
+		Caller:    c.who,
+		Catalog:   h.Catalog.Current(),
+		Policy:    h.Policy,
+		Calibrate: h.calibration(&c.who.App),
+		Now:       h.Now(),
+	}
+	if c.plan, err = plan.New(&c.input); err != nil {
+		return err
+	}
+	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), body)
 	if key == "" {
-		if key, err = h.derive(r, who, print); err != nil {
+		if key, err = h.deriveKey(r, c); err != nil {
 			return err
 		}
 	}
-	return h.refuse(r, who, q, h.run(w, r, who, q, key, print))
+	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
+	return nil
 }
 
-// plan reads the body and decides everything that needs no transaction.
-func (h *Handler) plan(r *http.Request, rt route, who *callers.Caller, raw []byte) (*plan, error) {
-	p, err := parse(raw)
-	if err != nil {
-		return nil, err
-	}
-	feature, err := readFeature(r, rt)
-	if err != nil {
-		return nil, err
-	}
-	return newPlan(p, rt, feature, &who.App, who.Features, h.Catalog.Current(), h.drift(who), h.Fee, h.Now())
-}
+var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-func readFeature(r *http.Request, rt route) (string, error) {
+// readFeature returns the feature slug of the route or of the header; "" = none.
+func readFeature(r *http.Request, route plan.Route) (string, error) {
 	values := r.Header.Values(web.FeatureHeader)
-	if rt.slug != "" {
-		if !featureSlug.MatchString(rt.slug) {
-			return "", invalid("slug: must match %s", featureSlug)
+	if route.Slug != "" {
+		if !featureSlug.MatchString(route.Slug) {
+			return "", apierr.InvalidRequest.Errorf("slug: must match %s", featureSlug)
 		}
-		if len(values) > 0 && (len(values) > 1 || values[0] != rt.slug) {
-			return "", invalid("X-Svc-Feature: differs from the feature of this route; leave it out")
+		if len(values) > 0 && (len(values) > 1 || values[0] != route.Slug) {
+			return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: differs from the feature of this route; leave it out")
 		}
-		return rt.slug, nil
+		return route.Slug, nil
 	}
 	if len(values) == 0 {
 		return "", nil
 	}
 	if len(values) > 1 || !featureSlug.MatchString(values[0]) {
-		return "", invalid("X-Svc-Feature: must be one slug that matches %s", featureSlug)
+		return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: must be one slug that matches %s", featureSlug)
 	}
 	return values[0], nil
 }
 
-// readBody reads the whole body. It is also read whole before anything goes
-// upstream, because a half-read body truncates streams.
+// readBody reads the whole body. Upstream requests begin only after that: a body that
+// is read in part while the response is written truncates streams.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := web.CheckJSON(r); err != nil {
 		return nil, err
 	}
-	if r.ContentLength > maxBody {
-		return nil, invalid("body: at most %d bytes", maxBody)
+	if r.ContentLength > plan.MaxBody {
+		return nil, apierr.InvalidRequest.Errorf("body: at most %d bytes", plan.MaxBody)
 	}
 	data := make([]byte, 0, max(r.ContentLength, 512)+1)
-	body := http.MaxBytesReader(w, r.Body, maxBody)
+	body := http.MaxBytesReader(w, r.Body, plan.MaxBody)
 	for {
 		if len(data) == cap(data) {
 			data = append(data, 0)[:len(data)]
@@ -166,95 +207,77 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		case err == io.EOF:
 			return data, nil
 		case errors.As(err, &tooLarge):
-			return nil, invalid("body: at most %d bytes", maxBody)
+			return nil, apierr.InvalidRequest.Errorf("body: at most %d bytes", plan.MaxBody)
 		case err != nil:
 			return nil, apierr.InvalidRequest.Errorf("body: it did not arrive whole").WithCause(err)
 		}
 	}
 }
 
-// derive makes the key of a call that came without one. Only a repetition by an
-// SDK is the same call as an earlier one: it finds the newest with its fingerprint.
-func (h *Handler) derive(r *http.Request, who *callers.Caller, print string) (string, error) {
-	if !retried(r) {
+// derivedKeyTTL is for how long an SDK's retry without a key is matched with an earlier
+// call (decision 041).
+const derivedKeyTTL = 10 * time.Minute
+
+// deriveKey makes the idempotency key of a call that came without one. Only a retry of
+// an SDK is the same call as an earlier one: the newest with its fingerprint.
+func (h *Handler) deriveKey(r *http.Request, c *call) (string, error) {
+	if !isRetry(r) {
 		return id.NewUUID(), nil
 	}
-	if key := h.calls.find(who.ConnectionID, print); key != "" {
+	if key := h.calls.findKey(c.who.ConnectionID, c.fingerprint); key != "" {
 		return key, nil
 	}
-	key, err := store.FindKeyByFingerprint(r.Context(), h.DB, who.ConnectionID, who.AccountID, print, h.Now().Add(-10*time.Minute).UnixMicro())
+	since := h.Now().Add(-derivedKeyTTL).UnixMicro()
+	key, err := store.FindKeyByFingerprint(
+		r.Context(), h.DB, c.who.ConnectionID, c.who.AccountID, c.fingerprint, since)
 	if err != nil || key != "" {
 		return key, err
 	}
 	return id.NewUUID(), nil
 }
 
-// find returns the key of a call that runs here with this fingerprint.
-func (g *registry) find(connectionID, print string) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for k, c := range g.calls {
-		if k.ConnectionID == connectionID && c.fingerprint == print {
-			return k.Key
-		}
-	}
-	return ""
-}
-
-// refuse keeps why a call was refused, so that its receipt can say so. Failures
-// that are not the caller's are in the log.
-func (h *Handler) refuse(r *http.Request, who *callers.Caller, q *plan, err error) error {
+// storeRefusal stores why a call was refused, for its receipt. It leaves out failures
+// that are not the caller's: those are in the log.
+func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 	var e *apierr.Error
-	if err == nil || !errors.As(err, &e) || e.Code.Status >= 500 && e.Code != apierr.ProviderError {
-		return err
+	if !errors.As(err, &e) || e.Code.Status >= 500 && e.Code != apierr.ProviderError {
+		return
 	}
 	h.Metrics.Refused(e.Code.Name)
 	row := rules.Refusal{
-		RequestID: web.RequestID(r.Context()), ConnectionID: who.ConnectionID, AppID: who.App.ID, Status: e.Code.Status, Code: e.Code.Name,
-		Message: e.Message, Details: detailsJSON(e), Feature: strings.ToValidUTF8(cutText(r.Header.Get(web.FeatureHeader), 40), ""),
+		RequestID:    c.claim,
+		ConnectionID: c.who.ConnectionID,
+		AppID:        c.who.App.ID,
+		Status:       e.Code.Status,
+		Code:         e.Code.Name,
+		Message:      e.Message,
+		Details:      encodeDetails(e),
 	}
-	if q != nil {
-		row.Feature, row.Model = q.feature, q.model.ID
+	if c.plan != nil {
+		row.Feature, row.Model = c.plan.Feature.Slug, c.plan.Model.ID
+	} else {
+		header := r.Header.Get(web.FeatureHeader) // not checked: any text
+		row.Feature = strings.ToValidUTF8(header[:min(len(header), maxStoredFeature)], "")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refusalTimeout)
 	defer cancel()
-	if _, kept := h.Ledger.Do(ctx, rules.RecordRefusal{Refusal: row}); kept != nil {
-		h.Log.ErrorContext(ctx, "a refusal was not kept", "request_id", row.RequestID, "error", kept)
+	if _, err := h.Ledger.Do(ctx, rules.RecordRefusal{Refusal: row}); err != nil {
+		h.Log.ErrorContext(ctx, "refusal not stored", "request_id", row.RequestID, "error", err)
 	}
-	return err
 }
 
-func cutText(s string, n int) string { return s[:min(len(s), n)] }
+const (
+	maxStoredFeature = 40 // bytes of a feature header that was not checked
+	refusalTimeout   = 5 * time.Second
+)
 
-// provider returns who serves the call: the canned one in mock mode.
-func (h *Handler) provider(who *callers.Caller, q *plan) provider.Provider {
-	if who.App.ProviderMode == "mock" {
-		return h.Mock
+func encodeDetails(e *apierr.Error) string {
+	if e.Details == nil {
+		return "{}"
 	}
-	if p := h.Providers[q.model.Provider]; p != nil {
-		return p
+	b, err := json.Marshal(e.Details)
+	if err != nil {
+		return "{}"
 	}
-	return absent{q.model.Provider}
-}
-
-// drift returns what corrects the counts of a call and learns from it: nothing in
-// mock mode, where the provider counts as we do.
-func (h *Handler) drift(who *callers.Caller) *estimates.Calibration {
-	if who.App.ProviderMode == "mock" {
-		return nil
-	}
-	return h.Estimates
-}
-
-// absent stands for a provider that is not configured.
-type absent struct{ name string }
-
-func (a absent) Name() string { return a.name }
-
-func (a absent) Complete(context.Context, *provider.Request) (*provider.Response, error) {
-	return nil, &provider.Error{Message: a.name + " is not configured"}
-}
-
-func (a absent) Stream(context.Context, *provider.Request) (provider.Stream, error) {
-	return nil, &provider.Error{Message: a.name + " is not configured"}
+	return string(b)
 }

@@ -7,13 +7,14 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 )
 
-// readKey returns the request's Idempotency-Key: one UUID, 8-4-4-4-12, case
-// folded. It is required but on the drop-in route, where "" means none was sent.
-func readKey(r *http.Request, rt route) (string, error) {
+// readKey returns the request's idempotency key, a UUID in lower case. Only on the
+// OpenAI-compatible route may it be missing: "".
+func readKey(r *http.Request, route plan.Route) (string, error) {
 	values := r.Header.Values("Idempotency-Key")
-	if len(values) == 0 && rt.chat {
+	if len(values) == 0 && route.Chat {
 		return "", nil
 	}
 	if len(values) == 1 {
@@ -21,14 +22,15 @@ func readKey(r *http.Request, rt route) (string, error) {
 			return key, nil
 		}
 	}
-	return "", apierr.InvalidRequest.Errorf("Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
+	return "", apierr.InvalidRequest.Errorf(
+		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
 }
 
-// fingerprint is what makes two requests the same: route, feature header and
-// raw body, each with its length before it.
-func fingerprint(rt route, feature string, body []byte) string {
+// fingerprint hashes what makes two requests the same: route, feature header and body.
+// The length of route and header stands before each (decision 026).
+func fingerprint(route plan.Route, feature string, body []byte) string {
 	h := sha256.New()
-	for _, s := range []string{rt.path, feature} {
+	for _, s := range []string{route.Path, feature} {
 		h.Write([]byte{byte(len(s) >> 8), byte(len(s))})
 		h.Write([]byte(s))
 	}
@@ -36,8 +38,8 @@ func fingerprint(rt route, feature string, body []byte) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// retried says whether an OpenAI SDK marks this request as a repetition.
-func retried(r *http.Request) bool {
+// isRetry reports whether an OpenAI SDK marks this request as a retry.
+func isRetry(r *http.Request) bool {
 	n := r.Header.Get("X-Stainless-Retry-Count")
 	return n != "" && n != "0"
 }

@@ -10,44 +10,46 @@ import (
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// join answers a copy of a call that runs on this node: it reads along from the
-// first chunk, and gets the same end (F-36, F-43).
-func (h *Handler) join(w http.ResponseWriter, r *http.Request, q *plan, c *running) error {
+// attach answers a follower of a call that runs on this node: it reads the response from
+// its first chunk, and gets the same end (F-36, F-43).
+func (h *Handler) attach(w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall) error {
 	w.Header().Set("Idempotent-Replayed", "true")
-	h.drains.join(c)
-	defer h.drains.leave(c)
-	if !q.Stream {
+	h.orphans.addClient(c)
+	defer h.orphans.removeClient(c)
+	if !q.Request.Stream {
 		v, err := c.read(r.Context(), math.MaxInt)
 		if err != nil {
 			return err
 		}
-		return h.conclude(w, q, nil, &v)
+		return writeFollowerResponse(w, &v)
 	}
 	out := newSSE(w)
 	for pos := 0; ; {
 		v, err := c.read(r.Context(), pos)
 		if err != nil {
-			return web.AlreadyReported(err) // the copy's client has gone; the call goes on
+			return web.AlreadyReported(err) // the follower has disconnected; the call goes on
 		}
-		if v.lost {
-			return tooLong(q, out)
+		if v.tooLong {
+			return refuseTooLong(out)
 		}
 		out.write(v.frames)
 		out.flush()
 		pos += len(v.frames)
 		if v.ended {
-			return h.conclude(w, q, out, &v)
+			return endFollowerStream(w, q, out, &v)
 		}
 	}
 }
 
-func tooLong(q *plan, out *sse) error {
+func refuseTooLong(out *sse) error {
 	err := apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key")
 	if out.begun {
 		out.write(errorFrame(err))
@@ -56,39 +58,37 @@ func tooLong(q *plan, out *sse) error {
 	return err
 }
 
-// conclude gives a joiner the end of the call it joined.
-func (h *Handler) conclude(w http.ResponseWriter, q *plan, out *sse, v *view) error {
-	if v.err != nil && (out == nil || !out.begun) {
-		w.Header().Del("Idempotent-Replayed")
-		return again(v.err)
-	}
-	if out == nil {
-		w.Header().Set("X-Request-Id", v.result.entry.RequestID())
-		return writeAnswer(w, withBlock(v.result.body, &v.result.entry))
-	}
+// writeFollowerResponse answers a follower whose call has ended.
+func writeFollowerResponse(w http.ResponseWriter, v *view) error {
 	if v.err != nil {
-		out.write(errorFrame(apierr.ProviderError.Errorf("the provider broke off; nothing was billed")))
-		out.write(done)
-		return nil
+		w.Header().Del("Idempotent-Replayed")
+		return copyError(v.err)
 	}
-	return ending(q, out, &v.result)
+	w.Header().Set("X-Request-Id", v.result.entry.RequestID())
+	return writeResponse(w, withBlock(v.result.body, &v.result.entry))
 }
 
-// ending writes a stream's last events.
-func ending(q *plan, out *sse, r *result) error {
-	if !q.route.chat {
-		out.write(r.usage)
+// endFollowerStream writes the end of a follower's stream.
+func endFollowerStream(w http.ResponseWriter, q *plan.Plan, out *sse, v *view) error {
+	switch {
+	case v.err == nil:
+		return endStream(q, out, &v.result)
+	case !out.begun:
+		w.Header().Del("Idempotent-Replayed")
+		return copyError(v.err)
 	}
-	tail, err := finale(q, r)
-	if err != nil {
-		return err
-	}
-	out.write(tail)
+	out.write(errorFrame(errBrokenOff()))
+	out.write(doneFrame)
 	return nil
 }
 
-// again copies an error for another request: each request's own is written to.
-func again(err error) error {
+func errBrokenOff() *apierr.Error {
+	return apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
+}
+
+// copyError copies an error for another request: the pipeline completes each request's
+// error.
+func copyError(err error) error {
 	var e *apierr.Error
 	if errors.As(err, &e) {
 		c := *e
@@ -97,117 +97,173 @@ func again(err error) error {
 	return err
 }
 
-// replay answers a key that is in the ledger: same status, same body, no charge.
-func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan, c *running, entryID string) error {
-	res, err := h.recall(context.WithoutCancel(r.Context()), q, entryID) // copies wait for it too
+// endStream writes the last events of a stream whose response is in the ledger.
+func endStream(q *plan.Plan, out *sse, r *result) error {
+	if !q.Route.Chat {
+		out.write(r.usage)
+	}
+	final, err := finalFrames(q, r)
 	if err != nil {
 		return err
 	}
-	return h.repeat(w, q, c, &res)
+	out.write(final)
+	return nil
 }
 
-// repeat sends a whole stored answer again.
-func (h *Handler) repeat(w http.ResponseWriter, q *plan, c *running, res *result) error {
-	c.settled(*res)
+// replay answers a key that was billed: with the same status and the same body, and
+// without a charge.
+func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall, entryID string) error {
+	res, err := h.loadResult(context.WithoutCancel(r.Context()), q, entryID) // followers wait for it too
+	if err != nil {
+		return err
+	}
+	return h.writeReplay(w, q, c, &res)
+}
+
+// writeReplay sends a stored response.
+func (h *Handler) writeReplay(w http.ResponseWriter, q *plan.Plan, c *runningCall, res *result) error {
+	c.setResult(*res)
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.Header().Set("X-Request-Id", res.entry.RequestID())
-	if !q.Stream {
-		return writeAnswer(w, withBlock(res.body, &res.entry))
+	if !q.Request.Stream {
+		return writeResponse(w, withBlock(res.body, &res.entry))
 	}
 	frames := res.body[:len(res.body)-len(res.usage)]
-	c.push(frames) // for those who joined meanwhile
+	c.appendFrames(frames) // for followers
 	out := newSSE(w)
 	out.write(frames)
-	return ending(q, out, res)
+	return endStream(q, out, res)
 }
 
-// recall reads a billed call back.
-func (h *Handler) recall(ctx context.Context, q *plan, entryID string) (result, error) {
+// loadResult reads a billed call from the database.
+func (h *Handler) loadResult(ctx context.Context, q *plan.Plan, entryID string) (result, error) {
 	entry, err := store.GetEntry(ctx, h.DB, entryID)
 	if err != nil {
 		return result{}, err
 	}
-	answer, err := store.GetStoredResponse(ctx, h.DB, entry.RequestID())
+	stored, err := store.GetStoredResponse(ctx, h.DB, entry.RequestID())
 	if errors.Is(err, sql.ErrNoRows) {
-		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID, "the response to this key is no longer stored; it was billed once, as request %s", entry.RequestID())
+		return result{}, apierr.IdempotencyKeyReused.On(entry.ConnectionID,
+			"the response to this key is no longer stored; it was billed once, as request %s", entry.RequestID())
 	} else if err != nil {
 		return result{}, err
 	}
-	body, err := unpack(answer)
+	body, err := unpackResponse(stored)
 	if err != nil {
 		return result{}, err
 	}
 	res := result{entry: entry, body: body}
-	if q.Stream {
+	if q.Request.Stream {
 		res.usage = provider.LastUsageFrame(body)
 	}
 	return res, nil
 }
 
-// follow answers a copy of a call that runs on another node: it reads the
-// checkpoints as they come, then the end from the ledger (F-37).
-func (h *Handler) follow(w http.ResponseWriter, r *http.Request, q *plan, c *running, held rules.Result) error {
-	out := newSSE(w)
-	// Copies on this node read along, so it goes on when its own client has gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCall)
+// How often a call on another node is looked at: first after minFollowPause, then less
+// and less often.
+const (
+	minFollowPause = 20 * time.Millisecond
+	maxFollowPause = 250 * time.Millisecond
+)
+
+// followRemote answers a follower of a call that runs on another node: it reads the
+// checkpoints as they are saved, and the end from the ledger (F-37). Other followers on
+// this node read along, so it goes on when its own client disconnects.
+func (h *Handler) followRemote(
+	w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall, held *rules.Result,
+) error {
+	f := &remoteFollower{h: h, w: w, out: newSSE(w), plan: q, running: c, held: held}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCallDuration)
 	defer cancel()
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.Header().Set("X-Request-Id", held.RequestID)
-	sent, next := 0, int64(0)
-	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
-		if q.Stream {
-			body, n, err := store.GetCheckpoints(ctx, h.DB, held.RequestID, held.Attempt, next)
-			if err != nil {
+	for pause := minFollowPause; ; pause = min(pause*3/2, maxFollowPause) {
+		if q.Request.Stream {
+			if err := f.readCheckpoints(ctx); err != nil {
 				return err
 			}
-			out.write(body)
-			out.flush()
-			c.push(body) // for copies on this node
-			sent, next = sent+len(body), n
 		}
-		row, err := store.GetHold(ctx, h.DB, c.key)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			res, err := h.recall(ctx, q, id.ReplacePrefix(held.RequestID, id.Request, id.Ledger))
-			if err != nil {
-				return err
-			}
-			return h.followed(w, q, c, out, sent, &res)
-		case err == nil && row.State == rules.Pending:
-			res, err := h.recallPending(ctx, q, held.RequestID)
-			if err != nil {
-				return err
-			}
-			return h.followed(w, q, c, out, sent, &res)
-		case err != nil:
+		ended, err := f.checkEnd(ctx)
+		if ended || err != nil {
 			return err
-		case row.State == rules.Failed, row.Attempt != held.Attempt:
-			w.Header().Del("Idempotent-Replayed")
-			if out.begun {
-				broke := apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
-				out.write(errorFrame(broke))
-				out.write(done)
-				return web.AlreadyReported(broke)
-			}
-			return apierr.ProviderError.On(c.key.ConnectionID, "the provider failed; nothing was billed, retry with the same Idempotency-Key")
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !retry.Sleep(ctx, pause) {
 			return web.AlreadyReported(ctx.Err())
 		}
 	}
 }
 
-// followed sends what of an ended call its follower has not seen.
-func (h *Handler) followed(w http.ResponseWriter, q *plan, c *running, out *sse, sent int, res *result) error {
-	c.settled(*res)
-	if !q.Stream {
-		return writeAnswer(w, withBlock(res.body, &res.entry))
+// A remoteFollower follows a call that runs on another node.
+type remoteFollower struct {
+	h       *Handler
+	w       http.ResponseWriter
+	out     *sse
+	plan    *plan.Plan
+	running *runningCall
+	held    *rules.Result // the hold of the other node
+	sent    int           // bytes of the stream
+	next    int64         // the checkpoint to be read
+}
+
+// readCheckpoints sends what was saved since the last time.
+func (f *remoteFollower) readCheckpoints(ctx context.Context) error {
+	body, next, err := store.GetCheckpoints(ctx, f.h.DB, f.held.RequestID, f.held.Attempt, f.next)
+	if err != nil {
+		return err
 	}
-	if frames := res.body[:len(res.body)-len(res.usage)]; sent < len(frames) {
-		out.write(frames[sent:])
-		c.push(frames[sent:])
+	f.out.write(body)
+	f.out.flush()
+	f.running.appendFrames(body) // for followers on this node
+	f.sent, f.next = f.sent+len(body), next
+	return nil
+}
+
+// checkEnd reports whether the call has ended, and sends its end.
+func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
+	row, err := store.GetHold(ctx, f.h.DB, f.running.key)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		res, err := f.h.loadResult(ctx, f.plan, id.ReplacePrefix(f.held.RequestID, id.Request, id.Ledger))
+		if err != nil {
+			return true, err
+		}
+		return true, f.writeEnd(&res)
+	case err != nil:
+		return true, err
+	case row.State == rules.Pending:
+		res, err := f.h.loadPendingResult(ctx, f.plan, f.held.RequestID)
+		if err != nil {
+			return true, err
+		}
+		return true, f.writeEnd(&res)
+	case row.State == rules.Failed, row.Attempt != f.held.Attempt:
+		return true, f.writeFailure()
 	}
-	return ending(q, out, res)
+	return false, nil
+}
+
+// writeEnd sends the part of an ended call that was not sent.
+func (f *remoteFollower) writeEnd(res *result) error {
+	f.running.setResult(*res)
+	if !f.plan.Request.Stream {
+		return writeResponse(f.w, withBlock(res.body, &res.entry))
+	}
+	if frames := res.body[:len(res.body)-len(res.usage)]; f.sent < len(frames) {
+		f.out.write(frames[f.sent:])
+		f.running.appendFrames(frames[f.sent:])
+	}
+	return endStream(f.plan, f.out, res)
+}
+
+// writeFailure answers with the failure of the other node's attempt.
+func (f *remoteFollower) writeFailure() error {
+	f.w.Header().Del("Idempotent-Replayed")
+	if f.out.begun {
+		err := errBrokenOff()
+		f.out.write(errorFrame(err))
+		f.out.write(doneFrame)
+		return web.AlreadyReported(err)
+	}
+	return apierr.ProviderError.On(f.running.key.ConnectionID,
+		"the provider failed; nothing was billed, retry with the same Idempotency-Key")
 }

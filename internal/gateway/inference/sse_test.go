@@ -15,26 +15,30 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// timed is a client that tells how long it was given.
-type timed struct {
+// A deadlineRecorder records the write deadlines that are set.
+type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	deadlines []time.Time
 }
 
-func (w *timed) SetWriteDeadline(t time.Time) error {
+func (w *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 	w.deadlines = append(w.deadlines, t)
 	return nil
 }
 
-// A client has its charge and [DONE] before the provider's connection is given
-// back, which may wait for the provider.
+// A client gets its charge and [DONE] before the upstream connection is closed, which may
+// wait for the provider.
 func TestTheEndOfAStreamWaitsForNoProvider(t *testing.T) {
 	t.Parallel()
-	f := &fake{chunks: []provider.Chunk{{Frames: []byte(delta("Hello")), Usage: &provider.Usage{Input: 9, Output: 1}}}, ended: io.EOF, heard: make(chan struct{})}
-	s := newDesk(t, db.SQLite, f)
+	f := &fakeProvider{
+		chunks:  []provider.Chunk{{Frames: []byte(delta("Hello")), Usage: &provider.Usage{Input: 9, Output: 1}}},
+		ended:   io.EOF,
+		closing: make(chan struct{}),
+	}
+	b := newBundle(t, db.SQLite, f)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,34 +55,36 @@ func TestTheEndOfAStreamWaitsForNoProvider(t *testing.T) {
 			t.Fatalf("%v after\n%s", err, got)
 		}
 	}
-	close(f.heard)
+	close(f.closing)
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != "\n" || !strings.Contains(got, `"svc_final":`) {
 		t.Errorf("%v, %q after\n%s", err, rest, got)
 	}
 }
 
-// No answer waits for ever for a client that does not read it (F-32).
+// Every response has a write deadline, so that no call waits for ever for a client that
+// does not read (F-32).
 func TestEveryAnswerIsWrittenWithinATime(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		write func(http.ResponseWriter)
-		most  time.Duration
+		limit time.Duration
 	}{
 		"stream": {func(w http.ResponseWriter) {
 			out := newSSE(w)
 			out.write([]byte("data: 1\n\n"))
-		}, writePatience},
+		}, frameTimeout},
 		"whole": {func(w http.ResponseWriter) {
-			if err := writeAnswer(w, []byte("{}\n")); err != nil {
+			if err := writeResponse(w, []byte("{}\n")); err != nil {
 				t.Error(err)
 			}
-		}, answerPatience},
+		}, responseTimeout},
 	} {
-		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		before := time.Now()
 		c.write(w)
-		if len(w.deadlines) != 1 || w.deadlines[0].Before(before.Add(c.most)) || w.deadlines[0].After(time.Now().Add(c.most)) {
-			t.Errorf("%s: deadlines %v, want one in %v", name, w.deadlines, c.most)
+		if len(w.deadlines) != 1 || w.deadlines[0].Before(before.Add(c.limit)) ||
+			w.deadlines[0].After(time.Now().Add(c.limit)) {
+			t.Errorf("%s: deadlines %v, want one in %v", name, w.deadlines, c.limit)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/retry"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
@@ -29,7 +30,7 @@ type biller struct {
 	store        *Store
 	ledger       *store.Writer
 	apps         *apps.Store
-	policy       Policy
+	policy       *policy.Policy
 	metrics      *metrics.Metrics
 	developerKey func(ctx context.Context, accountID string) (key string, ok bool) // nil = no app has one
 	log          *slog.Logger
@@ -52,7 +53,7 @@ func (b *biller) demand(t *billingTerms, app *apps.App, sessionID string, h sess
 	if err != nil {
 		return rules.Hold{}, err
 	}
-	d, err := b.policy.demand(t, app, c, h, b.store.Now())
+	d, err := t.demand(b.policy, app, c, h, b.store.Now())
 	d.NodeID = b.store.NodeID
 	return d, err
 }
@@ -199,7 +200,7 @@ func (b *billing) settle(ctx context.Context, s session.Settle) session.Event {
 		if err != nil {
 			return rules.Result{}, err
 		}
-		command.Risk = b.policy.riskOf(&app)
+		command.Risk = b.policy.RiskOf(&app)
 		return b.ledger.Do(ctx, command)
 	})
 	if err != nil {

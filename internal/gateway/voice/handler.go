@@ -8,9 +8,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
@@ -19,7 +19,7 @@ type Handler struct {
 	Supervisor  *Supervisor
 	Callers     *callers.Resolver
 	Catalog     *catalog.Source
-	Fee         money.PPM
+	Policy      *policy.Policy
 	IdleTimeout time.Duration
 	PublicURL   string // where browsers and apps reach the API
 	Now         func() time.Time

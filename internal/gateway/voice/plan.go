@@ -1,11 +1,11 @@
 package voice
 
 import (
-	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/tokens"
@@ -21,34 +21,26 @@ const (
 
 // planSession decides model, prices and bounds of a session, in the order of decision 008.
 func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSession, error) {
+	feature := policy.ResolveFeature(who.Features, c.Feature)
 	terms := billingTerms{
 		ConnectionID: who.ConnectionID,
 		AccountID:    who.AccountID,
 		AppID:        who.App.ID,
 		OwnerID:      who.App.OwnerID,
-		Feature:      c.Feature,
-		Margin:       who.App.DevMargin,
-		Fee:          h.Fee,
-	}
-	feature, registered := who.Features[c.Feature]
-	switch {
-	case registered:
-		terms.FeatureLabel, terms.MaxCostMC = feature.Slug, feature.MaxCostPerCallMC
-		if feature.DevMargin != nil {
-			terms.Margin = *feature.DevMargin
-		}
-	case c.Feature != "":
-		terms.FeatureLabel = "other"
+		Feature:      feature.Slug,
+		FeatureLabel: feature.Label,
+		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policy.Fee},
+		MaxCostMC:    feature.MaxCostMC(),
 	}
 	model := c.Model
 	if model == "" {
 		switch {
-		case !registered:
+		case feature.Registered == nil:
 			return savedSession{}, invalid("feature: %q is not registered; register it, or name a model", c.Feature)
-		case feature.DefaultModel == nil:
+		case feature.Registered.DefaultModel == nil:
 			return savedSession{}, invalid("feature: %q has no default_model; set one, or name a model", c.Feature)
 		}
-		model = *feature.DefaultModel
+		model = *feature.Registered.DefaultModel
 	}
 	m, rates, ok := h.Catalog.Current().Find(model, h.Now())
 	switch {
@@ -56,13 +48,13 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 		return savedSession{}, invalid("model: %q is not offered; GET /v1/models lists what is", model)
 	case !m.Realtime:
 		return savedSession{}, invalid("model: %q is not a realtime model", model)
-	case len(who.App.AllowedModels) > 0 && !slices.Contains(who.App.AllowedModels, model):
+	case !policy.AllowsModel(&who.App, model):
 		return savedSession{}, apierr.ModelNotAllowed.On(who.ConnectionID,
 			"model %q is not among the app's allowed models", model)
 	}
 	output := int64(defaultMaxOutputTokens)
-	if registered && feature.MaxTokens != nil {
-		output = *feature.MaxTokens
+	if f := feature.Registered; f != nil && f.MaxTokens != nil {
+		output = *f.MaxTokens
 	}
 	if c.MaxOutputTokens != nil {
 		output = *c.MaxOutputTokens

@@ -12,6 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/metrics"
@@ -24,7 +25,7 @@ type Options struct {
 	NodeID   string // this process
 	NodeURL  string // where other nodes reach it; "" = they cannot
 	Apps     *apps.Store
-	Policy   Policy
+	Policy   *policy.Policy
 	Provider Provider
 	Metrics  *metrics.Metrics
 	Now      func() time.Time

@@ -1,17 +1,15 @@
 package voice
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
-	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
-	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/pricing"
 )
@@ -27,9 +25,8 @@ type billingTerms struct {
 	FeatureLabel    string // what analytics count the replies under
 	Model           string
 	Provider        string
-	Rates           string // the snapshot of the model's rates
-	Margin          money.PPM
-	Fee             money.PPM
+	Rates           string    // the snapshot of the model's rates
+	policy.Shares             // what the charge adds to the provider cost
 	MaxCostMC       *money.MC // the feature's guardrail of a call, here of a reply
 	MaxOutputTokens int64     // of a reply
 	DeveloperKey    bool      // the developer's provider key serves the session
@@ -51,17 +48,16 @@ func (t *billingTerms) ledgerKey(sessionID string, n int64) rules.Key {
 	return rules.Key{ConnectionID: t.ConnectionID, Key: replyKey(sessionID, n)}
 }
 
-// priceTerms renders what the charge of a reply is computed from.
-func (t *billingTerms) priceTerms(h session.Hold, margin, fee money.PPM, pool string) string {
-	return string(mustJSON(struct {
-		Rates  json.RawMessage `json:"rates"`
-		Margin int64           `json:"margin_ppm"`
-		Fee    int64           `json:"fee_ppm"`
-		Text   int64           `json:"input_tokens"`
-		Audio  int64           `json:"audio_tokens"`
-		Max    int64           `json:"max_tokens"`
-		Pool   string          `json:"pool,omitempty"`
-	}{json.RawMessage(t.Rates), int64(margin), int64(fee), h.TextTokens, h.AudioTokens, t.MaxOutputTokens, pool}))
+// priceTerms returns what the charge of a reply is computed from, if the wallet pays.
+func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
+	return policy.Terms{
+		Shares:      t.Shares,
+		Rates:       t.Rates,
+		InputTokens: h.TextTokens,
+		MaxTokens:   t.MaxOutputTokens,
+		Voice:       true,
+		AudioTokens: h.AudioTokens,
+	}
 }
 
 // holdAmount returns the most that a reply may cost with these rates of margin and fee.
@@ -71,7 +67,7 @@ func (t *billingTerms) holdAmount(h session.Hold, margin, fee money.PPM) (money.
 
 // ledgerCall returns the ledger's call of a reply.
 func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (rules.Call, error) {
-	key := replyKey(sessionID, h.N)
+	key, terms := replyKey(sessionID, h.N), t.priceTerms(h)
 	c := rules.Call{
 		ConnectionID: t.ConnectionID,
 		AccountID:    t.AccountID,
@@ -82,7 +78,7 @@ func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (
 		Feature:      t.Feature,
 		FeatureLabel: t.FeatureLabel,
 		Model:        t.Model,
-		Terms:        t.priceTerms(h, t.Margin, t.Fee, ""),
+		Terms:        terms.JSON(),
 	}
 	var err error
 	c.HoldMC, err = t.holdAmount(h, t.Margin, t.Fee)
@@ -91,10 +87,7 @@ func (t *billingTerms) ledgerCall(sessionID, requestID string, h session.Hold) (
 
 // settlement returns the ledger's command that charges a reply, by the terms of who pays for it.
 func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settle, error) {
-	margin, fee := t.Margin, t.Fee
-	if c.PaidBy == rules.PaidByFreeCredit {
-		margin, fee = 0, 0
-	}
+	shares := t.PaidBy(c.PaidBy)
 	out := rules.Settle{
 		Call:       *c,
 		Attempt:    1,
@@ -105,72 +98,32 @@ func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settl
 			OutputTokens: s.Usage.Output(),
 		},
 	}
-	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, margin, fee)
+	amounts, err := pricing.ChargeVoice(t.rates, s.Usage, shares.Margin, shares.Fee)
 	if s.Estimated {
 		out.Settlement = rules.Estimated
-		amounts, err = pricing.ChargeVoiceEstimate(t.rates, s.Usage, margin, fee, c.HoldMC)
+		amounts, err = pricing.ChargeVoiceEstimate(t.rates, s.Usage, shares.Margin, shares.Fee, c.HoldMC)
 	}
 	out.Charge = rules.Amounts(amounts)
 	return out, err
 }
 
-// Policy is what the operator has set for the money of sessions.
-type Policy struct {
-	Free         tiers.FreeCredit
-	Risk         limits.Risk
-	SandboxDayMC money.MC
-}
-
-// riskOf returns the risk thresholds of an app's connections, or nil if their money is fake.
-func (p *Policy) riskOf(app *apps.App) *limits.Risk {
-	if app.Tier == "" || app.Tier == tiers.Sandbox || p.Risk.Warn <= 0 {
-		return nil
-	}
-	return &p.Risk
-}
-
 // demand returns the hold of a reply with every limit that applies to it now, but for the feature's
 // rate limit: contract §4.4 does not list rate_limited.
-func (p *Policy) demand(
-	t *billingTerms, app *apps.App, c rules.Call, h session.Hold, now time.Time,
+func (t *billingTerms) demand(
+	p *policy.Policy, app *apps.App, c rules.Call, h session.Hold, now time.Time,
 ) (rules.Hold, error) {
-	d := rules.Hold{Call: c, Claim: c.Key, MaxCostMC: t.MaxCostMC}
-	live := app.Tier != tiers.Sandbox
-	if !live && app.ProviderMode == apps.Mock {
-		return d, nil // fake money for canned responses
-	}
 	costMC, err := t.holdAmount(h, 0, 0)
 	if err != nil {
-		return d, err
+		return rules.Hold{}, err
 	}
-	if d.CostMC = costMC; !live {
-		if !t.DeveloperKey {
-			d.Limits = append(d.Limits, tiers.SandboxLimit(app.OwnerID, p.SandboxDayMC))
-		}
-		return d, nil
-	}
-	tier := tiers.Of(app.Tier)
-	d.Limits = append(d.Limits, tier.Limits(app.ID)...)
-	d.MaxCapMC = tier.MaxCapMC
-	if p.Risk.Warn > 0 {
-		d.Risk = &p.Risk
-	}
-	if p.Free.PoolMC > 0 {
-		d.FreeCredit = p.freeCredit(t, h, costMC, now)
-	}
+	d := p.Demand(&policy.Call{
+		Call:          c,
+		PriceTerms:    t.priceTerms(h),
+		CostMC:        costMC,
+		App:           app,
+		MaxCostMC:     t.MaxCostMC,
+		DeveloperPays: t.DeveloperKey,
+	}, now)
+	d.Claim = c.Key
 	return d, nil
-}
-
-// freeCredit returns how free credit would pay for a reply: at cost, without margin and fee.
-func (p *Policy) freeCredit(t *billingTerms, h session.Hold, costMC money.MC, now time.Time) *rules.FreeCreditHold {
-	pool, onApp, onAll := rules.FreeCreditSubjects(t.AppID, t.AccountID, now)
-	return &rules.FreeCreditHold{
-		Terms:  t.priceTerms(h, 0, 0, pool),
-		HoldMC: costMC,
-		Limits: []limits.Limit{
-			{Subject: pool, Unit: limits.Spend, Max: int64(p.Free.PoolMC)},
-			{Subject: onApp, Unit: limits.Spend, Max: int64(p.Free.OnAppMC)},
-			{Subject: onAll, Unit: limits.Spend, Max: int64(p.Free.OnAllMC)},
-		},
-	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/audit"
 	"github.com/purserhq/purser/internal/ledger/limits"
@@ -172,12 +173,13 @@ func (w *world) node() *testNode {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
+	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar}
 	supervisor := NewSupervisor(Options{
 		DB:       w.db,
 		Ledger:   w.book,
 		NodeID:   member.ID,
 		Apps:     registry,
-		Policy:   Policy{Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar},
+		Policy:   set,
 		Provider: Provider{BaseURL: w.base, PlatformKey: "sk-test", Client: http.DefaultClient},
 		Metrics:  metrics.New(prices, nil),
 		Now:      w.now,
@@ -187,7 +189,7 @@ func (w *world) node() *testNode {
 		Supervisor:  supervisor,
 		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),
 		Catalog:     prices,
-		Fee:         money.One / 20,
+		Policy:      set,
 		IdleTimeout: 2 * time.Minute,
 		Now:         w.now,
 	}}

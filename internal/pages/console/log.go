@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
@@ -102,7 +102,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("console: refund: %w", err)
 	}
-	found, appID, err := inference.FindReceipt(r.Context(), h.DB, requestID)
+	found, appID, err := receipts.Find(r.Context(), h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && appID != v.app.ID {
 		return missing()
 	} else if err != nil {
@@ -118,7 +118,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 }
 
 // billed explains a charge, token class by token class at its unit price.
-func billed(c ui.Console, found *inference.Receipt, e *rules.Entry) ui.CallPage {
+func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 	p := ui.CallPage{Console: c, ID: found.ID}
 	how := "from the usage reported by the provider, at the prices in effect when it started"
 	if e.Settlement == rules.Estimated {
@@ -168,8 +168,8 @@ func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 }
 
 // refusal explains why a call was refused.
-func refusal(c ui.Console, found *inference.Receipt) ui.CallPage {
-	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused and not billed: " + ended(found.Error.Message)}
+func refusal(c ui.Console, found *receipts.Receipt) ui.CallPage {
+	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused, and nothing was billed: " + ended(found.Error.Message)}
 	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}}, about(found)...)
 	if details := string(found.Error.Details); details != "" && details != "{}" {
 		p.JSON = indented(found.Error.Details)
@@ -178,7 +178,7 @@ func refusal(c ui.Console, found *inference.Receipt) ui.CallPage {
 }
 
 // about is what is known of every call, however it ended.
-func about(found *inference.Receipt) []ui.Fact {
+func about(found *receipts.Receipt) []ui.Fact {
 	given := func(s *string) string {
 		if s == nil {
 			return "none"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
-	"github.com/purserhq/purser/internal/gateway/inference"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -91,7 +91,7 @@ func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accou
 	if !strings.HasPrefix(requestID, "req_") {
 		return missing()
 	}
-	found, _, err := inference.FindReceipt(ctx, h.DB, requestID)
+	found, _, err := receipts.Find(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return missing()
 	} else if err != nil {
@@ -133,7 +133,7 @@ var statuses = map[string][3]string{
 
 // call shows the receipt of a call whose account the visitor may see.
 func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, requestID string) error {
-	found, appID, err := inference.FindReceipt(r.Context(), h.DB, requestID)
+	found, appID, err := receipts.Find(r.Context(), h.DB, requestID)
 	if err != nil {
 		return fmt.Errorf("dashboard: receipt of %s: %w", requestID, err)
 	}
@@ -165,7 +165,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 }
 
 // charged adds the words and the sums of a billed call.
-func charged(page *ui.Receipt, found *inference.Receipt) {
+func charged(page *ui.Receipt, found *receipts.Receipt) {
 	c := found.Charge
 	who := "It was paid from the spend cap of the app."
 	if c.PaidBy == rules.PaidByFreeCredit {

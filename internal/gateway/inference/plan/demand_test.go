@@ -1,4 +1,4 @@
-package inference
+package plan
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -25,7 +26,7 @@ func TestDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	rate, most := int64(7), money.MC(123)
-	registered := map[string]features.Feature{"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &most}, "g": {Slug: "g"}}
+	registered := map[string]*features.Feature{"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &most}, "g": {Slug: "g"}}
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
 	const dayOf = "rate_limited rate/conn/f 7 in 1m0s; "
 	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s tells app.spend_limit_reached; risk; cap 2500000000; "
@@ -52,26 +53,46 @@ func TestDemand(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := &Handler{Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC}
+			set := &policy.Policy{
+				Fee:          money.One / 20,
+				Free:         tiers.DefaultFreeCredit,
+				Risk:         limits.DefaultRisk,
+				SandboxDayMC: tiers.DefaultSandboxDayMC,
+			}
 			if tt.noPool {
-				h.Free = tiers.FreeCredit{}
+				set.Free = tiers.FreeCredit{}
 			}
 			if tt.noRisk {
-				h.Risk = limits.Risk{}
+				set.Risk = limits.Risk{}
 			}
-			who := &callers.Caller{ConnectionID: "conn", AccountID: "wac", App: apps.App{ID: "app", OwnerID: "wac_dev", Tier: tt.tier, ProviderMode: tt.mode, DevMargin: money.One / 5}}
-			p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100}`))
+			request, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			q, err := newPlan(p, route{path: "ai/m", model: "m"}, tt.feature, &who.App, registered, book, nil, money.One/20, tt.at)
+			p, err := New(&Input{
+				Request: request,
+				Route:   Route{Path: "ai/m", Model: "m"},
+				Feature: tt.feature,
+				Caller: &callers.Caller{
+					ConnectionID: "conn",
+					AccountID:    "wac",
+					App: apps.App{
+						ID:           "app",
+						OwnerID:      "wac_dev",
+						Tier:         tt.tier,
+						ProviderMode: tt.mode,
+						DevMargin:    money.One / 5,
+					},
+					Features: registered,
+				},
+				Catalog: book,
+				Policy:  set,
+				Now:     tt.at,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := q.demand(h, who, q.call(who, "key", "req", "print"), "node", "claim", tt.at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := p.Demand
 			if got := demanded(d); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}

@@ -1,4 +1,4 @@
-package inference
+package plan
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/policy"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
@@ -38,7 +40,24 @@ models:
       - {input: "1.00", cached: "1.00", output: "10.00"}
 `
 
-// TestHoldCap resolves the output cap of a call in the four steps of spec §2,
+// newTestPlan plans a call of an app.
+func newTestPlan(
+	request *Request, route Route, feature string, app *apps.App, registered map[string]*features.Feature,
+	book *catalog.Catalog, estimated *estimates.Calibration, fee money.PPM, now time.Time,
+) (*Plan, error) {
+	return New(&Input{
+		Request:   request,
+		Route:     route,
+		Feature:   feature,
+		Caller:    &callers.Caller{App: *app, Features: registered},
+		Catalog:   book,
+		Policy:    &policy.Policy{Fee: fee},
+		Calibrate: estimated.Correct,
+		Now:       now,
+	})
+}
+
+// TestHoldCap resolves the output cap of a call in the four steps of contract §2,
 // holds 5: request, feature, app, model. The same number bounds the provider's
 // answer, prices the hold, and stands in the terms.
 func TestHoldCap(t *testing.T) {
@@ -104,12 +123,12 @@ func TestHoldCap(t *testing.T) {
 			return &n
 		}
 		model := "m"
-		registered := map[string]features.Feature{"f": {Slug: "f", MaxTokens: set(tt.feature), DefaultModel: &model}}
+		registered := map[string]*features.Feature{"f": {Slug: "f", MaxTokens: set(tt.feature), DefaultModel: &model}}
 		app := &apps.App{DefaultMaxTokens: set(tt.app), DevMargin: money.One / 5}
-		rt, header := route{path: "ai/m", model: "m"}, ""
+		rt, header := Route{Path: "ai/m", Model: "m"}, ""
 		switch tt.how {
 		case onFeature:
-			rt, header = route{path: onFeature, slug: "f"}, "f"
+			rt, header = Route{Path: onFeature, Slug: "f"}, "f"
 		case byHeader:
 			header = "f"
 		case elsewhere:
@@ -119,11 +138,11 @@ func TestHoldCap(t *testing.T) {
 		if tt.request != "" {
 			body += "," + tt.request
 		}
-		p, err := parse([]byte(body + "}"))
+		p, err := Parse([]byte(body + "}"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		q, err := newPlan(p, rt, header, app, registered, book, nil, money.One/20, time.Now())
+		q, err := newTestPlan(p, rt, header, app, registered, book, nil, money.One/20, time.Now())
 		if tt.refused != "" {
 			if err == nil || err.Error() != "invalid_request: "+tt.refused {
 				t.Errorf("%s: %v, want %s", name, err, tt.refused)
@@ -137,12 +156,12 @@ func TestHoldCap(t *testing.T) {
 		// 8 tokens of input; 20 % of margin and 5 % of fee on the cost; 5 % more held; rounded up.
 		cost := 8*100 + tt.want*1000
 		hold := money.MC((cost*125*105 + 9999) / 10000)
-		if q.Request.MaxTokens != tt.want || q.input != 8 || q.holdMC != hold || !strings.HasSuffix(q.terms, fmt.Sprintf(`"input_tokens":8,"max_tokens":%d}`, tt.want)) {
-			t.Errorf("%s: at most %d tokens after %d, hold %d, %s; want %d and %d", name, q.Request.MaxTokens, q.input, q.holdMC, q.terms, tt.want, hold)
+		if q.Request.MaxTokens != tt.want || q.CountedTokens != 8 || q.Demand.HoldMC != hold || !strings.HasSuffix(q.Demand.Terms, fmt.Sprintf(`"input_tokens":8,"max_tokens":%d}`, tt.want)) {
+			t.Errorf("%s: at most %d tokens after %d, hold %d, %s; want %d and %d", name, q.Request.MaxTokens, q.CountedTokens, q.Demand.HoldMC, q.Demand.Terms, tt.want, hold)
 		}
 	}
 	for _, request := range []string{`"max_tokens":0`, `"max_tokens":-1`, `"max_tokens":1.5`, `"max_tokens":"50"`, `"max_tokens":1e2`, `"max_tokens":9223372036854775808`, `"max_completion_tokens":0`, `"max_tokens":50,"max_completion_tokens":51`} {
-		if _, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + request + `}`)); err == nil {
+		if _, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + request + `}`)); err == nil {
 			t.Errorf("{%s} is taken", request)
 		}
 	}
@@ -190,15 +209,15 @@ func TestModelFacts(t *testing.T) {
 		{"gpt-6-luna", tools + `,"stop":["x"]`, ""},
 		{"gpt-3.5-turbo", `"stop":["x"]`, `model: "gpt-3.5-turbo" is not offered; GET /v1/models lists what is`},
 	} {
-		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
+		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + tt.request + `}`))
 		if err != nil {
 			t.Fatalf("%s {%s}: %v", tt.model, tt.request, err)
 		}
-		q, err := newPlan(p, route{path: "ai/" + tt.model, model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
+		q, err := newTestPlan(p, Route{Path: "ai/" + tt.model, Model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
 		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
 			t.Errorf("%s {%s}: %v, want %q", tt.model, tt.request, err, tt.refused)
 		}
-		if err == nil && q.Request.Facts.Responses != (q.model.Responses && len(q.Tools) > 0) {
+		if err == nil && q.Request.Facts.Responses != (q.Model.Responses && len(q.Request.Tools) > 0) {
 			t.Errorf("%s {%s}: through the Responses API: %v", tt.model, tt.request, q.Request.Facts.Responses)
 		}
 	}
@@ -236,11 +255,11 @@ func TestNotOffered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
+		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, tt.book, nil, 0, now)
+		_, err = newTestPlan(p, Route{Path: "ai/m", Model: "m"}, "", &apps.App{}, nil, tt.book, nil, 0, now)
 		if listed := len(tt.book.Offered(now)) == 1; (err == nil) != tt.want || listed != tt.want {
 			t.Errorf("%s: listed %v, called %v; want %v", tt.day, listed, err, tt.want)
 		}
@@ -273,17 +292,17 @@ func TestCorrected(t *testing.T) {
 		for range tt.calls {
 			drift.Record("m", 1000, 2000, tt.real)
 		}
-		p, err := parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
+		p, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := newPlan(p, route{path: "ai/m", model: "m"}, "", &apps.App{}, nil, book, drift, 0, time.Now())
+		q, err := newTestPlan(p, Route{Path: "ai/m", Model: "m"}, "", &apps.App{}, nil, book, drift, 0, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		hold := money.MC(((tt.held*100+ceiling*1000)*105 + 99) / 100)
-		if q.input != 8 || q.held != tt.held || q.holdMC != hold || !strings.HasSuffix(q.terms, tt.terms) {
-			t.Errorf("%s: %d counted, %d held for, hold %d, %s; want %d and %d", tt.name, q.input, q.held, q.holdMC, q.terms, tt.held, hold)
+		if q.CountedTokens != 8 || q.InputTokens != tt.held || q.Demand.HoldMC != hold || !strings.HasSuffix(q.Demand.Terms, tt.terms) {
+			t.Errorf("%s: %d counted, %d held for, hold %d, %s; want %d and %d", tt.name, q.CountedTokens, q.InputTokens, q.Demand.HoldMC, q.Demand.Terms, tt.held, hold)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package inference
+package plan
 
 import (
 	"encoding/json"
@@ -15,9 +15,11 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Bounds of a request (spec §8).
+// MaxBody is the most bytes that the body of a request may have.
+const MaxBody = 32 << 20
+
+// Bounds of a request (contract §8).
 const (
-	maxBody     = 32 << 20
 	maxMessages = 4096
 	maxTools    = 128
 	maxImages   = 20
@@ -25,10 +27,10 @@ const (
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// body is the inference body of spec §4.3 and the additions of decisions,
-// 'Beyond the contract'. Unknown members are dropped: nothing that is not named
-// here ever reaches a provider. Members of refused would change cost or routing
-// silently, so they are refused instead.
+// body is the inference body of contract §4.3 with the additions of decision 042.
+// Unknown members are dropped: only what is named here reaches a provider. The members
+// of refused would change the cost or the route silently, so they are refused instead
+// (decision 012).
 type body struct {
 	Model               *string        `json:"model"`
 	Messages            []message      `json:"messages"`
@@ -104,22 +106,22 @@ type part struct {
 	} `json:"image_url"`
 }
 
-// parsed is a body that has passed every check that needs no model.
-type parsed struct {
-	provider.Request
-	BodyModel    string // the member model, "" = absent
-	IncludeUsage bool
-	Images       int
+// A Request is a body that has passed every check that needs no model.
+type Request struct {
+	provider.Request        // the canonical request; its model and its facts are not set
+	BodyModel        string // the member model; "" = absent
+	IncludeUsage     bool   // stream_options.include_usage
+	Images           int
 }
 
-// parse reads a body strictly. Its errors name the member and the rule.
-func parse(data []byte) (*parsed, error) {
+// Parse reads a body strictly. Its errors name the member and the rule.
+func Parse(data []byte) (*Request, error) {
 	var b body
 	if err := web.Decode(data, &b, true); err != nil {
 		return nil, err
 	}
-	p := &parsed{}
-	for _, step := range []func(*body, *parsed) error{readRefused, readScalars, readMessages, readTools, checkTurns} {
+	p := &Request{}
+	for _, step := range []func(*body, *Request) error{readRefused, readScalars, readMessages, readTools, checkTurns} {
 		if err := step(&b, p); err != nil {
 			return nil, err
 		}
@@ -127,11 +129,11 @@ func parse(data []byte) (*parsed, error) {
 	return p, nil
 }
 
-// maxQuoted is how many bytes of a client's text a message repeats.
+// maxQuoted is how many bytes of a client's text an error message quotes.
 const maxQuoted = 100
 
-// invalid refuses a request. What it quotes of it is cut short: the message is
-// kept for the receipt, and a name may be as long as the body.
+// invalid refuses a request. It shortens what it quotes of the request: the message is
+// stored for the receipt, and a name may be as long as the body.
 func invalid(format string, args ...any) error {
 	for i, a := range args {
 		if s, ok := a.(string); ok && len(s) > maxQuoted {
@@ -141,51 +143,60 @@ func invalid(format string, args ...any) error {
 	return apierr.InvalidRequest.Errorf(format, args...)
 }
 
-func given(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
+// isSet reports whether a member is there and is not null.
+func isSet(v jsontext.Value) bool { return len(v) > 0 && string(v) != "null" }
 
-// readRefused refuses what would change cost or routing silently. A member that
-// asks for what happens anyway is let through.
-func readRefused(b *body, _ *parsed) error {
+// readRefused refuses the members that would change the cost or the route silently. It
+// accepts a value that asks for what happens anyway.
+func readRefused(b *body, _ *Request) error {
 	if b.N != nil && *b.N != 1 {
 		return invalid("n: must be 1; each call answers once")
 	}
 	for _, m := range []struct {
-		name   string
-		value  jsontext.Value
-		passes []string
+		name     string
+		value    jsontext.Value
+		accepted []string
 	}{
-		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}}, {"store", b.Store, []string{`false`}},
-		{"modalities", b.Modalities, []string{`["text"]`}}, {"audio", b.Audio, nil}, {"prediction", b.Prediction, nil},
-		{"web_search_options", b.WebSearchOptions, nil}, {"functions", b.Functions, nil}, {"function_call", b.FunctionCall, nil},
-		{"logprobs", b.Logprobs, []string{`false`}}, {"top_logprobs", b.TopLogprobs, []string{`0`}},
-		{"api_base", b.APIBase, nil}, {"base_url", b.BaseURL, nil}, {"api_key", b.APIKey, nil},
+		{"service_tier", b.ServiceTier, []string{`"default"`, `"auto"`}},
+		{"store", b.Store, []string{`false`}},
+		{"modalities", b.Modalities, []string{`["text"]`}},
+		{"audio", b.Audio, nil},
+		{"prediction", b.Prediction, nil},
+		{"web_search_options", b.WebSearchOptions, nil},
+		{"functions", b.Functions, nil},
+		{"function_call", b.FunctionCall, nil},
+		{"logprobs", b.Logprobs, []string{`false`}},
+		{"top_logprobs", b.TopLogprobs, []string{`0`}},
+		{"api_base", b.APIBase, nil},
+		{"base_url", b.BaseURL, nil},
+		{"api_key", b.APIKey, nil},
 	} {
-		if given(m.value) && !slices.Contains(m.passes, string(m.value)) {
+		if isSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
 			return invalid("%s: not offered here, because it would change the price or the route of the call; leave it out", m.name)
 		}
 	}
 	return nil
 }
 
-func readScalars(b *body, p *parsed) error {
+func readScalars(b *body, p *Request) error {
 	if b.Model != nil {
 		if *b.Model == "" {
 			return invalid("model: must not be empty")
 		}
 		p.BodyModel = *b.Model
 	}
-	most := b.MaxTokens
+	outputCap := b.MaxTokens
 	if m := b.MaxCompletionTokens; m != nil {
-		if most != nil && *most != *m {
+		if outputCap != nil && *outputCap != *m {
 			return invalid("max_completion_tokens: differs from max_tokens, which means the same; send one")
 		}
-		most = m
+		outputCap = m
 	}
-	if most != nil {
-		if *most < 1 {
+	if outputCap != nil {
+		if *outputCap < 1 {
 			return invalid("max_tokens: must be at least 1")
 		}
-		p.MaxTokens = *most
+		p.MaxTokens = *outputCap
 	}
 	if t := b.Temperature; t != nil && (*t < 0 || *t > 2) {
 		return invalid("temperature: must be between 0 and 2")
@@ -213,8 +224,8 @@ func readScalars(b *body, p *parsed) error {
 	return readFormat(b.ResponseFormat, p)
 }
 
-func readStop(v jsontext.Value, p *parsed) error {
-	if !given(v) {
+func readStop(v jsontext.Value, p *Request) error {
+	if !isSet(v) {
 		return nil
 	}
 	if v.Kind() == '"' {
@@ -236,8 +247,8 @@ func readStop(v jsontext.Value, p *parsed) error {
 	return nil
 }
 
-func readFormat(v jsontext.Value, p *parsed) error {
-	if !given(v) {
+func readFormat(v jsontext.Value, p *Request) error {
+	if !isSet(v) {
 		return nil
 	}
 	var f struct {
@@ -258,7 +269,7 @@ func readFormat(v jsontext.Value, p *parsed) error {
 		if f.JSONSchema == nil || !toolName.MatchString(f.JSONSchema.Name) {
 			return invalid("response_format.json_schema.name: required, must match %s", toolName)
 		}
-		if given(f.JSONSchema.Schema) && f.JSONSchema.Schema.Kind() != '{' {
+		if isSet(f.JSONSchema.Schema) && f.JSONSchema.Schema.Kind() != '{' {
 			return invalid("response_format.json_schema.schema: must be a JSON Schema object")
 		}
 	default:
@@ -268,7 +279,7 @@ func readFormat(v jsontext.Value, p *parsed) error {
 	return nil
 }
 
-func readMessages(b *body, p *parsed) error {
+func readMessages(b *body, p *Request) error {
 	if len(b.Messages) == 0 {
 		return invalid("messages: required, with at least one message")
 	}
@@ -292,43 +303,48 @@ func readMessages(b *body, p *parsed) error {
 	return nil
 }
 
-func readMessage(m *message, out *provider.Message, at string) error {
+func readMessage(m *message, out *provider.Message, path string) error {
 	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
-		return invalid("%s.role: must be one of system, user, assistant, tool", at)
+		return invalid("%s.role: must be one of system, user, assistant, tool", path)
 	}
 	out.Role, out.Name, out.ToolCallID = m.Role, m.Name, m.ToolCallID
 	if m.Refusal != nil {
 		out.Refusal = *m.Refusal
 	}
 	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
-		return invalid("%s.tool_calls: only an assistant message has them", at)
+		return invalid("%s.tool_calls: only an assistant message has them", path)
 	}
 	if (m.Role == "tool") != (m.ToolCallID != "") {
-		return invalid("%s.tool_call_id: required in a tool message, and only there", at)
+		return invalid("%s.tool_call_id: required in a tool message, and only there", path)
 	}
-	if err := readContent(m.Content, out, at); err != nil {
+	if err := readContent(m.Content, out, path); err != nil {
 		return err
 	}
 	if !out.HasContent && (m.Role != "assistant" || len(m.ToolCalls) == 0 && out.Refusal == "") {
-		return invalid("%s.content: required", at)
+		return invalid("%s.content: required", path)
 	}
 	for i, c := range m.ToolCalls {
-		at := fmt.Sprintf("%s.tool_calls[%d]", at, i)
+		path := fmt.Sprintf("%s.tool_calls[%d]", path, i)
 		switch {
 		case c.ID == "":
-			return invalid("%s.id: required", at)
+			return invalid("%s.id: required", path)
 		case c.Type != "function" && c.Type != "":
-			return invalid("%s.type: must be function", at)
+			return invalid("%s.type: must be function", path)
 		case !toolName.MatchString(c.Function.Name):
-			return invalid("%s.function.name: must match %s", at, toolName)
+			return invalid("%s.function.name: must match %s", path, toolName)
 		}
-		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments, ExtraContent: json.RawMessage(c.ExtraContent)})
+		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{
+			ID:           c.ID,
+			Name:         c.Function.Name,
+			Arguments:    c.Function.Arguments,
+			ExtraContent: json.RawMessage(c.ExtraContent),
+		})
 	}
 	return nil
 }
 
-func readContent(v jsontext.Value, out *provider.Message, at string) error {
-	if !given(v) {
+func readContent(v jsontext.Value, out *provider.Message, path string) error {
+	if !isSet(v) {
 		return nil
 	}
 	out.HasContent = true
@@ -336,23 +352,23 @@ func readContent(v jsontext.Value, out *provider.Message, at string) error {
 	case '"':
 		text, err := jsontext.AppendUnquote(nil, v)
 		if err != nil {
-			return invalid("%s.content: not a valid string", at)
+			return invalid("%s.content: not a valid string", path)
 		}
 		out.Text = string(text)
 		return nil
 	case '[':
 	default:
-		return invalid("%s.content: must be a string or an array of parts", at)
+		return invalid("%s.content: must be a string or an array of parts", path)
 	}
 	var parts []part
 	if err := web.Decode(v, &parts, true); err != nil {
-		return invalid("%s.content: must be a string or an array of parts with a type", at)
+		return invalid("%s.content: must be a string or an array of parts with a type", path)
 	}
 	if len(parts) == 0 {
-		return invalid("%s.content: must have at least one part", at)
+		return invalid("%s.content: must have at least one part", path)
 	}
 	for i, q := range parts {
-		r, err := readPart(q, out.Role, fmt.Sprintf("%s.content[%d]", at, i))
+		r, err := readPart(q, out.Role, fmt.Sprintf("%s.content[%d]", path, i))
 		if err != nil {
 			return err
 		}
@@ -361,55 +377,56 @@ func readContent(v jsontext.Value, out *provider.Message, at string) error {
 	return nil
 }
 
-func readPart(q part, role, at string) (provider.Part, error) {
+func readPart(q part, role, path string) (provider.Part, error) {
 	switch {
 	case q.Type == "text":
 		if q.Text == nil {
-			return provider.Part{}, invalid("%s.text: required", at)
+			return provider.Part{}, invalid("%s.text: required", path)
 		}
 		return provider.Part{Type: "text", Text: *q.Text}, nil
 	case q.Type == "image_url" && role == "user":
 		if q.ImageURL == nil {
-			return provider.Part{}, invalid("%s.image_url: required", at)
+			return provider.Part{}, invalid("%s.image_url: required", path)
 		}
 		if !slices.Contains([]string{"", "auto", "low", "high", "original"}, q.ImageURL.Detail) {
-			return provider.Part{}, invalid("%s.image_url.detail: must be one of auto, low, high, original", at)
+			return provider.Part{}, invalid("%s.image_url.detail: must be one of auto, low, high, original", path)
 		}
-		return provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}, checkImage(q.ImageURL.URL, at+".image_url.url")
+		out := provider.Part{Type: "image_url", ImageURL: q.ImageURL.URL, Detail: q.ImageURL.Detail}
+		return out, checkImage(q.ImageURL.URL, path+".image_url.url")
 	case q.Type == "image_url":
-		return provider.Part{}, invalid("%s.type: images stand only in user messages", at)
+		return provider.Part{}, invalid("%s.type: images stand only in user messages", path)
 	}
-	return provider.Part{}, invalid("%s.type: must be text or image_url", at)
+	return provider.Part{}, invalid("%s.type: must be text or image_url", path)
 }
 
-// checkImage checks what can be seen without fetching anything.
-func checkImage(raw, at string) error {
+// checkImage checks what needs no network.
+func checkImage(raw, path string) error {
 	if err := images.Check(raw); err != nil {
-		return invalid("%s: %v", at, err)
+		return invalid("%s: %v", path, err)
 	}
 	return nil
 }
 
-func readTools(b *body, p *parsed) error {
+func readTools(b *body, p *Request) error {
 	if len(b.Tools) > maxTools {
 		return invalid("tools: at most %d", maxTools)
 	}
 	names := map[string]bool{}
 	for i, t := range b.Tools {
-		at := fmt.Sprintf("tools[%d]", i)
+		path := fmt.Sprintf("tools[%d]", i)
 		switch {
 		case t.Type != "function":
-			return invalid("%s.type: must be function", at)
+			return invalid("%s.type: must be function", path)
 		case !toolName.MatchString(t.Function.Name):
-			return invalid("%s.function.name: required, must match %s", at, toolName)
+			return invalid("%s.function.name: required, must match %s", path, toolName)
 		case names[t.Function.Name]:
-			return invalid("%s.function.name: %q stands twice", at, t.Function.Name)
-		case given(t.Function.Parameters) && t.Function.Parameters.Kind() != '{':
-			return invalid("%s.function.parameters: must be a JSON Schema object", at)
+			return invalid("%s.function.name: %q stands twice", path, t.Function.Name)
+		case isSet(t.Function.Parameters) && t.Function.Parameters.Kind() != '{':
+			return invalid("%s.function.parameters: must be a JSON Schema object", path)
 		}
 		names[t.Function.Name] = true
 		q := provider.Tool{Name: t.Function.Name, Description: t.Function.Description, Strict: t.Function.Strict}
-		if given(t.Function.Parameters) {
+		if isSet(t.Function.Parameters) {
 			q.Parameters = json.RawMessage(t.Function.Parameters)
 		}
 		p.Tools = append(p.Tools, q)
@@ -421,8 +438,8 @@ func readTools(b *body, p *parsed) error {
 	return readChoice(b.ToolChoice, names, p)
 }
 
-func readChoice(v jsontext.Value, names map[string]bool, p *parsed) error {
-	if !given(v) {
+func readChoice(v jsontext.Value, names map[string]bool, p *Request) error {
+	if !isSet(v) {
 		return nil
 	}
 	if len(p.Tools) == 0 {
@@ -453,10 +470,10 @@ func readChoice(v jsontext.Value, names map[string]bool, p *parsed) error {
 	return invalid("tool_choice: must be auto, none, required, or {type: function, function: {name}}")
 }
 
-// checkTurns holds the rule that every provider has: each tool message answers
-// a call of the assistant message before it, once, and each call is answered
-// before anybody else speaks.
-func checkTurns(_ *body, p *parsed) error {
+// checkTurns checks a rule that all providers have: each tool message answers one tool
+// call of the assistant message before it, and all its tool calls are answered before
+// the next other message.
+func checkTurns(_ *body, p *Request) error {
 	open := map[string]bool{}
 	for i, m := range p.Messages {
 		if m.Role == "tool" {

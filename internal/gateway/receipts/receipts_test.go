@@ -1,4 +1,4 @@
-package inference
+package receipts
 
 import (
 	"fmt"
@@ -51,8 +51,8 @@ func TestReceiptLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := billed(&rules.Entry{
-			ID: "led_1", Model: "m", Settlement: settlement, Amounts: rules.Amounts(amounts), PaidBy: "wallet", Usage: usageJSON(u),
+		got, err := ofEntry(&rules.Entry{
+			ID: "led_1", Model: "m", Settlement: settlement, Amounts: rules.Amounts(amounts), PaidBy: "wallet", Usage: EncodeUsage(u),
 			Terms: fmt.Sprintf(`{"rates":%s,"margin_ppm":0,"fee_ppm":50000,"input_tokens":1,"max_tokens":1}`, rates),
 		})
 		if err != nil {

@@ -1,0 +1,305 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+	"github.com/purserhq/purser/internal/gateway/inference/plan"
+	"github.com/purserhq/purser/internal/gateway/policy"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/metrics"
+	"github.com/purserhq/purser/internal/models/provider"
+)
+
+// An attempt is one execution of a call whose hold was made. Besides the plan it has
+// what is known only since then: who pays, which provider serves it, its number and the
+// request id.
+type attempt struct {
+	*plan.Plan
+	h         *Handler
+	who       *callers.Caller
+	running   *runningCall
+	held      rules.Call       // as the ledger holds it
+	number    int64            // of the attempts of its key
+	request   provider.Request // the plan's, with the request id
+	shares    policy.Shares    // what the charge adds to the provider cost, by who pays
+	api       provider.Provider
+	estimates *estimates.Calibration // of live calls; nil in mock mode
+	started   time.Time
+
+	developerPays bool // the developer's own provider key serves the call
+
+	upstream   context.Context // of upstream requests; it ends before that of the attempt
+	clientGone func()          // reports, once, that the client has disconnected
+}
+
+// newAttempt returns the attempt of a new hold. The ledger has decided who pays the
+// charge, and whether the provider that the developer pays serves the call.
+func (h *Handler) newAttempt(
+	c *call, running *runningCall, held *rules.Result, developer provider.Provider,
+) *attempt {
+	a := &attempt{
+		Plan:      c.plan,
+		h:         h,
+		who:       c.who,
+		running:   running,
+		held:      held.Call,
+		number:    held.Attempt,
+		request:   c.plan.Request,
+		shares:    c.plan.Shares.PaidBy(held.Call.PaidBy),
+		api:       h.platformProvider(&c.who.App, c.plan.Model.Provider),
+		estimates: h.liveEstimates(&c.who.App),
+		started:   time.Now(),
+	}
+	a.request.ID = held.RequestID
+	if held.UseProviderKey {
+		a.api, a.developerPays = developer, true
+	}
+	running.setAttempt(held.Attempt, held.RequestID)
+	return a
+}
+
+// maxCallDuration bounds an upstream request, so that no hold stays open for ever.
+// maxSettleDuration is for how long the settlement is tried after that; then the sweep
+// ends the hold.
+const (
+	maxCallDuration   = 10 * time.Minute
+	maxSettleDuration = time.Minute
+)
+
+var errCallTooLong = errors.New("the call took too long")
+
+// execute calls the provider and settles the call. Once the provider may have been
+// called, the call no longer depends on its client: it ends settled or released. The
+// upstream request ends before the attempt does, so that a cut call can be charged.
+func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("X-Request-Id", a.request.ID)
+	detached := context.WithoutCancel(r.Context())
+	if err := r.Context().Err(); err != nil { // the client disconnected before the upstream request: not billed (F-29)
+		return a.fail(detached, err)
+	}
+	ctx, cancel := context.WithTimeout(detached, maxCallDuration+maxSettleDuration)
+	defer cancel()
+	upstream, stop := context.WithTimeoutCause(ctx, maxCallDuration, errCallTooLong)
+	defer stop()
+	upstream, cut := context.WithCancelCause(upstream)
+	defer cut(nil)
+	a.upstream = upstream
+	a.h.orphans.watch(a.running, func() { cut(errOrphanCut) })
+	defer a.h.orphans.unwatch(a.running)
+	a.clientGone = sync.OnceFunc(func() { a.h.orphans.removeClient(a.running) })
+	defer context.AfterFunc(r.Context(), a.clientGone)()
+	return a.respond(ctx, w)
+}
+
+// respond writes the response. A panic releases the hold (F-95).
+func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = a.fail(ctx, errors.New("panic"))
+		}
+	}()
+	var err error
+	if a.request.Stream {
+		err = a.stream(ctx, w)
+	} else {
+		err = a.complete(ctx, w)
+	}
+	returned = true
+	return err
+}
+
+// complete executes a call whose response comes whole.
+func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
+	response, err := a.api.Complete(a.upstream, &a.request)
+	if err != nil {
+		return a.fail(ctx, err)
+	}
+	text := func() string { return provider.GeneratedBodyText(response.Body) }
+	entry, outcome, err := a.settle(ctx, response.Usage, text, response.Body)
+	if err != nil {
+		return err
+	}
+	res := result{entry: entry, body: response.Body}
+	if outcome == rules.Done { // another attempt may have been billed: its response is the key's
+		if res, err = a.h.loadResult(ctx, a.Plan, entry.ID); err != nil {
+			return err
+		}
+	}
+	a.running.setResult(res)
+	return writeResponse(w, withBlock(res.body, &res.entry))
+}
+
+// stream relays a response chunk by chunk. When the client disconnects, it reads on.
+func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
+	up, err := a.api.Stream(a.upstream, &a.request)
+	if err != nil {
+		return a.fail(ctx, err)
+	}
+	defer up.Close()
+	out := newSSE(w)
+	defer func() {
+		if !up.BodyEnded() {
+			out.flush() // before Close, which waits for the provider
+		}
+	}()
+	var end streamEnd
+	for {
+		chunk, err := up.Next()
+		if err != nil {
+			if identified, ok := up.(interface{ ID() string }); ok {
+				end.recordID = identified.ID()
+			}
+			end.err = err
+			return a.finish(ctx, out, &end)
+		}
+		out.write(chunk.Frames)
+		if chunk.Usage != nil {
+			end.usage = chunk.Usage
+		}
+		if chunk.UsageFrame != nil && chunk.Usage != nil { // a frame with unusable usage would mislead clients
+			end.usageFrame = append([]byte(nil), chunk.UsageFrame...)
+			if !a.Route.Chat {
+				out.write(end.usageFrame)
+			}
+		}
+		out.flush()
+		if len(chunk.Frames) > 0 { // after the client has them: a crash bills no more than was delivered (F-06)
+			a.running.appendFrames(chunk.Frames)
+		}
+		if out.gone {
+			a.clientGone()
+		}
+	}
+}
+
+// A streamEnd is how a stream ended.
+type streamEnd struct {
+	usage      *provider.Usage
+	usageFrame []byte
+	recordID   string // the provider's id of the response; "" = not known
+	err        error  // io.EOF if it is complete
+}
+
+// finish settles a stream that has ended, complete or not, and writes its last events.
+func (a *attempt) finish(ctx context.Context, out *sse, end *streamEnd) error {
+	frames, tooLong := a.running.frames()
+	// Usage comes last: with it, everything was delivered (F-21).
+	if !errors.Is(end.err, io.EOF) && end.usage == nil {
+		a.h.Log.WarnContext(ctx, "stream cut", "request_id", a.held.RequestID, "model", a.Model.ID,
+			"error", end.err, "cause", context.Cause(a.upstream))
+		if !tooLong && provider.GeneratedText(frames) == "" {
+			return a.failStream(ctx, out, end.err)
+		}
+		a.h.Metrics.Cut(a.api.Name())
+		frame := brokenOffFrame(a.recorder() != nil)
+		out.write(frame)
+		a.running.appendFrames(frame) // followers and replays get it too
+	}
+	sent, tooLong := a.running.frames()
+	r := result{
+		body:  append(sent, end.usageFrame...), // no frames follow, and followers read only sent
+		usage: end.usageFrame,
+	}
+	if tooLong {
+		r.body = nil
+	}
+	if err := a.settleStream(ctx, end, frames, &r); err != nil {
+		out.write(errorFrame(apierr.Internal.Errorf(
+			"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)))
+		return web.AlreadyReported(err)
+	}
+	a.running.setResult(r)
+	final, err := finalFrames(a.Plan, &r)
+	if err != nil {
+		return web.AlreadyReported(err)
+	}
+	out.write(final)
+	return nil
+}
+
+// settleStream settles a stream, or leaves it pending where the provider keeps a record
+// of the usage that it has not reported. It completes r, whose body is stored.
+func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byte, r *result) (err error) {
+	if !a.isUsable(end.usage) && a.recorder() != nil {
+		r.pending, err = a.deferSettlement(ctx, end.recordID, r.body)
+		if err != nil {
+			return err
+		}
+	}
+	if r.pending {
+		a.h.Metrics.Call(a.api.Name(), a.Model.ID, metrics.Pending, time.Since(a.started))
+		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
+		return nil
+	}
+	r.entry, _, err = a.settle(ctx, end.usage, func() string { return provider.GeneratedText(frames) }, r.body)
+	return err
+}
+
+// failStream ends a stream that was cut before any billable output. It is not billed.
+func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
+	err := a.fail(ctx, cause)
+	if !out.begun {
+		return err
+	}
+	var e *apierr.Error
+	if !errors.As(err, &e) {
+		e = apierr.Internal.Errorf("internal error")
+	}
+	out.write(errorFrame(e))
+	out.write(doneFrame)
+	return web.AlreadyReported(err)
+}
+
+// fail releases the hold of a call that the provider refused or could not serve, and
+// returns the error for the client: 400 or 502. The call is not billed.
+func (a *attempt) fail(ctx context.Context, cause error) error {
+	release := rules.Release{Call: a.held, Attempt: a.number}
+	if _, err := persist(ctx, func(ctx context.Context) (rules.Result, error) {
+		return a.h.Ledger.Do(context.WithoutCancel(ctx), release)
+	}); err != nil { // the sweep will release it
+		a.h.Log.ErrorContext(ctx, "hold not released", "request_id", a.held.RequestID, "error", err)
+	}
+	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.held.RequestID),
+		slog.String("model", a.Model.ID), slog.Any("error", cause))
+	a.countFailure(cause)
+	var p *provider.Error
+	if errors.As(cause, &p) && p.Kind == provider.Rejected {
+		return apierr.InvalidRequest.On(a.held.ConnectionID, "%s", p.Message).WithCause(cause)
+	}
+	e := apierr.ProviderError.On(a.held.ConnectionID,
+		"the provider failed; nothing was billed, retry with the same Idempotency-Key").WithCause(cause)
+	if p != nil {
+		e.RetryAfter = p.RetryAfter
+	}
+	return e
+}
+
+// countFailure counts in the metrics why a call was not billed.
+func (a *attempt) countFailure(cause error) {
+	outcome, m := metrics.Failed, a.h.Metrics
+	var p *provider.Error
+	switch {
+	case errors.As(cause, &p):
+		m.ProviderError(a.api.Name(), p.Status)
+		if p.Kind == provider.Rejected {
+			outcome = metrics.Rejected
+		}
+	case errors.Is(cause, context.Canceled):
+		outcome = metrics.Abandoned
+	default:
+		m.ProviderError(a.api.Name(), 0)
+	}
+	m.Call(a.api.Name(), a.Model.ID, outcome, time.Since(a.started))
+}

@@ -1,0 +1,87 @@
+package inference
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+	"time"
+)
+
+// orphanedCalls are the calls of this node whose clients have all disconnected. Each is
+// read to its end, so that it is charged exactly and a retry gets the whole response
+// (decision 029). Their number and their time are bounded: a call is cut after timeout;
+// where there are more than max, the oldest is cut. A cut call is charged for what it
+// has delivered. A follower that attaches to a call takes it off the list.
+type orphanedCalls struct {
+	mu      sync.Mutex
+	calls   list.List // of *runningCall; the one that was orphaned first is in front
+	max     int
+	timeout time.Duration
+}
+
+// Bounds of the orphaned calls of a node.
+const (
+	maxOrphans    = 1000
+	orphanTimeout = 5 * time.Minute
+)
+
+// errOrphanCut is why an orphaned call was cut.
+var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
+
+// watch lets a call be cut once it has no client.
+func (o *orphanedCalls) watch(c *runningCall, cut func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.cut = cut
+}
+
+// unwatch ends watch.
+func (o *orphanedCalls) unwatch(c *runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.remove(c)
+	c.cut = nil
+}
+
+// addClient counts one more client of a call.
+func (o *orphanedCalls) addClient(c *runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.clients++
+	o.remove(c)
+}
+
+// removeClient counts one client less. A call without clients is an orphan.
+func (o *orphanedCalls) removeClient(c *runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c.clients--; c.clients > 0 || c.cut == nil {
+		return
+	}
+	c.orphan = o.calls.PushBack(c)
+	c.timeout = time.AfterFunc(o.timeout, func() { o.cut(c) })
+	if o.calls.Len() > o.max {
+		oldest := o.calls.Front().Value.(*runningCall)
+		o.remove(oldest)
+		oldest.cut()
+	}
+}
+
+// cut ends a call if it is still an orphan.
+func (o *orphanedCalls) cut(c *runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c.orphan != nil {
+		o.remove(c)
+		c.cut()
+	}
+}
+
+// remove takes a call off the list if it is there. o.mu is held.
+func (o *orphanedCalls) remove(c *runningCall) {
+	if c.orphan != nil {
+		o.calls.Remove(c.orphan)
+		c.timeout.Stop()
+		c.orphan = nil
+	}
+}

@@ -1,0 +1,99 @@
+package inference
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/gateway/receipts"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/models/pricing"
+	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/models/tokens"
+)
+
+// isUsable reports whether the provider's usage can be billed.
+func (a *attempt) isUsable(u *provider.Usage) bool {
+	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.Model.ContextTokens)
+}
+
+// settle charges the usage that the provider reported, or an estimate where it reported
+// none that can be billed. The settlement is repeated while the database is unavailable:
+// the provider has been paid. text is called only for an estimate. body is stored for
+// replays; nil = it is too long.
+func (a *attempt) settle(
+	ctx context.Context, usage *provider.Usage, text func() string, body []byte,
+) (rules.Entry, rules.Outcome, error) {
+	c := rules.Settle{
+		Call:       a.held,
+		Attempt:    a.number,
+		Settlement: rules.Settled,
+		Risk:       a.h.Policy.RiskOf(&a.who.App),
+		Response:   packResponse(body),
+		Receipt:    receipts.JSON,
+	}
+	var amounts pricing.Amounts
+	var err error
+	if a.isUsable(usage) {
+		amounts, err = pricing.Charge(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
+		a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, usage.Input+usage.Cached+usage.CacheWrite)
+	} else {
+		if usage != nil {
+			a.h.Metrics.Alarm("absurd usage", a.Model.ID)
+			a.h.Log.ErrorContext(ctx, "implausible usage", "request_id", a.held.RequestID, "model", a.Model.ID,
+				"usage", fmt.Sprintf("%+v", *usage))
+		}
+		usage = &provider.Usage{
+			Input:  min(a.CountedTokens, a.InputTokens),
+			Output: min(int64(tokens.Count(text())), a.request.MaxTokens),
+		}
+		c.Settlement = rules.Estimated
+		amounts, err = pricing.ChargeEstimate(
+			a.Rates, usage.Input, usage.Output, a.shares.Margin, a.shares.Fee, a.held.HoldMC)
+	}
+	if err != nil {
+		return rules.Entry{}, rules.Applied, err
+	}
+	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
+	entry, outcome, err := a.h.settle(ctx, c)
+	if err == nil && outcome == rules.Applied {
+		a.h.Metrics.Call(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
+	}
+	return entry, outcome, err
+}
+
+// storedUsage is usage as a ledger row has it.
+func storedUsage(u provider.Usage) rules.Usage {
+	return rules.Usage{
+		JSON:         receipts.EncodeUsage(u),
+		InputTokens:  u.Input + u.Cached + u.CacheWrite,
+		OutputTokens: u.Output,
+	}
+}
+
+// settle commits a settlement, and repeats it while the database is unavailable. Done
+// means that the key was billed before: by our own COMMIT whose answer was lost, or by
+// an attempt that has superseded ours.
+func (h *Handler) settle(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
+	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
+	switch {
+	case err != nil:
+		h.Log.ErrorContext(ctx, "settlement failed", "request_id", c.RequestID, "error", err)
+		return rules.Entry{}, r.Outcome, err
+	case r.Outcome == rules.Fenced:
+		h.Log.WarnContext(ctx, "settlement fenced", "request_id", c.RequestID, "attempt", c.Attempt)
+		return rules.Entry{}, r.Outcome, apierr.ProviderError.On(c.ConnectionID,
+			"this attempt took too long and was superseded; retry with the same Idempotency-Key")
+	case r.Outcome == rules.Done:
+		e, err := store.GetEntry(ctx, h.DB, r.Entry.ID)
+		return e, r.Outcome, err
+	}
+	if r.Shortfall > 0 { // the fee takes it (decision 018)
+		h.Metrics.Alarm("a call cost more than its hold and the rest of the cap", c.Model)
+		h.Log.ErrorContext(ctx, "charge exceeds hold and allocation", "request_id", c.RequestID, "model", c.Model,
+			"shortfall_mc", r.Shortfall)
+	}
+	return r.Entry, r.Outcome, nil
+}

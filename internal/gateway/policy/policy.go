@@ -1,0 +1,108 @@
+// Package policy decides within which limits a call may be held, and who may pay for
+// it: by what the operator has set, by the tier and the provider mode of the app, and by
+// the guardrails of the feature (contract §2, §7, §8). Text calls and voice replies ask
+// the same function, so that a new limit is written once. It is pure: it does no I/O,
+// and the time is an argument.
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/tiers"
+)
+
+// A Policy is what the operator has set for all calls.
+type Policy struct {
+	Fee          money.PPM        // the rate of the service fee
+	Free         tiers.FreeCredit // of users of live apps; a pool of 0 is none
+	Risk         limits.Risk      // of connections to live apps; a Warn of 0 is none
+	SandboxDayMC money.MC         // provider cost of all sandbox apps of a developer in 24 hours
+}
+
+// A Call is a text call or a voice reply that is about to be held.
+type Call struct {
+	rules.Call           // by the wallet's terms, for the most that the wallet would pay
+	PriceTerms Terms     // the same terms
+	CostMC     money.MC  // the most that the provider may cost
+	App        *apps.App // as it is now
+	RateLimit  *int64    // the feature's guardrail: calls per minute; nil = none
+	MaxCostMC  *money.MC // the feature's guardrail: the largest hold; nil = none
+
+	// DeveloperPays says that the developer's own provider key serves the call for
+	// certain, so that no cost to the operator has to be limited.
+	DeveloperPays bool
+}
+
+// Demand returns the hold of a call with every limit that applies to it now, and with
+// free credit as the other way to pay for it. Neither is decided here: the ledger
+// decides in the hold's transaction.
+func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
+	d := rules.Hold{Call: c.Call, MaxCostMC: c.MaxCostMC}
+	if c.RateLimit != nil {
+		d.Limits = append(d.Limits, limits.Limit{
+			Subject: "rate/" + c.ConnectionID + "/" + c.Feature,
+			Unit:    limits.Calls,
+			Window:  time.Minute,
+			Max:     *c.RateLimit,
+			Code:    apierr.RateLimited,
+			What:    "feature " + c.Feature,
+		})
+	}
+	if c.App.Tier == tiers.Sandbox && c.App.ProviderMode == apps.Mock {
+		return d // fake money for canned responses
+	}
+	d.CostMC = c.CostMC
+	if c.App.Tier == tiers.Sandbox {
+		if !c.DeveloperPays {
+			d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, p.SandboxDayMC))
+		}
+		return d
+	}
+	tier := tiers.Of(c.App.Tier)
+	d.Limits = append(d.Limits, tier.Limits(c.App.ID)...)
+	d.MaxCapMC = tier.MaxCapMC
+	d.Risk = p.RiskOf(c.App)
+	if p.Free.PoolMC > 0 {
+		d.FreeCredit = p.freeCredit(c, now)
+	}
+	return d
+}
+
+// freeCredit returns how free credit would pay for a call: the provider cost alone,
+// within the month's pool of the app and the two bounds of the user.
+func (p *Policy) freeCredit(c *Call, now time.Time) *rules.FreeCreditHold {
+	pool, onApp, onAll := rules.FreeCreditSubjects(c.App.ID, c.AccountID, now)
+	terms := c.PriceTerms
+	terms.Shares, terms.Pool = terms.PaidBy(rules.PaidByFreeCredit), pool
+	return &rules.FreeCreditHold{
+		Terms:  terms.JSON(),
+		HoldMC: c.CostMC,
+		Limits: []limits.Limit{
+			{Subject: pool, Unit: limits.Spend, Max: int64(p.Free.PoolMC)},
+			{Subject: onApp, Unit: limits.Spend, Max: int64(p.Free.OnAppMC)},
+			{Subject: onAll, Unit: limits.Spend, Max: int64(p.Free.OnAllMC)},
+		},
+	}
+}
+
+// RiskOf returns the risk thresholds of an app's connections, or nil where spend is
+// never too fast: fake money, an operator who has set none, or an app that could not be
+// read, which has no tier.
+func (p *Policy) RiskOf(app *apps.App) *limits.Risk {
+	if app.Tier == tiers.Sandbox || app.Tier == "" || p.Risk.Warn == 0 {
+		return nil
+	}
+	return &p.Risk
+}
+
+// AllowsModel reports whether an app may call a model. An app without a list may call
+// every model.
+func AllowsModel(app *apps.App, model string) bool {
+	return len(app.AllowedModels) == 0 || slices.Contains(app.AllowedModels, model)
+}

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/rules"
+)
+
+// Shares are the rates of what a charge adds to the provider cost.
+type Shares struct {
+	Margin money.PPM // the developer's
+	Fee    money.PPM // the service's
+}
+
+// PaidBy returns the shares of a call by who pays for it. Free credit pays the provider
+// cost alone (contract §8).
+func (s Shares) PaidBy(payer string) Shares {
+	if payer == rules.PaidByFreeCredit {
+		return Shares{}
+	}
+	return s
+}
+
+// Terms are the price terms that a hold stores: what the charge is computed from,
+// whatever changes before the call is settled (F-28).
+type Terms struct {
+	Shares
+	Rates         string // the snapshot of catalog.Rates, JSON
+	InputTokens   int64  // for which the hold is made; of voice the text
+	CountedTokens int64  // our own count of them where it is less; 0 = the same
+	MaxTokens     int64  // the output cap
+	Voice         bool   // AudioTokens are part of the terms
+	AudioTokens   int64
+	Pool          string // the free pool that would pay; "" = the wallet
+}
+
+// JSON returns the terms as they are stored.
+func (t *Terms) JSON() string {
+	b := make([]byte, 0, 384)
+	b = append(append(b, `{"rates":`...), t.Rates...)
+	b = strconv.AppendInt(append(b, `,"margin_ppm":`...), int64(t.Margin), 10)
+	b = strconv.AppendInt(append(b, `,"fee_ppm":`...), int64(t.Fee), 10)
+	b = strconv.AppendInt(append(b, `,"input_tokens":`...), t.InputTokens, 10)
+	if t.Voice {
+		b = strconv.AppendInt(append(b, `,"audio_tokens":`...), t.AudioTokens, 10)
+	}
+	b = strconv.AppendInt(append(b, `,"max_tokens":`...), t.MaxTokens, 10)
+	if 0 < t.CountedTokens && t.CountedTokens < t.InputTokens {
+		b = strconv.AppendInt(append(b, `,"counted_tokens":`...), t.CountedTokens, 10)
+	}
+	if t.Pool != "" {
+		b = append(append(append(b, `,"pool":"`...), t.Pool...), '"') // ids and a month need no JSON escapes
+	}
+	return string(append(b, '}'))
+}
+
+// ParseTerms reads what JSON wrote.
+func ParseTerms(text string) (Terms, error) {
+	var t struct {
+		Rates   json.RawMessage `json:"rates"`
+		Margin  money.PPM       `json:"margin_ppm"`
+		Fee     money.PPM       `json:"fee_ppm"`
+		Input   int64           `json:"input_tokens"`
+		Audio   *int64          `json:"audio_tokens"`
+		Max     int64           `json:"max_tokens"`
+		Counted int64           `json:"counted_tokens"`
+		Pool    string          `json:"pool"`
+	}
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return Terms{}, err
+	}
+	out := Terms{
+		Shares:        Shares{Margin: t.Margin, Fee: t.Fee},
+		Rates:         string(t.Rates),
+		InputTokens:   t.Input,
+		CountedTokens: t.Counted,
+		MaxTokens:     t.Max,
+		Pool:          t.Pool,
+	}
+	if t.Audio != nil {
+		out.Voice, out.AudioTokens = true, *t.Audio
+	}
+	return out, nil
+}
+
+// EstimateTokens returns the input tokens of an estimated charge: never more than were
+// counted.
+func (t *Terms) EstimateTokens() int64 {
+	if 0 < t.CountedTokens && t.CountedTokens < t.InputTokens {
+		return t.CountedTokens
+	}
+	return t.InputTokens
+}

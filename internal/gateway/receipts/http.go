@@ -1,0 +1,60 @@
+package receipts
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/callers"
+)
+
+// Handler serves receipts.
+type Handler struct {
+	DB      *db.DB
+	Apps    *apps.Store
+	Callers *callers.Resolver
+}
+
+// Mount adds the route.
+func (h *Handler) Mount(rt *web.Router) {
+	rt.Handle("GET /v1/requests/{id}", h.getReceipt)
+}
+
+// getReceipt answers GET /v1/requests/{id}, to the connection of the request or to its
+// app. To others it does not exist.
+func (h *Handler) getReceipt(w http.ResponseWriter, r *http.Request) error {
+	maySee, err := h.authenticate(r)
+	if err != nil {
+		return err
+	}
+	requestID := r.PathValue("id")
+	if !strings.HasPrefix(requestID, id.Request) {
+		return apierr.NotFound.Errorf("no such request")
+	}
+	out, appID, err := Find(r.Context(), h.DB, requestID)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !maySee(out.ConnectionID, appID) {
+		return apierr.NotFound.Errorf("no such request")
+	} else if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, http.StatusOK, out)
+}
+
+// authenticate returns which requests the credentials of r may see.
+func (h *Handler) authenticate(r *http.Request) (maySee func(connectionID, appID string) bool, err error) {
+	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Basic") {
+		app, err := h.Apps.Authenticate(r.Context(), r)
+		return func(_, appID string) bool { return appID == app.ID }, err
+	}
+	who, err := h.Callers.Resolve(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(connectionID, _ string) bool { return connectionID == who.ConnectionID }, nil
+}

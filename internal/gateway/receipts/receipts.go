@@ -1,0 +1,205 @@
+// Package receipts explains a call in words and numbers that a person can read: what
+// was charged and by which prices, or why nothing was (contract §2, Receipt; decision
+// 013). The API, the dashboard, the console and event request.settled show the same
+// receipt.
+package receipts
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/id"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/base/timestamp"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/store"
+)
+
+// Receipt is the account of one call.
+type Receipt struct {
+	ID           string          `json:"id"`
+	Object       string          `json:"object"`
+	Status       string          `json:"status"` // settled, estimated, pending, refused, in_flight, failed
+	ConnectionID string          `json:"connection_id"`
+	CreatedAt    string          `json:"created_at"`
+	Model        *string         `json:"model"`
+	Feature      *string         `json:"feature"`
+	Billed       bool            `json:"billed"`
+	Charge       *Charge         `json:"charge"`
+	Usage        json.RawMessage `json:"usage"`
+	PriceVersion *string         `json:"price_version"` // of the price list that the unit prices are from
+	Lines        []Line          `json:"lines"`
+	Error        *Refusal        `json:"error"`
+	Explanation  string          `json:"explanation"`
+}
+
+// Charge is what a call cost, and what was held for it.
+type Charge struct {
+	HoldAmountMC      money.MC `json:"hold_amount_mc"`
+	HoldAmountDisplay string   `json:"hold_amount_display"`
+	ProviderCostMC    money.MC `json:"provider_cost_mc"`
+	SvcFeeMC          money.MC `json:"svc_fee_mc"`
+	DevMarginMC       money.MC `json:"dev_margin_mc"`
+	UserChargeMC      money.MC `json:"user_charge_mc"`
+	UserChargeDisplay string   `json:"user_charge_display"`
+	RemainingMC       money.MC `json:"allocation_remaining_mc"`
+	RemainingDisplay  string   `json:"allocation_remaining_display"`
+	PaidBy            string   `json:"paid_by"`
+}
+
+// Refusal is why a call was refused.
+type Refusal struct {
+	Code    string          `json:"code"`
+	Message string          `json:"message"`
+	Status  int             `json:"status"`
+	Details json.RawMessage `json:"details"`
+}
+
+// Find returns the receipt of a request and the id of its app, or sql.ErrNoRows. It
+// checks no credentials: its caller decides who may see the receipt.
+func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string, error) {
+	entry, err := store.GetEntry(ctx, d, id.Ledger+strings.TrimPrefix(requestID, id.Request))
+	if err == nil && entry.Type == rules.EntrySpend && entry.Status == "settled" {
+		out, err := ofEntry(&entry)
+		return out, entry.AppID, err
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, "", err
+	}
+	hold, err := store.HoldOfRequest(ctx, d, requestID)
+	if err == nil {
+		return ofHold(&hold), hold.AppID, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return nil, "", err
+	}
+	refusal, err := store.GetRefusal(ctx, d, requestID)
+	if err != nil {
+		return nil, "", err
+	}
+	return ofRefusal(&refusal), refusal.AppID, nil
+}
+
+// JSON returns the receipt of a billed call as event request.settled carries it.
+func JSON(e *rules.Entry) (string, error) {
+	r, err := ofEntry(e)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(r)
+	return string(b), err
+}
+
+// ofEntry is the receipt of a billed call.
+func ofEntry(e *rules.Entry) (*Receipt, error) {
+	usage, err := AppendUsage(nil, e)
+	if err != nil {
+		return nil, err
+	}
+	rates, err := loadRates(e)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := splitCost(e, rates)
+	if err != nil {
+		return nil, err
+	}
+	return &Receipt{
+		ID:           e.RequestID(),
+		Object:       "request",
+		Status:       string(e.Settlement),
+		ConnectionID: e.ConnectionID,
+		CreatedAt:    timestamp.Format(e.CreatedUS),
+		Model:        &e.Model,
+		Feature:      orNull(e.Feature),
+		Billed:       true,
+		Charge: &Charge{
+			HoldAmountMC:      e.HoldMC,
+			HoldAmountDisplay: e.HoldMC.Display(),
+			ProviderCostMC:    e.ProviderCostMC,
+			SvcFeeMC:          e.SvcFeeMC,
+			DevMarginMC:       e.DevMarginMC,
+			UserChargeMC:      e.UserChargeMC,
+			UserChargeDisplay: e.UserChargeMC.Display(),
+			RemainingMC:       e.RemainingMC,
+			RemainingDisplay:  e.RemainingMC.Display(),
+			PaidBy:            e.PaidBy,
+		},
+		Usage:        usage,
+		PriceVersion: &rates.PriceList,
+		Lines:        lines,
+		Explanation:  explainCharge(e),
+	}, nil
+}
+
+func explainCharge(e *rules.Entry) string {
+	how := "from the usage reported by the provider"
+	if e.Settlement == rules.Estimated {
+		how = "estimated, because the provider reported no usable usage; " +
+			"estimates are rounded down and never exceed the hold"
+	}
+	return fmt.Sprintf("%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
+		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(),
+		how, e.HoldMC.Display())
+}
+
+// ofHold is the receipt of a call that is running, pending or failed.
+func ofHold(h *rules.HoldRow) *Receipt {
+	out := &Receipt{
+		ID:           h.RequestID,
+		Object:       "request",
+		Status:       "in_flight",
+		ConnectionID: h.ConnectionID,
+		CreatedAt:    timestamp.Format(h.CreatedUS),
+		Model:        &h.Model,
+		Feature:      orNull(h.Feature),
+		Lines:        []Line{},
+		Explanation:  fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display()),
+	}
+	switch h.State {
+	case rules.Pending:
+		out.Status = "pending"
+		out.Explanation = fmt.Sprintf("The call was delivered, but its usage is not known yet. "+
+			"Up to %s stays held until the provider reports it. The event request.settled carries the charge.",
+			h.HoldMC.Display())
+	case rules.Failed:
+		out.Status = "failed"
+		out.Explanation = "The provider failed. Nothing was billed. You can retry with the same Idempotency-Key."
+	}
+	return out
+}
+
+// ofRefusal is the receipt of a call that was refused before it cost anything.
+func ofRefusal(r *rules.Refusal) *Receipt {
+	return &Receipt{
+		ID:           r.RequestID,
+		Object:       "request",
+		Status:       "refused",
+		ConnectionID: r.ConnectionID,
+		CreatedAt:    timestamp.Format(r.CreatedUS),
+		Model:        orNull(r.Model),
+		Feature:      orNull(r.Feature),
+		Lines:        []Line{},
+		Error: &Refusal{
+			Code:    r.Code,
+			Message: r.Message,
+			Status:  r.Status,
+			Details: json.RawMessage(r.Details),
+		},
+		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.",
+			r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
+	}
+}
+
+// orNull returns nil for an empty text.
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
