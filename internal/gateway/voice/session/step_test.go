@@ -79,6 +79,7 @@ func TestSteps(t *testing.T) {
 		{"usage is missing and nothing was said: released", "created, no usage, released", "release 1, hold 2"},
 		{"usage is missing and something was said: estimated", "created, playing, 1s, cut, no usage",
 			"settle 1 estimated 20 audio"},
+		{"and rounded down", "created, playing, 1049ms, cut, no usage", "settle 1 estimated 20 audio"},
 		{"a failed reply costs nothing", "created, failed", "release 1"},
 		{"the end of a reply whose begin was missed", "done", "settle 1"},
 		{"a second done changes nothing", "created, done, done", "settle 1"},
@@ -162,6 +163,68 @@ func describe(a Action) []string {
 		return []string{"finish " + a.Reason}
 	}
 	return nil
+}
+
+// TestEstimateUsage: an estimate is what the user certainly got, rounded down (decision 019).
+func TestEstimateUsage(t *testing.T) {
+	t.Parallel()
+	at := func(d time.Duration) int64 { return start.Add(d).UnixMicro() }
+	for _, test := range []struct {
+		name                    string
+		reply                   Reply
+		maxOutput               int64
+		wantAudio, wantText     int64
+		contextText, wantCached int64
+	}{
+		{
+			name:      "a second is 20 tokens",
+			reply:     Reply{AudioUS: at(0), SilentUS: at(time.Second)},
+			maxOutput: 1024,
+			wantAudio: 20,
+		},
+		{
+			name:      "a part of a token does not count",
+			reply:     Reply{AudioUS: at(0), SilentUS: at(1049 * time.Millisecond), TextBytes: 14},
+			maxOutput: 1024,
+			wantAudio: 20,
+			wantText:  2,
+		},
+		{
+			name:      "until now, if the user still hears it",
+			reply:     Reply{AudioUS: at(8 * time.Second)},
+			maxOutput: 1024,
+			wantAudio: 40,
+		},
+		{
+			name:      "never later than now",
+			reply:     Reply{AudioUS: at(8 * time.Second), SilentUS: at(time.Minute)},
+			maxOutput: 1024,
+			wantAudio: 40,
+		},
+		{name: "nothing was heard", maxOutput: 1024},
+		{
+			name:      "at most the output cap, text first",
+			reply:     Reply{AudioUS: at(0), TextBytes: 50},
+			maxOutput: 100,
+			wantAudio: 90,
+			wantText:  10,
+		},
+		{
+			name:        "the context counts as cached",
+			reply:       Reply{AudioUS: at(9 * time.Second)},
+			maxOutput:   1024,
+			wantAudio:   20,
+			contextText: 300,
+			wantCached:  300,
+		},
+	} {
+		m := &machine{nowUS: at(10 * time.Second)}
+		m.MaxOutputTokens, m.Context.TextInput = test.maxOutput, test.contextText
+		want := pricing.VoiceUsage{AudioOutput: test.wantAudio, TextOutput: test.wantText, TextCached: test.wantCached}
+		if got := m.estimateUsage(&test.reply); got != want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, want)
+		}
+	}
 }
 
 // TestReadUsage reads usages as the provider reports them (provider notes D.7; edge case 48).
