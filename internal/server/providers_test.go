@@ -110,7 +110,7 @@ func eachEmulated(t *testing.T, f func(*testing.T, *emulated)) {
 	}
 }
 
-var emulatorAt = regexp.MustCompile(`"msg":"emulator","url":"([^"]+)"`)
+var emulatorAt = regexp.MustCompile(`"msg":"emulator started","emulator":"providers","url":"([^"]+)"`)
 
 func startEmulated(t *testing.T, e db.Engine) *emulated {
 	t.Helper()
