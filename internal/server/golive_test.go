@@ -261,7 +261,7 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 
 	wants(t, "suspend", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/suspend", `{"reason":"Again."}`), 200,
 		"", `"suspended":true`)
-	off("suspended", "takes no new connections")
+	off("suspended", "is suspended and can’t accept new connections")
 	wants(t, "lift", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 200, "", `"suspended":false`)
 	on("lifted")
 	wants(t, "lift twice", operator.Do(t, "POST", "/v1/operator/apps/"+p.App.ID+"/lift", ""), 400, "invalid_request",
