@@ -88,7 +88,10 @@ var limitTests = map[string][][2]string{
 	},
 	"429 app_spend_limited":         {{boundaries, "limited-live app per 24 h"}},
 	"429 sandbox_live_cost_limited": {{boundaries, "sandbox live models per 24 h"}},
-	"which limits a call brings":    {{"internal/gateway/inference/plan/demand_test.go", "TestDemand"}},
+	"which limits a call brings": {
+		{"internal/gateway/inference/plan/demand_test.go", "TestDemand"},
+		{"internal/gateway/voice/policy_test.go", "TestTextAndVoiceDemandTheSame"},
+	},
 	"windows: the end of a bucket": {
 		{boundaries, "the end of a bucket counts as its beginning"},
 		{"internal/ledger/limits/limits_test.go", "TestWait"},
