@@ -87,8 +87,8 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 	return nil
 }
 
-// billing is the money of one session. It carries out what the rules ask of the ledger in their
-// order, in a goroutine of its own: the session never waits for the ledger.
+// billing is the money of one session. A separate goroutine carries out what the rules ask of the
+// ledger, in their order, so that the session never waits for the ledger.
 type billing struct {
 	*biller
 	sessionID string

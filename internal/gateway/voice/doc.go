@@ -1,7 +1,7 @@
 // Package voice runs voice sessions (contract §2, Realtime session; §3; §4.4; decision 045). A browser
-// speaks with a realtime model directly. Purser exchanges the offer, supervises the call by a WebSocket
-// of its own (the sideband), and holds and bills each reply. A reply is a call in the ledger, and its
-// row is the receipt.
+// speaks with a realtime model directly. Purser exchanges the offer, supervises the call by a second
+// WebSocket to the provider (the sideband), and holds and bills each reply. A reply is a call in the
+// ledger, and its row is the receipt.
 //
 // The rules are package session, a pure function. A runner (runner.go) gives them what happens and
 // carries out what they ask for: call.go does so at the provider, billing.go in the ledger. A

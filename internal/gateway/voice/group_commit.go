@@ -10,7 +10,7 @@ import (
 
 const (
 	maxBatch     = 64               // statements in one transaction
-	writeTimeout = 20 * time.Second // of a statement that has a batch of its own
+	writeTimeout = 20 * time.Second // of a write that is alone in its batch
 )
 
 // groupCommitter commits what the sessions of this node write in batches: what has queued while one

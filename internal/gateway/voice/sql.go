@@ -24,8 +24,7 @@ const leaseTTL = 5 * time.Second
 // maxSessions is how many pending and live sessions a connection may have (contract §8).
 const maxSessions = 2
 
-// Store reads and writes voice sessions: all SQL of realtime_sessions and realtime_replies is its
-// own.
+// Store reads and writes voice sessions. It has all SQL of realtime_sessions and realtime_replies.
 type Store struct {
 	DB      *db.DB
 	Ledger  *store.Writer // announces the end of a session in its transaction

@@ -6,8 +6,8 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
-// missedDoneWait is how long a reply may go on after the sideband was away: its end may have been
-// missed meanwhile.
+// missedDoneWait is how long a reply may go on after the sideband was attached again: the event of its
+// end may have been missed.
 const missedDoneWait = 20 * time.Second
 
 // callAnswered makes the session live (decision 045).
