@@ -10,7 +10,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-const requestColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''), created_us, decided_us`
+const requestColumns = `id, connection_id, status, current_mc, target_mc, reason, COALESCE(superseded_by, ''),
+	created_us, decided_us`
 
 func scanRequest(row db.Row) (r rules.AllocationRequest, err error) {
 	err = row.Scan(&r.ID, &r.ConnectionID, &r.Status, &r.CurrentMC, &r.TargetMC, &r.Reason, &r.SupersededBy,
@@ -119,9 +120,11 @@ func (r *rareRows) findRequests(ctx context.Context, tx *db.Tx, keys *rules.RowK
 func saveRequests(ctx context.Context, tx *db.Tx, s *rules.State) error {
 	for _, r := range s.Changes.AllocationRequests {
 		_, err := tx.ExecContext(ctx,
-			`INSERT INTO allocation_requests (id, connection_id, status, current_mc, target_mc, reason, superseded_by, created_us, decided_us)
+			`INSERT INTO allocation_requests (id, connection_id, status, current_mc, target_mc, reason,
+				superseded_by, created_us, decided_us)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-			ON CONFLICT (id) DO UPDATE SET status = excluded.status, superseded_by = excluded.superseded_by, decided_us = excluded.decided_us`,
+			ON CONFLICT (id) DO UPDATE SET status = excluded.status, superseded_by = excluded.superseded_by,
+			decided_us = excluded.decided_us`,
 			r.ID, r.ConnectionID, r.Status, r.CurrentMC, r.TargetMC, r.Reason, db.NullText(r.SupersededBy), r.CreatedUS,
 			r.DecidedUS)
 		if err != nil {

@@ -147,5 +147,6 @@ func ListDailyTotals(ctx context.Context, q db.Queryer,
 	return db.QueryAll(ctx, q, db.ScanFields(func(t *DailyTotal) []any {
 		return []any{&t.Day, &t.ConnectionID, &t.AppID, &t.Feature, &t.Model, &t.Calls, &t.UserChargeMC}
 	}), `SELECT day, connection_id, app_id, feature, model, calls, user_charge_mc FROM rollups
-		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2)) AND day >= $3`, accountID, connectionID, sinceDay)
+		WHERE connection_id IN (SELECT id FROM connections WHERE account_id = $1 AND ($2 = '' OR id = $2))
+		AND day >= $3`, accountID, connectionID, sinceDay)
 }

@@ -60,7 +60,8 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	return n.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, c := range list {
 			if _, err := tx.ExecContext(ctx,
-				`INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, $2, $3, $4) ON CONFLICT (request_id, attempt, n) DO NOTHING`,
+				`INSERT INTO chunks (request_id, attempt, n, body) VALUES ($1, $2, $3, $4) ON CONFLICT (request_id,
+					attempt, n) DO NOTHING`,
 				c.RequestID, c.Attempt, c.N, c.Body); err != nil {
 				return err
 			}
@@ -87,7 +88,8 @@ func (n *Node) DeleteExpired(ctx context.Context) error {
 		{`DELETE FROM answers WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM deferred)`,
 			id.Floor(id.Request, now.Add(-ResponseRetention))},
 		{`DELETE FROM refusals WHERE created_us < $1`, now.Add(-RefusalRetention).UnixMicro()},
-		{`DELETE FROM chunks WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds WHERE state = 'open')`, id.Floor(id.Request, now.Add(-time.Hour))},
+		{`DELETE FROM chunks WHERE request_id < $1 AND request_id NOT IN (SELECT request_id FROM holds
+			WHERE state = 'open')`, id.Floor(id.Request, now.Add(-time.Hour))},
 		{`DELETE FROM nodes WHERE lease_us < $1 AND id NOT IN (SELECT node_id FROM holds WHERE state = 'open')`,
 			now.Add(-24 * time.Hour).UnixMicro()},
 	} {

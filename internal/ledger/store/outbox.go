@@ -43,7 +43,8 @@ func InsertTestEvent(ctx context.Context, tx *db.Tx, e rules.Event, passed bool)
 		mark = 1
 	}
 	_, err := tx.ExecContext(ctx,
-		`INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5, $6, 1)`,
+		`INSERT INTO events (id, type, app_id, seq, data, created_us, passed, test) VALUES ($1, $2, $3, 0, $4, $5,
+			$6, 1)`,
 		e.ID, e.Type, e.AppID, e.Data, e.CreatedUS, mark)
 	return err
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-const paymentColumns = `payment_id, n, kind, account_id, amount_mc, COALESCE(entry_id, ''), COALESCE(payment_intent, ''), COALESCE(hold_until_us, 0), COALESCE(reason, ''), created_us`
+const paymentColumns = `payment_id, n, kind, account_id, amount_mc, COALESCE(entry_id, ''), COALESCE(payment_intent,
+	''), COALESCE(hold_until_us, 0), COALESCE(reason, ''), created_us`
 
 // GetPayment returns a payment, or sql.ErrNoRows.
 func GetPayment(ctx context.Context, q db.Queryer, paymentID string) (rules.Payment, error) {
@@ -36,7 +37,8 @@ func PaymentByIntent(ctx context.Context, q db.Queryer, intent string) (rules.Pa
 // PaymentsOfAccount returns at most limit payments of an account, newest first.
 func PaymentsOfAccount(ctx context.Context, q db.Queryer, accountID string, limit int) ([]*rules.Payment, error) {
 	return readPayments(ctx, q,
-		`payment_id IN (SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'opened' ORDER BY payment_id DESC LIMIT $2)`, accountID, limit)
+		`payment_id IN (SELECT payment_id FROM payment_records WHERE account_id = $1 AND kind = 'opened'
+			ORDER BY payment_id DESC LIMIT $2)`, accountID, limit)
 }
 
 func readPayments(ctx context.Context, q db.Queryer, where string, args ...any) (list []*rules.Payment, err error) {
@@ -128,7 +130,8 @@ func findActiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys, 
 func savePayments(ctx context.Context, tx *db.Tx, s *rules.State) error {
 	for _, r := range s.Changes.PaymentRecords {
 		_, err := tx.ExecContext(ctx,
-			`INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, payment_intent, hold_until_us, reason, created_us)
+			`INSERT INTO payment_records (payment_id, n, kind, account_id, amount_mc, entry_id, payment_intent,
+				hold_until_us, reason, created_us)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 			r.PaymentID, r.N, r.Kind, r.AccountID, r.AmountMC, db.NullText(r.EntryID), db.NullText(r.PaymentIntent),
 			sql.NullInt64{Int64: r.HoldUntilUS, Valid: r.Kind == "paid"}, db.NullText(r.Reason), r.CreatedUS)

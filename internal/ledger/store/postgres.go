@@ -56,7 +56,9 @@ func (q *postgres) bind(dc any) error {
 	// one generic plan is right for every batch: planning each again cost as much
 	// as running it.
 	_, err := q.conn.Exec(ctx,
-		`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET jit = off; SET plan_cache_mode = force_generic_plan`)
+		`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+			SET enable_mergejoin = off; SET enable_material = off; SET jit = off;
+			SET plan_cache_mode = force_generic_plan`)
 	if err != nil {
 		return err
 	}
@@ -125,9 +127,11 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 			}
 		}
 		if len(q.newCounters) > 0 {
-			q.pipeline.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0 FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.newCounters)
+			q.pipeline.Queue(`INSERT INTO windows (subject, buckets, held, told) SELECT subject, '', 0, 0
+				FROM unnest($1::text[]) subject ORDER BY subject ON CONFLICT (subject) DO NOTHING`, q.newCounters)
 		}
-		q.pipeline.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1) ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
+		q.pipeline.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1)
+			ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
 			var held, told int64
 			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets, &held, &told}, func() (err error) {
@@ -144,7 +148,8 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 
 func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	if len(w.Accounts) > 0 {
-		q.pipeline.Queue(`SELECT account_id, sandbox, available_mc, reserved_mc, seq, head FROM balances WHERE account_id = ANY($1) ORDER BY account_id FOR UPDATE`,
+		q.pipeline.Queue(`SELECT account_id, sandbox, available_mc, reserved_mc, seq, head FROM balances
+			WHERE account_id = ANY($1) ORDER BY account_id FOR UPDATE`,
 			slices.Sorted(maps.Keys(w.Accounts))).Query(func(rows pgx.Rows) error {
 			var b rules.Balance
 			var sandbox int64
@@ -161,7 +166,8 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 	if len(w.Connections) == 0 {
 		return
 	}
-	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us
+	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
+		spent, event_seq, created_us, revoked_us, faster, warned_us
 		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -183,13 +189,17 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 
 // findKeys looks for each key by itself (LATERAL … LIMIT 1). As a plain join, a plan
 // made while holds was empty would read its whole index for every batch.
-const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint, l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
-	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''), COALESCE(h.counts, '')
+const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id, l.id), COALESCE(h.fingerprint,
+	l.fingerprint), COALESCE(h.state, 'done'), COALESCE(h.attempt, 0),
+	COALESCE(h.node_id, ''), COALESCE(h.claim, ''), COALESCE(h.amount_mc, 0), COALESCE(h.paid_by, ''),
+	COALESCE(h.counts, '')
 	FROM unnest($1::key_row[]) WITH ORDINALITY v(connection_id, key, hash, n)
-	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, paid_by, counts
+	LEFT JOIN LATERAL (SELECT ctid AS place, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
+	paid_by, counts
 		FROM holds WHERE connection_id = v.connection_id AND key = v.key LIMIT 1) h ON true
 	LEFT JOIN LATERAL (SELECT id, fingerprint
-		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key LIMIT 1) l ON true
+		FROM ledger WHERE h.place IS NULL AND key_hash = v.hash AND connection_id = v.connection_id AND key = v.key
+		LIMIT 1) l ON true
 	WHERE h.place IS NOT NULL OR l.id IS NOT NULL`
 
 // loadKeys finds what each key already did. A key with a hold has no row in the
@@ -261,7 +271,8 @@ func (q *postgres) saveMoney(s *rules.State) {
 	for id := range s.Changes.Connections {
 		r := s.Connections[id]
 		if s.Changes.Settings[id] { // it may be new
-			q.pipeline.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc, status, spent, event_seq, created_us)
+			q.pipeline.Queue(`INSERT INTO connections (id, app_id, account_id, allocation_mc, consumed_mc, held_mc,
+				status, spent, event_seq, created_us)
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
 				r.AccountID, r.CreatedUS)
 		}
@@ -274,8 +285,10 @@ func (q *postgres) saveMoney(s *rules.State) {
 		`UPDATE balances t SET available_mc = v.available_mc, reserved_mc = v.reserved_mc, seq = v.seq, head = v.head
 		FROM @ v WHERE t.account_id = v.account_id`)
 	q.addRows(connections,
-		`UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc, velocity_limit_mc = v.velocity_limit_mc,
-		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster, warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
+		`UPDATE connections t SET allocation_mc = v.allocation_mc, consumed_mc = v.consumed_mc, held_mc = v.held_mc,
+			velocity_limit_mc = v.velocity_limit_mc,
+		status = v.status, spent = v.spent, event_seq = v.event_seq, revoked_us = v.revoked_us, faster = v.faster,
+		warned_us = v.warned_us FROM @ v WHERE t.id = v.id`)
 }
 
 // saveHolds knows from load which holds are there, and where: their connection is
@@ -298,10 +311,13 @@ func (q *postgres) saveHolds(s *rules.State) {
 			gone = append(gone, place)
 		}
 	}
-	q.addRows(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+	q.addRows(opened, `INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id,
+		claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
 		SELECT * FROM @`)
-	q.addRows(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim, amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
-		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, counts = v.counts FROM @ v WHERE t.connection_id = v.connection_id AND t.key = v.key`)
+	q.addRows(again, `UPDATE holds t SET state = v.state, attempt = v.attempt, node_id = v.node_id, claim = v.claim,
+		amount_mc = v.amount_mc, feature = v.feature, bucket = v.bucket,
+		model = v.model, terms = v.terms, created_us = v.created_us, paid_by = v.paid_by, counts = v.counts FROM @ v
+		WHERE t.connection_id = v.connection_id AND t.key = v.key`)
 	if len(failed) > 0 {
 		q.addPart(`UPDATE holds SET state = 'failed' WHERE ctid = ANY(@::text[]::tid[])`, failed)
 	}
@@ -337,13 +353,15 @@ func (q *postgres) saveAppended(s *rules.State) {
 	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
 	q.addRows(answers, `INSERT INTO answers (request_id, encoding, body, created_us) SELECT * FROM @`)
 	for _, r := range s.Changes.Refusals {
-		q.pipeline.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		q.pipeline.Queue(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details,
+			feature, model, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
 			db.NullText(r.Model), r.CreatedUS)
 	}
 	for _, d := range s.Changes.Deferrals {
-		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us,
+			next_us) VALUES ($1, $2, $3, $4, $5, 0, $6, $7)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds())
 	}
@@ -351,11 +369,13 @@ func (q *postgres) saveAppended(s *rules.State) {
 		q.pipeline.Queue(`DELETE FROM deferred WHERE request_id = $1`, requestID)
 	}
 	for _, e := range s.Changes.Events {
-		q.pipeline.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ($1, $2,
+			$3, $4, $5, $6, $7)`,
 			e.ID, e.Type, e.AppID, db.NullText(e.ConnectionID), e.Seq, e.Data, e.CreatedUS)
 	}
 	for _, n := range s.Changes.Notices {
-		q.pipeline.Queue(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		q.pipeline.Queue(`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us)
+			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS)
 	}
 }
@@ -369,10 +389,15 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
 			rules.Integer(r.UserChargeMC))
 	}
-	q.addRows(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
-		output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
-		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
+	q.addRows(totals, `INSERT INTO rollups AS r (connection_id, day, feature, model, app_id, account_id, calls,
+		input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		SELECT * FROM @ ON CONFLICT (connection_id, day, feature, model) DO UPDATE
+		SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
+		output_tokens = r.output_tokens + excluded.output_tokens,
+		provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc,
+		svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
+		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc,
+		user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
 	if len(s.Changes.Counters) > 0 {
 		subjects, buckets, held, told := slices.Sorted(maps.Keys(s.Changes.Counters)), []string(nil), []int64(nil),
 			[]int64(nil)
@@ -382,6 +407,7 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 				append(told, db.BoolInt(c.LimitReported))
 		}
 		q.pipeline.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
-			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told) WHERE t.subject = v.subject`, subjects, buckets, held, told)
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told)
+			WHERE t.subject = v.subject`, subjects, buckets, held, told)
 	}
 }

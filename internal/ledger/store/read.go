@@ -11,7 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, created_us, revoked_us, faster, warned_us`
+const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
+	spent, event_seq, created_us, revoked_us, faster, warned_us`
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
 	var spent string
@@ -103,10 +104,14 @@ func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Bala
 }
 
 // entryValues reads every column as text and numbers that may be null.
-const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''), COALESCE(connection_id, ''), COALESCE(app_id, ''),
-	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''), COALESCE(paid_by, ''), COALESCE(settlement, ''),
-	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0), COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
-	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
+const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''),
+	COALESCE(connection_id, ''), COALESCE(app_id, ''),
+	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''),
+	COALESCE(paid_by, ''), COALESCE(settlement, ''),
+	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0),
+	COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
+	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc,
+	reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
 
 func scanEntry(row db.Row) (e rules.Entry, err error) {
 	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
@@ -151,7 +156,8 @@ func GetStoredResponse(ctx context.Context, q db.Queryer, requestID string) (a r
 	return a, err
 }
 
-const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''), COALESCE(model, ''), created_us`
+const refusalValues = `request_id, connection_id, app_id, status, code, message, details, COALESCE(feature, ''),
+	COALESCE(model, ''), created_us`
 
 func scanRefusal(row db.Row) (r rules.Refusal, err error) {
 	err = row.Scan(&r.RequestID, &r.ConnectionID, &r.AppID, &r.Status, &r.Code, &r.Message, &r.Details, &r.Feature,
@@ -177,7 +183,8 @@ func RefusalsOfApp(ctx context.Context, q db.Queryer, appID, before string, limi
 		limit)
 }
 
-const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
+const holdColumns = `connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc,
+	account_id, app_id, COALESCE(feature, ''), COALESCE(bucket, ''), model, terms, holds.created_us, paid_by, counts`
 
 func scanHold(row db.Row) (h rules.HoldRow, err error) {
 	var counts string
@@ -213,12 +220,14 @@ func HoldOfRequest(ctx context.Context, q db.Queryer, requestID string) (rules.H
 func FindKeyByFingerprint(ctx context.Context, q db.Queryer, connectionID, accountID, fingerprint string,
 	sinceUS int64) (key string, err error) {
 	err = q.QueryRowContext(ctx,
-		`SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3 ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
+		`SELECT key FROM holds WHERE connection_id = $1 AND fingerprint = $2 AND created_us >= $3
+			ORDER BY created_us DESC LIMIT 1`, connectionID, fingerprint, sinceUS).Scan(&key)
 	if err == nil || !errors.Is(err, sql.ErrNoRows) {
 		return key, err
 	}
 	err = q.QueryRowContext(ctx,
-		`SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1 ORDER BY seq DESC LIMIT 1000) AS recent
+		`SELECT key FROM (SELECT connection_id, key, fingerprint, created_us, seq FROM ledger WHERE account_id = $1
+			ORDER BY seq DESC LIMIT 1000) AS recent
 		WHERE connection_id = $2 AND fingerprint = $3 AND created_us >= $4 ORDER BY seq DESC LIMIT 1`, accountID,
 		connectionID, fingerprint, sinceUS).Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -263,5 +272,6 @@ func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 // Those of voice sessions, whose keys are not UUIDs, end with their session.
 func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.HoldRow, error) {
 	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
-		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1) ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
+		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1)
+		ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
 }

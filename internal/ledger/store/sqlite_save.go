@@ -35,14 +35,17 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 		var err error
 		if s.Changes.Settings[id] { // indexes depend on what changes here
 			err = q.updateOrInsert(true,
-				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?, status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
+				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?,
+					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
 					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
 					id},
-				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent, event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
+				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
+					event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
 				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
 		} else {
-			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ? WHERE id = ?`,
+			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ?
+				WHERE id = ?`,
 				int64(c.AllocationMC), int64(c.ConsumedMC), held, c.Spent.String(), id)
 		}
 		if err != nil {
@@ -107,10 +110,13 @@ func (q *sqlite) saveHolds(s *rules.State) error {
 }
 
 func (q *sqlite) insertHold(h *rules.HoldRow) error {
-	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim, amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
+	return q.exec(`INSERT INTO holds (connection_id, key, request_id, fingerprint, state, attempt, node_id, claim,
+		amount_mc, account_id, app_id, feature, bucket, model, terms, created_us, paid_by, counts)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt, node_id = excluded.node_id, claim = excluded.claim,
-		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model, terms = excluded.terms, created_us = excluded.created_us,
+		ON CONFLICT (connection_id, key) DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
+		node_id = excluded.node_id, claim = excluded.claim,
+		amount_mc = excluded.amount_mc, feature = excluded.feature, bucket = excluded.bucket, model = excluded.model,
+		terms = excluded.terms, created_us = excluded.created_us,
 		paid_by = excluded.paid_by, counts = excluded.counts`,
 		h.ConnectionID, h.Key, h.RequestID, h.Fingerprint, string(h.State), h.Attempt, h.NodeID, h.Claim,
 		int64(h.HoldMC),
@@ -139,7 +145,8 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 		}
 	}
 	for _, r := range s.Changes.Refusals {
-		if err := q.exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, feature, model, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		if err := q.exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details,
+			feature, model, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (request_id) DO NOTHING`,
 			r.RequestID, r.ConnectionID, r.AppID, int64(r.Status), r.Code, r.Message, r.Details, db.NullText(r.Feature),
 			db.NullText(r.Model), r.CreatedUS); err != nil {
@@ -148,7 +155,8 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 	}
 	for _, d := range s.Changes.Deferrals {
 		if err := q.exec(
-			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us) VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
+			`INSERT INTO deferred (request_id, connection_id, key, provider, record, tries, since_us, next_us)
+				VALUES (?, ?, ?, ?, ?, 0, ?, ?)`,
 			d.RequestID, d.ConnectionID, d.Key.Key, d.Provider, d.RecordID, d.SinceUS,
 			d.SinceUS+firstPollDelay.Microseconds()); err != nil {
 			return err
@@ -168,7 +176,8 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 	}
 	for _, n := range s.Changes.Notices {
 		if err := q.exec(
-			`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) VALUES (?, ?, ?, ?,
+				?, ?, ?)`,
 			n.ID, n.Kind, n.AccountID, n.ConnectionID, n.AppID, n.Data, n.CreatedUS); err != nil {
 			return err
 		}
@@ -179,15 +188,22 @@ func (q *sqlite) saveAppended(s *rules.State) error {
 func (q *sqlite) saveTotalsAndCounters(s *rules.State) error {
 	for k, r := range s.Changes.DailyTotals {
 		if err := q.updateOrInsert(q.cache.totals[k],
-			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
-			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ? AND day = ? AND feature = ? AND model = ?`,
+			`UPDATE rollups SET calls = calls + ?, input_tokens = input_tokens + ?,
+				output_tokens = output_tokens + ?, provider_cost_mc = provider_cost_mc + ?, svc_fee_mc = svc_fee_mc + ?,
+			dev_margin_mc = dev_margin_mc + ?, user_charge_mc = user_charge_mc + ? WHERE connection_id = ?
+			AND day = ? AND feature = ? AND model = ?`,
 			[]any{r.Calls, r.InputTokens, r.OutputTokens, int64(r.ProviderCostMC), int64(r.SvcFeeMC),
 				int64(r.DevMarginMC), int64(r.UserChargeMC), k.ConnectionID, k.Day, k.FeatureLabel, k.Model},
-			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
+			`INSERT INTO rollups AS r (calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc,
+				dev_margin_mc, user_charge_mc, connection_id, day, feature, model, app_id, account_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls, input_tokens = r.input_tokens + excluded.input_tokens,
-			output_tokens = r.output_tokens + excluded.output_tokens, provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc, svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
-			dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc, user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`, r.AppID, r.AccountID); err != nil {
+			ON CONFLICT (connection_id, day, feature, model) DO UPDATE SET calls = r.calls + excluded.calls,
+			input_tokens = r.input_tokens + excluded.input_tokens,
+			output_tokens = r.output_tokens + excluded.output_tokens,
+			provider_cost_mc = r.provider_cost_mc + excluded.provider_cost_mc,
+			svc_fee_mc = r.svc_fee_mc + excluded.svc_fee_mc,
+			dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc,
+			user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`, r.AppID, r.AccountID); err != nil {
 			return err
 		}
 	}
