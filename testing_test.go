@@ -51,7 +51,8 @@ func TestLongTestsAreListed(t *testing.T) {
 	slices.Sort(listed)
 	slices.Sort(found)
 	if !slices.Equal(listed, found) {
-		t.Errorf("docs/internals/testing.md lists\n%s\nbut the tests are\n%s", strings.Join(listed, "\n"), strings.Join(found, "\n"))
+		t.Errorf("docs/internals/testing.md lists\n%s\nbut the tests are\n%s", strings.Join(listed, "\n"),
+			strings.Join(found, "\n"))
 	}
 	if calls != len(found) {
 		t.Errorf("%d calls of testkit.Long, but %d are the first statement of a test", calls, len(found))

@@ -26,33 +26,33 @@ var exactWidths = flag.Bool("exact-widths", false, "fail also when fewer lines a
 // overlong has the number of lines that are too long, by the first two levels of their folder. A number
 // may only fall. A blank line between two entries keeps changes of both from a merge conflict.
 var overlong = map[string]int{
-	".": 97,
+	".": 2,
 
 	"bench": 42,
 
-	"cmd/purser": 49,
+	"cmd/purser": 29,
 
-	"e2e": 200,
+	"e2e": 30,
 
 	"internal/apps": 13,
 
-	"internal/base": 77,
+	"internal/base": 11,
 
-	"internal/config": 66,
+	"internal/config": 3,
 
-	"internal/gateway": 352,
+	"internal/gateway": 15,
 
-	"internal/ledger": 245,
+	"internal/ledger": 179,
 
 	"internal/models": 170,
 
-	"internal/pages": 550,
+	"internal/pages": 74,
 
 	"internal/people": 1,
 
-	"internal/server": 310,
+	"internal/server": 11,
 
-	"internal/testkit": 62,
+	"internal/testkit": 10,
 }
 
 // linkTarget matches what a line of Markdown cannot break: the address of a link.

@@ -20,7 +20,8 @@ var unwanted = regexp.MustCompile(`(?i)\b(lends?|lent|lending|anew|for good|stan
 
 // withTexts are the packages whose string literals people read: on pages, in emails and in messages of errors.
 var withTexts = []string{
-	"internal/pages", "internal/people", "internal/apps", "internal/base/ui", "internal/base/web", "internal/base/apierr",
+	"internal/pages", "internal/people", "internal/apps", "internal/base/ui", "internal/base/web",
+	"internal/base/apierr",
 	"internal/gateway", "internal/ledger", "internal/dev", "internal/server", "cmd",
 }
 

@@ -74,8 +74,10 @@ func TestAccessibleNames(t *testing.T) {
 	b := newTab(t, p.BaseURL)
 	want := b.operable
 	frame := []string{"link Skip to content", "main", "link Purser"}
-	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in", "link Create account", "link Forgot your password?")
-	consent := append(frame, "button Use another account", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Approve", "button Deny")
+	signIn := append(frame, "heading Sign in", "textbox Email", "textbox Password", "button Sign in",
+		"link Create account", "link Forgot your password?")
+	consent := append(frame, "button Use another account", "textbox Spend cap (USD)",
+		"textbox Daily limit (USD, optional)", "button Approve", "button Deny")
 	slip := []string{"alert", "heading Please check"}
 
 	address, _ := link(p, "s")
@@ -94,6 +96,7 @@ func TestAccessibleNames(t *testing.T) {
 	b.signIn(p.Developer.Email, p.Developer.Password)
 	want("the developer's consent page", slices.Concat(consent, []string{
 		"heading Let Sample app spend from a test balance",
-		"radio tester@example.com $975.00 available · connected, $0.00 of $25.00 used", "radio New test account starts with $1,000.00",
+		"radio tester@example.com $975.00 available · connected, $0.00 of $25.00 used",
+		"radio New test account starts with $1,000.00",
 	})...)
 }

@@ -36,7 +36,8 @@ func newSampleApp(t *testing.T, p *servertest.Process) *sampleApp {
 	})
 	mux.HandleFunc("GET /connect", func(w http.ResponseWriter, r *http.Request) {
 		a.verifier = oauth2.GenerateVerifier()
-		http.Redirect(w, r, a.config.AuthCodeURL("secret-state", oauth2.S256ChallengeOption(a.verifier)), http.StatusSeeOther)
+		http.Redirect(w, r, a.config.AuthCodeURL("secret-state", oauth2.S256ChallengeOption(a.verifier)),
+			http.StatusSeeOther)
 	})
 	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -71,7 +72,8 @@ func (a *sampleApp) page(w http.ResponseWriter, body string) {
 // ask calls a model; the library refreshes the token when that is due.
 func (a *sampleApp) ask(ctx context.Context, text string) (string, error) {
 	source := a.config.TokenSource(ctx, a.token)
-	c := openai.NewClient(option.WithBaseURL(a.base+"/v1"), option.WithAPIKey("unused"), option.WithHTTPClient(oauth2.NewClient(ctx, source)))
+	c := openai.NewClient(option.WithBaseURL(a.base+"/v1"), option.WithAPIKey("unused"),
+		option.WithHTTPClient(oauth2.NewClient(ctx, source)))
 	answer, err := c.Chat.Completions.New(ctx, asking(text))
 	if err != nil {
 		return "", err
@@ -108,7 +110,8 @@ func TestSampleApp(t *testing.T) {
 
 		first := *app.token
 		app.token.Expiry = time.Now().Add(-time.Minute)
-		if _, err := app.ask(t.Context(), "Hello again"); err != nil || app.token.AccessToken == first.AccessToken || app.token.RefreshToken == first.RefreshToken {
+		if _, err := app.ask(t.Context(), "Hello again"); err != nil || app.token.AccessToken == first.AccessToken ||
+			app.token.RefreshToken == first.RefreshToken {
 			t.Errorf("the token was not refreshed: %v", err)
 		}
 		if n := len(spends(t, p, p.Connection.ID)); n != 2 {

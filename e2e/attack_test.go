@@ -68,7 +68,8 @@ func TestForgedForms(t *testing.T) {
 	}
 	defer d.Close()
 	var codes int
-	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM oauth_codes`).Scan(&codes); err != nil || codes != 0 {
+	if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM oauth_codes`).Scan(&codes); err != nil ||
+		codes != 0 {
 		t.Errorf("%d codes were given (%v)", codes, err)
 	}
 }
@@ -86,8 +87,12 @@ func TestFramed(t *testing.T) {
 	}
 	frame("their own", "/frame")
 	ours := map[string]string{
-		"consent": consent, "sign-in": p.AuthURL + "/sign-in", "home": p.AuthURL + "/", "an error page": p.AuthURL + "/oauth/authorize",
-		"no such page": p.AuthURL + "/no-such-page", "the API": p.BaseURL + "/v1/connection",
+		"consent":       consent,
+		"sign-in":       p.AuthURL + "/sign-in",
+		"home":          p.AuthURL + "/",
+		"an error page": p.AuthURL + "/oauth/authorize",
+		"no such page":  p.AuthURL + "/no-such-page",
+		"the API":       p.BaseURL + "/v1/connection",
 	}
 	for name, address := range ours {
 		frame(name, address)

@@ -42,7 +42,8 @@ func (b *tab) accessible(name string, rules ...string) {
 	b.visit()
 	for _, f := range b.axe(rules...) {
 		for _, n := range f.Nodes {
-			b.t.Errorf("%s: %s (%s): %s\n\t%v: %s", name, f.ID, f.Impact, f.Help, n.Target, strings.ReplaceAll(n.FailureSummary, "\n", " "))
+			b.t.Errorf("%s: %s (%s): %s\n\t%v: %s", name, f.ID, f.Impact, f.Help, n.Target,
+				strings.ReplaceAll(n.FailureSummary, "\n", " "))
 		}
 	}
 }
@@ -66,8 +67,12 @@ func (b *tab) axe(rules ...string) (found []finding) {
 	if len(rules) > 0 {
 		only = fmt.Sprintf(`, runOnly: ["%s"]`, strings.Join(rules, `", "`))
 	}
-	check := `axe.run({resultTypes: ["violations"]` + only + `}).then((r) => JSON.stringify(r.violations.filter((v) => ["serious", "critical"].includes(v.impact))))`
-	text := run(b, chromedp.Evaluate[string](check, func(p *runtime.EvaluateParams) { wait := true; p.AwaitPromise = &wait }))
+	check := `axe.run({resultTypes: ["violations"]` + only +
+		`}).then((r) => JSON.stringify(r.violations.filter((v) => ["serious", "critical"].includes(v.impact))))`
+	text := run(b, chromedp.Evaluate[string](check, func(p *runtime.EvaluateParams) {
+		wait := true
+		p.AwaitPromise = &wait
+	}))
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		b.t.Fatal(err)
 	}
@@ -84,7 +89,10 @@ func TestAxe(t *testing.T) {
 			b.withoutScripts()
 		}
 		for scheme, want := range map[string][]string{"light": {"label"}, "dark": {"color-contrast", "label"}} {
-			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			call(b, emulation.SetEmulatedMedia,
+				emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+					{Name: "prefers-color-scheme", Value: scheme},
+				}})
 			b.open(`data:text/html,<!doctype html><html lang="en"><title>A page</title><style>@media (prefers-color-scheme: dark) { p { color: %23bbb } }</style><main><h1>A page</h1><p>Hello</p><input></main>`)
 			var got []string
 			for _, f := range b.axe() {

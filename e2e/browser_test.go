@@ -60,9 +60,12 @@ func startChromium() (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.UserDataDir(profile))
-	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "no-proxy-server", "disable-site-isolation-trials",
-		"use-fake-device-for-media-stream", "use-fake-ui-for-media-stream"} { // a microphone, and nobody who must allow it
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.NoFirstRun, chromedp.UserDataDir(profile))
+	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "no-proxy-server", "disable-site-isolation-trials",
+		// a microphone, and nobody who must allow it
+		"use-fake-device-for-media-stream", "use-fake-ui-for-media-stream"} {
 		options = append(options, chromedp.Flag(name, true))
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
@@ -199,13 +202,20 @@ func (b *tab) open(address string) int {
 // as finds an element as a screen reader does: by its role and accessible name.
 func as(role, name string) chromedp.QueryOption {
 	return chromedp.ByFunc(func(ctx context.Context, t *chromedp.Target, n *chromedp.Node) ([]cdp.NodeID, error) {
-		found, err := cdp.Call(ctx, t, accessibility.QueryAXTree, accessibility.QueryAXTreeParams{NodeID: n.NodeID, Role: role, AccessibleName: name})
+		found, err := cdp.Call(ctx, t, accessibility.QueryAXTree, accessibility.QueryAXTreeParams{
+			NodeID:         n.NodeID,
+			Role:           role,
+			AccessibleName: name,
+		})
 		if err != nil && strings.Contains(err.Error(), "No node with given id") || err == nil && len(found.Nodes) == 0 {
 			return nil, nil // not there yet: the page is just changing
 		} else if err != nil {
 			return nil, err
 		}
-		nodes, err := cdp.Call(ctx, t, dom.PushNodesByBackendIDsToFrontend, dom.PushNodesByBackendIDsToFrontendParams{BackendNodeIDs: []cdp.BackendNodeID{found.Nodes[0].BackendDOMNodeID}})
+		nodes, err := cdp.Call(ctx, t, dom.PushNodesByBackendIDsToFrontend,
+			dom.PushNodesByBackendIDsToFrontendParams{BackendNodeIDs: []cdp.BackendNodeID{
+				found.Nodes[0].BackendDOMNodeID,
+			}})
 		return nodes.NodeIDs, err
 	})
 }
@@ -213,7 +223,8 @@ func as(role, name string) chromedp.QueryOption {
 // fill types into a field in place of what is there.
 func (b *tab) fill(label, text string) {
 	b.t.Helper()
-	run(b, chromedp.Steps(chromedp.Clear(label, as("textbox", label)), chromedp.SendKeys(label, text, as("textbox", label))))
+	run(b, chromedp.Steps(chromedp.Clear(label, as("textbox", label)),
+		chromedp.SendKeys(label, text, as("textbox", label))))
 }
 
 // value is what stands in a field.

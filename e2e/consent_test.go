@@ -18,7 +18,8 @@ import (
 func link(p *servertest.Process, state string) (address, verifier string) {
 	verifier = oauth2.GenerateVerifier()
 	return client(p).AuthCodeURL(state, oauth2.S256ChallengeOption(verifier),
-		oauth2.SetAuthURLParam("requested_allocation_mc", "1500000000"), oauth2.SetAuthURLParam("features", "chat,summarize")), verifier
+		oauth2.SetAuthURLParam("requested_allocation_mc", "1500000000"),
+		oauth2.SetAuthURLParam("features", "chat,summarize")), verifier
 }
 
 // landed checks that the tab is back at the app, and returns what that was told.
@@ -61,10 +62,12 @@ func lend(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 	if status := b.open(address); status != http.StatusOK || b.at().Path != "/sign-in" {
 		t.Fatalf("the link leads to %d %s", status, b.at())
 	}
-	if status := b.signIn(p.TestAccount.Email, "a wrong one"); status != http.StatusUnauthorized || b.value("Email") != p.TestAccount.Email || b.value("Password") != "" {
+	if status := b.signIn(p.TestAccount.Email, "a wrong one"); status != http.StatusUnauthorized ||
+		b.value("Email") != p.TestAccount.Email || b.value("Password") != "" {
 		t.Errorf("a wrong password: %d, and the form keeps %q, %q", status, b.value("Email"), b.value("Password"))
 	}
-	if status := b.signIn(p.TestAccount.Email, p.TestAccount.Password); status != http.StatusOK || b.at().Path != "/oauth/authorize" {
+	if status := b.signIn(p.TestAccount.Email, p.TestAccount.Password); status != http.StatusOK ||
+		b.at().Path != "/oauth/authorize" {
 		t.Fatalf("signing in leads to %d %s", status, b.at())
 	}
 	b.says("Sample app", "Chat, Summaries", p.TestAccount.Email, "Every offered model", "To revoke")
@@ -73,10 +76,15 @@ func lend(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 	}
 	b.fill("Spend cap (USD)", "a lot")
 	b.fill("Daily limit (USD, optional)", "-3")
-	if status := b.press("button", "Approve"); status != http.StatusUnprocessableEntity || b.value("Spend cap (USD)") != "a lot" || b.value("Daily limit (USD, optional)") != "-3" {
-		t.Errorf("wrong amounts: %d, and the form keeps %q, %q", status, b.value("Spend cap (USD)"), b.value("Daily limit (USD, optional)"))
+	if status := b.press("button", "Approve"); status != http.StatusUnprocessableEntity ||
+		b.value("Spend cap (USD)") != "a lot" || b.value("Daily limit (USD, optional)") != "-3" {
+		t.Errorf("wrong amounts: %d, and the form keeps %q, %q", status, b.value("Spend cap (USD)"),
+			b.value("Daily limit (USD, optional)"))
 	}
-	for field, message := range map[string]string{"Spend cap (USD)": "Enter a spend cap in dollars", "Daily limit (USD, optional)": "Enter a daily limit in dollars"} {
+	for field, message := range map[string]string{
+		"Spend cap (USD)":             "Enter a spend cap in dollars",
+		"Daily limit (USD, optional)": "Enter a daily limit in dollars",
+	} {
 		if said := b.described(field); !said.invalid || !strings.Contains(said.description, message) {
 			t.Errorf("%s is described as %+v", field, said)
 		}
@@ -114,7 +122,8 @@ func spend(t *testing.T, p *servertest.Process, token *oauth2.Token) {
 		Velocity   int64 `json:"velocity_limit_mc"`
 		Consumed   int64 `json:"consumed_mc"`
 	}
-	if send(t, p, "GET", "/v1/connection", "", "Bearer "+fresh.AccessToken, &c); c.Allocation != 1_250_000_000 || c.Velocity != 300_000_000 || c.Consumed == 0 {
+	if send(t, p, "GET", "/v1/connection", "", "Bearer "+fresh.AccessToken, &c); c.Allocation != 1_250_000_000 ||
+		c.Velocity != 300_000_000 || c.Consumed == 0 {
 		t.Errorf("the connection is %+v", c)
 	}
 	*token = fresh

@@ -168,7 +168,8 @@ func TestConsoleLooks(t *testing.T) {
 	b.open(p.DashboardURL + "/developer")
 	b.signIn(p.Developer.Email, p.Developer.Password)
 	b.look("console-apps")
-	for _, page := range []string{"", "/analytics", "/requests", "/features", "/webhooks", "/playground", "/settings", "/go-live"} {
+	for _, page := range []string{"", "/analytics", "/requests", "/features", "/webhooks", "/playground", "/settings",
+		"/go-live"} {
 		b.open(p.DashboardURL + "/developer/apps/" + p.App.ID + page)
 		b.look("console" + strings.ReplaceAll(page+"/", "/", "-") + "page")
 	}
@@ -176,7 +177,8 @@ func TestConsoleLooks(t *testing.T) {
 	b.look("console-testers")
 	b.open(p.DashboardURL + "/developer/apps/" + p.App.ID + "/requests")
 	for _, x := range b.things() {
-		if x.role == "link" && strings.Contains(x.name, " Nov, ") || x.role == "link" && strings.Count(x.name, ":") == 2 {
+		if x.role == "link" && strings.Contains(x.name, " Nov, ") ||
+			x.role == "link" && strings.Count(x.name, ":") == 2 {
 			b.press("link", x.name)
 			break
 		}
@@ -228,7 +230,13 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 	uses := []struct {
 		feature, model string
 		spent          int64
-	}{{"night-summaries", model, 310}, {"chat", "claude-sonnet-5", 170}, {"other", model, 45}, {"", "gemini-3-flash", 20}, {"a-feature-with-a-very-long-name-of-forty", "gpt-5.6-sol", 90}}
+	}{
+		{"night-summaries", model, 310},
+		{"chat", "claude-sonnet-5", 170},
+		{"other", model, 45},
+		{"", "gemini-3-flash", 20},
+		{"a-feature-with-a-very-long-name-of-forty", "gpt-5.6-sol", 90},
+	}
 	for day := range 45 {
 		for i, u := range uses {
 			if (day*7+i*3)%5 == 0 {
@@ -238,10 +246,12 @@ func busy(t *testing.T, p *servertest.Process, target string) {
 			cost := calls * u.spent * 100_000
 			exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 				SELECT $1, id, $2, $3, app_id, account_id, $4, $5, $6, $7, $8, $9, $10 FROM connections WHERE id = $11`,
-				d.Now().UTC().AddDate(0, 0, -1-day).Format(time.DateOnly), u.feature, u.model, calls, calls*1200, calls*340, cost, cost/10, cost/4, cost+cost/10+cost/4, p.Connection.ID)
+				d.Now().UTC().AddDate(0, 0, -1-day).Format(time.DateOnly), u.feature, u.model, calls, calls*1200,
+				calls*340, cost, cost/10, cost/4, cost+cost/10+cost/4, p.Connection.ID)
 		}
 	}
-	for i, code := range []string{"allocation_exhausted", "rate_limited", "rate_limited", "provider_error", "allocation_exhausted", "model_not_allowed", "allocation_exhausted"} {
+	for i, code := range []string{"allocation_exhausted", "rate_limited", "rate_limited", "provider_error",
+		"allocation_exhausted", "model_not_allowed", "allocation_exhausted"} {
 		exec(`INSERT INTO refusals (request_id, connection_id, app_id, status, code, message, details, created_us) VALUES ($1, $2, $3, 402, $4, 'no', '{}', $5)`,
 			id.New(id.Request, d.Now()), p.Connection.ID, p.App.ID, code, d.Now().UnixMicro()-int64(i)*86_400_000_000)
 	}

@@ -71,11 +71,13 @@ func TestApproval(t *testing.T) {
 				b.withoutScripts()
 			}
 			first := more(t, p, 30_00_000_000, "Your report has 40 <more> pages.")
-			if status := b.open(first.ApprovalURL + "?decision=approve"); status != http.StatusOK || b.at().Path != "/sign-in" {
+			if status := b.open(first.ApprovalURL + "?decision=approve"); status != http.StatusOK ||
+				b.at().Path != "/sign-in" {
 				t.Fatalf("the link leads to %d %s", status, b.at())
 			}
 			b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-			b.says("Sample app asks for a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00", "$975.00", "$970.00", "Sandbox")
+			b.says("Sample app asks for a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00",
+				"$975.00", "$970.00", "Sandbox")
 			second := more(t, p, 40_00_000_000, "All of it.")
 			b.open(first.ApprovalURL + "?decision=approve")
 			if b.at().String() != second.ApprovalURL {
@@ -84,11 +86,13 @@ func TestApproval(t *testing.T) {
 			if now := limits(t, p); now.Allocation != 25_00_000_000 || second.status(t, p) != "pending" {
 				t.Errorf("a view of the page has decided: %+v, %s", now, second.status(t, p))
 			}
-			if status := b.press("button", "Approve"); status != http.StatusOK || b.at().String() != second.ApprovalURL {
+			if status := b.press("button", "Approve"); status != http.StatusOK ||
+				b.at().String() != second.ApprovalURL {
 				t.Errorf("approved, and got %d at %s", status, b.at())
 			}
 			b.says("You approved this", "The spend cap is now $40.00")
-			if now := limits(t, p); now.Allocation != 40_00_000_000 || second.status(t, p) != "approved" || first.status(t, p) != "superseded" {
+			if now := limits(t, p); now.Allocation != 40_00_000_000 || second.status(t, p) != "approved" ||
+				first.status(t, p) != "superseded" {
 				t.Errorf("after approval: %+v", now)
 			}
 			third := more(t, p, 50_00_000_000, "")
@@ -158,7 +162,8 @@ func TestReview(t *testing.T) {
 	b.says("A higher cap doesn’t resume it")
 	b.fill("Spend cap (USD)", "2000")
 	b.fill("Daily limit (USD, optional)", "x")
-	if status := b.press("button", "Save"); status != http.StatusUnprocessableEntity || b.value("Spend cap (USD)") != "2000" {
+	if status := b.press("button", "Save"); status != http.StatusUnprocessableEntity ||
+		b.value("Spend cap (USD)") != "2000" {
 		t.Errorf("wrong amounts: %d", status)
 	}
 	if said := b.described("Daily limit (USD, optional)"); !said.invalid {
@@ -168,7 +173,8 @@ func TestReview(t *testing.T) {
 	b.fill("Daily limit (USD, optional)", "3")
 	b.press("button", "Save")
 	b.says("Saved. The spend cap is $12.50.")
-	if now := limits(t, p); now.Allocation != 12_50_000_000 || now.Velocity == nil || *now.Velocity != 3_00_000_000 || now.Status != "frozen" {
+	if now := limits(t, p); now.Allocation != 12_50_000_000 || now.Velocity == nil || *now.Velocity != 3_00_000_000 ||
+		now.Status != "frozen" {
 		t.Errorf("saved: %+v", now)
 	}
 	b.open(address)
@@ -198,18 +204,22 @@ func TestStrangersAtThePages(t *testing.T) {
 	stranger := newTab(t, p.BaseURL)
 	stranger.open(p.AuthURL + "/sign-in")
 	stranger.signIn(p.Operator.Email, p.Operator.Password)
-	for _, address := range []string{asked.ApprovalURL, page + "/increase", page + "/review", p.AuthURL + "/allocation-requests/acr_none"} {
+	for _, address := range []string{asked.ApprovalURL, page + "/increase", page + "/review",
+		p.AuthURL + "/allocation-requests/acr_none"} {
 		if status := stranger.open(address); status != http.StatusNotFound {
 			t.Errorf("%s shows a stranger %d", address, status)
 		}
 		stranger.says("Page not found")
 	}
 	form := func(name, action, field, value string) string {
-		return `<form method="post" action="` + html.EscapeString(action) + `"><input type="hidden" name="` + field + `" value="` + value + `"><button>` + name + `</button></form>`
+		return `<form method="post" action="` + html.EscapeString(action) + `"><input type="hidden" name="` + field +
+			`" value="` + value + `"><button>` + name + `</button></form>`
 	}
 	names := []string{"Win", "Lose", "Change", "Wake", "End"}
-	origins := elsewhere(t, form("Win", asked.ApprovalURL, "decision", "approve")+form("Lose", asked.ApprovalURL, "decision", "deny")+
-		form("Change", page+"/increase", "spend_cap", "900")+form("Wake", page+"/review", "decision", "resume")+form("End", page+"/review", "decision", "revoke"))
+	origins := elsewhere(t,
+		form("Win", asked.ApprovalURL, "decision", "approve")+form("Lose", asked.ApprovalURL, "decision", "deny")+
+			form("Change", page+"/increase", "spend_cap", "900")+form("Wake", page+"/review", "decision", "resume")+
+			form("End", page+"/review", "decision", "revoke"))
 	for _, origin := range origins {
 		b := newTab(t, append(origins, p.BaseURL)...)
 		b.open(p.AuthURL + "/connections")
@@ -222,7 +232,8 @@ func TestStrangersAtThePages(t *testing.T) {
 			}
 		}
 	}
-	if now := limits(t, p); now.Allocation != 25_00_000_000 || now.Status != "frozen" || asked.status(t, p) != "pending" {
+	if now := limits(t, p); now.Allocation != 25_00_000_000 || now.Status != "frozen" ||
+		asked.status(t, p) != "pending" {
 		t.Errorf("strangers have changed it: %+v, %s", now, asked.status(t, p))
 	}
 }
@@ -242,14 +253,23 @@ func TestDashboardLooks(t *testing.T) {
 	asked := more(t, p, 40_00_000_000, "Your report has 40 more pages.")
 	b.open(asked.ApprovalURL)
 	b.look("approval")
-	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections", "link Activity", "link Settings", "button Sign out"}
-	b.operable("the approval page", append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny", "link Set the spend cap yourself")...)
+	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
+		"link Activity", "link Settings", "button Sign out"}
+	b.operable("the approval page",
+		append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny",
+			"link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
-	b.operable("the list", append(frame, "heading Your connections", "heading Sample app", "link Sample app", "link Requested a higher cap (Sample app)", "link Change cap of Sample app", "link Review or revoke (Sample app)")...)
+	b.operable("the list",
+		append(frame, "heading Your connections", "heading Sample app", "link Sample app",
+			"link Requested a higher cap (Sample app)", "link Change cap of Sample app",
+			"link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
-	b.operable("the page of the cap", append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)", "textbox Daily limit (USD, optional)", "button Save", "link Review recent calls or revoke this connection")...)
+	b.operable("the page of the cap",
+		append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)",
+			"textbox Daily limit (USD, optional)", "button Save",
+			"link Review recent calls or revoke this connection")...)
 	b.fill("Spend cap (USD)", "2000")
 	b.press("button", "Save")
 	b.look("increase-slip")
@@ -267,7 +287,9 @@ func TestDashboardLooks(t *testing.T) {
 	if len(speeds) != 3 {
 		t.Errorf("choices: %v", speeds)
 	}
-	b.operable("the review", append(append(frame, speeds...), "heading Sample app is paused", "heading What happened", "heading End this connection", "button Resume", "button Revoke")...)
+	b.operable("the review",
+		append(append(frame, speeds...), "heading Sample app is paused", "heading What happened",
+			"heading End this connection", "button Resume", "button Revoke")...)
 	b.open(asked.ApprovalURL)
 	b.press("button", "Approve")
 	b.look("approved")
@@ -348,7 +370,8 @@ func refusal(t *testing.T, p *servertest.Process) (requestID string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := d.QueryRowContext(t.Context(), `SELECT request_id FROM refusals ORDER BY created_us DESC LIMIT 1`).Scan(&requestID); err != nil {
+	if err := d.QueryRowContext(t.Context(),
+		`SELECT request_id FROM refusals ORDER BY created_us DESC LIMIT 1`).Scan(&requestID); err != nil {
 		t.Fatal(err)
 	}
 	return requestID

@@ -92,23 +92,38 @@ func TestEmulatorTakesTheOpenAISDK(t *testing.T) {
 	}
 	var used []int64
 	for _, stream := range []bool{false, true} {
-		q := openai.ChatCompletionNewParams{Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
-			openai.TextContentPart("What is it?"),
-			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64," + base64.StdEncoding.EncodeToString(dot(t))}),
-		})}}
+		q := openai.ChatCompletionNewParams{Messages: []openai.ChatCompletionMessageParamUnion{
+			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+				openai.TextContentPart("What is it?"),
+				openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{
+					URL: "data:image/png;base64," + base64.StdEncoding.EncodeToString(dot(t)),
+				}),
+			}),
+		}}
 		a := ask(t, stream, q)
-		if !strings.Contains(a.Choices[0].Message.Content, "You said: What is it?") || a.Choices[0].FinishReason != "stop" || a.Usage.CompletionTokensDetails.ReasoningTokens == 0 {
+		if !strings.Contains(a.Choices[0].Message.Content, "You said: What is it?") ||
+			a.Choices[0].FinishReason != "stop" || a.Usage.CompletionTokensDetails.ReasoningTokens == 0 {
 			t.Errorf("stream %v: %s", stream, a.RawJSON())
 		}
-		q = openai.ChatCompletionNewParams{ReasoningEffort: "none", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(twice)},
-			Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "weather", Parameters: schema(t)})}}
+		q = openai.ChatCompletionNewParams{
+			ReasoningEffort: "none",
+			Messages:        []openai.ChatCompletionMessageParamUnion{openai.UserMessage(twice)},
+			Tools: []openai.ChatCompletionToolUnionParam{
+				openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
+					Name:       "weather",
+					Parameters: schema(t),
+				}),
+			},
+		}
 		a = ask(t, stream, q)
 		calls := a.Choices[0].Message.ToolCalls
-		if len(calls) != 2 || calls[0].Function.Arguments != oslo || calls[1].ID == calls[0].ID || a.Choices[0].FinishReason != "tool_calls" {
+		if len(calls) != 2 || calls[0].Function.Arguments != oslo || calls[1].ID == calls[0].ID ||
+			a.Choices[0].FinishReason != "tool_calls" {
 			t.Fatalf("stream %v: calls %+v", stream, calls)
 		}
 		used = append(used, a.Usage.TotalTokens)
-		q.Messages = append(q.Messages, a.Choices[0].Message.ToParam(), openai.ToolMessage("sunny", calls[0].ID), openai.ToolMessage("rainy", calls[1].ID))
+		q.Messages = append(q.Messages, a.Choices[0].Message.ToParam(), openai.ToolMessage("sunny", calls[0].ID),
+			openai.ToolMessage("rainy", calls[1].ID))
 		if a = ask(t, stream, q); !strings.Contains(a.Choices[0].Message.Content, "sunny; rainy") {
 			t.Errorf("stream %v: after the results %q", stream, a.Choices[0].Message.Content)
 		}
@@ -116,14 +131,18 @@ func TestEmulatorTakesTheOpenAISDK(t *testing.T) {
 	if used[0] != used[1] || used[0] == 0 {
 		t.Errorf("whole and streamed used %v tokens", used)
 	}
-	if a := ask(t, false, asking("Hello\n!emu status=503 fails=1 retry_after_ms=1")); a.Choices[0].Message.Content == "" {
+	if a := ask(t, false,
+		asking("Hello\n!emu status=503 fails=1 retry_after_ms=1")); a.Choices[0].Message.Content == "" {
 		t.Errorf("the second try answered %s", a.RawJSON())
 	}
-	_, err := c.Chat.Completions.New(soon(t), openai.ChatCompletionNewParams{Model: "gpt-0", Messages: asking("x").Messages})
-	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusNotFound || e.Code != "model_not_found" {
+	_, err := c.Chat.Completions.New(soon(t),
+		openai.ChatCompletionNewParams{Model: "gpt-0", Messages: asking("x").Messages})
+	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusNotFound ||
+		e.Code != "model_not_found" {
 		t.Errorf("an unknown model: %v", err)
 	}
-	broken := c.Chat.Completions.NewStreaming(soon(t), openai.ChatCompletionNewParams{Model: "gpt-6-sol", Messages: asking("Hello\n!emu error=3").Messages})
+	broken := c.Chat.Completions.NewStreaming(soon(t),
+		openai.ChatCompletionNewParams{Model: "gpt-6-sol", Messages: asking("Hello\n!emu error=3").Messages})
 	for broken.Next() {
 	}
 	if broken.Err() == nil {
@@ -136,8 +155,18 @@ func TestEmulatorTakesTheOpenAISDKWithResponses(t *testing.T) {
 	c := openai.NewClient(option.WithBaseURL(emulated(t).OpenAI), option.WithAPIKey("k"), option.WithMaxRetries(0))
 	ask := func(t *testing.T, stream bool, items responses.ResponseInputParam) *responses.Response {
 		t.Helper()
-		q := responses.ResponseNewParams{Model: "gpt-6.2-sol", MaxOutputTokens: openai.Int(1000), Input: responses.ResponseNewParamsInputUnion{OfInputItemList: items},
-			Tools: []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{Name: "weather", Parameters: schema(t), Strict: openai.Bool(false)}}}}
+		q := responses.ResponseNewParams{
+			Model:           "gpt-6.2-sol",
+			MaxOutputTokens: openai.Int(1000),
+			Input:           responses.ResponseNewParamsInputUnion{OfInputItemList: items},
+			Tools: []responses.ToolUnionParam{
+				{OfFunction: &responses.FunctionToolParam{
+					Name:       "weather",
+					Parameters: schema(t),
+					Strict:     openai.Bool(false),
+				}},
+			},
+		}
 		if !stream {
 			answer, err := c.Responses.New(soon(t), q)
 			if err != nil {
@@ -165,28 +194,43 @@ func TestEmulatorTakesTheOpenAISDKWithResponses(t *testing.T) {
 	}
 	var used []int64
 	for _, stream := range []bool{false, true} {
-		items := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(responses.ResponseInputMessageContentListParam{
-			responses.ResponseInputContentParamOfInputText(twice),
-			{OfInputImage: &responses.ResponseInputImageParam{Detail: "auto", ImageURL: openai.String("data:image/png;base64," + base64.StdEncoding.EncodeToString(dot(t)))}},
-		}, "user")}
+		items := responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfMessage(responses.ResponseInputMessageContentListParam{
+				responses.ResponseInputContentParamOfInputText(twice),
+				{
+					OfInputImage: &responses.ResponseInputImageParam{
+						Detail:   "auto",
+						ImageURL: openai.String("data:image/png;base64," + base64.StdEncoding.EncodeToString(dot(t))),
+					},
+				},
+			}, "user"),
+		}
 		a := ask(t, stream, items)
 		used = append(used, a.Usage.TotalTokens)
 		for i := range 2 {
 			call := a.Output[1+i].AsFunctionCall() // after the reasoning
-			items = append(items, responses.ResponseInputItemParamOfFunctionCall(call.Arguments, call.CallID, call.Name))
+			items = append(items,
+				responses.ResponseInputItemParamOfFunctionCall(call.Arguments, call.CallID, call.Name))
 			if i == 0 && call.Arguments != oslo {
 				t.Errorf("stream %v: arguments %s", stream, call.Arguments)
 			}
 		}
 		for i, sky := range []string{"sunny", "rainy"} {
-			items = append(items, responses.ResponseInputItemUnionParam{OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
-				CallID: openai.String(a.Output[1+i].CallID), Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: openai.String(sky)}}})
+			items = append(items,
+				responses.ResponseInputItemUnionParam{
+					OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
+						CallID: openai.String(a.Output[1+i].CallID),
+						Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{
+							OfString: openai.String(sky),
+						}},
+				})
 		}
 		b := ask(t, stream, items)
 		if !strings.Contains(b.OutputText(), "sunny; rainy") {
 			t.Errorf("stream %v: after the results %q", stream, b.OutputText())
 		}
-		if got, err := c.Responses.Get(soon(t), b.ID, responses.ResponseGetParams{}); err != nil || got.Usage.OutputTokens != b.Usage.OutputTokens {
+		if got, err := c.Responses.Get(soon(t), b.ID, responses.ResponseGetParams{}); err != nil ||
+			got.Usage.OutputTokens != b.Usage.OutputTokens {
 			t.Errorf("stored %v, %v", got, err)
 		}
 	}
@@ -205,11 +249,13 @@ func TestEmulatorKeepsWhatTheOpenAISDKStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := c.Chat.Completions.Get(soon(t), made.ID)
-	if err != nil || got.Usage.TotalTokens != made.Usage.TotalTokens || got.Choices[0].Message.Content != made.Choices[0].Message.Content {
+	if err != nil || got.Usage.TotalTokens != made.Usage.TotalTokens ||
+		got.Choices[0].Message.Content != made.Choices[0].Message.Content {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for call, want := range map[string]int{"c-1": 1, "c-2": 0} {
-		list, err := c.Chat.Completions.List(soon(t), openai.ChatCompletionListParams{Metadata: map[string]string{"call": call}})
+		list, err := c.Chat.Completions.List(soon(t),
+			openai.ChatCompletionListParams{Metadata: map[string]string{"call": call}})
 		if err != nil || len(list.Data) != want {
 			t.Errorf("%s: %v, %v", call, list, err)
 		}
@@ -218,7 +264,8 @@ func TestEmulatorKeepsWhatTheOpenAISDKStores(t *testing.T) {
 
 func TestEmulatorTakesTheAnthropicSDK(t *testing.T) {
 	t.Parallel()
-	c := anthropic.NewClient(claudeoption.WithBaseURL(emulated(t).Anthropic), claudeoption.WithAPIKey("k"), claudeoption.WithMaxRetries(1))
+	c := anthropic.NewClient(claudeoption.WithBaseURL(emulated(t).Anthropic), claudeoption.WithAPIKey("k"),
+		claudeoption.WithMaxRetries(1))
 	ask := func(t *testing.T, stream bool, q anthropic.MessageNewParams) anthropic.Message {
 		t.Helper()
 		q.Model, q.MaxTokens = "claude-sonnet-5-5", 1000
@@ -244,33 +291,44 @@ func TestEmulatorTakesTheAnthropicSDK(t *testing.T) {
 	var used []int64
 	for _, stream := range []bool{false, true} {
 		q := anthropic.MessageNewParams{Messages: []anthropic.MessageParam{anthropic.NewUserMessage(
-			anthropic.NewTextBlock("What is it?\n!emu thinking"), anthropic.NewImageBlockBase64("image/png", base64.StdEncoding.EncodeToString(dot(t))))}}
+			anthropic.NewTextBlock("What is it?\n!emu thinking"),
+			anthropic.NewImageBlockBase64("image/png", base64.StdEncoding.EncodeToString(dot(t))))}}
 		a := ask(t, stream, q)
-		if len(a.Content) != 2 || a.Content[0].Thinking == "" || a.Content[0].Signature == "" || !strings.Contains(a.Content[1].Text, "What is it?") || a.StopReason != "end_turn" {
+		if len(a.Content) != 2 || a.Content[0].Thinking == "" || a.Content[0].Signature == "" ||
+			!strings.Contains(a.Content[1].Text, "What is it?") || a.StopReason != "end_turn" {
 			t.Errorf("stream %v: %s", stream, a.RawJSON())
 		}
 		properties := anthropic.ToolInputSchemaParam{Properties: schema(t)["properties"], Required: []string{"city"}}
-		q = anthropic.MessageNewParams{Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(twice))},
-			System: []anthropic.TextBlockParam{{Text: "Be brief."}}, Tools: []anthropic.ToolUnionParam{anthropic.ToolUnionParamOfTool(properties, "weather")}}
+		q = anthropic.MessageNewParams{
+			Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(twice))},
+			System:   []anthropic.TextBlockParam{{Text: "Be brief."}},
+			Tools:    []anthropic.ToolUnionParam{anthropic.ToolUnionParamOfTool(properties, "weather")},
+		}
 		a = ask(t, stream, q)
 		if len(a.Content) != 3 || string(a.Content[1].Input) != oslo || a.StopReason != "tool_use" {
 			t.Fatalf("stream %v: %s", stream, a.RawJSON())
 		}
 		used = append(used, a.Usage.InputTokens+a.Usage.OutputTokens)
-		results := anthropic.NewUserMessage(anthropic.NewToolResultBlock(a.Content[1].ID, "sunny", false), anthropic.NewToolResultBlock(a.Content[2].ID, "rainy", false))
+		results := anthropic.NewUserMessage(anthropic.NewToolResultBlock(a.Content[1].ID, "sunny", false),
+			anthropic.NewToolResultBlock(a.Content[2].ID, "rainy", false))
 		q.Messages = append(q.Messages, a.ToParam(), results) // with its thinking block, as it came
 		if b := ask(t, stream, q); !strings.Contains(b.Content[len(b.Content)-1].Text, "sunny") {
 			t.Errorf("stream %v: after the results %s", stream, b.RawJSON())
 		}
 		q.System[0].Text, q.Model, q.MaxTokens = "Be long.", "claude-sonnet-5-5", 1000
-		if _, err := c.Messages.New(soon(t), q); err == nil || !strings.Contains(err.Error(), "different conversation") {
+		if _, err := c.Messages.New(soon(t), q); err == nil ||
+			!strings.Contains(err.Error(), "different conversation") {
 			t.Errorf("thinking after another prompt: %v", err)
 		}
 	}
 	if used[0] != used[1] || used[0] == 0 {
 		t.Errorf("whole and streamed used %v tokens", used)
 	}
-	q := anthropic.MessageNewParams{Model: "claude-haiku-4-5", MaxTokens: 100, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Hi"))}}
+	q := anthropic.MessageNewParams{
+		Model:     "claude-haiku-4-5",
+		MaxTokens: 100,
+		Messages:  []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Hi"))},
+	}
 	n, err := c.Messages.CountTokens(soon(t), anthropic.MessageCountTokensParams{Model: q.Model, Messages: q.Messages})
 	a, err2 := c.Messages.New(soon(t), q)
 	if err != nil || err2 != nil || n.InputTokens != a.Usage.InputTokens {
@@ -287,12 +345,17 @@ func TestEmulatorTakesTheAnthropicSDK(t *testing.T) {
 
 func TestEmulatorTakesTheGoogleSDK(t *testing.T) {
 	t.Parallel()
-	c, err := genai.NewClient(t.Context(), &genai.ClientConfig{APIKey: "k", Backend: genai.BackendGeminiAPI, HTTPOptions: genai.HTTPOptions{BaseURL: emulated(t).Google}})
+	c, err := genai.NewClient(t.Context(), &genai.ClientConfig{
+		APIKey:      "k",
+		Backend:     genai.BackendGeminiAPI,
+		HTTPOptions: genai.HTTPOptions{BaseURL: emulated(t).Google},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const model = "gemini-3.8-flash"
-	ask := func(t *testing.T, stream bool, said []*genai.Content, config *genai.GenerateContentConfig) (parts []*genai.Part, last *genai.GenerateContentResponse) {
+	ask := func(t *testing.T, stream bool, said []*genai.Content,
+		config *genai.GenerateContentConfig) (parts []*genai.Part, last *genai.GenerateContentResponse) {
 		t.Helper()
 		answers := c.Models.GenerateContentStream(soon(t), model, said, config)
 		if !stream {
@@ -317,18 +380,30 @@ func TestEmulatorTakesTheGoogleSDK(t *testing.T) {
 	}
 	var used []int32
 	for _, stream := range []bool{false, true} {
-		said := []*genai.Content{genai.NewContentFromParts([]*genai.Part{genai.NewPartFromText("What is it?"), genai.NewPartFromBytes(dot(t), "image/png")}, genai.RoleUser)}
+		said := []*genai.Content{
+			genai.NewContentFromParts([]*genai.Part{genai.NewPartFromText("What is it?"),
+				genai.NewPartFromBytes(dot(t), "image/png")}, genai.RoleUser),
+		}
 		parts, last := ask(t, stream, said, nil)
-		if !strings.Contains(text(parts), "What is it?") || parts[len(parts)-1].ThoughtSignature == nil || last.UsageMetadata.ThoughtsTokenCount == 0 {
+		if !strings.Contains(text(parts), "What is it?") || parts[len(parts)-1].ThoughtSignature == nil ||
+			last.UsageMetadata.ThoughtsTokenCount == 0 {
 			t.Errorf("stream %v: %q", stream, text(parts))
 		}
-		config := &genai.GenerateContentConfig{SystemInstruction: genai.NewContentFromText("Be brief.", ""), MaxOutputTokens: 1000,
-			Tools: []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{{Name: "weather", ParametersJsonSchema: schema(t)}}}}}
+		config := &genai.GenerateContentConfig{
+			SystemInstruction: genai.NewContentFromText("Be brief.", ""),
+			MaxOutputTokens:   1000,
+			Tools: []*genai.Tool{
+				{FunctionDeclarations: []*genai.FunctionDeclaration{
+					{Name: "weather", ParametersJsonSchema: schema(t)},
+				}},
+			},
+		}
 		said = []*genai.Content{genai.NewContentFromText(twice, genai.RoleUser)}
 		parts, last = ask(t, stream, said, config)
 		used = append(used, last.UsageMetadata.TotalTokenCount)
 		calls := slices.DeleteFunc(parts, func(p *genai.Part) bool { return p.FunctionCall == nil })
-		if len(calls) != 2 || calls[0].FunctionCall.Args["city"] != "Oslo 🙂" || calls[0].ThoughtSignature == nil || calls[1].ThoughtSignature != nil {
+		if len(calls) != 2 || calls[0].FunctionCall.Args["city"] != "Oslo 🙂" || calls[0].ThoughtSignature == nil ||
+			calls[1].ThoughtSignature != nil {
 			t.Fatalf("stream %v: calls %+v", stream, calls)
 		}
 		var results []*genai.Part
@@ -337,12 +412,14 @@ func TestEmulatorTakesTheGoogleSDK(t *testing.T) {
 			part.FunctionResponse.ID = calls[i].FunctionCall.ID
 			results = append(results, part)
 		}
-		said = append(said, genai.NewContentFromParts(calls, genai.RoleModel), genai.NewContentFromParts(results, genai.RoleUser))
+		said = append(said, genai.NewContentFromParts(calls, genai.RoleModel),
+			genai.NewContentFromParts(results, genai.RoleUser))
 		if parts, _ = ask(t, stream, said, config); !strings.Contains(text(parts), "sunny") {
 			t.Errorf("stream %v: after the results %q", stream, text(parts))
 		}
 		calls[0].ThoughtSignature = nil
-		if _, err := c.Models.GenerateContent(soon(t), model, said, config); err == nil || !strings.Contains(err.Error(), "thought_signature") {
+		if _, err := c.Models.GenerateContent(soon(t), model, said, config); err == nil ||
+			!strings.Contains(err.Error(), "thought_signature") {
 			t.Errorf("without the signature: %v", err)
 		}
 		calls[0].ThoughtSignature = []byte("skip_thought_signature_validator")

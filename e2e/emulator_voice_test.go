@@ -106,14 +106,16 @@ func TestEmulatorTalksWithChromium(t *testing.T) {
 	id, answer := offerTo(t, base, sdp, `{"type":"realtime","model":"gpt-realtime-2.1","instructions":"!emu words=5"}`)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sideband, _, err := websocket.Dial(ctx, strings.Replace(base, "http", "ws", 1)+"/realtime?call_id="+id, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer k"}}})
+	sideband, _, err := websocket.Dial(ctx, strings.Replace(base, "http", "ws", 1)+"/realtime?call_id="+id,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer k"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = sideband.CloseNow() }() // the emulator has said all
 	inPage[any](b, "call.answer("+strconv.Quote(answer)+")")
 	inPage[string](b, "call.until('session.created')")
-	for _, step := range []string{"call.speak(true)", "call.until('input_audio_buffer.speech_started')", "call.speak(false)", "call.until('response.done')", "call.until('output_audio_buffer.stopped')"} {
+	for _, step := range []string{"call.speak(true)", "call.until('input_audio_buffer.speech_started')",
+		"call.speak(false)", "call.until('response.done')", "call.until('output_audio_buffer.stopped')"} {
 		inPage[any](b, step)
 	}
 	if energy := inPage[float64](b, "call.energy()"); energy == 0 {

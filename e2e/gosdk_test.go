@@ -21,11 +21,16 @@ import (
 const model = "gpt-5.4-mini"
 
 func sdk(p *servertest.Process, token string, more ...option.RequestOption) openai.Client {
-	return openai.NewClient(append([]option.RequestOption{option.WithBaseURL(p.BaseURL + "/v1"), option.WithAPIKey(token)}, more...)...)
+	return openai.NewClient(append([]option.RequestOption{option.WithBaseURL(p.BaseURL + "/v1"),
+		option.WithAPIKey(token)}, more...)...)
 }
 
 func asking(text string) openai.ChatCompletionNewParams {
-	return openai.ChatCompletionNewParams{Model: model, MaxCompletionTokens: openai.Int(100), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}}
+	return openai.ChatCompletionNewParams{
+		Model:               model,
+		MaxCompletionTokens: openai.Int(100),
+		Messages:            []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)},
+	}
 }
 
 // bill is what the SDK passes on of an answer's svc block, streamed or not.
@@ -36,7 +41,8 @@ type bill struct {
 
 // streamed reads a stream to its end and returns the text, and the bill if asked
 // for with include_usage.
-func streamed(t *testing.T, c openai.Client, ask openai.ChatCompletionNewParams) (sum openai.ChatCompletionAccumulator, last string) {
+func streamed(t *testing.T, c openai.Client,
+	ask openai.ChatCompletionNewParams) (sum openai.ChatCompletionAccumulator, last string) {
 	t.Helper()
 	stream := c.Chat.Completions.NewStreaming(soon(t), ask)
 	for stream.Next() {
@@ -62,7 +68,8 @@ func TestGoSDK(t *testing.T) {
 		}
 		said, ours := whole.Choices[0].Message.Content, read[struct{ SVC bill }](t, whole.RawJSON()).SVC
 		row := spends(t, p, p.Connection.ID)[0]
-		if said == "" || whole.Usage.TotalTokens == 0 || ours.UserChargeMC == 0 || ours.UserChargeMC != row.UserChargeMC {
+		if said == "" || whole.Usage.TotalTokens == 0 || ours.UserChargeMC == 0 ||
+			ours.UserChargeMC != row.UserChargeMC {
 			t.Errorf("answered %s, in the ledger %+v", whole.RawJSON(), row)
 		}
 
@@ -78,8 +85,10 @@ func TestGoSDK(t *testing.T) {
 				Settlement string
 			} `json:"svc_final"`
 		}](t, last).Final
-		if told.Choices[0].Message.Content != said || told.Usage.TotalTokens != whole.Usage.TotalTokens || final.SVC.UserChargeMC != ours.UserChargeMC || final.Settlement != "settled" {
-			t.Errorf("streamed %q with %d tokens, last chunk %s", told.Choices[0].Message.Content, told.Usage.TotalTokens, last)
+		if told.Choices[0].Message.Content != said || told.Usage.TotalTokens != whole.Usage.TotalTokens ||
+			final.SVC.UserChargeMC != ours.UserChargeMC || final.Settlement != "settled" {
+			t.Errorf("streamed %q with %d tokens, last chunk %s", told.Choices[0].Message.Content,
+				told.Usage.TotalTokens, last)
 		}
 		if rows := spends(t, p, p.Connection.ID); len(rows) != 3 || rows[0].UserChargeMC != rows[2].UserChargeMC {
 			t.Errorf("three calls made %d rows", len(rows))
@@ -91,29 +100,40 @@ func TestGoSDK(t *testing.T) {
 func TestGoSDKTools(t *testing.T) {
 	t.Parallel()
 	tool := func(name string) openai.ChatCompletionToolUnionParam {
-		return openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: name, Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{}}})
+		return openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
+			Name:       name,
+			Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{}},
+		})
 	}
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		c, ask := sdk(p, p.Connection.AccessToken), asking("What is it like outside?")
 		ask.Tools = []openai.ChatCompletionToolUnionParam{tool("weather"), tool("time")}
 		forced := ask
-		forced.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: "time"})
+		forced.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{
+			Name: "time",
+		})
 		for name, ask := range map[string]openai.ChatCompletionNewParams{"weather": ask, "time": forced} {
 			whole, err := c.Chat.Completions.New(soon(t), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sum, _ := streamed(t, c, ask)
-			for how, choice := range map[string]openai.ChatCompletionChoice{"whole": whole.Choices[0], "streamed": sum.Choices[0]} {
+			for how, choice := range map[string]openai.ChatCompletionChoice{
+				"whole":    whole.Choices[0],
+				"streamed": sum.Choices[0],
+			} {
 				calls := choice.Message.ToolCalls
-				if choice.FinishReason != "tool_calls" || len(calls) != 1 || calls[0].Function.Name != name || calls[0].Function.Arguments != "{}" {
+				if choice.FinishReason != "tool_calls" || len(calls) != 1 || calls[0].Function.Name != name ||
+					calls[0].Function.Arguments != "{}" {
 					t.Errorf("%s: %s: %s %+v", name, how, choice.FinishReason, calls)
 					continue
 				}
 				back := ask
 				back.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{}
-				back.Messages = append(ask.Messages[:1:1], choice.Message.ToParam(), openai.ToolMessage("sunny", calls[0].ID))
-				if answer, err := c.Chat.Completions.New(soon(t), back); err != nil || answer.Choices[0].FinishReason != "stop" || answer.Choices[0].Message.Content == "" {
+				back.Messages = append(ask.Messages[:1:1], choice.Message.ToParam(),
+					openai.ToolMessage("sunny", calls[0].ID))
+				if answer, err := c.Chat.Completions.New(soon(t), back); err != nil ||
+					answer.Choices[0].FinishReason != "stop" || answer.Choices[0].Message.Content == "" {
 					t.Errorf("%s: %s: the round trip ended with %v", name, how, err)
 				}
 			}
@@ -153,7 +173,12 @@ var faults = map[string]func(*http.Request) (*http.Response, error){
 		if err != nil {
 			return nil, err
 		}
-		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: http.NoBody, Request: r}, resp.Body.Close()
+		return &http.Response{
+			StatusCode: http.StatusBadGateway,
+			Header:     http.Header{},
+			Body:       http.NoBody,
+			Request:    r,
+		}, resp.Body.Close()
 	},
 	whileItRuns: func(r *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
@@ -175,7 +200,8 @@ func TestGoSDKRetries(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, stream=%t", name, stream), func(t *testing.T) {
 					t.Parallel()
 					token, network := grant(t, p, "5", ""), &flaky{fault: fault}
-					c, ask := sdk(p, token.AccessToken, option.WithHTTPClient(&http.Client{Transport: network})), asking("Hello")
+					c, ask := sdk(p, token.AccessToken, option.WithHTTPClient(&http.Client{Transport: network})),
+						asking("Hello")
 					if name == whileItRuns {
 						ask = asking("Hello\n!mock delay=1s")
 					}
@@ -189,7 +215,8 @@ func TestGoSDKRetries(t *testing.T) {
 						said = whole.Choices[0].Message.Content
 					}
 					settled(t, p, token.AccessToken)
-					if rows := spends(t, p, token.Extra("connection_id").(string)); said == "" || network.sent.Load() != 2 || len(rows) != 1 {
+					if rows := spends(t, p, token.Extra("connection_id").(string)); said == "" ||
+						network.sent.Load() != 2 || len(rows) != 1 {
 						t.Errorf("sent %d times, answered %q, billed %d times", network.sent.Load(), said, len(rows))
 					}
 				})
@@ -204,8 +231,10 @@ func TestGoSDKErrors(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		features := "/v1/apps/" + p.App.ID + "/features"
-		manage(t, p, "POST", features, `{"slug":"cheap","display_name":"Cheap","description":"Costs nothing.","max_cost_per_call_mc":1}`, nil)
-		manage(t, p, "POST", features, `{"slug":"rare","display_name":"Rare","description":"Once a minute.","rate_limit":1}`, nil)
+		manage(t, p, "POST", features,
+			`{"slug":"cheap","display_name":"Cheap","description":"Costs nothing.","max_cost_per_call_mc":1}`, nil)
+		manage(t, p, "POST", features,
+			`{"slug":"rare","display_name":"Rare","description":"Once a minute.","rate_limit":1}`, nil)
 		poor, slow, revoked := grant(t, p, "0.0001", ""), grant(t, p, "5", "0.0001"), grant(t, p, "5", "")
 		manage(t, p, "POST", "/v1/connections/"+revoked.Extra("connection_id").(string)+"/revoke", "", nil)
 
@@ -230,13 +259,16 @@ func TestGoSDKErrors(t *testing.T) {
 			{good, model, "Hello", []option.RequestOption{feature("cheap")}, 402, 1, "feature_cost_exceeded"},
 			{revoked.AccessToken, model, "Hello", nil, 403, 1, "connection_revoked"},
 			{good, model, "Something else", []option.RequestOption{key}, 409, 1, "idempotency_key_reused"},
-			{good, model, "Hello", []option.RequestOption{feature("rare"), option.WithMaxRetries(0)}, 429, 1, "rate_limited"},
-			{slow.AccessToken, model, "Hello", []option.RequestOption{option.WithMaxRetries(0)}, 429, 1, "daily_limit_reached"},
+			{good, model, "Hello", []option.RequestOption{feature("rare"), option.WithMaxRetries(0)}, 429, 1,
+				"rate_limited"},
+			{slow.AccessToken, model, "Hello", []option.RequestOption{option.WithMaxRetries(0)}, 429, 1,
+				"daily_limit_reached"},
 			{good, model, "!mock status=500", nil, 502, 3, "provider_error"},
 		} {
 			attempts, err := ask(t, p, tt.token, tt.model, tt.text, tt.more...)
 			var refused *openai.Error
-			if !errors.As(err, &refused) || refused.StatusCode != tt.status || refused.Code != tt.code || refused.Message == "" || refused.Type == "" {
+			if !errors.As(err, &refused) || refused.StatusCode != tt.status || refused.Code != tt.code ||
+				refused.Message == "" || refused.Type == "" {
 				t.Errorf("want %d %s, got %v", tt.status, tt.code, err)
 			} else if attempts != tt.attempts {
 				t.Errorf("%s: tried %d times, want %d", tt.code, attempts, tt.attempts)
@@ -251,7 +283,8 @@ func TestGoSDKErrors(t *testing.T) {
 }
 
 // ask makes one call and tells how often the SDK sent it.
-func ask(t *testing.T, p *servertest.Process, token, model, text string, more ...option.RequestOption) (attempts int, err error) {
+func ask(t *testing.T, p *servertest.Process, token, model, text string,
+	more ...option.RequestOption) (attempts int, err error) {
 	t.Helper()
 	network := &flaky{}
 	params := asking(text)
@@ -259,7 +292,8 @@ func ask(t *testing.T, p *servertest.Process, token, model, text string, more ..
 	if text == "" {
 		params.Messages = []openai.ChatCompletionMessageParamUnion{}
 	}
-	c := sdk(p, token, append([]option.RequestOption{option.WithHTTPClient(&http.Client{Transport: network})}, more...)...)
+	c := sdk(p, token,
+		append([]option.RequestOption{option.WithHTTPClient(&http.Client{Transport: network})}, more...)...)
 	_, err = c.Chat.Completions.New(soon(t), params)
 	return int(network.sent.Load()), err
 }
@@ -286,7 +320,8 @@ func TestGoSDKAborts(t *testing.T) {
 		}
 		settled(t, p, p.Connection.AccessToken)
 		rows := spends(t, p, p.Connection.ID)
-		if len(rows) != 2 || rows[0].Settlement != rules.Settled || rows[0].Amounts != stays.Amounts || rows[0].Usage != stays.Usage {
+		if len(rows) != 2 || rows[0].Settlement != rules.Settled || rows[0].Amounts != stays.Amounts ||
+			rows[0].Usage != stays.Usage {
 			t.Errorf("%d rows; left: %+v, stayed: %+v", len(rows), rows[0], stays)
 		}
 	})

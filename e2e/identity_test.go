@@ -65,7 +65,8 @@ func TestJoining(t *testing.T) {
 	b.fill("Password", password)
 	b.press("button", "Go on")
 	b.look("two-step-setup")
-	secret := strings.ReplaceAll(run(b, chromedp.Evaluate[string](`document.querySelector('.key code').textContent`)), "-", "")
+	secret := strings.ReplaceAll(run(b, chromedp.Evaluate[string](`document.querySelector('.key code').textContent`)),
+		"-", "")
 	b.fill("Six-digit code", otp(t, secret, time.Now()))
 	b.press("button", "Turn on")
 	b.says("Recovery codes")

@@ -50,7 +50,8 @@ func goLive(t *testing.T, p *servertest.Process) (callback string) {
 	t.Helper()
 	callback = "https://app.example.com/callback"
 	app := "/v1/apps/" + p.App.ID
-	administer(t, p, "PATCH", app, `{"redirect_uris":["`+callback+`"],"allowed_models":["gpt-6-luna","claude-haiku-5-5","`+model+`"]}`)
+	administer(t, p, "PATCH", app,
+		`{"redirect_uris":["`+callback+`"],"allowed_models":["gpt-6-luna","claude-haiku-5-5","`+model+`"]}`)
 	asked := administer(t, p, "POST", app+"/go-live", "")
 	administer(t, p, "POST", "/v1/operator/go-live/"+asked["id"].(string)+"/approve", "")
 	return callback

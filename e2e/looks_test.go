@@ -67,7 +67,8 @@ func TestLooksOfMail(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	const paused = `{"connection":{"allocation_mc":2500000000,"consumed_mc":1250000000,"allocation_remaining_mc":1250000000}}`
 	for _, kind := range []string{"allocation_50", "frozen"} {
-		_, err := d.ExecContext(t.Context(), `INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) SELECT 'e2e_' || $1::text, $1, id, $2, $3, $4, 1 FROM accounts WHERE developer = 1`,
+		_, err := d.ExecContext(t.Context(),
+			`INSERT INTO notices (id, kind, account_id, connection_id, app_id, data, created_us) SELECT 'e2e_' || $1::text, $1, id, $2, $3, $4, 1 FROM accounts WHERE developer = 1`,
 			kind, p.Connection.ID, p.App.ID, paused)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +97,10 @@ func TestLooksOfMail(t *testing.T) {
 func (b *tab) look(page string) {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		call(b, emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme},
+			}})
 		for _, width := range []int64{390, 1440} {
 			if !testkit.IsLong() && (width == 1440) == (scheme == "light") {
 				continue

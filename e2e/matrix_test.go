@@ -68,7 +68,15 @@ func understood(choices []openai.ChatCompletionChoice, usage openai.CompletionUs
 		return said{err: fmt.Errorf("%d choices", len(choices)), usage: usage, raw: raw}
 	}
 	m := choices[0].Message
-	return said{finish: choices[0].FinishReason, text: m.Content, refusal: m.Refusal, calls: m.ToolCalls, message: m, usage: usage, raw: raw}
+	return said{
+		finish:  choices[0].FinishReason,
+		text:    m.Content,
+		refusal: m.Refusal,
+		calls:   m.ToolCalls,
+		message: m,
+		usage:   usage,
+		raw:     raw,
+	}
 }
 
 // A cell is one row of the matrix: what is asked, and what must be said.
@@ -88,9 +96,15 @@ func says(text string) func(*openai.ChatCompletionNewParams) {
 
 func withTools(text string, more ...func(*openai.ChatCompletionNewParams)) func(*openai.ChatCompletionNewParams) {
 	tool := func(name string) openai.ChatCompletionToolUnionParam {
-		return openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: name, Description: openai.String("Tells the " + name + "."), Parameters: openai.FunctionParameters{
-			"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}, "additionalProperties": false,
-		}})
+		return openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
+			Name:        name,
+			Description: openai.String("Tells the " + name + "."),
+			Parameters: openai.FunctionParameters{
+				"type":                 "object",
+				"properties":           map[string]any{"city": map[string]any{"type": "string"}},
+				"additionalProperties": false,
+			},
+		})
 	}
 	return func(ask *openai.ChatCompletionNewParams) {
 		says(text)(ask)
@@ -103,9 +117,12 @@ func withTools(text string, more ...func(*openai.ChatCompletionNewParams)) func(
 
 func showing(url string) func(*openai.ChatCompletionNewParams) {
 	return func(ask *openai.ChatCompletionNewParams) {
-		ask.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
-			openai.TextContentPart("What is this?"), openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}),
-		})}
+		ask.Messages = []openai.ChatCompletionMessageParamUnion{
+			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+				openai.TextContentPart("What is this?"),
+				openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}),
+			}),
+		}
 	}
 }
 
@@ -132,7 +149,8 @@ func (s said) String() string {
 	for _, c := range s.calls {
 		calls = append(calls, c.Function.Name+c.Function.Arguments)
 	}
-	return fmt.Sprintf("finish %q, text %.80q, refusal %q, calls %q, usage %s, error %v", s.finish, s.text, s.refusal, calls, s.raw, s.err)
+	return fmt.Sprintf("finish %q, text %.80q, refusal %q, calls %q, usage %s, error %v", s.finish, s.text, s.refusal,
+		calls, s.raw, s.err)
 }
 
 func answered(s said) bool {
@@ -151,21 +169,37 @@ func cells(pictureURL, pictureData string) []cell {
 		{name: "text", ask: says("Hello, who are you?"), wants: answered},
 		{name: "tools", ask: withTools(`!call weather {"city":"Rome"}`), wants: called(`weather{"city":"Rome"}`)},
 		{name: "tools not called", ask: withTools("Just say something."), wants: answered},
-		{name: "parallel tools", ask: withTools("!call weather {\"city\":\"Rome\"}\n!call time {}\n!call weather {\"city\":\"Oslo \\\"é😀\\\"\"}"),
-			wants: called(`weather{"city":"Rome"}`, `time{}`, `weather{"city":"Oslo \"é😀\""}`)},
-		{name: "text before tools", ask: withTools("!emu say\n!call time {}\n!call weather {\"city\":\"Rome\"}"), wants: func(s said) bool {
-			return s.text != "" && called(`time{}`, `weather{"city":"Rome"}`)(s)
-		}},
+		{
+			name: "parallel tools",
+			ask: withTools(
+				"!call weather {\"city\":\"Rome\"}\n!call time {}\n!call weather {\"city\":\"Oslo \\\"é😀\\\"\"}"),
+			wants: called(`weather{"city":"Rome"}`, `time{}`, `weather{"city":"Oslo \"é😀\""}`),
+		},
+		{
+			name: "text before tools",
+			ask:  withTools("!emu say\n!call time {}\n!call weather {\"city\":\"Rome\"}"),
+			wants: func(s said) bool {
+				return s.text != "" && called(`time{}`, `weather{"city":"Rome"}`)(s)
+			},
+		},
 		{name: "tool without arguments", ask: withTools("!emu empty_args\n!call time"), wants: called(`time{}`)},
-		{name: "forced tool", ask: withTools(`!call time {"city":"Rome"}`, func(ask *openai.ChatCompletionNewParams) {
-			ask.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: "time"})
-		}), wants: called(`time{"city":"Rome"}`)},
+		{name: "forced tool",
+			ask: withTools(`!call time {"city":"Rome"}`, func(ask *openai.ChatCompletionNewParams) {
+				ask.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{
+					Name: "time",
+				})
+			}),
+			wants: called(`time{"city":"Rome"}`)},
 		{name: "image data", ask: showing(pictureData), wants: answered},
 		{name: "image URL", ask: showing(pictureURL), wants: answered},
 		{name: "refusal", ask: says("!emu refusal\nSay it."), wants: func(s said) bool {
 			return s.err == nil && (s.finish == "content_filter" || s.refusal != "")
 		}},
-		{name: "safety", ask: says("!emu safety words=40\nSay it."), wants: func(s said) bool { return s.err == nil && s.finish == "content_filter" }},
+		{
+			name:  "safety",
+			ask:   says("!emu safety words=40\nSay it."),
+			wants: func(s said) bool { return s.err == nil && s.finish == "content_filter" },
+		},
 		{name: "length", ask: func(ask *openai.ChatCompletionNewParams) {
 			says("!emu words=500\nSpeak.")(ask)
 			ask.MaxCompletionTokens = openai.Int(60)
@@ -176,13 +210,38 @@ func cells(pictureURL, pictureData string) []cell {
 		{name: "busy at first", ask: says("!emu status=503 fails=1\nHello."), wants: answered},
 		{name: "error before", ask: says("!emu status=500\nHello."), wants: failed(http.StatusBadGateway), free: true},
 		{name: "key refused", ask: says("!emu status=401\nHello."), wants: failed(http.StatusBadGateway), free: true},
-		{name: "request refused", ask: says("!emu status=400\nHello."), wants: failed(http.StatusBadRequest), free: true},
+		{
+			name:  "request refused",
+			ask:   says("!emu status=400\nHello."),
+			wants: failed(http.StatusBadRequest),
+			free:  true,
+		},
 		{name: "a page instead", ask: says("!emu html\nHello."), wants: failed(http.StatusBadGateway), free: true},
 		{name: "a redirect", ask: says("!emu redirect\nHello."), wants: failed(http.StatusBadGateway), free: true},
-		{name: "error as the first event", ask: says("!emu error=0\nHello."), wants: failed(http.StatusBadGateway), free: true},
-		{name: "error during", ask: says("!emu error=5 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
-		{name: "cut", ask: says("!emu cut=1500 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
-		{name: "ended without a word", ask: says("!emu end=5 words=200\nSpeak."), wants: func(s said) bool { return s.err != nil }, cut: true},
+		{
+			name:  "error as the first event",
+			ask:   says("!emu error=0\nHello."),
+			wants: failed(http.StatusBadGateway),
+			free:  true,
+		},
+		{
+			name:  "error during",
+			ask:   says("!emu error=5 words=200\nSpeak."),
+			wants: func(s said) bool { return s.err != nil },
+			cut:   true,
+		},
+		{
+			name:  "cut",
+			ask:   says("!emu cut=1500 words=200\nSpeak."),
+			wants: func(s said) bool { return s.err != nil },
+			cut:   true,
+		},
+		{
+			name:  "ended without a word",
+			ask:   says("!emu end=5 words=200\nSpeak."),
+			wants: func(s said) bool { return s.err != nil },
+			cut:   true,
+		},
 	}
 }
 
@@ -194,7 +253,9 @@ func TestMatrix(t *testing.T) {
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 70, 50))); err != nil {
 		t.Fatal(err)
 	}
-	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(picture.Bytes()) }))
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(picture.Bytes())
+	}))
 	t.Cleanup(host.Close)
 	data := "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture.Bytes())
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
@@ -218,7 +279,8 @@ func TestMatrix(t *testing.T) {
 					case len(rows) != map[bool]int{true: 1}[billed]:
 						t.Errorf("%s: %d rows", where, len(rows))
 					case billed && cell.cut:
-						if rows[0].Settlement != rules.Estimated || rows[0].UserChargeMC <= 0 || rows[0].UserChargeMC > rows[0].HoldMC {
+						if rows[0].Settlement != rules.Estimated || rows[0].UserChargeMC <= 0 ||
+							rows[0].UserChargeMC > rows[0].HoldMC {
 							t.Errorf("%s: row %+v", where, rows[0])
 						}
 					case billed:
@@ -240,11 +302,13 @@ func TestToolRoundTrip(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
 		c := sdk(p, p.Connection.AccessToken, option.WithMaxRetries(0))
-		for _, model := range []string{"gpt-6-luna", "gpt-6.2-sol", "claude-haiku-4-5", "claude-opus-5-5", "gemini-3.8-flash", "gemini-2.5-flash"} {
+		for _, model := range []string{"gpt-6-luna", "gpt-6.2-sol", "claude-haiku-4-5", "claude-opus-5-5",
+			"gemini-3.8-flash", "gemini-2.5-flash"} {
 			for _, stream := range []bool{false, true} {
 				ask := openai.ChatCompletionNewParams{Model: model, MaxCompletionTokens: openai.Int(2000)}
 				withTools("!emu thinking\n!call weather {\"city\":\"Rome\"}\n!call time {}\n!step\n!call weather {\"city\":\"Oslo\"}")(&ask)
-				for step, want := range []func(said) bool{called(`weather{"city":"Rome"}`, `time{}`), called(`weather{"city":"Oslo"}`), answered} {
+				for step, want := range []func(said) bool{called(`weather{"city":"Rome"}`, `time{}`),
+					called(`weather{"city":"Oslo"}`), answered} {
 					s := tell(t, c, ask, stream)
 					if s.err != nil || !want(s) {
 						t.Errorf("%s, stream %v, step %d: %v", model, stream, step, s)
@@ -320,7 +384,8 @@ func check(t *testing.T, where string, prices map[string]string, s said, row rul
 	margin := new(big.Rat).Mul(new(big.Rat).SetInt64(providerCost), big.NewRat(20, 100))
 	margin.Add(margin, big.NewRat(1, 2))
 	dev := new(big.Int).Quo(margin.Num(), margin.Denom()).Int64()
-	if row.Settlement != rules.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee || int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
+	if row.Settlement != rules.Settled || int64(row.ProviderCostMC) != providerCost || int64(row.SvcFeeMC) != fee ||
+		int64(row.DevMarginMC) != dev || int64(row.UserChargeMC) != providerCost+fee+dev {
 		t.Errorf("%s: computed %d + %d + %d of %s, the ledger has %+v", where, providerCost, fee, dev, s.raw, row)
 	}
 }

@@ -35,7 +35,10 @@ func TestNodeSDK(t *testing.T) {
 		poor, revoked := grant(t, p, "0.0001", ""), grant(t, p, "5", "")
 		manage(t, p, "POST", "/v1/connections/"+revoked.Extra("connection_id").(string)+"/revoke", "", nil)
 		with, err := json.Marshal(map[string]string{
-			"baseURL": p.BaseURL + "/v1", "apiKey": p.Connection.AccessToken, "poorKey": poor.AccessToken, "revokedKey": revoked.AccessToken,
+			"baseURL":    p.BaseURL + "/v1",
+			"apiKey":     p.Connection.AccessToken,
+			"poorKey":    poor.AccessToken,
+			"revokedKey": revoked.AccessToken,
 		})
 		if err != nil {
 			t.Fatal(err)

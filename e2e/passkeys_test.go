@@ -16,10 +16,15 @@ import (
 func (b *tab) device() webauthn.AuthenticatorID {
 	b.t.Helper()
 	call(b, webauthn.Enable, webauthn.EnableParams{})
-	return call(b, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-		Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
-		HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
-	}}).AuthenticatorID
+	return call(b, webauthn.AddVirtualAuthenticator,
+		webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol:                    webauthn.AuthenticatorProtocolCtap2,
+			Transport:                   webauthn.AuthenticatorTransportInternal,
+			HasResidentKey:              true,
+			HasUserVerification:         true,
+			IsUserVerified:              true,
+			AutomaticPresenceSimulation: true,
+		}}).AuthenticatorID
 }
 
 // arrives waits until the page that a script leads to is there.
@@ -73,7 +78,8 @@ func TestPasskeys(t *testing.T) {
 		b.press("button", "Create a passkey")
 		b.says("Recovery codes")
 		b.press("link", "I’ve saved these codes")
-		b.says("My laptop", "Not used yet", "10 recovery codes are left", "Passkey added", "Two-step verification turned on")
+		b.says("My laptop", "Not used yet", "10 recovery codes are left", "Passkey added",
+			"Two-step verification turned on")
 		look("security")
 
 		b.press("button", "Sign out")
@@ -93,7 +99,8 @@ func TestPasskeys(t *testing.T) {
 		// Whoever is not recognized by the device, or has none, can go on otherwise.
 		b.press("button", "Sign out")
 		b.open(here + "/sign-in")
-		call(b, webauthn.SetUserVerified, webauthn.SetUserVerifiedParams{AuthenticatorID: device, IsUserVerified: false})
+		call(b, webauthn.SetUserVerified,
+			webauthn.SetUserVerifiedParams{AuthenticatorID: device, IsUserVerified: false})
 		b.press("button", "Use a passkey")
 		run(b, chromedp.WaitVisible("[role=alert]"))
 		b.says("No passkey was used")

@@ -19,8 +19,17 @@ import (
 func TestProvider(t *testing.T) {
 	testkit.Long(t, "package identity proves logins at a provider over HTTP")
 	const email, password = "newcomer@example.org", "a long enough password"
-	login := oidctest.Start(t, time.Now, oidctest.Person{Subject: "1", Email: email, Verified: true}, oidctest.Person{Subject: "2", Email: "unproved@example.org"})
-	for name, value := range map[string]string{"NAME": "Acme", "ISSUER": login.URL, "CLIENT_ID": oidctest.ClientID, "CLIENT_SECRET": oidctest.ClientSecret} {
+	login := oidctest.Start(t, time.Now, oidctest.Person{
+		Subject:  "1",
+		Email:    email,
+		Verified: true,
+	}, oidctest.Person{Subject: "2", Email: "unproved@example.org"})
+	for name, value := range map[string]string{
+		"NAME":          "Acme",
+		"ISSUER":        login.URL,
+		"CLIENT_ID":     oidctest.ClientID,
+		"CLIENT_SECRET": oidctest.ClientSecret,
+	} {
 		t.Setenv("PURSER_OIDC_"+name, value)
 	}
 	p := servertest.Start(t, dbtest.URL(t, db.SQLite))

@@ -80,7 +80,8 @@ func settled(t *testing.T, p *servertest.Process, accessToken string) {
 		var c struct {
 			Held *int64 `json:"held_mc"`
 		}
-		if status := send(t, p, "GET", "/v1/connection", "", "Bearer "+accessToken, &c); status != http.StatusOK || c.Held == nil {
+		if status := send(t, p, "GET", "/v1/connection", "", "Bearer "+accessToken, &c); status != http.StatusOK ||
+			c.Held == nil {
 			t.Fatalf("GET /v1/connection: %d", status)
 		}
 		if *c.Held == 0 {
@@ -130,7 +131,11 @@ func manage(t *testing.T, p *servertest.Process, method, path, body string, out 
 func client(p *servertest.Process) *oauth2.Config {
 	return &oauth2.Config{
 		ClientID: p.App.ClientID, ClientSecret: p.App.ClientSecret, RedirectURL: p.App.RedirectURI,
-		Endpoint: oauth2.Endpoint{AuthURL: p.AuthURL + "/oauth/authorize", TokenURL: p.BaseURL + "/oauth/token", AuthStyle: oauth2.AuthStyleInHeader},
+		Endpoint: oauth2.Endpoint{
+			AuthURL:   p.AuthURL + "/oauth/authorize",
+			TokenURL:  p.BaseURL + "/oauth/token",
+			AuthStyle: oauth2.AuthStyleInHeader,
+		},
 	}
 }
 
@@ -142,7 +147,9 @@ func grant(t *testing.T, p *servertest.Process, spendCap, daily string) *oauth2.
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	user := http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	post := func(address string, form url.Values) url.Values {
 		t.Helper()
 		resp, err := user.PostForm(address, form)

@@ -76,7 +76,8 @@ func TestAutoTopUp(t *testing.T) {
 	b.says("Add at least $30.00")
 	b.fill("Add (USD)", "50")
 	b.press("button", "Turn on")
-	b.says("Automatic top-up is on.", "When your balance is below $30.00, we charge $50.00 to your Visa ending in 4242.")
+	b.says("Automatic top-up is on.",
+		"When your balance is below $30.00, we charge $50.00 to your Visa ending in 4242.")
 	b.waitFor("/top-up/auto", "Credited")
 	b.says("$50.00 of at most $100.00, $50.00 is left")
 	b.look("auto-on")

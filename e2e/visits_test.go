@@ -21,7 +21,8 @@ var visits sync.Map
 // visit notes that axe looks at the page which is shown, unless that is an error.
 func (b *tab) visit() {
 	b.t.Helper()
-	if run(b, chromedp.Evaluate[int64](`performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0`)) == http.StatusOK {
+	if run(b, chromedp.Evaluate[int64](
+		`performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0`)) == http.StatusOK {
 		visits.Store(b.at().Path, true)
 	}
 }
@@ -38,7 +39,8 @@ var unseen = []string{
 // unvisited is an error that names the pages which the server mounts and axe saw
 // on none of the pictures, once all tests of the long run have run.
 func unvisited() error {
-	if !testkit.IsLong() || flag.Lookup("test.run").Value.String() != "" || flag.Lookup("test.skip").Value.String() != "" || flag.Lookup("test.list").Value.String() != "" {
+	if !testkit.IsLong() || flag.Lookup("test.run").Value.String() != "" ||
+		flag.Lookup("test.skip").Value.String() != "" || flag.Lookup("test.list").Value.String() != "" {
 		return nil
 	}
 	source, err := os.ReadFile("../internal/server/mounts_test.go")
@@ -67,7 +69,9 @@ func unvisited() error {
 	}
 	if len(left) < 50 || len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("of %d pages of the server, axe has not looked at %q: visit them with look, or say in unseen why not", len(left), missing)
+		return fmt.Errorf(
+			"of %d pages of the server, axe has not looked at %q: visit them with look, or say in unseen why not",
+			len(left), missing)
 	}
 	return nil
 }

@@ -109,7 +109,12 @@ func newCaller(t *testing.T, p *servertest.Process, emulator, spendCap, options,
 		_, _ = w.Write([]byte("<!doctype html><title>An app</title>")) // the tab says if it did not come
 	}))
 	t.Cleanup(page.Close)
-	c := &caller{tab: newTab(t, page.URL, p.BaseURL), p: p, emulator: emulator, token: grant(t, p, spendCap, "").AccessToken}
+	c := &caller{
+		tab:      newTab(t, page.URL, p.BaseURL),
+		p:        p,
+		emulator: emulator,
+		token:    grant(t, p, spendCap, "").AccessToken,
+	}
 	c.open(page.URL)
 	inPage[bool](c.tab, microphone)
 	inPage[any](c.tab, appPage+"; null")
@@ -138,7 +143,8 @@ func (c *caller) create(options, steering string) {
 		ControlURL string `json:"control_url"`
 	}
 	body := fmt.Sprintf(`{"model":"gpt-realtime-2.1-mini","instructions":%s%s}`, text, options)
-	if status := send(c.t, c.p, "POST", "/v1/realtime/sessions", body, "Bearer "+c.token, &made); status != http.StatusCreated {
+	if status := send(c.t, c.p, "POST", "/v1/realtime/sessions", body, "Bearer "+c.token,
+		&made); status != http.StatusCreated {
 		c.t.Fatalf("a session with %s: %d", body, status)
 	}
 	c.id, c.browser, c.controlURL = made.ID, made.Client, made.ControlURL
@@ -208,7 +214,8 @@ func (c *caller) heardOut() {
 // cutOff waits until the browser's side is closed.
 func (c *caller) cutOff() {
 	c.t.Helper()
-	inPage[any](c.tab, "Promise.race([call.closed.then(() => null), new Promise((_, late) => setTimeout(() => late(new Error('the browser is not cut off')), 60000))])")
+	inPage[any](c.tab,
+		"Promise.race([call.closed.then(() => null), new Promise((_, late) => setTimeout(() => late(new Error('the browser is not cut off')), 60000))])")
 }
 
 // sends lets the browser send an event.
@@ -220,7 +227,8 @@ func (c *caller) leaves() { c.t.Helper(); inPage[any](c.tab, "call.leave()") }
 // end asks for the end, as the app's server does.
 func (c *caller) end(p *servertest.Process, when string) {
 	c.t.Helper()
-	if status := send(c.t, p, "POST", "/v1/realtime/sessions/"+c.id+"/end", `{"when":"`+when+`"}`, "Bearer "+c.token, nil); status != http.StatusAccepted {
+	if status := send(c.t, p, "POST", "/v1/realtime/sessions/"+c.id+"/end", `{"when":"`+when+`"}`, "Bearer "+c.token,
+		nil); status != http.StatusAccepted {
 		c.t.Fatalf("POST end: %d", status)
 	}
 }
@@ -229,7 +237,8 @@ func (c *caller) end(p *servertest.Process, when string) {
 func (c *caller) listen(p *servertest.Process) {
 	c.t.Helper()
 	_, path, _ := strings.Cut(strings.TrimPrefix(c.controlURL, "ws://"), "/")
-	ws, _, err := websocket.Dial(soon(c.t), "ws"+strings.TrimPrefix(p.BaseURL, "http")+"/"+path, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}}})
+	ws, _, err := websocket.Dial(soon(c.t), "ws"+strings.TrimPrefix(p.BaseURL, "http")+"/"+path,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -297,7 +306,8 @@ func (c *caller) over(reason string, replies int) {
 		var status, got, call string
 		var charged, count int64
 		await(c.t, c.id+" ends", func() bool {
-			err := d.QueryRowContext(ctx, `SELECT status, COALESCE(end_reason, ''), COALESCE(call_id, ''), COALESCE(charged_mc, 0), COALESCE(response_count, 0) FROM realtime_sessions WHERE id = $1`, c.id).Scan(&status, &got, &call, &charged, &count)
+			err := d.QueryRowContext(ctx,
+				`SELECT status, COALESCE(end_reason, ''), COALESCE(call_id, ''), COALESCE(charged_mc, 0), COALESCE(response_count, 0) FROM realtime_sessions WHERE id = $1`, c.id).Scan(&status, &got, &call, &charged, &count)
 			return err == nil && status == "ended"
 		})
 		if got != reason || count < int64(replies) {
@@ -312,12 +322,14 @@ func (c *caller) over(reason string, replies int) {
 		}
 		if status, s := c.session(); status == http.StatusOK {
 			c.receipts(&s, reason, charged, count)
-		} else if status != http.StatusForbidden || reason != session.ConnectionRevoked && reason != session.ConnectionFrozen {
+		} else if status != http.StatusForbidden ||
+			reason != session.ConnectionRevoked && reason != session.ConnectionFrozen {
 			c.t.Errorf("GET: %d", status)
 		}
 		if c.emulator != "" && call != "" {
 			await(c.t, call+" is gone", func() bool { return c.call(call).State == "ended" })
-			if said := c.call(call); replies > 0 && (said.AudioInMS == 0 || said.PacketsIn == 0 || said.PacketsOut == 0) {
+			if said := c.call(call); replies > 0 && (said.AudioInMS == 0 || said.PacketsIn == 0 ||
+				said.PacketsOut == 0) {
 				c.t.Errorf("no audio both ways: %+v", said)
 			}
 		}
@@ -332,7 +344,8 @@ func (c *caller) receipts(s *voice.Session, reason string, charged, count int64)
 	for _, r := range s.Receipts {
 		sum += int64(r.UserChargeMC)
 	}
-	if s.Status != session.Ended || s.EndReason == nil || *s.EndReason != reason || int64(s.ChargedMC) != charged || sum != charged || s.ResponseCount != count || int64(len(s.Receipts)) != count || s.Live != nil {
+	if s.Status != session.Ended || s.EndReason == nil || *s.EndReason != reason || int64(s.ChargedMC) != charged ||
+		sum != charged || s.ResponseCount != count || int64(len(s.Receipts)) != count || s.Live != nil {
 		c.t.Errorf("GET shows %+v; want %s with %d mc in %d receipts", s, reason, charged, count)
 	}
 }
@@ -344,7 +357,8 @@ func (c *caller) settledUp(ctx context.Context, d *db.DB, reason string) error {
 	if err := d.QueryRowContext(ctx, `SELECT held_mc FROM connections WHERE id = $1`, c.conn).Scan(&held); err != nil {
 		return err
 	}
-	err := d.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MIN(data), '') FROM events WHERE connection_id = $1 AND type = 'realtime_session.ended'`, c.conn).Scan(&events, &data)
+	err := d.QueryRowContext(ctx,
+		`SELECT COUNT(*), COALESCE(MIN(data), '') FROM events WHERE connection_id = $1 AND type = 'realtime_session.ended'`, c.conn).Scan(&events, &data)
 	if held != 0 || events != 1 || !strings.Contains(data, `"end_reason":"`+reason+`"`) {
 		c.t.Errorf("%s: %d mc are held, %d events tell the end: %s", c.id, held, events, data)
 	}

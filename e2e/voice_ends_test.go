@@ -33,20 +33,32 @@ type end struct {
 // ends are those of sessions that share a node. What takes long comes first, and
 // goes on while the others do.
 var ends = []end{
-	{reason: session.MaxDuration, options: `"max_duration_s":30`, replies: 1, begin: func(c *caller) { c.begin(); c.converses() }, finish: func(*caller) {}},
-	{reason: session.BudgetNotApproved, options: `"budget_block_mc":1,"confirm_each_block":true`, replies: 1, begin: func(c *caller) {
-		c.begin()
-		c.listen(c.p)
-		c.converses()
-	}, finish: func(c *caller) {
-		by, err := time.Parse(time.RFC3339Nano, fmt.Sprint(c.told("svc.session.budget_checkpoint")["approve_by"]))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		time.Sleep(time.Until(by)) // the app thinks about it for too long
-		c.word()
-		c.told("svc.session.ending")
-	}},
+	{
+		reason:  session.MaxDuration,
+		options: `"max_duration_s":30`,
+		replies: 1,
+		begin:   func(c *caller) { c.begin(); c.converses() },
+		finish:  func(*caller) {},
+	},
+	{
+		reason:  session.BudgetNotApproved,
+		options: `"budget_block_mc":1,"confirm_each_block":true`,
+		replies: 1,
+		begin: func(c *caller) {
+			c.begin()
+			c.listen(c.p)
+			c.converses()
+		},
+		finish: func(c *caller) {
+			by, err := time.Parse(time.RFC3339Nano, fmt.Sprint(c.told("svc.session.budget_checkpoint")["approve_by"]))
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			time.Sleep(time.Until(by)) // the app thinks about it for too long
+			c.word()
+			c.told("svc.session.ending")
+		},
+	},
 	{reason: session.ControlLost, options: `"on_control_lost":"end"`, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.listen(c.p)
@@ -55,11 +67,15 @@ var ends = []end{
 			c.t.Fatal(err)
 		}
 	}, finish: func(*caller) {}},
-	{reason: session.IdleTimeout, replies: 1, begin: func(c *caller) {
-		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id) // development has no setting for it
-		c.begin()
-		c.converses()
-	}, finish: func(*caller) {}},
+	{reason: session.IdleTimeout,
+		replies: 1,
+		begin: func(c *caller) {
+			// development has no setting for it
+			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id)
+			c.begin()
+			c.converses()
+		},
+		finish: func(*caller) {}},
 	{reason: session.AppEnded, replies: 3, begin: func(c *caller) {
 		c.begin()
 		c.converses()
@@ -78,8 +94,20 @@ var ends = []end{
 		c.converses()
 		c.leaves()
 	}},
-	{reason: session.MaxCost, options: `"max_cost_mc":1`, replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
-	{reason: "allocation_exhausted", only: "emulator", spendCap: "0.05", steering: "usage=100,0,0,0,0,1000", replies: 1, begin: func(c *caller) { c.begin(); c.answered(); c.heardOut() }},
+	{
+		reason:  session.MaxCost,
+		options: `"max_cost_mc":1`,
+		replies: 1,
+		begin:   func(c *caller) { c.begin(); c.answered(); c.heardOut() },
+	},
+	{
+		reason:   "allocation_exhausted",
+		only:     "emulator",
+		spendCap: "0.05",
+		steering: "usage=100,0,0,0,0,1000",
+		replies:  1,
+		begin:    func(c *caller) { c.begin(); c.answered(); c.heardOut() },
+	},
 	{reason: session.ConfigTampering, replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.converses()
@@ -89,28 +117,43 @@ var ends = []end{
 			c.told("svc.session.config_reset")
 		}
 	}},
-	{reason: session.SidebandLost, only: "emulator", steering: "drop=output_audio_buffer.stopped down=forever", replies: 1, begin: func(c *caller) { c.begin(); c.converses() }},
-	{reason: session.ProviderError, only: "emulator", steering: "only=2,3,4 fail=server_error", replies: 1, begin: func(c *caller) {
-		c.begin()
-		c.converses()
-		for range 3 {
-			c.word()
-			c.hears("response.done")
-		}
-	}},
+	{
+		reason:   session.SidebandLost,
+		only:     "emulator",
+		steering: "drop=output_audio_buffer.stopped down=forever",
+		replies:  1,
+		begin:    func(c *caller) { c.begin(); c.converses() },
+	},
+	{
+		reason:   session.ProviderError,
+		only:     "emulator",
+		steering: "only=2,3,4 fail=server_error",
+		replies:  1,
+		begin: func(c *caller) {
+			c.begin()
+			c.converses()
+			for range 3 {
+				c.word()
+				c.hears("response.done")
+			}
+		},
+	},
 	{reason: session.ProviderError, how: "refused", only: "emulator", steering: "status=503", begin: func(c *caller) {
 		c.expect("502")
 		if came := c.talk(); came != "502 provider_error" {
 			c.t.Errorf("the browser is told %s", came)
 		}
 	}},
-	{reason: session.TicketExpired, begin: func(c *caller) {
-		write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketUS":' || ticket_until_us, '"TicketUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id) // a minute later
-		if came := c.talk(); came != "401 invalid_ticket" && came != "4001" && came != "4009" {
-			c.t.Errorf("the browser is told %s", came)
-		}
-	}},
-	{reason: session.ConnectionRevoked, steering: "words=100", replies: 1, begin: func(c *caller) { // in the middle of a word
+	{reason: session.TicketExpired,
+		begin: func(c *caller) {
+			// a minute later
+			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketUS":' || ticket_until_us, '"TicketUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id)
+			if came := c.talk(); came != "401 invalid_ticket" && came != "4001" && came != "4009" {
+				c.t.Errorf("the browser is told %s", came)
+			}
+		}},
+	// in the middle of a word
+	{reason: session.ConnectionRevoked, steering: "words=100", replies: 1, begin: func(c *caller) {
 		c.begin()
 		c.answered()
 		manage(c.t, c.p, "POST", "/v1/connections/"+c.conn+"/revoke", "", nil)
@@ -141,7 +184,9 @@ func TestVoiceEnds(t *testing.T) {
 // emulatedVoice starts an emulator, and returns its address, and how a node finds it.
 func emulatedVoice(t *testing.T) (address string, flags []string) {
 	base := emulated(t).OpenAI
-	return strings.TrimSuffix(base, "/v1"), []string{"--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL=" + base, "PURSER_PROVIDERS_OPENAI_KEY=sk-emulated"}
+	return strings.TrimSuffix(base, "/v1"),
+		[]string{"--providers=live", "PURSER_PROVIDERS_OPENAI_BASE_URL=" + base,
+			"PURSER_PROVIDERS_OPENAI_KEY=sk-emulated"}
 }
 
 // endAll ends sessions on one node, three at a time, and at last the node.

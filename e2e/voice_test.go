@@ -92,7 +92,8 @@ func (v *talker) shows(element, text string) {
 func (v *talker) says(n string) {
 	v.t.Helper()
 	inPage[any](v.tab, "speak(true)")
-	inPage[any](v.tab, "new Promise(resolve => setTimeout(resolve, 600)).then(() => speak(false))") // as long as a word takes
+	// as long as a word takes
+	inPage[any](v.tab, "new Promise(resolve => setTimeout(resolve, 600)).then(() => speak(false))")
 	v.shows("count", n)
 }
 
@@ -107,11 +108,13 @@ func (v *talker) ended(reason string, replies int) {
 	defer d.Close()
 	var id, status, got, account string
 	var charged, count int64
-	err = d.QueryRowContext(v.t.Context(), `SELECT id, status, end_reason, charged_mc, response_count, account_id FROM realtime_sessions ORDER BY id DESC LIMIT 1`).Scan(&id, &status, &got, &charged, &count, &account)
+	err = d.QueryRowContext(v.t.Context(),
+		`SELECT id, status, end_reason, charged_mc, response_count, account_id FROM realtime_sessions ORDER BY id DESC LIMIT 1`).Scan(&id, &status, &got, &charged, &count, &account)
 	if err != nil || status != "ended" || got != reason || count < int64(replies) {
 		v.t.Errorf("%s: %s, %s after %d replies, %v; want %s", id, status, got, count, err, reason)
 	}
-	rows, err := d.QueryContext(v.t.Context(), `SELECT l.user_charge_mc, l.usage FROM realtime_replies r JOIN ledger l ON l.id = 'led_' || SUBSTR(r.request_id, 5) WHERE r.session_id = $1`, id)
+	rows, err := d.QueryContext(v.t.Context(),
+		`SELECT l.user_charge_mc, l.usage FROM realtime_replies r JOIN ledger l ON l.id = 'led_' || SUBSTR(r.request_id, 5) WHERE r.session_id = $1`, id)
 	if err != nil {
 		v.t.Fatal(err)
 	}

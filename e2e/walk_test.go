@@ -102,7 +102,8 @@ func TestPersonFromNothing(t *testing.T) {
 		b.says("How it adds up", "Settled", "Sample app", model, "Charged")
 
 		var asked raise
-		manage(t, p, "POST", "/v1/connections/"+connection+"/allocation-requests", `{"target_allocation_mc":2000000000,"reason":"More pages."}`, &asked)
+		manage(t, p, "POST", "/v1/connections/"+connection+"/allocation-requests",
+			`{"target_allocation_mc":2000000000,"reason":"More pages."}`, &asked)
 		b.open(asked.ApprovalURL)
 		b.says("Sample app asks for a higher spend cap", "More pages.")
 		b.press("button", "Approve")

@@ -79,7 +79,8 @@ func TestWebhooksVerify(t *testing.T) {
 			var event struct{ ID string }
 			manage(t, p, "POST", "/v1/apps/"+p.App.ID+"/events", `{"type":"`+kind+`"}`, &event)
 			r := <-arrived
-			for seeded := 0; r.header.Get("Svc-Event-Id") != event.ID && seeded < 1; seeded++ { // the seeded connection's creation may come too
+			// the seeded connection's creation may come too
+			for seeded := 0; r.header.Get("Svc-Event-Id") != event.ID && seeded < 1; seeded++ {
 				r = <-arrived
 			}
 			if err := official.Verify(r.body, r.header); err != nil {
@@ -89,7 +90,8 @@ func TestWebhooksVerify(t *testing.T) {
 				t.Errorf("%s: our own check refuses %v", kind, r.header)
 			}
 			changed := append(slices.Clone(r.body), ' ')
-			if official.Verify(changed, r.header) == nil || ours(endpoint.Secret, r.header, changed, time.Now()) || ours(endpoint.Secret, r.header, r.body, time.Now().Add(time.Hour)) {
+			if official.Verify(changed, r.header) == nil || ours(endpoint.Secret, r.header, changed, time.Now()) ||
+				ours(endpoint.Secret, r.header, r.body, time.Now().Add(time.Hour)) {
 				t.Errorf("%s: what was changed, or is old, passes", kind)
 			}
 		}
@@ -134,7 +136,8 @@ func TestWebhookSender(t *testing.T) {
 	}
 	writer, log := store.NewWriter(d, now), slog.New(slog.NewTextHandler(os.Stdout, nil)) // standard output is shown
 	go func() {
-		if err := webhooks.NewDispatcher(webhooks.NewStore(d, box, now, openLoopback, web.Links{}), log, webhooks.Options{}).Run(t.Context()); err != nil {
+		if err := webhooks.NewDispatcher(webhooks.NewStore(d, box, now, openLoopback, web.Links{}), log,
+			webhooks.Options{}).Run(t.Context()); err != nil {
 			fmt.Println("failed", err)
 		}
 	}()
@@ -142,7 +145,8 @@ func TestWebhookSender(t *testing.T) {
 	conn := os.Getenv(senderConn)
 	for {
 		var n, open int
-		if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM events), (SELECT COUNT(*) FROM events WHERE passed = 0) + (SELECT COUNT(*) FROM deliveries WHERE status = 'pending')`).Scan(&n, &open); err != nil {
+		if err := d.QueryRowContext(t.Context(),
+			`SELECT (SELECT COUNT(*) FROM events), (SELECT COUNT(*) FROM events WHERE passed = 0) + (SELECT COUNT(*) FROM deliveries WHERE status = 'pending')`).Scan(&n, &open); err != nil {
 			t.Fatal(err)
 		}
 		if n >= want && open == 0 {
@@ -256,7 +260,8 @@ func killSenders(t *testing.T, engine db.Engine) {
 	}
 
 	d := openAgain(t, target)
-	rows, err := d.QueryContext(t.Context(), `SELECT e.id, COALESCE(d.status, 'none') FROM events e LEFT JOIN deliveries d ON d.event_id = e.id`)
+	rows, err := d.QueryContext(t.Context(),
+		`SELECT e.id, COALESCE(d.status, 'none') FROM events e LEFT JOIN deliveries d ON d.event_id = e.id`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +284,8 @@ func killSenders(t *testing.T, engine db.Engine) {
 		t.Fatal(err)
 	}
 	if total < events || lost > 0 || r.forged > 0 || kills < 3 || r.failed == 0 {
-		t.Errorf("of %d events %d were lost; %d requests forged; %d kills, %d failures", total, lost, r.forged, kills, r.failed)
+		t.Errorf("of %d events %d were lost; %d requests forged; %d kills, %d failures", total, lost, r.forged, kills,
+			r.failed)
 	}
 	t.Logf("%d events, %d lost, %d accepted more than once; %d requests, %d of them answered with 500; %d not signed; %d kills", total, lost, twice, r.requests, r.failed, r.forged, kills)
 }
@@ -338,7 +344,8 @@ func subscribed(t *testing.T, target, url string) (conn, secret string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
+	if _, err := d.ExecContext(t.Context(),
+		`INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	var app apps.App
@@ -350,14 +357,21 @@ func subscribed(t *testing.T, target, url string) (conn, secret string) {
 		t.Fatal(err)
 	}
 	change := webhooks.Change{URL: web.Field[string]{Set: true, Value: url}}
-	if _, secret, err = webhooks.NewStore(d, box, fast, openLoopback, web.Links{}).Create(t.Context(), app.ID, change); err != nil {
+	if _, secret, err = webhooks.NewStore(d, box, fast, openLoopback, web.Links{}).Create(t.Context(), app.ID,
+		change); err != nil {
 		t.Fatal(err)
 	}
 	conn = id.New(id.Connection, fast())
 	writer := store.NewWriter(d, fast)
 	for _, c := range []rules.Command{
 		rules.TopUp{AccountID: "wac_user", Sandbox: true, AmountMC: 1_000_000_000},
-		rules.Connect{ConnectionID: conn, AppID: app.ID, AccountID: "wac_user", Sandbox: true, RequestedMC: 500_000_000},
+		rules.Connect{
+			ConnectionID: conn,
+			AppID:        app.ID,
+			AccountID:    "wac_user",
+			Sandbox:      true,
+			RequestedMC:  500_000_000,
+		},
 	} {
 		if _, err := writer.Do(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -87,84 +87,129 @@ func Keys() []Key { return slices.Clone(keys) }
 
 var keys = []Key{
 	{"database", "sqlite:PATH or postgres://…", false, func(c *Config, v string) error {
-		if !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
+		if !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") &&
+			!strings.HasPrefix(v, "postgresql://") {
 			return errors.New("must be sqlite:PATH or postgres://…")
 		}
 		c.Database = v
 		return nil
 	}},
-	{"listen", "address of the API, such as 127.0.0.1:8080", false, address(func(c *Config) *string { return &c.Listen })},
-	{"auth_listen", "address of the authorization pages, if not the API's", false, address(func(c *Config) *string { return &c.AuthListen })},
-	{"metrics_listen", "address of the metrics, which only the operator should reach; none if it is not set", false, address(func(c *Config) *string { return &c.MetricsListen })},
+	{"listen", "address of the API, such as 127.0.0.1:8080", false,
+		address(func(c *Config) *string { return &c.Listen })},
+	{"auth_listen", "address of the authorization pages, if not the API's", false,
+		address(func(c *Config) *string { return &c.AuthListen })},
+	{"metrics_listen", "address of the metrics, which only the operator should reach; none if it is not set", false,
+		address(func(c *Config) *string { return &c.MetricsListen })},
 	{"base_url", "URL by which apps reach the API", false, location(func(c *Config) *string { return &c.BaseURL })},
-	{"auth_url", "URL by which browsers reach authorization", false, location(func(c *Config) *string { return &c.AuthURL })},
-	{"dashboard_url", "URL by which users reach their dashboard", false, location(func(c *Config) *string { return &c.DashboardURL })},
-	{"fee_rate", "service fee as a share of the provider's cost, such as 0.05", false, func(c *Config, v string) (err error) {
-		if c.FeeRate, err = money.ParseRate(v); err == nil && c.FeeRate > money.One {
-			err = errors.New("must be at most 1")
-		}
-		return err
-	}},
-	dollars("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none", func(c *Config) *money.MC { return &c.Free.PoolMC }),
-	dollars("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC { return &c.Free.OnAppMC }),
-	dollars("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC { return &c.Free.OnAllMC }),
-	dollars("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars", func(c *Config) *money.MC { return &c.SandboxDayMC }),
-	dollars("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC { return &c.Risk.FloorMC }),
-	times("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 { return &c.Risk.Warn }),
-	times("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 { return &c.Risk.Throttle }),
-	times("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 { return &c.Risk.Freeze }),
-	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true, func(c *Config, v string) (err error) {
-		if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
-			return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
-		}
-		return nil
-	}},
-	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API", true, func(c *Config, v string) error {
-		if len(v) < 32 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=") != "" {
-			return errors.New("must be at least 32 characters of a bearer token; make one with: head -c 32 /dev/urandom | base64")
-		}
-		c.OperatorToken = v
-		return nil
-	}},
+	{"auth_url", "URL by which browsers reach authorization", false,
+		location(func(c *Config) *string { return &c.AuthURL })},
+	{"dashboard_url", "URL by which users reach their dashboard", false,
+		location(func(c *Config) *string { return &c.DashboardURL })},
+	{"fee_rate", "service fee as a share of the provider's cost, such as 0.05", false,
+		func(c *Config, v string) (err error) {
+			if c.FeeRate, err = money.ParseRate(v); err == nil && c.FeeRate > money.One {
+				err = errors.New("must be at most 1")
+			}
+			return err
+		}},
+	dollars("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none",
+		func(c *Config) *money.MC {
+			return &c.Free.PoolMC
+		}),
+	dollars("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC {
+		return &c.Free.OnAppMC
+	}),
+	dollars("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC {
+		return &c.Free.OnAllMC
+	}),
+	dollars("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars",
+		func(c *Config) *money.MC {
+			return &c.SandboxDayMC
+		}),
+	dollars("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC {
+		return &c.Risk.FloorMC
+	}),
+	times("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 {
+		return &c.Risk.Warn
+	}),
+	times("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 {
+		return &c.Risk.Throttle
+	}),
+	times("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 {
+		return &c.Risk.Freeze
+	}),
+	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true,
+		func(c *Config, v string) (err error) {
+			if c.EnvelopeKey, err = base64.StdEncoding.DecodeString(v); err != nil || len(c.EnvelopeKey) != 32 {
+				return errors.New("must be 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+			}
+			return nil
+		}},
+	{"operator_token", "bearer token of the operator's API, at least 32 characters; without it there is no such API",
+		true, func(c *Config, v string) error {
+			if len(v) < 32 ||
+				strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=") != "" {
+				return errors.New(
+					"must be at least 32 characters of a bearer token; make one with: head -c 32 /dev/urandom | base64")
+			}
+			c.OperatorToken = v
+			return nil
+		}},
 	{"lease", "how long holds outlive their node, such as 5m", false, func(c *Config, v string) (err error) {
 		if c.Lease, err = time.ParseDuration(v); err != nil || c.Lease < time.Second || c.Lease > time.Hour {
 			return errors.New("must be a duration between 1s and 1h, such as 5m")
 		}
 		return nil
 	}},
-	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false, text(func(c *Config) *string { return &c.Prices })},
-	{"webhook_allow", "networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false, networks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
-	{"trusted_proxies", "networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, networks(func(c *Config) *[]netip.Prefix { return &c.Proxies })},
-	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs", false, location(func(c *Config) *string { return &c.NodeURL })},
-	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false, func(c *Config, v string) (err error) {
-		if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second || c.VoiceIdle > time.Hour {
-			return errors.New("must be a duration between 1s and 1h, such as 2m")
-		}
-		return nil
-	}},
-	{"log_level", "debug, info, warn or error", false, oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
-	{"log_format", "auto, text or json; auto is text on a terminal", false, oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
+	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
+		text(func(c *Config) *string { return &c.Prices })},
+	{"webhook_allow",
+		"networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false,
+		networks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
+	{"trusted_proxies",
+		"networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, networks(func(c *Config) *[]netip.Prefix {
+			return &c.Proxies
+		})},
+	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
+		false, location(func(c *Config) *string { return &c.NodeURL })},
+	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
+		func(c *Config, v string) (err error) {
+			if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second ||
+				c.VoiceIdle > time.Hour {
+				return errors.New("must be a duration between 1s and 1h, such as 2m")
+			}
+			return nil
+		}},
+	{"log_level", "debug, info, warn or error", false,
+		oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
+	{"log_format", "auto, text or json; auto is text on a terminal", false,
+		oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
 	providerURL("openai"), providerKey("openai"), providerStore("openai"),
 	providerURL("anthropic"), providerKey("anthropic"),
 	providerURL("google"), providerKey("google"),
-	{"stripe.key", "our secret key at Stripe, sk_…; without one nobody can top up", true, func(c *Config, v string) error {
-		if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
-			return errors.New("is too short or has white space")
-		}
-		c.Stripe.Key = v
-		return nil
-	}},
-	{"stripe.webhook_secret", "signing secret of Stripe's webhook endpoint, whsec_…; required with stripe.key", true, func(c *Config, v string) error {
-		c.Stripe.WebhookSecret = v
-		return nil
-	}},
-	{"stripe.base_url", "where Stripe's API is reached, if not at Stripe: an emulator", false, location(func(c *Config) *string { return &c.Stripe.BaseURL })},
-	{"stripe.clearance", "how long a top-up that is paid waits before it can be used, such as 72h; 0s = not at all", false, func(c *Config, v string) (err error) {
-		if c.Stripe.Clearance, err = time.ParseDuration(v); err != nil || c.Stripe.Clearance < 0 || c.Stripe.Clearance > 90*24*time.Hour {
-			return errors.New("must be a duration from 0s to 2160h, such as 72h")
-		}
-		return nil
-	}},
+	{"stripe.key", "our secret key at Stripe, sk_…; without one nobody can top up", true,
+		func(c *Config, v string) error {
+			if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
+				return errors.New("is too short or has white space")
+			}
+			c.Stripe.Key = v
+			return nil
+		}},
+	{"stripe.webhook_secret", "signing secret of Stripe's webhook endpoint, whsec_…; required with stripe.key", true,
+		func(c *Config, v string) error {
+			c.Stripe.WebhookSecret = v
+			return nil
+		}},
+	{"stripe.base_url", "where Stripe's API is reached, if not at Stripe: an emulator", false,
+		location(func(c *Config) *string { return &c.Stripe.BaseURL })},
+	{"stripe.clearance", "how long a top-up that is paid waits before it can be used, such as 72h; 0s = not at all",
+		false, func(c *Config, v string) (err error) {
+			if c.Stripe.Clearance, err = time.ParseDuration(v); err != nil || c.Stripe.Clearance < 0 ||
+				c.Stripe.Clearance > 90*24*time.Hour {
+				return errors.New("must be a duration from 0s to 2160h, such as 72h")
+			}
+			return nil
+		}},
 	{"oidc.name", "name of the OpenID Connect provider that people may sign in by, as on the button \"Continue with NAME\"", false, func(c *Config, v string) error {
 		if v == "" || len(v) > 40 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return errors.New("must be 1 to 40 printable bytes")
@@ -172,21 +217,29 @@ var keys = []Key{
 		c.OIDC.Name = v
 		return nil
 	}},
-	{"oidc.issuer", "its issuer URL, exactly as it spells it, such as https://accounts.google.com", false, func(c *Config, v string) error {
-		if err := location(func(*Config) *string { return new(string) })(c, v); err != nil {
-			return err
-		}
-		u, err := url.Parse(v)
-		if ip := net.ParseIP(u.Hostname()); err != nil || u.Scheme != "https" && u.Hostname() != "localhost" && !ip.IsLoopback() {
-			return errors.New("must be an https URL")
-		}
-		c.OIDC.Issuer = v
-		return nil
-	}},
+	{"oidc.issuer", "its issuer URL, exactly as it spells it, such as https://accounts.google.com", false,
+		func(c *Config, v string) error {
+			if err := location(func(*Config) *string { return new(string) })(c, v); err != nil {
+				return err
+			}
+			u, err := url.Parse(v)
+			if ip := net.ParseIP(u.Hostname()); err != nil ||
+				u.Scheme != "https" && u.Hostname() != "localhost" && !ip.IsLoopback() {
+				return errors.New("must be an https URL")
+			}
+			c.OIDC.Issuer = v
+			return nil
+		}},
 	{"oidc.client_id", "our client id there", false, text(func(c *Config) *string { return &c.OIDC.ClientID })},
-	{"oidc.client_secret", "our client secret there", true, text(func(c *Config) *string { return &c.OIDC.ClientSecret })},
-	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits", true, func(c *Config, v string) error { return c.SMTP.SetURL(v) }},
-	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error { return c.SMTP.SetFrom(v) }},
+	{"oidc.client_secret", "our client secret there", true,
+		text(func(c *Config) *string { return &c.OIDC.ClientSecret })},
+	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits",
+		true, func(c *Config, v string) error {
+			return c.SMTP.SetURL(v)
+		}},
+	{"smtp.from", "sender of mail, such as Purser <no-reply@example.com>", false, func(c *Config, v string) error {
+		return c.SMTP.SetFrom(v)
+	}},
 	{"smtp.tls", "required, or off for a relay on the same machine or network", false, func(c *Config, v string) error {
 		if v != "required" && v != "off" {
 			return errors.New("must be required or off")
@@ -263,7 +316,8 @@ func address(at func(*Config) *string) func(*Config, string) error {
 func location(at func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		u, err := url.Parse(v)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
+			u.Fragment != "" || u.User != nil {
 			return errors.New("must be an http or https URL without query")
 		}
 		*at(c) = strings.TrimSuffix(v, "/")
@@ -272,24 +326,27 @@ func location(at func(*Config) *string) func(*Config, string) error {
 }
 
 func providerURL(name string) Key {
-	return Key{"providers." + name + ".base_url", "where " + name + " is reached", false, func(c *Config, v string) error {
-		p := c.Providers[name]
-		err := location(func(*Config) *string { return &p.BaseURL })(c, v)
-		c.Providers[name] = p
-		return err
-	}}
+	return Key{"providers." + name + ".base_url", "where " + name + " is reached", false,
+		func(c *Config, v string) error {
+			p := c.Providers[name]
+			err := location(func(*Config) *string { return &p.BaseURL })(c, v)
+			c.Providers[name] = p
+			return err
+		}}
 }
 
 func providerStore(name string) Key {
-	return Key{"providers." + name + ".store", "true lets " + name + " keep prompts and answers up to 30 days, so that streams that broke are charged exactly", false, func(c *Config, v string) error {
-		if v != "true" && v != "false" {
-			return errors.New("must be true or false")
-		}
-		p := c.Providers[name]
-		p.Store = v == "true"
-		c.Providers[name] = p
-		return nil
-	}}
+	return Key{"providers." + name + ".store",
+		"true lets " + name + " keep prompts and answers up to 30 days, so that streams that broke are charged exactly",
+		false, func(c *Config, v string) error {
+			if v != "true" && v != "false" {
+				return errors.New("must be true or false")
+			}
+			p := c.Providers[name]
+			p.Store = v == "true"
+			c.Providers[name] = p
+			return nil
+		}}
 }
 
 func providerKey(name string) Key {

@@ -41,36 +41,68 @@ providers:
 smtp: {from: "Purser <no-reply@example.com>", tls: off}
 oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here it does
 `
-	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true", "PURSER_LEASE=30s", "PURSER_OIDC_CLIENT_SECRET=sesame", "PURSER_LOG_LEVEL=warn", "PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x", "PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
-	got, err := Load("p.yaml", []byte(file), environ, []string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
+	environ := []string{"PURSER_PROVIDERS_OPENAI_KEY=sk-environment", "PURSER_PROVIDERS_OPENAI_STORE=true",
+		"PURSER_LEASE=30s", "PURSER_OIDC_CLIENT_SECRET=sesame", "PURSER_LOG_LEVEL=warn",
+		"PURSER_SMTP_URL=smtp://u:sesame@mail.example.com", "HOME=/", "PURSER_TEST_POSTGRES=x",
+		"PURSER_PORT_8080_TCP=x", "PURSER_SERVICE_HOST=x"}
+	got, err := Load("p.yaml", []byte(file), environ,
+		[]string{"lease=20s", "listen=:80", "metrics_listen=127.0.0.1:9090"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{
-		Database: "sqlite:x.db", Listen: ":80", MetricsListen: "127.0.0.1:9090",
-		BaseURL: "https://api.example.com", AuthURL: "https://connect.example.com", DashboardURL: "https://connect.example.com",
-		FeeRate: money.One / 10, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, EnvelopeKey: []byte(strings.Repeat("s", 32)), Lease: 20 * time.Second, VoiceIdle: 2 * time.Minute, LogLevel: "warn", LogFormat: "auto",
-		Proxies: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
+		Database:      "sqlite:x.db",
+		Listen:        ":80",
+		MetricsListen: "127.0.0.1:9090",
+		BaseURL:       "https://api.example.com",
+		AuthURL:       "https://connect.example.com",
+		DashboardURL:  "https://connect.example.com",
+		FeeRate:       money.One / 10,
+		Free:          tiers.DefaultFreeCredit,
+		Risk:          limits.DefaultRisk,
+		SandboxDayMC:  tiers.DefaultSandboxDayMC,
+		EnvelopeKey:   []byte(strings.Repeat("s", 32)),
+		Lease:         20 * time.Second,
+		VoiceIdle:     2 * time.Minute,
+		LogLevel:      "warn",
+		LogFormat:     "auto",
+		Proxies:       []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
 		Providers: map[string]Provider{
 			"anthropic": {Key: "sk-flow-style"},
 			"openai":    {BaseURL: "http://127.0.0.1:9", Key: "sk-environment", Store: true},
 			"google":    {Key: "0123456789012345678901234567890"}, // not a number
 		},
-		OIDC: identity.OpenIDConfig{Name: "Acme", Issuer: "https://login.example.com/", ClientID: "us", ClientSecret: "sesame"},
-		SMTP: mail.Server{Host: "mail.example.com", Port: 587, User: "u", Password: "sesame", Unencrypted: true, From: netmail.Address{Name: "Purser", Address: "no-reply@example.com"}},
+		OIDC: identity.OpenIDConfig{
+			Name:         "Acme",
+			Issuer:       "https://login.example.com/",
+			ClientID:     "us",
+			ClientSecret: "sesame",
+		},
+		SMTP: mail.Server{
+			Host:        "mail.example.com",
+			Port:        587,
+			User:        "u",
+			Password:    "sesame",
+			Unencrypted: true,
+			From:        netmail.Address{Name: "Purser", Address: "no-reply@example.com"},
+		},
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(mail.Server{}),
+		cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	c, err := Load("", nil, []string{"PURSER_DATABASE=postgres://u:p@h/d", "PURSER_BASE_URL=https://x", "PURSER_ENVELOPE_KEY=" + envelope}, nil)
+	c, err := Load("", nil,
+		[]string{"PURSER_DATABASE=postgres://u:p@h/d", "PURSER_BASE_URL=https://x", "PURSER_ENVELOPE_KEY=" + envelope},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" || c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
+	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
+		c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
 		t.Errorf("%#v", c)
 	}
 }
@@ -81,10 +113,19 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ file, env, flag, want string }{
 		{file: "databse: x\n", want: "p.yaml:1: databse is not a setting"},
 		{file: "\n# a comment\nListen: x\n", want: "p.yaml:3: Listen is not a setting"},
-		{file: minimal + "providers:\n  anthropic:\n    key: long-enough\n  openai:\n    kye: x\n", want: "p.yaml:8: providers.openai.kye is not a setting"},
-		{file: minimal + "providers:\n  openai:\n    store: perhaps\n", want: "providers.openai.store: must be true or false"},
+		{
+			file: minimal + "providers:\n  anthropic:\n    key: long-enough\n  openai:\n    kye: x\n",
+			want: "p.yaml:8: providers.openai.kye is not a setting",
+		},
+		{
+			file: minimal + "providers:\n  openai:\n    store: perhaps\n",
+			want: "providers.openai.store: must be true or false",
+		},
 		{file: minimal + "providers:\n  google:\n    store: true\n", want: "providers.google.store is not a setting"},
-		{file: minimal + "providers:\n  openai:\n    key: [a, b]\n", want: "p.yaml:6: providers.openai.key: must be one value"},
+		{
+			file: minimal + "providers:\n  openai:\n    key: [a, b]\n",
+			want: "p.yaml:6: providers.openai.key: must be one value",
+		},
 		{file: minimal + "provider:\n  openai: x\n", want: "p.yaml:4: provider is not a setting"},
 		{file: minimal + "providers: openai\n", want: `p.yaml:4: "providers" must hold keys`},
 		{file: minimal + "providers:\n", want: `p.yaml:4: "providers" must hold keys`},
@@ -114,13 +155,30 @@ func TestRefused(t *testing.T) {
 		{file: "database: sqlite:x\nenvelope_key: " + envelope, want: "base_url: required"},
 		{file: "envelope_key: c2VjcmV0\n", want: "p.yaml:1: envelope_key: must be 32 bytes"},
 		{file: minimal + "operator_token: c2VjcmV0-too-short\n", want: "p.yaml:4: operator_token: must be at least 32"},
-		{file: minimal, env: "PURSER_OPERATOR_TOKEN=secret with spaces, and long enough for one", want: "PURSER_OPERATOR_TOKEN: must be at least 32"},
+		{
+			file: minimal,
+			env:  "PURSER_OPERATOR_TOKEN=secret with spaces, and long enough for one",
+			want: "PURSER_OPERATOR_TOKEN: must be at least 32",
+		},
 		{file: minimal, env: "PURSER_FEE=1", want: "environment: PURSER_FEE is not a setting"},
-		{file: minimal, env: "PURSER_PROVIDERS_GOOGLE_KEY=se cret", want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space"},
+		{
+			file: minimal,
+			env:  "PURSER_PROVIDERS_GOOGLE_KEY=se cret",
+			want: "environment: PURSER_PROVIDERS_GOOGLE_KEY: is too short or has white space",
+		},
 		{file: minimal, env: "PURSER_LISTEN=", want: "environment: PURSER_LISTEN: must be HOST:PORT"},
-		{file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us, client_secret: ''}\n", want: "p.yaml:4: oidc.client_secret: must not be empty"},
-		{file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us}\n", want: "oidc.client_secret: required"},
-		{file: minimal + "oidc: {issuer: 'https://x.example', client_id: us, client_secret: secret}\n", want: "oidc.name: required"},
+		{
+			file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us, client_secret: ''}\n",
+			want: "p.yaml:4: oidc.client_secret: must not be empty",
+		},
+		{
+			file: minimal + "oidc: {name: Acme, issuer: 'https://x.example', client_id: us}\n",
+			want: "oidc.client_secret: required",
+		},
+		{
+			file: minimal + "oidc: {issuer: 'https://x.example', client_id: us, client_secret: secret}\n",
+			want: "oidc.name: required",
+		},
 		{file: minimal + "oidc: {name: Acme, client_id: us, client_secret: secret}\n", want: "oidc.issuer: required"},
 		{file: minimal + "oidc: {issuer: 'http://x.example'}\n", want: "p.yaml:4: oidc.issuer: must be an https URL"},
 		{file: minimal + "oidc: {issuer: 'https://u:secret@x.example'}\n", want: "oidc.issuer: must be an http"},
@@ -132,7 +190,9 @@ func TestRefused(t *testing.T) {
 		_, err := Load("p.yaml", []byte(c.file), []string{c.env}, strings.Fields(c.flag))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q %q: got %v, want %q", c.file, c.env, c.flag, err, c.want)
-		} else if strings.Contains(strings.ReplaceAll(err.Error(), "client_secret", ""), "secret") || strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") || strings.Contains(err.Error(), envelope) {
+		} else if strings.Contains(strings.ReplaceAll(err.Error(), "client_secret", ""), "secret") ||
+			strings.Contains(err.Error(), "c2Vj") || strings.Contains(err.Error(), "se cret") ||
+			strings.Contains(err.Error(), envelope) {
 			t.Errorf("a secret stands in %q", err)
 		}
 	}
@@ -140,12 +200,14 @@ func TestRefused(t *testing.T) {
 
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
-	c, err := Load("p.yaml", []byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\noidc: {name: A, issuer: 'https://a', client_id: a, client_secret: sk-hidden}\n"), nil, nil)
+	c, err := Load("p.yaml",
+		[]byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\noidc: {name: A, issuer: 'https://a', client_id: a, client_secret: sk-hidden}\n"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"%v", "%+v", "%s"} {
-		if text := fmt.Sprintf(format, struct{ C Config }{c}); strings.Contains(text, "sk-hidden") || strings.Contains(text, "115 115") {
+		if text := fmt.Sprintf(format, struct{ C Config }{c}); strings.Contains(text, "sk-hidden") ||
+			strings.Contains(text, "115 115") {
 			t.Errorf("%s shows %s", format, text)
 		}
 	}
@@ -166,7 +228,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s has no help", k.Name)
 		}
 	}
-	for _, name := range []string{"PURSER_BASE_URL", "PURSER_PROVIDERS_OPENAI_KEY", "providers-openai-base-url", "fee-rate"} {
+	for _, name := range []string{"PURSER_BASE_URL", "PURSER_PROVIDERS_OPENAI_KEY", "providers-openai-base-url",
+		"fee-rate"} {
 		if !seen[name] {
 			t.Errorf("no key is called %s", name)
 		}

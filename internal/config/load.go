@@ -28,7 +28,8 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	case c.BaseURL == "":
 		return Config{}, errors.New("base_url: required, the URL by which apps reach the API")
 	case c.EnvelopeKey == nil:
-		return Config{}, errors.New("envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
+		return Config{},
+			errors.New("envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
 	case c.SMTP.Host != "" && c.SMTP.From.Address == "":
 		return Config{}, errors.New("smtp.from: required with smtp.url, the address that mail comes from")
 	}
@@ -47,7 +48,18 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 // Read reads the text of a YAML file (none if it is empty; file is its name),
 // then the environment given as NAME=value, then flags given as key=value.
 func Read(file string, text []byte, environ, flags []string) (Config, error) {
-	c := Config{Listen: "127.0.0.1:8080", FeeRate: money.One / 20, Free: tiers.DefaultFreeCredit, Risk: limits.DefaultRisk, SandboxDayMC: tiers.DefaultSandboxDayMC, Lease: 5 * time.Minute, VoiceIdle: 2 * time.Minute, LogLevel: "info", LogFormat: "auto", Providers: map[string]Provider{}}
+	c := Config{
+		Listen:       "127.0.0.1:8080",
+		FeeRate:      money.One / 20,
+		Free:         tiers.DefaultFreeCredit,
+		Risk:         limits.DefaultRisk,
+		SandboxDayMC: tiers.DefaultSandboxDayMC,
+		Lease:        5 * time.Minute,
+		VoiceIdle:    2 * time.Minute,
+		LogLevel:     "info",
+		LogFormat:    "auto",
+		Providers:    map[string]Provider{},
+	}
 	if err := c.fromFile(file, text); err != nil {
 		return Config{}, err
 	}
@@ -87,7 +99,8 @@ func (c *Config) fromEnvironment(environ []string) error {
 // foreign names variables that are not for us: those of the tests, and those that
 // Kubernetes gives every container when a service is called purser.
 func foreign(name string) bool {
-	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") || strings.HasPrefix(name, "PURSER_PORT")
+	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") ||
+		strings.HasPrefix(name, "PURSER_PORT")
 }
 
 func find(is func(Key) bool) (Key, bool) {
@@ -134,7 +147,8 @@ func (c *Config) walk(file, prefix string, n ast.Node) error {
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{m}
 	default:
-		return fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line, strings.TrimSuffix(prefix, "."))
+		return fmt.Errorf("%s:%d: %q must hold keys with values", file, n.GetToken().Position.Line,
+			strings.TrimSuffix(prefix, "."))
 	}
 	for _, p := range pairs {
 		token := p.Key.GetToken()

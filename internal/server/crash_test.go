@@ -133,7 +133,8 @@ func (b *books) beginInterrupted(p *servertest.Process) []*booked {
 	}
 	stream := begin(true, "!mock pace=200ms words=100 chunks=100")
 	eventually(b.t, 20*time.Second, "checkpoint of a stream", func() bool {
-		return number(b.t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`, stream.key) > 0
+		return number(b.t, p.DB, `SELECT COUNT(*) FROM chunks JOIN holds USING (request_id) WHERE key = $1`,
+			stream.key) > 0
 	})
 	whole := begin(false, "!mock delay=8s words=9")
 	holdState(b.t, p, whole.key, "open")

@@ -41,13 +41,19 @@ var (
 	// passkeys is needed for them: browsers use them for scripts alone.
 	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
 	// htmx makes parts of a page fetch themselves anew; every page works without.
-	htmx  = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
-	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS) // the page that needs it cannot do without
+	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
+	// the page that needs it cannot do without
+	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS)
 )
 
 func newAsset(name, suffix, kind string, body []byte) asset {
 	sum := sha256.Sum256(body)
-	return asset{path: "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix, kind: kind, integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]), body: body}
+	return asset{
+		path:      "/assets/" + name + "." + hex.EncodeToString(sum[:6]) + suffix,
+		kind:      kind,
+		integrity: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		body:      body,
+	}
 }
 
 // Mount serves the style sheet, the icon and the scripts.

@@ -47,7 +47,8 @@ func (c Chart) most() (most money.MC) {
 	return most
 }
 
-var drawing = template.Must(template.New("chart").Parse(`<svg class="chart" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
+var drawing = template.Must(template.New(
+	"chart").Parse(`<svg class="chart" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
 	`<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>` +
 	`{{range .Lines}}<line class="grid" x1="{{$.Left}}" x2="{{$.Width}}" y1="{{.Y}}" y2="{{.Y}}"/><text x="{{$.Beside}}" y="{{.Y}}" dy="4" text-anchor="end">{{.Text}}</text>{{end}}` +
 	`{{range .Marks}}{{if .H}}<rect class="{{.Class}}" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{.Tip}}</title></rect>{{end}}{{end}}` +
@@ -82,13 +83,22 @@ func (c Chart) SVG() (template.HTML, error) {
 		Marks                             []mark
 	}{Chart: c, Width: chartWidth, Height: chartHeight, Left: chartLeft, Beside: chartLeft - 8, Base: chartHeight - 8}
 	for _, part := range []money.MC{0, top / 2, top} {
-		line := label{Y: coordinate(base - float64(part)/float64(top)*(chartHeight-chartTop-chartFoot)), Text: Dollars(part)}
+		line := label{
+			Y:    coordinate(base - float64(part)/float64(top)*(chartHeight-chartTop-chartFoot)),
+			Text: Dollars(part),
+		}
 		d.Lines = append(d.Lines, line)
 	}
 	step := float64(chartWidth-chartLeft) / float64(max(len(c.Bars), 1))
 	for i, b := range c.Bars {
 		x, h := chartLeft+float64(i)*step, height(b.Amount)
-		m := mark{X: coordinate(x + step*0.15), Y: coordinate(base - h), W: coordinate(step * 0.7), Class: "bar-mark", Tip: b.Label + ": " + b.Amount.Display()}
+		m := mark{
+			X:     coordinate(x + step*0.15),
+			Y:     coordinate(base - h),
+			W:     coordinate(step * 0.7),
+			Class: "bar-mark",
+			Tip:   b.Label + ": " + b.Amount.Display(),
+		}
 		if h > 0 {
 			m.H = coordinate(h)
 		}
@@ -98,7 +108,11 @@ func (c Chart) SVG() (template.HTML, error) {
 			d.Marks = append(d.Marks, c.divided(m, b, h, base)...)
 		}
 		if every := (len(c.Bars) + 5) / 6; (len(c.Bars)-1-i)%every == 0 && x+step/2 > chartLeft+34 {
-			d.Labels = append(d.Labels, label{X: coordinate(min(x+step/2, chartWidth-38)), Text: b.Label, Some: (len(c.Bars)-1-i)/every%2 == 1})
+			d.Labels = append(d.Labels, label{
+				X:    coordinate(min(x+step/2, chartWidth-38)),
+				Text: b.Label,
+				Some: (len(c.Bars)-1-i)/every%2 == 1,
+			})
 		}
 	}
 	var out bytes.Buffer

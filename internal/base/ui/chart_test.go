@@ -12,7 +12,19 @@ import (
 
 func TestRoundUp(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ mc, want money.MC }{{0, 2}, {1, 2}, {2, 2}, {3, 4}, {5, 5}, {6, 10}, {10, 10}, {11, 20}, {99, 100}, {3 * money.Dollar, 4 * money.Dollar}, {money.Max, 0}} {
+	for _, c := range []struct{ mc, want money.MC }{
+		{0, 2},
+		{1, 2},
+		{2, 2},
+		{3, 4},
+		{5, 5},
+		{6, 10},
+		{10, 10},
+		{11, 20},
+		{99, 100},
+		{3 * money.Dollar, 4 * money.Dollar},
+		{money.Max, 0},
+	} {
 		got := roundUp(c.mc)
 		if c.want == 0 && got < c.mc || c.want > 0 && got != c.want {
 			t.Errorf("roundUp(%d) = %d, want %d", c.mc, got, c.want)
@@ -24,15 +36,32 @@ func TestRoundUp(t *testing.T) {
 // markup from its texts, and has a bar for what is above zero.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	c := Chart{ID: "spend", Title: "Spent <b>", Desc: hostile, Bars: []Bar{
-		{Label: "19 Nov", Amount: money.Dollar}, {Label: "20 Nov", Amount: 0}, {Label: hostile, Amount: 4 * money.Dollar}, {Label: "22 Nov", Amount: -money.Dollar}, {Label: "23 Nov", Amount: 1},
-	}}
+	c := Chart{ID: "spend",
+		Title: "Spent <b>",
+		Desc:  hostile,
+		Bars: []Bar{
+			{Label: "19 Nov", Amount: money.Dollar}, {Label: "20 Nov", Amount: 0},
+			{Label: hostile, Amount: 4 * money.Dollar}, {Label: "22 Nov", Amount: -money.Dollar},
+			{Label: "23 Nov", Amount: 1},
+		}}
 	svg, err := c.SVG()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := string(svg)
-	for what, want := range map[string]int{"<rect": 3, `height="172.0"`: 1, `height="43.0"`: 1, `height="1.5"`: 1, "style=": 0, "<script": 0, "<title id=\"spend-title\">": 1, `aria-labelledby="spend-title spend-desc"`: 1, "19 Nov: $1.00": 1, ">$4.00<": 1, ">$2.00<": 1} {
+	for what, want := range map[string]int{
+		"<rect":                      3,
+		`height="172.0"`:             1,
+		`height="43.0"`:              1,
+		`height="1.5"`:               1,
+		"style=":                     0,
+		"<script":                    0,
+		"<title id=\"spend-title\">": 1,
+		`aria-labelledby="spend-title spend-desc"`: 1,
+		"19 Nov: $1.00": 1,
+		">$4.00<":       1,
+		">$2.00<":       1,
+	} {
 		if got := strings.Count(s, what); got != want {
 			t.Errorf("%d times %s, want %d\n%s", got, what, want, s)
 		}

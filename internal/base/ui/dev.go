@@ -60,8 +60,10 @@ func (d Dev) curl(code, state string) string {
 	if state == devState {
 		verifier = devVerifier
 	}
-	return fmt.Sprintf("curl -s -u %s \\\n  -d grant_type=authorization_code \\\n  --data-urlencode %s \\\n  --data-urlencode %s \\\n  -d code_verifier=%s \\\n  %s/oauth/token",
-		quote(d.ClientID+":"+d.ClientSecret), quote("code="+code), quote("redirect_uri="+d.RedirectURI()), verifier, d.BaseURL)
+	return fmt.Sprintf(
+		"curl -s -u %s \\\n  -d grant_type=authorization_code \\\n  --data-urlencode %s \\\n  --data-urlencode %s \\\n  -d code_verifier=%s \\\n  %s/oauth/token",
+		quote(d.ClientID+":"+d.ClientSecret), quote("code="+code), quote("redirect_uri="+d.RedirectURI()), verifier,
+		d.BaseURL)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -89,12 +89,22 @@ type Receipt struct {
 type ReceiptLine struct{ Class, Tokens, Price, Cost string }
 
 // classes are what people call the kinds of tokens.
-var classes = map[string]string{"input": "Input", "cached": "Input from the provider’s cache", "cache_write": "Input written to its cache", "output": "Output"}
+var classes = map[string]string{
+	"input":       "Input",
+	"cached":      "Input from the provider’s cache",
+	"cache_write": "Input written to its cache",
+	"output":      "Output",
+}
 
 // TokenLine writes a line of a receipt: the price is in dollars for a million
 // tokens, the cost in micro-cents with its decimals.
 func TokenLine(class string, tokens int64, price, cost string) ReceiptLine {
-	return ReceiptLine{Class: cmp.Or(classes[class], class), Tokens: Count(tokens), Price: "$" + price, Cost: cost + " µ¢"}
+	return ReceiptLine{
+		Class:  cmp.Or(classes[class], class),
+		Tokens: Count(tokens),
+		Price:  "$" + price,
+		Cost:   cost + " µ¢",
+	}
 }
 
 // A Step leads from the provider's cost to the total.

@@ -41,7 +41,8 @@ func (r Ranks) most() (most int64) {
 	return most
 }
 
-var rankDrawing = template.Must(template.New("ranks").Parse(`<svg class="chart ranks" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
+var rankDrawing = template.Must(template.New(
+	"ranks").Parse(`<svg class="chart ranks" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-labelledby="{{.ID}}-title {{.ID}}-desc">` +
 	`<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>` +
 	`{{range .Lines}}<text x="0" y="{{.TextY}}">{{.Name}}</text><text class="shown" x="{{$.Width}}" y="{{.TextY}}" text-anchor="end">{{.Shown}}</text>` +
 	`<rect class="track" x="0" y="{{.Y}}" width="{{$.Width}}" height="{{$.Bar}}" rx="3"/>` +
@@ -66,7 +67,13 @@ func (r Ranks) SVG() (template.HTML, error) {
 	}{Ranks: r, Width: rankWidth, Height: len(list)*rankStep - 4, Bar: rankBar}
 	for i, x := range list {
 		top := i * rankStep
-		line := rankLine{Name: shortened(x.Name), Shown: x.Shown, TextY: coordinate(float64(top + 15)), Y: coordinate(float64(top + rankBase)), Divided: r.Parts[1] != ""}
+		line := rankLine{
+			Name:    shortened(x.Name),
+			Shown:   x.Shown,
+			TextY:   coordinate(float64(top + 15)),
+			Y:       coordinate(float64(top + rankBase)),
+			Divided: r.Parts[1] != "",
+		}
 		if x.Value > 0 {
 			width := max(2, float64(x.Value)/float64(most)*rankWidth) // a drawing, no money
 			line.W = coordinate(width)

@@ -137,7 +137,11 @@ func Reload(w http.ResponseWriter, r *http.Request) bool {
 
 // RenderError is the renderer of error pages to give to web.Router.SetPageError.
 func RenderError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
-	m := Message{Heading: http.StatusText(e.Code.Status), Text: e.Message, Detail: "Request " + web.RequestID(r.Context())}
+	m := Message{
+		Heading: http.StatusText(e.Code.Status),
+		Text:    e.Message,
+		Detail:  "Request " + web.RequestID(r.Context()),
+	}
 	switch {
 	case e.Code.Status == http.StatusNotFound:
 		m.Heading = "Page not found"

@@ -30,7 +30,8 @@ type Tab struct {
 // Nav is the navigation.
 func (s Shell) Nav() []Tab {
 	tab := func(section, href, text string) Tab { return Tab{href, text, section == s.Section} }
-	list := []Tab{tab(Overview, "/dashboard", "Overview"), tab(Connected, "/connections", "Connections"), tab(Activities, "/activity", "Activity")}
+	list := []Tab{tab(Overview, "/dashboard", "Overview"), tab(Connected, "/connections", "Connections"),
+		tab(Activities, "/activity", "Activity")}
 	if !s.TestAccount {
 		list = append(list, tab(TopUp, "/top-up", "Top up"))
 	}

@@ -24,7 +24,8 @@ const hostile = `"><script>alert(1)</script><i>'`
 
 var hostileFunds = Funds{hostile, true, hostile, hostile, hostile, hostile, hostile, hostile}
 
-var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile, Amount{hostile, hostile}, false}
+var hostileRow = Row{"javascript:alert(1)", hostile, hostile, hostile, hostile, hostile, hostile, hostile,
+	Amount{hostile, hostile}, false}
 
 // every page, filled with text that would like to be markup.
 func hostilePages() []Page {
@@ -34,54 +35,255 @@ func hostilePages() []Page {
 		SignIn{Next: "/" + hostile, Passkeys: Passkeys{hostile, hostile, true}},
 		SignIn{Next: "/", Email: hostile, Errors: problems},
 		Consent{
-			Email: hostile, App: hostile, Logo: hostile, Sandbox: true, Purpose: hostile, Choices: []Choice{{hostile, hostile, hostile, true}}, Live: &Live{hostile, hostile, hostile, true},
-			Available: hostile, SpendCap: hostile, CapHint: hostile, DailyLimit: hostile, DailyHint: hostile, Models: []string{hostile, hostile},
-			Providers: hostile, Price: hostile, Dashboard: hostile, ReturnHost: hostile, ReturnTo: "https://a.example.com/", Action: "/oauth/authorize?" + url.QueryEscape(hostile), Errors: problems,
+			Email:      hostile,
+			App:        hostile,
+			Logo:       hostile,
+			Sandbox:    true,
+			Purpose:    hostile,
+			Choices:    []Choice{{hostile, hostile, hostile, true}},
+			Live:       &Live{hostile, hostile, hostile, true},
+			Available:  hostile,
+			SpendCap:   hostile,
+			CapHint:    hostile,
+			DailyLimit: hostile,
+			DailyHint:  hostile,
+			Models:     []string{hostile, hostile},
+			Providers:  hostile,
+			Price:      hostile,
+			Dashboard:  hostile,
+			ReturnHost: hostile,
+			ReturnTo:   "https://a.example.com/",
+			Action:     "/oauth/authorize?" + url.QueryEscape(hostile),
+			Errors:     problems,
 		},
-		Message{Heading: hostile, Text: hostile, Detail: hostile, Switch: hostile, Link: &Link{"javascript:alert(1)", hostile}},
-		Home{Shell: Shell{Email: hostile}, BaseURL: "https://a.example.com", AuthURL: hostile, Dev: true, ConnectURL: "javascript:alert(1)"},
-		Connections{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: hostile}, hostile, hostile}, List: []Lent{{hostileFunds, hostile, hostile}}, More: true},
+		Message{
+			Heading: hostile,
+			Text:    hostile,
+			Detail:  hostile,
+			Switch:  hostile,
+			Link:    &Link{"javascript:alert(1)", hostile},
+		},
+		Home{
+			Shell:      Shell{Email: hostile},
+			BaseURL:    "https://a.example.com",
+			AuthURL:    hostile,
+			Dev:        true,
+			ConnectURL: "javascript:alert(1)",
+		},
+		Connections{
+			Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: hostile}, hostile, hostile},
+			List:   []Lent{{hostileFunds, hostile, hostile}},
+			More:   true,
+		},
 		Connections{},
-		Approval{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"}, Funds: hostileFunds, Status: "pending", Reason: hostile, Asked: hostile, Target: hostile, Needs: hostile, Left: hostile, Available: hostile, Errors: problems},
+		Approval{
+			Person:    Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"},
+			Funds:     hostileFunds,
+			Status:    "pending",
+			Reason:    hostile,
+			Asked:     hostile,
+			Target:    hostile,
+			Needs:     hostile,
+			Left:      hostile,
+			Available: hostile,
+			Errors:    problems,
+		},
 		Approval{Funds: hostileFunds, Status: "pending", ConnectionID: hostile, Missing: hostile},
 		Approval{Funds: hostileFunds, Status: "denied", Decided: hostile, From: hostile, Again: true},
-		Increase{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"}, Funds: hostileFunds, ConnectionID: hostile, Request: hostile, RequestTarget: hostile, SpendCap: hostile, DailyLimit: hostile, CapHint: hostile, Saved: true, Errors: problems},
+		Increase{
+			Person: Person{Shell{
+				Email:     hostile,
+				Developer: true,
+				Operator:  true,
+				Section:   Connected,
+			}, hostile, "/"},
+			Funds:         hostileFunds,
+			ConnectionID:  hostile,
+			Request:       hostile,
+			RequestTarget: hostile,
+			SpendCap:      hostile,
+			DailyLimit:    hostile,
+			CapHint:       hostile,
+			Saved:         true,
+			Errors:        problems,
+		},
 		Increase{Funds: Funds{App: hostile, Status: "revoked"}},
-		Review{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"}, Funds: Funds{App: hostile, Status: "frozen", Sandbox: true}, Today: hostile, Calls: []Spent{{hostile, hostile, hostile, hostile, hostile, true, true}}, Speeds: []Choice{{hostile, hostile, hostile, true}}, Errors: problems},
+		Review{
+			Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, "/"},
+			Funds:  Funds{App: hostile, Status: "frozen", Sandbox: true},
+			Today:  hostile,
+			Calls:  []Spent{{hostile, hostile, hostile, hostile, hostile, true, true}},
+			Speeds: []Choice{{hostile, hostile, hostile, true}},
+			Errors: problems,
+		},
 		Review{Funds: Funds{App: hostile, Status: "active"}, ConnectionID: hostile, Done: "resume"},
 		Review{Funds: Funds{App: hostile, Status: "revoked"}},
-		Dashboard{Shell: Shell{Email: hostile}, Available: Amount{hostile, hostile}, Open: 2, Chart: Chart{ID: hostile, Title: hostile, Desc: hostile, Bars: []Bar{{hostile, 5, hostile, 1}}, Parts: [2]string{hostile, hostile}}, Sandbox: true,
-			Shares: []Shares{{hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5}}, 3}}, Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}}, Recent: []Row{hostileRow}},
+		Dashboard{
+			Shell:     Shell{Email: hostile},
+			Available: Amount{hostile, hostile},
+			Open:      2,
+			Chart: Chart{
+				ID:    hostile,
+				Title: hostile,
+				Desc:  hostile,
+				Bars:  []Bar{{hostile, 5, hostile, 1}},
+				Parts: [2]string{hostile, hostile},
+			},
+			Sandbox:  true,
+			Shares:   []Shares{{hostile, hostile, []Share{{hostile, Amount{hostile, hostile}, hostile, 5}}, 3}},
+			Concerns: []Concern{{hostile, hostile, hostile, "javascript:alert(1)", hostile}},
+			Recent:   []Row{hostileRow},
+		},
 		Dashboard{Shell: Shell{Email: hostile}, NewHere: true},
-		Activity{Shell: Shell{Email: hostile}, Apps: []Option{{hostile, hostile, hostile, true}}, Connections: []Option{{hostile, hostile, hostile, true}}, Types: []Option{{hostile, hostile, hostile, true}}, Model: hostile, From: hostile, To: hostile,
-			Filtered: true, Rows: []Row{hostileRow}, Older: "javascript:alert(1)", Newest: "javascript:alert(1)", CSV: "javascript:alert(1)", Errors: problems},
+		Activity{
+			Shell:       Shell{Email: hostile},
+			Apps:        []Option{{hostile, hostile, hostile, true}},
+			Connections: []Option{{hostile, hostile, hostile, true}},
+			Types:       []Option{{hostile, hostile, hostile, true}},
+			Model:       hostile,
+			From:        hostile,
+			To:          hostile,
+			Filtered:    true,
+			Rows:        []Row{hostileRow},
+			Older:       "javascript:alert(1)",
+			Newest:      "javascript:alert(1)",
+			CSV:         "javascript:alert(1)",
+			Errors:      problems,
+		},
 		Activity{},
-		Receipt{Shell: Shell{Email: hostile}, For: hostile, Heading: hostile, Badge: hostile, Status: hostile, Explanation: []string{hostile}, ID: hostile, When: hostile, App: hostile, Connection: hostile, Model: hostile, Feature: hostile,
-			Lines: []ReceiptLine{{hostile, hostile, hostile, hostile}}, Sum: []Step{{hostile, hostile, Amount{hostile, hostile}, false}, {hostile, hostile, Amount{hostile, hostile}, true}}, Facts: []Fact{{hostile, hostile}}, Links: []Link{{"javascript:alert(1)", hostile}}},
-		Connection{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, hostile}, Funds: hostileFunds, ConnectionID: hostile, Daily: hostile, Today: hostile, Since: hostile, Calls: hostile, Request: hostile, RequestTarget: hostile, Rows: []Row{hostileRow}, Done: "freeze"},
-		Revoke{Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: Connected}, hostile, hostile}, Funds: hostileFunds, ConnectionID: hostile},
+		Receipt{
+			Shell:       Shell{Email: hostile},
+			For:         hostile,
+			Heading:     hostile,
+			Badge:       hostile,
+			Status:      hostile,
+			Explanation: []string{hostile},
+			ID:          hostile,
+			When:        hostile,
+			App:         hostile,
+			Connection:  hostile,
+			Model:       hostile,
+			Feature:     hostile,
+			Lines:       []ReceiptLine{{hostile, hostile, hostile, hostile}},
+			Sum: []Step{
+				{hostile, hostile, Amount{hostile, hostile}, false},
+				{hostile, hostile, Amount{hostile, hostile}, true},
+			},
+			Facts: []Fact{{hostile, hostile}},
+			Links: []Link{{"javascript:alert(1)", hostile}},
+		},
+		Connection{
+			Person: Person{Shell{
+				Email:     hostile,
+				Developer: true,
+				Operator:  true,
+				Section:   Connected,
+			}, hostile, hostile},
+			Funds:         hostileFunds,
+			ConnectionID:  hostile,
+			Daily:         hostile,
+			Today:         hostile,
+			Since:         hostile,
+			Calls:         hostile,
+			Request:       hostile,
+			RequestTarget: hostile,
+			Rows:          []Row{hostileRow},
+			Done:          "freeze",
+		},
+		Revoke{
+			Person: Person{Shell{
+				Email:     hostile,
+				Developer: true,
+				Operator:  true,
+				Section:   Connected,
+			}, hostile, hostile},
+			Funds:        hostileFunds,
+			ConnectionID: hostile,
+		},
 		Callback{Code: hostile, State: hostile, Issuer: hostile, Curl: hostile},
 		Callback{Denied: hostile, Description: hostile},
 		Callback{},
 		Outbox{},
 		Outbox{Mails: []OutboxRow{{"javascript:alert(1)", hostile, hostile, hostile}}},
-		OutboxMail{To: hostile, Subject: hostile, Created: hostile, Text: hostile, HTML: hostile, Unsubscribe: "javascript:alert(1)", Links: []string{"javascript:alert(1)"}},
-		Form{Shell: Shell{Email: hostile}, Heading: hostile, Lead: hostile, Note: hostile, Action: "/a", Next: hostile, Button: hostile, Danger: true, Errors: problems,
-			Fields: []Input{{Name: "email", Label: hostile, Type: "text", Complete: "off", Value: hostile, Hint: hostile, Code: true}}, Links: []Link{{"javascript:alert(1)", hostile}}},
+		OutboxMail{
+			To:          hostile,
+			Subject:     hostile,
+			Created:     hostile,
+			Text:        hostile,
+			HTML:        hostile,
+			Unsubscribe: "javascript:alert(1)",
+			Links:       []string{"javascript:alert(1)"},
+		},
+		Form{
+			Shell:   Shell{Email: hostile},
+			Heading: hostile,
+			Lead:    hostile,
+			Note:    hostile,
+			Action:  "/a",
+			Next:    hostile,
+			Button:  hostile,
+			Danger:  true,
+			Errors:  problems,
+			Fields: []Input{{
+				Name:     "email",
+				Label:    hostile,
+				Type:     "text",
+				Complete: "off",
+				Value:    hostile,
+				Hint:     hostile,
+				Code:     true,
+			}},
+			Links: []Link{{"javascript:alert(1)", hostile}},
+		},
 		SettingsIndex{Shell: Shell{Email: hostile, Developer: true}, Saved: hostile, TwoStep: true},
-		Security{Shell: Shell{Email: hostile}, Saved: hostile, TwoStep: true, Sessions: []Device{{ID: hostile, Name: hostile, Started: hostile, Seen: hostile}}, Events: []SecurityEvent{{hostile, hostile, hostile, hostile, hostile, true}}},
-		Security{Shell: Shell{Email: hostile}, Passkeys: Passkeys{hostile, "javascript:alert(1)//", false}, Keys: []Key{{hostile, hostile, hostile, hostile}}},
-		Passkey{Passkeys: Passkeys{hostile, "javascript:alert(1)//", false}, Heading: hostile, Lead: hostile, Action: "/a", Next: hostile, Options: hostile, Button: hostile, Cancel: hostile, Back: "javascript:alert(1)"},
+		Security{
+			Shell:    Shell{Email: hostile},
+			Saved:    hostile,
+			TwoStep:  true,
+			Sessions: []Device{{ID: hostile, Name: hostile, Started: hostile, Seen: hostile}},
+			Events:   []SecurityEvent{{hostile, hostile, hostile, hostile, hostile, true}},
+		},
+		Security{
+			Shell:    Shell{Email: hostile},
+			Passkeys: Passkeys{hostile, "javascript:alert(1)//", false},
+			Keys:     []Key{{hostile, hostile, hostile, hostile}},
+		},
+		Passkey{
+			Passkeys: Passkeys{hostile, "javascript:alert(1)//", false},
+			Heading:  hostile,
+			Lead:     hostile,
+			Action:   "/a",
+			Next:     hostile,
+			Options:  hostile,
+			Button:   hostile,
+			Cancel:   hostile,
+			Back:     "javascript:alert(1)",
+		},
 		TwoStepSetup{Shell: Shell{Email: hostile}, Secret: hostile, Size: 33, Path: hostile, Errors: problems},
 		YourData{Shell: Shell{Email: hostile}, Errors: problems},
-		CloseAccount{Shell: Shell{Email: hostile}, Password: true, Obstacles: []Obstacle{{hostile, &Link{"javascript:alert(1)", hostile}}}},
-		CloseAccount{Shell: Shell{Email: hostile}, Password: true, Connections: 1, Apps: 2, TestAccounts: 3, Rest: hostile, Typed: hostile, Errors: []Problem{{"confirm", hostile}, {"present", hostile}}},
+		CloseAccount{
+			Shell:     Shell{Email: hostile},
+			Password:  true,
+			Obstacles: []Obstacle{{hostile, &Link{"javascript:alert(1)", hostile}}},
+		},
+		CloseAccount{
+			Shell:        Shell{Email: hostile},
+			Password:     true,
+			Connections:  1,
+			Apps:         2,
+			TestAccounts: 3,
+			Rest:         hostile,
+			Typed:        hostile,
+			Errors:       []Problem{{"confirm", hostile}, {"present", hostile}},
+		},
 		RecoveryCodes{Shell: Shell{Email: hostile}, Codes: []string{hostile}},
 		Notices{Shell: Shell{Email: hostile}, On: true, Saved: true, TestAccount: true},
 		Unsubscribe{Action: "javascript:alert(1)"},
 		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
-		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[AppOverview](), filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
-		filled[ProviderKeys](), filled[Hooks](), filled[HookPage](), filled[HookPayload](), filled[Analytics](), filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
+		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[AppOverview](),
+		filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
+		filled[ProviderKeys](), filled[Hooks](), filled[HookPage](), filled[HookPayload](), filled[Analytics](),
+		filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
 		filled[Voice](), talkable(filled[Voice]()),
 	}
 }
@@ -133,7 +335,8 @@ func TestEveryPageIsFilled(t *testing.T) {
 }
 
 var (
-	ours   = regexp.MustCompile(`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
+	ours = regexp.MustCompile(
+		`<script src="/assets/(?:passkeys\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+" data-party="[^"]*"|(?:htmx|voice)\.[0-9a-f]{12}\.js" integrity="sha256-[^"]+") defer></script>`)
 	active = regexp.MustCompile(`(?i)<script|<i>|\sstyle=|\son[a-z]+=|href="javascript:`)
 	inputs = regexp.MustCompile(`<input[^>]*>`)
 	idOf   = regexp.MustCompile(`\sid="([^"]+)"`)
@@ -149,7 +352,8 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 			t.Fatal(err)
 		}
 		page, what := ours.ReplaceAllString(w.Body.String(), ""), fmt.Sprintf("%T", p)
-		if w.Code != http.StatusTeapot || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("X-Frame-Options") != "DENY" {
+		if w.Code != http.StatusTeapot || w.Header().Get("Content-Type") != "text/html; charset=utf-8" ||
+			w.Header().Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%s: %d %v", what, w.Code, w.Header())
 		}
 		if found := active.FindString(page); found != "" {
@@ -157,16 +361,25 @@ func TestPagesAreSafeAndLabelled(t *testing.T) {
 		}
 		policy := w.Header().Get("Content-Security-Policy")
 		_, talks := p.(Voice) // to which its handler allows the script (web.AllowVoice)
-		if scripted := strings.Contains(w.Body.String(), "<script src="); !talks && scripted != strings.Contains(policy, "script-src 'self';") {
+		if scripted := strings.Contains(w.Body.String(), "<script src="); !talks &&
+			scripted != strings.Contains(policy, "script-src 'self';") {
 			t.Errorf("%s: scripts %t, policy %q", what, scripted, policy)
 		}
-		for element, want := range map[string]int{"<h1>": 1, "<main id=\"main\"": 1, "<a class=\"skip\" href=\"#main\">": 1, "\n  <title>": 1, "<html lang=\"en\">": 1} {
+		for element, want := range map[string]int{
+			"<h1>":                              1,
+			"<main id=\"main\"":                 1,
+			"<a class=\"skip\" href=\"#main\">": 1,
+			"\n  <title>":                       1,
+			"<html lang=\"en\">":                1,
+		} {
 			if got := strings.Count(page, element); got != want {
 				t.Errorf("%s: %d times %s, want %d", what, got, element, want)
 			}
 		}
 		for _, input := range inputs.FindAllString(page, -1) {
-			if strings.Contains(input, `type="hidden"`) || strings.Contains(input, `type="radio"`) || strings.Contains(input, `type="checkbox"`) { // the last two stand inside of their label
+			// the last two stand inside of their label
+			if strings.Contains(input, `type="hidden"`) || strings.Contains(input, `type="radio"`) ||
+				strings.Contains(input, `type="checkbox"`) {
 				continue
 			}
 			id := idOf.FindStringSubmatch(input)
@@ -186,7 +399,9 @@ func TestConsentFormMayReachTheApp(t *testing.T) {
 		"http://127.0.0.1:3000/cb":   "form-action 'self' https: http:",
 	} {
 		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
-		rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error { return Render(w, 200, Consent{ReturnTo: to}) })
+		rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error {
+			return Render(w, 200, Consent{ReturnTo: to})
+		})
 		w := httptest.NewRecorder()
 		rt.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if got := w.Header().Get("Content-Security-Policy"); !strings.HasSuffix(got, "; "+want) {
@@ -198,7 +413,10 @@ func TestConsentFormMayReachTheApp(t *testing.T) {
 // Only a page with a live part runs a script, and only from us.
 func TestLivePages(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[string]string{"active": "script-src 'self'; connect-src 'self'; default-src 'none'; style-src 'self';", "revoked": "default-src 'none'; style-src 'self';"} {
+	for status, want := range map[string]string{
+		"active":  "script-src 'self'; connect-src 'self'; default-src 'none'; style-src 'self';",
+		"revoked": "default-src 'none'; style-src 'self';",
+	} {
 		rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 		Mount(rt)
 		rt.HandlePage("GET /", func(w http.ResponseWriter, _ *http.Request) error {
@@ -206,8 +424,11 @@ func TestLivePages(t *testing.T) {
 		})
 		w := httptest.NewRecorder()
 		rt.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		policy, src := w.Header().Get("Content-Security-Policy"), regexp.MustCompile(`<script src="([^"]+)" integrity="sha256-[^"]+" defer></script>`).FindStringSubmatch(w.Body.String())
-		if !strings.HasPrefix(policy, want) || strings.Contains(policy, "unsafe") || (src != nil) != (status == "active") {
+		policy, src := w.Header().Get("Content-Security-Policy"),
+			regexp.MustCompile(`<script src="([^"]+)" integrity="sha256-[^"]+" defer></script>`).FindStringSubmatch(
+				w.Body.String())
+		if !strings.HasPrefix(policy, want) || strings.Contains(policy, "unsafe") ||
+			(src != nil) != (status == "active") {
 			t.Errorf("%s: script %v under %q", status, src, policy)
 		}
 		if src == nil {
@@ -215,7 +436,8 @@ func TestLivePages(t *testing.T) {
 		}
 		w = httptest.NewRecorder()
 		rt.ServeHTTP(w, httptest.NewRequest("GET", src[1], nil))
-		if w.Code != 200 || w.Header().Get("Content-Type") != "text/javascript; charset=utf-8" || w.Body.Len() < 10_000 {
+		if w.Code != 200 || w.Header().Get("Content-Type") != "text/javascript; charset=utf-8" ||
+			w.Body.Len() < 10_000 {
 			t.Errorf("%s: %d %v", src[1], w.Code, w.Header())
 		}
 	}
@@ -240,28 +462,34 @@ func TestAssets(t *testing.T) {
 		rt.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		return w
 	}
-	links := regexp.MustCompile(`<link rel="(?:stylesheet|icon)" href="([^"]+)"`).FindAllStringSubmatch(get("/").Body.String(), -1)
+	links := regexp.MustCompile(`<link rel="(?:stylesheet|icon)" href="([^"]+)"`).FindAllStringSubmatch(
+		get("/").Body.String(), -1)
 	if len(links) != 2 {
 		t.Fatalf("the page names %d assets, want 2", len(links))
 	}
 	for i, kind := range []string{"text/css; charset=utf-8", "image/svg+xml"} {
 		w := get(links[i][1])
-		if w.Code != 200 || w.Header().Get("Content-Type") != kind || w.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || w.Body.Len() == 0 {
+		if w.Code != 200 || w.Header().Get("Content-Type") != kind ||
+			w.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || w.Body.Len() == 0 {
 			t.Errorf("%s: %d %v", links[i][1], w.Code, w.Header())
 		}
 	}
 	for _, page := range []string{"/sign-in", "/voice"} {
-		tag := regexp.MustCompile(`<script src="([^"]+)" integrity="([^"]+)"`).FindStringSubmatch(html.UnescapeString(get(page).Body.String()))
+		tag := regexp.MustCompile(`<script src="([^"]+)" integrity="([^"]+)"`).FindStringSubmatch(
+			html.UnescapeString(get(page).Body.String()))
 		if tag == nil {
 			t.Fatalf("%s names no script", page)
 		}
 		js := get(tag[1])
-		if sum := sha256.Sum256(js.Body.Bytes()); js.Code != 200 || tag[2] != "sha256-"+base64.StdEncoding.EncodeToString(sum[:]) || js.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
+		if sum := sha256.Sum256(js.Body.Bytes()); js.Code != 200 ||
+			tag[2] != "sha256-"+base64.StdEncoding.EncodeToString(sum[:]) ||
+			js.Header().Get("Content-Type") != "text/javascript; charset=utf-8" {
 			t.Errorf("%s: %d %v, not %s", tag[1], js.Code, js.Header(), tag[2])
 		}
 	}
 	w := get("/broken")
-	if page := w.Body.String(); w.Code != 500 || strings.Contains(page, "secret cause") || !strings.Contains(page, "Request req_") || !strings.Contains(page, "<h1>") {
+	if page := w.Body.String(); w.Code != 500 || strings.Contains(page, "secret cause") ||
+		!strings.Contains(page, "Request req_") || !strings.Contains(page, "<h1>") {
 		t.Errorf("the page of an unknown error: %d %s", w.Code, page)
 	}
 }
@@ -270,25 +498,36 @@ func TestAssets(t *testing.T) {
 // address holds.
 func TestDevCallback(t *testing.T) {
 	t.Parallel()
-	d := Dev{BaseURL: "http://127.0.0.1:1", AuthURL: "http://127.0.0.1:1", DashboardURL: "http://127.0.0.1:1", ClientID: "cid_1", ClientSecret: "s'$(false)"}
+	d := Dev{
+		BaseURL:      "http://127.0.0.1:1",
+		AuthURL:      "http://127.0.0.1:1",
+		DashboardURL: "http://127.0.0.1:1",
+		ClientID:     "cid_1",
+		ClientSecret: "s'$(false)",
+	}
 	u, err := url.Parse(d.ConnectURL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := u.Query()
 	sum := sha256.Sum256([]byte(devVerifier))
-	if q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) || q.Get("redirect_uri") != d.RedirectURI() {
+	if q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) ||
+		q.Get("redirect_uri") != d.RedirectURI() {
 		t.Errorf("the sample link does not fit the command: %v", q)
 	}
 	nasty := `c'; echo "broken" $(echo out) #`
 	command := d.curl(nasty, q.Get("state"))
-	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `curl() { for a; do printf '%s\n' "$a"; done; }; `+command).Output()
+	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+		`curl() { for a; do printf '%s\n' "$a"; done; }; `+command).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-s", "-u", "cid_1:s'$(false)", "-d", "grant_type=authorization_code", "--data-urlencode", "code=" + nasty,
-		"--data-urlencode", "redirect_uri=" + d.RedirectURI(), "-d", "code_verifier=" + devVerifier, "http://127.0.0.1:1/oauth/token"}
-	if got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+	want := []string{"-s", "-u", "cid_1:s'$(false)", "-d", "grant_type=authorization_code", "--data-urlencode",
+		"code=" + nasty,
+		"--data-urlencode", "redirect_uri=" + d.RedirectURI(), "-d", "code_verifier=" + devVerifier,
+		"http://127.0.0.1:1/oauth/token"}
+	if got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"); strings.Join(got, "\n") != strings.Join(want,
+		"\n") {
 		t.Errorf("the shell sees %q, want %q", got, want)
 	}
 	if strings.Contains(d.curl("c", "another state"), devVerifier) {

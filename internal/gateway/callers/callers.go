@@ -39,7 +39,8 @@ type Caller struct {
 func (c *Caller) CheckAllowed() error {
 	switch {
 	case c.App.Suspended:
-		return apierr.AppSuspended.On(c.ConnectionID, "this app is suspended; keep its tokens, they work again when the suspension is lifted")
+		return apierr.AppSuspended.On(c.ConnectionID,
+			"this app is suspended; keep its tokens, they work again when the suspension is lifted")
 	case c.Status == rules.Revoked:
 		return apierr.ConnectionRevoked.On(c.ConnectionID, "the user revoked this connection; ask for a new one")
 	case c.Status == rules.Frozen:

@@ -55,7 +55,8 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode,
 			test_allowlist, dev_margin_ppm, created_us)
-			VALUES ('` + b.appID + `', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
+			VALUES ('` + b.appID +
+			`', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
 	} {
 		if _, err := d.ExecContext(ctx, text); err != nil {
 			t.Fatal(err)

@@ -201,7 +201,8 @@ func (b *bundle) connect() {
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
 		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode,
 			test_allowlist, dev_margin_ppm, created_us)
-			VALUES ('` + b.who.App.ID + `', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
+			VALUES ('` + b.who.App.ID +
+			`', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
 	} {
 		if _, err := b.DB.ExecContext(b.t.Context(), text); err != nil {
 			b.t.Fatal(err)

@@ -172,7 +172,8 @@ func readFeature(r *http.Request, route plan.Route) (string, error) {
 			return "", apierr.InvalidRequest.Errorf("slug: must match %s", featureSlug)
 		}
 		if len(values) > 0 && (len(values) > 1 || values[0] != route.Slug) {
-			return "", apierr.InvalidRequest.Errorf("X-Svc-Feature: differs from the feature of this route; leave it out")
+			return "", apierr.InvalidRequest.Errorf(
+				"X-Svc-Feature: differs from the feature of this route; leave it out")
 		}
 		return route.Slug, nil
 	}

@@ -134,7 +134,8 @@ func TestPendingStream(t *testing.T) {
 					WHERE held_mc = 0 AND consumed_mc = (SELECT user_charge_mc FROM ledger WHERE type = 'spend')`)
 				var data string
 				if err := b.DB.QueryRowContext(t.Context(), `SELECT data FROM events
-					WHERE type = 'request.settled' AND connection_id = $1`, b.who.ConnectionID).Scan(&data); err != nil {
+					WHERE type = 'request.settled' AND connection_id = $1`,
+					b.who.ConnectionID).Scan(&data); err != nil {
 					t.Fatal(err)
 				}
 				if want := `{"request":` + r + `}`; data != want {

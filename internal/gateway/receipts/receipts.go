@@ -143,7 +143,8 @@ func explainCharge(e *rules.Entry) string {
 		how = "estimated, because the provider reported no usable usage; " +
 			"estimates are rounded down and never exceed the hold"
 	}
-	return fmt.Sprintf("%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
+	return fmt.Sprintf(
+		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
 		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(),
 		how, e.HoldMC.Display())
 }

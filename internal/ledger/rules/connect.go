@@ -121,7 +121,8 @@ func (c SetVelocityLimit) apply(s *State, _ int64) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case conn.Status == Revoked:
-		return Result{}, apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked, and cannot be changed")
+		return Result{},
+			apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked, and cannot be changed")
 	case c.LimitMC != nil && *c.LimitMC < 0:
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
 	}

@@ -67,7 +67,8 @@ func BrowseEntries(ctx context.Context, q db.Queryer, f EntryFilter, before int6
 }
 
 // entriesBetween reads the rows with first ≤ seq < last.
-func entriesBetween(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64, limit int) ([]rules.Entry, error) {
+func entriesBetween(ctx context.Context, q db.Queryer, f EntryFilter, first, last int64,
+	limit int) ([]rules.Entry, error) {
 	where, args := f.conditions()
 	args = append(args, f.AccountID, first, last, limit)
 	n := len(args)

@@ -53,7 +53,8 @@ func (q *sqlite) bindExternalTx(dc any) error {
 	if !q.inExternalTx {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.inExternalTx, q.stashedHolds, q.unsaved, q.unsavedMC = true, q.unsaved, map[rules.Key]rules.HoldRow{}, map[string]money.MC{}
+		q.inExternalTx, q.stashedHolds, q.unsaved, q.unsavedMC = true, q.unsaved, map[rules.Key]rules.HoldRow{},
+			map[string]money.MC{}
 	}
 	q.resetCache()
 	saved, err := q.stashWasCommitted()

@@ -27,7 +27,11 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 		}
 	}
 	for _, x := range ranges {
-		page.Ranges = append(page.Ranges, ui.Tab{Href: v.path("/analytics?days=" + x.name), Text: x.text, Current: x.days == days})
+		page.Ranges = append(page.Ranges, ui.Tab{
+			Href:    v.path("/analytics?days=" + x.name),
+			Text:    x.text,
+			Current: x.days == days,
+		})
 	}
 	since := h.since(days)
 	list, err := by(r.Context(), h.DB, v.app, "day", since)
@@ -35,7 +39,10 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 		return err
 	}
 	page.Total, page.ByDay = total(list).shown(), h.daily(list, days)
-	for _, g := range []struct{ column, heading, of string }{{"feature", "By feature", "Feature"}, {"model", "By model", "Model"}} {
+	for _, g := range []struct{ column, heading, of string }{
+		{"feature", "By feature", "Feature"},
+		{"model", "By model", "Model"},
+	} {
 		list, err := by(r.Context(), h.DB, v.app, g.column, since)
 		if err != nil {
 			return err
@@ -51,7 +58,12 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 	page.Refused = ui.Ranks{ID: "by-code", Title: "Errors and refusals by code", Desc: sameNumbers}
 	for _, c := range counts {
 		page.Refused.List = append(page.Refused.List, ui.Rank{Name: c.code, Shown: ui.Count(c.n), Value: c.n})
-		page.Refusals = append(page.Refusals, ui.RefusalSum{Code: c.code, Count: ui.Count(c.n), Last: short(c.lastUS), Means: meanings[c.code]})
+		page.Refusals = append(page.Refusals, ui.RefusalSum{
+			Code:  c.code,
+			Count: ui.Count(c.n),
+			Last:  short(c.lastUS),
+			Means: meanings[c.code],
+		})
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -71,7 +83,12 @@ func (h *Handler) daily(list []sum, days int) ui.Daily {
 	for _, s := range list {
 		on[s.Name] = s
 	}
-	d := ui.Daily{Chart: ui.Chart{ID: "by-day", Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days), Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Dollars(all.Revenue), ui.Dollars(all.Margin), sameNumbers)}}
+	d := ui.Daily{Chart: ui.Chart{
+		ID:    "by-day",
+		Title: fmt.Sprintf("Spent by users, day by day, the last %d days", days),
+		Desc: fmt.Sprintf("%s in total, including your margin of %s. %s", ui.Dollars(all.Revenue),
+			ui.Dollars(all.Margin), sameNumbers),
+	}}
 	if all.Margin > 0 {
 		d.Parts = parts
 	}
@@ -89,12 +106,21 @@ func (h *Handler) daily(list []sum, days int) ui.Daily {
 // group draws and lists what calls came to by a column, the largest first.
 func group(list []sum, column, heading, of string) ui.Group {
 	slices.SortStableFunc(list, func(a, b sum) int { return cmp.Compare(b.Revenue, a.Revenue) })
-	g := ui.Group{Heading: heading, Ranks: ui.Ranks{ID: "by-" + column, Title: "Spent by users, " + strings.ToLower(heading), Desc: sameNumbers}, Table: named(shownSums(heading+", the largest first", of, list), column)}
+	g := ui.Group{
+		Heading: heading,
+		Ranks:   ui.Ranks{ID: "by-" + column, Title: "Spent by users, " + strings.ToLower(heading), Desc: sameNumbers},
+		Table:   named(shownSums(heading+", the largest first", of, list), column),
+	}
 	if total(list).Margin > 0 {
 		g.Ranks.Parts = parts
 	}
 	for i, s := range list {
-		g.Ranks.List = append(g.Ranks.List, ui.Rank{Name: g.Table.List[i].Name, Shown: ui.Dollars(s.Revenue), Value: int64(s.Revenue), Part: int64(s.Margin)})
+		g.Ranks.List = append(g.Ranks.List, ui.Rank{
+			Name:  g.Table.List[i].Name,
+			Shown: ui.Dollars(s.Revenue),
+			Value: int64(s.Revenue),
+			Part:  int64(s.Margin),
+		})
 	}
 	return g
 }
@@ -117,12 +143,20 @@ func named(t ui.Sums, column string) ui.Sums {
 
 // meanings say in words what the codes of refusals mean (spec §7).
 var meanings = map[string]string{
-	"invalid_request": "The request was invalid.", "feature_model_not_configured": "The call named no model, and its feature has no default.",
-	"unauthorized": "The access token was invalid.", "allocation_exhausted": "The remaining spend cap didn’t cover the call.",
-	"feature_cost_exceeded": "The call could cost more than its feature allows.", "connection_revoked": "The user revoked the connection.",
-	"connection_frozen": "The connection was paused. Its user can resume it.", "app_suspended": "The app was suspended.",
-	"model_not_allowed": "The model is not among the app’s allowed models.", "idempotency_key_reused": "An idempotency key was reused for another request.",
-	"rate_limited": "Too many calls per minute.", "risk_throttled": "The connection spent much faster than usual.",
-	"daily_limit_reached": "The user’s daily limit was reached.", "app_spend_limited": "The app’s daily spend limit was reached.",
-	"sandbox_live_cost_limited": "The daily sandbox allowance of live calls was used up.", "provider_error": "The provider failed. Nothing was billed.",
+	"invalid_request":              "The request was invalid.",
+	"feature_model_not_configured": "The call named no model, and its feature has no default.",
+	"unauthorized":                 "The access token was invalid.",
+	"allocation_exhausted":         "The remaining spend cap didn’t cover the call.",
+	"feature_cost_exceeded":        "The call could cost more than its feature allows.",
+	"connection_revoked":           "The user revoked the connection.",
+	"connection_frozen":            "The connection was paused. Its user can resume it.",
+	"app_suspended":                "The app was suspended.",
+	"model_not_allowed":            "The model is not among the app’s allowed models.",
+	"idempotency_key_reused":       "An idempotency key was reused for another request.",
+	"rate_limited":                 "Too many calls per minute.",
+	"risk_throttled":               "The connection spent much faster than usual.",
+	"daily_limit_reached":          "The user’s daily limit was reached.",
+	"app_spend_limited":            "The app’s daily spend limit was reached.",
+	"sandbox_live_cost_limited":    "The daily sandbox allowance of live calls was used up.",
+	"provider_error":               "The provider failed. Nothing was billed.",
 }

@@ -23,7 +23,11 @@ const month = 30
 // front is GET /developer.
 func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if !a.Developer {
-		return ui.Render(w, http.StatusOK, ui.Enable{Console: ui.Console{Shell: a.Shell(ui.Development), Heading: "Developer console"}, TestAccount: a.Sandbox})
+		return ui.Render(w, http.StatusOK,
+			ui.Enable{
+				Console:     ui.Console{Shell: a.Shell(ui.Development), Heading: "Developer console"},
+				TestAccount: a.Sandbox,
+			})
 	}
 	list, err := apps.ListOwned(r.Context(), h.DB, a.ID)
 	if err != nil {
@@ -49,8 +53,12 @@ func newAppFields() []ui.Field {
 
 func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 	return ui.FormPage{
-		Console: own(r, a, "Create app", "/developer"), Lead: "It starts in the sandbox, with a mock provider and test money.",
-		Action: "/developer/apps", Button: "Create app", Fields: newAppFields(), Back: ui.Link{Href: "/developer", Text: "Cancel"},
+		Console: own(r, a, "Create app", "/developer"),
+		Lead:    "It starts in the sandbox, with a mock provider and test money.",
+		Action:  "/developer/apps",
+		Button:  "Create app",
+		Fields:  newAppFields(),
+		Back:    ui.Link{Href: "/developer", Text: "Cancel"},
 	}
 }
 
@@ -79,7 +87,11 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		if len(list) >= maxApps {
 			return apierr.InvalidRequest.Errorf("a developer has at most %d apps", maxApps)
 		}
-		app, secret, err = h.Apps.Create(ctx, tx, apps.New{OwnerID: a.ID, Name: strings.TrimSpace(form.Get("name")), RedirectURIs: lines(form.Get("redirect_uris"))})
+		app, secret, err = h.Apps.Create(ctx, tx, apps.New{
+			OwnerID:      a.ID,
+			Name:         strings.TrimSpace(form.Get("name")),
+			RedirectURIs: lines(form.Get("redirect_uris")),
+		})
 		return err
 	})
 	if err != nil {
@@ -113,12 +125,22 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 		feature = list[0].Slug
 	}
 	page := ui.AppOverview{
-		Console: v.page(r, "Overview", ""), Month: total(days).shown(), Connect: v.connect(h.AuthURL),
+		Console:  v.page(r, "Overview", ""),
+		Month:    total(days).shown(),
+		Connect:  v.connect(h.AuthURL),
 		Exchange: []ui.Code{{Language: "curl", Text: v.exchange(h.BaseURL)}},
-		Call:     calls(call{BaseURL: h.BaseURL, Feature: feature, Model: h.firstModel(v.app), Prompt: "Hello", MaxTokens: 100}),
+		Call: calls(call{
+			BaseURL:   h.BaseURL,
+			Feature:   feature,
+			Model:     h.firstModel(v.app),
+			Prompt:    "Hello",
+			MaxTokens: 100,
+		}),
 		Facts: []ui.Fact{
-			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier}, {Name: "Mode", Value: source(v.app)},
-			{Name: "Your margin", Value: inPercent(v.app.DevMargin) + "% of provider cost"}, {Name: "Models", Value: modelCount(v.app)},
+			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier},
+			{Name: "Mode", Value: source(v.app)},
+			{Name: "Your margin", Value: inPercent(v.app.DevMargin) + "% of provider cost"},
+			{Name: "Models", Value: modelCount(v.app)},
 		},
 	}
 	for i := range page.Call {
@@ -145,7 +167,12 @@ func (h *Handler) now(ctx context.Context, app apps.App) (n ui.Now, err error) {
 		return ui.Now{}, err
 	}
 	t := total(today)
-	return ui.Now{Held: ui.Money(held), Connections: connections, Today: ui.Money(t.Revenue), Calls: ui.Count(t.Calls)}, nil
+	return ui.Now{
+		Held:        ui.Money(held),
+		Connections: connections,
+		Today:       ui.Money(t.Revenue),
+		Calls:       ui.Count(t.Calls),
+	}, nil
 }
 
 // live is GET /developer/apps/{id}/live: the same again, while calls run.
@@ -191,7 +218,15 @@ func total(list []sum) (t sum) {
 
 // shown writes the figures for people.
 func (s sum) shown() ui.Sum {
-	return ui.Sum{Name: s.Name, Calls: ui.Count(s.Calls), Input: ui.Count(s.Input), Output: ui.Count(s.Output), Revenue: ui.Dollars(s.Revenue), Cost: ui.Dollars(s.Cost), Margin: ui.Dollars(s.Margin)}
+	return ui.Sum{
+		Name:    s.Name,
+		Calls:   ui.Count(s.Calls),
+		Input:   ui.Count(s.Input),
+		Output:  ui.Count(s.Output),
+		Revenue: ui.Dollars(s.Revenue),
+		Cost:    ui.Dollars(s.Cost),
+		Margin:  ui.Dollars(s.Margin),
+	}
 }
 
 func shownSums(caption, of string, list []sum) ui.Sums {

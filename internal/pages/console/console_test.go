@@ -29,14 +29,23 @@ func TestCreateAndRotate(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get("/developer").Want(t, 200, "My &lt;b&gt;App&lt;/b&gt;", "$0.00").Lacks(t, "Foreign")
-		b.Post("/developer/apps", url.Values{"name": {"A\u202eB"}, "redirect_uris": {"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb"}}).
-			Want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`, "http://b.example.com/cb</textarea>")
-		b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t, 422, "Redirect URLs, line 2: must begin with https://")
-		page := b.Post("/developer/apps", url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "You won’t see")
+		b.Post("/developer/apps",
+			url.Values{"name": {"A\u202eB"}, "redirect_uris": {
+				"https://a.example.com/cb\r\n\r\nhttp://b.example.com/cb",
+			}}).
+			Want(t, 422, "Name: must not hold characters that turn the direction of text.", `aria-invalid="true"`,
+				"http://b.example.com/cb</textarea>")
+		b.Post("/developer/apps",
+			url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb\nhttp://b.example.com/cb"}}).Want(t,
+			422, "Redirect URLs, line 2: must begin with https://")
+		page := b.Post("/developer/apps",
+			url.Values{"name": {"New"}, "redirect_uris": {"https://a.example.com/cb"}}).Want(t, 200, "You won’t see")
 		secret, path := page.Found(t, hidden), page.Found(t, `href="(/developer/apps/app_[0-9a-z]+)">Continue`)
-		b.Get(path).Want(t, 200, "Mock (free, canned answers)", "https://auth.example.com/oauth/authorize", "CLIENT_SECRET").Lacks(t, secret)
+		b.Get(path).Want(t, 200, "Mock (free, canned answers)", "https://auth.example.com/oauth/authorize",
+			"CLIENT_SECRET").Lacks(t, secret)
 		var err error
-		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil || w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
+		if w.app, err = w.apps.Get(t.Context(), strings.TrimPrefix(path, "/developer/apps/")); err != nil ||
+			w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
 			t.Errorf("%+v, %v", w.app, err)
 		}
 		next := b.Post(path+"/secret", nil).Want(t, 200, "no longer works").Found(t, hidden)
@@ -52,28 +61,45 @@ func TestSettings(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Get(w.mine("/settings")).Want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb", "gpt-5.6-terra", `value="0"`)
+		b.Get(w.mine("/settings")).Want(t, 200, `value="My &lt;b&gt;App&lt;/b&gt;"`, "https://app.example.com/cb",
+			"gpt-5.6-terra", `value="0"`)
 		form := func(more ...string) url.Values {
-			f := url.Values{"name": {"Renamed"}, "redirect_uris": {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"}, "model.gpt-5.6-terra": {"on"}, "default_max_tokens": {"512"}, "dev_margin_rate": {"12.5"},
-				"provider_mode": {"live"}, "test_allowlist": {"A@example.com\nb@example.com"}}
+			f := url.Values{
+				"name":                {"Renamed"},
+				"redirect_uris":       {"https://x.example.com/cb\r\nhttp://127.0.0.1/cb"},
+				"model.gpt-5.6-terra": {"on"},
+				"default_max_tokens":  {"512"},
+				"dev_margin_rate":     {"12.5"},
+				"provider_mode":       {"live"},
+				"test_allowlist":      {"A@example.com\nb@example.com"},
+			}
 			for i := 0; i+1 < len(more); i += 2 {
 				f.Set(more[i], more[i+1])
 			}
 			return f
 		}
 		for _, c := range [][3]string{
-			{"name", " ", "Name: must have 1 to 80 characters."}, {"default_max_tokens", "many", "Default output limit: enter a whole number"}, {"default_max_tokens", "0", "must be an integer from 1"},
-			{"dev_margin_rate", "1000.0001", "enter a percentage"}, {"dev_margin_rate", "0.00001", "enter a percentage"}, {"provider_mode", "fast", "Mode: must be mock or live."},
-			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"}, {"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
+			{"name", " ", "Name: must have 1 to 80 characters."},
+			{"default_max_tokens", "many", "Default output limit: enter a whole number"},
+			{"default_max_tokens", "0", "must be an integer from 1"},
+			{"dev_margin_rate", "1000.0001", "enter a percentage"},
+			{"dev_margin_rate", "0.00001", "enter a percentage"},
+			{"provider_mode", "fast", "Mode: must be mock or live."},
+			{"test_allowlist", "a@example.com\nnobody", "line 2: must be an address"},
+			{"redirect_uris", "https://x.example.com/#a", "must have no fragment"},
 		} {
-			b.Post(w.mine("/settings"), form(c[0], c[1])).Want(t, 422, c[2], `role="alert"`, `name="model.gpt-5.6-terra" value="on" checked`)
+			b.Post(w.mine("/settings"), form(c[0], c[1])).Want(t, 422, c[2], `role="alert"`,
+				`name="model.gpt-5.6-terra" value="on" checked`)
 		}
 		if a := w.is(); a.Name != "My <b>App</b>" {
 			t.Errorf("a refused change was made: %+v", a)
 		}
 		b.Post(w.mine("/settings"), form()).Leads(t, w.mine("/settings?done=saved"))
-		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`, `name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
-		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 || *a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 || len(a.AllowedModels) != 1 {
+		b.Get(w.mine("/settings?done=saved")).Want(t, 200, "Saved.", `value="12.5"`,
+			`name="model.gpt-5.6-terra" value="on" checked`, "a@example.com\nb@example.com")
+		if a := w.is(); a.Name != "Renamed" || len(a.RedirectURIs) != 2 || a.DevMargin != money.One/8 ||
+			*a.DefaultMaxTokens != 512 || a.ProviderMode != apps.Live || len(a.TestAllowlist) != 2 ||
+			len(a.AllowedModels) != 1 {
 			t.Errorf("saved: %+v", a)
 		}
 		b.Get(w.mine("/settings?done=<b>")).Lacks(t, "status\">")
@@ -108,10 +134,14 @@ func TestLogo(t *testing.T) {
 		const address = `<img class="app-logo" src="(/assets/logos/[0-9a-f]{32}\.png)" alt=""`
 		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove logo")
 		for says, file := range map[string][]byte{
-			"Logo: choose a file.": nil, "SVG is not taken": []byte(`<svg onload="alert(1)">`), "Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
-			"Logo: must be at most 1024 kB.": make([]byte, 1<<20+1), "must be at most 2,048 pixels": hugePNG,
+			"Logo: choose a file.":                          nil,
+			"SVG is not taken":                              []byte(`<svg onload="alert(1)">`),
+			"Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
+			"Logo: must be at most 1024 kB.":                make([]byte, 1<<20+1),
+			"must be at most 2,048 pixels":                  hugePNG,
 		} {
-			w.upload(b, w.mine("/logo"), "logo", file).Want(t, 422, says, `aria-invalid="true"`, `href="#logo"`).Lacks(t, "<img", "alert(1)")
+			w.upload(b, w.mine("/logo"), "logo", file).Want(t, 422, says, `aria-invalid="true"`,
+				`href="#logo"`).Lacks(t, "<img", "alert(1)")
 		}
 		w.upload(b, w.mine("/logo"), "other", picture(t, 1)).Want(t, 422, "must be a form with the file logo")
 		w.upload(other, w.mine("/logo"), "logo", picture(t, 1)).Want(t, 404)
@@ -131,7 +161,12 @@ func TestLogo(t *testing.T) {
 		if err != nil || served.Bounds().Dx() != 256 {
 			t.Errorf("served: %v %v", err, served)
 		}
-		for name, want := range map[string]string{"Content-Type": "image/png", "X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=31536000, immutable", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"} {
+		for name, want := range map[string]string{
+			"Content-Type":            "image/png",
+			"X-Content-Type-Options":  "nosniff",
+			"Cache-Control":           "public, max-age=31536000, immutable",
+			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+		} {
 			if got := resp.Header.Get(name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
@@ -148,14 +183,16 @@ func TestLogo(t *testing.T) {
 		b.Post(w.mine("/logo/delete"), nil).Leads(t, w.mine("/settings?done=no-logo"))
 		b.Get(w.mine("/settings")).Want(t, 200).Lacks(t, "<img")
 		b.Get(second).Want(t, 200) // the other app has the same
-		for _, none := range []string{"/assets/logos/x.png", "/assets/logos/" + strings.Repeat("0", 32), "/assets/logos/%27%20OR%201.png"} {
+		for _, none := range []string{"/assets/logos/x.png", "/assets/logos/" + strings.Repeat("0", 32),
+			"/assets/logos/%27%20OR%201.png"} {
 			b.Get(none).Want(t, 404)
 		}
 	})
 }
 
 // hugePNG says that it has 60,000 × 1,000 pixels.
-var hugePNG = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\xea\x60\x00\x00\x03\xe8\x08\x00\x00\x00\x00\xc1\x62\x5f\xef")
+var hugePNG = []byte(
+	"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\xea\x60\x00\x00\x03\xe8\x08\x00\x00\x00\x00\xc1\x62\x5f\xef")
 
 func TestFeatures(t *testing.T) {
 	t.Parallel()
@@ -163,14 +200,25 @@ func TestFeatures(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
 		b.Get(w.mine("/features")).Want(t, 200, "No features yet")
-		form := url.Values{"slug": {"chat"}, "display_name": {"Chat <i>"}, "description": {"Answers."}, "max_cost_per_call_mc": {"0.05"}, "max_tokens": {""}, "rate_limit": {"60"}, "default_model": {"gpt-5.6-terra"}, "dev_margin_rate": {"25"}}
+		form := url.Values{
+			"slug":                 {"chat"},
+			"display_name":         {"Chat <i>"},
+			"description":          {"Answers."},
+			"max_cost_per_call_mc": {"0.05"},
+			"max_tokens":           {""},
+			"rate_limit":           {"60"},
+			"default_model":        {"gpt-5.6-terra"},
+			"dev_margin_rate":      {"25"},
+		}
 		form.Set("max_cost_per_call_mc", "cheap")
 		b.Post(w.mine("/features"), form).Want(t, 422, "enter an amount in dollars", `value="cheap"`, `value="chat"`)
 		form.Set("max_cost_per_call_mc", "0.05")
 		b.Post(w.mine("/features"), form).Leads(t, w.mine("/features?done=feature"))
 		b.Post(w.mine("/features"), form).Want(t, 422, "already exists")
-		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;", "at most $0.05 per call · 60 calls per minute · gpt-5.6-terra by default · margin 25%")
-		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`, `<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
+		b.Get(w.mine("/features")).Want(t, 200, "Chat &lt;i&gt;",
+			"at most $0.05 per call · 60 calls per minute · gpt-5.6-terra by default · margin 25%")
+		b.Get(w.mine("/features/chat")).Want(t, 200, `value="0.05"`, `value="25"`,
+			`<option value="gpt-5.6-terra" selected>`).Lacks(t, `name="slug"`)
 		form.Set("dev_margin_rate", "")
 		form.Set("display_name", "")
 		b.Post(w.mine("/features/chat"), form).Want(t, 422, "Name: must have 1 to 80 characters.")
@@ -204,9 +252,11 @@ func TestTestAccountsAndKeys(t *testing.T) {
 		b.Get("/developer/test-accounts").Want(t, 200).Lacks(t, "tester@example.com")
 
 		b.Get("/developer/keys").Want(t, 200, "No keys yet")
-		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).Want(t, 422, "Key: the provider refuses it").Lacks(t, "sk-bad")
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-bad-0123456789-abcdefg"}}).Want(t, 422,
+			"Key: the provider refuses it").Lacks(t, "sk-bad")
 		b.Post("/developer/keys", url.Values{"provider": {"nobody"}, "key": {"x"}}).Want(t, 404)
-		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Leads(t, "/developer/keys?done=key")
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Leads(t,
+			"/developer/keys?done=key")
 		b.Get("/developer/keys").Want(t, 200, "<code>abcd</code>").Lacks(t, "sk-good")
 		other.Get("/developer/keys").Lacks(t, "abcd")
 		other.Post("/developer/keys/openai/delete", nil).Want(t, 404)
@@ -219,11 +269,18 @@ func TestWebhooks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Post(w.mine("/webhooks"), url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422, "URL: must begin with https://", `name="event.request.settled" value="on" checked`)
-		page := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200, "You won’t see")
-		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`), page.Found(t, `href="(/developer/apps/[^"]+)">Continue`)
-		b.Get(path).Want(t, 200, "No deliveries yet", `name="event.request.settled" value="on" checked`).Lacks(t, secret)
-		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t, path+"?done=saved")
+		b.Post(w.mine("/webhooks"),
+			url.Values{"url": {"http://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 422,
+			"URL: must begin with https://", `name="event.request.settled" value="on" checked`)
+		page := b.Post(w.mine("/webhooks"),
+			url.Values{"url": {"https://hooks.example.com/"}, "event.request.settled": {"on"}}).Want(t, 200,
+			"You won’t see")
+		secret, path := page.Found(t, `<code>(whsec_[^<]+)</code>`),
+			page.Found(t, `href="(/developer/apps/[^"]+)">Continue`)
+		b.Get(path).Want(t, 200, "No deliveries yet", `name="event.request.settled" value="on" checked`).Lacks(t,
+			secret)
+		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t,
+			path+"?done=saved")
 		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "All events")
 		if next := b.Post(path+"/rotate", nil).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
 			t.Error("the secret has not changed")
@@ -253,23 +310,50 @@ func TestFigures(t *testing.T) {
 		fake := w.connect(w.tester.ID, true)
 		first := w.spend(fake, "chat", "chat", money.Dollar, money.Dollar/4)
 		w.spend(fake, "made-up", "other", money.Dollar, 0)
-		w.do(rules.RecordRefusal{Refusal: rules.Refusal{RequestID: id.New(id.Request, d.Now()), ConnectionID: fake.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "too little <left>", Details: `{"needed_mc":5}`, CreatedUS: d.Now().UnixMicro()}})
+		w.do(rules.RecordRefusal{Refusal: rules.Refusal{
+			RequestID:    id.New(id.Request, d.Now()),
+			ConnectionID: fake.ID,
+			AppID:        w.app.ID,
+			Status:       402,
+			Code:         "allocation_exhausted",
+			Message:      "too little <left>",
+			Details:      `{"needed_mc":5}`,
+			CreatedUS:    d.Now().UnixMicro(),
+		}})
 		b.Get("/developer").Want(t, 200, "$2.25", "$0.25")
 		b.Get(w.mine("")).Want(t, 200, "$2.25", "$0.25", "2,400")
-		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features", ">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The remaining spend cap",
-			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`, "$2.25 in total, including your margin of $0.25", "Provider cost and fee")
+		b.Get(w.mine("/analytics")).Want(t, 200, "By feature", ">chat<", ">other<", "unregistered features",
+			">gpt-5.6-terra<", "$1.25", "allocation_exhausted", "The remaining spend cap",
+			`id="by-day-title"`, `id="by-feature-title"`, `id="by-model-title"`, `id="by-code-title"`,
+			"$2.25 in total, including your margin of $0.25", "Provider cost and fee")
 		b.Get(w.mine("/analytics?days=7")).Want(t, 200, "$2.25")
 		requestID := id.ReplacePrefix(first.ID, id.Ledger, id.Request)
-		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@", "Older")
-		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID, `data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`, `data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
-		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t, `requests/(req_[0-9a-z]+)"`)
+		b.Get(w.mine("/requests")).Want(t, 200, requestID, "made-up (not registered)").Lacks(t, w.tester.ID, "tester@",
+			"Older")
+		b.Get(w.mine("/requests/"+requestID)).Want(t, 200, "The user was charged $1.25", "$0.25", fake.ID,
+			`data-label="Count">1,200<`, `data-label="Count">34<`, `data-label="Per million">× $`,
+			`data-label="Cost">= `).Lacks(t, w.tester.ID, "tester@")
+		refusedID := b.Get(w.mine("/requests?show=refused")).Want(t, 200, "allocation_exhausted").Found(t,
+			`requests/(req_[0-9a-z]+)"`)
 		b.Get(w.mine("/requests/"+refusedID)).Want(t, 200, "too little &lt;left&gt;", "&#34;needed_mc&#34;: 5")
-		call := rules.Call{ConnectionID: fake.ID, AccountID: fake.AccountID, AppID: fake.AppID, Key: "running", RequestID: id.New(id.Request, d.Now()), Fingerprint: "f", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: money.Cent}
+		call := rules.Call{
+			ConnectionID: fake.ID,
+			AccountID:    fake.AccountID,
+			AppID:        fake.AppID,
+			Key:          "running",
+			RequestID:    id.New(id.Request, d.Now()),
+			Fingerprint:  "f",
+			Model:        "gpt-5.6-terra",
+			Terms:        "{}",
+			HoldMC:       money.Cent,
+		}
 		w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: "c"})
 		w.do(rules.Defer{Call: call, Attempt: 1, Provider: "openai"})
-		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t, "The user was charged")
+		b.Get(w.mine("/requests/"+call.RequestID)).Want(t, 200, "is not known yet", "gpt-5.6-terra").Lacks(t,
+			"The user was charged")
 		b.Get(w.mine("")).Want(t, 200, `hx-get="`+w.mine("/live")+`"`, `<script src="/assets/htmx.`)
-		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls", "$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
+		b.Get(w.mine("/live")).Want(t, 200, "$2.25</span></strong> spent in 2 calls",
+			"$0.01</span></strong> held on 1 connection for").Lacks(t, "<html", "<h1")
 		for range 51 {
 			w.spend(fake, "", "", money.Cent, 0)
 		}
@@ -310,13 +394,21 @@ func TestPlayground(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		form := url.Values{"account": {w.tester.ID}, "feature": {""}, "model": {"gpt-5.6-terra"}, "max_tokens": {"50"}, "prompt": {"Good 'evening' </pre>"}}
+		form := url.Values{
+			"account":    {w.tester.ID},
+			"feature":    {""},
+			"model":      {"gpt-5.6-terra"},
+			"max_tokens": {"50"},
+			"prompt":     {"Good 'evening' </pre>"},
+		}
 		b.Get(w.mine("/playground")).Want(t, 200, "tester@example.com, $100.00 available", ">Run<")
 		for range 2 { // the second time it is connected already
-			b.Post(w.mine("/playground"), form).Want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;", `evening&#39;\&#39;&#39;`)
+			b.Post(w.mine("/playground"), form).Want(t, 200, "Good &lt;evening&gt;.", "$0.0000275", "&lt;/pre&gt;",
+				`evening&#39;\&#39;&#39;`)
 		}
 		var tokens, open int
-		if err := d.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL), (SELECT COUNT(*) FROM connections WHERE status = 'active')`).Scan(&tokens, &open); err != nil || tokens != 0 || open != 1 {
+		if err := d.QueryRowContext(t.Context(),
+			`SELECT (SELECT COUNT(*) FROM oauth_tokens WHERE revoked_us IS NULL), (SELECT COUNT(*) FROM connections WHERE status = 'active')`).Scan(&tokens, &open); err != nil || tokens != 0 || open != 1 {
 			t.Errorf("%d tokens are left, %d connections, %v", tokens, open, err)
 		}
 		form.Set("max_tokens", "51")
@@ -350,24 +442,44 @@ func TestForeignApps(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		b := w.signedIn("developer")
-		b.Post(w.mine("/features"), url.Values{"slug": {"chat"}, "display_name": {"Chat"}, "description": {"Answers."}}).Want(t, 303)
-		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t, `webhooks/(whk_[0-9a-z]+)"`)
+		b.Post(w.mine("/features"), url.Values{
+			"slug":         {"chat"},
+			"display_name": {"Chat"},
+			"description":  {"Answers."},
+		}).Want(t, 303)
+		hook := b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Found(t,
+			`webhooks/(whk_[0-9a-z]+)"`)
 		b.Post(w.mine("/webhooks/"+hook+"/test"), url.Values{"type": {"request.settled"}}).Want(t, 303)
 		delivery := b.Get(w.mine("/webhooks/"+hook)).Found(t, `deliveries/(whd_[0-9a-z]+)"`)
 		call := id.ReplacePrefix(w.spend(w.connect(w.tester.ID, true), "", "", money.Cent, 0).ID, id.Ledger, id.Request)
 		const talk = "rts_00000000000000000000000001"
 		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
-			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk, w.tester.ID, w.app.ID)
-		parts := []string{"{session}", talk, "{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}", call, "{account}", w.tester.ID, "{provider}", "openai"}
+			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk,
+			w.tester.ID, w.app.ID)
+		parts := []string{"{session}", talk, "{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}",
+			call, "{account}", w.tester.ID, "{provider}", "openai"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
 			b.Get(path).Want(t, 200) // they are there
 		}
-		form := url.Values{"name": {"Stolen"}, "to": {"off"}, "url": {"https://evil.example.com/"}, "type": {"request.settled"}, "slug": {"evil"}, "display_name": {"E"}, "description": {"E"}, "account": {w.tester.ID}, "amount": {"1"}, "prompt": {"x"}, "max_tokens": {"50"}}
+		form := url.Values{
+			"name":         {"Stolen"},
+			"to":           {"off"},
+			"url":          {"https://evil.example.com/"},
+			"type":         {"request.settled"},
+			"slug":         {"evil"},
+			"display_name": {"E"},
+			"description":  {"E"},
+			"account":      {w.tester.ID},
+			"amount":       {"1"},
+			"prompt":       {"x"},
+			"max_tokens":   {"50"},
+		}
 		before := w.everything()
 		other, requestIDs := w.signedIn("other"), regexp.MustCompile(`req_[0-9a-z]{26}`)
 		same := func(path string, foreign, none apitest.Page) {
 			t.Helper()
-			if foreign.Status != 404 || requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+			if foreign.Status != 404 ||
+				requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
 				t.Errorf("%s: %d differs from %d\n%s\n%s", path, foreign.Status, none.Status, foreign.Body, none.Body)
 			}
 		}
@@ -389,7 +501,8 @@ func TestForeignApps(t *testing.T) {
 			t.Errorf("only %d pages were tried", n)
 		}
 		// Nor through an app of one's own.
-		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery, "/requests/" + call, "/features/chat", "/voice/" + talk} {
+		for _, rest := range []string{"/webhooks/" + hook, "/webhooks/" + hook + "/deliveries/" + delivery,
+			"/requests/" + call, "/features/chat", "/voice/" + talk} {
 			other.Get("/developer/apps/"+w.foreign.ID+rest).Want(t, 404)
 		}
 		other.Post("/developer/apps/"+w.foreign.ID+"/webhooks/"+hook+"/delete", nil).Want(t, 404)
@@ -411,7 +524,10 @@ func TestWhoMayEnter(t *testing.T) {
 		b, nobody, person, tester := w.signedIn("developer"), w.browser(), w.signedIn("person"), w.signedIn("tester")
 		before := w.everything()
 		for _, path := range w.every("POST", w.app.ID) {
-			for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}} {
+			for _, forged := range [][]string{
+				{"Sec-Fetch-Site", "cross-site"},
+				{"Origin", "https://evil.example.com"},
+			} {
 				b.Post(path, url.Values{"to": {"off"}, "name": {"x"}}, forged...).Want(t, 403)
 			}
 			nobody.Post(path, nil).Want(t, 303).Lacks(t, "<")

@@ -18,13 +18,32 @@ func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
 		{ID: "display_name", Label: "Name", Value: f.DisplayName, Hint: "Shown to users, such as “Summaries”."},
 		{ID: "description", Label: "Description", Value: f.Description, Hint: "One sentence for users."},
 		{ID: "max_cost_per_call_mc", Label: "Max cost per call (USD, optional)", Kind: "dollars"},
-		{ID: "max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that don’t set max_tokens."},
-		{ID: "rate_limit", Label: "Calls per minute (optional)", Kind: "number", Hint: "Per connection, in any 60 seconds."},
+		{
+			ID:    "max_tokens",
+			Label: "Default output limit (tokens, optional)",
+			Kind:  "number",
+			Hint:  "For calls that don’t set max_tokens.",
+		},
+		{
+			ID:    "rate_limit",
+			Label: "Calls per minute (optional)",
+			Kind:  "number",
+			Hint:  "Per connection, in any 60 seconds.",
+		},
 		{ID: "default_model", Label: "Default model", Kind: "select", Hint: "For calls that don’t name a model."},
-		{ID: "dev_margin_rate", Label: "Your margin (%, optional)", Kind: "number", Hint: "Overrides the app’s margin of " + inPercent(v.app.DevMargin) + "%."},
+		{
+			ID:    "dev_margin_rate",
+			Label: "Your margin (%, optional)",
+			Kind:  "number",
+			Hint:  "Overrides the app’s margin of " + inPercent(v.app.DevMargin) + "%.",
+		},
 	}
 	if f.Slug == "" {
-		fields = append([]ui.Field{{ID: "slug", Label: "Slug", Hint: "The name in code: lower-case letters, digits and hyphens. It can’t be changed later."}}, fields...)
+		fields = append([]ui.Field{{
+			ID:    "slug",
+			Label: "Slug",
+			Hint:  "The name in code: lower-case letters, digits and hyphens. It can’t be changed later.",
+		}}, fields...)
 	}
 	model := ""
 	for i := range fields {
@@ -66,9 +85,13 @@ func (h *Handler) modelOptions(none, chosen string) []ui.Option {
 func featureChange(form url.Values) (features.Change, []ui.Problem) {
 	in := reader{form: form}
 	c := features.Change{
-		DisplayName: in.text("display_name"), Description: in.text("description"), MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Max cost per call"),
-		MaxTokens: in.whole("max_tokens", "Default output limit"), RateLimit: in.whole("rate_limit", "Calls per minute"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", true),
-		DefaultModel: null[string](),
+		DisplayName:      in.text("display_name"),
+		Description:      in.text("description"),
+		MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Max cost per call"),
+		MaxTokens:        in.whole("max_tokens", "Default output limit"),
+		RateLimit:        in.whole("rate_limit", "Calls per minute"),
+		DevMarginRate:    in.percent("dev_margin_rate", "Your margin", true),
+		DefaultModel:     null[string](),
 	}
 	if form.Get("default_model") != "" {
 		c.DefaultModel = in.text("default_model")
@@ -80,7 +103,12 @@ func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) 
 	page := ui.FeatureList{Console: v.page(r, "Features", "/features"), Fields: h.featureFields(v, features.Feature{})}
 	list, err := h.Features.ListAll(r.Context(), v.app.ID)
 	for _, f := range list {
-		page.List = append(page.List, ui.FeatureLine{Slug: f.Slug, Name: f.DisplayName, Description: f.Description, Rules: describeGuardrails(f)})
+		page.List = append(page.List, ui.FeatureLine{
+			Slug:        f.Slug,
+			Name:        f.DisplayName,
+			Description: f.Description,
+			Rules:       describeGuardrails(f),
+		})
 	}
 	return page, err
 }
@@ -143,8 +171,11 @@ func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit)
 
 func (h *Handler) featurePage(r *http.Request, v visit, f features.Feature) ui.FormPage {
 	return ui.FormPage{
-		Console: v.page(r, "Feature "+f.Slug, "/features"), Fields: h.featureFields(v, f), Action: v.path("/features/" + f.Slug), Button: "Save",
-		Back: ui.Link{Href: v.path("/features"), Text: "All features"},
+		Console: v.page(r, "Feature "+f.Slug, "/features"),
+		Fields:  h.featureFields(v, f),
+		Action:  v.path("/features/" + f.Slug),
+		Button:  "Save",
+		Back:    ui.Link{Href: v.path("/features"), Text: "All features"},
 	}
 }
 

@@ -181,7 +181,11 @@ func models(offered []catalog.Listing, chosen []string) (groups []ui.ModelGroup)
 		groups[i].Models = append(groups[i].Models, o)
 	}
 	for _, m := range offered {
-		add(providerName(m.Provider), ui.Option{ID: modelPrefix + m.ID, Text: m.ID, Chosen: slices.Contains(chosen, m.ID)})
+		add(providerName(m.Provider), ui.Option{
+			ID:     modelPrefix + m.ID,
+			Text:   m.ID,
+			Chosen: slices.Contains(chosen, m.ID),
+		})
 	}
 	for _, id := range chosen {
 		if !slices.ContainsFunc(offered, func(m catalog.Listing) bool { return m.ID == id }) {

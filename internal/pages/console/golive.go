@@ -24,8 +24,10 @@ func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 		return page, err
 	}
 	fixes := map[string]ui.Link{
-		"redirect_uri": {Href: v.path("/settings#redirect_uris"), Text: "Add one"}, "feature": {Href: v.path("/features"), Text: "Register one"},
-		"allowed_models": {Href: v.path("/settings#allowed_models"), Text: "Choose them"}, "live_models": {Href: v.path("/settings#provider_mode"), Text: "Try them"},
+		"redirect_uri":   {Href: v.path("/settings#redirect_uris"), Text: "Add one"},
+		"feature":        {Href: v.path("/features"), Text: "Register one"},
+		"allowed_models": {Href: v.path("/settings#allowed_models"), Text: "Choose them"},
+		"live_models":    {Href: v.path("/settings#provider_mode"), Text: "Try them"},
 	}
 	for _, i := range s.Checklist {
 		c := ui.Check{Text: i.Text, Required: i.Required, Met: i.Met}

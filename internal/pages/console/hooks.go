@@ -18,17 +18,26 @@ const eventPrefix = "event."
 func hookFields(e webhooks.Endpoint) []ui.Field {
 	fields := []ui.Field{{ID: "url", Label: "URL", Kind: "url", Value: e.URL, Hint: "Public HTTPS URL"}}
 	if e.ID != "" {
-		fields = append(fields, ui.Field{ID: "status", Label: "Status", Kind: "select", Value: e.Status, Options: []ui.Option{
-			{ID: webhooks.Active, Text: "Active", Chosen: e.Status == webhooks.Active},
-			{ID: webhooks.Disabled, Text: "Disabled: events wait", Chosen: e.Status == webhooks.Disabled},
-		}})
+		fields = append(fields, ui.Field{
+			ID:    "status",
+			Label: "Status",
+			Kind:  "select",
+			Value: e.Status,
+			Options: []ui.Option{
+				{ID: webhooks.Active, Text: "Active", Chosen: e.Status == webhooks.Active},
+				{ID: webhooks.Disabled, Text: "Disabled: events wait", Chosen: e.Status == webhooks.Disabled},
+			},
+		})
 	}
 	return fields
 }
 
 // hookChange reads the form; a new endpoint has no status to choose.
 func hookChange(form url.Values) webhooks.Change {
-	c := webhooks.Change{URL: given(strings.TrimSpace(form.Get("url"))), Events: given(ticked(form, eventPrefix, webhooks.Types))}
+	c := webhooks.Change{
+		URL:    given(strings.TrimSpace(form.Get("url"))),
+		Events: given(ticked(form, eventPrefix, webhooks.Types)),
+	}
 	if form.Has("status") {
 		c.Status = given(form.Get("status"))
 	}
@@ -44,7 +53,14 @@ func shownHook(e webhooks.Endpoint) ui.Hook {
 }
 
 func shownDelivery(d webhooks.Delivery) ui.HookDelivery {
-	out := ui.HookDelivery{ID: d.ID, Type: d.EventType, Status: d.Status, Attempts: strconv.Itoa(d.Attempts), Created: short(d.CreatedUS), Answer: "–"}
+	out := ui.HookDelivery{
+		ID:       d.ID,
+		Type:     d.EventType,
+		Status:   d.Status,
+		Attempts: strconv.Itoa(d.Attempts),
+		Created:  short(d.CreatedUS),
+		Answer:   "–",
+	}
 	switch {
 	case d.ResponseStatus != nil:
 		out.Answer = "HTTP " + strconv.FormatInt(*d.ResponseStatus, 10)
@@ -58,7 +74,11 @@ func shownDelivery(d webhooks.Delivery) ui.HookDelivery {
 }
 
 func (h *Handler) hooksPage(r *http.Request, v visit) (ui.Hooks, error) {
-	page := ui.Hooks{Console: v.page(r, "Webhooks", "/webhooks"), Fields: hookFields(webhooks.Endpoint{}), Events: boxes(eventPrefix, webhooks.Types, nil)}
+	page := ui.Hooks{
+		Console: v.page(r, "Webhooks", "/webhooks"),
+		Fields:  hookFields(webhooks.Endpoint{}),
+		Events:  boxes(eventPrefix, webhooks.Types, nil),
+	}
 	list, _, err := h.Webhooks.List(r.Context(), v.app.ID, web.Page{Limit: webhooks.MaxPerApp})
 	for _, e := range list {
 		page.List = append(page.List, shownHook(e))
@@ -97,11 +117,13 @@ func (h *Handler) createHook(w http.ResponseWriter, r *http.Request, v visit) er
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-func (h *Handler) hookSecret(w http.ResponseWriter, r *http.Request, v visit, e webhooks.Endpoint, heading, secret string) error {
+func (h *Handler) hookSecret(w http.ResponseWriter, r *http.Request, v visit, e webhooks.Endpoint,
+	heading, secret string) error {
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, heading, "/webhooks"), Lead: "You won’t see the webhook secret again. Your server verifies our signatures with it.",
-		Facts: []ui.Fact{{Name: "URL", Value: e.URL}, {Name: "Webhook secret", Value: secret}},
-		Next:  ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Continue"},
+		Console: v.page(r, heading, "/webhooks"),
+		Lead:    "You won’t see the webhook secret again. Your server verifies our signatures with it.",
+		Facts:   []ui.Fact{{Name: "URL", Value: e.URL}, {Name: "Webhook secret", Value: secret}},
+		Next:    ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Continue"},
 	})
 }
 
@@ -113,7 +135,11 @@ func (h *Handler) endpoint(r *http.Request, v visit) (webhooks.Endpoint, error) 
 
 func (h *Handler) hookPage(r *http.Request, v visit, e webhooks.Endpoint) (ui.HookPage, error) {
 	page := ui.HookPage{
-		Console: v.page(r, e.URL, "/webhooks"), Hook: shownHook(e), Fields: hookFields(e), Choices: boxes(eventPrefix, webhooks.Types, e.Events), Types: webhooks.Types,
+		Console: v.page(r, e.URL, "/webhooks"),
+		Hook:    shownHook(e),
+		Fields:  hookFields(e),
+		Choices: boxes(eventPrefix, webhooks.Types, e.Events),
+		Types:   webhooks.Types,
 	}
 	list, err := h.Webhooks.ListDeliveries(r.Context(), e.ID)
 	for _, d := range list {
@@ -203,9 +229,15 @@ func (h *Handler) delivery(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return gone(err)
 	}
-	page := ui.HookPayload{Console: v.page(r, d.EventType, "/webhooks"), Hook: shownHook(e), Delivery: shownDelivery(d), Payload: indented(body)}
+	page := ui.HookPayload{
+		Console:  v.page(r, d.EventType, "/webhooks"),
+		Hook:     shownHook(e),
+		Delivery: shownDelivery(d),
+		Payload:  indented(body),
+	}
 	page.Facts = []ui.Fact{
-		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts}, {Name: "Last response", Value: page.Delivery.Answer},
+		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts},
+		{Name: "Last response", Value: page.Delivery.Answer},
 		{Name: "Created", Value: ui.Date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
 	}
 	if d.DeliveredUS != nil {

@@ -141,7 +141,8 @@ func (h *Handler) app(next func(http.ResponseWriter, *http.Request, visit) error
 
 // missing is the one answer for what is not there and what is somebody else's.
 func missing() error {
-	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+	return apierr.NotFound.Errorf(
+		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
 }
 
 // gone answers for what a store does not find.
@@ -159,7 +160,8 @@ func (v visit) path(rest string) string { return "/developer/apps/" + v.app.ID +
 func (v visit) page(r *http.Request, heading, at string) ui.Console {
 	p := ui.Console{Shell: v.Shell(ui.Development), Heading: heading, App: head(v.app), Done: done(r)}
 	for _, t := range []struct{ rest, text string }{
-		{"", "Overview"}, {"/analytics", "Analytics"}, {"/requests", "Requests"}, {"/features", "Features"}, {"/webhooks", "Webhooks"},
+		{"", "Overview"}, {"/analytics", "Analytics"}, {"/requests", "Requests"}, {"/features", "Features"},
+		{"/webhooks", "Webhooks"},
 		{"/playground", "Playground"}, {"/settings", "Settings"}, {"/go-live", "Go live"},
 	} {
 		p.Tabs = append(p.Tabs, ui.Tab{Href: v.path(t.rest), Text: t.text, Current: t.rest == at})
@@ -181,9 +183,18 @@ func own(r *http.Request, a accounts.Account, heading, at string) ui.Console {
 // dones are what the address after a redirect may say was done: a link from
 // elsewhere can choose among these words, and put none of its own on the page.
 var dones = map[string]string{
-	"saved": "Saved.", "logo": "Logo saved.", "no-logo": "Logo removed.", "on": "The app is enabled.", "off": "The app is disabled. Its calls are refused.", "feature": "Feature added.",
-	"funded": "Test money added.", "deleted": "Deleted.", "key": "Key verified and saved.",
-	"sent": "Test event sent. Reload the page to see the result.", "again": "Redelivery started. Reload the page to see the result.", "asked": "Your request was submitted.",
+	"saved":   "Saved.",
+	"logo":    "Logo saved.",
+	"no-logo": "Logo removed.",
+	"on":      "The app is enabled.",
+	"off":     "The app is disabled. Its calls are refused.",
+	"feature": "Feature added.",
+	"funded":  "Test money added.",
+	"deleted": "Deleted.",
+	"key":     "Key verified and saved.",
+	"sent":    "Test event sent. Reload the page to see the result.",
+	"again":   "Redelivery started. Reload the page to see the result.",
+	"asked":   "Your request was submitted.",
 }
 
 func done(r *http.Request) string { return dones[r.URL.Query().Get("done")] }

@@ -12,14 +12,24 @@ import (
 func (h *Handler) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys, error) {
 	page := ui.ProviderKeys{Console: own(r, a, "Provider keys", "/developer/keys"), Fields: []ui.Field{
 		{ID: "provider", Label: "Provider", Kind: "select"},
-		{ID: "key", Label: "Key", Kind: "password", Hint: "We verify it by listing the provider’s models, which is free."},
+		{
+			ID:    "key",
+			Label: "Key",
+			Kind:  "password",
+			Hint:  "We verify it by listing the provider’s models, which is free.",
+		},
 	}}
 	for _, p := range []string{"openai", "anthropic", "google"} {
 		page.Fields[0].Options = append(page.Fields[0].Options, ui.Option{ID: p, Text: providerName(p)})
 	}
 	list, err := h.Keys.List(r.Context(), a.ID)
 	for _, k := range list {
-		page.List = append(page.List, ui.ProviderKey{Provider: k.Provider, Name: providerName(k.Provider), Last4: k.Last4, Tested: ui.Date(k.TestedUS)})
+		page.List = append(page.List, ui.ProviderKey{
+			Provider: k.Provider,
+			Name:     providerName(k.Provider),
+			Last4:    k.Last4,
+			Tested:   ui.Date(k.TestedUS),
+		})
 	}
 	return page, err
 }

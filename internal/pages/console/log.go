@@ -58,8 +58,14 @@ func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []u
 	rows, err := store.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
 	for _, e := range rows {
 		c := ui.LoggedCall{
-			ID: id.ReplacePrefix(e.ID, id.Ledger, id.Request), When: timestamp.Format(e.CreatedUS), Shown: short(e.CreatedUS), Model: e.Model, Feature: shownFeature(e),
-			Connection: e.ConnectionID, Charge: ui.Dollars(e.UserChargeMC), Margin: ui.Dollars(e.DevMarginMC),
+			ID:         id.ReplacePrefix(e.ID, id.Ledger, id.Request),
+			When:       timestamp.Format(e.CreatedUS),
+			Shown:      short(e.CreatedUS),
+			Model:      e.Model,
+			Feature:    shownFeature(e),
+			Connection: e.ConnectionID,
+			Charge:     ui.Dollars(e.UserChargeMC),
+			Margin:     ui.Dollars(e.DevMarginMC),
 		}
 		switch {
 		case e.ReversalOf != "":
@@ -84,7 +90,15 @@ func shownFeature(e rules.Entry) string {
 func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
 	rows, err := store.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
 	for _, f := range rows {
-		list = append(list, ui.LoggedCall{ID: f.RequestID, When: timestamp.Format(f.CreatedUS), Shown: short(f.CreatedUS), Model: f.Model, Feature: f.Feature, Connection: f.ConnectionID, Code: f.Code})
+		list = append(list, ui.LoggedCall{
+			ID:         f.RequestID,
+			When:       timestamp.Format(f.CreatedUS),
+			Shown:      short(f.CreatedUS),
+			Model:      f.Model,
+			Feature:    f.Feature,
+			Connection: f.ConnectionID,
+			Code:       f.Code,
+		})
 	}
 	return list, err
 }
@@ -114,7 +128,12 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	case found.Error != nil:
 		return ui.Render(w, http.StatusOK, refusal(page, found))
 	}
-	return ui.Render(w, http.StatusOK, ui.CallPage{Console: page, ID: requestID, Says: found.Explanation, Facts: about(found)})
+	return ui.Render(w, http.StatusOK, ui.CallPage{
+		Console: page,
+		ID:      requestID,
+		Says:    found.Explanation,
+		Facts:   about(found),
+	})
 }
 
 // billed explains a charge, token class by token class at its unit price.
@@ -132,7 +151,8 @@ func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
 	p.Money = amounts(e)
-	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)}, ui.Fact{Name: "Authorized", Value: e.HoldMC.Display()},
+	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)},
+		ui.Fact{Name: "Authorized", Value: e.HoldMC.Display()},
 		ui.Fact{Name: "Remaining spend cap", Value: e.RemainingMC.Display()})
 	if found.PriceVersion != nil {
 		p.Facts = append(p.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})
@@ -143,7 +163,8 @@ func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 		} `json:"completion_tokens_details"`
 	}
 	if err := json.Unmarshal(found.Usage, &usage); err == nil && usage.Details.Reasoning > 0 {
-		p.Facts = append(p.Facts, ui.Fact{Name: "Reasoning tokens in the output", Value: ui.Count(usage.Details.Reasoning) + " tokens"})
+		p.Facts = append(p.Facts,
+			ui.Fact{Name: "Reasoning tokens in the output", Value: ui.Count(usage.Details.Reasoning) + " tokens"})
 	}
 	return p
 }
@@ -151,7 +172,8 @@ func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 // amounts are what a charge, or what comes back of it, is made of.
 func amounts(e *rules.Entry) []ui.Fact {
 	return []ui.Fact{
-		{Name: "Provider cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()}, {Name: "Your margin", Value: e.DevMarginMC.Display()},
+		{Name: "Provider cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()},
+		{Name: "Your margin", Value: e.DevMarginMC.Display()},
 		{Name: "Charge", Value: e.UserChargeMC.Display()},
 	}
 }
@@ -159,18 +181,29 @@ func amounts(e *rules.Entry) []ui.Fact {
 // refund explains a row that takes a charge back.
 func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
-		Console: c, ID: requestID, Says: "This is the refund of an earlier call. Your margin on it was reversed.", Money: amounts(e),
+		Console: c,
+		ID:      requestID,
+		Says:    "This is the refund of an earlier call. Your margin on it was reversed.",
+		Money:   amounts(e),
 		Facts: []ui.Fact{
-			{Name: "Request", Value: requestID}, {Name: "When", Value: ui.Date(e.CreatedUS)}, {Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
-			{Name: "Connection", Value: e.ConnectionID}, {Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)}, {Name: "Reason", Value: orNone(e.Reason)},
+			{Name: "Request", Value: requestID}, {Name: "When", Value: ui.Date(e.CreatedUS)},
+			{Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
+			{Name: "Connection", Value: e.ConnectionID},
+			{Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)},
+			{Name: "Reason", Value: orNone(e.Reason)},
 		},
 	}
 }
 
 // refusal explains why a call was refused.
 func refusal(c ui.Console, found *receipts.Receipt) ui.CallPage {
-	p := ui.CallPage{Console: c, ID: found.ID, Says: "The call was refused, and nothing was billed: " + ended(found.Error.Message)}
-	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}}, about(found)...)
+	p := ui.CallPage{
+		Console: c,
+		ID:      found.ID,
+		Says:    "The call was refused, and nothing was billed: " + ended(found.Error.Message),
+	}
+	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}},
+		about(found)...)
 	if details := string(found.Error.Details); details != "" && details != "{}" {
 		p.JSON = indented(found.Error.Details)
 	}
@@ -190,7 +223,8 @@ func about(found *receipts.Receipt) []ui.Fact {
 		when = ui.Date(at.UnixMicro())
 	}
 	return []ui.Fact{
-		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)}, {Name: "Feature", Value: given(found.Feature)},
+		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)},
+		{Name: "Feature", Value: given(found.Feature)},
 		{Name: "Connection", Value: orNone(found.ConnectionID)},
 	}
 }

@@ -58,12 +58,14 @@ func (v visit) plays(at string) (list []ui.Tab) {
 
 // players are the fields that choose who calls what, of the models that speak or of
 // the others, and the test accounts to choose from; why says that nobody can call.
-func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields []ui.Field, people []sandbox.TestAccount, why string, err error) {
+func (h *Handler) players(ctx context.Context, v visit,
+	realtime bool) (fields []ui.Field, people []sandbox.TestAccount, why string, err error) {
 	if v.app.Tier != apps.Sandbox {
 		return nil, nil, "This app is live, and test accounts can’t use it. Create another app for the playground.", nil
 	}
 	people, err = h.Sandbox.List(ctx, v.ID)
-	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" }) // it belongs to somebody
+	// it belongs to somebody
+	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" })
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -74,9 +76,15 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 	if err != nil {
 		return nil, nil, "", err
 	}
-	who := ui.Field{ID: "account", Label: "Run as", Kind: "select", Hint: "Connects it to the app with a spend cap of " + ui.Dollars(playCap) + ", if needed."}
+	who := ui.Field{
+		ID:    "account",
+		Label: "Run as",
+		Kind:  "select",
+		Hint:  "Connects it to the app with a spend cap of " + ui.Dollars(playCap) + ", if needed.",
+	}
 	for _, t := range people {
-		who.Options = append(who.Options, ui.Option{ID: t.ID, Text: t.Email + ", " + ui.Dollars(t.Balance.AvailableMC) + " available"})
+		who.Options = append(who.Options,
+			ui.Option{ID: t.ID, Text: t.Email + ", " + ui.Dollars(t.Balance.AvailableMC) + " available"})
 	}
 	feature := ui.Field{ID: "feature", Label: "Feature", Kind: "select", Options: []ui.Option{{Text: "None"}}}
 	for _, f := range list {
@@ -84,7 +92,8 @@ func (h *Handler) players(ctx context.Context, v visit, realtime bool) (fields [
 	}
 	model := ui.Field{ID: "model", Label: "Model", Kind: "select"}
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
-		if m.Capabilities.Realtime == realtime && (len(v.app.AllowedModels) == 0 || slices.Contains(v.app.AllowedModels, m.ID)) {
+		if m.Capabilities.Realtime == realtime && (len(v.app.AllowedModels) == 0 ||
+			slices.Contains(v.app.AllowedModels, m.ID)) {
 			model.Options = append(model.Options, ui.Option{ID: m.ID, Text: m.ID})
 		}
 	}
@@ -146,7 +155,8 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	}
 	page.Result = played(c, answer)
 	requestID := answer.header.Get("X-Request-Id")
-	if _, err := store.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil { // not every refusal is kept
+	// not every refusal is kept
+	if _, err := store.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil {
 		page.Result.Log = v.path("/requests/" + requestID)
 	} else if !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("console: refusal: %w", err)
@@ -159,11 +169,14 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 	c := call{Model: model, Feature: feature, Prompt: prompt}
 	var found []ui.Problem
 	var err error
-	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 || c.MaxTokens > 4000 {
-		found = append(found, ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
+	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 ||
+		c.MaxTokens > 4000 {
+		found = append(found,
+			ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
 	}
 	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPrompt {
-		found = append(found, ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPrompt) + " bytes."})
+		found = append(found,
+			ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPrompt) + " bytes."})
 	}
 	return c, found
 }
@@ -171,7 +184,8 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 // borrow connects a test account to the app, unless it is already, and returns a
 // token for one call. As at the token endpoint, the app and the account stay what
 // they are until the connection is made (I29).
-func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Account) (t oauth.TokenResponse, err error) {
+func (h *Handler) borrow(ctx context.Context, appID string,
+	person accounts.Account) (t oauth.TokenResponse, err error) {
 	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		app, err := apps.Share(ctx, tx, appID)
 		if err != nil {
@@ -188,7 +202,12 @@ func (h *Handler) borrow(ctx context.Context, appID string, person accounts.Acco
 		if errors.Is(err, sql.ErrNoRows) {
 			var done rules.Result
 			done, err = h.Ledger.DoTx(ctx, tx, rules.Connect{
-				ConnectionID: id.New(id.Connection, h.Now()), AppID: appID, AccountID: a.ID, Sandbox: true, RequestedMC: playCap, MaxMC: tiers.Of(app.Tier).MaxCapMC,
+				ConnectionID: id.New(id.Connection, h.Now()),
+				AppID:        appID,
+				AccountID:    a.ID,
+				Sandbox:      true,
+				RequestedMC:  playCap,
+				MaxMC:        tiers.Of(app.Tier).MaxCapMC,
 			})
 			conn = done.Connection
 		}
@@ -272,8 +291,11 @@ func played(c call, a *recorder) *ui.Played {
 	}
 	p.OK, p.Answer = true, body.Choices[0].Message.Content
 	p.Money = []ui.Fact{
-		{Name: "Provider cost", Value: body.Svc.CostMC.Display()}, {Name: "Service fee", Value: body.Svc.FeeMC.Display()}, {Name: "Your margin", Value: body.Svc.MarginMC.Display()},
-		{Name: "Charge", Value: body.Svc.ChargeMC.Display()}, {Name: "Authorized", Value: body.Svc.HoldMC.Display()}, {Name: "Remaining spend cap", Value: body.Svc.RemainingMC.Display()},
+		{Name: "Provider cost", Value: body.Svc.CostMC.Display()},
+		{Name: "Service fee", Value: body.Svc.FeeMC.Display()},
+		{Name: "Your margin", Value: body.Svc.MarginMC.Display()},
+		{Name: "Charge", Value: body.Svc.ChargeMC.Display()}, {Name: "Authorized", Value: body.Svc.HoldMC.Display()},
+		{Name: "Remaining spend cap", Value: body.Svc.RemainingMC.Display()},
 	}
 	return p
 }

@@ -30,8 +30,13 @@ func (w *world) namings() map[string]naming {
 		return url.Values{"slug": {slug}, "display_name": {"Fresh"}, "description": {"New."}}
 	}
 	return map[string]naming{
-		"a new app":               {"/developer/apps", "name", url.Values{"redirect_uris": {"https://app.example.com/cb"}}},
-		"an app's name":           {w.mine("/settings"), "name", url.Values{"redirect_uris": {"https://app.example.com/cb"}, "provider_mode": {"mock"}, "dev_margin": {"0"}}},
+		"a new app": {"/developer/apps", "name",
+			url.Values{"redirect_uris": {"https://app.example.com/cb"}}},
+		"an app's name": {w.mine("/settings"), "name", url.Values{
+			"redirect_uris": {"https://app.example.com/cb"},
+			"provider_mode": {"mock"},
+			"dev_margin":    {"0"},
+		}},
 		"a feature's name":        {w.mine("/features"), "display_name", feature("named")},
 		"a feature's description": {w.mine("/features"), "description", feature("described")},
 	}
@@ -84,10 +89,20 @@ func TestNamesAreText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("developer")
-	for i, text := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus='alert(1)`, `</title><h1>x`, `{{.Shell}} ${7*7}`, `javascript:alert(1)`} {
-		b.Post(w.mine("/settings"), url.Values{"name": {text}, "redirect_uris": {"https://app.example.com/cb"}, "provider_mode": {"mock"}, "dev_margin": {"0"}}).Want(t, 303)
+	for i, text := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`,
+		`' autofocus onfocus='alert(1)`, `</title><h1>x`, `{{.Shell}} ${7*7}`, `javascript:alert(1)`} {
+		b.Post(w.mine("/settings"), url.Values{
+			"name":          {text},
+			"redirect_uris": {"https://app.example.com/cb"},
+			"provider_mode": {"mock"},
+			"dev_margin":    {"0"},
+		}).Want(t, 303)
 		slug := "slug" + string(rune('a'+i))
-		b.Post(w.mine("/features"), url.Values{"slug": {slug}, "display_name": {text}, "description": {text}}).Want(t, 303)
+		b.Post(w.mine("/features"), url.Values{
+			"slug":         {slug},
+			"display_name": {text},
+			"description":  {text},
+		}).Want(t, 303)
 		for _, path := range w.every("GET", w.app.ID, "{slug}", slug) {
 			if strings.Contains(path, "{") {
 				continue // of something that is not there
@@ -98,7 +113,9 @@ func TestNamesAreText(t *testing.T) {
 			if strings.HasSuffix(path, "/live") {
 				continue // figures only
 			}
-			if strings.Contains(path, w.app.ID) && !strings.Contains(strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#34;", `"`, "&#39;", "'").Replace(p.Body), text) {
+			if strings.Contains(path, w.app.ID) &&
+				!strings.Contains(strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#34;", `"`, "&#39;",
+					"'").Replace(p.Body), text) {
 				t.Errorf("%s does not show %s", path, text)
 			}
 		}
@@ -115,7 +132,8 @@ func TestPagesAreGuarded(t *testing.T) {
 			b.Get(path).Want(t, 200).Guarded(t)
 		}
 		b.Get(strings.ReplaceAll(path, "{", "none")).Guarded(t) // errors neither
-		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com", path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
+		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
+			path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
 			for _, who := range []*apitest.Browser{b, nobody} {
 				who.Get(elsewhere).StaysHere(t)
 			}

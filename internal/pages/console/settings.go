@@ -17,8 +17,19 @@ import (
 // settingsFields are the app's, as the form shows them.
 func settingsFields(a apps.App) []ui.Field {
 	fields := append(newAppFields(),
-		ui.Field{ID: "default_max_tokens", Label: "Default output limit (tokens, optional)", Kind: "number", Hint: "For calls that don’t set max_tokens. A lower limit holds less money during a call."},
-		ui.Field{ID: "dev_margin_rate", Label: "Your margin (%)", Kind: "number", Value: inPercent(a.DevMargin), Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls immediately."},
+		ui.Field{
+			ID:    "default_max_tokens",
+			Label: "Default output limit (tokens, optional)",
+			Kind:  "number",
+			Hint:  "For calls that don’t set max_tokens. A lower limit holds less money during a call.",
+		},
+		ui.Field{
+			ID:    "dev_margin_rate",
+			Label: "Your margin (%)",
+			Kind:  "number",
+			Value: inPercent(a.DevMargin),
+			Hint:  "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls immediately.",
+		},
 	)
 	fields[0].Value, fields[1].Value = a.Name, strings.Join(a.RedirectURIs, "\n")
 	if a.DefaultMaxTokens != nil {
@@ -28,18 +39,35 @@ func settingsFields(a apps.App) []ui.Field {
 		return fields
 	}
 	return append(fields,
-		ui.Field{ID: "provider_mode", Label: "Mode", Kind: "select", Value: a.ProviderMode, Hint: "Live models in the sandbox have a daily allowance. Beyond it, add your own provider keys.", Options: []ui.Option{
-			{ID: apps.Mock, Text: "Mock (free, canned answers)", Chosen: a.ProviderMode == apps.Mock},
-			{ID: apps.Live, Text: "Live (the models’ providers)", Chosen: a.ProviderMode == apps.Live},
-		}},
-		ui.Field{ID: "test_allowlist", Label: "Testers (emails, one per line)", Kind: "area", Value: strings.Join(a.TestAllowlist, "\n"), Hint: "Each tester gets a test account with test money."},
+		ui.Field{
+			ID:    "provider_mode",
+			Label: "Mode",
+			Kind:  "select",
+			Value: a.ProviderMode,
+			Hint:  "Live models in the sandbox have a daily allowance. Beyond it, add your own provider keys.",
+			Options: []ui.Option{
+				{ID: apps.Mock, Text: "Mock (free, canned answers)", Chosen: a.ProviderMode == apps.Mock},
+				{ID: apps.Live, Text: "Live (the models’ providers)", Chosen: a.ProviderMode == apps.Live},
+			},
+		},
+		ui.Field{
+			ID:    "test_allowlist",
+			Label: "Testers (emails, one per line)",
+			Kind:  "area",
+			Value: strings.Join(a.TestAllowlist, "\n"),
+			Hint:  "Each tester gets a test account with test money.",
+		},
 	)
 }
 
 func (h *Handler) settingsPage(r *http.Request, v visit) ui.AppSettings {
 	p := ui.AppSettings{
-		Console: v.page(r, "Settings", "/settings"), Fields: settingsFields(v.app), ClientID: v.app.ClientID, Created: ui.Date(v.app.CreatedUS), Off: v.app.SwitchedOff,
-		Models: models(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
+		Console:  v.page(r, "Settings", "/settings"),
+		Fields:   settingsFields(v.app),
+		ClientID: v.app.ClientID,
+		Created:  ui.Date(v.app.CreatedUS),
+		Off:      v.app.SwitchedOff,
+		Models:   models(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
 	}
 	if v.app.Suspension != nil {
 		p.Suspension = sentence(v.app.Suspension.Reason)
@@ -68,7 +96,8 @@ func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, v visit) 
 	}
 	page := h.settingsPage(r, v)
 	if page.Errors = found; err != nil {
-		if page.Errors = problems(err, append(page.Fields, ui.Field{ID: "allowed_models", Label: "Allowed models"})); page.Errors == nil {
+		if page.Errors = problems(err,
+			append(page.Fields, ui.Field{ID: "allowed_models", Label: "Allowed models"})); page.Errors == nil {
 			return err
 		}
 	}
@@ -87,8 +116,11 @@ func (h *Handler) settingsChange(form url.Values, a apps.App) (apps.Change, []ui
 		}
 	}
 	c := apps.Change{
-		Name: in.text("name"), RedirectURIs: given(lines(form.Get("redirect_uris"))), AllowedModels: given(ticked(form, modelPrefix, all)),
-		DefaultMaxTokens: in.whole("default_max_tokens", "Default output limit"), DevMarginRate: in.percent("dev_margin_rate", "Your margin", false),
+		Name:             in.text("name"),
+		RedirectURIs:     given(lines(form.Get("redirect_uris"))),
+		AllowedModels:    given(ticked(form, modelPrefix, all)),
+		DefaultMaxTokens: in.whole("default_max_tokens", "Default output limit"),
+		DevMarginRate:    in.percent("dev_margin_rate", "Your margin", false),
 	}
 	if a.Tier == apps.Sandbox {
 		c.ProviderMode, c.TestAllowlist = in.text("provider_mode"), given(lines(form.Get("test_allowlist")))
@@ -133,9 +165,10 @@ func (h *Handler) replaceSecret(w http.ResponseWriter, r *http.Request, v visit)
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, "New client secret", "/settings"), Lead: "You won’t see this secret again. The old one no longer works.",
-		Facts: []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
-		Next:  ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
+		Console: v.page(r, "New client secret", "/settings"),
+		Lead:    "You won’t see this secret again. The old one no longer works.",
+		Facts:   []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
+		Next:    ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
 	})
 }
 
@@ -151,10 +184,17 @@ func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) err
 	}
 	if to == "on" && v.app.Suspension != nil { // Patch would refuse it; the developer's own switch may stay as it is
 		page := h.settingsPage(r, v)
-		page.Errors = []ui.Problem{{Field: "form", Text: "The service suspended this app, and only the operator can lift this: " + sentence(v.app.Suspension.Reason)}}
+		page.Errors = []ui.Problem{
+			{
+				Field: "form",
+				Text: "The service suspended this app, and only the operator can lift this: " +
+					sentence(v.app.Suspension.Reason),
+			},
+		}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")}, h.offered); err != nil {
+	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")},
+		h.offered); err != nil {
 		return err
 	}
 	h.Apps.NotifyChange()

@@ -17,7 +17,8 @@ func (v visit) connect(authURL string) string {
 	if len(v.app.RedirectURIs) > 0 {
 		redirect = v.app.RedirectURIs[0]
 	}
-	return authURL + "/oauth/authorize?response_type=code\n  &client_id=" + url.QueryEscape(v.app.ClientID) + "\n  &redirect_uri=" + url.QueryEscape(redirect) +
+	return authURL + "/oauth/authorize?response_type=code\n  &client_id=" + url.QueryEscape(v.app.ClientID) +
+		"\n  &redirect_uri=" + url.QueryEscape(redirect) +
 		"\n  &state=YOUR_STATE\n  &code_challenge=YOUR_CHALLENGE&code_challenge_method=S256"
 }
 
@@ -27,7 +28,8 @@ func (v visit) exchange(baseURL string) string {
 	if len(v.app.RedirectURIs) > 0 {
 		redirect = v.app.RedirectURIs[0]
 	}
-	return fmt.Sprintf("curl -s -u %s:\"$CLIENT_SECRET\" \\\n  -d grant_type=authorization_code \\\n  -d code=\"$CODE\" \\\n  --data-urlencode %s \\\n  -d code_verifier=\"$VERIFIER\" \\\n  %s/oauth/token",
+	return fmt.Sprintf(
+		"curl -s -u %s:\"$CLIENT_SECRET\" \\\n  -d grant_type=authorization_code \\\n  -d code=\"$CODE\" \\\n  --data-urlencode %s \\\n  -d code_verifier=\"$VERIFIER\" \\\n  %s/oauth/token",
 		v.app.ClientID, quoted("redirect_uri="+redirect), baseURL)
 }
 
@@ -39,7 +41,11 @@ type call struct {
 
 // calls shows a call in three languages.
 func calls(c call) []ui.Code {
-	return []ui.Code{{Language: "curl", Text: c.curl()}, {Language: "Go", Text: c.golang()}, {Language: "TypeScript", Text: c.typescript()}}
+	return []ui.Code{
+		{Language: "curl", Text: c.curl()},
+		{Language: "Go", Text: c.golang()},
+		{Language: "TypeScript", Text: c.typescript()},
+	}
 }
 
 // body is the request's JSON.
@@ -48,7 +54,8 @@ func (c call) body() string {
 	if c.MaxTokens > 0 {
 		tokens = `"max_tokens": ` + strconv.FormatInt(c.MaxTokens, 10) + `, `
 	}
-	return `{"model": ` + literal(c.Model) + `, ` + tokens + `"messages": [{"role": "user", "content": ` + literal(c.Prompt) + `}]}`
+	return `{"model": ` + literal(c.Model) + `, ` + tokens + `"messages": [{"role": "user", "content": ` +
+		literal(c.Prompt) + `}]}`
 }
 
 func (c call) curl() string {
@@ -56,7 +63,8 @@ func (c call) curl() string {
 	if c.Feature != "" {
 		feature = fmt.Sprintf("  -H '%s: %s' \\\n", web.FeatureHeader, c.Feature)
 	}
-	return fmt.Sprintf("curl -s %s/v1/chat/completions \\\n  -H \"Authorization: Bearer $ACCESS_TOKEN\" \\\n  -H \"Idempotency-Key: $(uuidgen)\" \\\n  -H 'Content-Type: application/json' \\\n%s  -d %s",
+	return fmt.Sprintf(
+		"curl -s %s/v1/chat/completions \\\n  -H \"Authorization: Bearer $ACCESS_TOKEN\" \\\n  -H \"Idempotency-Key: $(uuidgen)\" \\\n  -H 'Content-Type: application/json' \\\n%s  -d %s",
 		c.BaseURL, feature, quoted(c.body()))
 }
 

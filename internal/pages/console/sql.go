@@ -46,8 +46,10 @@ func by(ctx context.Context, q db.Queryer, app apps.App, column string, since ti
 	if app.Tier == apps.Sandbox {
 		fake = 1
 	}
-	list, err := sums(ctx, q, `SELECT r.`+column+`, `+figures+` FROM rollups r JOIN balances b ON b.account_id = r.account_id
-		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.`+column+` ORDER BY r.`+column, app.ID, day(since), fake)
+	list, err := sums(ctx, q,
+		`SELECT r.`+column+`, `+figures+` FROM rollups r JOIN balances b ON b.account_id = r.account_id
+		WHERE r.app_id = $1 AND r.day >= $2 AND b.sandbox = $3 GROUP BY r.`+column+` ORDER BY r.`+column, app.ID,
+		day(since), fake)
 	if err != nil {
 		return nil, fmt.Errorf("console: sums by %s: %w", column, err)
 	}
@@ -56,7 +58,9 @@ func by(ctx context.Context, q db.Queryer, app apps.App, column string, since ti
 
 // byApp sums the calls of each of a developer's apps since a day.
 func byApp(ctx context.Context, q db.Queryer, ownerID string, since time.Time) (map[string]sum, error) {
-	list, err := sums(ctx, q, `SELECT r.app_id, `+figures+` FROM apps a JOIN rollups r ON r.app_id = a.id JOIN balances b ON b.account_id = r.account_id
+	list, err := sums(ctx, q,
+		`SELECT r.app_id, `+figures+
+			` FROM apps a JOIN rollups r ON r.app_id = a.id JOIN balances b ON b.account_id = r.account_id
 		WHERE a.owner_id = $1 AND r.day >= $2 AND b.sandbox = CASE WHEN a.tier = 'sandbox' THEN 1 ELSE 0 END GROUP BY r.app_id`, ownerID, day(since))
 	if err != nil {
 		return nil, fmt.Errorf("console: sums by app: %w", err)
@@ -91,7 +95,9 @@ func refusedBy(ctx context.Context, q db.Queryer, appID string, since time.Time)
 // heldNow sums what is held for calls in flight of an app, and on how many
 // connections.
 func heldNow(ctx context.Context, q db.Queryer, appID string) (connections int64, held money.MC, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(held_mc), 0) AS BIGINT) FROM connections WHERE app_id = $1 AND held_mc > 0`, appID).Scan(&connections, &held)
+	err = q.QueryRowContext(ctx,
+		`SELECT COUNT(*), CAST(COALESCE(SUM(held_mc), 0) AS BIGINT) FROM connections WHERE app_id = $1 AND held_mc > 0`,
+		appID).Scan(&connections, &held)
 	if err != nil {
 		return 0, 0, fmt.Errorf("console: held now: %w", err)
 	}

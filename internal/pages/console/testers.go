@@ -13,11 +13,19 @@ import (
 )
 
 func (h *Handler) testAccountsPage(r *http.Request, a accounts.Account) (ui.TestAccounts, error) {
-	page := ui.TestAccounts{Console: own(r, a, "Test accounts", "/developer/test-accounts"), Most: accounts.MaxTestAccounts}
+	page := ui.TestAccounts{
+		Console: own(r, a, "Test accounts", "/developer/test-accounts"),
+		Most:    accounts.MaxTestAccounts,
+	}
 	list, err := h.Sandbox.List(r.Context(), a.ID)
 	for _, t := range list {
 		page.List = append(page.List, ui.TestAccount{
-			ID: t.ID, Email: t.Email, Tester: t.Tester, Available: ui.Dollars(t.Balance.AvailableMC), Reserved: ui.Dollars(t.Balance.ReservedMC), Created: ui.Date(t.CreatedUS),
+			ID:        t.ID,
+			Email:     t.Email,
+			Tester:    t.Tester,
+			Available: ui.Dollars(t.Balance.AvailableMC),
+			Reserved:  ui.Dollars(t.Balance.ReservedMC),
+			Created:   ui.Date(t.CreatedUS),
 		})
 	}
 	return page, err
@@ -55,9 +63,14 @@ func (h *Handler) createTestAccount(w http.ResponseWriter, r *http.Request, a ac
 		return h.refuseTestAccount(w, r, a, err)
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: own(r, a, "New test account", "/developer/test-accounts"), Lead: "You won’t see the password again. Use these to sign in as this test user.",
-		Facts: []ui.Fact{{Name: "Email", Value: t.Email}, {Name: "Password", Value: password}, {Name: "Available", Value: ui.Dollars(t.Balance.AvailableMC)}},
-		Next:  ui.Link{Href: "/developer/test-accounts", Text: "All test accounts"},
+		Console: own(r, a, "New test account", "/developer/test-accounts"),
+		Lead:    "You won’t see the password again. Use these to sign in as this test user.",
+		Facts: []ui.Fact{
+			{Name: "Email", Value: t.Email},
+			{Name: "Password", Value: password},
+			{Name: "Available", Value: ui.Dollars(t.Balance.AvailableMC)},
+		},
+		Next: ui.Link{Href: "/developer/test-accounts", Text: "All test accounts"},
 	})
 }
 

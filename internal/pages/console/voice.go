@@ -87,7 +87,12 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 		}
 		return gone(err)
 	}
-	body, err := json.Marshal(map[string]any{"model": form.Get("model"), "feature": form.Get("feature"), "instructions": form.Get("instructions"), "max_cost_mc": most})
+	body, err := json.Marshal(map[string]any{
+		"model":        form.Get("model"),
+		"feature":      form.Get("feature"),
+		"instructions": form.Get("instructions"),
+		"max_cost_mc":  most,
+	})
 	if err != nil {
 		return fmt.Errorf("console: voice: %w", err)
 	}
@@ -132,7 +137,13 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 	if err != nil {
 		return err
 	}
-	out := heard{Text: s.StatusText() + ".", Ended: s.Status == session.Ended, Time: s.Duration(h.Now()), Spent: s.ChargedDisplay, Replies: []reply{}}
+	out := heard{
+		Text:    s.StatusText() + ".",
+		Ended:   s.Status == session.Ended,
+		Time:    s.Duration(h.Now()),
+		Spent:   s.ChargedDisplay,
+		Replies: []reply{},
+	}
 	switch {
 	case out.Ended:
 		out.Text = "Ended. " + voice.EndReasonText(*s.EndReason) + "."
@@ -145,7 +156,8 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 		if x.UsageSource == "estimated" {
 			detail += ", estimated"
 		}
-		out.Replies = append(out.Replies, reply{x.UserChargeDisplay, detail, v.path("/requests/" + id.ReplacePrefix(x.ID, id.Ledger, id.Request))})
+		out.Replies = append(out.Replies,
+			reply{x.UserChargeDisplay, detail, v.path("/requests/" + id.ReplacePrefix(x.ID, id.Ledger, id.Request))})
 	}
 	return web.WriteJSON(w, http.StatusOK, out)
 }

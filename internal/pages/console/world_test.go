@@ -54,7 +54,8 @@ type world struct {
 func api(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", "req_"+strings.Repeat("0", 26))
 	body, _ := io.ReadAll(r.Body)
-	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") || r.URL.Path != "/v1/chat/completions" || !strings.Contains(string(body), `"max_tokens": 50`) {
+	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") || r.URL.Path != "/v1/chat/completions" ||
+		!strings.Contains(string(body), `"max_tokens": 50`) {
 		http.Error(w, `{"error":{"code":"invalid_request","message":"not a call"}}`, http.StatusBadRequest)
 		return
 	}
@@ -63,7 +64,13 @@ func api(w http.ResponseWriter, r *http.Request) {
 
 func newWorld(t *testing.T, d *db.DB) *world {
 	t.Helper()
-	w := &world{t: t, d: d, ledger: store.NewWriter(d, d.Now), people: accounts.NewStore(d, d.Now), apps: apps.NewStore(d, d.Now, true)}
+	w := &world{
+		t:      t,
+		d:      d,
+		ledger: store.NewWriter(d, d.Now),
+		people: accounts.NewStore(d, d.Now),
+		apps:   apps.NewStore(d, d.Now, true),
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.ledger.Run(ctx) }()
@@ -95,10 +102,23 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	(&apps.Handler{Store: w.apps}).Mount(rt)
 	offered := func(model string) bool { _, _, ok := prices.Current().Find(model, d.Now()); return ok }
 	(&console.Handler{
-		DB: d, Ledger: w.ledger, Accounts: w.people, Sessions: sessions, Apps: w.apps, Features: features.NewStore(d, d.Now, offered),
-		Sandbox: sandbox.NewStore(d, w.people, w.ledger, d.Now), Keys: providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
-		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}), GoLive: &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},
-		Tokens: &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now}, Catalog: prices, Voice: voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}), Now: d.Now, API: http.HandlerFunc(api), BaseURL: "https://api.example.com", AuthURL: "https://auth.example.com",
+		DB:       d,
+		Ledger:   w.ledger,
+		Accounts: w.people,
+		Sessions: sessions,
+		Apps:     w.apps,
+		Features: features.NewStore(d, d.Now, offered),
+		Sandbox:  sandbox.NewStore(d, w.people, w.ledger, d.Now),
+		Keys:     providerkeys.NewStore(d, box, d.Now, map[string]string{"openai": provider.URL}),
+		Webhooks: webhooks.NewStore(d, box, d.Now, webhooks.Addresses{HTTP: true}, web.Links{}),
+		GoLive:   &golive.Store{DB: d, Apps: w.apps, Ledger: w.ledger, Now: d.Now},
+		Tokens:   &oauth.Store{DB: d, Ledger: w.ledger, Now: d.Now},
+		Catalog:  prices,
+		Voice:    voice.NewSupervisor(voice.Options{DB: d, Now: d.Now}),
+		Now:      d.Now,
+		API:      http.HandlerFunc(api),
+		BaseURL:  "https://api.example.com",
+		AuthURL:  "https://auth.example.com",
 	}).Mount(rt)
 	for _, r := range rt.Routes() {
 		if strings.Contains(r, "/developer") {
@@ -115,7 +135,8 @@ func newWorld(t *testing.T, d *db.DB) *world {
 func (w *world) fill() {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		if w.developer, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "developer@example.com", Developer: true}); err != nil {
+		if w.developer, err = w.people.Create(ctx, tx,
+			accounts.NewAccount{Email: "developer@example.com", Developer: true}); err != nil {
 			return err
 		}
 		other, err := w.people.Create(ctx, tx, accounts.NewAccount{Email: "other@example.com", Developer: true})
@@ -125,13 +146,25 @@ func (w *world) fill() {
 		if w.person, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"}); err != nil {
 			return err
 		}
-		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: w.developer.ID}); err != nil {
+		if w.tester, err = w.people.Create(ctx, tx, accounts.NewAccount{
+			Email:   "tester@example.com",
+			Sandbox: true,
+			OwnerID: w.developer.ID,
+		}); err != nil {
 			return err
 		}
-		if w.app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.developer.ID, Name: "My <b>App</b>", RedirectURIs: []string{"https://app.example.com/cb"}}); err != nil {
+		if w.app, _, err = w.apps.Create(ctx, tx, apps.New{
+			OwnerID:      w.developer.ID,
+			Name:         "My <b>App</b>",
+			RedirectURIs: []string{"https://app.example.com/cb"},
+		}); err != nil {
 			return err
 		}
-		w.foreign, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: other.ID, Name: "Foreign", RedirectURIs: []string{"https://app.example.com/cb"}})
+		w.foreign, _, err = w.apps.Create(ctx, tx, apps.New{
+			OwnerID:      other.ID,
+			Name:         "Foreign",
+			RedirectURIs: []string{"https://app.example.com/cb"},
+		})
 		return err
 	})
 	if err != nil {
@@ -163,7 +196,13 @@ func (w *world) mine(rest string) string { return "/developer/apps/" + w.app.ID 
 
 func (w *world) connect(accountID string, fake bool) rules.Connection {
 	w.t.Helper()
-	return w.do(rules.Connect{ConnectionID: id.New(id.Connection, w.d.Now()), AppID: w.app.ID, AccountID: accountID, Sandbox: fake, RequestedMC: 20 * money.Dollar}).Connection
+	return w.do(rules.Connect{
+		ConnectionID: id.New(id.Connection, w.d.Now()),
+		AppID:        w.app.ID,
+		AccountID:    accountID,
+		Sandbox:      fake,
+		RequestedMC:  20 * money.Dollar,
+	}).Connection
 }
 
 // spend bills a call.
@@ -174,13 +213,25 @@ func (w *world) spend(c rules.Connection, feature, bucket string, cost, margin m
 		w.t.Fatal("the model is not offered")
 	}
 	call := rules.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
-		RequestID:   id.New(id.Request, w.d.Now()),
-		Fingerprint: "f", Feature: feature, FeatureLabel: bucket, Model: "gpt-5.6-terra", Terms: `{"rates":` + rates.Snapshot() + `}`, HoldMC: cost + margin,
+		ConnectionID: c.ID,
+		AccountID:    c.AccountID,
+		AppID:        c.AppID,
+		Key:          id.NewSecret(),
+		RequestID:    id.New(id.Request, w.d.Now()),
+		Fingerprint:  "f",
+		Feature:      feature,
+		FeatureLabel: bucket,
+		Model:        "gpt-5.6-terra",
+		Terms:        `{"rates":` + rates.Snapshot() + `}`,
+		HoldMC:       cost + margin,
 	}
 	w.do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return w.do(rules.Settle{
-		Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: `{"input":1200,"output":34}`, InputTokens: 1200, OutputTokens: 34},
+		Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{
+			JSON:         `{"input":1200,"output":34}`,
+			InputTokens:  1200,
+			OutputTokens: 34,
+		},
 		Charge: rules.Amounts{ProviderCostMC: cost, DevMarginMC: margin, UserChargeMC: cost + margin},
 	}).Entry
 }
@@ -207,7 +258,8 @@ func (w *world) authenticates(secret string) bool {
 // everything is what strangers and page views must leave as it was.
 func (w *world) everything() (sum string) {
 	w.t.Helper()
-	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM apps) || ' ' || (SELECT MAX(secret_hash || name || suspended) FROM apps) || ' ' || (SELECT COUNT(*) FROM features) || ' ' || (SELECT COUNT(*) FROM app_logos) || ' ' || (SELECT COUNT(*) FROM accounts) || ' ' ||
+	err := w.d.QueryRowContext(w.t.Context(),
+		`SELECT (SELECT COUNT(*) FROM apps) || ' ' || (SELECT MAX(secret_hash || name || suspended) FROM apps) || ' ' || (SELECT COUNT(*) FROM features) || ' ' || (SELECT COUNT(*) FROM app_logos) || ' ' || (SELECT COUNT(*) FROM accounts) || ' ' ||
 		(SELECT COUNT(*) FROM webhooks) || ' ' || (SELECT COUNT(*) FROM deliveries) || ' ' || (SELECT COUNT(*) FROM golive_requests) || ' ' || (SELECT COUNT(*) FROM connections) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' ||
 		(SELECT COUNT(*) FROM provider_keys) || ' ' || (SELECT COUNT(*) FROM oauth_tokens) || ' ' || (SELECT COUNT(*) FROM accounts WHERE developer = 1)`).Scan(&sum)
 	if err != nil {

@@ -44,7 +44,12 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	if err != nil {
 		return search{}, nil, err
 	}
-	s = search{EntryFilter: store.EntryFilter{AccountID: accountID, AppID: q.Get("app"), ConnectionID: q.Get("connection"), Model: strings.TrimSpace(q.Get("model"))}, query: url.Values{}}
+	s = search{EntryFilter: store.EntryFilter{
+		AccountID:    accountID,
+		AppID:        q.Get("app"),
+		ConnectionID: q.Get("connection"),
+		Model:        strings.TrimSpace(q.Get("model")),
+	}, query: url.Values{}}
 	if s.Type = rules.EntryType(q.Get("type")); s.Type == refunds {
 		s.Type, s.Reversed = rules.EntrySpend, true
 	}
@@ -136,7 +141,11 @@ func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity)
 			return err
 		}
 		since := time.UnixMicro(c.CreatedUS).UTC().Format("2 Jan 2006")
-		page.Connections = append(page.Connections, ui.Option{ID: c.ID, Text: app + ", since " + since, Chosen: c.ID == s.ConnectionID})
+		page.Connections = append(page.Connections, ui.Option{
+			ID:     c.ID,
+			Text:   app + ", since " + since,
+			Chosen: c.ID == s.ConnectionID,
+		})
 		if !slices.ContainsFunc(page.Apps, func(o ui.Option) bool { return o.ID == c.AppID }) {
 			page.Apps = append(page.Apps, ui.Option{ID: c.AppID, Text: app, Chosen: c.AppID == s.AppID})
 		}
@@ -192,10 +201,12 @@ const columns = "id seq created_at what type status reversal_of app connection_i
 
 func record(e *rules.Entry, app string) []string {
 	list := []string{
-		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), kindOf(e), string(e.Type), e.Status, e.ReversalOf, harmless(app), e.ConnectionID,
+		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), kindOf(e), string(e.Type), e.Status,
+		e.ReversalOf, harmless(app), e.ConnectionID,
 		harmless(e.Feature), harmless(e.Model), string(e.Settlement), e.PaidBy,
 	}
-	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC), int64(e.UserChargeMC), int64(e.AvailableDeltaMC), int64(e.ReservedDeltaMC)} {
+	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC),
+		int64(e.UserChargeMC), int64(e.AvailableDeltaMC), int64(e.ReservedDeltaMC)} {
 		list = append(list, strconv.FormatInt(mc, 10))
 	}
 	return list
@@ -204,7 +215,9 @@ func record(e *rules.Entry, app string) []string {
 // harmless keeps spreadsheets from running what an app may have written: a text
 // that they would take for a formula gets an apostrophe before it.
 func harmless(text string) string {
-	if trimmed := strings.TrimLeft(text, " \t\r\n\u00a0\ufeff"); trimmed != "" && strings.ContainsAny(trimmed[:1], "=+-@|%") || strings.HasPrefix(trimmed, "＝") || strings.HasPrefix(trimmed, "＋") || strings.HasPrefix(trimmed, "－") || strings.HasPrefix(trimmed, "＠") {
+	if trimmed := strings.TrimLeft(text, " \t\r\n\u00a0\ufeff"); trimmed != "" &&
+		strings.ContainsAny(trimmed[:1], "=+-@|%") || strings.HasPrefix(trimmed, "＝") ||
+		strings.HasPrefix(trimmed, "＋") || strings.HasPrefix(trimmed, "－") || strings.HasPrefix(trimmed, "＠") {
 		return "'" + text
 	}
 	return text

@@ -37,7 +37,8 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
 	page.Chart = h.chart(totals)
-	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0, maxCalls)
+	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0,
+		maxCalls)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
@@ -57,9 +58,14 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 func (h *Handler) funded(v visit) ui.Connection {
 	c := v.conn
 	page := ui.Connection{
-		Person: v.Person, Funds: funds(c, v.app), ConnectionID: c.ID, Percent: percent(c.ConsumedMC, c.AllocationMC),
-		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC), ui.Money(c.RemainingMC())},
-		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))), Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
+		Person:       v.Person,
+		Funds:        funds(c, v.app),
+		ConnectionID: c.ID,
+		Percent:      percent(c.ConsumedMC, c.AllocationMC),
+		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC),
+			ui.Money(c.RemainingMC())},
+		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))),
+		Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
 		Calls: "No calls in progress",
 	}
 	if c.HeldMC > 0 {
@@ -96,17 +102,24 @@ func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.
 	if v.conn.Status == rules.Revoked {
 		return web.SeeOther(w, connectionPath(v.conn.ID))
 	}
-	return ui.Render(w, http.StatusOK, ui.Revoke{Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID})
+	return ui.Render(w, http.StatusOK, ui.Revoke{
+		Person:       v.Person,
+		Funds:        funds(v.conn, v.app),
+		ConnectionID: v.conn.ID,
+	})
 }
 
 // revoke is POST /connections/{id}/revoke.
 func (h *Handler) revoke(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.act(w, r, a, func(connectionID string) rules.Command { return rules.Revoke{ConnectionID: connectionID} }, "")
+	return h.act(w, r, a, func(connectionID string) rules.Command {
+		return rules.Revoke{ConnectionID: connectionID}
+	}, "")
 }
 
 // act does what a button says, and shows the connection as it then is. One that
 // was revoked meanwhile is shown as that.
-func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account, command func(connectionID string) rules.Command, done string) error {
+func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account,
+	command func(connectionID string) rules.Command, done string) error {
 	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
 	if err != nil {
 		return err

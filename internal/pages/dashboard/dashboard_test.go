@@ -23,14 +23,17 @@ func TestApprove(t *testing.T) {
 		w.Hold(w.conn, 2*money.Dollar)
 		path := w.ask(w.conn, 12*money.Dollar, "Your report has 40 more <pages>.")
 		b := w.signedIn("person")
-		page := b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.", "person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
-			`value="approve">Approve</button>`, `value="deny">Deny</button>`, `action="`+path+`"`, "/connections/"+w.conn.ID+"/increase")
+		page := b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "Your report has 40 more &lt;pages&gt;.",
+			"person@example.com", "$5.00", "$12.00", "$1.00", "$2.00", "$15.00", "$8.00", "$7.00",
+			`value="approve">Approve</button>`, `value="deny">Deny</button>`, `action="`+path+`"`,
+			"/connections/"+w.conn.ID+"/increase")
 		page.Lacks(t, "<script", "style=", "missing", "Sandbox")
 		b.Post(path, decision("approve")).Leads(t, path)
 		if c := w.Is(w.conn); c.AllocationMC != 12*money.Dollar {
 			t.Errorf("the cap is %s", c.AllocationMC.Display())
 		}
-		b.Get(path).Want(t, 200, "You approved it", "The spend cap is now $12.00").Lacks(t, "<button type", "has changed")
+		b.Get(path).Want(t, 200, "You approved it", "The spend cap is now $12.00").Lacks(t, "<button type",
+			"has changed")
 		// A second answer says so, and changes nothing.
 		before := w.everything()
 		b.Post(path, decision("deny")).Want(t, 200, "You already answered", "You approved it")
@@ -66,7 +69,8 @@ func TestTooLittleAvailable(t *testing.T) {
 		w := newWorld(t, d)
 		path := w.ask(w.conn, 20*money.Dollar+1, "more")
 		b := w.signedIn("person")
-		page := b.Get(path).Want(t, 200, "Not enough balance", "short by $0.01", `<a href="/top-up">Top up your balance</a>`, "Deny</button>")
+		page := b.Get(path).Want(t, 200, "Not enough balance", "short by $0.01",
+			`<a href="/top-up">Top up your balance</a>`, "Deny</button>")
 		page.Lacks(t, "Approve</button>")
 		b.Post(path, decision("approve")).Want(t, 422, `role="alert"`, "short by $0.00000001", `id="decision"`)
 		w.Do(rules.TopUp{AccountID: w.conn.AccountID, AmountMC: 1})
@@ -87,7 +91,8 @@ func TestTierMayForbidApproval(t *testing.T) {
 		path := w.ask(w.conn, 25*money.Dollar+1, "more")
 		b := w.signedIn("person")
 		b.Post(path, decision("approve")).Want(t, 422, "at most $25.00")
-		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET tier = 'full-live' WHERE id = $1`, w.app.ID); err != nil {
+		if _, err := d.ExecContext(t.Context(), `UPDATE apps SET tier = 'full-live' WHERE id = $1`,
+			w.app.ID); err != nil {
 			t.Fatal(err)
 		}
 		b.Post(path, decision("approve")).Leads(t, path)
@@ -99,7 +104,8 @@ func TestSupersededLeadsOn(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		first, second, third := w.ask(w.conn, 6*money.Dollar, ""), w.ask(w.conn, 7*money.Dollar, ""), w.ask(w.conn, 8*money.Dollar, "")
+		first, second, third := w.ask(w.conn, 6*money.Dollar, ""), w.ask(w.conn, 7*money.Dollar, ""),
+			w.ask(w.conn, 8*money.Dollar, "")
 		b := w.signedIn("person")
 		b.Get(first).Leads(t, second)
 		b.Get(second).Leads(t, third)
@@ -132,8 +138,10 @@ func TestIncrease(t *testing.T) {
 		w.Hold(w.conn, 2*money.Dollar)
 		path := "/connections/" + w.conn.ID + "/increase"
 		b := w.signedIn("person")
-		b.Get(path).Want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`, `<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
-			"go below what is used and held, $3.00", "At most $25.00", "$15.00").Lacks(t, "requested a spend cap", "Paused", "Saved")
+		b.Get(path).Want(t, 200, `<label for="spend_cap">Spend cap (USD)</label>`,
+			`<label for="daily_limit">Daily limit (USD, optional)</label>`, `value="5.00"`, `value=""`,
+			"go below what is used and held, $3.00", "At most $25.00", "$15.00").Lacks(t, "requested a spend cap",
+			"Paused", "Saved")
 		request := w.ask(w.conn, 12*money.Dollar, "more")
 		b.Get(path).Want(t, 200, "requested a spend cap of $12.00", `href="`+request+`"`)
 		for _, c := range []struct {
@@ -166,7 +174,8 @@ func TestIncrease(t *testing.T) {
 				velocity = *got.VelocityLimitMC
 			}
 			if got.AllocationMC != c.allocation || velocity != c.velocity {
-				t.Errorf("cap %q, daily %q: now %s and %s", c.cap, c.daily, got.AllocationMC.Display(), velocity.Display())
+				t.Errorf("cap %q, daily %q: now %s and %s", c.cap, c.daily, got.AllocationMC.Display(),
+					velocity.Display())
 			}
 		}
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
@@ -188,7 +197,8 @@ func TestReview(t *testing.T) {
 		w.Spend(w.conn, 2*money.Dollar)
 		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
-		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded", "Resume</button>", "Revoke</button>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
+		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded",
+			"Resume</button>", "Revoke</button>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
 		b.Get(path+"?done=resume").Lacks(t, "Resumed.")
 		b.Post(path, decision("both")).Want(t, 400)
@@ -219,7 +229,8 @@ func TestList(t *testing.T) {
 		b := w.signedIn("person")
 		w.Spend(w.conn, money.Dollar)
 		request := w.ask(w.conn, 6*money.Dollar, "")
-		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active", `href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
+		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active",
+			`href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/connections").Want(t, 200, "Paused")
 	})
@@ -227,12 +238,14 @@ func TestList(t *testing.T) {
 
 // paths are the pages of a connection.
 func (w *world) paths(c rules.Connection) []string {
-	return []string{w.ask(c, 6*money.Dollar, "more"), "/connections/" + c.ID + "/increase", "/connections/" + c.ID + "/review"}
+	return []string{w.ask(c, 6*money.Dollar, "more"), "/connections/" + c.ID + "/increase",
+		"/connections/" + c.ID + "/review"}
 }
 
 // posts are forms that would change something.
 var posts = []url.Values{
-	{"decision": {"approve"}}, {"decision": {"deny"}}, {"decision": {"resume"}, "speed": {"3"}}, {"decision": {"revoke"}}, {"spend_cap": {"1"}, "daily_limit": {"1"}},
+	{"decision": {"approve"}}, {"decision": {"deny"}}, {"decision": {"resume"}, "speed": {"3"}},
+	{"decision": {"revoke"}}, {"spend_cap": {"1"}, "daily_limit": {"1"}},
 }
 
 var requestIDs = regexp.MustCompile(`req_[0-9a-z]{26}`)
@@ -250,8 +263,10 @@ func TestForeignLinks(t *testing.T) {
 		stranger := w.signedIn("stranger")
 		same := func(path, method string, foreign, none apitest.Page) {
 			t.Helper()
-			if foreign.Status != 404 || requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
-				t.Errorf("%s %s: %d differs from %d\n%s\n%s", method, path, foreign.Status, none.Status, foreign.Body, none.Body)
+			if foreign.Status != 404 ||
+				requestIDs.ReplaceAllString(foreign.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+				t.Errorf("%s %s: %d differs from %d\n%s\n%s", method, path, foreign.Status, none.Status, foreign.Body,
+					none.Body)
 			}
 		}
 		for _, path := range paths {
@@ -301,7 +316,11 @@ func TestNothingHappensByItself(t *testing.T) {
 		for _, path := range paths {
 			for _, form := range posts {
 				b.Get(path+"?"+form.Encode()).Want(t, 200)
-				for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
+				for _, forged := range [][]string{
+					{"Sec-Fetch-Site", "cross-site"},
+					{"Origin", "https://evil.example.com"},
+					{"Origin", "null"},
+				} {
 					b.Post(path, form, forged...).Want(t, 403)
 				}
 				nobody.Post(path, form).Leads(t, "/sign-in?next="+url.QueryEscape(path))
@@ -309,11 +328,13 @@ func TestNothingHappensByItself(t *testing.T) {
 			nobody.Get(path).Leads(t, "/sign-in?next="+url.QueryEscape(path))
 			a := b.Get(path)
 			policy := a.Header.Get("Content-Security-Policy")
-			if !strings.Contains(policy, "frame-ancestors 'none'") || !strings.HasSuffix(policy, "form-action 'self'") || a.Header.Get("Cache-Control") != "no-store" {
+			if !strings.Contains(policy, "frame-ancestors 'none'") ||
+				!strings.HasSuffix(policy, "form-action 'self'") || a.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%s: headers %v", path, a.Header)
 			}
 			b.Post(path, decision("approve"), "Content-Type", "application/json").Want(t, http.StatusBadRequest)
-			b.Do(http.NewRequest("POST", w.URL+path+"?decision=deny&decision=revoke", nil)).Want(t, http.StatusBadRequest)
+			b.Do(http.NewRequest("POST", w.URL+path+"?decision=deny&decision=revoke", nil)).Want(t,
+				http.StatusBadRequest)
 		}
 		nobody.Get("/connections").Leads(t, "/sign-in?next=%2Fconnections")
 		if after := w.everything(); after != before {
@@ -330,17 +351,20 @@ func TestPlayMoneyIsNotToppedUp(t *testing.T) {
 	path, lacking := "/connections/"+w.test.ID+"/increase", w.ask(w.test, 2000*money.Dollar, "")
 	tester, developer := w.signedIn("tester"), w.signedIn("developer")
 	for _, page := range []string{path, lacking} {
-		tester.Get(page).Want(t, 200, "Its developer can add more", "under “Test accounts”").Lacks(t, "/top-up", "/developer")
+		tester.Get(page).Want(t, 200, "Its developer can add more", "under “Test accounts”").Lacks(t, "/top-up",
+			"/developer")
 		developer.Get(page).Want(t, 200, "Its developer can add more", where).Lacks(t, "Top up your balance")
 	}
 	for _, page := range []string{"/dashboard", "/activity?model=none"} {
 		tester.Get(page).Want(t, 200).Lacks(t, "/top-up")
 	}
-	if _, err := w.d.ExecContext(t.Context(), `INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) SELECT 'wac_new', 'new@example.com', password_hash, 1, owner_id, 1 FROM accounts WHERE sandbox = 1`); err != nil {
+	if _, err := w.d.ExecContext(t.Context(),
+		`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) SELECT 'wac_new', 'new@example.com', password_hash, 1, owner_id, 1 FROM accounts WHERE sandbox = 1`); err != nil {
 		t.Fatal(err)
 	}
 	b := w.signedIn("new")
 	b.Get("/dashboard").Want(t, 200, "their developer adds test money").Lacks(t, "/top-up")
 	b.Get("/activity").Want(t, 200, "No activity yet").Lacks(t, "/top-up")
-	w.signedIn("person").Get("/connections/"+w.conn.ID+"/increase").Want(t, 200, `<a href="/top-up">Top up your balance</a>`)
+	w.signedIn("person").Get("/connections/"+w.conn.ID+"/increase").Want(t, 200,
+		`<a href="/top-up">Top up your balance</a>`)
 }

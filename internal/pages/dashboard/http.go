@@ -66,7 +66,8 @@ func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, account
 
 // missing is the one answer for what is not there and what is somebody else's.
 func missing() error {
-	return apierr.NotFound.Errorf("What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+	return apierr.NotFound.Errorf(
+		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
 }
 
 // A visit is somebody at the page of a connection that is theirs.
@@ -123,7 +124,8 @@ func funds(c rules.Connection, app apps.App) ui.Funds {
 // told returns what to tell a person of a refused command, or "" if the error is
 // none that they could do something about.
 func told(err error) string {
-	if e, ok := errors.AsType[*apierr.Error](err); ok && (e.Code == apierr.InvalidRequest || e.Code == apierr.ConnectionRevoked) {
+	if e, ok := errors.AsType[*apierr.Error](err); ok && (e.Code == apierr.InvalidRequest ||
+		e.Code == apierr.ConnectionRevoked) {
 		return e.Message
 	}
 	return ""

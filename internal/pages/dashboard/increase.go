@@ -112,8 +112,12 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 		return ui.Increase{}, err
 	}
 	p := ui.Increase{
-		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Available: ui.Dollars(v.balance.AvailableMC),
-		SpendCap: ui.Typed(v.conn.AllocationMC), CapHint: "In total, including what is already used.",
+		Person:       v.Person,
+		Funds:        funds(v.conn, v.app),
+		ConnectionID: v.conn.ID,
+		Available:    ui.Dollars(v.balance.AvailableMC),
+		SpendCap:     ui.Typed(v.conn.AllocationMC),
+		CapHint:      "In total, including what is already used.",
 	}
 	if least := v.conn.ConsumedMC + v.conn.HeldMC; least > 0 {
 		p.CapHint += " It can’t go below what is used and held, " + ui.Dollars(least) + "."

@@ -69,8 +69,12 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	}
 	n := h.names()
 	page := ui.Dashboard{
-		Shell: a.Shell(ui.Overview), Available: ui.Money(balance.AvailableMC), Reserved: ui.Money(balance.ReservedMC), Sandbox: a.Sandbox,
-		NewHere: balance.Seq == 0 && len(list) == 0, Chart: h.chart(totals),
+		Shell:     a.Shell(ui.Overview),
+		Available: ui.Money(balance.AvailableMC),
+		Reserved:  ui.Money(balance.ReservedMC),
+		Sandbox:   a.Sandbox,
+		NewHere:   balance.Seq == 0 && len(list) == 0,
+		Chart:     h.chart(totals),
 	}
 	var spent money.MC
 	for _, t := range totals {
@@ -109,8 +113,10 @@ func (h *Handler) chart(totals []store.DailyTotal) ui.Chart {
 		all += t.UserChargeMC
 	}
 	c := ui.Chart{
-		ID: "by-day", Title: fmt.Sprintf("Spend by day, the last %d days", chartDays), Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
-		Desc: fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Dollars(all)),
+		ID:    "by-day",
+		Title: fmt.Sprintf("Spend by day, the last %d days", chartDays),
+		Heads: [3]string{"Day (UTC)", "Spent", "Calls"},
+		Desc:  fmt.Sprintf("%s in total. The table below has the same numbers.", ui.Dollars(all)),
 	}
 	today := h.DB.Now().UTC()
 	for i := chartDays - 1; i >= 0; i-- {
@@ -137,7 +143,9 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 		name        func(store.DailyTotal) (string, error)
 	}{
 		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.of(ctx, t.AppID) }},
-		{"By feature", "Feature", func(t store.DailyTotal) (string, error) { return cmp.Or(t.Feature, "No feature"), nil }},
+		{"By feature", "Feature", func(t store.DailyTotal) (string, error) {
+			return cmp.Or(t.Feature, "No feature"), nil
+		}},
 		{"By model", "Model", func(t store.DailyTotal) (string, error) { return t.Model, nil }},
 	} {
 		sums := map[string]*sum{}
@@ -156,10 +164,17 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 		for _, s := range sums {
 			list = append(list, s)
 		}
-		slices.SortFunc(list, func(a, b *sum) int { return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name)) })
+		slices.SortFunc(list, func(a, b *sum) int {
+			return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name))
+		})
 		shares := ui.Shares{Title: kind.title, Head: kind.head, More: max(len(list)-maxShares, 0)}
 		for _, s := range list[:min(len(list), maxShares)] {
-			shares.List = append(shares.List, ui.Share{Name: s.name, Spent: ui.Money(s.spent), Calls: ui.Count(s.calls), Percent: percent(s.spent, list[0].spent)})
+			shares.List = append(shares.List, ui.Share{
+				Name:    s.name,
+				Spent:   ui.Money(s.spent),
+				Calls:   ui.Count(s.calls),
+				Percent: percent(s.spent, list[0].spent),
+			})
 		}
 		if len(list) > 0 {
 			out = append(out, shares)
@@ -181,7 +196,8 @@ func percent(part, whole money.MC) int {
 }
 
 // concerns are the connections on which something waits for their person.
-func (h *Handler) concerns(ctx context.Context, n names, accountID string, list []rules.Connection) (out []ui.Concern, err error) {
+func (h *Handler) concerns(ctx context.Context, n names, accountID string,
+	list []rules.Connection) (out []ui.Concern, err error) {
 	waiting, err := store.PendingRequestsOfAccount(ctx, h.DB, accountID)
 	if err != nil {
 		return nil, fmt.Errorf("dashboard: allocation requests: %w", err)
@@ -199,9 +215,11 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string, list 
 		case c.Status == rules.Frozen:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Paused", "bad", reviewPath(c.ID), "Review"
 		case asks:
-			concern.Why, concern.Badge, concern.Href, concern.Action = "Requested a spend cap of "+ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Requested a spend cap of "+
+				ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
 		case c.EffectiveStatus() == "exhausted":
-			concern.Why, concern.Badge, concern.Href, concern.Action = "Spend cap used up", "warn", increasePath(c.ID), "Change spend cap"
+			concern.Why, concern.Badge, concern.Href, concern.Action = "Spend cap used up", "warn", increasePath(c.ID),
+				"Change spend cap"
 		default:
 			continue
 		}
@@ -214,7 +232,12 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string, list 
 
 // kinds are what people call the types of ledger rows.
 var kinds = map[rules.EntryType]string{
-	rules.EntrySpend: "Call", rules.EntryTopUp: "Top-up", rules.EntryConnect: "Connected", rules.EntryCap: "Cap changed", rules.EntryRevoke: "Connection ended", rules.EntryRelease: "Rest returned",
+	rules.EntrySpend:   "Call",
+	rules.EntryTopUp:   "Top-up",
+	rules.EntryConnect: "Connected",
+	rules.EntryCap:     "Cap changed",
+	rules.EntryRevoke:  "Connection ended",
+	rules.EntryRelease: "Rest returned",
 }
 
 // kindOf is what people call a row.
@@ -236,8 +259,14 @@ func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 		}
 		change := e.AvailableDeltaMC + e.ReservedDeltaMC
 		row := ui.Row{
-			Href: "/activity/" + e.ID, When: timestamp.Format(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
-			What: kindOf(e), App: app, Model: e.Model, Feature: e.Feature, Change: ui.Signed(change),
+			Href:    "/activity/" + e.ID,
+			When:    timestamp.Format(e.CreatedUS),
+			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
+			What:    kindOf(e),
+			App:     app,
+			Model:   e.Model,
+			Feature: e.Feature,
+			Change:  ui.Signed(change),
 		}
 		switch {
 		case e.PaidBy == rules.PaidByFreeCredit:

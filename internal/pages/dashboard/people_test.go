@@ -18,14 +18,18 @@ func TestOverview(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Get started in three steps", `href="/top-up"`).Lacks(t, "<svg class=\"chart\"", "Needs your attention")
+		w.signedIn("stranger").Get("/dashboard").Want(t, 200, "Get started in three steps", `href="/top-up"`).Lacks(t,
+			"<svg class=\"chart\"", "Needs your attention")
 		w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 25*money.Cent)
 		b := w.signedIn("person")
-		b.Get("/dashboard").Want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25", "Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
-			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25", "100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
+		b.Get("/dashboard").Want(t, 200, `aria-current="page">Overview`, "$15.00", "$3.75", "$1.25",
+			"Live &lt;b&gt;App&lt;/b&gt;", "summaries", "gpt-5.6-terra",
+			`<svg class="chart"`, `<title id="by-day-title">`, "21 Nov: $1.25", "−$0.25",
+			"100000000 micro-cents").Lacks(t, "Needs your attention", w.test.ID, "Get started in three steps")
 		request := w.ask(w.conn, 12*money.Dollar, "")
-		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Requested a spend cap of $12.00", `href="`+request+`"`)
+		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Requested a spend cap of $12.00",
+			`href="`+request+`"`)
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get("/dashboard").Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
@@ -70,9 +74,24 @@ func TestActivity(t *testing.T) {
 			return ids
 		}
 		for query, want := range map[string]int{
-			"": 63, "?type=spend": 60, "?type=refund": 1, "?type=topup": 1, "?type=connect": 1, "?type=nothing": 0, "?model=gpt-5.6-terra&type=spend": 60, "?model=other": 0,
-			"?app=" + w.app.ID: 62, "?app=other": 0, "?connection=" + w.conn.ID: 62, "?connection=" + w.test.ID: 0,
-			"?from=2026-11-21": 63, "?from=2026-11-22": 0, "?to=2026-11-20": 0, "?to=2026-11-21": 63, "?from=2026-11-21&to=2026-11-21&type=topup": 1, "?before=3": 2,
+			"":                                63,
+			"?type=spend":                     60,
+			"?type=refund":                    1,
+			"?type=topup":                     1,
+			"?type=connect":                   1,
+			"?type=nothing":                   0,
+			"?model=gpt-5.6-terra&type=spend": 60,
+			"?model=other":                    0,
+			"?app=" + w.app.ID:                62,
+			"?app=other":                      0,
+			"?connection=" + w.conn.ID:        62,
+			"?connection=" + w.test.ID:        0,
+			"?from=2026-11-21":                63,
+			"?from=2026-11-22":                0,
+			"?to=2026-11-20":                  0,
+			"?to=2026-11-21":                  63,
+			"?from=2026-11-21&to=2026-11-21&type=topup": 1,
+			"?before=3": 2,
 		} {
 			got := rows("/activity" + query)
 			if len(got) != want {
@@ -80,8 +99,10 @@ func TestActivity(t *testing.T) {
 			}
 			a := b.Get("/activity.csv"+query).Want(t, 200)
 			records, err := csv.NewReader(strings.NewReader(a.Body)).ReadAll()
-			if err != nil || len(records) != want+1 || !strings.Contains(a.Header.Get("Content-Disposition"), "attachment") {
-				t.Errorf("%q: exported %d rows and the heads, want %d: %v %v", query, len(records)-1, want, err, a.Header)
+			if err != nil || len(records) != want+1 ||
+				!strings.Contains(a.Header.Get("Content-Disposition"), "attachment") {
+				t.Errorf("%q: exported %d rows and the heads, want %d: %v %v", query, len(records)-1, want, err,
+					a.Header)
 			}
 			for i := range got {
 				if i+1 < len(records) && "/activity/"+records[i+1][0] != got[i] {
@@ -102,10 +123,12 @@ func TestExportIsHarmless(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	for _, name := range []string{"=1+1", "@SUM(A1)", "+1", "-1", "\t=1", " =1"} {
-		if _, err := w.d.ExecContext(t.Context(), `UPDATE apps SET name = $1 WHERE id = $2`, name, w.app.ID); err != nil {
+		if _, err := w.d.ExecContext(t.Context(), `UPDATE apps SET name = $1 WHERE id = $2`, name,
+			w.app.ID); err != nil {
 			t.Fatal(err)
 		}
-		records, err := csv.NewReader(strings.NewReader(w.signedIn("person").Get("/activity.csv?type=connect").Body)).ReadAll()
+		records, err := csv.NewReader(
+			strings.NewReader(w.signedIn("person").Get("/activity.csv?type=connect").Body)).ReadAll()
 		if err != nil || len(records) != 2 || records[1][7] != "'"+name {
 			t.Errorf("%q: %q, %v", name, records, err)
 		}
@@ -118,17 +141,39 @@ func TestReceipts(t *testing.T) {
 		w := newWorld(t, d)
 		call := w.Hold(w.conn, 50*money.Cent)
 		call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
-		row := w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Estimated, Usage: rules.Usage{JSON: `{"input":1000,"output":200}`},
-			Charge: rules.Amounts{ProviderCostMC: 550_000, SvcFeeMC: 30_000, DevMarginMC: 20_000, UserChargeMC: 600_000}}).Entry
+		row := w.Do(rules.Settle{
+			Call:       call,
+			Attempt:    1,
+			Settlement: rules.Estimated,
+			Usage:      rules.Usage{JSON: `{"input":1000,"output":200}`},
+			Charge: rules.Amounts{
+				ProviderCostMC: 550_000,
+				SvcFeeMC:       30_000,
+				DevMarginMC:    20_000,
+				UserChargeMC:   600_000,
+			},
+		}).Entry
 		b := w.signedIn("person")
 		for _, path := range []string{"/activity/" + row.ID, "/requests/" + row.RequestID()} {
-			b.Get(path).Want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00", "300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most", "2026-11-20.1")
+			b.Get(path).Want(t, 200, "Call for $0.006", "$0.006", "Estimated", "1,000", "$2.50", "250000 µ¢", "$15.00",
+				"300000 µ¢", "550000 micro-cents", "30000 micro-cents", "20000 micro-cents", "$0.50, the most",
+				"2026-11-20.1")
 		}
 		back := w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"}).Entry
-		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID, "reserved for the app again")
-		refused := rules.Refusal{RequestID: "req_00000000000000000000000001", ConnectionID: w.conn.ID, AppID: w.app.ID, Status: 402, Code: "allocation_exhausted", Message: "the cap is <used> up", Details: "{}"}
+		b.Get("/activity/"+back.ID).Want(t, 200, "<h1>Refund</h1>", "provider_error", "/activity/"+row.ID,
+			"reserved for the app again")
+		refused := rules.Refusal{
+			RequestID:    "req_00000000000000000000000001",
+			ConnectionID: w.conn.ID,
+			AppID:        w.app.ID,
+			Status:       402,
+			Code:         "allocation_exhausted",
+			Message:      "the cap is <used> up",
+			Details:      "{}",
+		}
 		w.Do(rules.RecordRefusal{Refusal: refused})
-		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged", "The app received: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
+		b.Get("/requests/"+refused.RequestID).Want(t, 200, "Refused, nothing charged",
+			"The app received: “the cap is &lt;used&gt; up.”", "402 allocation_exhausted")
 		running := w.Hold(w.conn, 10*money.Cent)
 		if d.Engine == db.Postgres { // on SQLite a hold of this moment is not in the file
 			b.Get("/requests/"+running.RequestID).Want(t, 200, "In progress", "$0.10")
@@ -138,8 +183,10 @@ func TestReceipts(t *testing.T) {
 		}
 		stranger := w.signedIn("stranger")
 		none := stranger.Get("/requests/req_00000000000000000000000000").Want(t, 404)
-		for _, path := range []string{"/activity/" + row.ID, "/activity/" + back.ID, "/activity/led_none", "/requests/" + row.RequestID(), "/requests/" + refused.RequestID, "/requests/led_x"} {
-			if a := stranger.Get(path).Want(t, 404); requestIDs.ReplaceAllString(a.Body, "") != requestIDs.ReplaceAllString(none.Body, "") {
+		for _, path := range []string{"/activity/" + row.ID, "/activity/" + back.ID, "/activity/led_none",
+			"/requests/" + row.RequestID(), "/requests/" + refused.RequestID, "/requests/led_x"} {
+			if a := stranger.Get(path).Want(t, 404); requestIDs.ReplaceAllString(a.Body,
+				"") != requestIDs.ReplaceAllString(none.Body, "") {
 				t.Errorf("%s tells more than nothing:\n%s", path, a.Body)
 			}
 		}
@@ -155,7 +202,8 @@ func TestConnectionPage(t *testing.T) {
 		path := "/connections/" + w.conn.ID
 		b := w.signedIn("person")
 		b.Get("/connections").Want(t, 200, `href="`+path+`"`)
-		b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", ">Pause<", `value="20"`, "calls in progress", path+"/increase", path+"/revoke")
+		b.Get(path).Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$5.00", "$1.00", "$2.00", "No daily limit", ">Pause<",
+			`value="20"`, "calls in progress", path+"/increase", path+"/revoke")
 		// Nothing happens by opening an address, to a stranger, or by another site's form.
 		stranger, before := w.signedIn("stranger"), w.everything()
 		for _, action := range []string{"/freeze", "/revoke"} {
@@ -173,7 +221,8 @@ func TestConnectionPage(t *testing.T) {
 		b.Post(path+"/freeze", url.Values{}).Leads(t, path+"?done=freeze")
 		b.Get(path+"?done=freeze").Want(t, 200, "New calls are refused", "Review and resume").Lacks(t, ">Pause<")
 		var mails int
-		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`, string(rules.NoticeFrozen)).Scan(&mails); err != nil || mails != 0 {
+		if err := d.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM notices WHERE kind = $1`,
+			string(rules.NoticeFrozen)).Scan(&mails); err != nil || mails != 0 {
 			t.Errorf("%d mails about what the person did: %v", mails, err)
 		}
 		b.Post(path+"/revoke", url.Values{}).Leads(t, path)
@@ -195,7 +244,8 @@ func TestLiveSpend(t *testing.T) {
 		w := newWorld(t, d)
 		b := w.signedIn("person")
 		path := "/connections/" + w.conn.ID
-		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`, "No calls in progress")
+		b.Get(path).Want(t, 200, `hx-get="`+path+`/live" hx-trigger="every 2s"`, `<script src="/assets/htmx.`,
+			"No calls in progress")
 		w.Do(rules.Defer{Call: w.Hold(w.conn, 3*money.Dollar), Attempt: 1, Provider: "openai"}) // a hold that lasts
 		part := b.Get(path+"/live").Want(t, 200, "$3.00", "For calls in progress", `<dl class="tiles" id="live"`)
 		part.Lacks(t, "<html", "<script", "<h1")

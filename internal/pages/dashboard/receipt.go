@@ -37,7 +37,8 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if page.App, err = h.names().of(ctx, e.AppID); err != nil {
 		return err
 	}
-	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, ui.Date(e.CreatedUS), e.ConnectionID, e.Model, e.Feature
+	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, ui.Date(e.CreatedUS), e.ConnectionID, e.Model,
+		e.Feature
 	explain(&page, &e)
 	for _, f := range []struct {
 		term   string
@@ -60,7 +61,8 @@ func explain(page *ui.Receipt, e *rules.Entry) {
 	switch {
 	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
-		say("%s of an earlier call was refunded to you. The original charge stays in your ledger.", ui.Dollars(e.UserChargeMC))
+		say("%s of an earlier call was refunded to you. The original charge stays in your ledger.",
+			ui.Dollars(e.UserChargeMC))
 		if e.AvailableDeltaMC > 0 {
 			say("The connection is revoked, so the money is back in your balance.")
 		} else {
@@ -75,13 +77,16 @@ func explain(page *ui.Receipt, e *rules.Entry) {
 	case e.Type == rules.EntryCap && e.ReservedDeltaMC < 0:
 		say("You lowered the spend cap of %s. %s is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryCap:
-		say("You raised the spend cap of %s. %s more of your balance is reserved for it.", page.App, ui.Dollars(e.ReservedDeltaMC))
+		say("You raised the spend cap of %s. %s more of your balance is reserved for it.", page.App,
+			ui.Dollars(e.ReservedDeltaMC))
 	case e.Type == rules.EntryRevoke:
-		say("You revoked the connection to %s. %s that it had not spent is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
+		say("You revoked the connection to %s. %s that it had not spent is available again.", page.App,
+			ui.Dollars(-e.ReservedDeltaMC))
 	case e.Type == rules.EntryRelease:
 		say("A call that was in progress when you revoked the connection to %s has ended. %s that it did not use is available again.", page.App, ui.Dollars(-e.ReservedDeltaMC))
 	default:
-		say("This entry changed your available balance by %s and your reserved balance by %s.", ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
+		say("This entry changed your available balance by %s and your reserved balance by %s.",
+			ui.Signed(e.AvailableDeltaMC).Text, ui.Signed(e.ReservedDeltaMC).Text)
 	}
 }
 
@@ -127,8 +132,12 @@ func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string
 
 // statuses are what a receipt's status means, as a badge and a heading.
 var statuses = map[string][3]string{
-	"settled": {"good", "Settled", "Call"}, "estimated": {"warn", "Estimated", "Call"}, "pending": {"warn", "Pending", "Call, not charged yet"},
-	"refused": {"", "Refused, nothing charged", "Refused call"}, "in_flight": {"warn", "In progress", "Call in progress"}, "failed": {"", "Failed, nothing charged", "Failed call"},
+	"settled":   {"good", "Settled", "Call"},
+	"estimated": {"warn", "Estimated", "Call"},
+	"pending":   {"warn", "Pending", "Call, not charged yet"},
+	"refused":   {"", "Refused, nothing charged", "Refused call"},
+	"in_flight": {"warn", "In progress", "Call in progress"},
+	"failed":    {"", "Failed, nothing charged", "Failed call"},
 }
 
 // call shows the receipt of a call whose account the visitor may see.
@@ -156,8 +165,10 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	case found.Charge != nil:
 		charged(&page, found)
 	case found.Error != nil:
-		page.Explanation = []string{"The app’s call was refused. Nothing was charged.", "The app received: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
-		page.Facts = append(page.Facts, ui.Fact{Name: "Error code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
+		page.Explanation = []string{"The app’s call was refused. Nothing was charged.",
+			"The app received: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
+		page.Facts = append(page.Facts,
+			ui.Fact{Name: "Error code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)})
 	default:
 		page.Explanation = []string{found.Explanation}
 	}
@@ -172,11 +183,15 @@ func charged(page *ui.Receipt, found *receipts.Receipt) {
 		who = "It was paid by free credit. Your balance wasn’t charged."
 	}
 	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)
-	page.Explanation = []string{fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), who)}
+	page.Explanation = []string{
+		fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), who),
+	}
 	if found.Status == "estimated" {
-		page.Explanation = append(page.Explanation, "Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and never exceed the amount held.")
+		page.Explanation = append(page.Explanation,
+			"Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and never exceed the amount held.")
 	} else {
-		page.Explanation = append(page.Explanation, "Settled: based on the usage reported by the provider, at the prices in effect when the call started.")
+		page.Explanation = append(page.Explanation,
+			"Settled: based on the usage reported by the provider, at the prices in effect when the call started.")
 	}
 	for _, l := range found.Lines {
 		page.Lines = append(page.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
@@ -188,7 +203,11 @@ func charged(page *ui.Receipt, found *receipts.Receipt) {
 		{Name: "Service fee", Why: "Purser’s fee", Amount: ui.Money(c.SvcFeeMC)},
 		{Name: "Charged", Amount: ui.Money(c.UserChargeMC), Total: true},
 	}
-	page.Facts = append(page.Facts, ui.Fact{Name: "Authorized", Value: fmt.Sprintf("%s, the most the call could cost. The unused part was released.", c.HoldAmountDisplay)},
+	page.Facts = append(page.Facts,
+		ui.Fact{
+			Name:  "Authorized",
+			Value: fmt.Sprintf("%s, the most the call could cost. The unused part was released.", c.HoldAmountDisplay),
+		},
 		ui.Fact{Name: "Remaining spend cap", Value: c.RemainingDisplay})
 	if found.PriceVersion != nil {
 		page.Facts = append(page.Facts, ui.Fact{Name: "Prices", Value: *found.PriceVersion})

@@ -19,7 +19,8 @@ import (
 func requestPath(requestID string) string { return "/allocation-requests/" + requestID }
 
 // asked returns an allocation request and the connection that it is about.
-func (h *Handler) asked(ctx context.Context, a accounts.Account, requestID string) (rules.AllocationRequest, visit, error) {
+func (h *Handler) asked(ctx context.Context, a accounts.Account,
+	requestID string) (rules.AllocationRequest, visit, error) {
 	raise, err := store.GetAllocationRequest(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return rules.AllocationRequest{}, visit{}, missing()
@@ -82,8 +83,15 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 // approval is the page of a request.
 func (v visit) approval(r rules.AllocationRequest) ui.Approval {
 	p := ui.Approval{
-		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID, Status: string(r.Status), Reason: r.Reason,
-		Asked: ui.Date(r.CreatedUS), From: ui.Dollars(r.CurrentMC), Target: ui.Dollars(r.TargetMC), Available: ui.Dollars(v.balance.AvailableMC),
+		Person:       v.Person,
+		Funds:        funds(v.conn, v.app),
+		ConnectionID: v.conn.ID,
+		Status:       string(r.Status),
+		Reason:       r.Reason,
+		Asked:        ui.Date(r.CreatedUS),
+		From:         ui.Dollars(r.CurrentMC),
+		Target:       ui.Dollars(r.TargetMC),
+		Available:    ui.Dollars(v.balance.AvailableMC),
 	}
 	if r.DecidedUS != nil {
 		p.Decided = ui.Date(*r.DecidedUS)

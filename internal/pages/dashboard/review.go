@@ -73,7 +73,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 // multiple of the usual (spec §3, §8).
 func speeds(now int64) []ui.Choice {
 	list := []ui.Choice{
-		{ID: "1", Name: "Usual speed", Detail: "If it spends too fast again, its calls are slowed down, and we may pause it."},
+		{
+			ID:     "1",
+			Name:   "Usual speed",
+			Detail: "If it spends too fast again, its calls are slowed down, and we may pause it.",
+		},
 		{ID: "2", Name: "Up to 2× faster", Detail: "If you expect to use it more than before."},
 		{ID: "3", Name: "Up to 3× faster", Detail: "The most we allow. The spend cap and the daily limit still apply."},
 	}
@@ -104,8 +108,13 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 	}
 	for _, e := range rows {
 		p.Calls = append(p.Calls, ui.Spent{
-			When: timestamp.Format(e.CreatedUS), Shown: time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
-			Model: e.Model, Feature: e.Feature, Charge: ui.Dollars(e.UserChargeMC), Back: e.ReversalOf != "", Free: e.PaidBy == rules.PaidByFreeCredit,
+			When:    timestamp.Format(e.CreatedUS),
+			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan, 15:04:05"),
+			Model:   e.Model,
+			Feature: e.Feature,
+			Charge:  ui.Dollars(e.UserChargeMC),
+			Back:    e.ReversalOf != "",
+			Free:    e.PaidBy == rules.PaidByFreeCredit,
 		})
 	}
 	return p, nil

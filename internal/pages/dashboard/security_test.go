@@ -17,9 +17,15 @@ func (w *world) every() []string {
 	w.t.Helper()
 	call := w.Hold(w.conn, money.Dollar)
 	call.Terms = `{"rates":{"book":"2026-11-20.1","mc_per_million":[[0,250000000,25000000,250000000,1500000000]]}}`
-	row := w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: `{"input":1000,"output":200}`},
-		Charge: rules.Amounts{ProviderCostMC: 550_000, UserChargeMC: 550_000}}).Entry
-	return append(w.paths(w.conn), "/dashboard", "/activity", "/activity/"+row.ID, "/requests/"+row.RequestID(), "/connections", "/connections/"+w.conn.ID, "/connections/"+w.conn.ID+"/revoke")
+	row := w.Do(rules.Settle{
+		Call:       call,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Usage:      rules.Usage{JSON: `{"input":1000,"output":200}`},
+		Charge:     rules.Amounts{ProviderCostMC: 550_000, UserChargeMC: 550_000},
+	}).Entry
+	return append(w.paths(w.conn), "/dashboard", "/activity", "/activity/"+row.ID, "/requests/"+row.RequestID(),
+		"/connections", "/connections/"+w.conn.ID, "/connections/"+w.conn.ID+"/revoke")
 }
 
 // No page may be framed, kept or scripted, and none leads anybody elsewhere.
@@ -31,7 +37,8 @@ func TestPagesAreGuarded(t *testing.T) {
 		b.Get(path).Want(t, 200).Guarded(t)
 		stranger.Get(path).Guarded(t)
 		nobody.Get(path).Want(t, 303).StaysHere(t)
-		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com", path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
+		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
+			path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
 			for _, who := range []*apitest.Browser{b, nobody} {
 				who.Get(elsewhere).StaysHere(t).Lacks(t, `href="//evil`, `href="https://evil`)
 			}
@@ -52,15 +59,18 @@ func TestNamesAreText(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("person")
 	paths := w.every()
-	for _, text := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus='alert(1)`, `</title><h1>x`, `{{.Shell}}`, `javascript:alert(1)`} {
+	for _, text := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`,
+		`' autofocus onfocus='alert(1)`, `</title><h1>x`, `{{.Shell}}`, `javascript:alert(1)`} {
 		for _, change := range []string{`UPDATE apps SET name = $1`, `UPDATE allocation_requests SET reason = $1`} {
 			if _, err := w.d.ExecContext(t.Context(), change, text); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, path := range paths {
-			p := b.Get(path).Want(t, 200).Lacks(t, "<script>", "<img", "<h1>x", "' autofocus onfocus='", `href="javascript:`)
-			if plain := strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#34;", `"`, "&#39;", "'").Replace(p.Body); !strings.Contains(plain, text) {
+			p := b.Get(path).Want(t, 200).Lacks(t, "<script>", "<img", "<h1>x", "' autofocus onfocus='",
+				`href="javascript:`)
+			if plain := strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#34;", `"`, "&#39;",
+				"'").Replace(p.Body); !strings.Contains(plain, text) {
 				t.Errorf("%s does not show %s", path, text)
 			}
 		}

@@ -41,7 +41,14 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(people, false)
 	(&accounts.Handler{Store: people, Sessions: sessions}).Mount(rt)
-	(&dashboard.Handler{DB: d, Ledger: w.Ledger, Apps: clients, Accounts: people, Sessions: sessions, Voice: &voice.Store{DB: d, Now: d.Now}}).Mount(rt)
+	(&dashboard.Handler{
+		DB:       d,
+		Ledger:   w.Ledger,
+		Apps:     clients,
+		Accounts: people,
+		Sessions: sessions,
+		Voice:    &voice.Store{DB: d, Now: d.Now},
+	}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
 	return w
@@ -57,7 +64,11 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 		if err != nil {
 			return err
 		}
-		if tester, err = people.Create(ctx, tx, accounts.NewAccount{Email: "tester@example.com", Sandbox: true, OwnerID: developer.ID}); err != nil {
+		if tester, err = people.Create(ctx, tx, accounts.NewAccount{
+			Email:   "tester@example.com",
+			Sandbox: true,
+			OwnerID: developer.ID,
+		}); err != nil {
 			return err
 		}
 		if person, err = people.Create(ctx, tx, accounts.NewAccount{Email: "person@example.com"}); err != nil {
@@ -66,16 +77,27 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 		if _, err = people.Create(ctx, tx, accounts.NewAccount{Email: "stranger@example.com"}); err != nil {
 			return err
 		}
-		if sandbox, _, err = clients.Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Sandbox App", RedirectURIs: []string{"https://app.example.com/cb"}}); err != nil {
+		if sandbox, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Sandbox App",
+			RedirectURIs: []string{"https://app.example.com/cb"},
+		}); err != nil {
 			return err
 		}
-		w.app, _, err = clients.Create(ctx, tx, apps.New{OwnerID: developer.ID, Name: "Live <b>App</b>", RedirectURIs: []string{"https://app.example.com/cb"}, Tier: apps.LimitedLive, ProviderMode: apps.Live})
+		w.app, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      developer.ID,
+			Name:         "Live <b>App</b>",
+			RedirectURIs: []string{"https://app.example.com/cb"},
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
+		})
 		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.d.ExecContext(w.t.Context(), `UPDATE accounts SET password_hash = $1`, apitest.PasswordHash(w.t)); err != nil {
+	if _, err := w.d.ExecContext(w.t.Context(), `UPDATE accounts SET password_hash = $1`,
+		apitest.PasswordHash(w.t)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.Do(rules.TopUp{AccountID: person.ID, AmountMC: 20 * money.Dollar})
@@ -86,21 +108,35 @@ func (w *world) people(people *accounts.Store, clients *apps.Store) {
 
 func (w *world) connect(app apps.App, accountID string) rules.Connection {
 	w.t.Helper()
-	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
+	return w.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, w.Now()),
+		AppID:        app.ID,
+		AccountID:    accountID,
+		Sandbox:      app.Tier == apps.Sandbox,
+		RequestedMC:  5 * money.Dollar,
+	}).Connection
 }
 
 // ask files a request on a connection and returns its page.
 func (w *world) ask(c rules.Connection, target money.MC, reason string) (path string) {
 	w.t.Helper()
 	requestID := id.New(id.AllocationRequest, w.Now())
-	w.Do(rules.RequestAllocation{RequestID: requestID, ConnectionID: c.ID, AppID: c.AppID, TargetMC: target, Reason: reason, MaxMC: money.Max})
+	w.Do(rules.RequestAllocation{
+		RequestID:    requestID,
+		ConnectionID: c.ID,
+		AppID:        c.AppID,
+		TargetMC:     target,
+		Reason:       reason,
+		MaxMC:        money.Max,
+	})
 	return "/allocation-requests/" + requestID
 }
 
 // everything is what a page view must leave as it was.
 func (w *world) everything() (sum string) {
 	w.t.Helper()
-	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM events) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' || (SELECT SUM(allocation_mc + COALESCE(velocity_limit_mc, 0)) FROM connections) || ' ' ||
+	err := w.d.QueryRowContext(w.t.Context(),
+		`SELECT (SELECT COUNT(*) FROM events) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' || (SELECT SUM(allocation_mc + COALESCE(velocity_limit_mc, 0)) FROM connections) || ' ' ||
 		(SELECT COUNT(*) FROM allocation_requests WHERE status = 'pending') || ' ' || (SELECT COUNT(*) FROM connections WHERE status = 'frozen')`).Scan(&sum)
 	if err != nil {
 		w.t.Fatal(err)

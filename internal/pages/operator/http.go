@@ -184,7 +184,15 @@ func (h *Handler) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := make([]logResource, len(list))
 	for i, e := range list {
-		out[i] = logResource{ID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Before: e.Before, After: e.After, CreatedAt: timestamp.Format(e.CreatedUS)}
+		out[i] = logResource{
+			ID:        e.ID,
+			Actor:     e.Actor,
+			Action:    e.Action,
+			Subject:   e.Subject,
+			Before:    e.Before,
+			After:     e.After,
+			CreatedAt: timestamp.Format(e.CreatedUS),
+		}
 		if e.Reason != "" {
 			out[i].Reason = &list[i].Reason
 		}

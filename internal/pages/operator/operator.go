@@ -1,7 +1,7 @@
-// Package operator performs what operators do: it reviews go-live requests, suspends apps and lifts suspensions, refunds
-// charges, pauses connections and grants roles (contract §2, §3). Service performs the actions; Handler serves them as
-// the API under /v1/operator/. The operator's pages in package operatorpages use the same Service. Every action and its
-// entry in the audit log are one transaction.
+// Package operator performs what operators do: it reviews go-live requests, suspends apps and lifts
+// suspensions, refunds charges, pauses connections and grants roles (contract §2, §3). Service
+// performs the actions; Handler serves them as the API under /v1/operator/. The operator's pages in
+// package operatorpages use the same Service. Every action and its entry in the audit log are one transaction.
 package operator
 
 import (

@@ -45,13 +45,22 @@ func newBundle(t *testing.T, d *db.DB, token string) *bundle {
 	money := store.NewWriter(d, now)
 	rt := web.NewRouter(slog.New(slog.NewTextHandler(io.Discard, nil)), web.Links{})
 	(&operator.Handler{Token: token, Service: &operator.Service{
-		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{DB: d, Apps: registry, Ledger: money, Now: now}, Ledger: money, Now: now,
+		DB: d, Accounts: accounts.NewStore(d, now), Apps: registry, GoLive: &golive.Store{
+			DB:     d,
+			Apps:   registry,
+			Ledger: money,
+			Now:    now,
+		}, Ledger: money, Now: now,
 	}}).Mount(rt)
 	server := httptest.NewServer(rt)
 	t.Cleanup(server.Close)
 	b.exec(t, `INSERT INTO accounts (id, email, password_hash, developer, created_us) VALUES ('wac_dev', 'developer@example.com', 'x', 1, 1)`)
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		app, secret, err := registry.Create(ctx, tx, apps.New{OwnerID: "wac_dev", Name: "Reader", Tier: apps.LimitedLive})
+		app, secret, err := registry.Create(ctx, tx, apps.New{
+			OwnerID: "wac_dev",
+			Name:    "Reader",
+			Tier:    apps.LimitedLive,
+		})
 		b.app, b.client = app, apitest.Client{Base: server.URL, User: app.ClientID, Secret: secret}
 		return err
 	})
@@ -91,7 +100,8 @@ func TestTokenIsAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t, dbtest.Open(t, db.SQLite), token)
 	wrong := apitest.Client{Base: b.api.Base, Bearer: token[:35] + "x"}
-	want(t, "none", apitest.Client{Base: b.api.Base}.Do(t, "POST", "/v1/operator/apps/app_x/suspend", "{"), 401, "operator's token")
+	want(t, "none", apitest.Client{Base: b.api.Base}.Do(t, "POST", "/v1/operator/apps/app_x/suspend", "{"), 401,
+		"operator's token")
 	want(t, "an app's credentials", b.client.Do(t, "GET", "/v1/operator/log", ""), 401, "operator's token")
 	for range 8 {
 		want(t, "wrong", wrong.Do(t, "GET", "/v1/operator/apps/"+b.app.ID, ""), 401, "operator's token")
@@ -123,9 +133,11 @@ func TestActionsAreLogged(t *testing.T) {
 		} {
 			want(t, c.path, b.api.Do(t, "POST", c.path, c.body), 400, c.says)
 		}
-		for _, missing := range []string{"apps/app_x/suspend", "ledger/led_x/reverse", "connections/conn_x/freeze", "connections/conn_x/resume", "go-live/glr_x/approve", "go-live/glr_x/refuse"} {
+		for _, missing := range []string{"apps/app_x/suspend", "ledger/led_x/reverse", "connections/conn_x/freeze",
+			"connections/conn_x/resume", "go-live/glr_x/approve", "go-live/glr_x/refuse"} {
 			body := ""
-			if strings.HasSuffix(missing, "suspend") || strings.HasSuffix(missing, "reverse") || strings.HasSuffix(missing, "freeze") || strings.HasSuffix(missing, "refuse") {
+			if strings.HasSuffix(missing, "suspend") || strings.HasSuffix(missing, "reverse") ||
+				strings.HasSuffix(missing, "freeze") || strings.HasSuffix(missing, "refuse") {
 				body = `{"reason":"x"}`
 			}
 			want(t, missing, b.api.Do(t, "POST", "/v1/operator/"+missing, body), 404, "no such")
@@ -134,13 +146,15 @@ func TestActionsAreLogged(t *testing.T) {
 		if b.changes.Load() != 0 {
 			t.Errorf("told of %d changes", b.changes.Load())
 		}
-		want(t, "suspend", b.api.Do(t, "POST", path+"/suspend", `{"reason":" Its secret has leaked. "}`), 200, `"reason":"Its secret has leaked."`)
+		want(t, "suspend", b.api.Do(t, "POST", path+"/suspend", `{"reason":" Its secret has leaked. "}`), 200,
+			`"reason":"Its secret has leaked."`)
 		b.nowUS.Add(1_000_000)
 		want(t, "lift", b.api.Do(t, "POST", path+"/lift", ""), 200, `"suspended":false`)
 		log := b.api.Do(t, "GET", "/v1/operator/log", "")
 		want(t, "log", log, 200, `"action":"suspend","subject":"`+b.app.ID+`","reason":"Its secret has leaked."`)
 		want(t, "newest first", b.api.Do(t, "GET", "/v1/operator/log?limit=1", ""), 200, `"action":"lift"`)
-		if strings.Contains(log.Body, "secret_hash") || strings.Count(log.Body, `"suspended":false`) != 2 || strings.Count(log.Body, `"suspended":true`) != 2 {
+		if strings.Contains(log.Body, "secret_hash") || strings.Count(log.Body, `"suspended":false`) != 2 ||
+			strings.Count(log.Body, `"suspended":true`) != 2 {
 			t.Errorf("before and after: %s", log.Body)
 		}
 		for _, text := range []string{`UPDATE operator_log SET action = 'x'`, `DELETE FROM operator_log`} {
@@ -165,7 +179,12 @@ func TestOneOfManyPauses(t *testing.T) {
 		b := newBundle(t, d, token)
 		money := store.NewWriter(d, func() time.Time { return time.UnixMicro(b.nowUS.Load()) })
 		for _, c := range []rules.Command{
-			rules.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, rules.Connect{ConnectionID: "conn_1", AppID: b.app.ID, AccountID: "wac_person", RequestedMC: 500_000_000},
+			rules.TopUp{AccountID: "wac_person", AmountMC: 1_000_000_000}, rules.Connect{
+				ConnectionID: "conn_1",
+				AppID:        b.app.ID,
+				AccountID:    "wac_person",
+				RequestedMC:  500_000_000,
+			},
 		} {
 			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 				_, err := money.DoTx(ctx, tx, c)

@@ -58,7 +58,14 @@ func (d *Service) act(ctx context.Context, a *action, f func(ctx context.Context
 
 func (d *Service) write(ctx context.Context, tx *db.Tx, a action) error {
 	now := d.Now()
-	e := Entry{ID: id.New(logPrefix, now), Actor: a.by, Action: a.what, Subject: a.subject, Reason: a.reason, CreatedUS: now.UnixMicro()}
+	e := Entry{
+		ID:        id.New(logPrefix, now),
+		Actor:     a.by,
+		Action:    a.what,
+		Subject:   a.subject,
+		Reason:    a.reason,
+		CreatedUS: now.UnixMicro(),
+	}
 	var err error
 	if e.Before, err = json.Marshal(a.before); err != nil {
 		return err
@@ -110,20 +117,23 @@ func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req
 // Suspend switches an app off.
 func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "suspend", subject: appID, reason: reason}
-	return d.changeApp(ctx, &a, "the app is suspended already", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-		return d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason)
-	})
+	return d.changeApp(ctx, &a, "the app is suspended already",
+		func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
+			return d.Apps.Suspend(ctx, tx, appID, apps.ByOperator, reason)
+		})
 }
 
 // Lift ends a suspension by the service. The reason may be empty.
 func (d *Service) Lift(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "lift", subject: appID, reason: reason}
-	return d.changeApp(ctx, &a, "the service has not suspended this app", func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
-		return d.Apps.Lift(ctx, tx, appID)
-	})
+	return d.changeApp(ctx, &a, "the service has not suspended this app",
+		func(ctx context.Context, tx *db.Tx) (before, after apps.App, err error) {
+			return d.Apps.Lift(ctx, tx, appID)
+		})
 }
 
-func (d *Service) changeApp(ctx context.Context, a *action, same string, f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
+func (d *Service) changeApp(ctx context.Context, a *action, same string,
+	f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		var before apps.App
 		if before, after, err = f(ctx, tx); err != nil {
@@ -152,7 +162,11 @@ func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reve
 		if err != nil {
 			return missing(err, "ledger row")
 		}
-		done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{EntryID: original.ID, AccountID: original.AccountID, Reason: reason})
+		done, err := d.Ledger.DoTx(ctx, tx, rules.Reverse{
+			EntryID:   original.ID,
+			AccountID: original.AccountID,
+			Reason:    reason,
+		})
 		if err != nil {
 			return err
 		}
@@ -176,7 +190,8 @@ func (d *Service) Resume(ctx context.Context, by, connectionID, reason string) (
 }
 
 // turn pauses a connection or lifts that.
-func (d *Service) turn(ctx context.Context, a *action, c rules.Command, to rules.ConnectionStatus) (after rules.Connection, err error) {
+func (d *Service) turn(ctx context.Context, a *action, c rules.Command,
+	to rules.ConnectionStatus) (after rules.Connection, err error) {
 	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := store.LockConnection(ctx, tx, a.subject)
 		if err != nil {

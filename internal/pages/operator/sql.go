@@ -22,7 +22,8 @@ type Entry struct {
 }
 
 func insert(ctx context.Context, tx *db.Tx, e Entry) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO operator_log (id, actor, action, subject, reason, before, after, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+	_, err := tx.ExecContext(ctx,
+		`INSERT INTO operator_log (id, actor, action, subject, reason, before, after, created_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		e.ID, e.Actor, e.Action, e.Subject, e.Reason, string(e.Before), string(e.After), e.CreatedUS)
 	return err
 }
@@ -44,7 +45,11 @@ func newest(ctx context.Context, q db.Queryer, f Filter, after string, limit int
 		after = "~" // behind every id
 	}
 	where, args := `id < $1`, []any{after, limit}
-	for _, c := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"subject", f.Subject}} {
+	for _, c := range []struct{ column, value string }{
+		{"actor", f.Actor},
+		{"action", f.Action},
+		{"subject", f.Subject},
+	} {
 		if c.value != "" {
 			args = append(args, c.value)
 			where += fmt.Sprintf(" AND %s = $%d", c.column, len(args))

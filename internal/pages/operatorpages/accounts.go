@@ -25,8 +25,15 @@ func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
 	text := strings.TrimSpace(q.Get("q"))
 	c := s.console("/operator/accounts", "Accounts", "")
 	find := ui.Entry{ID: "q", Label: "Email, or the id of an account, connection, ledger entry or request", Value: text}
-	c.Blocks = []ui.Block{{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{find}, Button: "Search"}}}
-	t := &ui.Table{Label: "Accounts", Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Created"}}, First: first(r, "after"), Empty: "No results. Enter a whole address or id."}
+	c.Blocks = []ui.Block{
+		{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{find}, Button: "Search"}},
+	}
+	t := &ui.Table{
+		Label: "Accounts",
+		Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Created"}},
+		First: first(r, "after"),
+		Empty: "No results. Enter a whole address or id.",
+	}
 	var list []accounts.Account
 	var err error
 	if text != "" {
@@ -40,7 +47,12 @@ func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
 	for _, a := range list {
-		t.Rows = append(t.Rows, []ui.Cell{{Text: a.Email, Href: "/operator/accounts/" + url.PathEscape(a.ID), Sub: a.ID}, {Text: kind(a)}, when(a.CreatedUS)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{{
+				Text: a.Email,
+				Href: "/operator/accounts/" + url.PathEscape(a.ID),
+				Sub:  a.ID,
+			}, {Text: kind(a)}, when(a.CreatedUS)})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)
@@ -154,11 +166,13 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		role = "none"
 	}
 	facts := []ui.Detail{
-		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Created", Cell: when(a.CreatedUS)}, {Name: "Developer", Cell: yes(a.Developer)},
+		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Created", Cell: when(a.CreatedUS)},
+		{Name: "Developer", Cell: yes(a.Developer)},
 		{Name: "Operator pages", Cell: ui.Cell{Text: string(role)}}, {Name: "Gets notices", Cell: yes(a.Notices)},
 	}
 	if a.Sandbox {
-		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: link("/operator/accounts/", a.OwnerID)}, ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
+		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: link("/operator/accounts/", a.OwnerID)},
+			ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
 	}
 	return facts
 }
@@ -169,13 +183,27 @@ func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: connections: %w", err)
 	}
-	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "App"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, Empty: "No connections."}
+	t := &ui.Table{
+		Label: "Connections",
+		Heads: []ui.Head{
+			{Name: "Connection"},
+			{Name: "App"},
+			{Name: "Status"},
+			{Name: "Cap", End: true},
+			{Name: "Used", End: true},
+			{Name: "Held", End: true},
+		},
+		Empty: "No connections.",
+	}
 	for _, x := range list {
 		app, err := h.Service.Apps.Get(r.Context(), x.AppID)
 		if err != nil {
 			return nil, err
 		}
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), {Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x), ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{link("/operator/connections/", x.ID),
+				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x),
+				ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
 	}
 	return t, nil
 }
@@ -196,13 +224,28 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Ledger", Heads: []ui.Head{{Name: "Entry"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Charge", End: true}, {Name: "Available", End: true}, {Name: "Reserved", End: true}}, First: first(r, "before"), Empty: "No entries yet."}
+	t := &ui.Table{
+		Label: "Ledger",
+		Heads: []ui.Head{
+			{Name: "Entry"},
+			{Name: "When"},
+			{Name: "What"},
+			{Name: "Model"},
+			{Name: "Charge", End: true},
+			{Name: "Available", End: true},
+			{Name: "Reserved", End: true},
+		},
+		First: first(r, "before"),
+		Empty: "No entries yet.",
+	}
 	for _, e := range list {
 		charge := ui.Cell{Text: "–"}
 		if e.kind == string(rules.EntrySpend) {
 			charge = ui.MoneyCell(e.charge)
 		}
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)}, {Text: e.model}, charge, ui.MoneyCell(e.available), ui.MoneyCell(e.reserved)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)},
+				{Text: e.model}, charge, ui.MoneyCell(e.available), ui.MoneyCell(e.reserved)})
 	}
 	if more {
 		t.Next = next(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
@@ -212,7 +255,14 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 
 // movement says in words what a row is.
 func movement(kind, status string) string {
-	word := map[string]string{"spend": "Call", "topup": "Top-up", "connect": "Connected", "cap": "Spend cap changed", "revoke": "Connection revoked", "release": "Hold released"}[kind]
+	word := map[string]string{
+		"spend":   "Call",
+		"topup":   "Top-up",
+		"connect": "Connected",
+		"cap":     "Spend cap changed",
+		"revoke":  "Connection revoked",
+		"release": "Hold released",
+	}[kind]
 	if word == "" {
 		word = kind
 	}
@@ -234,19 +284,35 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	c := s.console("/operator/accounts", "Connection to "+app.Name, "")
 	status := statusCell(x)
-	c.Back, c.Badge = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(x.AccountID), Text: "Account"}, &ui.Badge{Text: status.Text, Tone: status.Tone}
+	c.Back, c.Badge = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(x.AccountID), Text: "Account"},
+		&ui.Badge{Text: status.Text, Tone: status.Tone}
 	c.Tiles = []ui.Tile{
-		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()}, {Label: "Used", Value: ui.Dollars(x.ConsumedMC), Exact: x.ConsumedMC.Display()},
-		{Label: "Held for calls", Value: ui.Dollars(x.HeldMC), Exact: x.HeldMC.Display()}, {Label: "Remaining", Value: ui.Dollars(x.RemainingMC()), Exact: x.RemainingMC().Display()},
+		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()}, {
+			Label: "Used",
+			Value: ui.Dollars(x.ConsumedMC),
+			Exact: x.ConsumedMC.Display(),
+		},
+		{Label: "Held for calls", Value: ui.Dollars(x.HeldMC), Exact: x.HeldMC.Display()}, {
+			Label: "Remaining",
+			Value: ui.Dollars(x.RemainingMC()),
+			Exact: x.RemainingMC().Display(),
+		},
 	}
 	facts := []ui.Detail{
-		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}}, {Name: "Account", Cell: link("/operator/accounts/", x.AccountID)}, {Name: "App", Cell: link("/operator/apps/", x.AppID)},
-		{Name: "Created", Cell: when(x.CreatedUS)}, {Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
+		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}},
+		{Name: "Account", Cell: link("/operator/accounts/", x.AccountID)},
+		{Name: "App", Cell: link("/operator/apps/", x.AppID)},
+		{Name: "Created", Cell: when(x.CreatedUS)},
+		{Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
 	}
 	if x.VelocityLimitMC != nil {
 		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.MoneyCell(*x.VelocityLimitMC)})
 	}
-	c.Blocks = []ui.Block{{Heading: "Connection", Facts: facts, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"}}}
+	c.Blocks = []ui.Block{{
+		Heading: "Connection",
+		Facts:   facts,
+		More:    &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"},
+	}}
 	if s.acts() && x.Status != rules.Revoked {
 		c.Blocks = append(c.Blocks, pauseBlock(x))
 	}
@@ -254,9 +320,22 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, fmt.Errorf("admin: calls: %w", err)
 	}
-	t := &ui.Table{Label: "Last calls", Heads: []ui.Head{{Name: "Entry"}, {Name: "When"}, {Name: "What"}, {Name: "Model"}, {Name: "Feature"}, {Name: "Charge", End: true}}, Empty: "No calls yet."}
+	t := &ui.Table{
+		Label: "Last calls",
+		Heads: []ui.Head{
+			{Name: "Entry"},
+			{Name: "When"},
+			{Name: "What"},
+			{Name: "Model"},
+			{Name: "Feature"},
+			{Name: "Charge", End: true},
+		},
+		Empty: "No calls yet.",
+	}
 	for _, e := range calls {
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)}, {Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)},
+				{Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "Last calls", Table: t})
 	return c, nil
@@ -265,9 +344,23 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 func pauseBlock(x rules.Connection) ui.Block {
 	at := "/operator/connections/" + url.PathEscape(x.ID)
 	if x.Status == rules.Frozen {
-		return ui.Block{Heading: "Resume", Text: "The app can make calls again, within the risk thresholds its user allows.", Form: &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the audit log."), Button: "Resume"}}
+		return ui.Block{
+			Heading: "Resume",
+			Text:    "The app can make calls again, within the risk thresholds its user allows.",
+			Form:    &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the audit log."), Button: "Resume"},
+		}
 	}
-	return ui.Block{Heading: "Pause this connection", Text: "The app’s calls are refused until the user or an operator resumes the connection. No money moves.", Form: &ui.Ask{Action: at, Decision: "freeze", Fields: reason("For the audit log."), Button: "Pause", Danger: true}}
+	return ui.Block{
+		Heading: "Pause this connection",
+		Text:    "The app’s calls are refused until the user or an operator resumes the connection. No money moves.",
+		Form: &ui.Ask{
+			Action:   at,
+			Decision: "freeze",
+			Fields:   reason("For the audit log."),
+			Button:   "Pause",
+			Danger:   true,
+		},
+	}
 }
 
 // switchConnection is POST /operator/connections/{id}.

@@ -33,16 +33,33 @@ func (h *Handler) apps(r *http.Request, s staff) (ui.Report, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Apps", Heads: []ui.Head{{Name: "App"}, {Name: "Tier"}, {Name: "State"}, {Name: "Created"}}, First: first(r, "after"), Empty: "No results"}
+	t := &ui.Table{
+		Label: "Apps",
+		Heads: []ui.Head{{Name: "App"}, {Name: "Tier"}, {Name: "State"}, {Name: "Created"}},
+		First: first(r, "after"),
+		Empty: "No results",
+	}
 	for _, a := range list {
-		t.Rows = append(t.Rows, []ui.Cell{{Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID), Sub: a.ID}, {Text: a.Tier}, appState(a), when(a.CreatedUS)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{{
+				Text: a.Name,
+				Href: "/operator/apps/" + url.PathEscape(a.ID),
+				Sub:  a.ID,
+			}, {Text: a.Tier}, appState(a), when(a.CreatedUS)})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)
 	}
 	find := &ui.Ask{Search: true, Action: "/operator/apps", Button: "Search", Fields: []ui.Entry{
 		{ID: "q", Label: "Name, id or client id", Value: text},
-		{ID: "state", Label: "State", Choices: []ui.Choice{{ID: "", Name: "All"}, {ID: "suspended", Name: "Suspended", Chosen: state == "suspended"}}},
+		{
+			ID:    "state",
+			Label: "State",
+			Choices: []ui.Choice{
+				{ID: "", Name: "All"},
+				{ID: "suspended", Name: "Suspended", Chosen: state == "suspended"},
+			},
+		},
 	}}
 	c.Blocks = []ui.Block{{Form: find}, {Table: t}}
 	return c, nil
@@ -79,11 +96,18 @@ func appFacts(a apps.App) ui.Block {
 	if uris == "" {
 		uris = "None"
 	}
-	return ui.Block{Heading: "App", Facts: []ui.Detail{
-		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Client id", Cell: ui.Cell{Text: a.ClientID, Code: true}}, {Name: "Tier", Cell: ui.Cell{Text: a.Tier}},
-		{Name: "Provider mode", Cell: ui.Cell{Text: map[string]string{apps.Mock: "Mock", apps.Live: "Live"}[a.ProviderMode]}},
-		{Name: "Margin", Cell: ui.Cell{Text: a.DevMargin.String()}}, {Name: "Models", Cell: ui.Cell{Text: models}}, {Name: "Redirect URLs", Cell: ui.Cell{Text: uris}}, {Name: "Created", Cell: when(a.CreatedUS)},
-	}}
+	return ui.Block{Heading: "App",
+		Facts: []ui.Detail{
+			{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}},
+			{Name: "Client id", Cell: ui.Cell{Text: a.ClientID, Code: true}},
+			{Name: "Tier", Cell: ui.Cell{Text: a.Tier}},
+			{
+				Name: "Provider mode",
+				Cell: ui.Cell{Text: map[string]string{apps.Mock: "Mock", apps.Live: "Live"}[a.ProviderMode]},
+			},
+			{Name: "Margin", Cell: ui.Cell{Text: a.DevMargin.String()}}, {Name: "Models", Cell: ui.Cell{Text: models}},
+			{Name: "Redirect URLs", Cell: ui.Cell{Text: uris}}, {Name: "Created", Cell: when(a.CreatedUS)},
+		}}
 }
 
 // app is GET /operator/apps/{id}.
@@ -104,7 +128,12 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 		return c, fmt.Errorf("admin: earned: %w", err)
 	}
 	c.Tiles = []ui.Tile{
-		{Label: "Charged, 30 days", Value: ui.Money(month.charge).Text, Exact: month.charge.Display(), Hint: ui.Count(month.calls) + " calls with real money"},
+		{
+			Label: "Charged, 30 days",
+			Value: ui.Money(month.charge).Text,
+			Exact: month.charge.Display(),
+			Hint:  ui.Count(month.calls) + " calls with real money",
+		},
 		{Label: "Provider cost, 30 days", Value: ui.Money(month.cost).Text, Exact: month.cost.Display()},
 		{Label: "Margin, 30 days", Value: ui.Money(month.margin).Text, Exact: month.margin.Display()},
 	}
@@ -112,7 +141,8 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 	facts.Facts = append(facts.Facts, ui.Detail{Name: "Developer", Cell: owner})
 	facts.Facts = append(facts.Facts, tierFacts(a)...)
 	if n := a.Suspension; n != nil {
-		facts.Facts = append(facts.Facts, ui.Detail{Name: "Suspended", Cell: when(n.SinceUS)}, ui.Detail{Name: "Why", Cell: ui.Cell{Text: n.Reason}})
+		facts.Facts = append(facts.Facts, ui.Detail{Name: "Suspended", Cell: when(n.SinceUS)},
+			ui.Detail{Name: "Why", Cell: ui.Cell{Text: n.Reason}})
 	}
 	c.Blocks = []ui.Block{facts}
 	if s.acts() {
@@ -122,7 +152,11 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Blocks = append(c.Blocks, ui.Block{Heading: "Connections", Table: t, More: &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(a.ID), Text: "Audit log"}})
+	c.Blocks = append(c.Blocks, ui.Block{
+		Heading: "Connections",
+		Table:   t,
+		More:    &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(a.ID), Text: "Audit log"},
+	})
 	return c, nil
 }
 
@@ -133,7 +167,8 @@ func tierFacts(a apps.App) []ui.Detail {
 		return nil
 	}
 	return []ui.Detail{
-		{Name: "App, per 24 hours", Cell: ui.Cell{Text: "at most " + ui.Dollars(t.AppDayMC)}}, {Name: "Connection, per 24 hours", Cell: ui.Cell{Text: "at most " + ui.Dollars(t.ConnectionDayMC)}},
+		{Name: "App, per 24 hours", Cell: ui.Cell{Text: "at most " + ui.Dollars(t.AppDayMC)}},
+		{Name: "Connection, per 24 hours", Cell: ui.Cell{Text: "at most " + ui.Dollars(t.ConnectionDayMC)}},
 		{Name: "Spend cap", Cell: ui.Cell{Text: "at most " + ui.Dollars(t.MaxCapMC)}},
 	}
 }
@@ -141,9 +176,23 @@ func tierFacts(a apps.App) []ui.Detail {
 func switchBlock(a apps.App) ui.Block {
 	at := "/operator/apps/" + url.PathEscape(a.ID)
 	if a.Suspension != nil {
-		return ui.Block{Heading: "Lift the suspension", Text: "Tokens and connections work again. Risk counts before this moment are reset.", Form: &ui.Ask{Action: at, Decision: "lift", Fields: reason("For the audit log."), Button: "Lift"}}
+		return ui.Block{
+			Heading: "Lift the suspension",
+			Text:    "Tokens and connections work again. Risk counts before this moment are reset.",
+			Form:    &ui.Ask{Action: at, Decision: "lift", Fields: reason("For the audit log."), Button: "Lift"},
+		}
 	}
-	return ui.Block{Heading: "Suspend this app", Text: "Calls, new tokens and new connections are refused immediately, until an operator lifts the suspension. Users keep their money.", Form: &ui.Ask{Action: at, Decision: "suspend", Fields: reason("Shown to the developer as written."), Button: "Suspend", Danger: true}}
+	return ui.Block{
+		Heading: "Suspend this app",
+		Text:    "Calls, new tokens and new connections are refused immediately, until an operator lifts the suspension. Users keep their money.",
+		Form: &ui.Ask{
+			Action:   at,
+			Decision: "suspend",
+			Fields:   reason("Shown to the developer as written."),
+			Button:   "Suspend",
+			Danger:   true,
+		},
+	}
 }
 
 // connectionsOf lists an app's connections, newest first.
@@ -154,9 +203,23 @@ func (h *Handler) connectionsOf(r *http.Request, appID string) (*ui.Table, error
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Connections", Heads: []ui.Head{{Name: "Connection"}, {Name: "Account"}, {Name: "Status"}, {Name: "Cap", End: true}, {Name: "Used", End: true}, {Name: "Held", End: true}}, First: first(r, "after"), Empty: "No connections yet."}
+	t := &ui.Table{
+		Label: "Connections",
+		Heads: []ui.Head{
+			{Name: "Connection"},
+			{Name: "Account"},
+			{Name: "Status"},
+			{Name: "Cap", End: true},
+			{Name: "Used", End: true},
+			{Name: "Held", End: true},
+		},
+		First: first(r, "after"),
+		Empty: "No connections yet.",
+	}
 	for _, x := range list {
-		t.Rows = append(t.Rows, []ui.Cell{link("/operator/connections/", x.ID), link("/operator/accounts/", x.AccountID), statusCell(x), ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{link("/operator/connections/", x.ID), link("/operator/accounts/", x.AccountID), statusCell(x),
+				ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)

@@ -50,7 +50,10 @@ func (h *Handler) entry(r *http.Request, s staff) (ui.Report, error) {
 		return c, err
 	}
 	if s.acts() && reversible(e, reversalID) {
-		c.Blocks[0].More = &ui.Link{Href: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Text: "Refund this charge"}
+		c.Blocks[0].More = &ui.Link{
+			Href: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse",
+			Text: "Refund this charge",
+		}
 	}
 	return c, nil
 }
@@ -76,16 +79,25 @@ func (h *Handler) receipt(r *http.Request, s staff) (c ui.Report, e rules.Entry,
 	c.Blocks = []ui.Block{{Heading: "Entry", Facts: entryFacts(e, reversalID)}}
 	if e.Type == rules.EntrySpend {
 		c.Tiles = []ui.Tile{
-			{Label: "Charge", Value: e.UserChargeMC.Display()}, {Label: "Provider cost", Value: e.ProviderCostMC.Display()},
-			{Label: "Service fee", Value: e.SvcFeeMC.Display()}, {Label: "Developer margin", Value: e.DevMarginMC.Display()},
+			{Label: "Charge", Value: e.UserChargeMC.Display()},
+			{Label: "Provider cost", Value: e.ProviderCostMC.Display()},
+			{Label: "Service fee", Value: e.SvcFeeMC.Display()},
+			{Label: "Developer margin", Value: e.DevMarginMC.Display()},
 		}
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "Price terms", Text: "Prices in micro-cents, as of the hold.", Source: indented(e.Terms)}, ui.Block{Heading: "Usage", Source: indented(e.Usage)})
+		c.Blocks = append(c.Blocks, ui.Block{
+			Heading: "Price terms",
+			Text:    "Prices in micro-cents, as of the hold.",
+			Source:  indented(e.Terms),
+		}, ui.Block{Heading: "Usage", Source: indented(e.Usage)})
 	}
 	return c, e, reversalID, nil
 }
 
 func entryFacts(e rules.Entry, reversalID string) []ui.Detail {
-	facts := []ui.Detail{{Name: "When", Cell: when(e.CreatedUS)}, {Name: "Account", Cell: link("/operator/accounts/", e.AccountID)}}
+	facts := []ui.Detail{
+		{Name: "When", Cell: when(e.CreatedUS)},
+		{Name: "Account", Cell: link("/operator/accounts/", e.AccountID)},
+	}
 	add := func(name string, c ui.Cell) {
 		if c.Text != "" {
 			facts = append(facts, ui.Detail{Name: name, Cell: c})
@@ -96,8 +108,16 @@ func entryFacts(e rules.Entry, reversalID string) []ui.Detail {
 	add("Request", ui.Cell{Text: e.RequestID(), Code: true})
 	add("Model", ui.Cell{Text: e.Model, Code: true})
 	add("Feature", ui.Cell{Text: e.Feature})
-	add("Paid by", ui.Cell{Text: map[string]string{rules.PaidByWallet: "User’s balance", rules.PaidByFreeCredit: "Free credit"}[e.PaidBy]})
-	add("Settlement", ui.Cell{Text: map[rules.Settlement]string{rules.Settled: "Settled, from the provider’s usage", rules.Estimated: "Estimated, from our own count"}[e.Settlement]})
+	add("Paid by", ui.Cell{
+		Text: map[string]string{rules.PaidByWallet: "User’s balance", rules.PaidByFreeCredit: "Free credit"}[e.PaidBy],
+	})
+	add("Settlement",
+		ui.Cell{
+			Text: map[rules.Settlement]string{
+				rules.Settled:   "Settled, from the provider’s usage",
+				rules.Estimated: "Estimated, from our own count",
+			}[e.Settlement],
+		})
 	if e.HoldMC != 0 {
 		add("Held", ui.Cell{Text: e.HoldMC.Display()})
 	}
@@ -130,13 +150,21 @@ func (h *Handler) confirm(r *http.Request, s staff) (ui.Report, error) {
 	if x.Status == rules.Revoked {
 		to = "the user’s available balance, because the connection is revoked"
 	}
-	c.Lead = fmt.Sprintf("%s returns to %s. The developer loses the margin of %s, and we lose the fee and the provider cost. This can’t be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
+	c.Lead = fmt.Sprintf(
+		"%s returns to %s. The developer loses the margin of %s, and we lose the fee and the provider cost. This can’t be undone.", e.UserChargeMC.Display(), to, e.DevMarginMC.Display())
 	if e.PaidBy == rules.PaidByFreeCredit {
 		c.Lead = "This call was paid by free credit, so the user gets no money back. This can’t be undone."
 	}
 	c.Blocks = c.Blocks[:1]
 	if s.acts() {
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "Refund", Form: &ui.Ask{Action: "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse", Decision: "reverse", Fields: reason("Shown in the user’s ledger as written."), Button: "Refund " + e.UserChargeMC.Display(), Danger: true}})
+		c.Blocks = append(c.Blocks,
+			ui.Block{Heading: "Refund", Form: &ui.Ask{
+				Action:   "/operator/ledger/" + url.PathEscape(e.ID) + "/reverse",
+				Decision: "reverse",
+				Fields:   reason("Shown in the user’s ledger as written."),
+				Button:   "Refund " + e.UserChargeMC.Display(),
+				Danger:   true,
+			}})
 	}
 	return c, nil
 }

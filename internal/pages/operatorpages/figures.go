@@ -72,7 +72,8 @@ type totals struct {
 func takeTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (mine bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		var one int64
-		err := tx.QueryRowContext(ctx, `UPDATE operator_totals SET next_us = $2 WHERE next_us <= $1 RETURNING one`, nowUS, nextUS).Scan(&one)
+		err := tx.QueryRowContext(ctx, `UPDATE operator_totals SET next_us = $2 WHERE next_us <= $1 RETURNING one`,
+			nowUS, nextUS).Scan(&one)
 		if mine = err == nil; errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -96,7 +97,8 @@ func sumDays(ctx context.Context, q db.Queryer, from string) ([]sum, error) {
 }
 
 func sumBalances(ctx context.Context, q db.Queryer) (t totals, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(available_mc), 0) AS BIGINT), CAST(COALESCE(SUM(reserved_mc), 0) AS BIGINT) FROM balances WHERE sandbox = 0`).
+	err = q.QueryRowContext(ctx,
+		`SELECT COUNT(*), CAST(COALESCE(SUM(available_mc), 0) AS BIGINT), CAST(COALESCE(SUM(reserved_mc), 0) AS BIGINT) FROM balances WHERE sandbox = 0`).
 		Scan(&t.accounts, &t.available, &t.reserved)
 	return t, err
 }
@@ -104,18 +106,23 @@ func sumBalances(ctx context.Context, q db.Queryer) (t totals, err error) {
 // keepFigures stores what was counted. Who comes second stores the same numbers.
 func keepFigures(ctx context.Context, tx *db.Tx, list []sum, t totals) error {
 	for _, s := range list {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO operator_days (app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		if _, err := tx.ExecContext(ctx,
+			`INSERT INTO operator_days (app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc) VALUES ($1, $2, $3, $4, $5, $6, $7)
 			ON CONFLICT (app_id, day) DO UPDATE SET calls = excluded.calls, provider_cost_mc = excluded.provider_cost_mc, svc_fee_mc = excluded.svc_fee_mc, dev_margin_mc = excluded.dev_margin_mc, user_charge_mc = excluded.user_charge_mc`,
 			s.appID, s.day, s.calls, s.cost, s.fee, s.margin, s.charge); err != nil {
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE operator_totals SET available_mc = $1, reserved_mc = $2, accounts = $3, counted_us = $4`, t.available, t.reserved, t.accounts, t.countedUS)
+	_, err := tx.ExecContext(ctx,
+		`UPDATE operator_totals SET available_mc = $1, reserved_mc = $2, accounts = $3, counted_us = $4`, t.available,
+		t.reserved, t.accounts, t.countedUS)
 	return err
 }
 
 func readTotals(ctx context.Context, q db.Queryer) (t totals, err error) {
-	err = q.QueryRowContext(ctx, `SELECT available_mc, reserved_mc, accounts, counted_us FROM operator_totals`).Scan(&t.available, &t.reserved, &t.accounts, &t.countedUS)
+	err = q.QueryRowContext(ctx,
+		`SELECT available_mc, reserved_mc, accounts, counted_us FROM operator_totals`).Scan(&t.available, &t.reserved,
+		&t.accounts, &t.countedUS)
 	return t, err
 }
 
@@ -125,7 +132,8 @@ func earned(ctx context.Context, q db.Queryer, appID, from string) (s sum, err e
 	if appID != "" {
 		where, args = `day >= $1 AND app_id = $2`, append(args, appID)
 	}
-	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(calls), 0) AS BIGINT), CAST(COALESCE(SUM(provider_cost_mc), 0) AS BIGINT), CAST(COALESCE(SUM(svc_fee_mc), 0) AS BIGINT),
+	err = q.QueryRowContext(ctx,
+		`SELECT CAST(COALESCE(SUM(calls), 0) AS BIGINT), CAST(COALESCE(SUM(provider_cost_mc), 0) AS BIGINT), CAST(COALESCE(SUM(svc_fee_mc), 0) AS BIGINT),
 		CAST(COALESCE(SUM(dev_margin_mc), 0) AS BIGINT), CAST(COALESCE(SUM(user_charge_mc), 0) AS BIGINT) FROM operator_days WHERE `+where, args...).
 		Scan(&s.calls, &s.cost, &s.fee, &s.margin, &s.charge)
 	return s, err

@@ -1,6 +1,6 @@
 // Package operatorpages serves the operator's pages: balances and revenue, go-live requests, apps, accounts, risk,
-// providers and prices, and the audit log. Actions go through operator.Service, which logs them; the pages have no other
-// way to change anything. Only operators and viewers see them. A GET changes nothing.
+// providers and prices, and the audit log. Actions go through operator.Service, which logs them;
+// the pages have no other way to change anything. Only operators and viewers see them. A GET changes nothing.
 package operatorpages
 
 import (
@@ -140,8 +140,10 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 
 // The sections of the operator's navigation.
 var sections = []ui.Tab{
-	{Href: "/operator", Text: "Overview"}, {Href: "/operator/reviews", Text: "Reviews"}, {Href: "/operator/apps", Text: "Apps"},
-	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"}, {Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Audit log"},
+	{Href: "/operator", Text: "Overview"}, {Href: "/operator/reviews", Text: "Reviews"},
+	{Href: "/operator/apps", Text: "Apps"},
+	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"},
+	{Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Audit log"},
 }
 
 // console begins a page that belongs to a section.
@@ -156,9 +158,12 @@ func (s staff) console(section, heading, lead string) ui.Report {
 
 // doneTexts say what was just done, by the name that the redirect gives.
 var doneTexts = map[string]string{
-	"approve": "Approved. The app is in its new tier.", "refuse": "Rejected. The app keeps its tier and may request again.",
-	"suspend": "App suspended. Its calls are refused.", "lift": "Suspension lifted.",
-	"freeze": "Connection paused. Its calls are refused.", "resume": "Connection resumed.",
+	"approve": "Approved. The app is in its new tier.",
+	"refuse":  "Rejected. The app keeps its tier and may request again.",
+	"suspend": "App suspended. Its calls are refused.",
+	"lift":    "Suspension lifted.",
+	"freeze":  "Connection paused. Its calls are refused.",
+	"resume":  "Connection resumed.",
 	"reverse": "Charge refunded. This entry is the refund.",
 }
 

@@ -21,13 +21,25 @@ var actions = []string{"approve", "refuse", "suspend", "lift", "reverse", "freez
 func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 	q := r.URL.Query()
 	c := s.console("/operator/log", "Audit log", "Every operator action. Entries are permanent.")
-	f := operator.Filter{Actor: strings.TrimSpace(q.Get("actor")), Action: q.Get("action"), Subject: strings.TrimSpace(q.Get("subject"))}
+	f := operator.Filter{
+		Actor:   strings.TrimSpace(q.Get("actor")),
+		Action:  q.Get("action"),
+		Subject: strings.TrimSpace(q.Get("subject")),
+	}
 	choices := []ui.Choice{{ID: "", Name: "All"}}
 	for _, a := range actions {
 		choices = append(choices, ui.Choice{ID: a, Name: a, Chosen: a == f.Action})
 	}
 	c.Blocks = []ui.Block{{Form: &ui.Ask{Search: true, Action: "/operator/log", Button: "Search", Fields: []ui.Entry{
-		{ID: "actor", Label: "Actor (email, id or IP address)", Value: f.Actor}, {ID: "action", Label: "Action", Choices: choices}, {ID: "subject", Label: "Subject (id)", Value: f.Subject},
+		{ID: "actor", Label: "Actor (email, id or IP address)", Value: f.Actor}, {
+			ID:      "action",
+			Label:   "Action",
+			Choices: choices,
+		}, {
+			ID:    "subject",
+			Label: "Subject (id)",
+			Value: f.Subject,
+		},
 	}}}}
 	if strings.Contains(f.Actor, "@") {
 		if a, err := h.Accounts.GetByEmail(r.Context(), f.Actor); err == nil {
@@ -50,11 +62,17 @@ func (h *Handler) log(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	t := &ui.Table{Label: "Log", Heads: []ui.Head{{Name: "When"}, {Name: "Actor"}, {Name: "Action"}, {Name: "Subject"}, {Name: "Reason"}}, First: first(r, "after"), Empty: "No results"}
+	t := &ui.Table{
+		Label: "Log",
+		Heads: []ui.Head{{Name: "When"}, {Name: "Actor"}, {Name: "Action"}, {Name: "Subject"}, {Name: "Reason"}},
+		First: first(r, "after"),
+		Empty: "No results",
+	}
 	for _, e := range list {
 		at := when(e.CreatedUS)
 		at.Href = "/operator/log/" + url.PathEscape(e.ID)
-		t.Rows = append(t.Rows, []ui.Cell{at, actor(e.Actor, who), {Text: e.Action, Tone: "plain"}, subject(e.Subject), {Text: e.Reason}})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{at, actor(e.Actor, who), {Text: e.Action, Tone: "plain"}, subject(e.Subject), {Text: e.Reason}})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)
@@ -73,7 +91,13 @@ func actor(by string, who map[string]string) ui.Cell {
 
 // subject links to what an action was about.
 func subject(of string) ui.Cell {
-	for prefix, path := range map[string]string{id.App: "/operator/apps/", id.Connection: "/operator/connections/", id.Ledger: "/operator/ledger/", id.Account: "/operator/accounts/", "glr_": "/operator/reviews/"} {
+	for prefix, path := range map[string]string{
+		id.App:        "/operator/apps/",
+		id.Connection: "/operator/connections/",
+		id.Ledger:     "/operator/ledger/",
+		id.Account:    "/operator/accounts/",
+		"glr_":        "/operator/reviews/",
+	} {
 		if strings.HasPrefix(of, prefix) {
 			return link(path, of)
 		}
@@ -102,8 +126,15 @@ func (h *Handler) logged(r *http.Request, s staff) (ui.Report, error) {
 		return c, fmt.Errorf("admin: log entry %s: %w", e.ID, err)
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "Entry", Facts: []ui.Detail{{Name: "Id", Cell: ui.Cell{Text: e.ID, Code: true}}, {Name: "When", Cell: when(e.CreatedUS)}, {Name: "Actor", Cell: actor(e.Actor, who)}, {Name: "Subject", Cell: subject(e.Subject)}, {Name: "Reason", Cell: ui.Cell{Text: why}}}},
-		{Heading: "Changes", Table: changes}, {Heading: "Before", Source: indented(string(e.Before))}, {Heading: "After", Source: indented(string(e.After))},
+		{Heading: "Entry", Facts: []ui.Detail{
+			{Name: "Id", Cell: ui.Cell{Text: e.ID, Code: true}},
+			{Name: "When", Cell: when(e.CreatedUS)},
+			{Name: "Actor", Cell: actor(e.Actor, who)},
+			{Name: "Subject", Cell: subject(e.Subject)},
+			{Name: "Reason", Cell: ui.Cell{Text: why}},
+		}},
+		{Heading: "Changes", Table: changes}, {Heading: "Before", Source: indented(string(e.Before))},
+		{Heading: "After", Source: indented(string(e.After))},
 	}
 	return c, nil
 }
@@ -119,7 +150,11 @@ func diff(before, after json.RawMessage) (*ui.Table, error) {
 	}
 	names := maps.Clone(a)
 	maps.Copy(names, b)
-	t := &ui.Table{Label: "Changes", Heads: []ui.Head{{Name: "Member"}, {Name: "Before"}, {Name: "After"}}, Empty: "No changes."}
+	t := &ui.Table{
+		Label: "Changes",
+		Heads: []ui.Head{{Name: "Member"}, {Name: "Before"}, {Name: "After"}},
+		Empty: "No changes.",
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if string(a[name]) != string(b[name]) {
 			t.Rows = append(t.Rows, []ui.Cell{{Text: name, Code: true}, {Text: shown(a[name])}, {Text: shown(b[name])}})

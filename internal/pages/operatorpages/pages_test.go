@@ -17,8 +17,10 @@ import (
 // paths are all pages, with ids that exist.
 func (w *world) paths(e rules.Entry) []string {
 	return []string{
-		"/operator", "/operator/verify", "/operator/reviews", "/operator/reviews/" + w.request.ID, "/operator/apps", "/operator/apps/" + w.app.ID,
-		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID, "/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
+		"/operator", "/operator/verify", "/operator/reviews", "/operator/reviews/" + w.request.ID, "/operator/apps",
+		"/operator/apps/" + w.app.ID,
+		"/operator/accounts", "/operator/accounts/" + w.ids["person"], "/operator/connections/" + w.conn.ID,
+		"/operator/ledger/" + e.ID, "/operator/ledger/" + e.ID + "/reverse",
 		"/operator/risk", "/operator/providers", "/operator/log",
 	}
 }
@@ -26,8 +28,11 @@ func (w *world) paths(e rules.Entry) []string {
 // posts are everything that an operator can do.
 func (w *world) posts(e rules.Entry) map[string][]url.Values {
 	return map[string][]url.Values{
-		"/operator/verify": {{}}, "/operator/reviews/" + w.request.ID: {act("approve", ""), act("refuse", "why")}, "/operator/apps/" + w.app.ID: {act("suspend", "why")},
-		"/operator/connections/" + w.conn.ID: {act("freeze", "why")}, "/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
+		"/operator/verify":                      {{}},
+		"/operator/reviews/" + w.request.ID:     {act("approve", ""), act("refuse", "why")},
+		"/operator/apps/" + w.app.ID:            {act("suspend", "why")},
+		"/operator/connections/" + w.conn.ID:    {act("freeze", "why")},
+		"/operator/ledger/" + e.ID + "/reverse": {act("reverse", "why")},
 	}
 }
 
@@ -39,14 +44,17 @@ func TestWhoMaySeeAndDoWhat(t *testing.T) {
 		w := newWorld(t, d)
 		e := w.Spend(w.conn, money.Dollar)
 		before := w.everything()
-		nobody, person, developer, viewer, operator := w.browser(), w.signedIn("person"), w.signedIn("developer"), w.signedIn("viewer"), w.signedIn("operator")
+		nobody, person, developer, viewer, operator := w.browser(), w.signedIn("person"), w.signedIn("developer"),
+			w.signedIn("viewer"), w.signedIn("operator")
 		for _, path := range w.paths(e) {
 			nobody.Get(path).Leads(t, "/sign-in?next="+url.QueryEscape(path))
 			for _, b := range []*apitest.Browser{person, developer} {
 				b.Get(path).Want(t, 404).Lacks(t, "perator", w.app.ID)
 			}
-			viewer.Get(path).Want(t, 200, "You’re a viewer").Lacks(t, `method="post" action="/operator`, "<script", "style=")
-			operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>", "You’re a viewer")
+			viewer.Get(path).Want(t, 200, "You’re a viewer").Lacks(t, `method="post" action="/operator`, "<script",
+				"style=")
+			operator.Get(path+"?decision=approve&reason=x").Want(t, 200).Lacks(t, "<script", "style=", "<b>", "<i>",
+				"You’re a viewer")
 		}
 		for path, forms := range w.posts(e) {
 			for _, form := range forms {
@@ -58,7 +66,8 @@ func TestWhoMaySeeAndDoWhat(t *testing.T) {
 		}
 		w.admin.MFA = func(*http.Request) bool { return false }
 		for _, path := range w.paths(e) {
-			operator.Get(path).Want(t, 403, "Two-step verification required", `href="/settings/security"`).Lacks(t, w.app.ID, "person@")
+			operator.Get(path).Want(t, 403, "Two-step verification required", `href="/settings/security"`).Lacks(t,
+				w.app.ID, "person@")
 			viewer.Get(path).Want(t, 403)
 			person.Get(path).Want(t, 404) // it tells strangers nothing
 		}
@@ -76,7 +85,8 @@ func TestNothingThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b := w.signedIn("operator")
-	for _, path := range []string{"reviews/glr_x", "apps/app_x", "accounts/wac_x", "connections/conn_x", "ledger/led_x", "ledger/led_x/reverse", "log/opl_x"} {
+	for _, path := range []string{"reviews/glr_x", "apps/app_x", "accounts/wac_x", "connections/conn_x", "ledger/led_x",
+		"ledger/led_x/reverse", "log/opl_x"} {
 		b.Get("/operator/"+path).Want(t, 404)
 		b.Post("/operator/"+path, act("approve", "x")) // of no use either
 	}
@@ -91,9 +101,16 @@ func TestActions(t *testing.T) {
 		w := newWorld(t, d)
 		e := w.Spend(w.conn, money.Dollar)
 		b := w.signedIn("operator")
-		review, app, conn, row := "/operator/reviews/"+w.request.ID, "/operator/apps/"+w.app.ID, "/operator/connections/"+w.conn.ID, "/operator/ledger/"+e.ID
-		b.Get(review).Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature", `value="approve"`, `value="refuse"`, "developer@example.com")
-		for path, decision := range map[string]string{review: "refuse", app: "suspend", conn: "freeze", row + "/reverse": "reverse"} {
+		review, app, conn, row := "/operator/reviews/"+w.request.ID, "/operator/apps/"+w.app.ID,
+			"/operator/connections/"+w.conn.ID, "/operator/ledger/"+e.ID
+		b.Get(review).Want(t, 200, "New &lt;i&gt;App&lt;/i&gt;", "sandbox to limited-live", "Met", "feature",
+			`value="approve"`, `value="refuse"`, "developer@example.com")
+		for path, decision := range map[string]string{
+			review:           "refuse",
+			app:              "suspend",
+			conn:             "freeze",
+			row + "/reverse": "reverse",
+		} {
 			b.Post(path, act(decision, "  ")).Want(t, 422, `role="alert"`, `aria-invalid="true"`)
 			b.Post(path, act(decision, strings.Repeat("x", 501))).Want(t, 422, "1 to 500", strings.Repeat("x", 501))
 			b.Post(path, act("other", "x")).Want(t, 422)
@@ -119,7 +136,8 @@ func TestActions(t *testing.T) {
 		b.Post(conn, act("freeze", "again")).Want(t, 422, "frozen already")
 		b.Post(conn, act("resume", "She is back.")).Leads(t, conn+"?done=resume")
 		b.Get(row).Want(t, 200, row+"/reverse", "$1.00")
-		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "where the app may spend it again", "can’t be undone", "Refund $1.00")
+		b.Get(row+"/reverse").Want(t, 200, "Refund this charge?", "where the app may spend it again", "can’t be undone",
+			"Refund $1.00")
 		to := b.Post(row+"/reverse", act("reverse", "The apitest.Page was empty.")).To
 		b.Get(to).Want(t, 200, "Done.", "Call, reversed", "The apitest.Page was empty.", e.ID)
 		b.Get(row).Want(t, 200, "Refunded").Lacks(t, row+"/reverse")
@@ -127,7 +145,8 @@ func TestActions(t *testing.T) {
 		if c := w.Is(w.conn); c.ConsumedMC != 0 || c.AllocationMC != 5*money.Dollar {
 			t.Errorf("after the refund: %+v", c)
 		}
-		log := b.Get("/operator/log").Want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.", "It has a new one.", "The user asked.", "She is back.", "The apitest.Page was empty.")
+		log := b.Get("/operator/log").Want(t, 200, "operator@example.com", "Its &lt;secret&gt; has leaked.",
+			"It has a new one.", "The user asked.", "She is back.", "The apitest.Page was empty.")
 		if n := strings.Count(log.Body, `href="/operator/log/opl_`); n != 6 || w.changes.Load() != 6 {
 			t.Errorf("%d entries, told of %d changes", n, w.changes.Load())
 		}
@@ -140,7 +159,8 @@ func (w *world) actors(want map[string]int) {
 	w.t.Helper()
 	for actor, n := range want {
 		var got int
-		if err := w.d.QueryRowContext(w.t.Context(), `SELECT COUNT(*) FROM operator_log WHERE actor = $1`, actor).Scan(&got); err != nil || got != n {
+		if err := w.d.QueryRowContext(w.t.Context(), `SELECT COUNT(*) FROM operator_log WHERE actor = $1`,
+			actor).Scan(&got); err != nil || got != n {
 			w.t.Errorf("%s: %d entries, want %d (%v)", actor, got, n, err)
 		}
 	}
@@ -161,7 +181,14 @@ func TestLogIsSearched(t *testing.T) {
 			return strings.Count(a.Body, `href="/operator/log/opl_`), a
 		}
 		for path, want := range map[string]int{
-			"": 50, "?action=freeze": 1, "?action=lift": 50, "?subject=" + w.conn.ID: 1, "?actor=operator@example.com&action=freeze": 1, "?actor=" + w.ids["operator"]: 50, "?actor=viewer@example.com": 0, "?actor=a@b.example": 0,
+			"":                      50,
+			"?action=freeze":        1,
+			"?action=lift":          50,
+			"?subject=" + w.conn.ID: 1,
+			"?actor=operator@example.com&action=freeze": 1,
+			"?actor=" + w.ids["operator"]:               50,
+			"?actor=viewer@example.com":                 0,
+			"?actor=a@b.example":                        0,
 		} {
 			if n, _ := entries("/operator/log" + path); n != want {
 				t.Errorf("%s: %d entries, want %d", path, n, want)
@@ -177,7 +204,8 @@ func TestLogIsSearched(t *testing.T) {
 			t.Errorf("%d entries on all pages", seen)
 		}
 		_, a := entries("/operator/log?action=freeze")
-		b.Get("/operator/log/"+between(a.Body, `href="/operator/log/`, `"`)).Want(t, 200, "pause", "<code>status</code>", "active", "frozen").Lacks(t, "<code>allocation_mc</code>")
+		b.Get("/operator/log/"+between(a.Body, `href="/operator/log/`, `"`)).Want(t, 200, "pause",
+			"<code>status</code>", "active", "frozen").Lacks(t, "<code>allocation_mc</code>")
 	})
 }
 
@@ -217,7 +245,8 @@ func TestSupportFindsAccounts(t *testing.T) {
 		}
 		b.Get("/operator/accounts").Want(t, 200, w.ids["person"], w.ids["viewer"])
 		path := "/operator/accounts/" + w.ids["person"]
-		a := b.Get(path).Want(t, 200, "person@example.com", "$15.00", "Live &lt;b&gt;App&lt;/b&gt;", "Half is used", e.ID, "/operator/connections/"+w.conn.ID).Lacks(t, "secret link")
+		a := b.Get(path).Want(t, 200, "person@example.com", "$15.00", "Live &lt;b&gt;App&lt;/b&gt;", "Half is used",
+			e.ID, "/operator/connections/"+w.conn.ID).Lacks(t, "secret link")
 		rows := func(a apitest.Page) int { return strings.Count(a.Body, `href="/operator/ledger/`) }
 		second := b.Get(between(a.Body, `<a href="`, `">Next page`))
 		if rows(a) != 50 || rows(second) != 7 { // 55 calls, a top-up, a connection
@@ -242,11 +271,13 @@ func TestFigures(t *testing.T) {
 		e := w.Spend(w.conn, money.Dollar)
 		b.Post("/operator/ledger/"+e.ID+"/reverse", act("reverse", "empty")).Want(t, 303)
 		w.exec(`INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID, w.app.ID, w.ids["person"])
+			VALUES ('2026-11-01', $1, '', 'm', $2, $3, 7, 1, 1, 300000000, 200000000, 100000000, 600000000)`, w.conn.ID,
+			w.app.ID, w.ids["person"])
 		if err := counter.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.Get("/operator").Want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today", "$2.50", "$4.00", "$1.00 today", "$8.00").Lacks(t, "first time")
+		b.Get("/operator").Want(t, 200, "$18.00", "$15.00 available, $3.00 reserved", "accounts: 1", "$0.50 today",
+			"$2.50", "$4.00", "$1.00 today", "$8.00").Lacks(t, "first time")
 		b.Get("/operator/apps/"+w.app.ID).Want(t, 200, "$8.00", "$4.00", "at most")
 		w.Spend(w.conn, money.Dollar)
 		if err := counter.Once(t.Context()); err != nil { // not due
@@ -287,13 +318,15 @@ func TestVerify(t *testing.T) {
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			a := b.Get("/operator/verify").Want(t, 200, "checks, no findings", "operator@example.com", "Verify now</button>").Lacks(t, "Waiting")
+			a := b.Get("/operator/verify").Want(t, 200, "checks, no findings", "operator@example.com",
+				"Verify now</button>").Lacks(t, "Waiting")
 			if strings.Count(a.Body, ">Clean<") != 2 { // the newest, and its line
 				t.Errorf("the page: %s", a.Body)
 			}
 			w.exec(`UPDATE balances SET available_mc = available_mc + 1 WHERE account_id = $1`, w.ids["person"])
 			b.Post("/operator/verify", url.Values{})
-			w.exec(`UPDATE verifications SET state = 'running', touched_us = 1 WHERE state = 'waiting'`) // a node took it, and died
+			// a node took it, and died
+			w.exec(`UPDATE verifications SET state = 'running', touched_us = 1 WHERE state = 'waiting'`)
 			if err := v.Once(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -313,10 +346,13 @@ func TestProviders(t *testing.T) {
 		w.admin.Metrics.ProviderError("openai", 529)
 		w.admin.Metrics.Alarm("free_pool_low", "app_1")
 		w.admin.Estimates.Record("gpt-6-luna", 1000, 1000, 1250)
-		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`, "free/"+w.app.ID+"/2026-11")
-		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:999999999', 0, 0)`, "free/"+w.app.ID+"/2026-10")
+		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`,
+			"free/"+w.app.ID+"/2026-11")
+		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:999999999', 0, 0)`,
+			"free/"+w.app.ID+"/2026-10")
 		b := w.signedIn("viewer")
-		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529", w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").Lacks(t, "$9.99")
+		b.Get("/operator/providers").Want(t, 200, "gpt-6-luna", ">settled<", ">failed<", "529",
+			w.admin.Catalog.Current().Version(), "1.250", "$3.00", "$1.00", "$46.00", "November 2026").Lacks(t, "$9.99")
 		b.Get("/operator").Want(t, 200, "free_pool_low", "input_estimated_too_low")
 	})
 }

@@ -18,10 +18,18 @@ type explainer struct {
 }
 
 // big are tables of millions of rows; reading a whole small index of one is fine.
-var big = regexp.MustCompile(`^SCAN (ledger|rollups|r|events|connections|mails|deliveries)( USING (COVERING )?INDEX (\w+))?$`)
+var big = regexp.MustCompile(
+	`^SCAN (ledger|rollups|r|events|connections|mails|deliveries)( USING (COVERING )?INDEX (\w+))?$`)
 
 // small are indexes with few rows in them.
-var small = map[string]bool{"connections_frozen": true, "events_new": true, "events_risk": true, "mails_due": true, "deliveries_due": true, "mails_failed": true}
+var small = map[string]bool{
+	"connections_frozen": true,
+	"events_new":         true,
+	"events_risk":        true,
+	"mails_due":          true,
+	"deliveries_due":     true,
+	"mails_failed":       true,
+}
 
 func (e explainer) explain(ctx context.Context, query string, args []any) {
 	e.t.Helper()

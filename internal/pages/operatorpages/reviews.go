@@ -13,14 +13,20 @@ import (
 
 // reviews is GET /operator/reviews: what waits, oldest first.
 func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator/reviews", "Go-live reviews", "Developers who ask for their app’s next tier, oldest first.")
+	c := s.console("/operator/reviews", "Go-live reviews",
+		"Developers who ask for their app’s next tier, oldest first.")
 	list, err := h.Service.GoLive.ListPending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
 	if err != nil {
 		return c, err
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Requests", Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}}, First: first(r, "after"), Empty: "No pending requests."}
+	t := &ui.Table{
+		Label: "Requests",
+		Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}},
+		First: first(r, "after"),
+		Empty: "No pending requests.",
+	}
 	for _, req := range list {
 		app, err := h.Service.Apps.Get(r.Context(), req.AppID)
 		if err != nil {
@@ -56,7 +62,12 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	facts := []ui.Detail{{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}}, {Name: "Requested", Cell: when(req.CreatedUS)}, {Name: "App", Cell: link("/operator/apps/", app.ID)}, {Name: "Developer", Cell: owner}}
+	facts := []ui.Detail{
+		{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}},
+		{Name: "Requested", Cell: when(req.CreatedUS)},
+		{Name: "App", Cell: link("/operator/apps/", app.ID)},
+		{Name: "Developer", Cell: owner},
+	}
 	if req.DecidedUS != 0 {
 		facts = append(facts, ui.Detail{Name: "Decided", Cell: when(req.DecidedUS)})
 	}
@@ -67,8 +78,23 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 	if s.acts() && req.Status == golive.Pending {
 		at := "/operator/reviews/" + url.PathEscape(req.ID)
 		c.Blocks = append(c.Blocks,
-			ui.Block{Heading: "Approve", Text: "The app moves to " + req.To + " and calls real providers immediately. Connections of its test accounts are revoked.", Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"}},
-			ui.Block{Heading: "Reject", Text: "The app stays in its tier. The developer sees the reason and may request again.", Form: &ui.Ask{Action: at, Decision: "refuse", Fields: reason("Shown to the developer as written."), Button: "Reject", Danger: true}})
+			ui.Block{
+				Heading: "Approve",
+				Text: "The app moves to " + req.To +
+					" and calls real providers immediately. Connections of its test accounts are revoked.",
+				Form: &ui.Ask{Action: at, Decision: "approve", Button: "Approve"},
+			},
+			ui.Block{
+				Heading: "Reject",
+				Text:    "The app stays in its tier. The developer sees the reason and may request again.",
+				Form: &ui.Ask{
+					Action:   at,
+					Decision: "refuse",
+					Fields:   reason("Shown to the developer as written."),
+					Button:   "Reject",
+					Danger:   true,
+				},
+			})
 	}
 	return c, nil
 }

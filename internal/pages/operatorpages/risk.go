@@ -34,7 +34,8 @@ var riskWords = map[string]ui.Cell{
 
 // risk is GET /operator/risk.
 func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator/risk", "Risk", "Connections that spent too fast or were paused, apps at their daily limit, and apps suspended by risk rules.")
+	c := s.console("/operator/risk", "Risk",
+		"Connections that spent too fast or were paused, apps at their daily limit, and apps suspended by risk rules.")
 	after := r.URL.Query().Get("after")
 	list, err := risks(r.Context(), h.DB, after, maxListed+1)
 	if err != nil {
@@ -42,7 +43,12 @@ func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
-	t := &ui.Table{Label: "Risk events", Heads: []ui.Head{{Name: "When"}, {Name: "Event"}, {Name: "App"}, {Name: "Connection"}}, First: first(r, "after"), Empty: "No risk events."}
+	t := &ui.Table{
+		Label: "Risk events",
+		Heads: []ui.Head{{Name: "When"}, {Name: "Event"}, {Name: "App"}, {Name: "Connection"}},
+		First: first(r, "after"),
+		Empty: "No risk events.",
+	}
 	for _, e := range list {
 		app, err := h.Service.Apps.Get(r.Context(), e.AppID)
 		if err != nil {
@@ -52,7 +58,9 @@ func (h *Handler) risk(r *http.Request, s staff) (ui.Report, error) {
 		if e.ConnectionID != "" {
 			connection = link("/operator/connections/", e.ConnectionID)
 		}
-		t.Rows = append(t.Rows, []ui.Cell{when(e.CreatedUS), riskWords[e.Type], {Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, connection})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{when(e.CreatedUS), riskWords[e.Type],
+				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, connection})
 	}
 	if more {
 		t.Next = next(r, true, "after", list[len(list)-1].ID)
@@ -73,10 +81,16 @@ func (h *Handler) suspendedByRisk(r *http.Request) (*ui.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ui.Table{Label: "Suspended apps", Heads: []ui.Head{{Name: "Since"}, {Name: "App"}, {Name: "Reason"}}, Empty: "None."}
+	t := &ui.Table{
+		Label: "Suspended apps",
+		Heads: []ui.Head{{Name: "Since"}, {Name: "App"}, {Name: "Reason"}},
+		Empty: "None.",
+	}
 	for _, a := range list {
 		if n := a.Suspension; n != nil && n.By == apps.ByRisk {
-			t.Rows = append(t.Rows, []ui.Cell{when(n.SinceUS), {Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID)}, {Text: n.Reason}})
+			t.Rows = append(t.Rows,
+				[]ui.Cell{when(n.SinceUS), {Text: a.Name, Href: "/operator/apps/" + url.PathEscape(a.ID)},
+					{Text: n.Reason}})
 		}
 	}
 	return t, nil
@@ -88,12 +102,17 @@ func (h *Handler) mails(ctx context.Context, accountID string) (t *ui.Table, err
 	t = &ui.Table{Label: "Emails", Heads: []ui.Head{{Name: "When"}, {Name: "Subject"}, {Name: "State"}}, Empty: "None."}
 	list, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(m *mail.Mail) []any {
 		return []any{&m.Subject, &m.Status, &m.CreatedUS, &m.LastError}
-	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`, accountID, maxListed)
+	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`,
+		accountID, maxListed)
 	if err != nil {
 		return nil, fmt.Errorf("admin: mails: %w", err)
 	}
 	for _, m := range list {
-		state := map[string]ui.Cell{mail.Pending: {Text: "Waiting", Tone: "warn"}, mail.Sent: {Text: "Sent", Tone: "good"}, mail.Failed: {Text: "Failed", Tone: "bad"}}[m.Status]
+		state := map[string]ui.Cell{
+			mail.Pending: {Text: "Waiting", Tone: "warn"},
+			mail.Sent:    {Text: "Sent", Tone: "good"},
+			mail.Failed:  {Text: "Failed", Tone: "bad"},
+		}[m.Status]
 		state.Sub = m.LastError
 		t.Rows = append(t.Rows, []ui.Cell{when(m.CreatedUS), {Text: m.Subject}, state})
 	}

@@ -25,7 +25,8 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		b := w.signedIn("person")
 		suspend := func() apitest.Page { return b.Post("/operator/apps/"+w.app.ID, act("suspend", "why")) }
 		b.Get("/operator").Want(t, 404)
-		if a := grant("Person@Example.com", "operator"); a.Body != `{"account_id":"`+w.ids["person"]+`","email":"person@example.com","role":"operator"}`+"\n" {
+		if a := grant("Person@Example.com", "operator"); a.Body != `{"account_id":"`+w.ids["person"]+
+			`","email":"person@example.com","role":"operator"}`+"\n" {
 			t.Errorf("granted: %v", a)
 		}
 		b.Get("/operator").Want(t, 403, "Two-step verification required")
@@ -52,8 +53,11 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		w.exec(`UPDATE accounts SET unconfirmed = 1 WHERE id = $1`, w.ids["developer"])
 		w.exec(`INSERT INTO accounts (id, email, password_hash, sandbox, owner_id, created_us) VALUES ('wac_test', 'tester@example.com', '', 1, $1, 1)`, w.ids["developer"])
 		for email, says := range map[string]string{
-			"nobody@example.com": "no such account", "tester@example.com": "no such account", "person": "no such account",
-			"developer@example.com": "email: this address is not confirmed yet", "person@example.com": "role: is none already",
+			"nobody@example.com":    "no such account",
+			"tester@example.com":    "no such account",
+			"person":                "no such account",
+			"developer@example.com": "email: this address is not confirmed yet",
+			"person@example.com":    "role: is none already",
 		} {
 			role := "none"
 			if says != "role: is none already" {
@@ -66,7 +70,8 @@ func TestRoleIsGivenAndTaken(t *testing.T) {
 		w.signedIn("viewer").Get("/operator").Want(t, 404)
 		operator := w.signedIn("operator")
 		operator.Post("/second-step", url.Values{}).Want(t, 200)
-		operator.Get("/operator/log?action=grant").Want(t, 200, `href="/operator/accounts/`+w.ids["person"]+`"`, "with the operator’s token").Lacks(t, "person@example.com")
+		operator.Get("/operator/log?action=grant").Want(t, 200, `href="/operator/accounts/`+w.ids["person"]+`"`,
+			"with the operator’s token").Lacks(t, "person@example.com")
 		w.actors(map[string]int{"127.0.0.1": 6, w.ids["person"]: 0})
 	})
 }

@@ -26,7 +26,14 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	if err := w.d.QueryRowContext(t.Context(), `SELECT id FROM operator_log`).Scan(&logged); err != nil {
 		t.Fatal(err)
 	}
-	for section, id := range map[string]string{"reviews": w.request.ID, "apps": w.app.ID, "accounts": w.ids["person"], "connections": w.conn.ID, "ledger": entry.ID, "log": logged} {
+	for section, id := range map[string]string{
+		"reviews":     w.request.ID,
+		"apps":        w.app.ID,
+		"accounts":    w.ids["person"],
+		"connections": w.conn.ID,
+		"ledger":      entry.ID,
+		"log":         logged,
+	} {
 		ids[section] = id
 	}
 	address := func(pattern string) string { // /operator/apps/{id} of an app that is there
@@ -64,8 +71,10 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		}
 		ask(viewer).Want(t, http.StatusForbidden, "but change nothing").Guarded(t)
 		for _, forged := range [][]string{
-			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"},
-			{"Origin", strings.Replace(w.URL, "127.0.0.1", "localhost", 1)}, {"Origin", w.URL + "0"}, {"Sec-Fetch-Site", "cross-site", "Origin", w.URL},
+			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"},
+			{"Origin", "null"},
+			{"Origin", strings.Replace(w.URL, "127.0.0.1", "localhost", 1)}, {"Origin", w.URL + "0"},
+			{"Sec-Fetch-Site", "cross-site", "Origin", w.URL},
 		} {
 			ask(operator, forged...).Want(t, http.StatusForbidden, "another site").Guarded(t)
 		}
@@ -74,13 +83,17 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		t.Errorf("%s has become %s by %d routes", before, after, len(w.routes))
 	}
 	for pattern, decision := range decisions { // and by their own forms they do it
-		operator.Post(address(pattern), act(decision, "why"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t, http.StatusSeeOther)
+		operator.Post(address(pattern), act(decision, "why"), "Sec-Fetch-Site", "same-origin", "Origin", w.URL).Want(t,
+			http.StatusSeeOther)
 	}
 }
 
 // decisions are what the forms of the routes do.
 var decisions = map[string]string{
-	"/operator/reviews/{id}": "refuse", "/operator/apps/{id}": "suspend", "/operator/connections/{id}": "freeze", "/operator/ledger/{id}/reverse": "reverse",
+	"/operator/reviews/{id}":        "refuse",
+	"/operator/apps/{id}":           "suspend",
+	"/operator/connections/{id}":    "freeze",
+	"/operator/ledger/{id}/reverse": "reverse",
 }
 
 // twoSteps is a browser in which somebody signed in by both steps.

@@ -62,7 +62,8 @@ func (v *Verifier) Once(ctx context.Context) error {
 		return fmt.Errorf("admin: verify: %w", err)
 	}
 	result, err := v.look(ctx, ver.id)
-	ver.state, ver.checks, ver.checked, ver.nOfFindings, ver.report = clean, int64(result.Checks), result.Checked, int64(result.Findings), result.Report
+	ver.state, ver.checks, ver.checked, ver.nOfFindings, ver.report = clean, int64(result.Checks), result.Checked,
+		int64(result.Findings), result.Report
 	if err != nil {
 		ver.state, ver.report = failed, "The verification could not run: "+err.Error()
 	} else if result.Findings > 0 {
@@ -93,7 +94,8 @@ func (v *Verifier) look(ctx context.Context, verificationID string) (result audi
 		select {
 		case line = <-lines:
 		case <-tick.C:
-			if err := touchVerification(ctx, v.DB, verificationID, line, v.Now().UnixMicro()); err != nil && ctx.Err() == nil {
+			if err := touchVerification(ctx, v.DB, verificationID, line, v.Now().UnixMicro()); err != nil &&
+				ctx.Err() == nil {
 				<-done
 				return result, err
 			}
@@ -106,17 +108,20 @@ func (v *Verifier) look(ctx context.Context, verificationID string) (result audi
 const verificationColumns = `id, state, asked_by, asked_us, touched_us, COALESCE(finished_us, 0), progress, checks, checked, findings, report`
 
 func (v *verification) fields() []any {
-	return []any{&v.id, &v.state, &v.askedBy, &v.askedUS, &v.touchedUS, &v.finishedUS, &v.progress, &v.checks, &v.checked, &v.nOfFindings, &v.report}
+	return []any{&v.id, &v.state, &v.askedBy, &v.askedUS, &v.touchedUS, &v.finishedUS, &v.progress, &v.checks,
+		&v.checked, &v.nOfFindings, &v.report}
 }
 
 func openVerification(ctx context.Context, q db.Queryer) (open bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`).Scan(&open)
+	err = q.QueryRowContext(ctx,
+		`SELECT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`).Scan(&open)
 	return open, err
 }
 
 func takeVerification(ctx context.Context, d *db.DB, nowUS, lostUS int64) (v verification, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return tx.QueryRowContext(ctx, `UPDATE verifications SET state = 'running', touched_us = $1, progress = '' WHERE id IN
+		return tx.QueryRowContext(ctx,
+			`UPDATE verifications SET state = 'running', touched_us = $1, progress = '' WHERE id IN
 			(SELECT id FROM verifications WHERE (state = 'waiting' OR state = 'running') AND (state = 'waiting' OR touched_us < $2) ORDER BY id LIMIT 1`+tx.Engine.ForUpdate()+`) RETURNING `+verificationColumns,
 			nowUS, lostUS).Scan(v.fields()...)
 	})
@@ -124,37 +129,44 @@ func takeVerification(ctx context.Context, d *db.DB, nowUS, lostUS int64) (v ver
 }
 
 func touchVerification(ctx context.Context, d *db.DB, verificationID, progress string, nowUS int64) error {
-	_, err := d.ExecContext(ctx, `UPDATE verifications SET progress = $2, touched_us = $3 WHERE id = $1 AND state = 'running'`, verificationID, progress, nowUS)
+	_, err := d.ExecContext(ctx,
+		`UPDATE verifications SET progress = $2, touched_us = $3 WHERE id = $1 AND state = 'running'`, verificationID,
+		progress, nowUS)
 	return err
 }
 
 func finishVerification(ctx context.Context, d *db.DB, v verification) error {
-	_, err := d.ExecContext(ctx, `UPDATE verifications SET state = $2, progress = '', checks = $3, checked = $4, findings = $5, report = $6, finished_us = $7, touched_us = $7 WHERE id = $1`,
+	_, err := d.ExecContext(ctx,
+		`UPDATE verifications SET state = $2, progress = '', checks = $3, checked = $4, findings = $5, report = $6, finished_us = $7, touched_us = $7 WHERE id = $1`,
 		v.id, v.state, v.checks, v.checked, v.nOfFindings, v.report, v.finishedUS)
 	return err
 }
 
 // askVerification adds one unless one is under way.
 func askVerification(ctx context.Context, d *db.DB, verificationID, by string, nowUS int64) error {
-	_, err := d.ExecContext(ctx, `INSERT INTO verifications (id, state, asked_by, asked_us, touched_us, progress, checks, checked, findings, report)
+	_, err := d.ExecContext(ctx,
+		`INSERT INTO verifications (id, state, asked_by, asked_us, touched_us, progress, checks, checked, findings, report)
 		SELECT $1, 'waiting', $2, CAST($3 AS BIGINT), CAST($3 AS BIGINT), '', 0, 0, 0, '' WHERE NOT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`, verificationID, by, nowUS)
 	return err
 }
 
 func newestVerifications(ctx context.Context, q db.Queryer, limit int) ([]verification, error) {
-	return db.QueryAll(ctx, q, db.ScanFields((*verification).fields), `SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
+	return db.QueryAll(ctx, q, db.ScanFields((*verification).fields),
+		`SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
 }
 
 // verify is POST /operator/verify: somebody asks for an audit. It changes no money,
 // so the list of audits is its record.
 func (h *Handler) verify(r *http.Request, s staff, _ url.Values) (string, error) {
 	now := h.Service.Now()
-	return "/operator/verify", askVerification(r.Context(), h.DB, id.New(verificationPrefix, now), s.ID, now.UnixMicro())
+	return "/operator/verify",
+		askVerification(r.Context(), h.DB, id.New(verificationPrefix, now), s.ID, now.UnixMicro())
 }
 
 // verifications is GET /operator/verify.
 func (h *Handler) verifications(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator", "Verify the ledger", "Recomputes every balance, hold and charge from the ledger, with code that is independent of the code that moves money.")
+	c := s.console("/operator", "Verify the ledger",
+		"Recomputes every balance, hold and charge from the ledger, with code that is independent of the code that moves money.")
 	c.Back = &ui.Link{Href: "/operator", Text: "Overview"}
 	list, err := newestVerifications(r.Context(), h.DB, 20)
 	if err != nil {
@@ -173,11 +185,29 @@ func (h *Handler) verifications(r *http.Request, s staff) (ui.Report, error) {
 		c.Blocks = append(c.Blocks, list[0].block())
 	}
 	if s.acts() && !open {
-		c.Blocks = append(c.Blocks, ui.Block{Heading: "Verify now", Text: "Reads the whole database in one snapshot while the service runs. With millions of entries it takes minutes.", Form: &ui.Ask{Action: "/operator/verify", Button: "Verify now"}})
+		c.Blocks = append(c.Blocks, ui.Block{
+			Heading: "Verify now",
+			Text:    "Reads the whole database in one snapshot while the service runs. With millions of entries it takes minutes.",
+			Form:    &ui.Ask{Action: "/operator/verify", Button: "Verify now"},
+		})
 	}
-	t := &ui.Table{Label: "Verifications", Heads: []ui.Head{{Name: "Requested"}, {Name: "By"}, {Name: "Result"}, {Name: "Checks", End: true}, {Name: "Rows checked", End: true}, {Name: "Findings", End: true}, {Name: "Duration", End: true}}, Empty: "No verifications yet."}
+	t := &ui.Table{
+		Label: "Verifications",
+		Heads: []ui.Head{
+			{Name: "Requested"},
+			{Name: "By"},
+			{Name: "Result"},
+			{Name: "Checks", End: true},
+			{Name: "Rows checked", End: true},
+			{Name: "Findings", End: true},
+			{Name: "Duration", End: true},
+		},
+		Empty: "No verifications yet.",
+	}
 	for _, v := range list {
-		t.Rows = append(t.Rows, []ui.Cell{when(v.askedUS), {Text: who[v.askedBy]}, v.cell(), count(v.checks), count(v.checked), count(v.nOfFindings), {Text: v.took()}})
+		t.Rows = append(t.Rows,
+			[]ui.Cell{when(v.askedUS), {Text: who[v.askedBy]}, v.cell(), count(v.checks), count(v.checked),
+				count(v.nOfFindings), {Text: v.took()}})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "History", Table: t})
 	return c, nil
@@ -185,7 +215,10 @@ func (h *Handler) verifications(r *http.Request, s staff) (ui.Report, error) {
 
 // block is the newest one in full.
 func (v verification) block() ui.Block {
-	b := ui.Block{Heading: "Latest", Facts: []ui.Detail{{Name: "Result", Cell: v.cell()}, {Name: "Requested", Cell: when(v.askedUS)}}}
+	b := ui.Block{Heading: "Latest", Facts: []ui.Detail{
+		{Name: "Result", Cell: v.cell()},
+		{Name: "Requested", Cell: when(v.askedUS)},
+	}}
 	switch v.state {
 	case waiting:
 		b.Text = "It will start in a few seconds."
@@ -198,8 +231,10 @@ func (v verification) block() ui.Block {
 		b.Facts = append(b.Facts, ui.Detail{Name: "Progress", Cell: ui.Cell{Text: at}})
 		b.More = &ui.Link{Href: "/operator/verify", Text: "Refresh"}
 	default:
-		b.Facts = append(b.Facts, ui.Detail{Name: "Finished", Cell: when(v.finishedUS)}, ui.Detail{Name: "Checks", Cell: count(v.checks)},
-			ui.Detail{Name: "Rows checked", Cell: count(v.checked)}, ui.Detail{Name: "Findings", Cell: count(v.nOfFindings)})
+		b.Facts = append(b.Facts, ui.Detail{Name: "Finished", Cell: when(v.finishedUS)},
+			ui.Detail{Name: "Checks", Cell: count(v.checks)},
+			ui.Detail{Name: "Rows checked", Cell: count(v.checked)},
+			ui.Detail{Name: "Findings", Cell: count(v.nOfFindings)})
 		b.Source, b.Folded = v.report, "Results by check"
 		if v.state == failed {
 			b.Source, b.Folded, b.Text = "", "", v.report

@@ -76,8 +76,21 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	clients.OnChange = func() { w.changes.Add(1) }
 	w.admin = &operatorpages.Handler{
-		DB: w.d, Accounts: w.accounts, Sessions: sessions, Catalog: prices, Estimates: drift, Metrics: metrics.New(prices, drift), Free: tiers.DefaultFreeCredit,
-		Service: &operator.Service{DB: w.d, Accounts: w.accounts, Apps: clients, GoLive: reviews, Ledger: w.Ledger, Now: w.Now},
+		DB:        w.d,
+		Accounts:  w.accounts,
+		Sessions:  sessions,
+		Catalog:   prices,
+		Estimates: drift,
+		Metrics:   metrics.New(prices, drift),
+		Free:      tiers.DefaultFreeCredit,
+		Service: &operator.Service{
+			DB:       w.d,
+			Accounts: w.accounts,
+			Apps:     clients,
+			GoLive:   reviews,
+			Ledger:   w.Ledger,
+			Now:      w.Now,
+		},
 	}
 	before := len(rt.Routes())
 	w.admin.Mount(rt)
@@ -96,7 +109,12 @@ func (w *world) serve(clients *apps.Store, reviews *golive.Store) {
 func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		for _, n := range []accounts.NewAccount{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "operator@example.com", Operator: true}, {Email: "viewer@example.com"}} {
+		for _, n := range []accounts.NewAccount{
+			{Email: "person@example.com"},
+			{Email: "developer@example.com", Developer: true},
+			{Email: "operator@example.com", Operator: true},
+			{Email: "viewer@example.com"},
+		} {
 			a, err := w.accounts.Create(ctx, tx, n)
 			if err != nil {
 				return err
@@ -107,10 +125,21 @@ func (w *world) people(clients *apps.Store, reviews *golive.Store) {
 			return err
 		}
 		uris := []string{"https://app.example.com/cb"}
-		if w.sandbox, _, err = clients.Create(ctx, tx, apps.New{OwnerID: w.ids["developer"], Name: "New <i>App</i>", RedirectURIs: uris, AllowedModels: []string{"gpt-6-luna"}}); err != nil {
+		if w.sandbox, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:       w.ids["developer"],
+			Name:          "New <i>App</i>",
+			RedirectURIs:  uris,
+			AllowedModels: []string{"gpt-6-luna"},
+		}); err != nil {
 			return err
 		}
-		w.app, _, err = clients.Create(ctx, tx, apps.New{OwnerID: w.ids["developer"], Name: "Live <b>App</b>", RedirectURIs: uris, Tier: apps.LimitedLive, ProviderMode: apps.Live})
+		w.app, _, err = clients.Create(ctx, tx, apps.New{
+			OwnerID:      w.ids["developer"],
+			Name:         "Live <b>App</b>",
+			RedirectURIs: uris,
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
+		})
 		return err
 	})
 	if err != nil {
@@ -134,13 +163,20 @@ func (w *world) exec(text string, args ...any) {
 
 func (w *world) connect(app apps.App, accountID string) rules.Connection {
 	w.t.Helper()
-	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: app.ID, AccountID: accountID, Sandbox: app.Tier == apps.Sandbox, RequestedMC: 5 * money.Dollar}).Connection
+	return w.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, w.Now()),
+		AppID:        app.ID,
+		AccountID:    accountID,
+		Sandbox:      app.Tier == apps.Sandbox,
+		RequestedMC:  5 * money.Dollar,
+	}).Connection
 }
 
 // everything is what a page view must leave as it was.
 func (w *world) everything() (sum string) {
 	w.t.Helper()
-	err := w.d.QueryRowContext(w.t.Context(), `SELECT (SELECT COUNT(*) FROM events) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' || (SELECT COUNT(*) FROM operator_log) || ' ' || (SELECT COUNT(*) FROM verifications) || ' ' ||
+	err := w.d.QueryRowContext(w.t.Context(),
+		`SELECT (SELECT COUNT(*) FROM events) || ' ' || (SELECT COUNT(*) FROM ledger) || ' ' || (SELECT COUNT(*) FROM operator_log) || ' ' || (SELECT COUNT(*) FROM verifications) || ' ' ||
 		(SELECT COUNT(*) FROM golive_requests WHERE status = 'pending') || ' ' || (SELECT COUNT(*) FROM apps WHERE suspension_by IS NOT NULL) || ' ' || (SELECT COUNT(*) FROM connections WHERE status = 'frozen')`).Scan(&sum)
 	if err != nil {
 		w.t.Fatal(err)

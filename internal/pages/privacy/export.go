@@ -57,9 +57,11 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 		name string
 		rows func(context.Context, accounts.Account, put) error
 	}{
-		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger}, {"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
+		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger},
+		{"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
 		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
-		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps}, {"test-accounts", s.putTestAccounts},
+		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps},
+		{"test-accounts", s.putTestAccounts},
 	} {
 		file, err := s.create(z, f.name+".jsonl")
 		if err != nil {
@@ -102,7 +104,8 @@ func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) err
 		Notices     bool     `json:"wants_notices"`
 		AvailableMC money.MC `json:"available_mc"`
 		ReservedMC  money.MC `json:"reserved_mc"`
-	}{a.ID, a.Email, timestamp.Format(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices, b.AvailableMC, b.ReservedMC})
+	}{a.ID, a.Email, timestamp.Format(a.CreatedUS), a.Sandbox, a.Developer, string(role), a.TwoStep, a.Notices,
+		b.AvailableMC, b.ReservedMC})
 }
 
 func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put) error {

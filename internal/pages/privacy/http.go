@@ -57,7 +57,10 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if wait, ok := h.exports.Allow(a.ID); !ok {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		return ui.Render(w, http.StatusTooManyRequests, ui.YourData{
-			Shell: a.Shell(ui.Settings), Errors: []ui.Problem{{Text: "You’ve just downloaded your data several times. Wait a while, then try again."}},
+			Shell: a.Shell(ui.Settings),
+			Errors: []ui.Problem{
+				{Text: "You’ve just downloaded your data several times. Wait a while, then try again."},
+			},
 		})
 	}
 	s := h.Store
@@ -107,7 +110,8 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return ui.Render(w, status, page)
 	}
 	if email, err := accounts.NormalizeEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
-		return again(http.StatusUnprocessableEntity, ui.Problem{Field: "confirm", Text: "This is not your account’s email address."})
+		return again(http.StatusUnprocessableEntity,
+			ui.Problem{Field: "confirm", Text: "This is not your account’s email address."})
 	}
 	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code.Status < 500 {
@@ -127,6 +131,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
-		Heading: "Your account is closed", Text: "Your personal data is erased and you’re signed out everywhere. We sent you a last email to confirm. Thanks for using Purser.",
+		Heading: "Your account is closed",
+		Text:    "Your personal data is erased and you’re signed out everywhere. We sent you a last email to confirm. Thanks for using Purser.",
 	})
 }

@@ -28,7 +28,8 @@ func farewell(email string) url.Values {
 // files opens an export: file name → text.
 func files(t *testing.T, a answer) map[string]string {
 	t.Helper()
-	if a.status != 200 || a.header.Get("Content-Type") != "application/zip" || !strings.Contains(a.header.Get("Content-Disposition"), "attachment") {
+	if a.status != 200 || a.header.Get("Content-Type") != "application/zip" ||
+		!strings.Contains(a.header.Get("Content-Disposition"), "attachment") {
 		t.Fatalf("the export: %d %v", a.status, a.header)
 	}
 	z, err := zip.NewReader(bytes.NewReader([]byte(a.page)), int64(len(a.page)))
@@ -65,7 +66,14 @@ func TestExport(t *testing.T) {
 		for range 3 {
 			w.bill(w.Hold(w.conn, money.Cent))
 		}
-		w.Do(rules.RequestAllocation{RequestID: "acr_1", ConnectionID: w.conn.ID, AppID: w.app.ID, TargetMC: 4 * money.Dollar, MaxMC: 9 * money.Dollar, Reason: "More pages."})
+		w.Do(rules.RequestAllocation{
+			RequestID:    "acr_1",
+			ConnectionID: w.conn.ID,
+			AppID:        w.app.ID,
+			TargetMC:     4 * money.Dollar,
+			MaxMC:        9 * money.Dollar,
+			Reason:       "More pages.",
+		})
 		w.Do(rules.OpenPayment{PaymentID: "top_1", AccountID: w.ids["person"], AmountMC: 9 * money.Dollar})
 		w.exec(`UPDATE apps SET test_allowlist = '["friend@example.org"]'`)
 		for _, name := range []string{"person", "stranger"} {
@@ -78,27 +86,46 @@ func TestExport(t *testing.T) {
 		b.get("/settings").want(t, 200, `href="/settings/data"`)
 		b.get("/settings/data").want(t, 200, `action="/settings/data/export"`, closing)
 		got := files(t, b.post(export, nil))
-		rows := map[string]int{"account.jsonl": 1, "connections.jsonl": 1, "ledger.jsonl": 6, "top-ups.jsonl": 1, "allocation-requests.jsonl": 1, "notices.jsonl": 1, "security-events.jsonl": 2, "sessions.jsonl": 1, "apps.jsonl": 0, "test-accounts.jsonl": 0}
+		rows := map[string]int{
+			"account.jsonl":             1,
+			"connections.jsonl":         1,
+			"ledger.jsonl":              6,
+			"top-ups.jsonl":             1,
+			"allocation-requests.jsonl": 1,
+			"notices.jsonl":             1,
+			"security-events.jsonl":     2,
+			"sessions.jsonl":            1,
+			"apps.jsonl":                0,
+			"test-accounts.jsonl":       0,
+		}
 		for name, n := range rows {
 			if strings.Count(got[name], "\n") != n {
 				t.Errorf("%s has not %d rows: %s", name, n, got[name])
 			}
 		}
 		for name, says := range map[string]string{
-			"README.txt": "100,000,000 are a US dollar", "account.jsonl": `"email":"person@example.com"`, "connections.jsonl": `"app_name":"Reader"`, "ledger.jsonl": `"user_charge_mc":1000000`,
-			"top-ups.jsonl": `"what":"opened"`, "allocation-requests.jsonl": "More pages.", "security-events.jsonl": "data-exported", "sessions.jsonl": `"browser":"Go-http-client`,
+			"README.txt":                "100,000,000 are a US dollar",
+			"account.jsonl":             `"email":"person@example.com"`,
+			"connections.jsonl":         `"app_name":"Reader"`,
+			"ledger.jsonl":              `"user_charge_mc":1000000`,
+			"top-ups.jsonl":             `"what":"opened"`,
+			"allocation-requests.jsonl": "More pages.",
+			"security-events.jsonl":     "data-exported",
+			"sessions.jsonl":            `"browser":"Go-http-client`,
 		} {
 			if !strings.Contains(got[name], says) {
 				t.Errorf("%s lacks %q: %s", name, says, got[name])
 			}
 		}
-		if !strings.Contains(got["passkeys.jsonl"], `{"name":"My laptop","created_at":"2026-`) || strings.Contains(got["passkeys.jsonl"], "last_used") || strings.Count(got["passkeys.jsonl"], "\n") != 1 {
+		if !strings.Contains(got["passkeys.jsonl"], `{"name":"My laptop","created_at":"2026-`) ||
+			strings.Contains(got["passkeys.jsonl"], "last_used") || strings.Count(got["passkeys.jsonl"], "\n") != 1 {
 			t.Errorf("passkeys: %s", got["passkeys.jsonl"])
 		}
 		if got["logins.jsonl"] != `{"provider":"https://login.example.com","email":"person@example.com","linked_at":"1970-01-01T00:00:00.000Z"}`+"\n" {
 			t.Errorf("logins: %s", got["logins.jsonl"])
 		}
-		if !strings.Contains(got["auto-top-up.jsonl"], `{"on":true,"below_mc":500000000,"add_mc":600000000,"most_in_a_month_mc":5000000000,"card":"Visa ending in 4242"`) {
+		if !strings.Contains(got["auto-top-up.jsonl"],
+			`{"on":true,"below_mc":500000000,"add_mc":600000000,"most_in_a_month_mc":5000000000,"card":"Visa ending in 4242"`) {
 			t.Errorf("automatic top-ups: %s", got["auto-top-up.jsonl"])
 		}
 		hash, err := passwordHash()
@@ -106,7 +133,9 @@ func TestExport(t *testing.T) {
 			t.Fatal(err)
 		}
 		whole := fmt.Sprint(got)
-		for _, secret := range []string{hash, "developer@", "stranger", "pm_", "key of", base64.StdEncoding.EncodeToString([]byte("key of person")), "tester@", "friend@", w.ids["developer"], `"hash"`, "secret"} {
+		for _, secret := range []string{hash, "developer@", "stranger", "pm_", "key of",
+			base64.StdEncoding.EncodeToString([]byte("key of person")), "tester@", "friend@", w.ids["developer"],
+			`"hash"`, "secret"} {
 			if strings.Contains(whole, secret) {
 				t.Errorf("the export says %q", secret)
 			}
@@ -128,7 +157,8 @@ func TestExport(t *testing.T) {
 		w.browser().post(export, nil).want(t, 303)
 		files(t, b.post(export, nil))
 		files(t, b.post(export, nil))
-		if a := b.post(export, nil).want(t, 429, "just downloaded your data several times"); a.header.Get("Retry-After") == "" {
+		if a := b.post(export, nil).want(t, 429,
+			"just downloaded your data several times"); a.header.Get("Retry-After") == "" {
 			t.Errorf("no Retry-After: %v", a.header)
 		}
 	})
@@ -155,11 +185,13 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 			if n := w.count(`SELECT COUNT(*) FROM accounts WHERE closed_us IS NOT NULL`); n != 0 || w.changes != 0 {
 				t.Fatalf("%s: closed", what)
 			}
-			if n := w.count(`SELECT COUNT(*) FROM connections WHERE id = $1 AND status <> 'revoked'`, w.conn.ID); n != 1 {
+			if n := w.count(`SELECT COUNT(*) FROM connections WHERE id = $1 AND status <> 'revoked'`,
+				w.conn.ID); n != 1 {
 				t.Fatalf("%s: the connection has ended", what)
 			}
 		}
-		b.get(closing).want(t, 200, "You still have $5.00: $2.00 ready to use and $3.00 reserved").lacks(t, "<form method=\"post\" action=\"/settings/data/close\"")
+		b.get(closing).want(t, 200, "You still have $5.00: $2.00 ready to use and $3.00 reserved").lacks(t,
+			"<form method=\"post\" action=\"/settings/data/close\"")
 		b.post(closing, person).want(t, 409, "You still have $5.00")
 		open("with money")
 
@@ -174,11 +206,17 @@ func TestWhatKeepsAnAccountOpen(t *testing.T) {
 		open("with a payment")
 		w.Do(rules.FailPayment{PaymentID: "top_1", Reason: "expired"})
 
-		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account", "person@example.com", "1 connection", "less than a cent")
+		b.get(closing+"?confirm=person@example.com&present="+url.QueryEscape(password)).want(t, 200, "Close my account",
+			"person@example.com", "1 connection", "less than a cent")
 		b.post(closing, farewell("stranger@example.com")).want(t, 422, "not your account’s email address")
 		b.post(closing, url.Values{"present": {password}}).want(t, 422)
-		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401, "Incorrect password", `value="person@example.com"`).lacks(t, `value="wrong"`)
-		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
+		b.post(closing, url.Values{"confirm": {"person@example.com"}, "present": {"wrong"}}).want(t, 401,
+			"Incorrect password", `value="person@example.com"`).lacks(t, `value="wrong"`)
+		for _, forged := range [][]string{
+			{"Sec-Fetch-Site", "cross-site"},
+			{"Origin", "https://evil.example.com"},
+			{"Origin", "null"},
+		} {
 			b.post(closing, person, forged...).want(t, 403)
 		}
 		w.browser().post(closing, person).want(t, 303)
@@ -254,9 +292,18 @@ func (w *world) columns() (list [][2]string) {
 // other table that has such a column must be empty of it. Whoever adds a table has
 // to say here which it is.
 var kept = map[string]string{
-	"accounts": "the tombstone", "balances": "the books", "ledger": "the books", "payment_records": "the books", "connections": "the books", "holds": "the books", "rollups": "the books",
-	"checkouts": "what was asked of Stripe", "oauth_codes": "hashes that work for ten minutes", "notices": "amounts, no person",
-	"mails": "the last one, for 30 days", "security_events": "that it was closed",
+	"accounts":        "the tombstone",
+	"balances":        "the books",
+	"ledger":          "the books",
+	"payment_records": "the books",
+	"connections":     "the books",
+	"holds":           "the books",
+	"rollups":         "the books",
+	"checkouts":       "what was asked of Stripe",
+	"oauth_codes":     "hashes that work for ten minutes",
+	"notices":         "amounts, no person",
+	"mails":           "the last one, for 30 days",
+	"security_events": "that it was closed",
 }
 
 // A closed account is as if it had never been: to sign-in, to sessions, to mail
@@ -269,7 +316,8 @@ func TestClosedIsGone(t *testing.T) {
 		b, elsewhere := w.signedIn("person"), w.signedIn("person")
 		w.browser().post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {"wrong"}}).want(t, 401)
 		b.post("/forgot", url.Values{"email": {"person@example.com"}}).want(t, 200)
-		w.exec(`INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ($1, $2, 0, 0)`, person, []byte("x"))
+		w.exec(`INSERT INTO totp_seeds (account_id, sealed, active, last_step) VALUES ($1, $2, 0, 0)`, person,
+			[]byte("x"))
 		w.exec(`INSERT INTO recovery_codes (account_id, code_hash) VALUES ($1, 'x')`, person)
 		w.exec(`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible, counter, created_us, used_us) VALUES ('pky_x', $1, $2, $2, 'x', '', 0, 0, 1, 0)`, person, []byte("x"))
 		w.exec(`INSERT INTO passkey_challenges (holder, kind, account_id, epoch, name, options, session, expires_us) VALUES ('x', 'add', $1, 0, '', '', '', 1)`, person)
@@ -287,23 +335,28 @@ func TestClosedIsGone(t *testing.T) {
 		}
 		traces := regexp.MustCompile(`(?i)person@example`)
 		for _, c := range w.columns() {
-			if n := w.count(`SELECT COUNT(*) FROM ` + c[0] + ` WHERE LOWER(CAST(` + c[1] + ` AS TEXT)) LIKE '%person@example%'`); n != 0 && c != [2]string{"mails", "recipient"} {
+			if n := w.count(`SELECT COUNT(*) FROM ` + c[0] + ` WHERE LOWER(CAST(` + c[1] +
+				` AS TEXT)) LIKE '%person@example%'`); n != 0 && c != [2]string{"mails", "recipient"} {
 				t.Errorf("%s.%s still knows the address", c[0], c[1])
 			}
-			if strings.HasSuffix(c[1], "account_id") || c[1] == "owner_id" || c[1] == "tester_id" || c[1] == "asked_by" {
-				if n := w.count(`SELECT COUNT(*) FROM `+c[0]+` WHERE `+c[1]+` = $1`, person); n != 0 && kept[c[0]] == "" {
+			if strings.HasSuffix(c[1], "account_id") || c[1] == "owner_id" || c[1] == "tester_id" ||
+				c[1] == "asked_by" {
+				if n := w.count(`SELECT COUNT(*) FROM `+c[0]+` WHERE `+c[1]+` = $1`, person); n != 0 &&
+					kept[c[0]] == "" {
 					t.Errorf("%s.%s still names the account", c[0], c[1])
 				}
 			}
 		}
 		var to, subject string
-		if err := w.d.QueryRowContext(t.Context(), `SELECT recipient, subject FROM mails`).Scan(&to, &subject); err != nil || !traces.MatchString(to) || subject != "Your account is closed" {
+		if err := w.d.QueryRowContext(t.Context(), `SELECT recipient, subject FROM mails`).Scan(&to,
+			&subject); err != nil || !traces.MatchString(to) || subject != "Your account is closed" {
 			t.Errorf("the last mail: %q to %q, %v", subject, to, err)
 		}
 		if n := w.count(`SELECT COUNT(*) FROM security_events WHERE account_id = $1 AND (kind <> 'account-closed' OR address <> '')`, person); n != 0 {
 			t.Errorf("%d events are left", n)
 		}
-		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person); n != rows+1 { // the connection's end
+		// the connection's end
+		if n := w.count(`SELECT COUNT(*) FROM ledger WHERE account_id = $1`, person); n != rows+1 {
 			t.Errorf("%d rows of the ledger, before there were %d", n, rows)
 		}
 		if after := w.found(); after != found || !strings.Contains(found, "terms") {
@@ -313,8 +366,10 @@ func TestClosedIsGone(t *testing.T) {
 		if n := w.count(`SELECT COUNT(*) FROM card_removals WHERE payment_method = 'pm_1'`); n != 1 {
 			t.Errorf("Stripe is told %d times to forget the card", n)
 		}
-		unknown := w.browser().post("/sign-in", url.Values{"email": {"nobody@example.com"}, "password": {password}}).want(t, 401)
-		same := w.browser().post("/sign-in", url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 401)
+		unknown := w.browser().post("/sign-in",
+			url.Values{"email": {"nobody@example.com"}, "password": {password}}).want(t, 401)
+		same := w.browser().post("/sign-in",
+			url.Values{"email": {"person@example.com"}, "password": {password}}).want(t, 401)
 		if strings.ReplaceAll(same.page, "person@", "nobody@") != unknown.page {
 			t.Error("a closed account does not look like an unknown one")
 		}
@@ -348,14 +403,20 @@ func TestDeveloperCloses(t *testing.T) {
 		w.exec(`UPDATE accounts SET operator = 1 WHERE id = $1`, w.ids["developer"])
 		other := w.hook(w.newApp("person").ID)
 		w.hook(w.app.ID)
-		b.get(closing).want(t, 200, "1 test account and your provider keys", "1 app of yours, with its webhooks", "No apps are connected")
+		b.get(closing).want(t, 200, "1 test account and your provider keys", "1 app of yours, with its webhooks",
+			"No apps are connected")
 		b.post(closing, developer).want(t, 200)
 		app, err := w.apps.Get(t.Context(), w.app.ID)
 		if err != nil || app.Suspension == nil || app.Suspension.By != "operator" {
 			t.Errorf("the app: %+v, %v", app, err)
 		}
 		for text, want := range map[string]int{
-			secrets: 0, `SELECT COUNT(*) FROM provider_keys`: 0, `SELECT COUNT(*) FROM webhooks`: 1, `SELECT COUNT(*) FROM deliveries`: 1, `SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0, `SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`: 1,
+			secrets:                              0,
+			`SELECT COUNT(*) FROM provider_keys`: 0,
+			`SELECT COUNT(*) FROM webhooks`:      1,
+			`SELECT COUNT(*) FROM deliveries`:    1,
+			`SELECT COUNT(*) FROM accounts WHERE operator = 1 OR developer = 1`: 0,
+			`SELECT COUNT(*) FROM accounts WHERE deactivated_us IS NOT NULL`:    1,
 		} {
 			if n := w.count(text); n != want {
 				t.Errorf("%s: %d, want %d", text, n, want)

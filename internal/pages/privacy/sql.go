@@ -11,14 +11,16 @@ import (
 
 // countHolds counts the calls of an account that are not over.
 func countHolds(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID).Scan(&n)
+	err = q.QueryRowContext(ctx,
+		`SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID).Scan(&n)
 	return n, err
 }
 
 // countUsers counts the connections of other people to the live apps of an account.
 func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM apps a JOIN connections c ON c.app_id = a.id
-		WHERE a.owner_id = $1 AND a.tier <> 'sandbox' AND c.status <> 'revoked' AND c.account_id <> $1`, accountID).Scan(&n)
+		WHERE a.owner_id = $1 AND a.tier <> 'sandbox' AND c.status <> 'revoked' AND c.account_id <> $1`,
+		accountID).Scan(&n)
 	return n, err
 }
 
@@ -26,7 +28,8 @@ func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err
 // the order in which they are locked. Whoever holds the account's lock knows that
 // no more are made.
 func liveConnections(ctx context.Context, q db.Queryer, accountID string) (list []string, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
+	rows, err := q.QueryContext(ctx,
+		`SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +56,8 @@ type notice struct {
 
 // notices returns what an account was told after the notice named, oldest first.
 func notices(ctx context.Context, q db.Queryer, accountID, after string, limit int) (list []notice, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT id, kind, connection_id, app_id, data, created_us FROM notices WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3`, accountID, after, limit)
+	rows, err := q.QueryContext(ctx,
+		`SELECT id, kind, connection_id, app_id, data, created_us FROM notices WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3`, accountID, after, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,8 @@ func (st standing) obstacles() (list []ui.Obstacle) {
 	sum := st.balance.AvailableMC + st.balance.ReservedMC
 	switch {
 	case st.balance.AvailableMC < 0:
-		add(nil, "Your balance is %s, because a payment was reversed after it was spent. Contact support.", st.balance.AvailableMC.Display())
+		add(nil, "Your balance is %s, because a payment was reversed after it was spent. Contact support.",
+			st.balance.AvailableMC.Display())
 	case sum >= money.Cent && st.balance.ReservedMC > 0:
 		add(&ui.Link{Href: "/connections", Text: "Revoke your connections"},
 			"You still have %s: %s ready to use and %s reserved for apps. Revoke their connections, then contact support for a refund to your card.",

@@ -123,7 +123,8 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 // with them is told to somebody who has gone.
 func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error {
 	for _, app := range list {
-		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil && !errors.Is(err, apps.ErrUnchanged) {
+		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil &&
+			!errors.Is(err, apps.ErrUnchanged) {
 			return err
 		}
 		if err := s.Apps.DeleteSecret(ctx, tx, app.ID); err != nil {
@@ -138,7 +139,14 @@ func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error 
 
 // page is what the account's owner reads before it is closed.
 func (st standing) page(a accounts.Account) ui.CloseAccount {
-	p := ui.CloseAccount{Shell: a.Shell(ui.Settings), Obstacles: st.obstacles(), Connections: st.live, Apps: len(st.apps), TestAccounts: len(st.testAccounts), Password: a.HasPassword}
+	p := ui.CloseAccount{
+		Shell:        a.Shell(ui.Settings),
+		Obstacles:    st.obstacles(),
+		Connections:  st.live,
+		Apps:         len(st.apps),
+		TestAccounts: len(st.testAccounts),
+		Password:     a.HasPassword,
+	}
 	if rest := st.balance.AvailableMC + st.balance.ReservedMC; rest > 0 {
 		p.Rest = rest.Display()
 	}

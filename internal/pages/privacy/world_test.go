@@ -40,7 +40,13 @@ const password = "correct horse battery"
 // passwordHash is of password, by a weak setting: these tests are not about how
 // long a sign-in takes.
 var passwordHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash(password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
+	return argon2id.CreateHash(password, &argon2id.Params{
+		Memory:      8,
+		Iterations:  1,
+		Parallelism: 1,
+		SaltLength:  16,
+		KeyLength:   32,
+	})
 })
 
 // A world is the pages, served, with people: a person with $5 who lent $3 to a
@@ -90,13 +96,23 @@ func newWorld(t *testing.T, target string) *world {
 	rt := web.NewRouter(slog.New(slog.DiscardHandler), web.Links{})
 	rt.SetPageError(ui.RenderError)
 	sessions := accounts.NewSessions(w.accounts, false)
-	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example", &identity.PasskeyParty{})
+	persons := identity.NewStore(d, w.accounts, &mail.Store{DB: d, Now: w.Now}, w.box, w.Now, "http://purser.example",
+		&identity.PasskeyParty{})
 	(&accounts.Handler{Store: w.accounts, Sessions: sessions}).Mount(rt)
 	(&identity.Handler{Store: persons, Accounts: w.accounts, Sessions: sessions}).Mount(rt)
 	w.apps.OnChange = func() { w.changes++ }
 	(&privacy.Handler{Store: &privacy.Store{
-		DB: d, Accounts: w.accounts, Sessions: sessions, Identity: persons, Apps: w.apps, Sandbox: sandbox.NewStore(d, w.accounts, w.Ledger, w.Now),
-		Keys: w.keys, Topups: &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now}, Webhooks: w.webhooks, Ledger: w.Ledger, Now: w.Now,
+		DB:       d,
+		Accounts: w.accounts,
+		Sessions: sessions,
+		Identity: persons,
+		Apps:     w.apps,
+		Sandbox:  sandbox.NewStore(d, w.accounts, w.Ledger, w.Now),
+		Keys:     w.keys,
+		Topups:   &topups.Store{DB: d, Ledger: w.Ledger, Now: w.Now},
+		Webhooks: w.webhooks,
+		Ledger:   w.Ledger,
+		Now:      w.Now,
 	}}).Mount(rt)
 	w.Server = httptest.NewServer(rt)
 	t.Cleanup(w.Close)
@@ -107,7 +123,12 @@ func newWorld(t *testing.T, target string) *world {
 func (w *world) people() {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		for _, n := range []accounts.NewAccount{{Email: "person@example.com"}, {Email: "developer@example.com", Developer: true}, {Email: "stranger@example.com"}, {Email: "tester@example.com", Sandbox: true}} {
+		for _, n := range []accounts.NewAccount{
+			{Email: "person@example.com"},
+			{Email: "developer@example.com", Developer: true},
+			{Email: "stranger@example.com"},
+			{Email: "tester@example.com", Sandbox: true},
+		} {
 			if n.Sandbox {
 				n.OwnerID = w.ids["developer"]
 			}
@@ -117,7 +138,13 @@ func (w *world) people() {
 			}
 			w.ids[strings.TrimSuffix(n.Email, "@example.com")] = a.ID
 		}
-		w.app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.ids["developer"], Name: "Reader", RedirectURIs: []string{"https://app.example.com/cb"}, Tier: apps.LimitedLive, ProviderMode: apps.Live})
+		w.app, _, err = w.apps.Create(ctx, tx, apps.New{
+			OwnerID:      w.ids["developer"],
+			Name:         "Reader",
+			RedirectURIs: []string{"https://app.example.com/cb"},
+			Tier:         apps.LimitedLive,
+			ProviderMode: apps.Live,
+		})
 		return err
 	})
 	if err != nil {
@@ -152,7 +179,13 @@ func (w *world) count(text string, args ...any) (n int) {
 func (w *world) newApp(owner string) (app apps.App) {
 	w.t.Helper()
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		app, _, err = w.apps.Create(ctx, tx, apps.New{OwnerID: w.ids[owner], Name: "Another", RedirectURIs: []string{"https://another.example.com/cb"}, Tier: apps.Sandbox, ProviderMode: apps.Mock})
+		app, _, err = w.apps.Create(ctx, tx, apps.New{
+			OwnerID:      w.ids[owner],
+			Name:         "Another",
+			RedirectURIs: []string{"https://another.example.com/cb"},
+			Tier:         apps.Sandbox,
+			ProviderMode: apps.Mock,
+		})
 		return err
 	})
 	if err != nil {
@@ -164,7 +197,8 @@ func (w *world) newApp(owner string) (app apps.App) {
 // hook registers an endpoint of an app, with an event that waits to be sent to it.
 func (w *world) hook(appID string) webhooks.Endpoint {
 	w.t.Helper()
-	e, _, err := w.webhooks.Create(w.t.Context(), appID, webhooks.Change{URL: web.Field[string]{Set: true, Value: "https://hooks.example.com/purser"}})
+	e, _, err := w.webhooks.Create(w.t.Context(), appID,
+		webhooks.Change{URL: web.Field[string]{Set: true, Value: "https://hooks.example.com/purser"}})
 	if err == nil {
 		_, err = w.webhooks.SendTest(w.t.Context(), e, webhooks.Types[0])
 	}
@@ -176,14 +210,25 @@ func (w *world) hook(appID string) webhooks.Endpoint {
 
 func (w *world) connect(accountID string, amount money.MC) rules.Connection {
 	w.t.Helper()
-	return w.Do(rules.Connect{ConnectionID: id.New(id.Connection, w.Now()), AppID: w.app.ID, AccountID: accountID, RequestedMC: amount}).Connection
+	return w.Do(rules.Connect{
+		ConnectionID: id.New(id.Connection, w.Now()),
+		AppID:        w.app.ID,
+		AccountID:    accountID,
+		RequestedMC:  amount,
+	}).Connection
 }
 
 // bill ends a call without fee and margin.
 func (w *world) bill(call rules.Call) {
 	w.t.Helper()
 	charge := rules.Amounts{ProviderCostMC: call.HoldMC, UserChargeMC: call.HoldMC}
-	w.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: charge})
+	w.Do(rules.Settle{
+		Call:       call,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Usage:      rules.Usage{JSON: "{}"},
+		Charge:     charge,
+	})
 }
 
 // found are the findings of an audit: there are some, since these calls have no
@@ -223,7 +268,8 @@ func (w *world) browser() *browser {
 func (w *world) signedIn(name string) *browser {
 	w.t.Helper()
 	b := w.browser()
-	b.post("/sign-in", url.Values{"email": {name + "@example.com"}, "password": {password}}).want(w.t, http.StatusSeeOther)
+	b.post("/sign-in", url.Values{"email": {name + "@example.com"}, "password": {password}}).want(w.t,
+		http.StatusSeeOther)
 	return b
 }
 

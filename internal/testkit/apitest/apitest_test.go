@@ -32,13 +32,21 @@ var answers = []struct {
 	{"a connection", "GET /v1/connection 200", okConnection, ""},
 	{"additive members", "GET /v1/connection 200", strings.Replace(okConnection, `{`, `{"new":1,`, 1), ""},
 	{"a member is missing", "GET /v1/connection 200", strings.Replace(okConnection, `"held_mc":0,`, ``, 1), "held_mc"},
-	{"a fraction", "GET /v1/connection 200", strings.Replace(okConnection, `"held_mc":0`, `"held_mc":0.5`, 1), "integer"},
-	{"null where there is a number", "GET /v1/connection 200", strings.Replace(okConnection, `"held_mc":0`, `"held_mc":null`, 1), "held_mc"},
-	{"an id of another kind", "GET /v1/connection 200", strings.Replace(okConnection, `"wac_1"`, `"app_1"`, 1), "user_account_id"},
-	{"a time that is none", "GET /v1/connection 200", strings.Replace(okConnection, `2026-11-21`, `2026-21-21`, 1), "date-time"},
-	{"a time that is not UTC", "GET /v1/connection 200", strings.Replace(okConnection, `00.000Z`, `00.000+01:00`, 1), "created_at"},
-	{"a twin that says something else", "GET /v1/connection 200", strings.Replace(okConnection, `$0.80`, `$0.81`, 1), "consumed_display"},
-	{"a remainder that does not add up", "GET /v1/connection 200", strings.NewReplacer("420000000", "430000000", "$4.20", "$4.30").Replace(okConnection), "allocation_remaining_mc"},
+	{"a fraction", "GET /v1/connection 200", strings.Replace(okConnection, `"held_mc":0`, `"held_mc":0.5`, 1),
+		"integer"},
+	{"null where there is a number", "GET /v1/connection 200",
+		strings.Replace(okConnection, `"held_mc":0`, `"held_mc":null`, 1), "held_mc"},
+	{"an id of another kind", "GET /v1/connection 200", strings.Replace(okConnection, `"wac_1"`, `"app_1"`, 1),
+		"user_account_id"},
+	{"a time that is none", "GET /v1/connection 200", strings.Replace(okConnection, `2026-11-21`, `2026-21-21`, 1),
+		"date-time"},
+	{"a time that is not UTC", "GET /v1/connection 200", strings.Replace(okConnection, `00.000Z`, `00.000+01:00`, 1),
+		"created_at"},
+	{"a twin that says something else", "GET /v1/connection 200", strings.Replace(okConnection, `$0.80`, `$0.81`, 1),
+		"consumed_display"},
+	{"a remainder that does not add up", "GET /v1/connection 200",
+		strings.NewReplacer("420000000", "430000000", "$4.20", "$4.30").Replace(okConnection),
+		"allocation_remaining_mc"},
 	{"a status that is not documented", "GET /v1/connection 202", okConnection, "not documented"},
 	{"the wrong content type", "GET /v1/connection 200 Content-Type=text/plain", okConnection, "content type"},
 	{"no version", "GET /v1/connection 200 Svc-Version=", okConnection, "Svc-Version"},
@@ -46,41 +54,66 @@ var answers = []struct {
 	{"no request id", "GET /v1/connection 200 X-Request-Id=", okConnection, "X-Request-Id"},
 	{"not JSON", "GET /v1/connection 200", okConnection + "x", "JSON"},
 	{"recent_ledger is missing", "GET /v1/connections/conn_1 200", okConnection, "recent_ledger"},
-	{"recent_ledger is there", "GET /v1/connections/conn_1 200", strings.Replace(okConnection, `{`, `{"recent_ledger":[],`, 1), ""},
+	{"recent_ledger is there", "GET /v1/connections/conn_1 200",
+		strings.Replace(okConnection, `{`, `{"recent_ledger":[],`, 1), ""},
 	{"an answer", "POST /v1/ai/m 200", okAnswer, ""},
 	{"a replayed answer", "POST /v1/ai/m 200 Idempotent-Replayed=true", okAnswer, ""},
 	{"a replay that says false", "POST /v1/ai/m 200 Idempotent-Replayed=false", okAnswer, "Idempotent-Replayed"},
 	{"an answer without svc", "POST /v1/ai/m 200", strings.Replace(okAnswer, `"svc"`, `"xsvc"`, 1), "svc"},
-	{"a charge that does not add up", "POST /v1/ai/m 200", strings.NewReplacer(":2000", ":2001").Replace(okAnswer), "user_charge_mc"},
-	{"tool calls of OpenAI's shape", "POST /v1/ai/features/s 200", strings.Replace(okAnswer, `"content":"Blue"`, `"content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]`, 1), ""},
-	{"tool calls of another shape", "POST /v1/ai/features/s 200", strings.Replace(okAnswer, `"content":"Blue"`, `"content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":{}}}]`, 1), "arguments"},
+	{"a charge that does not add up", "POST /v1/ai/m 200", strings.NewReplacer(":2000", ":2001").Replace(okAnswer),
+		"user_charge_mc"},
+	{"tool calls of OpenAI's shape", "POST /v1/ai/features/s 200",
+		strings.Replace(okAnswer, `"content":"Blue"`,
+			`"content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]`,
+			1), ""},
+	{"tool calls of another shape", "POST /v1/ai/features/s 200",
+		strings.Replace(okAnswer, `"content":"Blue"`,
+			`"content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":{}}}]`,
+			1), "arguments"},
 	{"nothing there", "GET /nowhere 404", okNotFound, ""},
-	{"nothing there, told in plain text", "GET /nowhere 404 Content-Type=text/plain", "404 page not found\n", "envelope"},
-	{"an envelope without all its members", "GET /nowhere 404", strings.Replace(okNotFound, `"review_url":null`, `"review":null`, 1), "review_url"},
-	{"the wrong type of a code", "GET /nowhere 404", strings.Replace(okNotFound, `"type":"invalid_request"`, `"type":"forbidden"`, 1), "type must be"},
+	{"nothing there, told in plain text", "GET /nowhere 404 Content-Type=text/plain", "404 page not found\n",
+		"envelope"},
+	{"an envelope without all its members", "GET /nowhere 404",
+		strings.Replace(okNotFound, `"review_url":null`, `"review":null`, 1), "review_url"},
+	{"the wrong type of a code", "GET /nowhere 404",
+		strings.Replace(okNotFound, `"type":"invalid_request"`, `"type":"forbidden"`, 1), "type must be"},
 	{"a code on another status", "GET /nowhere 405 Allow=GET", okNotFound, "belongs to status 404"},
 	{"a final error that invites a retry", "GET /nowhere 404 X-Should-Retry=", okNotFound, "x-should-retry"},
-	{"review_url on another code", "GET /nowhere 404", strings.Replace(okNotFound, `"review_url":null`, `"review_url":"https://a.example/"`, 1), "review_url"},
+	{"review_url on another code", "GET /nowhere 404",
+		strings.Replace(okNotFound, `"review_url":null`, `"review_url":"https://a.example/"`, 1), "review_url"},
 	{"a page of ours", "GET /sign-in 200 Content-Type=text/html", "<p>", ""},
 	{"a JSON answer that is not in the file", "GET /v1/secret 200", `{}`, "does not have"},
 	{"a documented address that is not there", "DELETE /v1/models 404", okNotFound, "has this address"},
-	{"the wrong method", "DELETE /v1/models 405 Allow=GET", strings.Replace(okNotFound, "not_found", "method_not_allowed", 1), ""},
-	{"the wrong method, without Allow", "DELETE /v1/models 405", strings.Replace(okNotFound, "not_found", "method_not_allowed", 1), "Allow"},
-	{"a code that is not documented here", "GET /v1/connections 400", strings.Replace(okNotFound, "not_found", "invalid_grant", 1), "code"},
+	{"the wrong method", "DELETE /v1/models 405 Allow=GET",
+		strings.Replace(okNotFound, "not_found", "method_not_allowed", 1), ""},
+	{"the wrong method, without Allow", "DELETE /v1/models 405",
+		strings.Replace(okNotFound, "not_found", "method_not_allowed", 1), "Allow"},
+	{"a code that is not documented here", "GET /v1/connections 400",
+		strings.Replace(okNotFound, "not_found", "invalid_grant", 1), "code"},
 	{"an empty body where there is none", "GET /oauth/authorize 303 Content-Type= Location=/sign-in", "", ""},
 	{"a body where there is none", "GET /oauth/authorize 303 Location=/sign-in", "{}", "no body"},
 	{"a stream", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + ": still here\n\n" + okFinal + end, ""},
 	{"a stream without svc_final", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + end, "svc_final"},
 	{"a stream without an end", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + okFinal, "[DONE]"},
-	{"a stream with more after its end", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + okFinal + end + okChunk, "after [DONE]"},
-	{"a chunk after svc_final", "POST /v1/ai/m 200 Content-Type=text/event-stream", okFinal + okChunk + end, "after svc_final"},
+	{"a stream with more after its end", "POST /v1/ai/m 200 Content-Type=text/event-stream",
+		okChunk + okFinal + end + okChunk, "after [DONE]"},
+	{"a chunk after svc_final", "POST /v1/ai/m 200 Content-Type=text/event-stream", okFinal + okChunk + end,
+		"after svc_final"},
 	{"a stream that broke", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + failed + end, ""},
-	{"a cut event", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + okFinal + end + "data: {", "within an event"},
-	{"a chunk of another shape", "POST /v1/ai/m 200 Content-Type=text/event-stream", strings.Replace(okChunk, "choices", "answers", 1) + okFinal + end, "choices"},
-	{"a pending stream", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + `data: {"svc_final":{"settlement":"pending","usage":null,"svc":null}}` + "\n\n" + end, ""},
-	{"svc_final in the last chunk", "POST /v1/chat/completions 200 Content-Type=text/event-stream", okChunk + strings.Replace(okFinal, `{"svc_final"`, `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":`+okUsage+`,"svc_final"`, 1) + end, ""},
-	{"no svc_final when it was not asked for", "POST /v1/chat/completions 200 Content-Type=text/event-stream", okChunk + end, ""},
-	{"svc_final alone confuses SDKs", "POST /v1/chat/completions 200 Content-Type=text/event-stream", okChunk + okFinal + end, "choices"},
+	{"a cut event", "POST /v1/ai/m 200 Content-Type=text/event-stream", okChunk + okFinal + end + "data: {",
+		"within an event"},
+	{"a chunk of another shape", "POST /v1/ai/m 200 Content-Type=text/event-stream",
+		strings.Replace(okChunk, "choices", "answers", 1) + okFinal + end, "choices"},
+	{"a pending stream", "POST /v1/ai/m 200 Content-Type=text/event-stream",
+		okChunk + `data: {"svc_final":{"settlement":"pending","usage":null,"svc":null}}` + "\n\n" + end, ""},
+	{"svc_final in the last chunk", "POST /v1/chat/completions 200 Content-Type=text/event-stream",
+		okChunk + strings.Replace(okFinal, `{"svc_final"`,
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":`+okUsage+
+				`,"svc_final"`, 1) + end, ""},
+	{"no svc_final when it was not asked for", "POST /v1/chat/completions 200 Content-Type=text/event-stream",
+		okChunk + end, ""},
+	{"svc_final alone confuses SDKs", "POST /v1/chat/completions 200 Content-Type=text/event-stream",
+		okChunk + okFinal + end, "choices"},
 }
 
 func TestCheckTellsGoodAnswersFromBad(t *testing.T) {
@@ -160,7 +193,12 @@ func (s *silent) Errorf(format string, args ...any) {
 
 func TestTransportChecksWhatPasses(t *testing.T) {
 	t.Parallel()
-	bodies := map[string]string{"/v1/connection": okConnection, "/v1/account": okConnection, "/v1/ai/good": okChunk + okFinal + end, "/v1/ai/bad": okChunk + end}
+	bodies := map[string]string{
+		"/v1/connection": okConnection,
+		"/v1/account":    okConnection,
+		"/v1/ai/good":    okChunk + okFinal + end,
+		"/v1/ai/bad":     okChunk + end,
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Svc-Version", "0.1.0")
@@ -205,7 +243,8 @@ func TestTransportChecksWhatPasses(t *testing.T) {
 			t.Error(err)
 		}
 		if len(s.errors) != c.wrong {
-			t.Errorf("%s %s, read %t: %d complaints, want %d: %q", c.method, c.path, c.read, len(s.errors), c.wrong, s.errors)
+			t.Errorf("%s %s, read %t: %d complaints, want %d: %q", c.method, c.path, c.read, len(s.errors), c.wrong,
+				s.errors)
 		}
 	}
 }
@@ -249,7 +288,8 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 func TestRoutesAreWrittenLikePatterns(t *testing.T) {
 	t.Parallel()
 	routes := Routes()
-	if !slices.Contains(routes, "POST /v1/ai/{model}") || !slices.Contains(routes, "PATCH /v1/apps/{id}/features/{slug}") {
+	if !slices.Contains(routes, "POST /v1/ai/{model}") ||
+		!slices.Contains(routes, "PATCH /v1/apps/{id}/features/{slug}") {
 		t.Errorf("routes are missing from %q", routes)
 	}
 	mux := http.NewServeMux()

@@ -68,9 +68,17 @@ func (b *Books) Do(c rules.Command) rules.Result {
 func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 	b.t.Helper()
 	call := rules.Call{
-		ConnectionID: c.ID, AccountID: c.AccountID, AppID: c.AppID, Key: id.NewSecret(),
-		RequestID:   id.New(id.Request, b.Now()),
-		Fingerprint: "f", Feature: "summaries", FeatureLabel: "summaries", Model: "gpt-5.6-terra", Terms: "{}", HoldMC: amount,
+		ConnectionID: c.ID,
+		AccountID:    c.AccountID,
+		AppID:        c.AppID,
+		Key:          id.NewSecret(),
+		RequestID:    id.New(id.Request, b.Now()),
+		Fingerprint:  "f",
+		Feature:      "summaries",
+		FeatureLabel: "summaries",
+		Model:        "gpt-5.6-terra",
+		Terms:        "{}",
+		HoldMC:       amount,
 	}
 	b.Do(rules.Hold{Call: call, NodeID: "node_1", Claim: call.RequestID})
 	return call
@@ -81,8 +89,19 @@ func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 func (b *Books) Spend(c rules.Connection, amount money.MC) rules.Entry {
 	b.t.Helper()
 	call := b.Hold(c, amount)
-	charge := rules.Amounts{ProviderCostMC: amount / 2, SvcFeeMC: amount / 4, DevMarginMC: amount - amount/2 - amount/4, UserChargeMC: amount}
-	return b.Do(rules.Settle{Call: call, Attempt: 1, Settlement: rules.Settled, Usage: rules.Usage{JSON: "{}"}, Charge: charge}).Entry
+	charge := rules.Amounts{
+		ProviderCostMC: amount / 2,
+		SvcFeeMC:       amount / 4,
+		DevMarginMC:    amount - amount/2 - amount/4,
+		UserChargeMC:   amount,
+	}
+	return b.Do(rules.Settle{
+		Call:       call,
+		Attempt:    1,
+		Settlement: rules.Settled,
+		Usage:      rules.Usage{JSON: "{}"},
+		Charge:     charge,
+	}).Entry
 }
 
 // Is returns a connection as it is now.

@@ -28,7 +28,13 @@ func PasswordHash(t testing.TB) string {
 }
 
 var passwordHash = sync.OnceValues(func() (string, error) {
-	return argon2id.CreateHash(Password, &argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32})
+	return argon2id.CreateHash(Password, &argon2id.Params{
+		Memory:      8,
+		Iterations:  1,
+		Parallelism: 1,
+		SaltLength:  16,
+		KeyLength:   32,
+	})
 })
 
 // A Browser reads pages: it keeps cookies, stops at redirects, and holds every
@@ -153,12 +159,14 @@ func (p Page) Found(t testing.TB, pattern string) string {
 func (p Page) Guarded(t testing.TB) Page {
 	t.Helper()
 	policy := p.Header.Get("Content-Security-Policy")
-	for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+	for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'",
+		"form-action 'self'"} {
 		if !strings.Contains(policy, rule) {
 			t.Errorf("the policy lacks %s: %s", rule, policy)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || p.Header.Get("X-Frame-Options") != "DENY" || p.Header.Get("X-Content-Type-Options") != "nosniff" || p.Header.Get("Cache-Control") != "no-store" {
+	if strings.Contains(policy, "unsafe") || p.Header.Get("X-Frame-Options") != "DENY" ||
+		p.Header.Get("X-Content-Type-Options") != "nosniff" || p.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("headers %v", p.Header)
 	}
 	return p
@@ -168,10 +176,12 @@ func (p Page) Guarded(t testing.TB) Page {
 func (p Page) StaysHere(t testing.TB) Page {
 	t.Helper()
 	to, err := url.Parse(p.To)
-	if err != nil || to.Host != "" || to.Scheme != "" || strings.HasPrefix(p.To, "//") || strings.ContainsRune(p.To, '\\') {
+	if err != nil || to.Host != "" || to.Scheme != "" || strings.HasPrefix(p.To, "//") ||
+		strings.ContainsRune(p.To, '\\') {
 		t.Errorf("%d leads to %q", p.Status, p.To)
 	}
-	if next, err := url.Parse(to.Query().Get("next")); err != nil || next.Host != "" || strings.HasPrefix(next.Path, "//") {
+	if next, err := url.Parse(to.Query().Get("next")); err != nil || next.Host != "" ||
+		strings.HasPrefix(next.Path, "//") {
 		t.Errorf("%d leads to %q, and from there away", p.Status, p.To)
 	}
 	return p

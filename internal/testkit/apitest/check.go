@@ -113,7 +113,8 @@ func headerValue(schema *openapi3.SchemaRef, text string) any {
 	return text
 }
 
-func (c *contract) checkBody(documented *openapi3.Response, at string, f *found, resp *http.Response, body []byte, whole bool) error {
+func (c *contract) checkBody(documented *openapi3.Response, at string, f *found, resp *http.Response, body []byte,
+	whole bool) error {
 	if len(documented.Content) == 0 {
 		if len(body) > 0 {
 			return fmt.Errorf("this answer has no body")
@@ -175,7 +176,8 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 		{code.Type != e.Error.Type, "type must be " + code.Type},
 		{code.Review != (e.Error.ReviewURL != nil), "review_url is set exactly on connection_frozen"},
 		{!code.Increase && e.Error.Increase != nil, "increase_url would not help here"},
-		{code.Final != (h.Get("X-Should-Retry") == "false"), fmt.Sprintf("x-should-retry: false must be there: %t", code.Final)},
+		{code.Final != (h.Get("X-Should-Retry") == "false"),
+			fmt.Sprintf("x-should-retry: false must be there: %t", code.Final)},
 		{code.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "", "WWW-Authenticate is missing"},
 		{code.Status == http.StatusMethodNotAllowed && h.Get("Allow") == "", "Allow is missing"},
 		{slices.Contains([]int{429, 503}, code.Status) && h.Get("Retry-After") == "", "Retry-After is missing"},

@@ -80,12 +80,14 @@ func (c *Cluster) start(bin string, durable bool) error {
 		return err
 	}
 	data := filepath.Join(c.dir, "data")
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "purser", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "purser", "-A", "trust", "-E", "UTF8",
+		"--locale=C", "--no-sync")
 	initdb.SysProcAttr, initdb.Dir = &syscall.SysProcAttr{Credential: as}, c.dir
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c", "listen_addresses=",
+	args := []string{"-c", supervise, c.dir, filepath.Join(bin, "postgres"), "-D", data, "-k", c.dir, "-c",
+		"listen_addresses=",
 		"-c", "max_connections=1000", "-c", "shared_buffers=128MB", "-c", "max_wal_size=512MB"}
 	if !durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")

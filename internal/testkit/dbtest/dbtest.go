@@ -53,7 +53,8 @@ func URL(t testing.TB, e db.Engine) string {
 		t.Fatalf("a test needs PostgreSQL: %v", err)
 	}
 	name := newName()
-	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name + " STRATEGY FILE_COPY"); err != nil {
+	if err := template.admin("CREATE DATABASE " + name + " TEMPLATE " + template.name +
+		" STRATEGY FILE_COPY"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -135,9 +135,16 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 		issuer = other
 	}
 	answer(w, http.StatusOK, map[string]any{
-		"issuer": issuer, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys", "userinfo_endpoint": p.URL + "/userinfo",
-		"id_token_signing_alg_values_supported": []string{"none", "HS256", "ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
-		"token_endpoint_auth_methods_supported": methods, "authorization_response_iss_parameter_supported": true,
+		"issuer":                                         issuer,
+		"authorization_endpoint":                         p.URL + "/authorize",
+		"token_endpoint":                                 p.URL + "/token",
+		"jwks_uri":                                       p.URL + "/keys",
+		"userinfo_endpoint":                              p.URL + "/userinfo",
+		"id_token_signing_alg_values_supported":          []string{"none", "HS256", "ES256"},
+		"response_types_supported":                       []string{"code"},
+		"subject_types_supported":                        []string{"public"},
+		"token_endpoint_auth_methods_supported":          methods,
+		"authorization_response_iss_parameter_supported": true,
 	})
 }
 
@@ -155,10 +162,20 @@ func (p *Provider) keys(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "1", "x": encode(point[1:33]), "y": encode(point[33:])}}})
+	answer(w, http.StatusOK,
+		map[string]any{"keys": []any{map[string]string{
+			"kty": "EC",
+			"crv": "P-256",
+			"alg": "ES256",
+			"use": "sig",
+			"kid": "1",
+			"x":   encode(point[1:33]),
+			"y":   encode(point[33:]),
+		}}})
 }
 
-var page = template.Must(template.New("").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title><link rel="icon" href="data:,"></head>
+var page = template.Must(template.New(
+	"").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title><link rel="icon" href="data:,"></head>
 <body><main><h1>Who are you?</h1><form method="post">{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
 
 // check is what a provider checks before it shows anything.
@@ -166,8 +183,10 @@ func (p *Provider) check(w http.ResponseWriter, q url.Values) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	scopes := strings.Fields(q.Get("scope"))
-	if q.Get("client_id") == ClientID && slices.Contains(p.backTo, q.Get("redirect_uri")) && q.Get("response_type") == "code" && slices.Contains(scopes, "openid") && slices.Contains(scopes, "email") &&
-		q.Get("code_challenge_method") == "S256" && len(q.Get("code_challenge")) == 43 && q.Get("state") != "" && q.Get("nonce") != "" {
+	if q.Get("client_id") == ClientID && slices.Contains(p.backTo, q.Get("redirect_uri")) &&
+		q.Get("response_type") == "code" && slices.Contains(scopes, "openid") && slices.Contains(scopes, "email") &&
+		q.Get("code_challenge_method") == "S256" && len(q.Get("code_challenge")) == 43 && q.Get("state") != "" &&
+		q.Get("nonce") != "" {
 		return true
 	}
 	http.Error(w, "not a request that I know", http.StatusBadRequest)
@@ -199,7 +218,8 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 		code := rand.Text()
 		back.Set("code", code)
 		p.mu.Lock()
-		p.grants[code] = grant{p.people[i], q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"), p.now().Add(time.Minute)}
+		p.grants[code] = grant{p.people[i], q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"),
+			p.now().Add(time.Minute)}
 		p.mu.Unlock()
 	}
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
@@ -227,7 +247,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	delete(p.grants, code)
 	p.mu.Unlock()
 	challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-	if !ok || r.PostFormValue("grant_type") != "authorization_code" || r.PostFormValue("redirect_uri") != g.redirect || encode(challenge[:]) != g.challenge || p.now().After(g.until) {
+	if !ok || r.PostFormValue("grant_type") != "authorization_code" || r.PostFormValue("redirect_uri") != g.redirect ||
+		encode(challenge[:]) != g.challenge || p.now().After(g.until) {
 		answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
@@ -236,7 +257,12 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.access[access] = g.person
 	p.mu.Unlock()
 	claims := map[string]any{
-		"iss": p.URL, "aud": ClientID, "sub": g.person.Subject, "iat": p.now().Unix(), "exp": p.now().Add(5 * time.Minute).Unix(), "nonce": g.nonce,
+		"iss":   p.URL,
+		"aud":   ClientID,
+		"sub":   g.person.Subject,
+		"iat":   p.now().Unix(),
+		"exp":   p.now().Add(5 * time.Minute).Unix(),
+		"nonce": g.nonce,
 	}
 	wrong := p.state()
 	if !wrong.Thin {
@@ -245,7 +271,12 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	if wrong.Claims != nil {
 		wrong.Claims(claims)
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 300, "id_token": p.sign(claims, wrong)})
+	answer(w, http.StatusOK, map[string]any{
+		"access_token": access,
+		"token_type":   "Bearer",
+		"expires_in":   300,
+		"id_token":     p.sign(claims, wrong),
+	})
 }
 
 func about(one Person) map[string]any {

@@ -106,7 +106,8 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 	}
 	line := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--json"}
 	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
-		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json"} // its database is purser.db there
+		// its database is purser.db there
+		line = []string{"dev", "--data", filepath.Dir(path), "--listen", "127.0.0.1:0", "--json"}
 	} else if database != "" {
 		line = append(line, "--database", database)
 	}

@@ -41,8 +41,14 @@ func BenchmarkPlan(b *testing.B) {
 		caller := &callers.Caller{
 			ConnectionID: "conn",
 			AccountID:    "wac",
-			App:          apps.App{ID: "app", OwnerID: "wac_dev", Tier: tier, ProviderMode: mode, DevMargin: money.One / 5},
-			Features:     map[string]*features.Feature{"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &maxCost}},
+			App: apps.App{
+				ID:           "app",
+				OwnerID:      "wac_dev",
+				Tier:         tier,
+				ProviderMode: mode,
+				DevMargin:    money.One / 5,
+			},
+			Features: map[string]*features.Feature{"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &maxCost}},
 		}
 		for name, slug := range map[string]string{"plain": "", "feature": "f"} {
 			b.Run(tier+"/"+name, func(b *testing.B) {

@@ -26,7 +26,11 @@ func TestDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	rate, most := int64(7), money.MC(123)
-	registered := map[string]*features.Feature{"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &most}, "g": {Slug: "g"}}
+	registered := map[string]*features.Feature{"f": {
+		Slug:             "f",
+		RateLimit:        &rate,
+		MaxCostPerCallMC: &most,
+	}, "g": {Slug: "g"}}
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
 	const dayOf = "rate_limited rate/conn/f 7 in 1m0s; "
 	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s tells app.spend_limit_reached; risk; cap 2500000000; "
@@ -38,18 +42,85 @@ func TestDemand(t *testing.T) {
 		want                      string
 	}{
 		{name: "mock sandbox", tier: tiers.Sandbox, mode: apps.Mock, at: last, want: ""},
-		{name: "mock sandbox with a feature", tier: tiers.Sandbox, mode: apps.Mock, feature: "f", at: last, want: dayOf + "most 123; "},
-		{name: "live sandbox", tier: tiers.Sandbox, mode: "live", at: last, want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; "},
+		{
+			name:    "mock sandbox with a feature",
+			tier:    tiers.Sandbox,
+			mode:    apps.Mock,
+			feature: "f",
+			at:      last,
+			want:    dayOf + "most 123; ",
+		},
+		{
+			name: "live sandbox",
+			tier: tiers.Sandbox,
+			mode: "live",
+			at:   last,
+			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; ",
+		},
 		{name: "limited-live", tier: tiers.LimitedLive, mode: "live", at: last, want: limited + free},
-		{name: "limited-live with a feature", tier: tiers.LimitedLive, mode: "live", feature: "f", at: last, want: dayOf + limited + "most 123; " + free},
-		{name: "a feature without guardrails", tier: tiers.LimitedLive, mode: "live", feature: "g", at: last, want: limited + free},
-		{name: "a feature that is not registered", tier: tiers.LimitedLive, mode: "live", feature: "h", at: last, want: limited + free},
+		{
+			name:    "limited-live with a feature",
+			tier:    tiers.LimitedLive,
+			mode:    "live",
+			feature: "f",
+			at:      last,
+			want:    dayOf + limited + "most 123; " + free,
+		},
+		{
+			name:    "a feature without guardrails",
+			tier:    tiers.LimitedLive,
+			mode:    "live",
+			feature: "g",
+			at:      last,
+			want:    limited + free,
+		},
+		{
+			name:    "a feature that is not registered",
+			tier:    tiers.LimitedLive,
+			mode:    "live",
+			feature: "h",
+			at:      last,
+			want:    limited + free,
+		},
 		{name: "limited-live, a mock", tier: tiers.LimitedLive, mode: apps.Mock, at: last, want: limited + free},
-		{name: "promoted", tier: tiers.FullLive, mode: "live", at: last, want: fmt.Sprintf("risk; cap %d; ", money.Max) + free},
-		{name: "a micro-second later the pool is another", tier: tiers.FullLive, mode: "live", at: last.Add(time.Microsecond), want: fmt.Sprintf("risk; cap %d; ", money.Max) + strings.Replace(free, "11", "12", 1)},
-		{name: "the month is that of UTC", tier: tiers.FullLive, mode: "live", at: last.In(time.FixedZone("", 3600)), want: fmt.Sprintf("risk; cap %d; ", money.Max) + free},
-		{name: "no free credit", tier: tiers.FullLive, mode: "live", noPool: true, at: last, want: fmt.Sprintf("risk; cap %d; ", money.Max)},
-		{name: "no risk set", tier: tiers.FullLive, mode: "live", noRisk: true, noPool: true, at: last, want: fmt.Sprintf("cap %d; ", money.Max)},
+		{
+			name: "promoted",
+			tier: tiers.FullLive,
+			mode: "live",
+			at:   last,
+			want: fmt.Sprintf("risk; cap %d; ", money.Max) + free,
+		},
+		{
+			name: "a micro-second later the pool is another",
+			tier: tiers.FullLive,
+			mode: "live",
+			at:   last.Add(time.Microsecond),
+			want: fmt.Sprintf("risk; cap %d; ", money.Max) + strings.Replace(free, "11", "12", 1),
+		},
+		{
+			name: "the month is that of UTC",
+			tier: tiers.FullLive,
+			mode: "live",
+			at:   last.In(time.FixedZone("", 3600)),
+			want: fmt.Sprintf("risk; cap %d; ", money.Max) + free,
+		},
+		{
+			name:   "no free credit",
+			tier:   tiers.FullLive,
+			mode:   "live",
+			noPool: true,
+			at:     last,
+			want:   fmt.Sprintf("risk; cap %d; ", money.Max),
+		},
+		{
+			name:   "no risk set",
+			tier:   tiers.FullLive,
+			mode:   "live",
+			noRisk: true,
+			noPool: true,
+			at:     last,
+			want:   fmt.Sprintf("cap %d; ", money.Max),
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +169,9 @@ func TestDemand(t *testing.T) {
 			}
 			// 8 tokens of input, 100 of output: 100,800, and 5 %; the user's price is 25 % more.
 			const cost = 105_840
-			if d.HoldMC != cost*125/100 || d.CostMC != 0 && d.CostMC != cost || d.FreeCredit != nil && (d.FreeCredit.HoldMC != cost || !strings.Contains(d.FreeCredit.Terms, `"margin_ppm":0,"fee_ppm":0,`)) {
+			if d.HoldMC != cost*125/100 || d.CostMC != 0 && d.CostMC != cost ||
+				d.FreeCredit != nil && (d.FreeCredit.HoldMC != cost ||
+					!strings.Contains(d.FreeCredit.Terms, `"margin_ppm":0,"fee_ppm":0,`)) {
 				t.Errorf("held %d, cost %d, free %+v", d.HoldMC, d.CostMC, d.FreeCredit)
 			}
 		})

@@ -135,7 +135,8 @@ func (p *Plan) setModel(model string, in *Input) error {
 	}
 	p.Request.Model = model
 	p.Request.Facts = provider.ModelFacts{
-		Responses:   p.Model.Responses && len(p.Request.Tools) > 0, // without tools, Chat Completions serves every model
+		// without tools, Chat Completions serves every model
+		Responses:   p.Model.Responses && len(p.Request.Tools) > 0,
 		Thinking:    p.Model.Thinking,
 		Vision:      p.Model.Vision,
 		Temperature: p.Model.Temperature,

@@ -156,11 +156,15 @@ func TestHoldCap(t *testing.T) {
 		// 8 tokens of input; 20 % of margin and 5 % of fee on the cost; 5 % more held; rounded up.
 		cost := 8*100 + tt.want*1000
 		hold := money.MC((cost*125*105 + 9999) / 10000)
-		if q.Request.MaxTokens != tt.want || q.CountedTokens != 8 || q.Demand.HoldMC != hold || !strings.HasSuffix(q.Demand.Terms, fmt.Sprintf(`"input_tokens":8,"max_tokens":%d}`, tt.want)) {
-			t.Errorf("%s: at most %d tokens after %d, hold %d, %s; want %d and %d", name, q.Request.MaxTokens, q.CountedTokens, q.Demand.HoldMC, q.Demand.Terms, tt.want, hold)
+		if q.Request.MaxTokens != tt.want || q.CountedTokens != 8 || q.Demand.HoldMC != hold ||
+			!strings.HasSuffix(q.Demand.Terms, fmt.Sprintf(`"input_tokens":8,"max_tokens":%d}`, tt.want)) {
+			t.Errorf("%s: at most %d tokens after %d, hold %d, %s; want %d and %d", name, q.Request.MaxTokens,
+				q.CountedTokens, q.Demand.HoldMC, q.Demand.Terms, tt.want, hold)
 		}
 	}
-	for _, request := range []string{`"max_tokens":0`, `"max_tokens":-1`, `"max_tokens":1.5`, `"max_tokens":"50"`, `"max_tokens":1e2`, `"max_tokens":9223372036854775808`, `"max_completion_tokens":0`, `"max_tokens":50,"max_completion_tokens":51`} {
+	for _, request := range []string{`"max_tokens":0`, `"max_tokens":-1`, `"max_tokens":1.5`, `"max_tokens":"50"`,
+		`"max_tokens":1e2`, `"max_tokens":9223372036854775808`, `"max_completion_tokens":0`,
+		`"max_tokens":50,"max_completion_tokens":51`} {
 		if _, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],` + request + `}`)); err == nil {
 			t.Errorf("{%s} is taken", request)
 		}
@@ -186,13 +190,16 @@ func TestModelFacts(t *testing.T) {
 		{"gpt-6-luna", `"max_tokens":128001`, "max_tokens: gpt-6-luna allows at most 128000"},
 		{"gemini-2.5-flash", `"max_tokens":65536`, "max_tokens: gemini-2.5-flash allows at most 65535"},
 		{"gpt-4.1-mini", `"max_completion_tokens":32768`, ""},
-		{"claude-sonnet-5-5", tools + `,"tool_choice":"required"`, "tool_choice: claude-sonnet-5-5 cannot be forced to call a tool; use auto"},
-		{"claude-fable-5-1", tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}`, "tool_choice: claude-fable-5-1 cannot be forced to call a tool; use auto"},
+		{"claude-sonnet-5-5", tools + `,"tool_choice":"required"`,
+			"tool_choice: claude-sonnet-5-5 cannot be forced to call a tool; use auto"},
+		{"claude-fable-5-1", tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}`,
+			"tool_choice: claude-fable-5-1 cannot be forced to call a tool; use auto"},
 		{"claude-sonnet-5-5", tools + `,"tool_choice":"auto"`, ""},
 		{"claude-haiku-5-5", tools + `,"tool_choice":"required"`, ""},
 		{"gpt-6-luna", `"reasoning_effort":"minimal"`, `reasoning_effort: gpt-6-luna does not take "minimal"`},
 		// Edge case 28: these take tools only with one level, which is then sent.
-		{"gpt-6-luna", tools + `,"reasoning_effort":"low"`, `reasoning_effort: gpt-6-luna takes tools only with "none"`},
+		{"gpt-6-luna", tools + `,"reasoning_effort":"low"`,
+			`reasoning_effort: gpt-6-luna takes tools only with "none"`},
 		{"gpt-6-luna", tools + `,"reasoning_effort":"none"`, ""},
 		{"gpt-4.1-mini", `"reasoning_effort":"low"`, `reasoning_effort: gpt-4.1-mini does not take "low"`},
 		{"gpt-6.2-sol", tools + `,"reasoning_effort":"low"`, ""},
@@ -213,8 +220,10 @@ func TestModelFacts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s {%s}: %v", tt.model, tt.request, err)
 		}
-		q, err := newTestPlan(p, Route{Path: "ai/" + tt.model, Model: tt.model}, "", &apps.App{}, nil, book, nil, 0, factsDay)
-		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
+		q, err := newTestPlan(p, Route{Path: "ai/" + tt.model, Model: tt.model}, "", &apps.App{}, nil, book, nil, 0,
+			factsDay)
+		if tt.refused == "" && err != nil ||
+			tt.refused != "" && (err == nil || err.Error() != "invalid_request: "+tt.refused) {
 			t.Errorf("%s {%s}: %v, want %q", tt.model, tt.request, err, tt.refused)
 		}
 		if err == nil && q.Request.Facts.Responses != (q.Model.Responses && len(q.Request.Tools) > 0) {
@@ -230,7 +239,9 @@ var factsDay = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // away by the operator, like one that never was.
 func TestNotOffered(t *testing.T) {
 	t.Parallel()
-	book, err := catalog.Load([]byte(strings.Replace(planBook, "    source: this test\n    prices:\n      - {", "    source: this test\n    retires_at: 2026-11-25\n    prices:\n      - {from: 2026-11-21, to: 2026-11-23, ", 1) +
+	book, err := catalog.Load([]byte(strings.Replace(planBook, "    source: this test\n    prices:\n      - {",
+		"    source: this test\n    retires_at: 2026-11-25\n    prices:\n      - {from: 2026-11-21, to: 2026-11-23, ",
+		1) +
 		"      - {from: 2026-11-24, input: \"1.00\", cached: \"1.00\", output: \"10.00\"}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -301,8 +312,10 @@ func TestCorrected(t *testing.T) {
 			t.Fatal(err)
 		}
 		hold := money.MC(((tt.held*100+ceiling*1000)*105 + 99) / 100)
-		if q.CountedTokens != 8 || q.InputTokens != tt.held || q.Demand.HoldMC != hold || !strings.HasSuffix(q.Demand.Terms, tt.terms) {
-			t.Errorf("%s: %d counted, %d held for, hold %d, %s; want %d and %d", tt.name, q.CountedTokens, q.InputTokens, q.Demand.HoldMC, q.Demand.Terms, tt.held, hold)
+		if q.CountedTokens != 8 || q.InputTokens != tt.held || q.Demand.HoldMC != hold ||
+			!strings.HasSuffix(q.Demand.Terms, tt.terms) {
+			t.Errorf("%s: %d counted, %d held for, hold %d, %s; want %d and %d", tt.name, q.CountedTokens,
+				q.InputTokens, q.Demand.HoldMC, q.Demand.Terms, tt.held, hold)
 		}
 	}
 }
