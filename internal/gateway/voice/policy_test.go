@@ -65,7 +65,14 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 		want                      string
 	}{
 		{name: "mock sandbox", tier: tiers.Sandbox, mode: apps.Mock, at: last},
-		{name: "mock sandbox, feature", tier: tiers.Sandbox, mode: apps.Mock, feature: "f", at: last, want: "most 123; "},
+		{
+			name:    "mock sandbox, feature",
+			tier:    tiers.Sandbox,
+			mode:    apps.Mock,
+			feature: "f",
+			at:      last,
+			want:    "most 123; ",
+		},
 		{name: "live sandbox", tier: tiers.Sandbox, mode: "live", at: last,
 			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; "},
 		{name: "limited-live", tier: tiers.LimitedLive, mode: "live", at: last, want: limited + free},
