@@ -229,18 +229,19 @@ var reads = regexp.MustCompile(`\b(?:FROM|JOIN) ([a-z_]+)`)
 // foreignReaders are the packages that read tables of another package: read models,
 // which join what several packages own. Whoever changes a column looks here.
 var foreignReaders = map[string][]string{
-	"apps/features":       {"apps"},
-	"apps/golive":         {"accounts", "balances", "connections", "features"},
-	"apps/sandbox":        {"connections"},
-	"apps/watch":          {"accounts", "connections", "ledger"},
-	"apps/webhooks":       {"apps", "balances", "connections"},
-	"gateway/inference":   {"holds"},
-	"gateway/voice":       {"apps", "connections"},
-	"pages/console":       {"apps", "balances", "connections", "refusals", "rollups"},
-	"pages/operatorpages": {"apps", "balances", "connections", "deliveries", "events", "golive_requests", "ledger", "mails", "rollups", "windows"},
-	"pages/privacy":       {"apps", "connections", "holds", "notices"},
-	"people/mail":         {"accounts"},
-	"people/topups":       {"balances", "connections", "payment_records"},
+	"apps/features":     {"apps"},
+	"apps/golive":       {"accounts", "balances", "connections", "features"},
+	"apps/sandbox":      {"connections"},
+	"apps/watch":        {"accounts", "connections", "ledger"},
+	"apps/webhooks":     {"apps", "balances", "connections"},
+	"gateway/inference": {"holds"},
+	"gateway/voice":     {"apps", "connections"},
+	"pages/console":     {"apps", "balances", "connections", "refusals", "rollups"},
+	"pages/operatorpages": {"apps", "balances", "connections", "deliveries", "events", "golive_requests", "ledger",
+		"mails", "rollups", "windows"},
+	"pages/privacy": {"apps", "connections", "holds", "notices"},
+	"people/mail":   {"accounts"},
+	"people/topups": {"balances", "connections", "payment_records"},
 }
 
 // A table is read by the package that writes it, by the audit, and by the packages

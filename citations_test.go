@@ -81,6 +81,23 @@ func TestCitationsResolve(t *testing.T) {
 	}
 }
 
+// outdated matches citations without a number, and of documents that are not here.
+var outdated = regexp.MustCompile(
+	`(?i)\bspec §|\bdecisions, [A-Z]|\(decisions[,)]|\breliability [FIO§]|\bwire [A-H]\.\d`)
+
+// TestCitationsHaveNumbers finds citations that cannot be looked up.
+func TestCitationsHaveNumbers(t *testing.T) {
+	t.Parallel()
+	for name, text := range repositoryTexts(t) {
+		if name == "citations_test.go" {
+			continue
+		}
+		for _, cited := range outdated.FindAllString(text, -1) {
+			t.Errorf("%s cites %q; cite contract §N, decision NNN, F-N, I-N or provider notes X.N", name, cited)
+		}
+	}
+}
+
 var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 
 // TestLinksResolve follows every link of a document to a file of the repository.

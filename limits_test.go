@@ -12,7 +12,7 @@ const (
 	tokenRules = "internal/apps/oauth/verdict/verdict_test.go"
 )
 
-// limitTests is where each row of spec §8, and each code of spec §7 that is about a
+// limitTests is where each row of contract §8, and each code of contract §7 that is about a
 // limit, is tested at its boundary: a file, and the Go test or the script in it. The
 // scripts run on the bare rules, on SQLite and on PostgreSQL, by TestScripts of
 // package ledger/store.

@@ -4,7 +4,7 @@ package api
 
 import _ "embed"
 
-// Spec is the text of openapi.yaml, OpenAPI 3.1 (spec §4, §7, §9). The server
+// Spec is the text of openapi.yaml, OpenAPI 3.1 (contract §4, §7, §9). The server
 // serves it at GET /openapi.yaml. Callers must not change it.
 //
 //go:embed openapi.yaml

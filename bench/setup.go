@@ -118,7 +118,7 @@ func fund(ctx context.Context, d *db.DB, w *store.Writer, g grant, limited bool)
 
 // seed opens the database as Purser would, and gives it n connections with what
 // stands around them: a live app with one feature, an account each, and access
-// tokens that outlive the run. With limits every limit of spec §8 is counted at
+// tokens that outlive the run. With limits every limit of contract §8 is counted at
 // each call, far from where it would refuse one.
 func seed(ctx context.Context, target string, n int, limited bool) (list []grant, err error) {
 	d, err := db.Open(ctx, target)

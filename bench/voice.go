@@ -53,7 +53,7 @@ func (b *bench) voice(ctx context.Context) error {
 		if engine != "sqlite" && engine != "postgres" {
 			continue
 		}
-		// spec §8: two at a time on a connection
+		// contract §8: two at a time on a connection
 		d, err := b.store(ctx, engine, 0, max(b.connections, (b.sessions+1)/2))
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func (b *tab) landed(p *servertest.Process, state string) url.Values {
 }
 
 // TestConsent is the whole way of a user and an app in a real browser: sign in,
-// lend, spend, change the cap, say no. With JavaScript turned off it is the same.
+// allow spending, spend, change the cap, say no. With JavaScript turned off it is the same.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
@@ -46,7 +46,7 @@ func TestConsent(t *testing.T) {
 				if !scripts {
 					b.withoutScripts()
 				}
-				token := lend(t, p, b)
+				token := allowSpending(t, p, b)
 				spend(t, p, token)
 				relend(t, p, b, token)
 				refuse(t, p, b)
@@ -56,8 +56,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// lend signs in and approves, with a slip on each page first.
-func lend(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
+// allowSpending signs in and approves, with a slip on each page first.
+func allowSpending(t *testing.T, p *servertest.Process, b *tab) *oauth2.Token {
 	address, verifier := link(p, "one")
 	if status := b.open(address); status != http.StatusOK || b.at().Path != "/sign-in" {
 		t.Fatalf("the link leads to %d %s", status, b.at())

@@ -57,7 +57,7 @@ func goLive(t *testing.T, p *servertest.Process) (callback string) {
 	return callback
 }
 
-// TestConsentOfLiveApp shows what the tier of a new live app allows (spec §8): $10
+// TestConsentOfLiveApp shows what the tier of a new live app allows (contract §8): $10
 // are proposed and $25 are the most; who has put in nothing yet has free credit.
 func TestConsentOfLiveApp(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func (b *tab) topUp(p *servertest.Process) {
 }
 
 // TestPersonFromNothing walks a person's whole way, without JavaScript but for the
-// passkey: sign up, sign in with a passkey, put money in, lend some of it to an app,
+// passkey: sign up, sign in with a passkey, put money in, allow an app to spend some of it,
 // see what a call cost, raise the cap, pause, resume, revoke, and have the rest back.
 func TestPersonFromNothing(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/messages/count_tokens", e.countTokens)
 }
 
-// messages is a request to POST /v1/messages (wire B).
+// messages is a request to POST /v1/messages (provider notes B).
 type messages struct {
 	api      *API
 	request  messagesRequest
@@ -259,7 +259,7 @@ func (c *messages) EncodeAnswer(a *exchange.Answer, s *script.Script) []byte {
 	return exchange.Encode(o)
 }
 
-// EncodeEvents are a stream, in the order of wire B.10.
+// EncodeEvents are a stream, in the order of provider notes B.10.
 func (c *messages) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte) {
 	type object = map[string]any
 	add := func(name string, members object) {

@@ -12,7 +12,7 @@ import (
 
 // A thinking block is bound to what stood before it: its signature holds hashes
 // of the system prompt, the tools and the earlier messages, and of the block
-// itself (wire B.8).
+// itself (provider notes B.8).
 
 // signThought makes the signature of a block that follows the first n turns.
 func (c *messages) signThought(n int, thought string) string {

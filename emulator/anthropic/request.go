@@ -200,7 +200,7 @@ func (q *messagesRequest) checkSampling(m exchange.Model) *exchange.Refusal {
 	return nil
 }
 
-// checkThinking checks thinking as wire B.8 says.
+// checkThinking checks thinking as provider notes B.8 says.
 func (q *messagesRequest) checkThinking(p *exchange.Prompt, beta bool) *exchange.Refusal {
 	kind := p.Model.Thinking
 	p.Thinks = kind == "always" || kind == "between" || kind == "may"
@@ -263,7 +263,7 @@ func (q *messagesRequest) readTools(p *exchange.Prompt) *exchange.Refusal {
 	return q.readToolChoice(p)
 }
 
-// readToolChoice checks tool_choice as wire B.5 says.
+// readToolChoice checks tool_choice as provider notes B.5 says.
 func (q *messagesRequest) readToolChoice(p *exchange.Prompt) *exchange.Refusal {
 	c := q.ToolChoice
 	if c == nil {
@@ -440,7 +440,7 @@ func (c *messages) checkResult(b *inputBlock, at string, p *exchange.Prompt) *ex
 	return nil
 }
 
-// checkImage checks an image as wire B.4 says.
+// checkImage checks an image as provider notes B.4 says.
 func (c *messages) checkImage(s *imageSource, at string, p *exchange.Prompt) *exchange.Refusal {
 	if s == nil {
 		return badRequest("%s.image.source: Field required", at)

@@ -25,7 +25,7 @@ func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1beta/models", e.listModels)
 }
 
-// generate is a request to generateContent or streamGenerateContent (wire C).
+// generate is a request to generateContent or streamGenerateContent (provider notes C).
 type generate struct {
 	api         *API
 	request     generateRequest
@@ -101,7 +101,7 @@ type apiError struct {
 	} `json:"error"`
 }
 
-// google is the error with the details that its kind has (wire C.9).
+// google is the error with the details that its kind has (provider notes C.9).
 func apiErrorOf(f *exchange.Refusal, s *script.Script) (e apiError) {
 	const kind = "type.googleapis.com/google.rpc."
 	e.Error.Code, e.Error.Message = f.Status, f.Message
@@ -309,7 +309,7 @@ func (c *generate) EncodeAnswer(a *exchange.Answer, s *script.Script) []byte {
 }
 
 // EncodeEvents are a stream: each chunk is a whole answer of its own, and the last has
-// an empty text and the reason of the end (wire C.7).
+// an empty text and the reason of the end (provider notes C.7).
 func (c *generate) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte) {
 	if a.End == exchange.EndRefusal {
 		return c.closeStream(append(list, c.frameChunk(exchange.Encode(c.blockedObject(a, s)), true)))

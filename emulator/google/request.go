@@ -401,7 +401,7 @@ func (part *inputPart) checkPart(at, role string, p *exchange.Prompt) *exchange.
 	return nil
 }
 
-// checkImage checks an image (wire C.6).
+// checkImage checks an image (provider notes C.6).
 func (b *inlineData) checkImage(p *exchange.Prompt) *exchange.Refusal {
 	kinds := []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 	if !slices.Contains(kinds, b.MIMEType) {
@@ -442,7 +442,7 @@ func (c *inputContent) countResponses() (n int) {
 	return n
 }
 
-// checkOrder checks that calls and responses stand side by side (wire C.3).
+// checkOrder checks that calls and responses stand side by side (provider notes C.3).
 func (q *generateRequest) checkOrder() *exchange.Refusal {
 	for i := range q.Contents {
 		c := &q.Contents[i]
@@ -473,7 +473,7 @@ const thoughtPrefix = "emulated thought of "
 var placeholderSignatures = []string{"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
 
 // checkSignatures checks the calls since the last text of the user: the first of each
-// step must have what the model gave it (wire C.4).
+// step must have what the model gave it (provider notes C.4).
 func (q *generateRequest) checkSignatures(m exchange.Model) *exchange.Refusal {
 	if !m.Signatures {
 		return nil

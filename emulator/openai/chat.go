@@ -8,7 +8,7 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// chat is a request to POST /v1/chat/completions (wire A).
+// chat is a request to POST /v1/chat/completions (provider notes A).
 type chat struct {
 	Common
 	api     *API
@@ -148,7 +148,7 @@ func (c *chat) EncodeAnswer(a *exchange.Answer, s *script.Script) []byte {
 	return exchange.Encode(o)
 }
 
-// storeAnswer stores the record of the call, if asked to (wire A.9).
+// storeAnswer stores the record of the call, if asked to (provider notes A.9).
 func (c *chat) storeAnswer(o chatObject, a *exchange.Answer, s *script.Script) {
 	if !c.request.Store || s.Unstored {
 		return
@@ -169,7 +169,7 @@ func (c *chat) storeAnswer(o chatObject, a *exchange.Answer, s *script.Script) {
 	})
 }
 
-// deltas are the chunks' choices, in the order of wire A.4.
+// deltas are the chunks' choices, in the order of provider notes A.4.
 func (c *chat) deltas(a *exchange.Answer) (list []chatDelta) {
 	first := chatDelta{Role: "assistant", Content: raw(`""`), Refusal: null}
 	if a.Text == "" && len(a.Calls) > 0 {

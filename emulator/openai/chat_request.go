@@ -172,7 +172,7 @@ func (q *chatRequest) readLimits(p *exchange.Prompt) *exchange.Refusal {
 	return nil
 }
 
-// readTools checks tools as wire A.8 says.
+// readTools checks tools as provider notes A.8 says.
 func (q *chatRequest) readTools(p *exchange.Prompt, effort string) *exchange.Refusal {
 	for i, t := range q.Tools {
 		if t.Type != "function" {

@@ -8,7 +8,7 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// responses is a request to POST /v1/responses (wire A.10).
+// responses is a request to POST /v1/responses (provider notes A.10).
 type responses struct {
 	Common
 	api     *API

@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// A storedAnswer answer can be asked for later (wire A.9).
+// A storedAnswer answer can be asked for later (provider notes A.9).
 type storedAnswer struct {
 	id, model string
 	metadata  map[string]string

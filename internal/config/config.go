@@ -1,6 +1,6 @@
 // Package config is what the operator of `purser serve` may set: one struct,
 // filled from a YAML file, then the environment, then flags, and checked once
-// (decisions, Command line). An unknown or wrong key is an error that names it
+// (decision 048). An unknown or wrong key is an error that names it
 // and where it stands, and repeats no secret.
 package config
 

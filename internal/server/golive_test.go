@@ -197,7 +197,7 @@ func tokenRequest(t *testing.T, p *servertest.Process, form url.Values) apitest.
 }
 
 // suspendAndLift switches the app off in each way: nothing works, all is kept,
-// and the same tokens work once it is lifted (spec §3, App tier; §7).
+// and the same tokens work once it is lifted (contract §3, App tier; §7).
 func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	t.Helper()
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}

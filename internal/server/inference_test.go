@@ -158,7 +158,7 @@ func TestStreamCostsTheSame(t *testing.T) {
 	})
 }
 
-// TestIdempotency walks the rules of keys (spec §4.3; reliability F-36…F-46).
+// TestIdempotency walks the rules of keys (contract §4.3; F-36 to F-46).
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {

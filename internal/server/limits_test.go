@@ -29,7 +29,7 @@ type liveApp struct {
 }
 
 // newLiveApp makes the app beside a running node, through the stores.
-func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent money.MC) *liveApp {
+func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, allocationMC money.MC) *liveApp {
 	t.Helper()
 	w := store.NewWriter(d, d.Now)
 	ctx, stop := context.WithCancel(context.Background())
@@ -69,14 +69,14 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, lent mon
 			if err != nil {
 				return err
 			}
-			if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: user.ID, AmountMC: 2 * lent}); err != nil {
+			if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: user.ID, AmountMC: 2 * allocationMC}); err != nil {
 				return err
 			}
 			r, err := w.DoTx(ctx, tx, rules.Connect{
 				ConnectionID: id.New(id.Connection, d.Now()),
 				AppID:        app.ID,
 				AccountID:    user.ID,
-				RequestedMC:  lent,
+				RequestedMC:  allocationMC,
 			})
 			if err != nil {
 				return err

@@ -79,8 +79,8 @@ var pages = []string{"GET /sign-in", "GET /signed-out", "GET /{$}", "POST /oauth
 // Pages are the pages, for tests from outside.
 var Pages = pages
 
-// Another envelope key than the database's is refused at the start (decisions,
-// Names and shapes: secrets are encrypted under it).
+// Another envelope key than the database's is refused at the start (decision
+// 007).
 func TestEnvelopeKeyIsTheDatabases(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {

@@ -12,7 +12,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// ownKeys makes providers that use the developers' own keys (spec §7,
+// ownKeys makes providers that use the developers' own keys (contract §7,
 // sandbox_live_cost_limited). They share the connections to a provider with
 // everybody else; each has a circuit breaker to itself, so that what ails one
 // developer's account is nobody else's trouble.

@@ -286,7 +286,7 @@ func TestOwnKeysShareConnections(t *testing.T) {
 	}
 }
 
-// Spec §7, sandbox_live_cost_limited: beyond the daily allowance a developer's own
+// Contract §7, sandbox_live_cost_limited: beyond the daily allowance a developer's own
 // key for the model's provider serves the call; without one it is refused. A key
 // that its provider refuses is told to the app, and nothing is billed.
 func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 // TestPendingByTheRecord: a stream that OpenAI cut is pending where the operator
 // lets it keep records, shows that in its end, its receipt and its replay, and is
-// then billed from the record to the micro-cent (spec §3, decisions, Idempotency).
+// then billed from the record to the micro-cent (contract §3, decision 031).
 func TestPendingByTheRecord(t *testing.T) {
 	t.Parallel()
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {

@@ -20,7 +20,7 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// This file holds the faults of providers (reliability F-12…F-28) and of their
+// This file holds the faults of providers (F-12 to F-28) and of their
 // clients (F-30…F-35), run through the real binary and the emulator. Elsewhere:
 //
 //	F-16  the rule of each provider for cumulative usage: its adapter's stream_test.go and usage_test.go

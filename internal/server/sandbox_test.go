@@ -26,7 +26,7 @@ type testAccount struct {
 }
 
 // connectAs signs in on the pages as somebody, consents to a cap with what more
-// says, and exchanges the code: the whole of spec §5.
+// says, and exchanges the code: the whole of contract §5.
 func connectAs(t *testing.T, p *servertest.Process, email, password, amount string,
 	more ...string) (accessToken, connectionID string) {
 	t.Helper()

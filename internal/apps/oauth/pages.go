@@ -184,7 +184,7 @@ func (h *Handler) redirectToApp(w http.ResponseWriter, redirectURI string, param
 }
 
 // findProblems checks what the form's amounts do not show: that the one who connects
-// exists. Who has put in nothing yet may connect, and lends nothing: free credit
+// exists. Who has put in nothing yet may connect, and allocates nothing: free credit
 // pays for the first calls (contract §8).
 func findProblems(v *visit, form consentForm) []ui.Problem {
 	if v.role.UsesTestAccount() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {

@@ -423,7 +423,7 @@ func TestConsentingAgain(t *testing.T) {
 	})
 }
 
-// Somebody without a balance is told so, and connects with nothing lent: free
+// Somebody without a balance is told so, and connects with nothing allocated: free
 // credit may pay for the first calls.
 func TestNoBalanceYet(t *testing.T) {
 	t.Parallel()

@@ -72,7 +72,7 @@ func TestCodeBecomesTokens(t *testing.T) {
 	})
 }
 
-// Contract §2, 1 and F-75: what is lent is what is available at the exchange.
+// Contract §2, 1 and F-75: what is allocated is what is available at the exchange.
 func TestExchangeLendsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -80,7 +80,7 @@ func TestExchangeLendsWhatIsThere(t *testing.T) {
 		o := w.token(w.live, codeForm(w.approve(w.signedIn("person@example.com"), w.live, "25"))).want(t, "exchange",
 			200, "")
 		if o.AllocationMC == nil || *o.AllocationMC != 20*money.Dollar {
-			t.Errorf("lent %v of $25 with $20 available", o.AllocationDisplay)
+			t.Errorf("allocated %v of $25 with $20 available", o.AllocationDisplay)
 		}
 	})
 }

@@ -83,7 +83,7 @@ func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Se
 }
 
 // isRefusal tells a refused key from a provider in trouble. Google answers a
-// wrong one with 400 (wire: reason API_KEY_INVALID).
+// wrong one with 400 (provider notes C.9: reason API_KEY_INVALID).
 func isRefusal(status int, body []byte) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden ||
 		status == http.StatusBadRequest && bytes.Contains(body, []byte("API_KEY_INVALID"))

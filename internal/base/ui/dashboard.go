@@ -20,28 +20,28 @@ type Funds struct {
 	Logo      string // address of the app's logo; "" = it has none
 }
 
-// Connections lists what a person lent to apps.
+// Connections lists the apps that a user allows to spend.
 type Connections struct {
 	Person
-	List []Lent
+	List []ConnectionRow
 	More bool // there are older ones
 }
 
-// Lent is one line of Connections.
-type Lent struct {
+// ConnectionRow is one line of Connections.
+type ConnectionRow struct {
 	Funds
 	ID      string
 	Request string // id of the allocation request that waits; "" = none
 }
 
 // Open says whether the connection can still be used.
-func (l Lent) Open() bool { return l.Status != "revoked" }
+func (l ConnectionRow) Open() bool { return l.Status != "revoked" }
 
 func (Connections) name() string       { return "dashboard/connections" }
 func (Connections) title() string      { return "Your connections" }
 func (Connections) formAction() string { return "" }
 
-// Approval is the page of an allocation request, where a person decides (spec §3,
+// Approval is the page of an allocation request, where a person decides (contract §3,
 // Allocation request).
 type Approval struct {
 	Person
@@ -65,7 +65,7 @@ func (a Approval) title() string    { return a.App + " requested a higher spend 
 func (Approval) formAction() string { return "" }
 
 // Increase is the page on which a person changes the cap and the daily limit of a
-// connection (spec §7, increase_url).
+// connection (contract §7, increase_url).
 type Increase struct {
 	Person
 	Funds
@@ -93,7 +93,7 @@ func (p Increase) title() string    { return "Spend cap of " + p.App }
 func (Increase) formAction() string { return "" }
 
 // Review is the page on which a person looks at what a connection spent, resumes
-// it when it is paused, or ends it (spec §3; §7, review_url).
+// it when it is paused, or ends it (contract §3; §7, review_url).
 type Review struct {
 	Person
 	Funds

@@ -2,7 +2,7 @@ package ui
 
 import "strings"
 
-// TopUpForm is the page on which a person puts money in (spec §2, semantics 8).
+// TopUpForm is the page on which a person puts money in (contract §2, semantics 8).
 type TopUpForm struct {
 	Shell
 	Off           bool // nobody can pay here: the operator has not set it up

@@ -72,7 +72,7 @@ func hostilePages() []Page {
 		},
 		Connections{
 			Person: Person{Shell{Email: hostile, Developer: true, Operator: true, Section: hostile}, hostile, hostile},
-			List:   []Lent{{hostileFunds, hostile, hostile}},
+			List:   []ConnectionRow{{hostileFunds, hostile, hostile}},
 			More:   true,
 		},
 		Connections{},

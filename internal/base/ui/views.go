@@ -27,7 +27,7 @@ func (SignIn) name() string       { return "account/sign-in" }
 func (SignIn) title() string      { return "Sign in" }
 func (SignIn) formAction() string { return "" }
 
-// Consent is the page on which a person lends money to an app (spec §5, flow
+// Consent is the page on which a user allows an app to spend (contract §5, flow
 // rule 2). Amounts are written as people read them.
 type Consent struct {
 	Email      string // of whoever is signed in

@@ -119,7 +119,7 @@ func priced(round rounding, pairs ...int64) *big.Int {
 }
 
 // hold is 105 % of the dearest charge that the counts can lead to: all input at
-// its dearest class, a long-context step from its threshold on (decisions, Money).
+// its dearest class, a long-context step from its threshold on (decision 019).
 func (t *terms) hold() *big.Int {
 	var input, output int64
 	for _, s := range t.Rates.Steps {

@@ -35,7 +35,7 @@ func arguments(of func(time.Time) []any, now time.Time) []any {
 // sweep is the time that a running server has to end what has expired.
 const sweep = 10 * time.Second
 
-// answersKept is how long answers are kept for replays (decisions, Idempotency).
+// answersKept is how long answers are kept for replays (decision 027).
 const answersKept = 7 * 24 * time.Hour
 
 func sweptAndNow(now time.Time) []any {
@@ -43,7 +43,7 @@ func sweptAndNow(now time.Time) []any {
 }
 
 // recordAwaited is how long a provider's record is waited for, and the last lease
-// of who asked for it (decisions, Idempotency).
+// of who asked for it (decision 028).
 const recordAwaited = 15 * time.Minute
 
 func waitedAndNow(now time.Time) []any {

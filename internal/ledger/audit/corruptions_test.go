@@ -97,7 +97,7 @@ var corruptions = []corruption{
 		red: []string{"I2 accounts", "I2 journal", "I4 connections", "I17 counters", "I17 journal",
 			"I25 connections", "I25 counters"},
 		sql: []string{`UPDATE ledger SET paid_by = 'free_credit' WHERE key = 'k1'`}},
-	{name: "money is lent before it is there",
+	{name: "money is allocated before it is there",
 		sealed: true,
 		red:    []string{"I3 journal"},
 		sql: []string{`UPDATE ledger SET seq = -1 WHERE account_id = 'wac_a' AND seq = 1`,

@@ -1,6 +1,6 @@
 // Package audit is `purser ledger verify`: it reads a whole database and says
 // which of the money's invariants do not hold in it (architecture, The money's
-// invariants; reliability §4). It shares nothing with the code that moves the
+// invariants, docs/internals/invariants.md). It shares nothing with the code that moves the
 // money: it has its own SQL, its own reading of the hash chain and its own
 // arithmetic, so that an error there cannot hide here.
 //

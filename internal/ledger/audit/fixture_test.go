@@ -239,14 +239,14 @@ func (w *writer) move(id string, m movement, values map[string]any) {
 	w.journal(c.account, m, values)
 }
 
-func lend(mc int64) movement {
+func allocate(mc int64) movement {
 	return movement{available: -mc, reserved: mc, allocation: mc}
 }
 
 func (w *writer) connect(id, app, account string, mc int64) {
 	w.Helper()
 	w.connections[id] = &connection{app: app, account: account}
-	w.move(id, lend(mc), map[string]any{"type": "connect"})
+	w.move(id, allocate(mc), map[string]any{"type": "connect"})
 	w.event(id, "connection.created")
 }
 
@@ -411,7 +411,7 @@ func (w *writer) rollup(id, bucket string, calls, sign int64, c call) {
 func (w *writer) revoke(id string) {
 	w.Helper()
 	c := w.connections[id]
-	w.move(id, lend(-(c.allocation - c.consumed - c.held)), map[string]any{"type": "revoke"})
+	w.move(id, allocate(-(c.allocation - c.consumed - c.held)), map[string]any{"type": "revoke"})
 	c.revokedUS = w.clock.UnixMicro()
 	w.event(id, "connection.revoked")
 }
@@ -427,7 +427,7 @@ func (w *writer) unhold(id string, c call) {
 // release ends a hold of a revoked connection.
 func (w *writer) release(id, key string, c call) {
 	w.Helper()
-	w.move(id, lend(-c.hold), map[string]any{"type": "release"})
+	w.move(id, allocate(-c.hold), map[string]any{"type": "release"})
 	w.unhold(id, c)
 	w.exec(`UPDATE holds SET state = 'failed' WHERE connection_id = $1 AND key = $2`, id, key)
 }
@@ -543,7 +543,7 @@ func fixture(w *writer) {
 	w.spend("conn_1", "k2", "", estimate)
 	w.spend("conn_1", "k3", "chat", long)
 	w.refund("conn_1", "k1", "chat", plain)
-	w.move("conn_1", lend(100_000_000), map[string]any{"type": "cap"})
+	w.move("conn_1", allocate(100_000_000), map[string]any{"type": "cap"})
 	w.spend("conn_1", "k6", "chat", edge)
 	w.spend("conn_1", "k7", "chat", capped)
 	w.event("conn_1", "connection.frozen")

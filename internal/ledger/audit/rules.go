@@ -95,7 +95,7 @@ func (f *fold) after(r *row) (allocation, consumed int64) {
 	return f.grant.allocation + r.allocation, f.grant.consumed + r.consumed
 }
 
-// overCap says whether a connection consumed more than it was lent.
+// overCap says whether a connection consumed more than its allocation.
 func overCap(f *fold, r *row) string {
 	if allocation, consumed := f.after(r); consumed > allocation || consumed < 0 {
 		return fmt.Sprintf("connection=%s allocation becomes %d, consumed %d", r.connection, allocation, consumed)

@@ -7,7 +7,7 @@ import (
 )
 
 // Risk says how fast spend must be to be unusual: multiples of what the connection
-// spends as a rule (decisions, Money). The operator sets it.
+// spends as a rule (decision 025). The operator sets it.
 type Risk struct {
 	FloorMC  money.MC // the least that counts as usual
 	Warn     int64    // beyond it, the app is told

@@ -131,7 +131,7 @@ type Settle struct {
 	Usage      Usage
 	Risk       *limits.Risk                 // as at the hold
 	Response   *StoredResponse              // a pending call has left its own already
-	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decisions, Webhooks)
+	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decision 039)
 }
 
 // Defer leaves a call that was answered pending: its hold stays until a Settle

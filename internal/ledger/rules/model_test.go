@@ -222,7 +222,7 @@ func (m *machine) connect(t *rapid.T) {
 // held already may be more.
 func (m *machine) bounded(t *rapid.T, c Connection, most money.MC) {
 	if most > 0 && c.AllocationMC > max(most, c.ConsumedMC+c.HeldMC) {
-		t.Fatalf("the tier allows %d, lent are %d of %+v", most, c.AllocationMC, c)
+		t.Fatalf("the tier allows %d, allocated are %d of %+v", most, c.AllocationMC, c)
 	}
 }
 
@@ -718,7 +718,7 @@ func (m *machine) pass(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.Int64Range(0, int64(most)).Draw(t, "time")))
 }
 
-// check is the list of reliability §4, as far as the ledger has it.
+// check is the list of docs/internals/invariants.md, as far as the ledger has it.
 func (m *machine) check(t *rapid.T) {
 	net, funded := map[string]money.MC{}, map[string]money.MC{}
 	consumed, held, open := map[string]money.MC{}, map[string]money.MC{}, map[string]int{}

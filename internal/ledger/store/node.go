@@ -9,7 +9,7 @@ import (
 )
 
 // Node is one running process. It owns the holds of its calls; when it dies its
-// lease ends, and any other node may end them (decisions, Idempotency).
+// lease ends, and any other node may end them (decision 028).
 type Node struct {
 	ID    string
 	Lease time.Duration // how long the node's holds outlive it; renewed every tenth
@@ -70,7 +70,7 @@ func (n *Node) SaveCheckpoints(ctx context.Context, list []Checkpoint) error {
 	})
 }
 
-// Retention of what is not money (decisions, Idempotency).
+// Retention of what is not money (decision 027).
 const (
 	ResponseRetention = 7 * 24 * time.Hour
 	RefusalRetention  = 30 * 24 * time.Hour

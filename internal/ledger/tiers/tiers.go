@@ -32,7 +32,7 @@ type Terms struct {
 	AppDayMC        money.MC // spend across the app in 24 hours; 0 = no limit
 }
 
-// Of returns the terms of a tier. Only limited-live bounds what users may lend.
+// Of returns the terms of a tier. Only limited-live bounds what users may allocate.
 func Of(tier string) Terms {
 	if tier == LimitedLive {
 		return Terms{

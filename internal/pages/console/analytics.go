@@ -125,7 +125,7 @@ func group(list []sum, column, heading, of string) ui.Group {
 	return g
 }
 
-// named says what the two names mean that no feature has (spec §2, Feature).
+// named says what the two names mean that no feature has (contract §2, Feature).
 func named(t ui.Sums, column string) ui.Sums {
 	if column != "feature" {
 		return t
@@ -141,7 +141,7 @@ func named(t ui.Sums, column string) ui.Sums {
 	return t
 }
 
-// meanings say in words what the codes of refusals mean (spec §7).
+// meanings say in words what the codes of refusals mean (contract §7).
 var meanings = map[string]string{
 	"invalid_request":              "The request was invalid.",
 	"feature_model_not_configured": "The call named no model, and its feature has no default.",

@@ -86,7 +86,7 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 	return ui.RenderPart(w, h.funded(v), "live")
 }
 
-// freeze is POST /connections/{id}/freeze: the user pauses it at once (spec §3).
+// freeze is POST /connections/{id}/freeze: the user pauses it at once (contract §3).
 func (h *Handler) freeze(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return h.act(w, r, a, func(connectionID string) rules.Command {
 		return rules.Freeze{ConnectionID: connectionID, ByUser: true}

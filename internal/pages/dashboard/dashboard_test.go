@@ -99,7 +99,7 @@ func TestTierMayForbidApproval(t *testing.T) {
 	})
 }
 
-// The links of requests that gave way lead to the newest (spec §3).
+// The links of requests that gave way lead to the newest (contract §3).
 func TestSupersededLeadsOn(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

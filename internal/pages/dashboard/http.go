@@ -79,7 +79,7 @@ type visit struct {
 }
 
 // visit returns the connection if it is a's, or that of a test account of a's,
-// which nobody else can speak for (spec §5, Sandbox).
+// which nobody else can speak for (contract §5, Sandbox).
 func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, path string) (v visit, err error) {
 	v.Person = ui.Person{Shell: a.Shell(ui.Connected), Path: path}
 	v.conn, err = store.GetConnection(ctx, h.DB, connectionID)

@@ -59,7 +59,7 @@ func (h *Handler) increase(w http.ResponseWriter, r *http.Request, a accounts.Ac
 }
 
 // change is POST /connections/{id}/increase. Lowering acts at once, and stops at
-// what is used and held (spec §2, 2).
+// what is used and held (contract §2, 2).
 func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	connectionID := r.PathValue("id")
 	v, err := h.visit(r.Context(), a, connectionID, increasePath(connectionID))

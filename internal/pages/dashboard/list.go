@@ -37,7 +37,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 			}
 			known[c.AppID] = app
 		}
-		line := ui.Lent{Funds: funds(c, app), ID: c.ID}
+		line := ui.ConnectionRow{Funds: funds(c, app), ID: c.ID}
 		if c.Status != rules.Revoked {
 			line.Request = waiting[c.ID].ID
 		}

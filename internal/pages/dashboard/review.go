@@ -70,7 +70,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 }
 
 // speeds are the choices of how fast the connection may spend from now on, as a
-// multiple of the usual (spec §3, §8).
+// multiple of the usual (contract §3, §8).
 func speeds(now int64) []ui.Choice {
 	list := []ui.Choice{
 		{

@@ -154,7 +154,7 @@ func unchanged(err error, says string) error {
 }
 
 // Reverse refunds a charge by a new row: to the connection's reserved pool, or to
-// available once it is revoked (spec §2, 7).
+// available once it is revoked (contract §2, 7).
 func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
 	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
 	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {

@@ -30,7 +30,7 @@ import (
 
 const token = "0123456789abcdefghijklmnopqrstuvwxyz" // of the operator's API
 
-// A world is the pages, served, with people: a person with $20 who lent $5 to a
+// A world is the pages, served, with people: a person with $20 who allocated $5 to a
 // live app, its developer, who asks to go live with another, an operator and a viewer.
 type world struct {
 	*httptest.Server

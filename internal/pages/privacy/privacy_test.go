@@ -388,7 +388,7 @@ func TestClosedIsGone(t *testing.T) {
 	})
 }
 
-// A developer goes when nobody lends money to their apps any more; the apps are off
+// A developer goes when no user allows their apps to spend any more; the apps are off
 // for good, and their keys and test accounts gone.
 func TestDeveloperCloses(t *testing.T) {
 	t.Parallel()

@@ -83,7 +83,7 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	return nil
 }
 
-// settle ends what the account and its test accounts lent, under the account's
+// settle ends what the account and its test accounts allocated, under the account's
 // lock, and looks once more at how it stands: a call may have begun meanwhile. What
 // that holds is still reserved after the connection has ended.
 func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error {

@@ -49,7 +49,7 @@ var passwordHash = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// A world is the pages, served, with people: a person with $5 who lent $3 to a
+// A world is the pages, served, with people: a person with $5 who allocated $3 to a
 // live app, its developer, who has a test account, and a stranger.
 type world struct {
 	*httptest.Server

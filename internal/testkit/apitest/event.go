@@ -11,7 +11,7 @@ import (
 )
 
 // channelEvents is the schema of what the control channel of a voice session tells an
-// app; its members are told apart by their type (spec §4.4).
+// app; its members are told apart by their type (contract §4.4).
 const channelEvents = "VoiceControlEvent"
 
 // Event reports to t whatever in an event of a control channel the contract does not

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// checkStream checks the events of a streamed answer (spec §4.3, Streaming). On
+// checkStream checks the events of a streamed answer (contract §4.3, Streaming). On
 // the drop-in route the charge rides in the last chunk, if it was asked for; on
 // the others it is an event of its own, unless an error says that nothing was
 // billed. Of a stream that is not whole only the events are checked.

@@ -17,7 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// TestDemand is which limits of spec §7 and §8 a call brings to its hold: by the
+// TestDemand is which limits of contract §7 and §8 a call brings to its hold: by the
 // app's present tier and provider mode, and by its feature.
 func TestDemand(t *testing.T) {
 	t.Parallel()
