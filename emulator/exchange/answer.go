@@ -33,6 +33,7 @@ type Prompt struct {
 	Thinks bool
 }
 
+// A Tool is a function that the model may call, with the JSON schema of its arguments.
 type Tool struct {
 	Name   string
 	Schema jsontext.Value
@@ -41,6 +42,7 @@ type Tool struct {
 // An InputTokens counts the tokens of what was sent.
 type InputTokens struct{ Text, Images int }
 
+// AddTexts adds the tokens of texts.
 func (t *InputTokens) AddTexts(texts ...string) {
 	for _, s := range texts {
 		t.Text += tokens.Count(s)

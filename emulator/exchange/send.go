@@ -76,6 +76,7 @@ func (e *Server) sendFault(w http.ResponseWriter, r *http.Request, rec *Record, 
 }
 
 var (
+	// ErrHung ends an answer that was asked to hang.
 	ErrHung = errors.New("hung until the client went")
 	errCut  = errors.New("cut")
 )

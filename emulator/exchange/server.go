@@ -85,6 +85,7 @@ func (e *Server) Handler(begin func() Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { e.Answer(w, r, begin()) }
 }
 
+// Answer answers one request in a dialect, as its steering says.
 func (e *Server) Answer(w http.ResponseWriter, r *http.Request, d Dialect) {
 	s := script.New()
 	body, rec, f := e.Receive(w, r, d)

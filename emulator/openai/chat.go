@@ -225,6 +225,7 @@ func (c *chat) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte
 	return append(list, []byte("data: [DONE]\n\n"))
 }
 
+// EncodeErrorEvent is a data line with the member error.
 func (Common) EncodeErrorEvent(f *exchange.Refusal) []byte {
 	return []byte("data: " + strings.TrimSpace(string(Common{}.EncodeError(f, nil))) + "\n\n")
 }

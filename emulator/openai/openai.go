@@ -40,8 +40,10 @@ func (e *API) Mount(mux *http.ServeMux) {
 // Common is what the two APIs of OpenAI have in common.
 type Common struct{}
 
+// CheckKey refuses a key as OpenAI does.
 func (Common) CheckKey(r *http.Request) *exchange.Refusal { return CheckKey(r) }
 
+// CheckKey refuses a missing key and the keys that the emulator gives a meaning.
 func CheckKey(r *http.Request) *exchange.Refusal {
 	switch key := exchange.BearerToken(r); key {
 	case "":
@@ -73,6 +75,7 @@ func CheckKey(r *http.Request) *exchange.Refusal {
 	return nil
 }
 
+// SetHeaders sets the headers of every answer.
 func (Common) SetHeaders(h http.Header, stream bool) {
 	h.Set("Content-Type", "application/json")
 	if stream {
@@ -127,6 +130,7 @@ func apiErrorOf(f *exchange.Refusal) apiError {
 	return e
 }
 
+// EncodeError is the body of an error.
 func (Common) EncodeError(f *exchange.Refusal, _ *script.Script) []byte {
 	return exchange.Encode(struct {
 		Error apiError `json:"error"`

@@ -37,8 +37,10 @@ type Script struct {
 	Split, Huge, Unstored    bool
 }
 
+// Never is a number of events or bytes that no answer reaches.
 const Never = math.MaxInt
 
+// New returns a Script that asks for nothing.
 func New() Script {
 	return Script{Cut: Never, End: Never, ErrorAt: Never, Hang: Never, Garbage: Never, Header: http.Header{}}
 }

@@ -48,8 +48,10 @@ type Column struct {
 	Kind    byte // 's', 'i', or 0 for null
 }
 
+// Text returns a column of text.
 func Text(s string) Column { return Column{Text: s, Kind: 's'} }
 
+// Integer returns a column of a number, such as micro-cents or Unix microseconds.
 func Integer[T ~int64](n T) Column { return Column{Integer: int64(n), Kind: 'i'} }
 
 // OptionalText is null for the empty text.
@@ -60,6 +62,7 @@ func OptionalText[T ~string](s T) Column {
 	return Column{Text: string(s), Kind: 's'}
 }
 
+// OptionalInteger is null for nil.
 func OptionalInteger(n *int64) Column {
 	if n == nil {
 		return Column{}
@@ -85,6 +88,7 @@ func (c Column) append(b []byte) []byte {
 	return append(b, 'n')
 }
 
+// Value returns the column as database/sql takes it.
 func (c Column) Value() any {
 	switch c.Kind {
 	case 's':
