@@ -71,7 +71,7 @@ var ends = []end{
 		replies: 1,
 		begin: func(c *caller) {
 			// development has no setting for it
-			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"Idle":120000000000', '"Idle":15000000000') WHERE id = $1`, c.id)
+			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"IdleTimeout":120000000000', '"IdleTimeout":15000000000') WHERE id = $1`, c.id)
 			c.begin()
 			c.converses()
 		},
@@ -147,7 +147,7 @@ var ends = []end{
 	{reason: session.TicketExpired,
 		begin: func(c *caller) {
 			// a minute later
-			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketUS":' || ticket_until_us, '"TicketUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id)
+			write(c.t, c.p, `UPDATE realtime_sessions SET state = REPLACE(state, '"TicketExpiresUS":' || ticket_until_us, '"TicketExpiresUS":1'), ticket_until_us = 1 WHERE id = $1`, c.id)
 			if came := c.talk(); came != "401 invalid_ticket" && came != "4001" && came != "4009" {
 				c.t.Errorf("the browser is told %s", came)
 			}
