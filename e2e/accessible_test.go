@@ -78,7 +78,7 @@ func TestAccessibleNames(t *testing.T) {
 		"link Create account", "link Forgot your password?")
 	consent := append(frame, "button Use another account", "textbox Spend cap (USD)",
 		"textbox Daily limit (USD, optional)", "button Approve", "button Deny")
-	slip := []string{"alert", "heading Please check"}
+	slip := []string{"alert", "heading There’s a problem"}
 
 	address, _ := link(p, "s")
 	b.open(address)

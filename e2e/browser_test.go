@@ -169,10 +169,16 @@ func call[P, R any](b *tab, c cdp.Command[P, R], params P) R {
 	return r
 }
 
+// stepLimit bounds one step of a browser: a missing element fails its test before
+// the limit of the whole test.
+const stepLimit = time.Minute
+
 // run takes one step.
 func run[T any](b *tab, a chromedp.Action[T]) T {
 	b.t.Helper()
-	v, err := chromedp.Run(b.ctx, a)
+	ctx, cancel := context.WithTimeout(b.ctx, stepLimit)
+	defer cancel()
+	v, err := chromedp.Run(ctx, a)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -237,7 +243,9 @@ func (b *tab) value(label string) string {
 // returns the status of that.
 func (b *tab) press(role, name string) int {
 	b.t.Helper()
-	resp, err := chromedp.RunResponse(b.ctx, chromedp.Click(name, as(role, name)))
+	ctx, cancel := context.WithTimeout(b.ctx, stepLimit)
+	defer cancel()
+	resp, err := chromedp.RunResponse(ctx, chromedp.Click(name, as(role, name)))
 	if err != nil {
 		b.t.Fatalf("%s %q: %v", role, name, err)
 	}

@@ -76,7 +76,7 @@ func TestApproval(t *testing.T) {
 				t.Fatalf("the link leads to %d %s", status, b.at())
 			}
 			b.signIn(p.TestAccount.Email, p.TestAccount.Password)
-			b.says("Sample app asks for a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00",
+			b.says("Sample app requested a higher spend cap", "Your report has 40 <more> pages.", "$25.00", "$30.00",
 				"$975.00", "$970.00", "Sandbox")
 			second := more(t, p, 40_00_000_000, "All of it.")
 			b.open(first.ApprovalURL + "?decision=approve")
@@ -90,7 +90,7 @@ func TestApproval(t *testing.T) {
 				b.at().String() != second.ApprovalURL {
 				t.Errorf("approved, and got %d at %s", status, b.at())
 			}
-			b.says("You approved this", "The spend cap is now $40.00")
+			b.says("You approved it", "The spend cap is now $40.00")
 			if now := limits(t, p); now.Allocation != 40_00_000_000 || second.status(t, p) != "approved" ||
 				first.status(t, p) != "superseded" {
 				t.Errorf("after approval: %+v", now)
@@ -99,10 +99,10 @@ func TestApproval(t *testing.T) {
 			b.open(third.ApprovalURL)
 			b.says("No reason given")
 			b.press("button", "Deny")
-			b.says("You denied this", "The spend cap is now $40.00")
+			b.says("You denied it", "The spend cap is now $40.00")
 			fourth := more(t, p, 5000_00_000_000, "")
 			b.open(fourth.ApprovalURL)
-			b.says("Not enough balance", "$4,000.00 is missing")
+			b.says("Not enough balance", "You’re short by $4,000.00")
 			p.Verify()
 		})
 	}
@@ -158,7 +158,7 @@ func TestReview(t *testing.T) {
 	b.says("Sample app is paused", model, "Spent in the last 24 hours")
 	b.open(p.AuthURL + "/connections")
 	b.says("Sample app", "Paused")
-	b.press("link", "Change cap of Sample app")
+	b.press("link", "Change spend cap of Sample app")
 	b.says("A higher cap doesn’t resume it")
 	b.fill("Spend cap (USD)", "2000")
 	b.fill("Daily limit (USD, optional)", "x")
@@ -256,18 +256,18 @@ func TestDashboardLooks(t *testing.T) {
 	frame := []string{"link Skip to content", "main", "link Purser", "link Overview", "link Connections",
 		"link Activity", "link Settings", "button Sign out"}
 	b.operable("the approval page",
-		append(frame, "heading Sample app asks for a higher spend cap", "button Approve", "button Deny",
+		append(frame, "heading Sample app requested a higher spend cap", "button Approve", "button Deny",
 			"link Set the spend cap yourself")...)
 	b.open(p.AuthURL + "/connections")
 	b.look("connections")
 	b.operable("the list",
 		append(frame, "heading Your connections", "heading Sample app", "link Sample app",
-			"link Requested a higher cap (Sample app)", "link Change cap of Sample app",
+			"link Requested a higher cap (Sample app)", "link Change spend cap of Sample app",
 			"link Review or revoke (Sample app)")...)
 	b.open(page + "/increase")
 	b.look("increase")
 	b.operable("the page of the cap",
-		append(frame, "heading Spend cap of Sample app", "link See why, and decide", "textbox Spend cap (USD)",
+		append(frame, "heading Spend cap of Sample app", "link Review request", "textbox Spend cap (USD)",
 			"textbox Daily limit (USD, optional)", "button Save",
 			"link Review recent calls or revoke this connection")...)
 	b.fill("Spend cap (USD)", "2000")
@@ -288,8 +288,8 @@ func TestDashboardLooks(t *testing.T) {
 		t.Errorf("choices: %v", speeds)
 	}
 	b.operable("the review",
-		append(append(frame, speeds...), "heading Sample app is paused", "heading What happened",
-			"heading End this connection", "button Resume", "button Revoke")...)
+		append(append(frame, speeds...), "heading Sample app is paused", "heading Recent calls",
+			"heading Revoke this connection", "button Resume", "button Revoke")...)
 	b.open(asked.ApprovalURL)
 	b.press("button", "Approve")
 	b.look("approved")

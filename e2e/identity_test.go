@@ -63,7 +63,7 @@ func TestJoining(t *testing.T) {
 	b.press("link", "Set up authenticator app")
 	b.look("security-two-step")
 	b.fill("Password", password)
-	b.press("button", "Go on")
+	b.press("button", "Continue")
 	b.look("two-step-setup")
 	secret := strings.ReplaceAll(run(b, chromedp.Evaluate[string](`document.querySelector('.key code').textContent`)),
 		"-", "")
@@ -85,7 +85,7 @@ func TestJoining(t *testing.T) {
 	b.fill("Password", password)
 	b.press("button", "Send link")
 	b.open(p.BaseURL + "/dev/mail")
-	b.press("link", "Confirm your new address")
+	b.press("link", "Confirm your new email address")
 	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/settings/email/confirm/"]').href`)))
 	b.says("another@example.org")
 	b.look("email-confirm") // and leave it at that

@@ -89,7 +89,7 @@ func TestLooksOfMail(t *testing.T) {
 	b.open(stop)
 	look("unsubscribe")
 	b.press("button", "Unsubscribe")
-	b.says("You get no more of these mails")
+	b.says("You’re unsubscribed")
 }
 
 // look checks one page in both widths and colour schemes. The long run checks all

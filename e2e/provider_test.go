@@ -61,7 +61,7 @@ func TestProvider(t *testing.T) {
 	b.look("provider-only")
 	b.open(p.BaseURL + "/settings/two-step")
 	b.look("provider-confirmed") // by the sign-in of a moment ago
-	b.press("button", "Go on")
+	b.press("button", "Continue")
 	b.says("Six-digit code")
 
 	b.press("button", "Sign out")

@@ -40,7 +40,7 @@ func TestTopUp(t *testing.T) {
 	for strings.Contains(b.text(), "Refresh") { // the event is on its way
 		b.press("link", "Refresh")
 	}
-	b.says("$25.00 is in your balance", "pi_")
+	b.says("$25.00 was added to your balance", "pi_")
 	b.look("receipt")
 	b.open(p.BaseURL + "/top-up")
 	b.says("$25.00", "Latest top-ups", "Credited")

@@ -48,7 +48,7 @@ func (b *tab) byPasskey(p *servertest.Process) {
 	b.press("link", "Add a passkey")
 	b.fill("Name", "My phone")
 	b.fill("Password", newcomersPassword)
-	b.press("button", "Go on")
+	b.press("button", "Continue")
 	b.press("button", "Create a passkey")
 	b.says("Recovery codes")
 	b.press("link", "I’ve saved these codes")
@@ -73,7 +73,7 @@ func (b *tab) topUp(p *servertest.Process) {
 	for strings.Contains(b.text(), "Refresh") { // the event is on its way
 		b.press("link", "Refresh")
 	}
-	b.says("$25.00 is in your balance")
+	b.says("$25.00 was added to your balance")
 }
 
 // TestPersonFromNothing walks a person's whole way, without JavaScript but for the
@@ -105,9 +105,9 @@ func TestPersonFromNothing(t *testing.T) {
 		manage(t, p, "POST", "/v1/connections/"+connection+"/allocation-requests",
 			`{"target_allocation_mc":2000000000,"reason":"More pages."}`, &asked)
 		b.open(asked.ApprovalURL)
-		b.says("Sample app asks for a higher spend cap", "More pages.")
+		b.says("Sample app requested a higher spend cap", "More pages.")
 		b.press("button", "Approve")
-		b.says("You approved this", "The spend cap is now $20.00")
+		b.says("You approved it", "The spend cap is now $20.00")
 
 		b.open(p.DashboardURL + "/connections/" + connection)
 		b.press("button", "Pause")
