@@ -31,20 +31,22 @@ type group struct {
 // groups is the one list: a package imports only packages before it, of its own
 // group or of a group before.
 var groups = []group{
-	{"base", []string{"money", "id", "retry", "apierr", "timestamp", "db", "settings", "seal", "web", "ui"}},
+	{"base", []string{"", "money", "id", "retry", "apierr", "timestamp", "db", "settings", "seal", "web", "ui"}},
 	{"models", []string{
-		"provider", "provider/upstream", "provider/openai", "provider/anthropic", "provider/google", "provider/mock",
+		"", "provider", "provider/upstream",
+		"provider/openai", "provider/anthropic", "provider/google", "provider/mock",
 		"tokens", "images", "catalog", "pricing", "estimates", "metrics",
 	}},
 	{"ledger", []string{"", "limits", "tiers", "rules", "store", "audit"}},
-	{"people", []string{"mail", "accounts", "identity", "topups"}},
+	{"people", []string{"", "mail", "accounts", "identity", "topups"}},
 	{"apps", []string{
-		"apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
+		"", "apps", "notices", "features", "golive", "providerkeys", "sandbox", "connections",
 		"oauth/verdict", "oauth", "webhooks", "watch/rules", "watch",
 	}},
-	{"gateway", []string{"callers", "policy", "receipts", "inference/plan", "inference", "voice/session", "voice/mock",
-		"voice"}},
-	{"pages", []string{"console", "dashboard", "privacy", "operator", "operatorpages"}},
+	{"gateway", []string{
+		"", "callers", "policy", "receipts", "inference/plan", "inference", "voice/session", "voice/mock", "voice",
+	}},
+	{"pages", []string{"", "console", "dashboard", "privacy", "operator", "operatorpages"}},
 	{"config", []string{""}},
 	{"server", []string{""}},
 	{"emulator", []string{"script", "exchange", "openai", "anthropic", "google", "realtime", "stripe", ""}},
