@@ -99,7 +99,7 @@ func TestJoining(t *testing.T) {
 	b.press("button", "Send link")
 	b.look("forgot-sent")
 	b.open(p.BaseURL + "/dev/mail")
-	b.press("link", "Set a new password")
+	b.press("link", "Reset your password")
 	b.open(run(b, chromedp.Evaluate[string](`document.querySelector('a[href*="/reset/"]').href`)))
 	b.look("reset")
 	b.open(p.BaseURL + "/settings")
