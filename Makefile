@@ -38,10 +38,10 @@ check: ## format, vet, staticcheck, go.mod, workflows, rules of the tree, widths
 	$(RUN_TOOL) $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go test -count=1 . -exact-widths
 
-test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v' | 4 min
+test: setup ## all packages, and the main walks in a browser; ARGS adds flags: make test ARGS='-run Ledger -v'
 	@$(WITH_POSTGRES) .ci/test $(ARGS)
 
-test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing | 35 min
+test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing
 	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
 
 bench: setup ## load against a proxy without billing, in one run
