@@ -1,7 +1,7 @@
 # Everything a developer or a build machine does: make help.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup build check test test-long bench profile htmx notices release module clean
+.PHONY: help setup build check test test-long bench profile htmx screenshots notices release module clean
 
 HTMX := 4.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -53,6 +53,9 @@ profile: setup ## tell the compiler anew which calls are hot: cmd/purser/hot.pgo
 htmx: ## fetch the script of the live pages anew, from the npm registry
 	@dir=$$(mktemp -d); npm pack --silent --pack-destination $$dir htmx.org@$(HTMX) >/dev/null; tar -xzf $$dir/htmx.org-$(HTMX).tgz -C $$dir; \
 	cp $$dir/package/dist/htmx.min.js internal/base/ui/assets/htmx.min.js; rm -r $$dir; sha256sum internal/base/ui/assets/htmx.min.js
+
+screenshots: setup ## docs/images: the pictures of the README, taken from purser dev | 20 s
+	go -C e2e run ./screenshots "$$(.ci/binary)" ../docs/images
 
 notices: ## write THIRD_PARTY_LICENSES from what is linked | 2 s
 	go test -count=1 -run TestThirdPartyLicenses . -update
