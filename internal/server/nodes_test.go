@@ -87,9 +87,9 @@ func exchange(ctx context.Context, p *servertest.Process, c *booked, begun chan<
 // holdState waits until the key's hold is as wanted: open, failed or gone.
 func holdState(t *testing.T, p *servertest.Process, key, want string) {
 	t.Helper()
+	d := open(t, p.DB)
+	defer d.Close()
 	eventually(t, 20*time.Second, "hold "+want, func() bool {
-		d := open(t, p.DB)
-		defer d.Close()
 		var state string
 		err := d.QueryRowContext(t.Context(), `SELECT COALESCE((SELECT state FROM holds WHERE key = $1), 'gone')`,
 			key).Scan(&state)
@@ -276,10 +276,10 @@ func TestNodesPausedOwner(t *testing.T) {
 		script string
 		copies string // what a retry on the other node does before the owner wakes
 	}{
-		"nobody asked again":      {"!mock delay=1s words=9", "none"},
-		"a retry was answered":    {"!mock delay=1s words=9", "done"},
-		"a retry is under way":    {"!mock delay=3s words=9", "running"},
-		"its stream was replaced": {"!mock delay=1s words=40 chunks=8", "done"},
+		"nobody asked again":      {"!mock delay=4s words=9", "none"},
+		"a retry was answered":    {"!mock delay=4s words=9", "done"},
+		"a retry is under way":    {"!mock delay=5s words=9", "running"},
+		"its stream was replaced": {"!mock delay=4s words=40 chunks=8", "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -336,7 +336,7 @@ func TestNodesRevoke(t *testing.T) {
 	if r := ask(b, books.add(false, "!mock words=5")); r.status != 200 { // b knows the connection now
 		t.Fatal(r)
 	}
-	running := asking(b, books.add(false, "!mock delay=1s words=5"))
+	running := asking(b, books.add(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
 	holdState(t, b, books.calls[1].key, "open")
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
