@@ -33,7 +33,7 @@ balance on AI calls, and every micro-cent is in an immutable ledger.
 Exit codes: 0 all is well; 1 it failed, or the audit found something; 2 wrong usage or settings, or the audit could not look.
 
 Start here:
-  ` + start
+  ` + firstCommand
 
 // A program is purser with what it is connected to.
 type program struct {
@@ -52,36 +52,36 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// run carries out a command line and returns the exit code.
-func (p *program) run(args []string) int {
-	c := cli{Serve: serveCmd{Plugins: kong.Plugins{settingFlags()}}}
+// runCommand carries out a command line and returns the exit code.
+func (p *program) runCommand(args []string) int {
+	c := cli{Serve: serveCmd{Plugins: kong.Plugins{newSettingFlags()}}}
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("purser"), kong.Description(description), kong.Writers(p.out, p.err),
 		kong.Exit(func(code int) { exit = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
-		return p.tell(err, exitUsage)
+		return p.printError(err, exitUsage)
 	}
 	parsed, err := parser.Parse(args)
 	if exit == 0 { // --help
 		return exitOK
 	}
 	if err != nil {
-		return p.tell(fmt.Errorf("%w; see purser --help", err), exitUsage)
+		return p.printError(fmt.Errorf("%w; see purser --help", err), exitUsage)
 	}
 	err = parsed.Run(p, &c)
 	if p.log != nil {
-		p.log.flush()
+		p.log.flushLines()
 	}
 	if code, ok := errors.AsType[exitError](err); ok {
-		return p.tell(code.error, code.code)
+		return p.printError(code.error, code.code)
 	} else if err != nil {
-		return p.tell(err, exitFailed)
+		return p.printError(err, exitFailed)
 	}
 	return exitOK
 }
 
-// tell prints err, if it is not nil, and returns code.
-func (p *program) tell(err error, code int) int {
+// printError prints err, if it is not nil, and returns code.
+func (p *program) printError(err error, code int) int {
 	if err != nil {
 		fmt.Fprintln(p.err, "purser:", err)
 	}
@@ -95,22 +95,22 @@ type exitError struct {
 	code int
 }
 
-// logger writes to standard error. Format auto is text for people on a terminal,
+// newLogger writes to standard error. Format auto is text for people on a terminal,
 // and JSON for everybody else.
-func (p *program) logger(level, format string) *slog.Logger {
+func (p *program) newLogger(level, format string) *slog.Logger {
 	var at slog.Level
 	if err := at.UnmarshalText([]byte(level)); err != nil {
 		at = slog.LevelInfo // cannot be: levels are checked before
 	}
 	options := &slog.HandlerOptions{Level: at}
-	if format == "text" || format == "auto" && terminal(p.err) {
+	if format == "text" || format == "auto" && isTerminal(p.err) {
 		return slog.New(slog.NewTextHandler(p.err, options))
 	}
 	p.log = newLogWriter(p.err)
 	return slog.New(slog.NewJSONHandler(p.log, options))
 }
 
-func terminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -119,9 +119,9 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// interruptible ends its context at the first SIGTERM or SIGINT; a second one
+// interruptContext ends its context at the first SIGTERM or SIGINT; a second one
 // ends the process at once.
-func interruptible() (context.Context, func()) {
+func interruptContext() (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
@@ -135,13 +135,13 @@ type serveCmd struct {
 // Help is shown by purser serve --help.
 func (serveCmd) Help() string {
 	return "Flags win over the environment, which wins over the file. In the environment every setting, secrets too, is called PURSER_ and its name:\n\n" +
-		settingNames() +
+		listSettings() +
 		"\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen 0.0.0.0:8080"
 }
 
 // Run runs a node until it is interrupted.
 func (c *serveCmd) Run(p *program) error {
-	text, err := settingsFile(c.Config)
+	text, err := readSettingsFile(c.Config)
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
@@ -149,9 +149,9 @@ func (c *serveCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
-	return server.Serve(ctx, loaded, p.logger(loaded.LogLevel, loaded.LogFormat))
+	return server.Serve(ctx, loaded, p.newLogger(loaded.LogLevel, loaded.LogFormat))
 }
 
 type ledgerCmd struct {
@@ -165,7 +165,7 @@ type verifyCmd struct {
 
 // Help is shown by purser ledger verify --help.
 func (verifyCmd) Help() string {
-	return "Checks every balance, allocation and hold against the journal, and the journal's chain of hashes. It changes nothing, and works beside a running server and on a copy of its files.\n\n" +
+	return "Checks every balance, allocation and hold against the ledger, and the ledger’s hash chain. It changes nothing, and works while the server runs and on a copy of its files.\n\n" +
 		"Exits with 0 when all is well, 1 when it prints a finding, 2 when it could not look.\n\nExample:\n  purser ledger verify --database sqlite:purser-data/purser.db"
 }
 
@@ -173,7 +173,7 @@ func (verifyCmd) Help() string {
 func (c *verifyCmd) Run(p *program) error {
 	database := c.Database
 	if c.Config != "" {
-		text, err := settingsFile(c.Config)
+		text, err := readSettingsFile(c.Config)
 		if err != nil {
 			return exitError{err, exitUsage}
 		}
@@ -185,9 +185,9 @@ func (c *verifyCmd) Run(p *program) error {
 			return exitError{fmt.Errorf("%s: names no database", c.Config), exitUsage}
 		}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
-	findings, err := audit.Run(ctx, database, p.out, time.Now())
+	findings, err := audit.VerifyAndPrint(ctx, database, p.out, time.Now())
 	if err != nil {
 		return exitError{err, exitUsage}
 	} else if findings > 0 {

@@ -13,7 +13,7 @@ import (
 
 func command(environ []string, args ...string) (code int, out, err string) {
 	var o, e bytes.Buffer
-	code = (&program{out: &o, err: &e, environ: environ}).run(args)
+	code = (&program{out: &o, err: &e, environ: environ}).runCommand(args)
 	return code, o.String(), e.String()
 }
 

@@ -16,7 +16,7 @@ type testDoubles struct {
 	Emulator emulatorCmd `cmd:"" help:"Run a server that emulates the AI providers."`
 }
 
-const start = "purser dev"
+const firstCommand = "purser dev"
 
 type devCmd struct {
 	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
@@ -40,7 +40,7 @@ func (c *devCmd) Run(p *program) error {
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
 	o := dev.Options{
 		Data:       c.Data,
@@ -53,5 +53,5 @@ func (c *devCmd) Run(p *program) error {
 		Lease:      c.Lease,
 		Out:        p.out,
 	}
-	return dev.Run(ctx, o, p.logger(c.LogLevel, c.LogFormat))
+	return dev.Run(ctx, o, p.newLogger(c.LogLevel, c.LogFormat))
 }

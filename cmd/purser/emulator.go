@@ -52,7 +52,7 @@ Example:
 
 // Run serves until it is interrupted.
 func (c *emulatorCmd) Run(p *program) error {
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {

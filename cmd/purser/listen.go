@@ -29,13 +29,13 @@ type appFlags struct {
 	ClientSecret string `name:"client-secret" placeholder:"SECRET" help:"The app's client_secret; better PURSER_CLIENT_SECRET, for other users of the machine can read flags."`
 }
 
-// client returns what calls the service as the app.
-func (f appFlags) client(environ []string) (*appClient, error) {
+// newClient returns what calls the service as the app.
+func (f appFlags) newClient(environ []string) (*appClient, error) {
 	for _, v := range []struct {
 		name string
 		flag *string
 	}{{"PURSER_APP", &f.App}, {"PURSER_CLIENT_ID", &f.ClientID}, {"PURSER_CLIENT_SECRET", &f.ClientSecret}} {
-		if *v.flag = cmp.Or(*v.flag, variable(environ, v.name)); *v.flag == "" {
+		if *v.flag = cmp.Or(*v.flag, environmentVariable(environ, v.name)); *v.flag == "" {
 			return nil, exitError{fmt.Errorf("%s: required, or its flag", v.name), exitUsage}
 		}
 	}
@@ -43,8 +43,8 @@ func (f appFlags) client(environ []string) (*appClient, error) {
 	return &appClient{at, f.ClientID, f.ClientSecret, &http.Client{Timeout: 30 * time.Second}}, nil
 }
 
-// variable returns the last value of an environment variable, as programs see it.
-func variable(environ []string, name string) (value string) {
+// environmentVariable returns the last value of an environment variable, as programs see it.
+func environmentVariable(environ []string, name string) (value string) {
 	for _, pair := range environ {
 		if v, ok := strings.CutPrefix(pair, name+"="); ok {
 			value = v
@@ -55,17 +55,17 @@ func variable(environ []string, name string) (value string) {
 
 // appClient calls the events of one app.
 type appClient struct {
-	at               string // URL of the events
+	eventsURL        string // URL of the events
 	clientID, secret string
 	http             *http.Client
 }
 
-// maxEvents is more than an answer of events can be.
-const maxEvents = 4 << 20
+// maxEventsBytes is more than an answer of events can be.
+const maxEventsBytes = 4 << 20
 
-// do sends a request and reads its answer, which must be a success.
-func (c *appClient) do(ctx context.Context, method, query string, body []byte) ([]byte, http.Header, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.at+query, bytes.NewReader(body))
+// callAPI sends a request and reads its answer, which must be a success.
+func (c *appClient) callAPI(ctx context.Context, method, query string, body []byte) ([]byte, http.Header, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.eventsURL+query, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,7 +76,7 @@ func (c *appClient) do(ctx context.Context, method, query string, body []byte) (
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxEvents))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxEventsBytes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,25 +85,25 @@ func (c *appClient) do(ctx context.Context, method, query string, body []byte) (
 			Error struct{ Code, Message string }
 		}
 		_ = json.Unmarshal(text, &e) // what is no envelope says nothing more than its status
-		return nil, nil, refusal{resp.StatusCode, e.Error.Code, e.Error.Message}
+		return nil, nil, apiError{resp.StatusCode, e.Error.Code, e.Error.Message}
 	}
 	return text, resp.Header, nil
 }
 
-// next finds the address to ask next in the header Link.
-var next = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
+// nextLink finds the address to ask next in the header Link.
+var nextLink = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 
-// events reads events, as they are, for signatures are over bytes; and the place to
+// listEvents reads events, as they are, for signatures are over bytes; and the place to
 // go on from, "" if it is not told.
-func (c *appClient) events(ctx context.Context, query string) (list []json.RawMessage, place string, err error) {
-	text, header, err := c.do(ctx, http.MethodGet, query, nil)
+func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, place string, err error) {
+	text, header, err := c.callAPI(ctx, http.MethodGet, query, nil)
 	if err != nil {
 		return nil, "", err
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, "", fmt.Errorf("%s: no list of events: %w", c.at, err)
+		return nil, "", fmt.Errorf("%s: no list of events: %w", c.eventsURL, err)
 	}
-	if m := next.FindStringSubmatch(header.Get("Link")); m != nil {
+	if m := nextLink.FindStringSubmatch(header.Get("Link")); m != nil {
 		to, err := url.Parse(m[1])
 		if err != nil {
 			return nil, "", err
@@ -113,30 +113,30 @@ func (c *appClient) events(ctx context.Context, query string) (list []json.RawMe
 	return list, place, nil
 }
 
-// placeAfter returns the place of the nth event after a place. It is for a listener
+// cursorAfter returns the place of the nth event after a place. It is for a listener
 // that is being stopped, so it has a time limit and no parent context. If the
 // service does not answer, it returns the place it was given: events may be posted
 // again, but none is left out.
-func (c *appClient) placeAfter(after string, n int) string {
+func (c *appClient) cursorAfter(after string, n int) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	list, place, err := c.events(ctx, "?after="+url.QueryEscape(after)+"&limit="+strconv.Itoa(n))
+	list, place, err := c.listEvents(ctx, "?after="+url.QueryEscape(after)+"&limit="+strconv.Itoa(n))
 	if err != nil || len(list) != n {
 		return after
 	}
 	return cmp.Or(place, after)
 }
 
-// refusal is an answer that is no success.
-type refusal struct {
+// apiError is an answer that is no success.
+type apiError struct {
 	status        int
 	code, message string
 }
 
-func (r refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.code, r.message) }
+func (r apiError) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.code, r.message) }
 
-// lasting reports whether trying again cannot help.
-func (r refusal) lasting() bool { return r.status < 500 && r.status != http.StatusTooManyRequests }
+// isPermanent reports whether trying again cannot help.
+func (r apiError) isPermanent() bool { return r.status < 500 && r.status != http.StatusTooManyRequests }
 
 type listenCmd struct {
 	appFlags
@@ -156,7 +156,7 @@ Example:
 
 // Run forwards events until it is interrupted.
 func (l *listenCmd) Run(p *program) error {
-	c, err := l.client(p.environ)
+	c, err := l.newClient(p.environ)
 	if err != nil {
 		return err
 	}
@@ -165,31 +165,31 @@ func (l *listenCmd) Run(p *program) error {
 		return exitError{errors.New("--forward-to: must be an address such as http://localhost:3000/webhooks"),
 			exitUsage}
 	}
-	l.Secret = cmp.Or(l.Secret, variable(p.environ, "PURSER_WEBHOOK_SECRET"))
+	l.Secret = cmp.Or(l.Secret, environmentVariable(p.environ, "PURSER_WEBHOOK_SECRET"))
 	if l.Secret == "" {
-		if l.Secret, err = secretOf(c.secret); err != nil {
+		if l.Secret, err = deriveSigningSecret(c.secret); err != nil {
 			return err
 		}
 	}
 	if webhooks.Sign(http.Header{}, l.Secret, "", nil, time.Now()) != nil || !strings.HasPrefix(l.Secret, "whsec_") {
 		return exitError{errors.New("--secret: must be a signing secret, whsec_…"), exitUsage}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
-	return l.forward(ctx, p, c)
+	return l.forwardEvents(ctx, p, c)
 }
 
-// secretOf derives an app's secret for listening, always the same, so that the
+// deriveSigningSecret derives an app's secret for listening, always the same, so that the
 // developer's server need not learn another one each time.
-func secretOf(clientSecret string) (string, error) {
+func deriveSigningSecret(clientSecret string) (string, error) {
 	key, err := hkdf.Key(sha256.New, []byte(clientSecret), nil, "purser listen", 33)
 	return "whsec_" + base64.StdEncoding.EncodeToString(key), err
 }
 
-// forward posts what happens after l.After, or from now on, until ctx ends.
-func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error {
+// forwardEvents posts what happens after l.After, or from now on, until ctx ends.
+func (l *listenCmd) forwardEvents(ctx context.Context, p *program, c *appClient) error {
 	if l.After == "" {
-		_, place, err := c.events(ctx, "?limit=1") // the newest: what is older is not forwarded
+		_, place, err := c.listEvents(ctx, "?limit=1") // the newest: what is older is not forwarded
 		if err != nil {
 			return err
 		}
@@ -199,18 +199,18 @@ func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		list, place, err := c.events(ctx, "?after="+url.QueryEscape(l.After))
-		if r, ok := errors.AsType[refusal](err); ok && r.lasting() {
+		list, place, err := c.listEvents(ctx, "?after="+url.QueryEscape(l.After))
+		if r, ok := errors.AsType[apiError](err); ok && r.isPermanent() {
 			return err
 		} else if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(p.err, "purser:", err)
 		}
-		switch posted := l.postAll(ctx, p, list); posted {
+		switch posted := l.postEvents(ctx, p, list); posted {
 		case len(list):
 			l.After = cmp.Or(place, l.After)
 		case 0: // interrupted before the first one
 		default:
-			l.After = c.placeAfter(l.After, posted)
+			l.After = c.cursorAfter(l.After, posted)
 		}
 		if len(list) > 0 {
 			continue // there may be more
@@ -224,23 +224,23 @@ func (l *listenCmd) forward(ctx context.Context, p *program, c *appClient) error
 	return nil
 }
 
-// postAll forwards events until ctx ends, and returns how many it has posted.
-func (l *listenCmd) postAll(ctx context.Context, p *program, list []json.RawMessage) int {
+// postEvents forwards events until ctx ends, and returns how many it has posted.
+func (l *listenCmd) postEvents(ctx context.Context, p *program, list []json.RawMessage) int {
 	for i, body := range list {
-		if ctx.Err() != nil || !l.post(ctx, p, body) {
+		if ctx.Err() != nil || !l.postEvent(ctx, p, body) {
 			return i
 		}
 	}
 	return len(list)
 }
 
-// post forwards one event and prints the result. It returns false if ctx ended
+// postEvent forwards one event and prints the result. It returns false if ctx ended
 // the attempt: the event counts as not posted.
-func (l *listenCmd) post(ctx context.Context, p *program, body []byte) bool {
+func (l *listenCmd) postEvent(ctx context.Context, p *program, body []byte) bool {
 	var e struct{ ID, Type string }
 	said, err := "", json.Unmarshal(body, &e)
 	if err == nil {
-		said, err = l.send(ctx, e.ID, body)
+		said, err = l.sendRequest(ctx, e.ID, body)
 	}
 	if err != nil && ctx.Err() != nil {
 		return false
@@ -251,7 +251,7 @@ func (l *listenCmd) post(ctx context.Context, p *program, body []byte) bool {
 	return true
 }
 
-func (l *listenCmd) send(ctx context.Context, eventID string, body []byte) (string, error) {
+func (l *listenCmd) sendRequest(ctx context.Context, eventID string, body []byte) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.ForwardTo, bytes.NewReader(body))
@@ -283,7 +283,7 @@ func (triggerCmd) Help() string {
 
 // Run makes the event and prints it.
 func (t *triggerCmd) Run(p *program) error {
-	c, err := t.client(p.environ)
+	c, err := t.newClient(p.environ)
 	if err != nil {
 		return err
 	}
@@ -291,9 +291,9 @@ func (t *triggerCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
-	text, _, err := c.do(ctx, http.MethodPost, "", body)
+	text, _, err := c.callAPI(ctx, http.MethodPost, "", body)
 	if err != nil {
 		return err
 	}

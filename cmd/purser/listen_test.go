@@ -34,7 +34,7 @@ func TestListen(t *testing.T) {
 }
 
 func listen(t *testing.T, node *servertest.Process) {
-	secret, err := secretOf(node.App.ClientSecret)
+	secret, err := deriveSigningSecret(node.App.ClientSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func listen(t *testing.T, node *servertest.Process) {
 			t.Errorf("got %v (%v)", r.Header, err)
 		}
 		w.WriteHeader(http.StatusAccepted)
-		arrived <- kind(body)
+		arrived <- eventType(body)
 	}))
 	defer mine.Close()
 	flags := appFlags{
@@ -58,7 +58,7 @@ func listen(t *testing.T, node *servertest.Process) {
 		ClientID:     node.App.ClientID,
 		ClientSecret: node.App.ClientSecret,
 	}
-	c, err := flags.client(nil)
+	c, err := flags.newClient(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func listen(t *testing.T, node *servertest.Process) {
 		t.Helper()
 		code, out, err := command([]string{"PURSER_CLIENT_SECRET=" + flags.ClientSecret}, "trigger", event, "--url",
 			flags.URL, "--app", flags.App, "--client-id", flags.ClientID)
-		if code != exitOK || kind([]byte(out)) != event {
+		if code != exitOK || eventType([]byte(out)) != event {
 			t.Errorf("trigger: %d %s%s", code, out, err)
 		}
 	}
@@ -82,7 +82,8 @@ func listen(t *testing.T, node *servertest.Process) {
 			Every:     20 * time.Millisecond,
 		}
 		go func() {
-			done <- l.forward(ctx, &program{out: writerFunc(func(b []byte) { lines <- string(b) }), err: io.Discard}, c)
+			done <- l.forwardEvents(ctx,
+				&program{out: writerFunc(func(b []byte) { lines <- string(b) }), err: io.Discard}, c)
 		}()
 		return lines, func() {
 			t.Helper()
@@ -188,11 +189,11 @@ func TestListenGoesOn(t *testing.T) {
 		Secret:    "whsec_MTIz",
 		Every:     time.Millisecond,
 	}
-	c, err := l.client(nil)
+	c, err := l.newClient(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = l.forward(t.Context(), &program{out: &out, err: &failed}, c)
+	err = l.forwardEvents(t.Context(), &program{out: &out, err: &failed}, c)
 	if err == nil || err.Error() != "401 unauthorized: no longer" {
 		t.Errorf("it ended with %v", err)
 	}
@@ -264,11 +265,11 @@ func TestListenStops(t *testing.T) {
 				After:     "0",
 				Every:     time.Minute,
 			}
-			c, err := l.client(nil)
+			c, err := l.newClient(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.forward(ctx, &program{out: out, err: io.Discard}, c); err != nil {
+			if err := l.forwardEvents(ctx, &program{out: out, err: io.Discard}, c); err != nil {
 				t.Error(err)
 			}
 			if got := strings.Join(posted, " "); got != test.posted {
@@ -284,8 +285,8 @@ func TestListenStops(t *testing.T) {
 	}
 }
 
-// kind is the type of an event.
-func kind(body []byte) string {
+// eventType is the type of an event.
+func eventType(body []byte) string {
 	var e struct{ Type string }
 	if err := json.Unmarshal(body, &e); err != nil {
 		return err.Error()
@@ -300,7 +301,7 @@ func waitFor(t *testing.T, c *appClient, n int) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		list, _, err := c.events(t.Context(), "")
+		list, _, err := c.listEvents(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,13 +23,13 @@ func newLogWriter(w io.Writer) *logWriter {
 	l := &logWriter{buf: bufio.NewWriterSize(w, 64<<10)}
 	go func() {
 		for range time.Tick(logDelay) { // as long as the process
-			l.flush()
+			l.flushLines()
 		}
 	}()
 	return l
 }
 
-var quiet = [][]byte{[]byte(`"level":"INFO"`), []byte(`"level":"DEBUG"`)}
+var quietLevels = [][]byte{[]byte(`"level":"INFO"`), []byte(`"level":"DEBUG"`)}
 
 // Write takes one line, as slog's handlers write them.
 func (l *logWriter) Write(line []byte) (int, error) {
@@ -37,13 +37,13 @@ func (l *logWriter) Write(line []byte) (int, error) {
 	defer l.mu.Unlock()
 	n, err := l.buf.Write(line)
 	head := line[:min(len(line), 80)] // time and level come first
-	if err != nil || bytes.Contains(head, quiet[0]) || bytes.Contains(head, quiet[1]) {
+	if err != nil || bytes.Contains(head, quietLevels[0]) || bytes.Contains(head, quietLevels[1]) {
 		return n, err
 	}
 	return n, l.buf.Flush()
 }
 
-func (l *logWriter) flush() {
+func (l *logWriter) flushLines() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.buf.Flush() // there is nowhere to say that nothing can be said

@@ -4,5 +4,5 @@ package main
 import "os"
 
 func main() {
-	os.Exit((&program{out: os.Stdout, err: os.Stderr, environ: os.Environ()}).run(os.Args[1:]))
+	os.Exit((&program{out: os.Stdout, err: os.Stderr, environ: os.Environ()}).runCommand(os.Args[1:]))
 }

@@ -39,14 +39,14 @@ func (operatorCmd) Help() string {
 		"Example:\n  PURSER_OPERATOR_TOKEN=$(cat purser-data/operator.token) purser operator requests"
 }
 
-// do sends one request and prints its answer. A refusal is an error with the
+// callAPI sends one request and prints its answer. A refusal is an error with the
 // answer's own words.
-func (c *operatorCmd) do(p *program, method, path string, body any) error {
-	token, err := c.token(p.environ)
+func (c *operatorCmd) callAPI(p *program, method, path string, body any) error {
+	token, err := c.readToken(p.environ)
 	if err != nil {
 		return exitError{err, exitUsage}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptContext()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -66,7 +66,7 @@ func (c *operatorCmd) do(p *program, method, path string, body any) error {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return refused(resp.StatusCode, text)
+		return describeRefusal(resp.StatusCode, text)
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, bytes.TrimSpace(text), "", "  "); err != nil {
@@ -91,8 +91,8 @@ func newRequest(ctx context.Context, method, address string, body any) (*http.Re
 	return req, err
 }
 
-// refused says what the envelope of an error says.
-func refused(status int, text []byte) error {
+// describeRefusal says what the envelope of an error says.
+func describeRefusal(status int, text []byte) error {
 	var e struct {
 		Error struct{ Code, Message string }
 	}
@@ -105,9 +105,9 @@ func refused(status int, text []byte) error {
 	return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
 }
 
-// token comes from a file or the environment, never from the command line, which
+// readToken comes from a file or the environment, never from the command line, which
 // every user of the machine can read.
-func (c *operatorCmd) token(environ []string) (string, error) {
+func (c *operatorCmd) readToken(environ []string) (string, error) {
 	if c.TokenFile != "" {
 		text, err := os.ReadFile(c.TokenFile)
 		return strings.TrimSpace(string(text)), err
@@ -125,29 +125,29 @@ type reason struct {
 	Reason string `required:"" placeholder:"TEXT" help:"Why, in words that those affected may read."`
 }
 
-func (r reason) body() any { return map[string]string{"reason": r.Reason} }
+func (r reason) requestBody() any { return map[string]string{"reason": r.Reason} }
 
-// example is a help text of nothing but an example.
-func example(command string) string { return "Example:\n  purser operator " + command }
+// exampleHelp is a help text of nothing but an example.
+func exampleHelp(command string) string { return "Example:\n  purser operator " + command }
 
 type requestsCmd struct{}
 
 // Help is shown by purser operator requests --help.
-func (requestsCmd) Help() string { return example("requests --url https://api.example.com") }
+func (requestsCmd) Help() string { return exampleHelp("requests --url https://api.example.com") }
 
 // Run lists the requests.
-func (requestsCmd) Run(p *program, c *cli) error { return c.Operator.do(p, "GET", "go-live", nil) }
+func (requestsCmd) Run(p *program, c *cli) error { return c.Operator.callAPI(p, "GET", "go-live", nil) }
 
 type approveCmd struct {
 	ID string `arg:"" help:"The request, glr_…"`
 }
 
 // Help is shown by purser operator approve --help.
-func (approveCmd) Help() string { return example("approve glr_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+func (approveCmd) Help() string { return exampleHelp("approve glr_06f2k8m3q5t7w9y1b3d5f7h9j1") }
 
 // Run approves the request.
 func (a *approveCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/approve", nil)
+	return c.Operator.callAPI(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/approve", nil)
 }
 
 type refuseCmd struct {
@@ -157,12 +157,12 @@ type refuseCmd struct {
 
 // Help is shown by purser operator refuse --help.
 func (refuseCmd) Help() string {
-	return example("refuse glr_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'The features say too little.'")
+	return exampleHelp("refuse glr_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'The features say too little.'")
 }
 
 // Run refuses the request.
 func (a *refuseCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/refuse", a.body())
+	return c.Operator.callAPI(p, "POST", "go-live/"+url.PathEscape(a.ID)+"/refuse", a.requestBody())
 }
 
 type appCmd struct {
@@ -170,21 +170,21 @@ type appCmd struct {
 }
 
 // Help is shown by purser operator app --help.
-func (appCmd) Help() string { return example("app app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+func (appCmd) Help() string { return exampleHelp("app app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
 
 // Run shows the app.
 func (a *appCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "GET", "apps/"+url.PathEscape(a.ID), nil)
+	return c.Operator.callAPI(p, "GET", "apps/"+url.PathEscape(a.ID), nil)
 }
 
 type suspendedCmd struct{}
 
 // Help is shown by purser operator suspended --help.
-func (suspendedCmd) Help() string { return example("suspended") }
+func (suspendedCmd) Help() string { return exampleHelp("suspended") }
 
 // Run lists the apps.
 func (suspendedCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "GET", "suspended-apps", nil)
+	return c.Operator.callAPI(p, "GET", "suspended-apps", nil)
 }
 
 type suspendCmd struct {
@@ -194,12 +194,12 @@ type suspendCmd struct {
 
 // Help is shown by purser operator suspend --help.
 func (suspendCmd) Help() string {
-	return example("suspend app_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Its secret has leaked.'")
+	return exampleHelp("suspend app_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Its secret has leaked.'")
 }
 
 // Run suspends the app.
 func (a *suspendCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "apps/"+url.PathEscape(a.ID)+"/suspend", a.body())
+	return c.Operator.callAPI(p, "POST", "apps/"+url.PathEscape(a.ID)+"/suspend", a.requestBody())
 }
 
 type liftCmd struct {
@@ -207,11 +207,11 @@ type liftCmd struct {
 }
 
 // Help is shown by purser operator lift --help.
-func (liftCmd) Help() string { return example("lift app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+func (liftCmd) Help() string { return exampleHelp("lift app_06f2k8m3q5t7w9y1b3d5f7h9j1") }
 
 // Run lifts the suspension.
 func (a *liftCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "apps/"+url.PathEscape(a.ID)+"/lift", nil)
+	return c.Operator.callAPI(p, "POST", "apps/"+url.PathEscape(a.ID)+"/lift", nil)
 }
 
 type reverseCmd struct {
@@ -222,12 +222,12 @@ type reverseCmd struct {
 // Help is shown by purser operator reverse --help.
 func (reverseCmd) Help() string {
 	return "The money returns to the connection, or to the user's available balance if it is revoked. A charge can be reversed once.\n\n" +
-		example("reverse led_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
+		exampleHelp("reverse led_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
 }
 
 // Run reverses the charge.
 func (a *reverseCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "ledger/"+url.PathEscape(a.ID)+"/reverse", a.body())
+	return c.Operator.callAPI(p, "POST", "ledger/"+url.PathEscape(a.ID)+"/reverse", a.requestBody())
 }
 
 type freezeCmd struct {
@@ -237,12 +237,12 @@ type freezeCmd struct {
 
 // Help is shown by purser operator freeze --help.
 func (freezeCmd) Help() string {
-	return example("freeze conn_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Asked for by its user.'")
+	return exampleHelp("freeze conn_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason 'Asked for by its user.'")
 }
 
 // Run pauses the connection.
 func (a *freezeCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "connections/"+url.PathEscape(a.ID)+"/freeze", a.body())
+	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/freeze", a.requestBody())
 }
 
 type resumeCmd struct {
@@ -250,11 +250,11 @@ type resumeCmd struct {
 }
 
 // Help is shown by purser operator resume --help.
-func (resumeCmd) Help() string { return example("resume conn_06f2k8m3q5t7w9y1b3d5f7h9j1") }
+func (resumeCmd) Help() string { return exampleHelp("resume conn_06f2k8m3q5t7w9y1b3d5f7h9j1") }
 
 // Run resumes the connection.
 func (a *resumeCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
+	return c.Operator.callAPI(p, "POST", "connections/"+url.PathEscape(a.ID)+"/resume", nil)
 }
 
 type grantCmd struct {
@@ -265,18 +265,18 @@ type grantCmd struct {
 // Help is shown by purser operator grant --help.
 func (grantCmd) Help() string {
 	return "The person needs an account whose address is confirmed, and two-step sign-in to be let in.\n\n" +
-		example("grant person@example.com operator")
+		exampleHelp("grant person@example.com operator")
 }
 
 // Run grants the role.
 func (g *grantCmd) Run(p *program, c *cli) error {
-	return c.Operator.do(p, "POST", "roles", map[string]string{"email": g.Email, "role": g.Role})
+	return c.Operator.callAPI(p, "POST", "roles", map[string]string{"email": g.Email, "role": g.Role})
 }
 
 type logCmd struct{}
 
 // Help is shown by purser operator log --help.
-func (logCmd) Help() string { return example("log") }
+func (logCmd) Help() string { return exampleHelp("log") }
 
 // Run lists the log.
-func (logCmd) Run(p *program, c *cli) error { return c.Operator.do(p, "GET", "log", nil) }
+func (logCmd) Run(p *program, c *cli) error { return c.Operator.callAPI(p, "GET", "log", nil) }

@@ -9,9 +9,9 @@ import (
 	"github.com/purserhq/purser/internal/config"
 )
 
-// settingFlags makes the struct that kong reads flags into, from config's own
+// newSettingFlags makes the struct that kong reads flags into, from config's own
 // list: a *string for each setting that is no secret.
-func settingFlags() any {
+func newSettingFlags() any {
 	var fields []reflect.StructField
 	for i, k := range config.Keys() {
 		if k.Secret {
@@ -37,8 +37,8 @@ func givenSettings(flags any) (pairs []string) {
 	return pairs
 }
 
-// settingNames lists every setting with its variable, for the help.
-func settingNames() string {
+// listSettings lists every setting with its variable, for the help.
+func listSettings() string {
 	var b strings.Builder
 	for _, k := range config.Keys() {
 		fmt.Fprintf(&b, "  %-30s %-38s %s\n", k.Name, k.Variable(), k.Help)
@@ -46,8 +46,8 @@ func settingNames() string {
 	return b.String()
 }
 
-// settingsFile reads the file of --config; none is an empty one.
-func settingsFile(path string) ([]byte, error) {
+// readSettingsFile reads the file of --config; none is an empty one.
+func readSettingsFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}

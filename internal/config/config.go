@@ -27,31 +27,31 @@ import (
 
 // Config is a checked configuration.
 type Config struct {
-	Database      string           // sqlite:PATH or postgres://…
-	Listen        string           // where the API is served
-	AuthListen    string           // where the browser's authorization is served; "" = Listen
-	MetricsListen string           // where the metrics are served, for the operator; "" = nowhere
-	BaseURL       string           // how apps reach the API
-	AuthURL       string           // how browsers reach authorization
-	DashboardURL  string           // how users reach their dashboard
-	FeeRate       money.PPM        // the service fee, a share of the provider's cost
-	Free          tiers.FreeCredit // what new users of live apps may use before their own money
-	SandboxDayMC  money.MC         // what live models may cost the sandbox of a developer in 24 hours
-	Risk          limits.Risk      // which spend is unusual
-	EnvelopeKey   []byte           // 32 bytes; encrypts secrets at rest (package seal); the same on every node
-	OperatorToken string           // bearer token of the operator's API; "" = there is no such API
-	Proxies       []netip.Prefix   // whose X-Forwarded-For is believed
-	Lease         time.Duration    // how long holds outlive their node
-	Prices        string           // file of prices that go before the built-in ones; "" = none
-	WebhookAllow  []netip.Prefix   // addresses that webhooks may go to beside public ones
-	NodeURL       string           // how other nodes reach this one; "" = they cannot
-	VoiceIdle     time.Duration    // how long a voice session may be silent
-	LogLevel      string           // debug, info, warn, error
-	LogFormat     string           // auto, text, json; auto is text on a terminal
-	Providers     map[string]Provider
-	Stripe        topups.Config
-	OIDC          identity.OpenIDConfig // who else tells who people are; the zero one = nobody
-	SMTP          mail.Server           // takes our mail; the zero one = mail waits
+	Database         string                // sqlite:PATH or postgres://…
+	Listen           string                // where the API is served
+	AuthListen       string                // where the browser's authorization is served; "" = Listen
+	MetricsListen    string                // where the metrics are served, for the operator; "" = nowhere
+	BaseURL          string                // how apps reach the API
+	AuthURL          string                // how browsers reach authorization
+	DashboardURL     string                // how users reach their dashboard
+	FeeRate          money.PPM             // the service fee, a share of the provider's cost
+	FreeCredit       tiers.FreeCredit      // what new users of live apps may use before their own money
+	SandboxDayMC     money.MC              // what live models may cost the sandbox of a developer in 24 hours
+	RiskThresholds   limits.RiskThresholds // which spend is unusual
+	EnvelopeKey      []byte                // 32 bytes; encrypts secrets at rest (package seal); the same on every node
+	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
+	TrustedProxies   []netip.Prefix        // whose X-Forwarded-For is believed
+	Lease            time.Duration         // how long holds outlive their node
+	PricesFile       string                // file of prices that go before the built-in ones; "" = none
+	WebhookAllow     []netip.Prefix        // addresses that webhooks may go to beside public ones
+	NodeURL          string                // how other nodes reach this one; "" = they cannot
+	VoiceIdleTimeout time.Duration         // how long a voice session may be silent
+	LogLevel         string                // debug, info, warn, error
+	LogFormat        string                // auto, text, json; auto is text on a terminal
+	Providers        map[string]Provider
+	Stripe           topups.Config
+	OIDC             identity.OpenIDConfig // who else tells who people are; the zero one = nobody
+	SMTP             mail.Server           // takes our mail; the zero one = mail waits
 }
 
 // String names the configuration and keeps its secrets out of whatever prints it.
@@ -95,16 +95,16 @@ var keys = []Key{
 		return nil
 	}},
 	{"listen", "address of the API, such as 127.0.0.1:8080", false,
-		address(func(c *Config) *string { return &c.Listen })},
+		setAddress(func(c *Config) *string { return &c.Listen })},
 	{"auth_listen", "address of the authorization pages, if not the API's", false,
-		address(func(c *Config) *string { return &c.AuthListen })},
+		setAddress(func(c *Config) *string { return &c.AuthListen })},
 	{"metrics_listen", "address of the metrics, which only the operator should reach; none if it is not set", false,
-		address(func(c *Config) *string { return &c.MetricsListen })},
-	{"base_url", "URL by which apps reach the API", false, location(func(c *Config) *string { return &c.BaseURL })},
+		setAddress(func(c *Config) *string { return &c.MetricsListen })},
+	{"base_url", "URL by which apps reach the API", false, setURL(func(c *Config) *string { return &c.BaseURL })},
 	{"auth_url", "URL by which browsers reach authorization", false,
-		location(func(c *Config) *string { return &c.AuthURL })},
+		setURL(func(c *Config) *string { return &c.AuthURL })},
 	{"dashboard_url", "URL by which users reach their dashboard", false,
-		location(func(c *Config) *string { return &c.DashboardURL })},
+		setURL(func(c *Config) *string { return &c.DashboardURL })},
 	{"fee_rate", "service fee as a share of the provider's cost, such as 0.05", false,
 		func(c *Config, v string) (err error) {
 			if c.FeeRate, err = money.ParseRate(v); err == nil && c.FeeRate > money.One {
@@ -112,31 +112,31 @@ var keys = []Key{
 			}
 			return err
 		}},
-	dollars("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none",
+	dollarsKey("free_credit.pool", "free credit of each live app per month in dollars, such as 50; 0 = none",
 		func(c *Config) *money.MC {
-			return &c.Free.PoolMC
+			return &c.FreeCredit.PoolMC
 		}),
-	dollars("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC {
-		return &c.Free.OnAppMC
+	dollarsKey("free_credit.on_app", "free credit of a user on one app in dollars", func(c *Config) *money.MC {
+		return &c.FreeCredit.OnAppMC
 	}),
-	dollars("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC {
-		return &c.Free.OnAllMC
+	dollarsKey("free_credit.on_all", "free credit of a user on all apps in dollars", func(c *Config) *money.MC {
+		return &c.FreeCredit.OnAllMC
 	}),
-	dollars("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars",
+	dollarsKey("sandbox_day", "what live models may cost the sandbox of a developer in 24 hours, in dollars",
 		func(c *Config) *money.MC {
 			return &c.SandboxDayMC
 		}),
-	dollars("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC {
-		return &c.Risk.FloorMC
+	dollarsKey("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC {
+		return &c.RiskThresholds.FloorMC
 	}),
-	times("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 {
-		return &c.Risk.Warn
+	multipleKey("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 {
+		return &c.RiskThresholds.Warn
 	}),
-	times("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 {
-		return &c.Risk.Throttle
+	multipleKey("risk.throttle", "times the usual spend beyond which calls wait", func(c *Config) *int64 {
+		return &c.RiskThresholds.Throttle
 	}),
-	times("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 {
-		return &c.Risk.Freeze
+	multipleKey("risk.freeze", "times the usual spend beyond which a connection is frozen", func(c *Config) *int64 {
+		return &c.RiskThresholds.Freeze
 	}),
 	{"envelope_key", "32 bytes in base64, which encrypt secrets at rest; the same on every node", true,
 		func(c *Config, v string) (err error) {
@@ -162,31 +162,31 @@ var keys = []Key{
 		return nil
 	}},
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
-		text(func(c *Config) *string { return &c.Prices })},
+		setText(func(c *Config) *string { return &c.PricesFile })},
 	{"webhook_allow",
 		"networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false,
-		networks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
+		setNetworks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
 	{"trusted_proxies",
-		"networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, networks(func(c *Config) *[]netip.Prefix {
-			return &c.Proxies
+		"networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, setNetworks(func(c *Config) *[]netip.Prefix {
+			return &c.TrustedProxies
 		})},
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
-		false, location(func(c *Config) *string { return &c.NodeURL })},
+		false, setURL(func(c *Config) *string { return &c.NodeURL })},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
 		func(c *Config, v string) (err error) {
-			if c.VoiceIdle, err = time.ParseDuration(v); err != nil || c.VoiceIdle < time.Second ||
-				c.VoiceIdle > time.Hour {
+			if c.VoiceIdleTimeout, err = time.ParseDuration(v); err != nil || c.VoiceIdleTimeout < time.Second ||
+				c.VoiceIdleTimeout > time.Hour {
 				return errors.New("must be a duration between 1s and 1h, such as 2m")
 			}
 			return nil
 		}},
 	{"log_level", "debug, info, warn or error", false,
-		oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
+		setOneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{"log_format", "auto, text or json; auto is text on a terminal", false,
-		oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
-	providerURL("openai"), providerKey("openai"), providerStore("openai"),
-	providerURL("anthropic"), providerKey("anthropic"),
-	providerURL("google"), providerKey("google"),
+		setOneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json")},
+	providerURLKey("openai"), providerKeyKey("openai"), providerStoreKey("openai"),
+	providerURLKey("anthropic"), providerKeyKey("anthropic"),
+	providerURLKey("google"), providerKeyKey("google"),
 	{"stripe.key", "our secret key at Stripe, sk_…; without one nobody can top up", true,
 		func(c *Config, v string) error {
 			if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
@@ -201,7 +201,7 @@ var keys = []Key{
 			return nil
 		}},
 	{"stripe.base_url", "where Stripe's API is reached, if not at Stripe: an emulator", false,
-		location(func(c *Config) *string { return &c.Stripe.BaseURL })},
+		setURL(func(c *Config) *string { return &c.Stripe.BaseURL })},
 	{"stripe.clearance", "how long a top-up that is paid waits before it can be used, such as 72h; 0s = not at all",
 		false, func(c *Config, v string) (err error) {
 			if c.Stripe.Clearance, err = time.ParseDuration(v); err != nil || c.Stripe.Clearance < 0 ||
@@ -219,7 +219,7 @@ var keys = []Key{
 	}},
 	{"oidc.issuer", "its issuer URL, exactly as it spells it, such as https://accounts.google.com", false,
 		func(c *Config, v string) error {
-			if err := location(func(*Config) *string { return new(string) })(c, v); err != nil {
+			if err := setURL(func(*Config) *string { return new(string) })(c, v); err != nil {
 				return err
 			}
 			u, err := url.Parse(v)
@@ -230,9 +230,9 @@ var keys = []Key{
 			c.OIDC.Issuer = v
 			return nil
 		}},
-	{"oidc.client_id", "our client id there", false, text(func(c *Config) *string { return &c.OIDC.ClientID })},
+	{"oidc.client_id", "our client id there", false, setText(func(c *Config) *string { return &c.OIDC.ClientID })},
 	{"oidc.client_secret", "our client secret there", true,
-		text(func(c *Config) *string { return &c.OIDC.ClientSecret })},
+		setText(func(c *Config) *string { return &c.OIDC.ClientSecret })},
 	{"smtp.url", "mail server, as smtp://USER:PASSWORD@HOST:587 (STARTTLS) or smtps://… (TLS); without one mail waits",
 		true, func(c *Config, v string) error {
 			return c.SMTP.SetURL(v)
@@ -249,8 +249,8 @@ var keys = []Key{
 	}},
 }
 
-// dollars makes a key of an amount.
-func dollars(name, help string, at func(*Config) *money.MC) Key {
+// dollarsKey makes a key of an amount.
+func dollarsKey(name, help string, at func(*Config) *money.MC) Key {
 	return Key{name, help, false, func(c *Config, v string) (err error) {
 		if *at(c), err = money.Parse(v); err != nil {
 			return errors.New("must be an amount in dollars, such as 12.50")
@@ -259,8 +259,8 @@ func dollars(name, help string, at func(*Config) *money.MC) Key {
 	}}
 }
 
-// times makes a key of a multiple.
-func times(name, help string, at func(*Config) *int64) Key {
+// multipleKey makes a key of a multiple.
+func multipleKey(name, help string, at func(*Config) *int64) Key {
 	return Key{name, help, false, func(c *Config, v string) (err error) {
 		if *at(c), err = strconv.ParseInt(v, 10, 64); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {
 			return errors.New("must be a whole number from 1 to 1000000")
@@ -269,7 +269,7 @@ func times(name, help string, at func(*Config) *int64) Key {
 	}}
 }
 
-func text(at func(*Config) *string) func(*Config, string) error {
+func setText(at func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		if v == "" || strings.ContainsAny(v, "\x00\n") {
 			return errors.New("must not be empty")
@@ -279,7 +279,7 @@ func text(at func(*Config) *string) func(*Config, string) error {
 	}
 }
 
-func networks(at func(*Config) *[]netip.Prefix) func(*Config, string) error {
+func setNetworks(at func(*Config) *[]netip.Prefix) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		*at(c) = nil
 		for text := range strings.SplitSeq(v, ",") {
@@ -293,7 +293,7 @@ func networks(at func(*Config) *[]netip.Prefix) func(*Config, string) error {
 	}
 }
 
-func oneOf(at func(*Config) *string, values ...string) func(*Config, string) error {
+func setOneOf(at func(*Config) *string, values ...string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		if !slices.Contains(values, v) {
 			return fmt.Errorf("must be one of %s", strings.Join(values, ", "))
@@ -303,7 +303,7 @@ func oneOf(at func(*Config) *string, values ...string) func(*Config, string) err
 	}
 }
 
-func address(at func(*Config) *string) func(*Config, string) error {
+func setAddress(at func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
 			return errors.New("must be HOST:PORT, such as 127.0.0.1:8080 or :8080")
@@ -313,7 +313,7 @@ func address(at func(*Config) *string) func(*Config, string) error {
 	}
 }
 
-func location(at func(*Config) *string) func(*Config, string) error {
+func setURL(at func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		u, err := url.Parse(v)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
@@ -325,17 +325,17 @@ func location(at func(*Config) *string) func(*Config, string) error {
 	}
 }
 
-func providerURL(name string) Key {
+func providerURLKey(name string) Key {
 	return Key{"providers." + name + ".base_url", "where " + name + " is reached", false,
 		func(c *Config, v string) error {
 			p := c.Providers[name]
-			err := location(func(*Config) *string { return &p.BaseURL })(c, v)
+			err := setURL(func(*Config) *string { return &p.BaseURL })(c, v)
 			c.Providers[name] = p
 			return err
 		}}
 }
 
-func providerStore(name string) Key {
+func providerStoreKey(name string) Key {
 	return Key{"providers." + name + ".store",
 		"true lets " + name + " keep prompts and answers up to 30 days, so that streams that broke are charged exactly",
 		false, func(c *Config, v string) error {
@@ -349,7 +349,7 @@ func providerStore(name string) Key {
 		}}
 }
 
-func providerKey(name string) Key {
+func providerKeyKey(name string) Key {
 	return Key{"providers." + name + ".key", "our key at " + name, true, func(c *Config, v string) error {
 		if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
 			return errors.New("is too short or has white space")

@@ -49,28 +49,28 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 // then the environment given as NAME=value, then flags given as key=value.
 func Read(file string, text []byte, environ, flags []string) (Config, error) {
 	c := Config{
-		Listen:       "127.0.0.1:8080",
-		FeeRate:      money.One / 20,
-		Free:         tiers.DefaultFreeCredit,
-		Risk:         limits.DefaultRisk,
-		SandboxDayMC: tiers.DefaultSandboxDayMC,
-		Lease:        5 * time.Minute,
-		VoiceIdle:    2 * time.Minute,
-		LogLevel:     "info",
-		LogFormat:    "auto",
-		Providers:    map[string]Provider{},
+		Listen:           "127.0.0.1:8080",
+		FeeRate:          money.One / 20,
+		FreeCredit:       tiers.DefaultFreeCredit,
+		RiskThresholds:   limits.DefaultRiskThresholds,
+		SandboxDayMC:     tiers.DefaultSandboxDayMC,
+		Lease:            5 * time.Minute,
+		VoiceIdleTimeout: 2 * time.Minute,
+		LogLevel:         "info",
+		LogFormat:        "auto",
+		Providers:        map[string]Provider{},
 	}
-	if err := c.fromFile(file, text); err != nil {
+	if err := c.readFile(file, text); err != nil {
 		return Config{}, err
 	}
-	if err := c.fromEnvironment(environ); err != nil {
+	if err := c.readEnvironment(environ); err != nil {
 		return Config{}, err
 	}
 	for _, pair := range flags {
 		name, value, _ := strings.Cut(pair, "=")
-		k, ok := find(func(k Key) bool { return k.Name == name })
+		k, ok := findKey(func(k Key) bool { return k.Name == name })
 		if !ok {
-			return Config{}, unknown(name)
+			return Config{}, unknownSettingError(name)
 		}
 		if err := k.set(&c, value); err != nil {
 			return Config{}, fmt.Errorf("--%s: %w", k.Flag(), err)
@@ -79,15 +79,15 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 	return c, nil
 }
 
-func (c *Config) fromEnvironment(environ []string) error {
+func (c *Config) readEnvironment(environ []string) error {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "PURSER_") || foreign(name) {
+		if !strings.HasPrefix(name, "PURSER_") || isIgnoredVariable(name) {
 			continue
 		}
-		k, ok := find(func(k Key) bool { return k.Variable() == name })
+		k, ok := findKey(func(k Key) bool { return k.Variable() == name })
 		if !ok {
-			return fmt.Errorf("environment: %w", unknown(name))
+			return fmt.Errorf("environment: %w", unknownSettingError(name))
 		}
 		if err := k.set(c, value); err != nil {
 			return fmt.Errorf("environment: %s: %w", name, err)
@@ -96,14 +96,14 @@ func (c *Config) fromEnvironment(environ []string) error {
 	return nil
 }
 
-// foreign names variables that are not for us: those of the tests, and those that
+// isIgnoredVariable names variables that are not for us: those of the tests, and those that
 // Kubernetes gives every container when a service is called purser.
-func foreign(name string) bool {
+func isIgnoredVariable(name string) bool {
 	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") ||
 		strings.HasPrefix(name, "PURSER_PORT")
 }
 
-func find(is func(Key) bool) (Key, bool) {
+func findKey(is func(Key) bool) (Key, bool) {
 	i := slices.IndexFunc(keys, is)
 	if i < 0 {
 		return Key{}, false
@@ -111,13 +111,13 @@ func find(is func(Key) bool) (Key, bool) {
 	return keys[i], true
 }
 
-func unknown(name string) error {
+func unknownSettingError(name string) error {
 	return fmt.Errorf("%s is not a setting of purser; see purser serve --help", name)
 }
 
-// fromFile walks the syntax tree and not its values, so that each key has its
+// readFile walks the syntax tree and not its values, so that each key has its
 // line, and a key that looks like a number keeps its digits.
-func (c *Config) fromFile(file string, text []byte) error {
+func (c *Config) readFile(file string, text []byte) error {
 	tree, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		message, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
@@ -131,15 +131,15 @@ func (c *Config) fromFile(file string, text []byte) error {
 		if documents++; documents > 1 {
 			return fmt.Errorf("%s: must be one YAML document", file)
 		}
-		if err := c.walk(file, "", d.Body); err != nil {
+		if err := c.setKeysOf(file, "", d.Body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// walk sets the keys below prefix.
-func (c *Config) walk(file, prefix string, n ast.Node) error {
+// setKeysOf sets the keys below prefix.
+func (c *Config) setKeysOf(file, prefix string, n ast.Node) error {
 	var pairs []*ast.MappingValueNode
 	switch m := n.(type) {
 	case *ast.MappingNode:
@@ -153,8 +153,8 @@ func (c *Config) walk(file, prefix string, n ast.Node) error {
 	for _, p := range pairs {
 		token := p.Key.GetToken()
 		name := prefix + token.Value
-		if _, isGroup := find(func(k Key) bool { return strings.HasPrefix(k.Name, name+".") }); isGroup {
-			if err := c.walk(file, name+".", p.Value); err != nil {
+		if _, isGroup := findKey(func(k Key) bool { return strings.HasPrefix(k.Name, name+".") }); isGroup {
+			if err := c.setKeysOf(file, name+".", p.Value); err != nil {
 				return err
 			}
 		} else if err := c.setScalar(name, p.Value); err != nil {
@@ -165,9 +165,9 @@ func (c *Config) walk(file, prefix string, n ast.Node) error {
 }
 
 func (c *Config) setScalar(name string, n ast.Node) error {
-	k, ok := find(func(k Key) bool { return k.Name == name })
+	k, ok := findKey(func(k Key) bool { return k.Name == name })
 	if !ok {
-		return unknown(name)
+		return unknownSettingError(name)
 	}
 	var value string
 	switch v := n.(type) {

@@ -116,21 +116,21 @@ func configure(o Options, at net.Addr) (config.Config, error) {
 	}
 	url := listenURL(o.Listen, at)
 	c := config.Config{
-		Database:      o.Database,
-		BaseURL:       url,
-		AuthURL:       url,
-		DashboardURL:  url,
-		NodeURL:       url,
-		FeeRate:       money.One / 20,
-		EnvelopeKey:   key,
-		Lease:         o.Lease,
-		VoiceIdle:     2 * time.Minute,
-		OperatorToken: token,
-		Providers:     o.Configured,
-		OIDC:          o.OIDC,
-		Free:          tiers.DefaultFreeCredit,
-		Risk:          limits.DefaultRisk,
-		SandboxDayMC:  tiers.DefaultSandboxDayMC,
+		Database:         o.Database,
+		BaseURL:          url,
+		AuthURL:          url,
+		DashboardURL:     url,
+		NodeURL:          url,
+		FeeRate:          money.One / 20,
+		EnvelopeKey:      key,
+		Lease:            o.Lease,
+		VoiceIdleTimeout: 2 * time.Minute,
+		OperatorToken:    token,
+		Providers:        o.Configured,
+		OIDC:             o.OIDC,
+		FreeCredit:       tiers.DefaultFreeCredit,
+		RiskThresholds:   limits.DefaultRiskThresholds,
+		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 	}
 	if o.Providers == "emulator" { // emulated calls cost nothing
 		c.SandboxDayMC = money.Max

@@ -16,7 +16,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.every(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
 		s.every(min(5*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
-			_, err := s.inference.Sweep(ctx)
+			_, err := s.inference.EndLostHolds(ctx)
 			return err
 		}),
 		s.every(time.Second, "keep voice sessions", s.voice.Renew),
@@ -65,11 +65,11 @@ func (s *Server) watchPrices(ctx context.Context, asked <-chan os.Signal) error 
 	for {
 		select {
 		case <-tick.C:
-			if s.Config.Prices != "" {
+			if s.Config.PricesFile != "" {
 				s.catalog.Poll()
 			}
 		case <-asked:
-			if s.Config.Prices != "" {
+			if s.Config.PricesFile != "" {
 				s.catalog.Reload()
 			}
 		case <-ctx.Done():

@@ -143,7 +143,7 @@ func (l *liveApp) fill(t *testing.T, node string, left money.MC) {
 		free = append(free, limits.Limit{Subject: subject, Unit: limits.Spend, Max: int64(money.Max)})
 	}
 	l.hold(t, node, whale, tiers.DefaultFreeCredit.PoolMC, true, free)
-	terms := tiers.Of(tiers.LimitedLive)
+	terms := tiers.PolicyOf(tiers.LimitedLive)
 	l.hold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id)[1:]) // of the app alone
 }
 

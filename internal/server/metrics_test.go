@@ -80,7 +80,7 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 		FeeRate:      money.One / 20,
 		SandboxDayMC: money.Max,
 		Lease:        time.Minute,
-		Prices:       n.prices,
+		PricesFile:   n.prices,
 		EnvelopeKey:  make([]byte, 32),
 	}
 	var err error
@@ -219,7 +219,8 @@ func TestMetrics(t *testing.T) {
 			}
 			again.stop()
 			var out bytes.Buffer
-			if findings, err := audit.Run(context.Background(), url, &out, time.Now()); err != nil || findings > 0 {
+			if findings, err := audit.VerifyAndPrint(context.Background(), url, &out, time.Now()); err != nil ||
+				findings > 0 {
 				t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
 			}
 		})

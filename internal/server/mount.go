@@ -115,7 +115,7 @@ func (s *Server) Mount(home ui.Home) {
 		Callers:     s.callers,
 		Catalog:     s.catalog,
 		Policy:      s.policy,
-		IdleTimeout: c.VoiceIdle,
+		IdleTimeout: c.VoiceIdleTimeout,
 		PublicURL:   c.BaseURL,
 		Now:         s.DB.Now,
 	}).Mount(s.Router)
@@ -140,7 +140,7 @@ func (s *Server) Mount(home ui.Home) {
 		Catalog:   s.catalog,
 		Estimates: s.estimates,
 		Metrics:   s.metrics,
-		Free:      c.Free,
+		Free:      c.FreeCredit,
 		MFA:       secondFactor(home.Dev),
 	}).Mount(s.Router)
 	s.Router.Handle("GET /openapi.yaml", openapi)

@@ -147,11 +147,11 @@ func TestBehindAProxy(t *testing.T) {
 		t.Run(proxies, func(t *testing.T) {
 			t.Parallel()
 			s, err := Open(t.Context(), config.Config{
-				Database:      dbtest.URL(t, db.SQLite),
-				Lease:         time.Minute,
-				EnvelopeKey:   make([]byte, 32),
-				OperatorToken: strings.Repeat("x", 32),
-				Proxies:       []netip.Prefix{netip.MustParsePrefix(proxies)},
+				Database:       dbtest.URL(t, db.SQLite),
+				Lease:          time.Minute,
+				EnvelopeKey:    make([]byte, 32),
+				OperatorToken:  strings.Repeat("x", 32),
+				TrustedProxies: []netip.Prefix{netip.MustParsePrefix(proxies)},
 			}, slog.New(slog.DiscardHandler), false)
 			if err != nil {
 				t.Fatal(err)

@@ -334,7 +334,7 @@ func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
 				t.Errorf("%d calls billed, %v", rows, err)
 			}
 			var out strings.Builder
-			if findings, err := audit.Run(t.Context(), w.Config.Database, &out, time.Now()); err != nil ||
+			if findings, err := audit.VerifyAndPrint(t.Context(), w.Config.Database, &out, time.Now()); err != nil ||
 				findings > 0 {
 				t.Errorf("%d findings, %v\n%s", findings, err, &out)
 			}

@@ -103,7 +103,7 @@ func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
 }
 
 // handler is everything that is served, for clients behind the operator's proxies.
-func (s *Server) handler() http.Handler { return web.TrustProxies(s.Config.Proxies, s.Router) }
+func (s *Server) handler() http.Handler { return web.TrustProxies(s.Config.TrustedProxies, s.Router) }
 
 // listen opens the sockets: one for everything, or a second for the pages.
 func listen(c config.Config) ([]net.Listener, error) {

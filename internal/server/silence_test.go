@@ -144,7 +144,7 @@ func TestSilentProvider(t *testing.T) {
 func (n *node) verify(url string) {
 	n.t.Helper()
 	var out bytes.Buffer
-	if findings, err := audit.Run(context.Background(), url, &out, time.Now()); err != nil || findings > 0 {
+	if findings, err := audit.VerifyAndPrint(context.Background(), url, &out, time.Now()); err != nil || findings > 0 {
 		n.t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
 	}
 }

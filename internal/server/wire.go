@@ -62,7 +62,7 @@ func (s *Server) wire(ctx context.Context, dev bool) error {
 
 // wireLedger builds what models cost and the ledger, and joins the nodes.
 func (s *Server) wireLedger(ctx context.Context) (err error) {
-	if s.catalog, err = catalog.Open(s.Config.Prices, s.log); err != nil {
+	if s.catalog, err = catalog.Open(s.Config.PricesFile, s.log); err != nil {
 		return err
 	}
 	tokens.Load()
@@ -143,8 +143,8 @@ func (s *Server) wireGateway(dev bool) {
 	s.Apps.OnChange = s.callers.Forget
 	s.policy = &policy.Policy{
 		Fee:          c.FeeRate,
-		Free:         c.Free,
-		Risk:         c.Risk,
+		Free:         c.FreeCredit,
+		Risk:         c.RiskThresholds,
 		SandboxDayMC: c.SandboxDayMC,
 	}
 	s.inference = inference.New(inference.Config{

@@ -98,7 +98,7 @@ func (a App) suspensionResource() *suspensionResource {
 }
 
 func makeLimits(tier string) tierLimits {
-	t := tiers.Of(tier)
+	t := tiers.PolicyOf(tier)
 	out := tierLimits{DefaultCapMC: t.DefaultCapMC, DefaultCapDisplay: t.DefaultCapMC.Display()}
 	if t.MaxCapMC < money.Max {
 		out.MaxCapMC, out.MaxCapDisplay = withDisplay(t.MaxCapMC)

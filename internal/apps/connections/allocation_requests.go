@@ -61,7 +61,7 @@ func (h *Handler) createAllocationRequest(w http.ResponseWriter, r *http.Request
 		AppID:        app.ID,
 		TargetMC:     a.TargetMC.Value,
 		Reason:       a.Reason.Value,
-		MaxMC:        tiers.Of(app.Tier).MaxCapMC,
+		MaxMC:        tiers.PolicyOf(app.Tier).MaxCapMC,
 	})
 	if err != nil {
 		return err

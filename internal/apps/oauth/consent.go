@@ -77,7 +77,7 @@ func (f consentForm) parse(maxMC money.MC) (consentValues, []ui.Problem) {
 }
 
 // maxCap returns the highest cap that an app's tier allows.
-func maxCap(app apps.App) money.MC { return tiers.Of(app.Tier).MaxCapMC }
+func maxCap(app apps.App) money.MC { return tiers.PolicyOf(app.Tier).MaxCapMC }
 
 // proposedCap returns the cap to pre-fill: the requested one, else the current one, else the default;
 // at most what the tier allows.
@@ -88,7 +88,7 @@ func proposedCap(app apps.App, requestedMC, currentMC money.MC) money.MC {
 	case currentMC > 0:
 		return min(currentMC, maxCap(app))
 	}
-	return tiers.Of(app.Tier).DefaultCapMC
+	return tiers.PolicyOf(app.Tier).DefaultCapMC
 }
 
 // How pages write amounts.

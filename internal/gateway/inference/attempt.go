@@ -86,7 +86,7 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Request-Id", a.request.ID)
 	detached := context.WithoutCancel(r.Context())
 	if err := r.Context().Err(); err != nil { // the client disconnected before the upstream request: not billed (F-29)
-		return a.fail(detached, err)
+		return a.releaseHold(detached, err)
 	}
 	ctx, cancel := context.WithTimeout(detached, maxCallDuration+maxSettleDuration)
 	defer cancel()
@@ -95,7 +95,7 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 	upstream, cut := context.WithCancelCause(upstream)
 	defer cut(nil)
 	a.upstream = upstream
-	a.h.orphans.watch(a.running, func() { cut(errOrphanCut) })
+	a.h.orphans.watchCall(a.running, func() { cut(errOrphanCut) })
 	defer a.h.orphans.unwatch(a.running)
 	a.clientGone = sync.OnceFunc(func() { a.h.orphans.removeClient(a.running) })
 	defer context.AfterFunc(r.Context(), a.clientGone)()
@@ -107,7 +107,7 @@ func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
 	returned := false
 	defer func() {
 		if !returned {
-			_ = a.fail(ctx, errors.New("panic"))
+			_ = a.releaseHold(ctx, errors.New("panic"))
 		}
 	}()
 	var err error
@@ -124,10 +124,10 @@ func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
 func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 	response, err := a.api.Complete(a.upstream, &a.request)
 	if err != nil {
-		return a.fail(ctx, err)
+		return a.releaseHold(ctx, err)
 	}
 	text := func() string { return provider.GeneratedBodyText(response.Body) }
-	entry, outcome, err := a.settle(ctx, response.Usage, text, response.Body)
+	entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 	up, err := a.api.Stream(a.upstream, &a.request)
 	if err != nil {
-		return a.fail(ctx, err)
+		return a.releaseHold(ctx, err)
 	}
 	defer up.Close()
 	out := newSSE(w)
@@ -162,16 +162,16 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 				end.recordID = identified.ID()
 			}
 			end.err = err
-			return a.finish(ctx, out, &end)
+			return a.finishStream(ctx, out, &end)
 		}
-		out.write(chunk.Frames)
+		out.writeFrames(chunk.Frames)
 		if chunk.Usage != nil {
 			end.usage = chunk.Usage
 		}
 		if chunk.UsageFrame != nil && chunk.Usage != nil { // a frame with unusable usage would mislead clients
 			end.usageFrame = append([]byte(nil), chunk.UsageFrame...)
 			if !a.Route.Chat {
-				out.write(end.usageFrame)
+				out.writeFrames(end.usageFrame)
 			}
 		}
 		out.flush()
@@ -192,8 +192,8 @@ type streamEnd struct {
 	err        error  // io.EOF if it is complete
 }
 
-// finish settles a stream that has ended, complete or not, and writes its last events.
-func (a *attempt) finish(ctx context.Context, out *sse, end *streamEnd) error {
+// finishStream settles a stream that has ended, complete or not, and writes its last events.
+func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) error {
 	frames, tooLong := a.running.frames()
 	// Usage comes last: with it, everything was delivered (F-21).
 	if !errors.Is(end.err, io.EOF) && end.usage == nil {
@@ -204,7 +204,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, end *streamEnd) error {
 		}
 		a.h.Metrics.Cut(a.api.Name())
 		frame := brokenOffFrame(a.recorder() != nil)
-		out.write(frame)
+		out.writeFrames(frame)
 		a.running.appendFrames(frame) // followers and replays get it too
 	}
 	sent, tooLong := a.running.frames()
@@ -216,7 +216,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, end *streamEnd) error {
 		r.body = nil
 	}
 	if err := a.settleStream(ctx, end, frames, &r); err != nil {
-		out.write(errorFrame(apierr.Internal.Errorf(
+		out.writeFrames(errorFrame(apierr.Internal.Errorf(
 			"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)))
 		return web.AlreadyReported(err)
 	}
@@ -225,7 +225,7 @@ func (a *attempt) finish(ctx context.Context, out *sse, end *streamEnd) error {
 	if err != nil {
 		return web.AlreadyReported(err)
 	}
-	out.write(final)
+	out.writeFrames(final)
 	return nil
 }
 
@@ -243,13 +243,13 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
 		return nil
 	}
-	r.entry, _, err = a.settle(ctx, end.usage, func() string { return provider.GeneratedText(frames) }, r.body)
+	r.entry, _, err = a.settleCall(ctx, end.usage, func() string { return provider.GeneratedText(frames) }, r.body)
 	return err
 }
 
 // failStream ends a stream that was cut before any billable output. It is not billed.
 func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
-	err := a.fail(ctx, cause)
+	err := a.releaseHold(ctx, cause)
 	if !out.begun {
 		return err
 	}
@@ -257,14 +257,14 @@ func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 	if !errors.As(err, &e) {
 		e = apierr.Internal.Errorf("internal error")
 	}
-	out.write(errorFrame(e))
-	out.write(doneFrame)
+	out.writeFrames(errorFrame(e))
+	out.writeFrames(doneFrame)
 	return web.AlreadyReported(err)
 }
 
-// fail releases the hold of a call that the provider refused or could not serve, and
+// releaseHold releases the hold of a call that the provider refused or could not serve, and
 // returns the error for the client: 400 or 502. The call is not billed.
-func (a *attempt) fail(ctx context.Context, cause error) error {
+func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	release := rules.Release{Call: a.held, Attempt: a.number}
 	if _, err := persist(ctx, func(ctx context.Context) (rules.Result, error) {
 		return a.h.Ledger.Do(context.WithoutCancel(ctx), release)

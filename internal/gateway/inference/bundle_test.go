@@ -240,7 +240,7 @@ func (b *bundle) serve(w http.ResponseWriter, r *http.Request) error {
 			b.t.Errorf("the plan has changed from\n%s to\n%s", before, after)
 		}
 	}()
-	return b.run(w, r, c)
+	return b.runCall(w, r, c)
 }
 
 func (b *bundle) plan(route plan.Route, body string) *plan.Plan {
@@ -365,7 +365,7 @@ func (b *bundle) receipt(requestID, status string, billed bool) string {
 func (b *bundle) audit() {
 	b.t.Helper()
 	var out bytes.Buffer
-	if n, err := audit.Run(b.t.Context(), b.db, &out, b.Now()); n != 0 || err != nil {
+	if n, err := audit.VerifyAndPrint(b.t.Context(), b.db, &out, b.Now()); n != 0 || err != nil {
 		b.t.Errorf("%d findings, %v\n%s", n, err, out.String())
 	}
 }

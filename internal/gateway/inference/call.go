@@ -105,8 +105,8 @@ func (g *registry) findKey(connectionID, fingerprint string) string {
 	return ""
 }
 
-// list returns all calls.
-func (g *registry) list() (calls []*runningCall) {
+// listCalls returns all calls.
+func (g *registry) listCalls() (calls []*runningCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range g.calls {
@@ -168,8 +168,8 @@ type view struct {
 	tooLong bool // the stream is too long to be followed
 }
 
-// read waits until the call has more than pos bytes, or has ended, or ctx ends.
-func (c *runningCall) read(ctx context.Context, pos int) (view, error) {
+// readOutput waits until the call has more than pos bytes, or has ended, or ctx ends.
+func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 	for {
 		c.mu.Lock()
 		if len(c.sent) > pos || c.ended || c.tooLong {

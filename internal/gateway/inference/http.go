@@ -110,7 +110,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
 	c := call{who: who, claim: web.RequestID(r.Context())}
 	if err = h.planCall(w, r, route, &c); err == nil {
-		err = h.run(w, r, &c)
+		err = h.runCall(w, r, &c)
 	}
 	if err != nil {
 		h.storeRefusal(r, &c, err)

@@ -28,8 +28,8 @@ const (
 // errOrphanCut is why an orphaned call was cut.
 var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
 
-// watch lets a call be cut once it has no client.
-func (o *orphanedCalls) watch(c *runningCall, cut func()) {
+// watchCall lets a call be cut once it has no client.
+func (o *orphanedCalls) watchCall(c *runningCall, cut func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c.cut = cut
@@ -59,7 +59,7 @@ func (o *orphanedCalls) removeClient(c *runningCall) {
 		return
 	}
 	c.orphan = o.calls.PushBack(c)
-	c.timeout = time.AfterFunc(o.timeout, func() { o.cut(c) })
+	c.timeout = time.AfterFunc(o.timeout, func() { o.cutCall(c) })
 	if o.calls.Len() > o.max {
 		oldest := o.calls.Front().Value.(*runningCall)
 		o.remove(oldest)
@@ -67,8 +67,8 @@ func (o *orphanedCalls) removeClient(c *runningCall) {
 	}
 }
 
-// cut ends a call if it is still an orphan.
-func (o *orphanedCalls) cut(c *runningCall) {
+// cutCall ends a call if it is still an orphan.
+func (o *orphanedCalls) cutCall(c *runningCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if c.orphan != nil {

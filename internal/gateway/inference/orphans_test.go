@@ -70,7 +70,7 @@ func TestOrphanedCalls(t *testing.T) {
 		b.calls.mu.Lock()
 		c := b.calls.calls[rules.Key{ConnectionID: b.who.ConnectionID, Key: key}]
 		b.calls.mu.Unlock()
-		b.orphans.cut(c)
+		b.orphans.cutCall(c)
 		b.eventually("the others", func() bool { return b.billed(key) })
 	}
 	b.eventually("no orphan", func() bool { return b.orphaned() == 0 })

@@ -163,7 +163,7 @@ func (h *Handler) resolvePendingCall(ctx context.Context, d store.PendingCall) (
 	if app, err := h.Apps.Get(ctx, d.AppID); err == nil {
 		c.Risk = h.Policy.RiskOf(&app)
 	}
-	_, _, err = h.settle(ctx, c)
+	_, _, err = h.commitSettlement(ctx, c)
 	h.Log.InfoContext(ctx, "pending call settled", "request_id", d.RequestID, "settlement", c.Settlement,
 		"tries", d.Tries, "user_charge_mc", c.Charge.UserChargeMC)
 	return err == nil, err

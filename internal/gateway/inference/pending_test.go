@@ -215,7 +215,7 @@ func TestPendingAfterACrash(t *testing.T) {
 		for deadline := time.Now().Add(10 * time.Second); swept == 0 && time.Now().Before(deadline); {
 			b.pass(time.Second) // on SQLite, the writer saves a hold by its own clock
 			var err error
-			if swept, err = b.Sweep(t.Context()); err != nil {
+			if swept, err = b.EndLostHolds(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(10 * time.Millisecond)

@@ -27,7 +27,7 @@ func (h *Handler) Checkpoint(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		for _, c := range h.calls.list() {
+		for _, c := range h.calls.listCalls() {
 			if p, ok := c.checkpoint(); ok {
 				unsaved = append(unsaved, p)
 			}
@@ -50,11 +50,11 @@ const (
 	maxListedHolds = 5000
 )
 
-// Sweep ends the open holds of dead nodes, and those of this node that no call runs for
+// EndLostHolds ends the open holds of dead nodes, and those of this node that no call runs for
 // any more. A stream that has delivered something is charged as an estimate of that, or
 // left pending where the provider keeps a record; every other hold is released and its
 // key may be tried again (F-03 to F-06). It returns how many holds it ended.
-func (h *Handler) Sweep(ctx context.Context) (int, error) {
+func (h *Handler) EndLostHolds(ctx context.Context) (int, error) {
 	rows, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Now().UnixMicro(), maxSweptHolds)
 	if err != nil {
 		return 0, err

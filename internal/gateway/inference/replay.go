@@ -25,7 +25,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, q *plan.Plan, c
 	h.orphans.addClient(c)
 	defer h.orphans.removeClient(c)
 	if !q.Request.Stream {
-		v, err := c.read(r.Context(), math.MaxInt)
+		v, err := c.readOutput(r.Context(), math.MaxInt)
 		if err != nil {
 			return err
 		}
@@ -33,14 +33,14 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, q *plan.Plan, c
 	}
 	out := newSSE(w)
 	for pos := 0; ; {
-		v, err := c.read(r.Context(), pos)
+		v, err := c.readOutput(r.Context(), pos)
 		if err != nil {
 			return web.AlreadyReported(err) // the follower has disconnected; the call goes on
 		}
 		if v.tooLong {
 			return refuseTooLong(out)
 		}
-		out.write(v.frames)
+		out.writeFrames(v.frames)
 		out.flush()
 		pos += len(v.frames)
 		if v.ended {
@@ -52,7 +52,7 @@ func (h *Handler) attach(w http.ResponseWriter, r *http.Request, q *plan.Plan, c
 func refuseTooLong(out *sse) error {
 	err := apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key")
 	if out.begun {
-		out.write(errorFrame(err))
+		out.writeFrames(errorFrame(err))
 		return web.AlreadyReported(err)
 	}
 	return err
@@ -77,8 +77,8 @@ func endFollowerStream(w http.ResponseWriter, q *plan.Plan, out *sse, v *view) e
 		w.Header().Del("Idempotent-Replayed")
 		return copyError(v.err)
 	}
-	out.write(errorFrame(errBrokenOff()))
-	out.write(doneFrame)
+	out.writeFrames(errorFrame(errBrokenOff()))
+	out.writeFrames(doneFrame)
 	return nil
 }
 
@@ -100,13 +100,13 @@ func copyError(err error) error {
 // endStream writes the last events of a stream whose response is in the ledger.
 func endStream(q *plan.Plan, out *sse, r *result) error {
 	if !q.Route.Chat {
-		out.write(r.usage)
+		out.writeFrames(r.usage)
 	}
 	final, err := finalFrames(q, r)
 	if err != nil {
 		return err
 	}
-	out.write(final)
+	out.writeFrames(final)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (h *Handler) writeReplay(w http.ResponseWriter, q *plan.Plan, c *runningCal
 	frames := res.body[:len(res.body)-len(res.usage)]
 	c.appendFrames(frames) // for followers
 	out := newSSE(w)
-	out.write(frames)
+	out.writeFrames(frames)
 	return endStream(q, out, res)
 }
 
@@ -211,7 +211,7 @@ func (f *remoteFollower) readCheckpoints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.out.write(body)
+	f.out.writeFrames(body)
 	f.out.flush()
 	f.running.appendFrames(body) // for followers on this node
 	f.sent, f.next = f.sent+len(body), next
@@ -249,7 +249,7 @@ func (f *remoteFollower) writeEnd(res *result) error {
 		return writeResponse(f.w, withBlock(res.body, &res.entry))
 	}
 	if frames := res.body[:len(res.body)-len(res.usage)]; f.sent < len(frames) {
-		f.out.write(frames[f.sent:])
+		f.out.writeFrames(frames[f.sent:])
 		f.running.appendFrames(frames[f.sent:])
 	}
 	return endStream(f.plan, f.out, res)
@@ -260,8 +260,8 @@ func (f *remoteFollower) writeFailure() error {
 	f.w.Header().Del("Idempotent-Replayed")
 	if f.out.begun {
 		err := errBrokenOff()
-		f.out.write(errorFrame(err))
-		f.out.write(doneFrame)
+		f.out.writeFrames(errorFrame(err))
+		f.out.writeFrames(doneFrame)
 		return web.AlreadyReported(err)
 	}
 	return apierr.ProviderError.On(f.running.key.ConnectionID,

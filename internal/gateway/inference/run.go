@@ -15,9 +15,9 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// run executes a planned call as its leader, attaches to the running one as a follower,
+// runCall executes a planned call as its leader, attaches to the running one as a follower,
 // or replays the stored response.
-func (h *Handler) run(w http.ResponseWriter, r *http.Request, c *call) error {
+func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error {
 	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim)
 	if !leads {
 		if running.fingerprint != c.fingerprint {
@@ -28,13 +28,13 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, c *call) error {
 	}
 	err := error(apierr.Internal.Errorf("internal error")) // what followers get if lead panics
 	defer func() { h.calls.leave(running, err) }()
-	err = h.lead(w, r, c, running)
+	err = h.leadCall(w, r, c, running)
 	return err
 }
 
-// lead makes the hold of a call. A new attempt is executed; a key that was used before
+// leadCall makes the hold of a call. A new attempt is executed; a key that was used before
 // is answered with what became of it.
-func (h *Handler) lead(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
+func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
 	if err := h.prepare(r.Context(), c); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (h *Handler) lead(w http.ResponseWriter, r *http.Request, c *call, running 
 	hold.NodeID, hold.Claim = h.Node.ID, c.claim
 	developer := h.developerProvider(r.Context(), &c.who.App, c.plan.Model.Provider)
 	hold.HasProviderKey = developer != nil
-	held, err := h.hold(r.Context(), hold)
+	held, err := h.holdCall(r.Context(), hold)
 	if err != nil {
 		return err
 	}
@@ -106,10 +106,10 @@ func (h *Handler) readImages(ctx context.Context, c *call) error {
 // holdTimeout is for how long a hold is repeated while the database is unavailable.
 const holdTimeout = 5 * time.Second
 
-// hold gives the ledger a hold. A repeated hold whose first COMMIT was carried out,
+// holdCall gives the ledger a hold. A repeated hold whose first COMMIT was carried out,
 // though its answer was lost, finds itself by its claim (F-02). If that never happens,
 // the sweep ends it.
-func (h *Handler) hold(ctx context.Context, c rules.Hold) (rules.Result, error) {
+func (h *Handler) holdCall(ctx context.Context, c rules.Hold) (rules.Result, error) {
 	r, err := h.Ledger.Do(ctx, c)
 	if !db.IsUnavailable(err) {
 		return r, err

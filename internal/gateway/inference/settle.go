@@ -19,11 +19,11 @@ func (a *attempt) isUsable(u *provider.Usage) bool {
 	return u != nil && pricing.Usable(*u, a.request.MaxTokens, a.Model.ContextTokens)
 }
 
-// settle charges the usage that the provider reported, or an estimate where it reported
+// settleCall charges the usage that the provider reported, or an estimate where it reported
 // none that can be billed. The settlement is repeated while the database is unavailable:
 // the provider has been paid. text is called only for an estimate. body is stored for
 // replays; nil = it is too long.
-func (a *attempt) settle(
+func (a *attempt) settleCall(
 	ctx context.Context, usage *provider.Usage, text func() string, body []byte,
 ) (rules.Entry, rules.Outcome, error) {
 	c := rules.Settle{
@@ -57,7 +57,7 @@ func (a *attempt) settle(
 		return rules.Entry{}, rules.Applied, err
 	}
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
-	entry, outcome, err := a.h.settle(ctx, c)
+	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
 		a.h.Metrics.Call(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 	}
@@ -73,10 +73,10 @@ func storedUsage(u provider.Usage) rules.Usage {
 	}
 }
 
-// settle commits a settlement, and repeats it while the database is unavailable. Done
+// commitSettlement commits a settlement, and repeats it while the database is unavailable. Done
 // means that the key was billed before: by our own COMMIT whose answer was lost, or by
 // an attempt that has superseded ours.
-func (h *Handler) settle(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
+func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 	switch {
 	case err != nil:

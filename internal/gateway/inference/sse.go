@@ -28,9 +28,9 @@ type sse struct {
 
 func newSSE(w http.ResponseWriter) *sse { return &sse{w: w, rc: http.NewResponseController(w)} }
 
-// write sends frames. The status is sent with the first ones: until then, a failure can
+// writeFrames sends frames. The status is sent with the first ones: until then, a failure can
 // be answered with a status of its own.
-func (s *sse) write(frames []byte) {
+func (s *sse) writeFrames(frames []byte) {
 	if s.gone || len(frames) == 0 {
 		return
 	}

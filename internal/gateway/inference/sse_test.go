@@ -71,7 +71,7 @@ func TestEveryAnswerIsWrittenWithinATime(t *testing.T) {
 	}{
 		"stream": {func(w http.ResponseWriter) {
 			out := newSSE(w)
-			out.write([]byte("data: 1\n\n"))
+			out.writeFrames([]byte("data: 1\n\n"))
 		}, frameTimeout},
 		"whole": {func(w http.ResponseWriter) {
 			if err := writeResponse(w, []byte("{}\n")); err != nil {

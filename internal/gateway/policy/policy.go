@@ -19,10 +19,10 @@ import (
 
 // A Policy is what the operator has set for all calls.
 type Policy struct {
-	Fee          money.PPM        // the rate of the service fee
-	Free         tiers.FreeCredit // of users of live apps; a pool of 0 is none
-	Risk         limits.Risk      // of connections to live apps; a Warn of 0 is none
-	SandboxDayMC money.MC         // provider cost of all sandbox apps of a developer in 24 hours
+	Fee          money.PPM             // the rate of the service fee
+	Free         tiers.FreeCredit      // of users of live apps; a pool of 0 is none
+	Risk         limits.RiskThresholds // of connections to live apps; a Warn of 0 is none
+	SandboxDayMC money.MC              // provider cost of all sandbox apps of a developer in 24 hours
 }
 
 // A Call is a text call or a voice reply that is about to be held.
@@ -51,7 +51,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 			Window:  time.Minute,
 			Max:     *c.RateLimit,
 			Code:    apierr.RateLimited,
-			What:    "feature " + c.Feature,
+			Owner:   "feature " + c.Feature,
 		})
 	}
 	if c.App.Tier == tiers.Sandbox && c.App.ProviderMode == apps.Mock {
@@ -64,7 +64,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 		}
 		return d
 	}
-	tier := tiers.Of(c.App.Tier)
+	tier := tiers.PolicyOf(c.App.Tier)
 	d.Limits = append(d.Limits, tier.Limits(c.App.ID)...)
 	d.MaxCapMC = tier.MaxCapMC
 	d.Risk = p.RiskOf(c.App)
@@ -94,7 +94,7 @@ func (p *Policy) freeCredit(c *Call, now time.Time) *rules.FreeCreditHold {
 // RiskOf returns the risk thresholds of an app's connections, or nil where spend is
 // never too fast: fake money, an operator who has set none, or an app that could not be
 // read, which has no tier.
-func (p *Policy) RiskOf(app *apps.App) *limits.Risk {
+func (p *Policy) RiskOf(app *apps.App) *limits.RiskThresholds {
 	if app.Tier == tiers.Sandbox || app.Tier == "" || p.Risk.Warn == 0 {
 		return nil
 	}

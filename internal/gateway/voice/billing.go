@@ -108,12 +108,12 @@ func (b *billing) enqueue(a session.Action) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.queue = append(b.queue, a); len(b.queue) == 1 {
-		b.spawn(b.run) // only while there is work: an idle goroutine would keep its stack
+		b.spawn(b.runQueue) // only while there is work: an idle goroutine would keep its stack
 	}
 }
 
-// run carries out the queue until it is empty.
-func (b *billing) run() {
+// runQueue carries out the queue until it is empty.
+func (b *billing) runQueue() {
 	for more := true; more; {
 		b.mu.Lock()
 		a := b.queue[0]
@@ -130,16 +130,16 @@ func (b *billing) carryOut(a session.Action) {
 	ctx := context.Background()
 	switch a := a.(type) {
 	case session.Hold:
-		b.post(b.hold(ctx, a))
+		b.post(b.holdReply(ctx, a))
 		select {
 		case <-b.stopped: // another node took the session over, and perhaps looked for this hold too early
-			b.release(session.Release{N: a.N})
+			b.releaseHold(session.Release{N: a.N})
 		default:
 		}
 	case session.Settle:
-		b.post(b.settle(ctx, a))
+		b.post(b.settleReply(ctx, a))
 	case session.Release:
-		if b.release(a) {
+		if b.releaseHold(a) {
 			b.post(session.Released(a))
 		}
 	}
@@ -152,8 +152,8 @@ func retryUnavailable[T any](ctx context.Context, d time.Duration, f func(contex
 	return retry.Do(ctx, retry.Backoff{First: 20 * time.Millisecond, Max: time.Second}, f, db.IsUnavailable)
 }
 
-// hold asks for the hold of a reply. Any error refuses it, which ends the session.
-func (b *billing) hold(ctx context.Context, h session.Hold) session.Event {
+// holdReply asks for the hold of a reply. Any error refuses it, which ends the session.
+func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
 	res, err := retryUnavailable(ctx, holdTimeout, func(ctx context.Context) (rules.Result, error) {
 		app, err := b.apps.Get(ctx, b.terms.AppID)
 		if err != nil {
@@ -184,8 +184,8 @@ func (b *billing) refusalCode(ctx context.Context, err error) string {
 	return apierr.Unavailable.Name
 }
 
-// settle charges a reply. It repeats that while the database is unavailable.
-func (b *billing) settle(ctx context.Context, s session.Settle) session.Event {
+// settleReply charges a reply. It repeats that while the database is unavailable.
+func (b *billing) settleReply(ctx context.Context, s session.Settle) session.Event {
 	app, err := b.apps.Get(ctx, b.terms.AppID)
 	if err != nil { // it is charged without a look at its risk thresholds
 		b.log.ErrorContext(ctx, "voice risk check skipped", "session_id", b.sessionID, "n", s.N, "error", err)
@@ -244,10 +244,10 @@ func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Ca
 	})
 }
 
-// release ends a hold without a charge. It repeats that until it succeeds, because nothing else looks
+// releaseHold ends a hold without a charge. It repeats that until it succeeds, because nothing else looks
 // for the hold of a session that has ended. It returns false if the node stops first: the session's
 // next node releases the hold.
-func (b *billing) release(r session.Release) bool {
+func (b *billing) releaseHold(r session.Release) bool {
 	released := retryUntil(b.abandoned, func(ctx context.Context) error {
 		c, ok := b.held[r.N]
 		if !ok {

@@ -19,10 +19,10 @@ func (r *runner) placeCall(ctx context.Context, offer []byte) (answer []byte, er
 	}
 	if err != nil {
 		r.node.log.WarnContext(ctx, "voice offer failed", "session_id", r.id, "error", err)
-		r.post(session.CallRefused{})
+		r.postEvent(session.CallRefused{})
 		return nil, err
 	}
-	r.post(session.CallAnswered{CallID: callID})
+	r.postEvent(session.CallAnswered{CallID: callID})
 	return answer, nil
 }
 
@@ -32,7 +32,7 @@ func (r *runner) superviseCall(callID string, again bool) {
 	if err != nil {
 		if r.ctx.Err() == nil {
 			r.node.log.WarnContext(r.ctx, "voice sideband attach failed", "session_id", r.id, "error", err)
-			r.post(session.AttachFailed{Gone: gone})
+			r.postEvent(session.AttachFailed{Gone: gone})
 		}
 		return
 	}
@@ -44,10 +44,10 @@ func (r *runner) superviseCall(callID string, again bool) {
 		},
 		close: func() { _ = ws.CloseNow() },
 	})
-	r.post(session.SidebandUp{})
+	r.postEvent(session.SidebandUp{})
 	r.attachOnce.Do(func() { close(r.attached) })
 	if lost := readSideband(r.ctx, ws, r.postProviderEvent); lost {
-		r.post(session.SidebandDown{})
+		r.postEvent(session.SidebandDown{})
 	}
 }
 

@@ -26,8 +26,8 @@ type controlChannel struct {
 	reason  string
 }
 
-// send queues an event.
-func (c *controlChannel) send(event []byte) {
+// queueEvent queues an event.
+func (c *controlChannel) queueEvent(event []byte) {
 	c.mu.Lock()
 	full := len(c.queue) >= maxUnsent
 	if !full && !c.closed {

@@ -86,9 +86,9 @@ func (s *Supervisor) readControl(sessionID string, c *controlChannel) {
 			event.Problem = "an event is a text message"
 		}
 		if r := s.findRunner(sessionID); r != nil {
-			r.post(session.FromApp{AppEvent: event})
+			r.postEvent(session.FromApp{AppEvent: event})
 		} else if refusal := session.RefusalBeforeLive(&event); refusal != nil {
-			c.send(mustJSON(refusal))
+			c.queueEvent(mustJSON(refusal))
 		}
 	}
 	c.close(websocket.StatusNormalClosure, "")

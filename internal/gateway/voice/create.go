@@ -42,8 +42,8 @@ type browserAccess struct {
 	ExpiresAt string  `json:"expires_at"`
 }
 
-// create serves POST /v1/realtime/sessions.
-func (h *Handler) create(w http.ResponseWriter, r *http.Request) error {
+// createSession serves POST /v1/realtime/sessions.
+func (h *Handler) createSession(w http.ResponseWriter, r *http.Request) error {
 	who, err := h.resolveCaller(r)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *Supervisor) openSession(ctx context.Context, saved *savedSession) (tick
 	ticket = "rtt_" + id.NewSecret()
 	next, actions := session.Step(*state, session.Tick{}, now) // it asks for the first hold
 	*state = next
-	ok, err := s.insert(ctx, newRow(saved), id.Hash(ticket))
+	ok, err := s.insertSession(ctx, newRow(saved), id.Hash(ticket))
 	if err != nil {
 		return "", err
 	}

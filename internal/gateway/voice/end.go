@@ -7,8 +7,8 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
-// get serves GET /v1/realtime/sessions/{id}.
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+// getSession serves GET /v1/realtime/sessions/{id}.
+func (h *Handler) getSession(w http.ResponseWriter, r *http.Request) error {
 	who, err := h.resolveCaller(r)
 	if err != nil {
 		return err
@@ -20,8 +20,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, s)
 }
 
-// end serves POST /v1/realtime/sessions/{id}/end on any node.
-func (h *Handler) end(w http.ResponseWriter, r *http.Request) error {
+// endSession serves POST /v1/realtime/sessions/{id}/end on any node.
+func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) error {
 	who, err := h.resolveCaller(r)
 	if err != nil {
 		return err

@@ -38,9 +38,9 @@ type queuedWrite struct {
 	done chan struct{}
 }
 
-// write runs f in a transaction that other writes may share, and returns when it is committed. f may
+// commitInGroup runs f in a transaction that other writes may share, and returns when it is committed. f may
 // run more than once: it must have no effects but those on tx and results that it sets.
-func (g *groupCommitter) write(d *db.DB, f func(ctx context.Context, tx statements) error) error {
+func (g *groupCommitter) commitInGroup(d *db.DB, f func(ctx context.Context, tx statements) error) error {
 	w := &queuedWrite{run: f, done: make(chan struct{})}
 	g.mu.Lock()
 	g.queue = append(g.queue, w)

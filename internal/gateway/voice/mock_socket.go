@@ -70,12 +70,12 @@ func (h *Handler) closeUnserved(ctx context.Context, ws *websocket.Conn, session
 func (r *runner) serveMock(ws *websocket.Conn) {
 	call := mock.NewCall(ws, r.config, r.postProviderEvent)
 	defer call.Close()
-	r.post(session.CallAnswered{}) // live as soon as the socket is accepted
+	r.postEvent(session.CallAnswered{}) // live as soon as the socket is accepted
 	r.connectProvider(&providerLink{
 		send:  call.Send,
 		close: func() { go func() { _ = ws.Close(websocket.StatusNormalClosure, "the session has ended") }() },
 	})
-	r.post(session.SidebandUp{})
+	r.postEvent(session.SidebandUp{})
 	call.Serve()
-	r.post(session.SidebandDown{Gone: true})
+	r.postEvent(session.SidebandDown{Gone: true})
 }

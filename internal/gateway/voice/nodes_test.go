@@ -124,9 +124,9 @@ func TestLateHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	slept := newRunner(w.nodes[0].node, s)
-	slept.stop()
+	slept.stopSession()
 	slept.billing.queue = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
-	slept.billing.run()
+	slept.billing.runQueue()
 	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 ||
 		c.HeldMC != before.HeldMC {
 		t.Errorf("held %s, before %s, %v", c.HeldMC.Display(), before.HeldMC.Display(), err)

@@ -92,14 +92,14 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 			set := &policy.Policy{
 				Fee:          money.One / 20,
 				Free:         tiers.DefaultFreeCredit,
-				Risk:         limits.DefaultRisk,
+				Risk:         limits.DefaultRiskThresholds,
 				SandboxDayMC: tiers.DefaultSandboxDayMC,
 			}
 			if tt.noPool {
 				set.Free = tiers.FreeCredit{}
 			}
 			if tt.noRisk {
-				set.Risk = limits.Risk{}
+				set.Risk = limits.RiskThresholds{}
 			}
 			who := &callers.Caller{
 				ConnectionID: "conn",

@@ -51,8 +51,8 @@ func (p *Provider) keyFor(ctx context.Context, t *billingTerms) (string, error) 
 	return key, nil
 }
 
-// post sends a request for a session to the provider. The caller closes the response.
-func (p *Provider) post(
+// postRequest sends a request for a session to the provider. The caller closes the response.
+func (p *Provider) postRequest(
 	ctx context.Context, t *billingTerms, path, contentType string, body io.Reader,
 ) (*http.Response, error) {
 	key, err := p.keyFor(ctx, t)
@@ -79,7 +79,7 @@ func (p *Provider) createCall(
 	if err != nil {
 		return nil, "", err
 	}
-	resp, err := p.post(ctx, t, "/realtime/calls", contentType, body)
+	resp, err := p.postRequest(ctx, t, "/realtime/calls", contentType, body)
 	if err != nil {
 		return nil, "", err
 	}
@@ -147,7 +147,7 @@ func (p *Provider) attachSideband(
 func (p *Provider) hangUp(ctx context.Context, t *billingTerms, callID string) error {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
-	resp, err := p.post(ctx, t, "/realtime/calls/"+url.PathEscape(callID)+"/hangup", "", nil)
+	resp, err := p.postRequest(ctx, t, "/realtime/calls/"+url.PathEscape(callID)+"/hangup", "", nil)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func parseCreation(raw []byte) (c creationRequest, err error) {
 	if err := web.Decode(raw, &c, true); err != nil {
 		return c, err
 	}
-	if err := c.check(); err != nil {
+	if err := c.checkMembers(); err != nil {
 		return c, err
 	}
 	if c.Tools, err = flattenTools(c.Tools); err != nil {
@@ -71,7 +71,7 @@ func parseCreation(raw []byte) (c creationRequest, err error) {
 	return c, nil
 }
 
-func (c *creationRequest) check() error {
+func (c *creationRequest) checkMembers() error {
 	switch {
 	case c.Model == "" && c.Feature == "":
 		return invalid("model: one of model and feature is required")

@@ -74,7 +74,7 @@ func newRunner(n *node, saved savedSession) *runner {
 		biller:    n.biller,
 		sessionID: r.id,
 		terms:     r.terms,
-		post:      r.post,
+		post:      r.postEvent,
 		stopped:   r.stopped,
 		spawn:     n.work.Go,
 		held:      map[int64]rules.Call{},
@@ -85,8 +85,8 @@ func newRunner(n *node, saved savedSession) *runner {
 	return r
 }
 
-// post gives the session an event, and reports whether the session still runs here.
-func (r *runner) post(e session.Event) bool {
+// postEvent gives the session an event, and reports whether the session still runs here.
+func (r *runner) postEvent(e session.Event) bool {
 	select {
 	case r.events <- e:
 		return true
@@ -99,7 +99,7 @@ func (r *runner) post(e session.Event) bool {
 // events are ignored.
 func (r *runner) postProviderEvent(data []byte) bool {
 	e, ok := session.ParseProviderEvent(data)
-	return !ok || r.post(e)
+	return !ok || r.postEvent(e)
 }
 
 // run feeds the rules until the session has ended, or another node owns it.
@@ -123,8 +123,8 @@ func (r *runner) run() {
 	}
 }
 
-// stop stops the session on this node: it has ended, or another node owns it.
-func (r *runner) stop() {
+// stopSession stops the session on this node: it has ended, or another node owns it.
+func (r *runner) stopSession() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
@@ -137,7 +137,7 @@ func (r *runner) stop() {
 
 // close stops the session and closes its sockets. run has returned.
 func (r *runner) close() {
-	r.stop()
+	r.stopSession()
 	r.mu.Lock()
 	provider, control := r.provider, r.control
 	r.provider, r.control = nil, nil
@@ -166,7 +166,7 @@ func (r *runner) carryOut(ctx context.Context, a session.Action) {
 	case session.HangUp:
 		r.hangUp(ctx)
 	case session.Finish:
-		r.finish(ctx)
+		r.finishSession(ctx)
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *runner) persist(ctx context.Context) {
 		r.node.log.ErrorContext(ctx, "voice session save failed", "session_id", r.id, "error", err)
 	} else if !owned {
 		r.node.log.WarnContext(ctx, "voice session lost to another node", "session_id", r.id)
-		r.stop()
+		r.stopSession()
 	}
 }
 
@@ -199,19 +199,19 @@ func (r *runner) sendToApp(event any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.control != nil {
-		r.control.send(mustJSON(event))
+		r.control.queueEvent(mustJSON(event))
 	}
 }
 
-// finish writes the end of the session. It repeats that until it succeeds or the node stops; then
+// finishSession writes the end of the session. It repeats that until it succeeds or the node stops; then
 // another node ends the session.
-func (r *runner) finish(ctx context.Context) {
+func (r *runner) finishSession(ctx context.Context) {
 	saved := savedSession{State: r.state, Terms: *r.terms}
 	c := &saved.State.Config
 	c.Instructions, c.Tools, saved.State.QueuedReply = "", nil, nil // the app's texts are no longer needed
 	pauses := retry.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Second}
 	for {
-		ended, err := r.node.store.finish(ctx, &saved)
+		ended, err := r.node.store.finishSession(ctx, &saved)
 		switch {
 		case err == nil:
 			r.sendToApp(session.NewEndedMessage(r.id, r.state.EndReason, ended.ChargedMC, ended.ResponseCount))
@@ -247,7 +247,7 @@ func (r *runner) replaceControl(c *controlChannel) {
 	}
 	r.control = c
 	r.mu.Unlock()
-	r.post(session.ControlUp{})
+	r.postEvent(session.ControlUp{})
 }
 
 // removeControl notes that c is closed, if it is still the session's control channel.
@@ -259,6 +259,6 @@ func (r *runner) removeControl(c *controlChannel) {
 	}
 	r.mu.Unlock()
 	if current {
-		r.post(session.ControlDown{})
+		r.postEvent(session.ControlDown{})
 	}
 }

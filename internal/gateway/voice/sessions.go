@@ -62,9 +62,9 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Session, err error) 
 	return list, nil
 }
 
-// finish ends a session that this node owns and emits its event, in one transaction. The error is
+// finishSession ends a session that this node owns and emits its event, in one transaction. The error is
 // errAlreadyEnded if there is nothing to do.
-func (s *Store) finish(ctx context.Context, saved *savedSession) (ended Session, err error) {
+func (s *Store) finishSession(ctx context.Context, saved *savedSession) (ended Session, err error) {
 	sessionID := saved.State.ID
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		receipts, err := listReceipts(ctx, tx, sessionID)

@@ -109,8 +109,8 @@ func (s *Store) loadSession(ctx context.Context, sessionID string) (saved savedS
 	return saved, saved.Terms.parseRates()
 }
 
-// insert adds a pending session. It reports false if its connection has maxSessions already.
-func (s *Store) insert(ctx context.Context, r *row, ticketHash string) (ok bool, err error) {
+// insertSession adds a pending session. It reports false if its connection has maxSessions already.
+func (s *Store) insertSession(ctx context.Context, r *row, ticketHash string) (ok bool, err error) {
 	for slot := 1; slot <= maxSessions && !ok && err == nil; slot++ {
 		var res sql.Result
 		res, err = s.DB.ExecContext(ctx,
@@ -201,7 +201,7 @@ func (s *Store) saveState(saved *savedSession) (owned bool, err error) {
 	if state.StartedUS > 0 {
 		started = &state.StartedUS
 	}
-	err = s.commits.write(s.DB, func(ctx context.Context, tx statements) error {
+	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
 		res, err := tx.ExecContext(ctx, `UPDATE realtime_sessions SET status = $1, started_us = $2, state = $3
 			WHERE id = $4 AND node_id = $5 AND status <> 'ended'`,
 			state.Status, started, text, state.ID, s.NodeID)
@@ -253,7 +253,7 @@ func (s *Store) listCallsToHangUp(ctx context.Context) (sessionIDs []string, err
 // requestIDOf returns the request id of reply n of a session, and assigns one at the first call.
 func (s *Store) requestIDOf(sessionID string, n int64) (requestID string, err error) {
 	fresh := id.New(id.Request, s.Now())
-	err = s.commits.write(s.DB, func(ctx context.Context, tx statements) error {
+	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3)
 			ON CONFLICT DO NOTHING`, fresh, sessionID, n)
 		if err != nil {

@@ -68,12 +68,12 @@ func NewSupervisor(o Options) *Supervisor {
 	}
 }
 
-// start runs a session that this node owns.
-func (s *Supervisor) start(saved savedSession) *runner {
+// startSession runs a session that this node owns.
+func (s *Supervisor) startSession(saved savedSession) *runner {
 	r := newRunner(s.node, saved)
 	s.mu.Lock()
 	if old := s.runners[r.id]; old != nil { // this node was suspended, and the session went elsewhere and came back
-		old.stop()
+		old.stopSession()
 	}
 	s.runners[r.id] = r
 	waiting := s.waiting[r.id]
@@ -86,7 +86,7 @@ func (s *Supervisor) start(saved savedSession) *runner {
 		r.close()
 	})
 	if waiting != nil {
-		go r.post(session.ControlUp{})
+		go r.postEvent(session.ControlUp{})
 	}
 	return r
 }
@@ -139,8 +139,8 @@ func (s *Supervisor) startByTicket(ctx context.Context, sessionID, ticket string
 	if err != nil {
 		return nil, err
 	}
-	r := s.start(saved)
-	r.post(session.TicketUsed{})
+	r := s.startSession(saved)
+	r.postEvent(session.TicketUsed{})
 	return r, nil
 }
 
@@ -170,16 +170,16 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 		saved.State.CallID = r.CallID // its node may have died before the state had it
 	}
 	holdRequested := saved.State.Hold == session.Requested // its creator may have died before the state knew more
-	r := s.start(saved)
+	r := s.startSession(saved)
 	if before.NodeID != "" {
 		s.node.log.WarnContext(ctx, "voice session adopted from dead node",
 			"session_id", sessionID, "node_id", before.NodeID)
 	}
 	if before.NodeID != "" || holdRequested {
-		r.post(session.Adopted{})
+		r.postEvent(session.Adopted{})
 	}
 	if before.EndRequested != "" {
-		r.post(session.EndRequested{Immediate: before.EndRequested == session.Immediate})
+		r.postEvent(session.EndRequested{Immediate: before.EndRequested == session.Immediate})
 	}
 	return r, nil
 }
@@ -192,7 +192,7 @@ func (s *Supervisor) End(ctx context.Context, sessionID, when string) error {
 		return err
 	}
 	if !adopted {
-		r.post(session.EndRequested{Immediate: when == session.Immediate})
+		r.postEvent(session.EndRequested{Immediate: when == session.Immediate})
 		return nil
 	}
 	select {
@@ -261,7 +261,7 @@ func (s *Supervisor) Stop(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, r := range runners {
-		r.post(session.Shutdown{})
+		r.postEvent(session.Shutdown{})
 	}
 	done := make(chan struct{})
 	go func() {

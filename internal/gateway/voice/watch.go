@@ -28,13 +28,13 @@ func (s *Supervisor) postChanges(ctx context.Context) error {
 		}
 		switch {
 		case c.ConnectionStatus == rules.Revoked:
-			r.post(session.Halt{Reason: session.ConnectionRevoked})
+			r.postEvent(session.Halt{Reason: session.ConnectionRevoked})
 		case c.ConnectionStatus == rules.Frozen:
-			r.post(session.Halt{Reason: session.ConnectionFrozen})
+			r.postEvent(session.Halt{Reason: session.ConnectionFrozen})
 		case c.AppSuspended:
-			r.post(session.Halt{Reason: "app_suspended"})
+			r.postEvent(session.Halt{Reason: "app_suspended"})
 		default:
-			r.post(session.EndRequested{Immediate: c.EndRequested == session.Immediate})
+			r.postEvent(session.EndRequested{Immediate: c.EndRequested == session.Immediate})
 		}
 	}
 	return nil

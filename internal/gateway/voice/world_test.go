@@ -173,7 +173,7 @@ func (w *world) node() *testNode {
 		w.t.Fatal(err)
 	}
 	tokens := &oauth.Store{DB: w.db, Ledger: w.book, Now: w.now}
-	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRisk, SandboxDayMC: money.Dollar}
+	set := &policy.Policy{Fee: money.One / 20, Risk: limits.DefaultRiskThresholds, SandboxDayMC: money.Dollar}
 	supervisor := NewSupervisor(Options{
 		DB:       w.db,
 		Ledger:   w.book,
@@ -251,7 +251,7 @@ func (w *world) exec(text string, args ...any) {
 func (w *world) verify() {
 	w.t.Helper()
 	var out bytes.Buffer
-	if findings, err := audit.Run(context.Background(), w.url, &out, w.now()); err != nil || findings > 0 {
+	if findings, err := audit.VerifyAndPrint(context.Background(), w.url, &out, w.now()); err != nil || findings > 0 {
 		w.t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestEachCorruptionTurnsItsCheckRed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		write(t, d, fixture)
+		writeFixture(t, d, fixture)
 		for _, c := range append([]corruption{{name: "nothing"}}, corruptions...) {
 			if c.only != "" && c.only != string(d.Engine) {
 				continue
@@ -24,18 +24,20 @@ func TestEachCorruptionTurnsItsCheckRed(t *testing.T) {
 				got := inspectCorrupted(t, d, c)
 				var red []string
 				for _, v := range got {
-					if name := v.id + " " + v.title; v.found > 0 {
+					if name := v.id + " " + v.title; v.findings > 0 {
 						red = append(red, name)
 						if !slices.ContainsFunc(c.red, func(want string) bool {
 							return strings.HasPrefix(name, want)
 						}) {
-							t.Errorf("%s is red: %q", name, v.shown)
+							t.Errorf("%s is red: %q", name, v.printed)
 						}
 					}
 				}
-				if c.told != "" &&
-					!slices.ContainsFunc(got, func(v *verdict) bool { return strings.HasPrefix(v.note, c.told) }) {
-					t.Errorf("nobody is told that %s …", c.told)
+				if c.remark != "" &&
+					!slices.ContainsFunc(got, func(v *checkResult) bool {
+						return strings.HasPrefix(v.remark, c.remark)
+					}) {
+					t.Errorf("no check remarks that %s …", c.remark)
 				}
 				for _, want := range c.red {
 					if !slices.ContainsFunc(red, func(name string) bool { return strings.HasPrefix(name, want) }) {
@@ -65,29 +67,29 @@ var errForget = errors.New("forget the corruption")
 
 // inspectCorrupted makes the corruption in a transaction, inspects what it sees,
 // and takes everything back.
-func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*verdict {
+func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*checkResult {
 	t.Helper()
-	var a *audit
+	var a *verification
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{TB: t, ctx: ctx, tx: tx}
-		for _, text := range unlock[d.Engine] {
+		for _, text := range unlockSQL[d.Engine] {
 			w.exec(text)
 		}
 		guarded := strings.HasPrefix(strings.Join(c.red, ""), "I21 schema")
 		if guarded { // what is taken away is what the check is about
-			relock(w, d.Engine)
+			restoreTriggers(w, d.Engine)
 		}
 		for _, text := range c.sql {
 			w.exec(text)
 		}
-		if c.sealed {
-			seal(w)
+		if c.rehash {
+			rebuildHashes(w)
 		}
 		if !guarded {
-			relock(w, d.Engine)
+			restoreTriggers(w, d.Engine)
 		}
-		a = &audit{Tx: tx, now: noon}
-		if err := a.inspect(ctx); err != nil {
+		a = &verification{Tx: tx, now: noon}
+		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
 		return errForget
@@ -95,11 +97,11 @@ func inspectCorrupted(t *testing.T, d *db.DB, c corruption) []*verdict {
 	if !errors.Is(err, errForget) {
 		t.Fatal(err)
 	}
-	return a.verdicts
+	return a.results
 }
 
-// unlock takes away what keeps the ledger as it is.
-var unlock = map[db.Engine][]string{
+// unlockSQL takes away what keeps the ledger as it is.
+var unlockSQL = map[db.Engine][]string{
 	db.SQLite: {`PRAGMA ignore_check_constraints = 1`, `DROP TRIGGER ledger_no_update`, `DROP TRIGGER ledger_no_delete`,
 		`DROP TRIGGER payment_records_no_update`, `DROP TRIGGER payment_records_no_delete`},
 	db.Postgres: {`ALTER TABLE ledger DISABLE TRIGGER USER`, `ALTER TABLE payment_records DISABLE TRIGGER USER`,
@@ -108,7 +110,7 @@ var unlock = map[db.Engine][]string{
 			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`},
 }
 
-func relock(w *writer, e db.Engine) {
+func restoreTriggers(w *writer, e db.Engine) {
 	w.Helper()
 	for _, table := range []string{"ledger", "payment_records"} {
 		if e == db.Postgres {
@@ -123,12 +125,12 @@ func relock(w *writer, e db.Engine) {
 	}
 }
 
-// seal makes the hash chain right for what the rows say now.
-func seal(w *writer) {
+// rebuildHashes makes the hash chain right for what the rows say now.
+func rebuildHashes(w *writer) {
 	w.Helper()
-	var list []row
-	a := &audit{Tx: w.tx}
-	if _, err := a.page(w.ctx, "", -1, func(r *row) { list = append(list, *r) }); err != nil {
+	var list []ledgerRow
+	a := &verification{Tx: w.tx}
+	if _, err := a.readPage(w.ctx, "", -1, func(r *ledgerRow) { list = append(list, *r) }); err != nil {
 		w.Fatal(err)
 	}
 	account, head := "", ""
@@ -136,7 +138,7 @@ func seal(w *writer) {
 		if r.account != account {
 			account, head = r.account, ""
 		}
-		head = chainHash(head, r.values[:width-1])
+		head = chainHash(head, r.values[:ledgerColumnCount-1])
 		w.exec(`UPDATE ledger SET hash = $1 WHERE id = $2`, head, r.id)
 		w.exec(`UPDATE balances SET seq = $1, head = $2 WHERE account_id = $3`, r.seq, head, account)
 	}

@@ -7,47 +7,47 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 )
 
-// check is one invariant, or one side of it. It is made in one of three ways:
-// by a statement, by a rule for each row of the journal, or by code of its own.
+// A check verifies one invariant, or one side of it, in one of three ways: by a
+// statement, by a rule for each ledger row, or by a function.
 type check struct {
 	id, title string
 
-	// A statement that returns one row for each finding, its columns named as
-	// they are to be read; a statement that counts what was looked at; and one
-	// that counts what is worth a remark but breaks nothing.
-	count, find, aside, asideIs string
-	args, asideArgs             func(now time.Time) []any // of find and aside
+	// query returns one row for each finding, with columns named for the reader. count
+	// counts the rows that were checked, and remarks those that are worth a remark
+	// (remarkText) but violate nothing.
+	count, query, remarks, remarkText string
+	queryArgs, remarkArgs             func(now time.Time) []any // of query and remarks
 
-	// A rule: which rows it is for, and what breaks it, "" if nothing does.
-	of     func(*row) bool
-	broken func(*fold, *row) string
+	// A rule: the rows that it applies to, and the violation by a row, "" = none.
+	appliesTo     func(*ledgerRow) bool
+	findViolation func(*accountTotals, *ledgerRow) string
 
-	look func(context.Context, *audit, *verdict) error
+	verify func(context.Context, *verification, *checkResult) error
 }
 
-func arguments(of func(time.Time) []any, now time.Time) []any {
+func argsAt(of func(time.Time) []any, now time.Time) []any {
 	if of == nil {
 		return nil
 	}
 	return of(now)
 }
 
-// sweep is the time that a running server has to end what has expired.
-const sweep = 10 * time.Second
+// sweepDelay is the time in which a running server ends what has expired.
+const sweepDelay = 10 * time.Second
 
-// answersKept is how long answers are kept for replays (decision 027).
-const answersKept = 7 * 24 * time.Hour
+// responseRetention is how long responses are kept for replays (decision 027).
+const responseRetention = 7 * 24 * time.Hour
 
-func sweptAndNow(now time.Time) []any {
-	return []any{now.Add(-sweep).UnixMicro(), now.UnixMicro()}
+func sweepDeadlineAndNow(now time.Time) []any {
+	return []any{now.Add(-sweepDelay).UnixMicro(), now.UnixMicro()}
 }
 
-// recordAwaited is how long a provider's record is waited for, and the last lease
-// of who asked for it (decision 028).
-const recordAwaited = 15 * time.Minute
+// recordTimeout is how long a server waits for a provider's record, plus the last lease
+// of the node that asked for it (decision 028).
+const recordTimeout = 15 * time.Minute
 
-func waitedAndNow(now time.Time) []any {
-	return []any{now.Add(-recordAwaited).UnixMicro(), now.UnixMicro()}
+func recordDeadlineAndNow(now time.Time) []any {
+	return []any{now.Add(-recordTimeout).UnixMicro(), now.UnixMicro()}
 }
 
 const (
@@ -57,36 +57,39 @@ const (
 	countOpenHolds    = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
 )
 
-// checks is everything that is verified, in the order of the report. What is
-// about things that do not exist yet (voice, deliveries, payments) will stand here
-// when they do.
+// checks are all checks, in the order of the report.
 var checks = []check{
 	{
 		id: "I1", title: "accounts: reserved = Σ (allocation − consumed) of the connections",
 		count: countAccounts,
-		find: `SELECT account_id AS account, SUM(reserved) AS reserved_mc, SUM(unspent) AS connections_mc FROM (
+		query: `SELECT account_id AS account, SUM(reserved) AS reserved_mc, SUM(unspent) AS connections_mc FROM (
 				SELECT account_id, reserved_mc AS reserved, 0 AS unspent FROM balances
 				UNION ALL SELECT account_id, 0, allocation_mc - consumed_mc FROM connections) AS sides
 			GROUP BY account_id HAVING SUM(reserved) <> SUM(unspent)`,
 	},
 	{
 		id:    "I2",
-		title: "accounts: balances are the fold of the journal; what came in = what is there + spent",
+		title: "accounts: balances are the sum of the ledger; what came in = what is there + spent",
 		count: countAccounts,
-		find: `SELECT account_id AS account, SUM(balance) AS balances, SUM(available) AS available_mc, SUM(available_rows) AS available_rows_mc,
+		query: `SELECT account_id AS account, SUM(balance) AS balances, SUM(available) AS available_mc, SUM(available_rows) AS available_rows_mc,
 				SUM(reserved) AS reserved_mc, SUM(reserved_rows) AS reserved_rows_mc, SUM(spent) AS spent_mc, SUM(funded) AS funded_mc FROM (
 				SELECT account_id, 1 AS balance, available_mc AS available, 0 AS available_rows, reserved_mc AS reserved, 0 AS reserved_rows, 0 AS spent, 0 AS funded FROM balances
 				UNION ALL SELECT account_id, 0, 0, available_delta_mc, 0, reserved_delta_mc, {spent}, {funded} FROM ledger) AS sides
 			GROUP BY account_id HAVING SUM(balance) <> 1 OR SUM(available) <> SUM(available_rows) OR SUM(reserved) <> SUM(reserved_rows)
 				OR SUM(available) + SUM(reserved) + SUM(spent) <> SUM(funded)`,
 	},
-	{id: "I2", title: "journal: each row moves what its type says", of: every, broken: wrongMovement},
-	{id: "I3", title: "journal: available and reserved are never negative", of: every, broken: negative},
+	{id: "I2", title: "ledger: each row moves what its type says", appliesTo: anyRow, findViolation: checkMovement},
+	{
+		id:            "I3",
+		title:         "ledger: available and reserved are never negative",
+		appliesTo:     anyRow,
+		findViolation: checkNotOverdrawn,
+	},
 	{
 		id:    "I4",
 		title: "connections: consumed = Σ spend rows, allocation = Σ its movements",
 		count: countConnections,
-		find: `SELECT connection_id AS connection, SUM(connection) AS connections, SUM(consumed) AS consumed_mc, SUM(spent) AS spent_mc,
+		query: `SELECT connection_id AS connection, SUM(connection) AS connections, SUM(consumed) AS consumed_mc, SUM(spent) AS spent_mc,
 				SUM(allocation) AS allocation_mc, SUM(allocation_rows) AS allocation_rows_mc FROM (
 				SELECT id AS connection_id, 1 AS connection, consumed_mc AS consumed, 0 AS spent, allocation_mc AS allocation, 0 AS allocation_rows FROM connections
 				UNION ALL SELECT connection_id, 0, 0, {spent}, 0, allocation_delta_mc FROM ledger WHERE connection_id IS NOT NULL) AS sides
@@ -96,29 +99,34 @@ var checks = []check{
 		id:    "I5",
 		title: "connections: held = Σ open and pending holds that the wallet pays",
 		count: countConnections,
-		find: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
+		query: `SELECT connection_id AS connection, SUM(held) AS held_mc, SUM(open_mc) AS open_holds_mc FROM (
 				SELECT id AS connection_id, held_mc AS held, 0 AS open_mc FROM connections
 				UNION ALL SELECT connection_id, 0, amount_mc FROM holds WHERE state <> 'failed' AND paid_by = 'wallet') AS sides
 			GROUP BY connection_id HAVING SUM(held) <> SUM(open_mc)`,
 	},
-	{id: "I5", title: "counters: held = Σ of what open and pending holds say of each", look: wrongHeld},
+	{id: "I5", title: "counters: held = Σ of what open and pending holds say of each", verify: checkCountersHeld},
 	{
 		id: "I6", title: "connections: consumed + held ≤ allocation, none of them negative",
 		count: countConnections,
-		find: `SELECT id AS connection, allocation_mc, consumed_mc, held_mc FROM connections
+		query: `SELECT id AS connection, allocation_mc, consumed_mc, held_mc FROM connections
 			WHERE consumed_mc + held_mc > allocation_mc OR consumed_mc < 0 OR held_mc < 0`,
 	},
-	{id: "I6", title: "journal: consumed ≤ allocation after every row", of: ofConnection, broken: overCap},
 	{
-		id:     "I7",
-		title:  "journal: the remaining allocation that a spend row tells was there",
-		of:     isSpend,
-		broken: wrongRemaining,
+		id:            "I6",
+		title:         "ledger: consumed ≤ allocation after every row",
+		appliesTo:     hasConnection,
+		findViolation: checkAllocation,
+	},
+	{
+		id:            "I7",
+		title:         "ledger: the remaining allocation that a spend row tells was there",
+		appliesTo:     isSpend,
+		findViolation: checkRemaining,
 	},
 	{
 		id: "I8", title: "connections: revoked ⇔ it says when, and a revoked one keeps only what is held",
 		count: countConnections,
-		find: `SELECT id AS connection, status, revoked_us, allocation_mc, consumed_mc, held_mc FROM connections
+		query: `SELECT id AS connection, status, revoked_us, allocation_mc, consumed_mc, held_mc FROM connections
 			WHERE status NOT IN ('active', 'frozen', 'revoked') OR (status = 'revoked') <> (revoked_us IS NOT NULL)
 				OR status = 'revoked' AND allocation_mc <> consumed_mc + held_mc`,
 	},
@@ -126,51 +134,51 @@ var checks = []check{
 		id:    "I8",
 		title: "connections: one connect row, and one revoke row ⇔ revoked",
 		count: countConnections,
-		find: `SELECT c.id AS connection, c.status, COALESCE(j.connects, 0) AS connect_rows, COALESCE(j.revokes, 0) AS revoke_rows FROM connections c LEFT JOIN (
+		query: `SELECT c.id AS connection, c.status, COALESCE(j.connects, 0) AS connect_rows, COALESCE(j.revokes, 0) AS revoke_rows FROM connections c LEFT JOIN (
 				SELECT connection_id, account_id, app_id, SUM(CASE type WHEN 'connect' THEN 1 ELSE 0 END) AS connects, SUM(CASE type WHEN 'revoke' THEN 1 ELSE 0 END) AS revokes
 				FROM ledger WHERE type IN ('connect', 'revoke') GROUP BY connection_id, account_id, app_id
 			) AS j ON j.connection_id = c.id AND j.account_id = c.account_id AND j.app_id = c.app_id
 			WHERE COALESCE(j.connects, 0) <> 1 OR COALESCE(j.revokes, 0) <> CASE c.status WHEN 'revoked' THEN 1 ELSE 0 END`,
 	},
 	{
-		id:     "I8",
-		title:  "journal: connect comes first, and after revoke only holds end and refunds return",
-		of:     ofConnection,
-		broken: outOfOrder,
+		id:            "I8",
+		title:         "ledger: connect comes first, and after revoke only holds end and refunds return",
+		appliesTo:     hasConnection,
+		findViolation: checkConnectionOrder,
 	},
 	{
 		id: "I9", title: "connections: at most one that is not revoked for an app and account",
 		count: `SELECT COUNT(*) FROM connections WHERE status <> 'revoked'`,
-		find: `SELECT app_id AS app, account_id AS account, COUNT(*) AS live FROM connections WHERE status <> 'revoked'
+		query: `SELECT app_id AS app, account_id AS account, COUNT(*) AS live FROM connections WHERE status <> 'revoked'
 			GROUP BY app_id, account_id HAVING COUNT(*) > 1`,
 	},
 	{
 		id:    "I10",
 		title: "holds: open, pending or failed, positive, of a connection and its account and app",
 		count: `SELECT COUNT(*) FROM holds`,
-		find: `SELECT h.request_id AS request, h.state, h.attempt, h.amount_mc, h.connection_id AS connection, h.account_id AS account, h.app_id AS app
+		query: `SELECT h.request_id AS request, h.state, h.attempt, h.amount_mc, h.connection_id AS connection, h.account_id AS account, h.app_id AS app
 			FROM holds h LEFT JOIN connections c ON c.id = h.connection_id
 			WHERE h.state NOT IN ('open', 'pending', 'failed') OR h.attempt < 1 OR h.amount_mc <= 0 OR h.request_id NOT LIKE 'req\_%' ESCAPE '\'
 				OR c.id IS NULL OR c.account_id <> h.account_id OR c.app_id <> h.app_id`,
 	},
 	{
-		// While no server runs nobody can end a hold, so that is not the data's fault.
+		// Only a running server ends a hold, so without one an overdue hold is no finding.
 		id:    "I11",
 		title: "holds: none is open past its owner's lease while a server runs to end it",
 		count: countOpenHolds,
-		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, h.node_id AS node, n.lease_us FROM holds h LEFT JOIN nodes n ON n.id = h.node_id
+		query: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, h.node_id AS node, n.lease_us FROM holds h LEFT JOIN nodes n ON n.id = h.node_id
 			WHERE h.state = 'open' AND (n.id IS NULL OR n.lease_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1))`,
-		aside: `SELECT COUNT(*) FROM holds h JOIN nodes n ON n.id = h.node_id
+		remarks: `SELECT COUNT(*) FROM holds h JOIN nodes n ON n.id = h.node_id
 			WHERE h.state = 'open' AND n.lease_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		asideIs:   "past their lease wait for a server to start",
-		args:      sweptAndNow,
-		asideArgs: sweptAndNow,
+		remarkText: "past their lease wait for a server to start",
+		queryArgs:  sweepDeadlineAndNow,
+		remarkArgs: sweepDeadlineAndNow,
 	},
 	{
 		id:    "I11",
 		title: "holds: a pending one says whom to ask for its charge, and no other does",
 		count: countPendingHolds,
-		find: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN deferred d ON d.request_id = h.request_id
+		query: `SELECT COALESCE(h.request_id, d.request_id) AS request, h.state, d.provider FROM holds h FULL JOIN deferred d ON d.request_id = h.request_id
 			WHERE h.state = 'pending' AND d.request_id IS NULL OR d.request_id IS NOT NULL AND (h.request_id IS NULL OR h.state <> 'pending')
 				OR d.connection_id <> h.connection_id OR d.key <> h.key OR d.provider = ''`,
 	},
@@ -178,58 +186,73 @@ var checks = []check{
 		id:    "I11",
 		title: "holds: none is pending for longer than a record is waited for while a server runs to settle it",
 		count: countPendingHolds,
-		find: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferred
+		query: `SELECT request_id AS request, connection_id AS connection, provider, tries, since_us FROM deferred
 			WHERE since_us < $1 AND EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		aside:     `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
-		asideIs:   "wait for a server to settle them",
-		args:      waitedAndNow,
-		asideArgs: waitedAndNow,
+		remarks:    `SELECT COUNT(*) FROM deferred WHERE since_us < $1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE lease_us >= $2 AND started_us < $1)`,
+		remarkText: "wait for a server to settle them",
+		queryArgs:  recordDeadlineAndNow,
+		remarkArgs: recordDeadlineAndNow,
 	},
-	{id: "I12", title: "holds: the amount follows from its terms", look: wrongHolds},
-	{id: "I12", title: "journal: the hold of a spend row follows from its terms", of: isBilled, broken: wrongHold},
-	{id: "I13", title: "journal: user_charge = provider_cost + svc_fee + dev_margin", of: isSpend, broken: wrongSum},
+	{id: "I12", title: "holds: the amount follows from its terms", verify: checkHolds},
 	{
-		id:     "I13",
-		title:  "journal: margin and fee follow from the cost, and only the cap lowers a fee",
-		of:     isBilled,
-		broken: wrongShares,
+		id:            "I12",
+		title:         "ledger: the hold of a spend row follows from its terms",
+		appliesTo:     isBilled,
+		findViolation: checkHoldAmount,
 	},
-	{id: "I14", title: "journal: provider_cost follows from prices and usage", of: isBilled, broken: wrongCost},
+	{
+		id:            "I13",
+		title:         "ledger: user_charge = provider_cost + svc_fee + dev_margin",
+		appliesTo:     isSpend,
+		findViolation: checkChargeSum,
+	},
+	{
+		id:            "I13",
+		title:         "ledger: margin and fee follow from the cost, and only the cap lowers a fee",
+		appliesTo:     isBilled,
+		findViolation: checkMarginAndFee,
+	},
+	{
+		id:            "I14",
+		title:         "ledger: provider_cost follows from prices and usage",
+		appliesTo:     isBilled,
+		findViolation: checkProviderCost,
+	},
 	{
 		id:    "I15",
-		title: "journal: one spend row for a connection and key",
+		title: "ledger: one spend row for a connection and key",
 		count: `SELECT COUNT(*) FROM ledger WHERE key IS NOT NULL`,
-		find:  `SELECT connection_id AS connection, key, COUNT(*) AS entries FROM ledger WHERE key IS NOT NULL GROUP BY connection_id, key HAVING COUNT(*) > 1`,
+		query: `SELECT connection_id AS connection, key, COUNT(*) AS entries FROM ledger WHERE key IS NOT NULL GROUP BY connection_id, key HAVING COUNT(*) > 1`,
 	},
 	{
-		id:     "I15",
-		title:  "journal: a billed call, and no other row, has key, fingerprint and settlement",
-		of:     every,
-		broken: wrongNames,
+		id:            "I15",
+		title:         "ledger: a billed call, and no other row, has key, fingerprint and settlement",
+		appliesTo:     anyRow,
+		findViolation: checkIdentifiers,
 	},
 	{
 		id:    "I15",
 		title: "holds: no hold of a request that has its row",
 		count: `SELECT COUNT(*) FROM holds`,
-		find:  `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
+		query: `SELECT h.request_id AS request, h.state, l.id AS entry FROM holds h JOIN ledger l ON l.id = 'led_' || substr(h.request_id, 5)`,
 	},
 	{
-		// An answer that is too long is not kept, so a missing one is only told.
+		// A response that is too long is not kept, so a missing one is only a remark.
 		id:    "I16",
 		title: "answers: each has its settled spend row, or is pending",
 		count: `SELECT COUNT(*) FROM answers`,
-		find: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
+		query: `SELECT a.request_id AS request, a.encoding, l.type, l.status FROM answers a LEFT JOIN ledger l ON l.id = 'led_' || substr(a.request_id, 5)
 			WHERE l.id IS NULL AND NOT EXISTS (SELECT 1 FROM deferred d WHERE d.request_id = a.request_id) OR l.type <> 'spend' OR l.status <> 'settled' OR a.encoding NOT IN ('raw', 's2')`,
-		aside: `SELECT COUNT(*) FROM ledger l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
+		remarks: `SELECT COUNT(*) FROM ledger l LEFT JOIN answers a ON a.request_id = 'req_' || substr(l.id, 5)
 			WHERE l.id >= $1 AND l.type = 'spend' AND l.status = 'settled' AND a.request_id IS NULL`,
-		asideIs:   "calls of the last 7 days were too long to keep",
-		asideArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-answersKept))} },
+		remarkText: "calls of the last 7 days were too long to keep",
+		remarkArgs: func(now time.Time) []any { return []any{id.Floor(id.Ledger, now.Add(-responseRetention))} },
 	},
 	{
 		id:    "I17",
 		title: "counters: free credit used = Σ provider cost of the rows that it paid",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'free/%'`,
-		find: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
+		query: `SELECT subject AS counter, SUM(counted) AS counted_mc, SUM(cost) AS rows_mc FROM (
 				SELECT subject, CASE WHEN buckets = '' THEN 0 ELSE CAST(substr(buckets, 3) AS BIGINT) END AS counted, 0 AS cost FROM windows WHERE subject LIKE 'free/%'
 				UNION ALL SELECT {pool}, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
 				UNION ALL SELECT 'free/' || app_id || '/' || account_id, 0, provider_cost_mc FROM ledger WHERE paid_by = 'free_credit' AND status = 'settled'
@@ -237,40 +260,44 @@ var checks = []check{
 			GROUP BY subject HAVING SUM(counted) <> SUM(cost)`,
 	},
 	{
-		id:     "I17",
-		title:  "journal: free credit pays the cost alone, from its app's pool of the month",
-		of:     isFree,
-		broken: wrongFree,
+		id:            "I17",
+		title:         "ledger: free credit pays the cost alone, from its app's pool of the month",
+		appliesTo:     isFreeCredit,
+		findViolation: checkFreeCredit,
 	},
-	{id: "I17", title: "holds: one payer, who holds the whole call of each of its counters", look: wrongParts},
+	{
+		id:     "I17",
+		title:  "holds: one payer, who holds the whole call of each of its counters",
+		verify: checkHoldReservations,
+	},
 	{
 		// 400 and 502 may come from a provider after the hold: it is released at
 		// once, and the same request may be billed by a later attempt. 500 and 503
 		// promise nothing.
 		id: "I18", title: "refusals: a refused call has no row and holds nothing",
 		count: `SELECT COUNT(*) FROM refusals`,
-		find: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
+		query: `SELECT r.request_id AS request, r.status, r.code, l.id AS entry, h.state AS hold FROM refusals r
 				LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 				LEFT JOIN holds h ON h.request_id = r.request_id AND h.state <> 'failed'
 			WHERE r.status NOT IN (400, 500, 502, 503) AND (l.id IS NOT NULL OR h.request_id IS NOT NULL)
 				OR r.status IN (400, 502) AND h.attempt = 1 AND h.created_us < r.created_us AND r.created_us < $1`,
-		aside: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
+		remarks: `SELECT COUNT(*) FROM refusals r JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE r.status IN (400, 502) AND l.created_us < r.created_us`,
-		asideIs: "attempts failed after a later one was billed",
-		args:    func(now time.Time) []any { return []any{now.Add(-sweep).UnixMicro()} },
+		remarkText: "attempts failed after a later one was billed",
+		queryArgs:  func(now time.Time) []any { return []any{now.Add(-sweepDelay).UnixMicro()} },
 	},
 	{
 		id:    "I19",
-		title: "journal: in mock mode no charge is above its hold",
+		title: "ledger: in mock mode no charge is above its hold",
 		count: `SELECT COUNT(*) FROM ledger l JOIN apps a ON a.id = l.app_id WHERE a.provider_mode = 'mock' AND l.type = 'spend'`,
-		find: `SELECT l.id AS entry, l.app_id AS app, l.hold_amount_mc, l.user_charge_mc FROM ledger l JOIN apps a ON a.id = l.app_id
+		query: `SELECT l.id AS entry, l.app_id AS app, l.hold_amount_mc, l.user_charge_mc FROM ledger l JOIN apps a ON a.id = l.app_id
 			WHERE a.provider_mode = 'mock' AND l.type = 'spend' AND l.user_charge_mc > l.hold_amount_mc`,
 	},
 	{
 		id:    "I20",
 		title: "reversals: each names an earlier row of the same kind, settled or a top-up that never was, and a reason",
 		count: `SELECT COUNT(*) FROM ledger WHERE reversal_of IS NOT NULL`,
-		find: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
+		query: `SELECT r.id AS entry, r.type, r.status, r.reason, r.reversal_of, o.type AS original_type, o.status AS original_status FROM ledger r LEFT JOIN ledger o ON o.id = r.reversal_of
 			WHERE r.reversal_of IS NOT NULL AND (r.status <> 'reversed' OR COALESCE(r.reason, '') = '' OR o.id IS NULL OR o.type <> r.type
 				OR o.status <> 'settled' AND (r.type <> 'topup' OR o.status <> 'pending' OR r.available_delta_mc <> 0 OR r.amount_mc <> o.amount_mc)
 				OR o.account_id <> r.account_id OR o.seq >= r.seq OR COALESCE(o.connection_id, '') <> COALESCE(r.connection_id, ''))`,
@@ -279,43 +306,43 @@ var checks = []check{
 		id:    "I20",
 		title: "reversals: never more than the original",
 		count: `SELECT COUNT(DISTINCT reversal_of) FROM ledger WHERE reversal_of IS NOT NULL`,
-		find: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
+		query: `SELECT o.id AS entry, o.user_charge_mc, s.charge AS reversed_charge_mc, o.provider_cost_mc, s.cost AS reversed_cost_mc, o.dev_margin_mc, s.margin AS reversed_margin_mc,
 				o.amount_mc, s.amount AS reversed_amount_mc FROM (
 				SELECT reversal_of, SUM(user_charge_mc) AS charge, SUM(provider_cost_mc) AS cost, SUM(dev_margin_mc) AS margin, SUM(amount_mc) AS amount
 				FROM ledger WHERE reversal_of IS NOT NULL GROUP BY reversal_of) AS s JOIN ledger o ON o.id = s.reversal_of
 			WHERE s.charge > o.user_charge_mc OR s.cost > o.provider_cost_mc OR s.margin > o.dev_margin_mc OR s.amount > o.amount_mc`,
 	},
-	{id: "I21", title: "journal: seq is dense in each account", of: every, broken: wrongSeq},
+	{id: "I21", title: "ledger: seq is dense in each account", appliesTo: anyRow, findViolation: checkSeq},
 	{
-		id:     "I21",
-		title:  "journal: each row's hash follows from the row before and its columns",
-		of:     every,
-		broken: wrongHash,
+		id:            "I21",
+		title:         "ledger: each row's hash follows from the row before and its columns",
+		appliesTo:     anyRow,
+		findViolation: checkHash,
 	},
 	{
 		id:    "I21",
 		title: "accounts: seq and head are those of the newest row",
 		count: countAccounts,
-		find: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
+		query: `SELECT b.account_id AS account, b.seq, b.head, l.hash AS row_hash FROM balances b LEFT JOIN ledger l ON l.account_id = b.account_id AND l.seq = b.seq
 			WHERE b.head <> COALESCE(l.hash, '') OR b.seq > 0 AND l.hash IS NULL OR EXISTS (SELECT 1 FROM ledger x WHERE x.account_id = b.account_id AND x.seq > b.seq)`,
 	},
 	{
-		id:    "I21",
-		title: "schema: triggers refuse to change or delete a row of the journal or of payments",
-		look:  missingTriggers,
+		id:     "I21",
+		title:  "schema: triggers refuse to change or delete a row of the journal or of payments",
+		verify: checkTriggers,
 	},
 	{
 		id:    "I22",
 		title: "totals: of each app and day, user_charge = provider_cost + svc_fee + dev_margin",
 		count: `SELECT COUNT(*) FROM (SELECT DISTINCT app_id, day FROM rollups) AS days`,
-		find: `SELECT app_id AS app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc, SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
+		query: `SELECT app_id AS app, day, SUM(user_charge_mc) AS user_charge_mc, SUM(provider_cost_mc) AS provider_cost_mc, SUM(svc_fee_mc) AS svc_fee_mc, SUM(dev_margin_mc) AS dev_margin_mc
 			FROM rollups GROUP BY app_id, day HAVING SUM(user_charge_mc) <> SUM(provider_cost_mc) + SUM(svc_fee_mc) + SUM(dev_margin_mc)`,
 	},
 	{
 		id:    "I22",
 		title: "totals: of each connection, day, feature and model = Σ spend rows",
 		count: `SELECT COUNT(*) FROM rollups`,
-		find: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(output) AS output_tokens_off,
+		query: `SELECT connection_id AS connection, app_id AS app, account_id AS account, day, feature, model, SUM(calls) AS calls_off, SUM(input) AS input_tokens_off, SUM(output) AS output_tokens_off,
 				SUM(cost) AS provider_cost_off_mc, SUM(fee) AS svc_fee_off_mc, SUM(margin) AS dev_margin_off_mc, SUM(charge) AS user_charge_off_mc FROM (
 				SELECT connection_id, app_id, account_id, day, feature, model, calls, input_tokens AS input, output_tokens AS output,
 					provider_cost_mc AS cost, svc_fee_mc AS fee, dev_margin_mc AS margin, user_charge_mc AS charge FROM rollups
@@ -330,7 +357,7 @@ var checks = []check{
 		id:    "I23",
 		title: "payments: each record has its ledger row, and each pending row its payment",
 		count: `SELECT COUNT(*) FROM payment_records`,
-		find: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
+		query: `SELECT p.payment_id AS payment, p.n, p.kind, p.account_id AS account, p.amount_mc, l.id AS entry, l.type, l.status, l.amount_mc AS entry_amount_mc, l.reversal_of
 			FROM payment_records p LEFT JOIN ledger l ON l.id = p.entry_id
 			LEFT JOIN payment_records o ON o.payment_id = p.payment_id AND o.kind = CASE p.kind WHEN 'failed' THEN 'opened' WHEN 'reversed' THEN 'settled' END
 			WHERE p.kind NOT IN ('paid', 'disputed') AND (l.id IS NULL OR l.type <> 'topup' OR l.account_id <> p.account_id OR l.amount_mc <> p.amount_mc
@@ -343,7 +370,7 @@ var checks = []check{
 		id:    "I23",
 		title: "payments: opened first; settled once, if paid and cleared, or failed; no more goes back than came",
 		count: `SELECT COUNT(DISTINCT payment_id) FROM payment_records`,
-		find: `SELECT payment_id AS payment, MIN(account_id) AS account, COUNT(*) AS records, SUM(opened) AS opened, SUM(paid) AS paid, SUM(settled) AS settled, SUM(failed) AS failed,
+		query: `SELECT payment_id AS payment, MIN(account_id) AS account, COUNT(*) AS records, SUM(opened) AS opened, SUM(paid) AS paid, SUM(settled) AS settled, SUM(failed) AS failed,
 				SUM(came) AS settled_mc, SUM(back) AS reversed_mc, MIN(hold_until_us) AS hold_until_us, MIN(settled_us) AS settled_us FROM (
 				SELECT payment_id, n, account_id, hold_until_us, CASE kind WHEN 'opened' THEN 1 ELSE 0 END AS opened, CASE kind WHEN 'paid' THEN 1 ELSE 0 END AS paid,
 					CASE kind WHEN 'settled' THEN 1 ELSE 0 END AS settled, CASE kind WHEN 'failed' THEN 1 ELSE 0 END AS failed,
@@ -358,7 +385,7 @@ var checks = []check{
 		id:    "I23",
 		title: "accounts: only those from which a payment went back may be overdrawn",
 		count: countAccounts,
-		find: `SELECT b.account_id AS account, b.available_mc, b.disputed, COALESCE(r.reversals, 0) AS reversals FROM balances b
+		query: `SELECT b.account_id AS account, b.available_mc, b.disputed, COALESCE(r.reversals, 0) AS reversals FROM balances b
 			LEFT JOIN (SELECT account_id, COUNT(*) AS reversals FROM payment_records WHERE kind = 'reversed' GROUP BY account_id) r ON r.account_id = b.account_id
 			WHERE b.disputed <> CASE WHEN r.reversals > 0 THEN 1 ELSE 0 END`,
 	},
@@ -366,23 +393,23 @@ var checks = []check{
 		id:    "I23",
 		title: "payments: an intent of Stripe's pays for one top-up",
 		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'paid'`,
-		find: `SELECT payment_intent, COUNT(*) AS payments, MIN(payment_id) AS payment, MAX(payment_id) AS another FROM payment_records
+		query: `SELECT payment_intent, COUNT(*) AS payments, MIN(payment_id) AS payment, MAX(payment_id) AS another FROM payment_records
 			WHERE kind = 'paid' GROUP BY payment_intent HAVING COUNT(*) > 1`,
 	},
 	{
 		id:    "I23",
 		title: "payments: each is a checkout of its account, of as many cents",
 		count: `SELECT COUNT(*) FROM payment_records WHERE kind = 'opened'`,
-		find: `SELECT p.payment_id AS payment, p.account_id AS account, p.amount_mc, c.account_id AS checkout_account, c.cents FROM payment_records p LEFT JOIN checkouts c ON c.id = p.payment_id
+		query: `SELECT p.payment_id AS payment, p.account_id AS account, p.amount_mc, c.account_id AS checkout_account, c.cents FROM payment_records p LEFT JOIN checkouts c ON c.id = p.payment_id
 			WHERE p.kind = 'opened' AND (c.id IS NULL OR c.account_id <> p.account_id OR c.cents * 1000000 <> p.amount_mc)`,
 	},
 	{
-		// The maximum is that of the moment: a person may change it later. What failed
-		// unpaid took nothing, and counted for less at most when others were made.
+		// The maximum is that of the moment: a user may change it later. An attempt that
+		// failed unpaid took nothing.
 		id:    "I23",
 		title: "automatic top-ups: those of a month are at most what the person said",
 		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
-		find: `WITH made AS (SELECT id, account_id, n, month_us, cents, most_cents FROM checkouts c WHERE n IS NOT NULL
+		query: `WITH made AS (SELECT id, account_id, n, month_us, cents, most_cents FROM checkouts c WHERE n IS NOT NULL
 				AND (NOT EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'failed') OR EXISTS (SELECT 1 FROM payment_records p WHERE p.payment_id = c.id AND p.kind = 'paid')))
 			SELECT c.id AS payment, c.account_id AS account, c.n, c.most_cents, SUM(o.cents) AS month_cents FROM made c JOIN made o ON o.account_id = c.account_id AND o.month_us = c.month_us AND o.n <= c.n
 			GROUP BY c.id, c.account_id, c.n, c.most_cents HAVING SUM(o.cents) > c.most_cents`,
@@ -391,7 +418,7 @@ var checks = []check{
 		id:    "I23",
 		title: "automatic top-ups: each is a payment of a real account, in its month, by its own intent",
 		count: `SELECT COUNT(*) FROM checkouts WHERE n IS NOT NULL`,
-		find: `SELECT c.id AS payment, c.account_id AS account, a.sandbox, c.n, c.month_us, c.created_us, c.intent_id, p.payment_intent FROM checkouts c
+		query: `SELECT c.id AS payment, c.account_id AS account, a.sandbox, c.n, c.month_us, c.created_us, c.intent_id, p.payment_intent FROM checkouts c
 			LEFT JOIN accounts a ON a.id = c.account_id LEFT JOIN payment_records o ON o.payment_id = c.id AND o.kind = 'opened' LEFT JOIN payment_records p ON p.payment_id = c.id AND p.kind = 'paid'
 			WHERE c.n IS NOT NULL AND (a.id IS NULL OR a.sandbox = 1 OR o.payment_id IS NULL OR c.most_cents IS NULL OR c.month_us IS NULL OR c.created_us < c.month_us
 				OR c.created_us >= c.month_us + 31 * 86400000000 OR p.payment_id IS NOT NULL AND p.payment_intent <> COALESCE(c.intent_id, ''))`,
@@ -400,7 +427,7 @@ var checks = []check{
 		id:    "I24",
 		title: "voice: what an ended session charged, and how often, is Σ its replies' rows",
 		count: `SELECT COUNT(*) FROM realtime_sessions`,
-		find: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
+		query: `SELECT s.id AS session, s.charged_mc, s.response_count, COALESCE(SUM(l.user_charge_mc), 0) AS rows_mc, COUNT(l.id) AS replies FROM realtime_sessions s
 				LEFT JOIN realtime_replies r ON r.session_id = s.id LEFT JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE s.status = 'ended' GROUP BY s.id, s.charged_mc, s.response_count
 			HAVING s.charged_mc <> COALESCE(SUM(l.user_charge_mc), 0) OR s.response_count <> COUNT(l.id)`,
@@ -409,7 +436,7 @@ var checks = []check{
 		id:    "I24",
 		title: "voice: each reply's row is of its session, and of its connection, account, app and model",
 		count: `SELECT COUNT(*) FROM ledger WHERE key LIKE 'rts%'`,
-		find: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM ledger l
+		query: `SELECT l.id AS entry, l.key, l.connection_id AS connection, s.id AS session FROM ledger l
 				LEFT JOIN realtime_replies r ON r.request_id = 'req_' || substr(l.id, 5) LEFT JOIN realtime_sessions s ON s.id = r.session_id
 			WHERE l.key LIKE 'rts%' AND (s.id IS NULL OR l.key <> r.session_id || '/' || r.n OR s.connection_id <> l.connection_id OR s.account_id <> l.account_id
 				OR s.app_id <> l.app_id OR s.model <> l.model)`,
@@ -418,7 +445,7 @@ var checks = []check{
 		id:    "I24",
 		title: "voice: nothing is held for a session that has ended",
 		count: `SELECT COUNT(*) FROM holds WHERE key LIKE 'rts%'`,
-		find: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, s.id AS session FROM holds h JOIN realtime_replies r ON r.request_id = h.request_id
+		query: `SELECT h.request_id AS request, h.connection_id AS connection, h.amount_mc, s.id AS session FROM holds h JOIN realtime_replies r ON r.request_id = h.request_id
 				JOIN realtime_sessions s ON s.id = r.session_id WHERE h.state <> 'failed' AND s.status = 'ended'`,
 	},
 	{
@@ -426,7 +453,7 @@ var checks = []check{
 		id:    "I24",
 		title: "voice: a session charged at most max_cost_mc and the holds of its last replies",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE max_cost_mc IS NOT NULL`,
-		find: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
+		query: `SELECT s.id AS session, s.max_cost_mc, SUM(l.user_charge_mc) AS charged_mc, MAX(l.hold_amount_mc) AS hold_mc FROM realtime_sessions s
 				JOIN realtime_replies r ON r.session_id = s.id JOIN ledger l ON l.id = 'led_' || substr(r.request_id, 5)
 			WHERE s.max_cost_mc IS NOT NULL GROUP BY s.id, s.max_cost_mc HAVING SUM(l.user_charge_mc) > s.max_cost_mc + 2 * MAX(l.hold_amount_mc)`,
 	},
@@ -434,13 +461,13 @@ var checks = []check{
 		id:    "I9",
 		title: "voice: at most two sessions of a connection have not ended",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status <> 'ended'`,
-		find:  `SELECT connection_id AS connection, COUNT(*) AS sessions FROM realtime_sessions WHERE status <> 'ended' GROUP BY connection_id HAVING COUNT(*) > 2`,
+		query: `SELECT connection_id AS connection, COUNT(*) AS sessions FROM realtime_sessions WHERE status <> 'ended' GROUP BY connection_id HAVING COUNT(*) > 2`,
 	},
 	{
 		id:    "I28",
 		title: "events: the end of each voice session is told once",
 		count: `SELECT COUNT(*) FROM realtime_sessions WHERE status = 'ended'`,
-		find: `SELECT connection_id AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
+		query: `SELECT connection_id AS connection, SUM(ended) AS ended, SUM(told) AS told FROM (
 				SELECT connection_id, 1 AS ended, 0 AS told FROM realtime_sessions WHERE status = 'ended'
 				UNION ALL SELECT connection_id, 0, 1 FROM events WHERE type = 'realtime_session.ended' AND test = 0) AS sides
 			GROUP BY connection_id HAVING SUM(ended) <> SUM(told)`,
@@ -449,76 +476,76 @@ var checks = []check{
 		id:    "I25",
 		title: "connections: what each remembers of 24 hours = Σ its rows, by 10 minutes",
 		count: `SELECT COUNT(*) FROM connections WHERE spent <> ''`,
-		find: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (
+		query: `SELECT subject AS connection, bucket, SUM(counted) AS counted_mc, SUM(sure) AS rows_mc, SUM(likely) AS with_the_bucket_before_mc FROM (
 				SELECT c.id AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM connections c, {buckets of c.spent}
 				UNION ALL ` + rowsByBucket("connection_id", "user_charge_mc", "") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) < SUM(sure) OR SUM(counted) > SUM(likely)`,
-		args: skewAndFirst,
+		queryArgs: skewAndFirstBucket,
 	},
 	{
 		// Less is counted than spent while the app's tier sets no limit.
 		id:    "I25",
 		title: "counters: spend and cost of 24 hours are at most the rows', by 10 minutes",
 		count: `SELECT COUNT(*) FROM windows WHERE subject LIKE 'spend/%' OR subject LIKE 'live/%'`,
-		find: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
+		query: `SELECT subject AS counter, bucket, SUM(counted) AS counted_mc, SUM(likely) AS rows_mc FROM (
 				SELECT c.subject AS subject, {index} AS bucket, {amount} AS counted, 0 AS sure, 0 AS likely FROM windows c, {buckets of c.buckets} WHERE c.subject LIKE 'spend/%' OR c.subject LIKE 'live/%'
 				UNION ALL ` + rowsByBucket("'spend/' || app_id", "user_charge_mc", "") + `
 				UNION ALL ` + rowsByBucket("'live/' || a.owner_id", "provider_cost_mc",
 			"JOIN apps a ON a.id = l.app_id") + `) AS sides
 			WHERE bucket >= $2 GROUP BY subject, bucket HAVING SUM(counted) > SUM(likely)`,
-		args: skewAndFirst,
+		queryArgs: skewAndFirstBucket,
 	},
 	{
 		id: "I26", title: "holds: no hold of a key that has its row",
 		count: `SELECT COUNT(*) FROM holds`,
-		find: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, h.state, l.id AS entry
+		query: `SELECT h.connection_id AS connection, h.key, h.request_id AS request, h.state, l.id AS entry
 			FROM holds h JOIN ledger l ON l.connection_id = h.connection_id AND l.key = h.key`,
 	},
 	{
 		id: "I27", title: "tokens: at most one usable refresh token in a family",
 		count: `SELECT COUNT(*) FROM oauth_tokens WHERE kind = 'refresh'`,
-		find: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS usable FROM oauth_tokens
+		query: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS usable FROM oauth_tokens
 			WHERE kind = 'refresh' AND used_us IS NULL AND revoked_us IS NULL GROUP BY family_id HAVING COUNT(*) > 1`,
 	},
 	{
 		id:    "I27",
 		title: "tokens: a revoked family has no live access token",
 		count: `SELECT COUNT(*) FROM oauth_tokens WHERE kind = 'access'`,
-		find: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS live FROM oauth_tokens a
+		query: `SELECT family_id AS family, MIN(connection_id) AS connection, COUNT(*) AS live FROM oauth_tokens a
 			WHERE kind = 'access' AND revoked_us IS NULL AND expires_us > $1
 				AND EXISTS (SELECT 1 FROM oauth_tokens r WHERE r.family_id = a.family_id AND r.kind = 'refresh' AND r.revoked_us IS NOT NULL) GROUP BY family_id`,
-		args: func(now time.Time) []any { return []any{now.UnixMicro()} },
+		queryArgs: func(now time.Time) []any { return []any{now.UnixMicro()} },
 	},
 	{
 		id:    "I27",
 		title: "tokens: a family belongs to one connection and app",
 		count: `SELECT COUNT(DISTINCT family_id) FROM oauth_tokens`,
-		find: `SELECT family_id AS family, COUNT(DISTINCT connection_id) AS connections, COUNT(DISTINCT app_id) AS apps FROM oauth_tokens
+		query: `SELECT family_id AS family, COUNT(DISTINCT connection_id) AS connections, COUNT(DISTINCT app_id) AS apps FROM oauth_tokens
 			GROUP BY family_id HAVING COUNT(DISTINCT connection_id) > 1 OR COUNT(DISTINCT app_id) > 1`,
 	},
 	{
 		id:    "I27",
 		title: "codes: what gave tokens is used up, and gave one family",
 		count: `SELECT COUNT(*) FROM oauth_codes`,
-		find: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM oauth_codes WHERE family_id IS NOT NULL
+		query: `SELECT family_id AS family, COUNT(*) AS codes, COUNT(used_us) AS used FROM oauth_codes WHERE family_id IS NOT NULL
 			GROUP BY family_id HAVING COUNT(*) > 1 OR COUNT(used_us) < COUNT(*)`,
 	},
 	{
 		id:    "I28",
 		title: "events: numbered without a gap in each connection, up to its event_seq",
 		count: `SELECT COUNT(*) FROM events WHERE connection_id IS NOT NULL`,
-		find: `SELECT connection_id AS connection, SUM(last) AS event_seq, COUNT(seq) AS events, MIN(seq) AS first_seq, MAX(seq) AS last_seq, COUNT(DISTINCT app_id) AS apps FROM (
+		query: `SELECT connection_id AS connection, SUM(last) AS event_seq, COUNT(seq) AS events, MIN(seq) AS first_seq, MAX(seq) AS last_seq, COUNT(DISTINCT app_id) AS apps FROM (
 				SELECT id AS connection_id, app_id, event_seq AS last, NULL AS seq FROM connections
 				UNION ALL SELECT connection_id, app_id, 0, seq FROM events WHERE connection_id IS NOT NULL) AS sides
 			GROUP BY connection_id HAVING SUM(last) <> COUNT(seq) OR COUNT(DISTINCT seq) <> COUNT(seq) OR COALESCE(MIN(seq), 1) <> 1
 				OR COALESCE(MAX(seq), 0) <> SUM(last) OR COUNT(DISTINCT app_id) <> 1`,
 	},
-	{id: "I28", title: "events: request.settled tells once what a pending call was billed", look: wrongReceipts},
+	{id: "I28", title: "events: request.settled tells once what a pending call was billed", verify: checkSettledEvents},
 	{
 		id:    "I28",
 		title: "events: one for each change of a connection's status",
 		count: countConnections,
-		find: `SELECT c.id AS connection, c.status, COALESCE(e.created, 0) AS created, COALESCE(e.frozen, 0) AS frozen, COALESCE(e.resumed, 0) AS resumed, COALESCE(e.revoked, 0) AS revoked
+		query: `SELECT c.id AS connection, c.status, COALESCE(e.created, 0) AS created, COALESCE(e.frozen, 0) AS frozen, COALESCE(e.resumed, 0) AS resumed, COALESCE(e.revoked, 0) AS revoked
 			FROM connections c LEFT JOIN (
 				SELECT connection_id, SUM(CASE type WHEN 'connection.created' THEN 1 ELSE 0 END) AS created, SUM(CASE type WHEN 'connection.frozen' THEN 1 ELSE 0 END) AS frozen,
 					SUM(CASE type WHEN 'connection.resumed' THEN 1 ELSE 0 END) AS resumed, SUM(CASE type WHEN 'connection.revoked' THEN 1 ELSE 0 END) AS revoked
@@ -531,7 +558,7 @@ var checks = []check{
 		id:    "I28",
 		title: "events: at most one warning of a connection in ten minutes",
 		count: `SELECT COUNT(*) FROM events WHERE type = 'connection.risk_warning'`,
-		find: `SELECT connection, id AS event, apart_us FROM (
+		query: `SELECT connection, id AS event, apart_us FROM (
 				SELECT connection_id AS connection, id, created_us - LAG(created_us) OVER (PARTITION BY connection_id ORDER BY seq) AS apart_us
 				FROM events WHERE type = 'connection.risk_warning') AS warnings
 			WHERE apart_us < 600000000`,
@@ -540,7 +567,7 @@ var checks = []check{
 		id:    "I28",
 		title: "notices: each is for the account of its connection",
 		count: `SELECT COUNT(*) FROM notices`,
-		find: `SELECT n.id AS notice, n.kind, n.account_id AS account, n.connection_id AS connection, n.app_id AS app FROM notices n
+		query: `SELECT n.id AS notice, n.kind, n.account_id AS account, n.connection_id AS connection, n.app_id AS app FROM notices n
 				LEFT JOIN accounts a ON a.id = n.account_id LEFT JOIN connections c ON c.id = n.connection_id
 			WHERE a.id IS NULL OR c.id IS NULL OR c.account_id <> n.account_id OR c.app_id <> n.app_id`,
 	},
@@ -549,14 +576,14 @@ var checks = []check{
 		id:    "I29",
 		title: "connections: no test account with a live app, no real one ever with a sandbox app",
 		count: countConnections,
-		find: `SELECT c.id AS connection, c.status, a.id AS account, a.sandbox, p.id AS app, p.tier FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
+		query: `SELECT c.id AS connection, c.status, a.id AS account, a.sandbox, p.id AS app, p.tier FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
 			WHERE a.sandbox = 1 AND p.tier <> 'sandbox' AND c.status <> 'revoked' OR a.sandbox = 0 AND p.tier = 'sandbox'`,
 	},
 	{
 		id:    "I29",
 		title: "connections: a test account only with its developer's apps, and with none once deleted",
 		count: `SELECT COUNT(*) FROM connections c JOIN accounts a ON a.id = c.account_id WHERE a.sandbox = 1`,
-		find: `SELECT c.id AS connection, c.status, a.id AS account, a.owner_id AS developer, a.deactivated_us, p.id AS app, p.owner_id AS app_developer
+		query: `SELECT c.id AS connection, c.status, a.id AS account, a.owner_id AS developer, a.deactivated_us, p.id AS app, p.owner_id AS app_developer
 			FROM connections c JOIN accounts a ON a.id = c.account_id JOIN apps p ON p.id = c.app_id
 			WHERE a.sandbox = 1 AND (a.owner_id <> p.owner_id OR a.deactivated_us IS NOT NULL AND c.status <> 'revoked')`,
 	},
@@ -564,14 +591,14 @@ var checks = []check{
 		id:    "I29",
 		title: "accounts: test accounts, and no others, have money that is not real",
 		count: countAccounts,
-		find: `SELECT b.account_id AS account, a.sandbox AS test_account, b.sandbox AS sandbox_balance, b.available_mc, b.reserved_mc
+		query: `SELECT b.account_id AS account, a.sandbox AS test_account, b.sandbox AS sandbox_balance, b.available_mc, b.reserved_mc
 			FROM balances b JOIN accounts a ON a.id = b.account_id WHERE b.sandbox <> a.sandbox`,
 	},
 	{
 		id:    "I29",
-		title: "journal: free credit pays for no call of a test account",
+		title: "ledger: free credit pays for no call of a test account",
 		count: `SELECT COUNT(*) FROM ledger l JOIN accounts a ON a.id = l.account_id WHERE a.sandbox = 1`,
-		find: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
+		query: `SELECT l.id AS entry, l.account_id AS account, l.app_id AS app, l.user_charge_mc FROM ledger l JOIN accounts a ON a.id = l.account_id
 			WHERE a.sandbox = 1 AND l.paid_by = 'free_credit'`,
 	},
 }

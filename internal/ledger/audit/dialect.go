@@ -10,14 +10,14 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// What the two engines say differently, and what the statements say often.
+// Expressions that differ between the engines, and those that statements repeat.
 var (
-	common = []string{
+	commonPlaceholders = []string{
 		"{spent}", `CASE WHEN type = 'spend' AND paid_by = 'wallet' THEN CASE status WHEN 'settled' THEN user_charge_mc ELSE -user_charge_mc END ELSE 0 END`,
 		"{funded}", `CASE WHEN type = 'topup' THEN CASE status WHEN 'settled' THEN amount_mc WHEN 'reversed' THEN CASE available_delta_mc WHEN 0 THEN 0 ELSE -amount_mc END ELSE 0 END ELSE 0 END`,
 	}
-	dialect = map[db.Engine]*strings.Replacer{
-		db.SQLite: strings.NewReplacer(slices.Concat(common, []string{
+	placeholders = map[db.Engine]*strings.Replacer{
+		db.SQLite: strings.NewReplacer(slices.Concat(commonPlaceholders, []string{
 			"{day}", `date(created_us / 1000000, 'unixepoch')`,
 			"{input}", `COALESCE(json_extract(usage, '$.input'), 0) + COALESCE(json_extract(usage, '$.cached'), 0) + COALESCE(json_extract(usage, '$.cache_write'), 0) + COALESCE(json_extract(usage, '$.audio_input'), 0) + COALESCE(json_extract(usage, '$.audio_cached'), 0) + COALESCE(json_extract(usage, '$.image_input'), 0) + COALESCE(json_extract(usage, '$.image_cached'), 0)`,
 			"{output}", `COALESCE(json_extract(usage, '$.output'), 0) + COALESCE(json_extract(usage, '$.audio_output'), 0)`,
@@ -26,7 +26,7 @@ var (
 			"{buckets of c.buckets}", `json_each('["' || replace(c.buckets, ' ', '","') || '"]') AS e`,
 			"{index}", `CAST(substr(e.value, 1, instr(e.value, ':') - 1) AS INTEGER)`,
 			"{amount}", `CAST(substr(e.value, instr(e.value, ':') + 1) AS INTEGER)`})...),
-		db.Postgres: strings.NewReplacer(slices.Concat(common, []string{
+		db.Postgres: strings.NewReplacer(slices.Concat(commonPlaceholders, []string{
 			"{day}", `to_char(to_timestamp(created_us / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
 			"{input}", `COALESCE((usage::json->>'input')::bigint, 0) + COALESCE((usage::json->>'cached')::bigint, 0) + COALESCE((usage::json->>'cache_write')::bigint, 0) + COALESCE((usage::json->>'audio_input')::bigint, 0) + COALESCE((usage::json->>'audio_cached')::bigint, 0) + COALESCE((usage::json->>'image_input')::bigint, 0) + COALESCE((usage::json->>'image_cached')::bigint, 0)`,
 			"{output}", `COALESCE((usage::json->>'output')::bigint, 0) + COALESCE((usage::json->>'audio_output')::bigint, 0)`,
@@ -38,11 +38,12 @@ var (
 	}
 )
 
-// missingTriggers reads the catalog: trying would be a write.
-func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
-	refused, verbs := refusedInSQLite, []string{"UPDATE", "DELETE"}
+// checkTriggers checks that triggers refuse to change or delete rows. It reads the
+// catalog, because an attempt would be a write.
+func checkTriggers(ctx context.Context, a *verification, v *checkResult) error {
+	refused, verbs := sqliteRefusedVerbs, []string{"UPDATE", "DELETE"}
 	if a.Engine == db.Postgres {
-		refused, verbs = refusedInPostgres, append(verbs, "TRUNCATE")
+		refused, verbs = postgresRefusedVerbs, append(verbs, "TRUNCATE")
 	}
 	for _, table := range []string{"ledger", "payment_records"} {
 		got, err := refused(ctx, a, table)
@@ -52,19 +53,20 @@ func missingTriggers(ctx context.Context, a *audit, v *verdict) error {
 		for _, verb := range verbs {
 			v.checked++
 			if !got[verb] {
-				v.fail("table=%s: no enabled trigger refuses %s", table, verb)
+				v.addFinding("table=%s: no enabled trigger refuses %s", table, verb)
 			}
 		}
 	}
 	return nil
 }
 
-// refusing is a trigger of SQLite without a condition, for all columns.
-var refusing = regexp.MustCompile(
-	`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
+// refusingTrigger matches a trigger of SQLite without a condition, for all columns.
+var refusingTrigger = regexp.MustCompile(
+	`(?is)\bBEFORE\s+(UPDATE|DELETE)\s+ON\s+"?\w+"?\s+(?:FOR\s+EACH\s+ROW\s+)?` +
+		`BEGIN\s+SELECT\s+RAISE\s*\(\s*(?:ABORT|FAIL|ROLLBACK)\b`)
 
-// refusedInSQLite returns the verbs that a trigger on the table refuses.
-func refusedInSQLite(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
+// sqliteRefusedVerbs returns the verbs that a trigger on the table refuses.
+func sqliteRefusedVerbs(ctx context.Context, a *verification, table string) (verbs map[string]bool, err error) {
 	rows, err := a.QueryContext(ctx, `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = $1`, table)
 	if err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func refusedInSQLite(ctx context.Context, a *audit, table string) (verbs map[str
 		if err := rows.Scan(&text); err != nil {
 			return nil, err
 		}
-		if m := refusing.FindStringSubmatch(text); m != nil {
+		if m := refusingTrigger.FindStringSubmatch(text); m != nil {
 			verbs[strings.ToUpper(m[1])] = true
 		}
 	}
@@ -91,11 +93,12 @@ const (
 	pgTruncate = 1 << 5
 )
 
-// refusedInPostgres returns the verbs that an enabled trigger on the table,
+// postgresRefusedVerbs returns the verbs that an enabled trigger on the table,
 // without a condition and for all columns, refuses.
-func refusedInPostgres(ctx context.Context, a *audit, table string) (verbs map[string]bool, err error) {
+func postgresRefusedVerbs(ctx context.Context, a *verification, table string) (verbs map[string]bool, err error) {
 	rows, err := a.QueryContext(ctx, `SELECT t.tgtype, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-		WHERE t.tgrelid = $1::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0`, table)
+		WHERE t.tgrelid = $1::regclass AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL
+			AND cardinality(t.tgattr::int2[]) = 0`, table)
 	if err != nil {
 		return nil, err
 	}

@@ -191,8 +191,8 @@ func (w *writer) insert(table string, values map[string]any) {
 	w.exec("INSERT INTO "+table+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", args...)
 }
 
-// journal appends a row with the account's next seq and hash, a second later.
-func (w *writer) journal(account string, m movement, values map[string]any) {
+// addLedgerRow appends a row with the account's next seq and hash, a second later.
+func (w *writer) addLedgerRow(account string, m movement, values map[string]any) {
 	w.Helper()
 	b := w.balances[account]
 	if b == nil {
@@ -220,8 +220,8 @@ func (w *writer) journal(account string, m movement, values map[string]any) {
 		}
 		given[name] = value
 	}
-	list := make([]any, 0, width)
-	for _, name := range strings.Split(strings.Join(strings.Fields(columns), ""), ",")[:width-1] {
+	list := make([]any, 0, ledgerColumnCount)
+	for _, name := range strings.Split(strings.Join(strings.Fields(ledgerColumns), ""), ",")[:ledgerColumnCount-1] {
 		list = append(list, given[name])
 	}
 	b.head = chainHash(b.head, list)
@@ -236,7 +236,7 @@ func (w *writer) move(id string, m movement, values map[string]any) {
 	c.allocation += m.allocation
 	c.consumed += m.consumed
 	values["connection_id"], values["app_id"] = id, c.app
-	w.journal(c.account, m, values)
+	w.addLedgerRow(c.account, m, values)
 }
 
 func allocate(mc int64) movement {
@@ -511,8 +511,8 @@ func (w *writer) finish() {
 	}
 }
 
-// write begins filling d.
-func write(t testing.TB, d *db.DB, f func(w *writer)) {
+// writeFixture begins filling d.
+func writeFixture(t testing.TB, d *db.DB, f func(w *writer)) {
 	t.Helper()
 	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		w := &writer{
@@ -536,7 +536,7 @@ func write(t testing.TB, d *db.DB, f func(w *writer)) {
 
 // fixture is a small consistent database in which everything happened once.
 func fixture(w *writer) {
-	w.journal("wac_a", movement{available: 10_000_000_000},
+	w.addLedgerRow("wac_a", movement{available: 10_000_000_000},
 		map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
 	w.connect("conn_1", "app_1", "wac_a", 500_000_000)
 	w.spend("conn_1", "k1", "chat", plain)
@@ -597,20 +597,25 @@ func fixture(w *writer) {
 	w.spend("conn_3", "k2c", "", gift)
 	w.hold("conn_3", "k3c", "open", gift)
 
-	w.journal("wac_b", movement{available: 1000}, map[string]any{"id": "led_zb", "type": "topup", "amount_mc": 1000})
-	w.journal("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
-	w.journal("wac_b", movement{available: -10}, map[string]any{
+	w.addLedgerRow("wac_b", movement{available: 1000}, map[string]any{
+		"id":        "led_zb",
+		"type":      "topup",
+		"amount_mc": 1000,
+	})
+	w.addLedgerRow("wac_b", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
+	w.addLedgerRow("wac_b", movement{available: -10}, map[string]any{
 		"type":        "topup",
 		"status":      "reversed",
 		"amount_mc":   10,
 		"reversal_of": "led_zb",
 		"reason":      "refund",
 	})
-	w.journal("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
+	w.addLedgerRow("wac_c", movement{}, map[string]any{"type": "topup", "status": "pending", "amount_mc": 5_000_000})
 	fixturePayments(w)
 
 	// a test account
-	w.journal("wac_test", movement{available: 10_000_000}, map[string]any{"type": "topup", "amount_mc": 10_000_000})
+	w.addLedgerRow("wac_test", movement{available: 10_000_000},
+		map[string]any{"type": "topup", "amount_mc": 10_000_000})
 	w.connect("conn_4", "app_test", "wac_test", 5_000_000)
 	w.spend("conn_4", "k1d", "", plain)
 	w.connect("conn_5", "app_2", "wac_test", 1000) // which was a sandbox app then
@@ -717,7 +722,7 @@ func fixtureTokens(w *writer) {
 func fixturePayments(w *writer) {
 	row := func(entry, status string, available int64, values map[string]any) {
 		values["id"], values["type"], values["status"] = entry, "topup", status
-		w.journal("wac_p", movement{available: available}, values)
+		w.addLedgerRow("wac_p", movement{available: available}, values)
 	}
 	record := func(payment string, n int, kind, account string, amount int64, values map[string]any) {
 		given := map[string]any{

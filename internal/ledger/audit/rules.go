@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Which rows a rule is for.
-func every(*row) bool          { return true }
-func ofConnection(r *row) bool { return r.connection != "" }
-func isSpend(r *row) bool      { return r.kind == "spend" }
-func isFree(r *row) bool       { return r.paidBy == "free_credit" }
-func isBilled(r *row) bool     { return r.kind == "spend" && r.status == "settled" }
+// Rows that a rule applies to.
+func anyRow(*ledgerRow) bool          { return true }
+func hasConnection(r *ledgerRow) bool { return r.connection != "" }
+func isSpend(r *ledgerRow) bool       { return r.kind == "spend" }
+func isFreeCredit(r *ledgerRow) bool  { return r.paidBy == "free_credit" }
+func isBilled(r *ledgerRow) bool      { return r.kind == "spend" && r.status == "settled" }
 
-// absurd is more than all money that can be in one account; below it the sums
-// of a few amounts cannot overflow.
-const absurd = int64(1) << 60
+// maxAmountMC is more than one account can hold. Below it the sum of a few amounts cannot
+// overflow.
+const maxAmountMC = int64(1) << 60
 
-// movement is what a row moves.
+// A movement is the deltas of a row.
 type movement struct{ available, reserved, allocation, consumed int64 }
 
 func (m movement) String() string {
@@ -27,22 +27,22 @@ func (m movement) String() string {
 		m.allocation, m.consumed)
 }
 
-// wrongMovement compares what a row moves with its type and amounts (contract §2,
-// Balance, holds and allocation semantics).
-func wrongMovement(f *fold, r *row) string {
+// checkMovement compares a row's deltas with its type and amounts (contract §2, Balance,
+// holds and allocation semantics).
+func checkMovement(f *accountTotals, r *ledgerRow) string {
 	for _, n := range []int64{r.hold, r.cost, r.fee, r.margin, r.charge, r.remaining, r.amount, r.available, r.reserved,
 		r.allocation, r.consumed} {
-		if n > absurd || n < -absurd {
+		if n > maxAmountMC || n < -maxAmountMC {
 			return fmt.Sprintf("an amount of %d micro-cents is more than all money", n)
 		}
 	}
-	revoked := f.grant != nil && f.grant.revoked
+	revoked := f.connection != nil && f.connection.revoked
 	x := r.allocation
 	var want movement
 	switch r.kind + " " + r.status {
 	case "spend settled":
 		want = movement{consumed: r.charge, reserved: -r.charge}
-		if revoked { // it keeps nothing of the hold
+		if revoked { // what remains of the hold returns to available
 			want = movement{consumed: r.charge, reserved: x - r.charge, available: -x, allocation: x}
 		}
 	case "spend reversed":
@@ -53,7 +53,7 @@ func wrongMovement(f *fold, r *row) string {
 	case "topup settled":
 		want = movement{available: r.amount}
 	case "topup reversed":
-		if !f.pending[r.reversalOf] {
+		if !f.pendingTopups[r.reversalOf] {
 			want = movement{available: -r.amount}
 		}
 	case "topup pending":
@@ -74,39 +74,41 @@ func wrongMovement(f *fold, r *row) string {
 	return ""
 }
 
-// takesBack says whether the row is a payment that went back after it was credited.
-func takesBack(r *row) bool { return r.kind == "topup" && r.status == "reversed" && r.available < 0 }
+// isTopupReversal reports whether the row reverses a top-up that was credited.
+func isTopupReversal(r *ledgerRow) bool {
+	return r.kind == "topup" && r.status == "reversed" && r.available < 0
+}
 
-// negative says whether an account is overdrawn by the row. Only a payment that went
-// back may do that; below zero, nothing else may take more.
-func negative(f *fold, r *row) string {
+// checkNotOverdrawn checks that the row does not overdraw the account. Only the reversal
+// of a top-up may do that; below zero, no other row may take more.
+func checkNotOverdrawn(f *accountTotals, r *ledgerRow) string {
 	available, reserved := f.available+r.available, f.reserved+r.reserved
-	if available < 0 && !takesBack(r) && (!f.disputed || r.available < 0) || reserved < 0 {
+	if available < 0 && !isTopupReversal(r) && (!f.disputed || r.available < 0) || reserved < 0 {
 		return fmt.Sprintf("available becomes %d, reserved %d", available, reserved)
 	}
 	return ""
 }
 
-// after returns allocation and consumed of the row's connection after the row.
-func (f *fold) after(r *row) (allocation, consumed int64) {
-	if f.grant == nil {
+// connectionAfter returns allocation and consumption of the row's connection after the row.
+func (f *accountTotals) connectionAfter(r *ledgerRow) (allocation, consumed int64) {
+	if f.connection == nil {
 		return r.allocation, r.consumed
 	}
-	return f.grant.allocation + r.allocation, f.grant.consumed + r.consumed
+	return f.connection.allocation + r.allocation, f.connection.consumed + r.consumed
 }
 
-// overCap says whether a connection consumed more than its allocation.
-func overCap(f *fold, r *row) string {
-	if allocation, consumed := f.after(r); consumed > allocation || consumed < 0 {
+// checkAllocation checks that a connection has not consumed more than its allocation.
+func checkAllocation(f *accountTotals, r *ledgerRow) string {
+	if allocation, consumed := f.connectionAfter(r); consumed > allocation || consumed < 0 {
 		return fmt.Sprintf("connection=%s allocation becomes %d, consumed %d", r.connection, allocation, consumed)
 	}
 	return ""
 }
 
-// wrongRemaining says whether more remained than was there; what other calls
-// held at that moment is not in the journal.
-func wrongRemaining(f *fold, r *row) string {
-	allocation, consumed := f.after(r)
+// checkRemaining checks that the remaining allocation is at most allocation − consumed.
+// The ledger does not have what other calls held at that moment.
+func checkRemaining(f *accountTotals, r *ledgerRow) string {
+	allocation, consumed := f.connectionAfter(r)
 	if r.remaining < 0 || r.remaining > allocation-consumed {
 		return fmt.Sprintf("connection=%s remaining_mc is %d, allocation − consumed %d", r.connection, r.remaining,
 			allocation-consumed)
@@ -114,29 +116,29 @@ func wrongRemaining(f *fold, r *row) string {
 	return ""
 }
 
-// outOfOrder checks the life of a connection: connect, cap and spend, revoke, and
-// after it only what ends its holds or refunds (contract §3).
-func outOfOrder(f *fold, r *row) string {
+// checkConnectionOrder checks the order of a connection's rows: connect, cap and spend,
+// revoke, and then only rows that end its holds or refund (contract §3).
+func checkConnectionOrder(f *accountTotals, r *ledgerRow) string {
 	switch {
-	case (f.grant == nil) != (r.kind == "connect"):
-		if f.grant == nil {
+	case (f.connection == nil) != (r.kind == "connect"):
+		if f.connection == nil {
 			return "connection=" + r.connection + " was not connected by this account"
 		}
 		return "connection=" + r.connection + " was connected before"
-	case f.grant == nil:
+	case f.connection == nil:
 		return ""
-	case f.grant.app != r.app:
-		return "connection=" + r.connection + " belongs to app " + f.grant.app + ", not " + r.app
-	case f.grant.revoked && r.kind != "spend" && r.kind != "release":
+	case f.connection.app != r.app:
+		return "connection=" + r.connection + " belongs to app " + f.connection.app + ", not " + r.app
+	case f.connection.revoked && r.kind != "spend" && r.kind != "release":
 		return "connection=" + r.connection + " was revoked before"
-	case !f.grant.revoked && r.kind == "release":
+	case !f.connection.revoked && r.kind == "release":
 		return "connection=" + r.connection + " is not revoked: a release moves nothing"
 	}
 	return ""
 }
 
-// wrongNames checks what replays and receipts find a call by.
-func wrongNames(_ *fold, r *row) string {
+// checkIdentifiers checks the columns by which replays and receipts find a call.
+func checkIdentifiers(_ *accountTotals, r *ledgerRow) string {
 	billed := isBilled(r)
 	for _, m := range []struct {
 		name    string
@@ -159,8 +161,8 @@ func wrongNames(_ *fold, r *row) string {
 	return ""
 }
 
-// wrongSum checks the identity of contract §2 on a charge or its reversal.
-func wrongSum(_ *fold, r *row) string {
+// checkChargeSum checks the identity of contract §2 on a charge or its reversal.
+func checkChargeSum(_ *accountTotals, r *ledgerRow) string {
 	if sum := r.cost + r.fee + r.margin; r.charge != sum {
 		return fmt.Sprintf("user_charge_mc is %d, the parts are %d", r.charge, sum)
 	}
@@ -171,24 +173,24 @@ func wrongSum(_ *fold, r *row) string {
 	return ""
 }
 
-// wrongSeq checks that no row of an account is missing.
-func wrongSeq(f *fold, r *row) string {
+// checkSeq checks that no row of an account is missing.
+func checkSeq(f *accountTotals, r *ledgerRow) string {
 	if r.seq != f.seq+1 {
 		return fmt.Sprintf("follows seq %d", f.seq)
 	}
 	return ""
 }
 
-// wrongHash recomputes the row's hash from the row before.
-func wrongHash(f *fold, r *row) string {
-	if want := chainHash(f.head, r.values[:width-1]); want != r.hash {
+// checkHash recomputes the row's hash from the row before.
+func checkHash(f *accountTotals, r *ledgerRow) string {
+	if want := chainHash(f.head, r.values[:ledgerColumnCount-1]); want != r.hash {
 		return fmt.Sprintf("hash is %s, should be %s", r.hash, want)
 	}
 	return ""
 }
 
-// chainHash is SHA-256 over the hash before and the columns, each written with
-// its kind or length, so that no two rows are written alike.
+// chainHash returns the SHA-256 of the previous hash and the columns, each encoded with
+// its type or length, so that no two rows have the same encoding.
 func chainHash(before string, values []any) string {
 	b := append(make([]byte, 0, 1024), before...)
 	for i, value := range values {

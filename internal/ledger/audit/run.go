@@ -15,34 +15,34 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// shownFindings is how many findings of one check are printed; the rest is counted.
-const shownFindings = 100
+// maxPrintedFindings is the number of findings of one check that are printed. The rest is counted.
+const maxPrintedFindings = 100
 
-// audit is one run of all checks over one snapshot.
-type audit struct {
+// A verification is one run of all checks over one snapshot.
+type verification struct {
 	*db.Tx
 	now      time.Time
-	verdicts []*verdict
-	progress func(string) // nil when nobody watches
+	results  []*checkResult
+	progress func(string) // receives progress lines; nil = none
 }
 
-// verdict is what a check found.
-type verdict struct {
+// A checkResult counts what one check has read and found.
+type checkResult struct {
 	*check
-	checked int64
-	found   int64
-	shown   []string
-	note    string
+	checked  int64
+	findings int64
+	printed  []string
+	remark   string
 }
 
-// fail counts a finding, and keeps it if it is to be printed.
-func (v *verdict) fail(format string, args ...any) {
-	if v.found++; v.found <= shownFindings {
-		v.shown = append(v.shown, fmt.Sprintf(format, args...))
+// addFinding counts a finding, and keeps its text while few enough are kept.
+func (v *checkResult) addFinding(format string, args ...any) {
+	if v.findings++; v.findings <= maxPrintedFindings {
+		v.printed = append(v.printed, fmt.Sprintf(format, args...))
 	}
 }
 
-// A Result is what an audit found.
+// A Result sums up a verification.
 type Result struct {
 	Checks   int
 	Checked  int64 // rows, over all checks
@@ -50,12 +50,11 @@ type Result struct {
 	Report   string // a line for each check and each finding
 }
 
-// Run checks the database at databaseURL as it is at now, prints a line for
-// each check and each finding to out, and returns the number of findings. An
-// error means that the database could not be looked at, and that the findings
-// say nothing.
-func Run(ctx context.Context, databaseURL string, out io.Writer, now time.Time) (findings int, err error) {
-	r, err := Look(ctx, databaseURL, now, terminal(out))
+// VerifyAndPrint verifies the database at databaseURL at the time now, prints a line for
+// each check and each finding to out, and returns the number of findings. After an
+// error the database is not verified, and the number means nothing.
+func VerifyAndPrint(ctx context.Context, databaseURL string, out io.Writer, now time.Time) (findings int, err error) {
+	r, err := Verify(ctx, databaseURL, now, terminalProgress(out))
 	if err != nil {
 		return 0, err
 	}
@@ -63,20 +62,20 @@ func Run(ctx context.Context, databaseURL string, out io.Writer, now time.Time) 
 	return r.Findings, err
 }
 
-// Look is Run for whoever shows the result otherwise. It tells progress, unless
-// that is nil, what it is at; "" when it is done.
-func Look(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (r Result, err error) {
+// Verify verifies the database at databaseURL at the time now. It calls progress, unless
+// that is nil, with what it is checking, and with "" at the end.
+func Verify(ctx context.Context, databaseURL string, now time.Time, progress func(string)) (r Result, err error) {
 	d, err := db.OpenReadOnly(ctx, databaseURL)
 	if err != nil {
 		return Result{}, fmt.Errorf("audit: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	err = d.InSnapshot(ctx, func(ctx context.Context, tx *db.Tx) error {
-		a := &audit{Tx: tx, now: now, progress: progress}
-		if err := a.inspect(ctx); err != nil {
+		a := &verification{Tx: tx, now: now, progress: progress}
+		if err := a.runChecks(ctx); err != nil {
 			return err
 		}
-		r = a.result()
+		r = a.summarize()
 		return nil
 	})
 	if err != nil {
@@ -85,34 +84,34 @@ func Look(ctx context.Context, databaseURL string, now time.Time, progress func(
 	return r, nil
 }
 
-// inspect carries out every check.
-func (a *audit) inspect(ctx context.Context) error {
+// runChecks runs every check.
+func (a *verification) runChecks(ctx context.Context) error {
 	for i := range checks {
-		a.verdicts = append(a.verdicts, &verdict{check: &checks[i]})
+		a.results = append(a.results, &checkResult{check: &checks[i]})
 	}
-	for _, v := range a.verdicts {
-		if v.broken != nil {
-			continue // done by the walk
+	for _, v := range a.results {
+		if v.findViolation != nil {
+			continue // checkLedgerRows applies it
 		}
-		a.say("checking %s %s", v.id, v.title)
-		if err := a.try(ctx, v); err != nil {
+		a.reportProgress("checking %s %s", v.id, v.title)
+		if err := a.runCheck(ctx, v); err != nil {
 			return fmt.Errorf("%s %s: %w", v.id, v.title, err)
 		}
 	}
-	err := a.walk(ctx)
-	a.say("")
+	err := a.checkLedgerRows(ctx)
+	a.reportProgress("")
 	return err
 }
 
-// try carries out one check. Numbers and texts that no statement can compute
-// with are a finding, and must not keep the other checks from being made.
-func (a *audit) try(ctx context.Context, v *verdict) error {
+// runCheck runs one check in a savepoint. A value that makes its statement fail, such
+// as a number that overflows, is a finding, and the other checks still run.
+func (a *verification) runCheck(ctx context.Context, v *checkResult) error {
 	if _, err := a.ExecContext(ctx, `SAVEPOINT one_check`); err != nil {
 		return err
 	}
-	err := a.carryOut(ctx, v)
-	if unreadable(err) {
-		v.fail("a value in the database cannot be computed with: %v", err)
+	err := a.queryFindings(ctx, v)
+	if isDataError(err) {
+		v.addFinding("a value in the database cannot be computed with: %v", err)
 		_, err = a.ExecContext(ctx, `ROLLBACK TO SAVEPOINT one_check`)
 	}
 	if err != nil {
@@ -122,30 +121,31 @@ func (a *audit) try(ctx context.Context, v *verdict) error {
 	return err
 }
 
-// carryOut makes one check that is not made row by row.
-func (a *audit) carryOut(ctx context.Context, v *verdict) error {
-	if v.look != nil {
-		return v.look(ctx, a, v)
+// queryFindings runs a check that is an SQL statement or a function.
+func (a *verification) queryFindings(ctx context.Context, v *checkResult) error {
+	if v.verify != nil {
+		return v.verify(ctx, a, v)
 	}
-	words := dialect[a.Engine]
-	if err := a.QueryRowContext(ctx, words.Replace(v.count)).Scan(&v.checked); err != nil {
+	sql := placeholders[a.Engine]
+	if err := a.QueryRowContext(ctx, sql.Replace(v.count)).Scan(&v.checked); err != nil {
 		return err
 	}
-	if v.aside != "" {
+	if v.remarks != "" {
 		var n int64
-		if err := a.QueryRowContext(ctx, words.Replace(v.aside),
-			arguments(v.asideArgs, a.now)...).Scan(&n); err != nil {
+		if err := a.QueryRowContext(ctx, sql.Replace(v.remarks),
+			argsAt(v.remarkArgs, a.now)...).Scan(&n); err != nil {
 			return err
 		}
 		if n > 0 {
-			v.note = thousands(n) + " " + v.asideIs
+			v.remark = formatCount(n) + " " + v.remarkText
 		}
 	}
-	return a.rows(ctx, words.Replace(v.find), arguments(v.args, a.now), func(finding string) { v.fail("%s", finding) })
+	add := func(finding string) { v.addFinding("%s", finding) }
+	return a.formatRows(ctx, sql.Replace(v.query), argsAt(v.queryArgs, a.now), add)
 }
 
-// rows calls f with each row of a query, written as name=value.
-func (a *audit) rows(ctx context.Context, query string, args []any, f func(string)) (err error) {
+// formatRows calls f with each row of a query, formatted as name=value.
+func (a *verification) formatRows(ctx context.Context, query string, args []any, f func(string)) (err error) {
 	rows, err := a.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -169,60 +169,62 @@ func (a *audit) rows(ctx context.Context, query string, args []any, f func(strin
 			if i > 0 {
 				b.WriteByte(' ')
 			}
-			fmt.Fprintf(&b, "%s=%s", name, show(values[i]))
+			fmt.Fprintf(&b, "%s=%s", name, formatValue(values[i]))
 		}
 		f(b.String())
 	}
 	return rows.Err()
 }
 
-// result sums up the verdicts, in the order of the checks.
-func (a *audit) result() Result {
-	r := Result{Checks: len(a.verdicts)}
+// summarize writes the report and sums the numbers of the checks, in their order.
+func (a *verification) summarize() Result {
+	r := Result{Checks: len(a.results)}
 	var b strings.Builder
-	red := 0
-	for _, v := range a.verdicts {
-		line := fmt.Sprintf("%-4s%-86s%12s checked %6s findings", v.id, v.title, thousands(v.checked),
-			thousands(v.found))
-		if v.note != "" {
-			line += "  (" + v.note + ")"
+	violated := 0
+	for _, v := range a.results {
+		line := fmt.Sprintf("%-4s%-86s%12s checked %6s findings", v.id, v.title, formatCount(v.checked),
+			formatCount(v.findings))
+		if v.remark != "" {
+			line += "  (" + v.remark + ")"
 		}
 		fmt.Fprintln(&b, line)
-		for _, finding := range v.shown {
+		for _, finding := range v.printed {
 			fmt.Fprintln(&b, "      "+finding)
 		}
-		if rest := v.found - int64(len(v.shown)); rest > 0 {
-			fmt.Fprintf(&b, "      … and %s more\n", thousands(rest))
+		if rest := v.findings - int64(len(v.printed)); rest > 0 {
+			fmt.Fprintf(&b, "      … and %s more\n", formatCount(rest))
 		}
-		r.Findings += int(v.found)
+		r.Findings += int(v.findings)
 		r.Checked += v.checked
-		if v.found > 0 {
-			red++
+		if v.findings > 0 {
+			violated++
 		}
 	}
 	if r.Findings == 0 {
-		fmt.Fprintf(&b, "clean: %d checks, no findings\n", len(a.verdicts))
+		fmt.Fprintf(&b, "clean: %d checks, no findings\n", len(a.results))
 	} else {
 		plural := "s"
 		if r.Findings == 1 {
 			plural = ""
 		}
-		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", thousands(int64(r.Findings)), plural, red,
-			len(a.verdicts))
+		fmt.Fprintf(&b, "not clean: %s finding%s in %d of %d checks\n", formatCount(int64(r.Findings)), plural,
+			violated,
+			len(a.results))
 	}
 	r.Report = b.String()
 	return r
 }
 
-// say tells what is being done.
-func (a *audit) say(format string, args ...any) {
+// reportProgress calls progress with what is being checked.
+func (a *verification) reportProgress(format string, args ...any) {
 	if a.progress != nil {
 		a.progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// terminal returns what replaces the last line of out, if a person watches it.
-func terminal(out io.Writer) func(string) {
+// terminalProgress returns a function that replaces the last line of out if out is a
+// terminal, else nil.
+func terminalProgress(out io.Writer) func(string) {
 	f, ok := out.(*os.File)
 	if !ok {
 		return nil
@@ -230,13 +232,13 @@ func terminal(out io.Writer) func(string) {
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil
 	}
-	// Progress that cannot be shown is no reason to stop looking.
+	// The verification goes on when progress cannot be written.
 	return func(line string) { _, _ = io.WriteString(f, "\r\x1b[K"+line) }
 }
 
-// unreadable says whether err is about a value in the database, such as a number
-// that overflows or a text that is not JSON, and not about the database itself.
-func unreadable(err error) bool {
+// isDataError reports whether err is caused by a stored value, such as a number that
+// overflows or a text that is not JSON, and not by the database itself.
+func isDataError(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return strings.HasPrefix(pg.Code, "22") // data exception
@@ -246,8 +248,8 @@ func unreadable(err error) bool {
 		strings.Contains(lite.Error(), "malformed JSON"))
 }
 
-// show writes a value of a row as a finding shows it.
-func show(value any) string {
+// formatValue formats a value of a row for a finding.
+func formatValue(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "null"
@@ -257,8 +259,8 @@ func show(value any) string {
 	return fmt.Sprint(value)
 }
 
-// thousands writes n with commas.
-func thousands(n int64) string {
+// formatCount formats n with commas between thousands.
+func formatCount(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]

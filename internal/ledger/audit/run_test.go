@@ -14,8 +14,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// open returns a fresh database and its URL.
-func open(t testing.TB, e db.Engine) (*db.DB, string) {
+// openDatabase returns a fresh database and its URL.
+func openDatabase(t testing.TB, e db.Engine) (*db.DB, string) {
 	t.Helper()
 	url := dbtest.URL(t, e)
 	d, err := db.Open(t.Context(), url)
@@ -30,24 +30,24 @@ func open(t testing.TB, e db.Engine) (*db.DB, string) {
 	return d, url
 }
 
-func run(t *testing.T, url string) (int, string) {
+func verifyDatabase(t *testing.T, url string) (int, string) {
 	t.Helper()
 	var out strings.Builder
-	n, err := Run(t.Context(), url, &out, noon)
+	n, err := VerifyAndPrint(t.Context(), url, &out, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n, out.String()
 }
 
-// words returns the text with single spaces.
-func words(s string) string { return strings.Join(strings.Fields(s), " ") }
+// joinFields returns the text with single spaces.
+func joinFields(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-func eachURL(t *testing.T, f func(t *testing.T, d *db.DB, url string)) {
+func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, url string)) {
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
-			d, url := open(t, e)
+			d, url := openDatabase(t, e)
 			f(t, d, url)
 		})
 	}
@@ -55,23 +55,23 @@ func eachURL(t *testing.T, f func(t *testing.T, d *db.DB, url string)) {
 
 func TestRunBesideAServer(t *testing.T) {
 	t.Parallel()
-	eachURL(t, func(t *testing.T, d *db.DB, url string) {
-		if n, out := run(t, url); n != 0 || !strings.HasSuffix(out, "checks, no findings\n") {
+	forEachEngine(t, func(t *testing.T, d *db.DB, url string) {
+		if n, out := verifyDatabase(t, url); n != 0 || !strings.HasSuffix(out, "checks, no findings\n") {
 			t.Errorf("an empty database: %d findings\n%s", n, out)
 		}
-		write(t, d, fixture)
-		n, out := run(t, url)
+		writeFixture(t, d, fixture)
+		n, out := verifyDatabase(t, url)
 		if n != 0 {
 			t.Fatalf("%d findings\n%s", n, out)
 		}
-		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 5 checked 0 findings"; !strings.Contains(words(out), want) {
+		if want := "I4 connections: consumed = Σ spend rows, allocation = Σ its movements 5 checked 0 findings"; !strings.Contains(joinFields(out), want) {
 			t.Errorf("no line for I4 in\n%s", out)
 		}
 		if _, err := d.ExecContext(t.Context(),
 			`UPDATE balances SET available_mc = available_mc + 7 WHERE account_id = 'wac_a'`); err != nil {
 			t.Fatal(err)
 		}
-		n, out = run(t, url)
+		n, out = verifyDatabase(t, url)
 		if n != 1 || !strings.Contains(out,
 			"      account=wac_a balances=1 available_mc=9397280007 available_rows_mc=9397280000 ") ||
 			!strings.HasSuffix(out, fmt.Sprintf("not clean: 1 finding in 1 of %d checks\n", len(checks))) {
@@ -83,23 +83,23 @@ func TestRunBesideAServer(t *testing.T) {
 // TestFindingsAreCapped reads more than a page of rows, each of them wrong.
 func TestFindingsAreCapped(t *testing.T) {
 	t.Parallel()
-	const n = page + 1
-	eachURL(t, func(t *testing.T, d *db.DB, url string) {
-		write(t, d, func(w *writer) {
+	const n = pageRows + 1
+	forEachEngine(t, func(t *testing.T, d *db.DB, url string) {
+		writeFixture(t, d, func(w *writer) {
 			for i := range n {
 				account := fmt.Sprintf("wac_%d", i%3)
-				w.journal(account, movement{available: 5}, map[string]any{"type": "topup", "amount_mc": 6})
+				w.addLedgerRow(account, movement{available: 5}, map[string]any{"type": "topup", "amount_mc": 6})
 			}
 		})
-		found, out := run(t, url)
+		found, out := verifyDatabase(t, url)
 		// Each row, and the funds of each of three accounts.
-		if want := fmt.Sprintf("journal: each row moves what its type says %s checked %s findings", thousands(n),
-			thousands(n)); found != n+3 || !strings.Contains(words(out), want) {
+		if want := fmt.Sprintf("ledger: each row moves what its type says %s checked %s findings", formatCount(n),
+			formatCount(n)); found != n+3 || !strings.Contains(joinFields(out), want) {
 			t.Errorf("%d findings, no %q in\n%s", found, want, out)
 		}
-		if want := "      … and " + thousands(n-shownFindings) + " more\n"; !strings.Contains(out, want) ||
-			strings.Count(out, "seq=") != shownFindings {
-			t.Errorf("not %d findings and %q in\n%s", shownFindings, want, out)
+		if want := "      … and " + formatCount(n-maxPrintedFindings) + " more\n"; !strings.Contains(out, want) ||
+			strings.Count(out, "seq=") != maxPrintedFindings {
+			t.Errorf("not %d findings and %q in\n%s", maxPrintedFindings, want, out)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, d, fixture)
+	writeFixture(t, d, fixture)
 	look := func(suffixes ...string) {
 		t.Helper()
 		copied := filepath.Join(t.TempDir(), "copy.db")
@@ -126,8 +126,8 @@ func TestRunOnACopyOfTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, out := run(t, "sqlite:"+copied); n != 0 ||
-			!strings.Contains(words(out), "journal: seq is dense in each account 34 checked") {
+		if n, out := verifyDatabase(t, "sqlite:"+copied); n != 0 ||
+			!strings.Contains(joinFields(out), "ledger: seq is dense in each account 34 checked") {
 			t.Errorf("copy of %q: %d findings\n%s", suffixes, n, out)
 		}
 	}
@@ -143,14 +143,14 @@ func TestRunSaysWhenItCannotLook(t *testing.T) {
 	for _, url := range []string{
 		"sqlite:" + filepath.Join(t.TempDir(), "absent.db"), "postgres://nobody@127.0.0.1:1/none", "mysql://x", "",
 	} {
-		if n, err := Run(t.Context(), url, os.Stdout, noon); err == nil {
+		if n, err := VerifyAndPrint(t.Context(), url, os.Stdout, noon); err == nil {
 			t.Errorf("Run(%q) = %d, no error", url, n)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, url := open(t, db.SQLite)
+	_, url := openDatabase(t, db.SQLite)
 	cancel()
-	if n, err := Run(ctx, url, os.Stdout, noon); err == nil {
+	if n, err := VerifyAndPrint(ctx, url, os.Stdout, noon); err == nil {
 		t.Errorf("a cancelled run = %d, no error", n)
 	}
 }
@@ -175,7 +175,7 @@ func TestThousands(t *testing.T) {
 		-123:    "-123",
 		-1234:   "-1,234",
 	} {
-		if got := thousands(n); got != want {
+		if got := formatCount(n); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
 		}
 	}
@@ -186,11 +186,11 @@ func BenchmarkRun(b *testing.B) {
 	const accounts, calls = 40, 5_000
 	for _, e := range []db.Engine{db.SQLite, db.Postgres} {
 		b.Run(string(e), func(b *testing.B) {
-			d, url := open(b, e)
+			d, url := openDatabase(b, e)
 			for i := range accounts {
 				account, id := fmt.Sprintf("wac_%d", i), fmt.Sprintf("conn_%d", i)
-				write(b, d, func(w *writer) {
-					w.journal(account, movement{available: 10_000_000_000},
+				writeFixture(b, d, func(w *writer) {
+					w.addLedgerRow(account, movement{available: 10_000_000_000},
 						map[string]any{"type": "topup", "amount_mc": 10_000_000_000})
 					w.connect(id, "app_1", account, 10_000_000_000)
 					for n := range calls {
@@ -200,7 +200,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			for b.Loop() {
 				var out strings.Builder
-				if n, err := Run(b.Context(), url, &out, noon); n != 0 || err != nil {
+				if n, err := VerifyAndPrint(b.Context(), url, &out, noon); n != 0 || err != nil {
 					b.Fatalf("%d findings, %v\n%s", n, err, out.String())
 				}
 			}

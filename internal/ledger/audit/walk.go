@@ -6,35 +6,36 @@ import (
 	"math"
 )
 
-// columns are those of the ledger in the table's order, the order in which the
-// hash covers them; hash is the last.
-const columns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket, model,
+// ledgerColumns are the columns of the ledger in the table's order, in which the
+// hash covers them. hash is the last.
+const ledgerColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket, model,
 	key, fingerprint, paid_by, settlement, terms, usage, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc,
-	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
+	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc,
+	consumed_delta_mc, created_us, hash`
 
-// width is the number of columns.
-const width = 31
+// ledgerColumnCount is the number of ledgerColumns.
+const ledgerColumnCount = 31
 
-// page is how many rows one statement reads: enough to be fast, few enough to
-// stand in memory, and on PostgreSQL a reason to follow the index.
-const page = 2000
+// pageRows is the number of rows that one statement reads: enough to be fast, few enough
+// for memory, and few enough for PostgreSQL to follow the index.
+const pageRows = 2000
 
-// row is one row of the journal.
-type row struct {
-	values [width]any // as they are stored, for the hash
+// A ledgerRow is one row of the ledger.
+type ledgerRow struct {
+	values [ledgerColumnCount]any // as they are stored, for the hash
 
 	id, account, kind, status, reversalOf, reason   string
 	connection, app, model, key, fingerprint        string
 	paidBy, settlement, terms, usage, hash          string
 	seq, hold, cost, fee, margin, charge, remaining int64
 	amount, created                                 int64
-	available, reserved, allocation, consumed       int64 // what the row moves
+	available, reserved, allocation, consumed       int64 // the row's deltas
 }
 
-// read takes the columns apart. A value of a wrong kind reads as empty or 0; it
-// is caught by its row's hash.
-func (r *row) read() {
-	for i, into := range [width]any{
+// decodeColumns sets the fields from values. A value of a wrong type becomes "" or 0; the
+// row's hash reveals it.
+func (r *ledgerRow) decodeColumns() {
+	for i, into := range [ledgerColumnCount]any{
 		&r.id, &r.account, &r.seq, &r.kind, &r.status, &r.reversalOf, &r.reason, &r.connection, &r.app, nil, nil,
 		&r.model,
 		&r.key, &r.fingerprint, &r.paidBy, &r.settlement, &r.terms, &r.usage, &r.hold, &r.cost, &r.fee, &r.margin,
@@ -49,34 +50,34 @@ func (r *row) read() {
 	}
 }
 
-// fold is what the rows so far of one account add up to.
-type fold struct {
+// accountTotals sums the rows of one account up to the present one.
+type accountTotals struct {
 	seq                 int64
 	head                string
 	available, reserved int64
-	disputed            bool // a top-up was reversed: available may be negative
-	grants              map[string]*grant
-	pending             map[string]bool // top-ups that may still fail: what reverses one moves nothing
+	disputed            bool // a top-up was reversed, so available may be negative
+	connections         map[string]*connectionTotals
+	pendingTopups       map[string]bool // top-ups that may still fail: what reverses one moves nothing
 
-	// Of the row that is looked at now:
-	grant   *grant // its connection before the row; nil if it has none yet
-	billing *billing
-	unread  error // why billing is nil
+	// About the present row:
+	connection *connectionTotals // its connection before the row; nil if it has none yet
+	billing    *billing
+	billingErr error // why billing is nil
 }
 
-// grant is what the rows so far of one connection add up to.
-type grant struct {
+// connectionTotals sums the rows of one connection up to the present one.
+type connectionTotals struct {
 	app                  string
 	allocation, consumed int64
 	revoked              bool
 }
 
-// walk reads the journal once, account by account, and applies every rule to
-// every row. It never holds more than a page and the connections of one account.
-func (a *audit) walk(ctx context.Context) error {
-	var rules []*verdict
-	for _, v := range a.verdicts {
-		if v.broken != nil {
+// checkLedgerRows reads the ledger once, account by account, and applies every rule to
+// every row. It keeps no more than a page and the connections of one account in memory.
+func (a *verification) checkLedgerRows(ctx context.Context) error {
+	var rules []*checkResult
+	for _, v := range a.results {
+		if v.findViolation != nil {
 			rules = append(rules, v)
 		}
 	}
@@ -87,35 +88,36 @@ func (a *audit) walk(ctx context.Context) error {
 		}
 	}
 	account, seq := "", int64(math.MinInt64)
-	f := &fold{grants: map[string]*grant{}}
+	f := &accountTotals{connections: map[string]*connectionTotals{}}
 	for {
-		n, err := a.page(ctx, account, seq, func(r *row) {
+		n, err := a.readPage(ctx, account, seq, func(r *ledgerRow) {
 			if r.account != account || done == 0 {
-				f = &fold{grants: map[string]*grant{}}
+				f = &accountTotals{connections: map[string]*connectionTotals{}}
 			}
 			account, seq = r.account, r.seq
-			f.judge(r, rules)
+			f.checkRow(r, rules)
 			done++
 		})
-		if err != nil || n < page {
+		if err != nil || n < pageRows {
 			return err
 		}
-		a.say("journal: %s of %s rows", thousands(done), thousands(total))
+		a.reportProgress("ledger: %s of %s rows", formatCount(done), formatCount(total))
 	}
 }
 
-// page calls f with the rows that follow seq of account, at most a page of them,
-// and returns how many they were.
-func (a *audit) page(ctx context.Context, account string, seq int64, f func(*row)) (n int, err error) {
+// readPage calls f with the rows that follow seq of account, at most pageRows, and
+// returns their number.
+func (a *verification) readPage(ctx context.Context, account string, seq int64, f func(*ledgerRow)) (n int, err error) {
 	rows, err := a.QueryContext(ctx,
-		`SELECT `+columns+` FROM ledger WHERE (account_id, seq) > ($1, $2) ORDER BY account_id, seq LIMIT $3`, account,
-		seq, page)
+		`SELECT `+ledgerColumns+` FROM ledger WHERE (account_id, seq) > ($1, $2) ORDER BY account_id, seq LIMIT $3`,
+		account,
+		seq, pageRows)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	var r row
-	var into [width]any
+	var r ledgerRow
+	var into [ledgerColumnCount]any
 	for i := range into {
 		into[i] = &r.values[i]
 	}
@@ -123,52 +125,52 @@ func (a *audit) page(ctx context.Context, account string, seq int64, f func(*row
 		if err := rows.Scan(into[:]...); err != nil {
 			return n, err
 		}
-		r.read()
+		r.decodeColumns()
 		f(&r)
 	}
 	return n, rows.Err()
 }
 
-// judge applies the rules to r and then adds it to the fold. The rules see the
-// fold as it was before the row.
-func (f *fold) judge(r *row, rules []*verdict) {
-	f.grant = f.grants[r.connection]
-	f.billing, f.unread = nil, nil
+// checkRow applies the rules to r and then adds r to the totals. The rules see the
+// totals before the row.
+func (f *accountTotals) checkRow(r *ledgerRow, rules []*checkResult) {
+	f.connection = f.connections[r.connection]
+	f.billing, f.billingErr = nil, nil
 	if isBilled(r) {
-		f.billing, f.unread = readBilling(r.terms, r.usage)
+		f.billing, f.billingErr = parseBilling(r.terms, r.usage)
 	}
 	for _, v := range rules {
-		if !v.of(r) {
+		if !v.appliesTo(r) {
 			continue
 		}
 		v.checked++
-		if wrong := v.broken(f, r); wrong != "" {
-			v.fail("entry=%s account=%s seq=%d type=%s: %s", r.id, r.account, r.seq, r.kind, wrong)
+		if wrong := v.findViolation(f, r); wrong != "" {
+			v.addFinding("entry=%s account=%s seq=%d type=%s: %s", r.id, r.account, r.seq, r.kind, wrong)
 		}
 	}
-	f.add(r)
+	f.addRow(r)
 }
 
-// add folds r in.
-func (f *fold) add(r *row) {
+// addRow adds r to the totals.
+func (f *accountTotals) addRow(r *ledgerRow) {
 	f.seq, f.head = r.seq, r.hash
 	f.available += r.available
 	f.reserved += r.reserved
-	f.disputed = f.disputed || takesBack(r)
+	f.disputed = f.disputed || isTopupReversal(r)
 	if r.kind == "topup" && r.status == "pending" {
-		if f.pending == nil {
-			f.pending = map[string]bool{}
+		if f.pendingTopups == nil {
+			f.pendingTopups = map[string]bool{}
 		}
-		f.pending[r.id] = true
+		f.pendingTopups[r.id] = true
 	}
 	if r.connection == "" {
 		return
 	}
-	if f.grant == nil {
-		f.grant = &grant{app: r.app}
-		f.grants[r.connection] = f.grant
+	if f.connection == nil {
+		f.connection = &connectionTotals{app: r.app}
+		f.connections[r.connection] = f.connection
 	}
-	f.grant.allocation += r.allocation
-	f.grant.consumed += r.consumed
-	f.grant.revoked = f.grant.revoked || r.kind == "revoke"
+	f.connection.allocation += r.allocation
+	f.connection.consumed += r.consumed
+	f.connection.revoked = f.connection.revoked || r.kind == "revoke"
 }

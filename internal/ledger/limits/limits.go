@@ -31,26 +31,26 @@ type Limit struct {
 	Window  time.Duration // how far back it counts; 0 = for ever
 	Max     int64         // calls, or micro-cents
 	Code    apierr.Code   // the refusal of contract §7
-	What    string        // for the message: "feature summarize"
+	Owner   string        // for the message: "feature summarize"
 	Event   string        // told to the app when the limit is reached, once per crossing; "" = none
 }
 
 // Widths of buckets. A bucket counts whole until its end has left the window,
 // so a limit errs on the safe side by at most one width.
 const (
-	CallsWidth = time.Second
-	SpendWidth = 10 * time.Minute
+	CallsBucketWidth = time.Second
+	SpendBucketWidth = 10 * time.Minute
 )
 
-// Width returns the width of the buckets of a counter of this kind.
-func (u Unit) Width(window time.Duration) time.Duration {
+// BucketWidth returns the width of the buckets of a counter of this kind.
+func (u Unit) BucketWidth(window time.Duration) time.Duration {
 	switch {
 	case window == 0:
 		return 0
 	case u == Calls:
-		return CallsWidth
+		return CallsBucketWidth
 	}
-	return SpendWidth
+	return SpendBucketWidth
 }
 
 // A Series counts in buckets of equal width, oldest first.
@@ -95,9 +95,9 @@ func (s Series) String() string {
 // Add counts n at now and forgets what is older than keep. A clock that stepped
 // back counts in the newest bucket.
 func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
-	index := s.index(now)
+	index := s.bucketIndex(now)
 	old := s.buckets
-	for len(old) > 0 && !s.inside(old[0], now, keep) {
+	for len(old) > 0 && !s.inWindow(old[0], now, keep) {
 		old = old[1:]
 	}
 	fresh := make([]bucket, len(old), len(old)+1)
@@ -110,11 +110,11 @@ func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
 	return Series{Width: s.Width, buckets: fresh}
 }
 
-// Usual returns what a bucket counts as a rule: the median of those that are not empty and ended a window ago.
-func (s Series) Usual(now time.Time, window time.Duration) int64 {
+// Median returns what a bucket counts as a rule: the median of those that are not empty and ended a window ago.
+func (s Series) Median(now time.Time, window time.Duration) int64 {
 	var old []int64
 	for _, b := range s.buckets {
-		if b.n > 0 && !s.inside(b, now, window) {
+		if b.n > 0 && !s.inWindow(b, now, window) {
 			old = append(old, b.n)
 		}
 	}
@@ -128,25 +128,25 @@ func (s Series) Usual(now time.Time, window time.Duration) int64 {
 // Sum returns what was counted in the window that ends at now.
 func (s Series) Sum(now time.Time, window time.Duration) (sum int64) {
 	for _, b := range s.buckets {
-		if s.inside(b, now, window) {
+		if s.inWindow(b, now, window) {
 			sum += b.n
 		}
 	}
 	return sum
 }
 
-// Wait returns how long until enough has left the window that its sum is at
+// RetryAfter returns how long until enough has left the window that its sum is at
 // most max. It returns the window itself when even an empty one is too full.
-func (s Series) Wait(now time.Time, window time.Duration, max int64) time.Duration {
+func (s Series) RetryAfter(now time.Time, window time.Duration, max int64) time.Duration {
 	sum := s.Sum(now, window)
 	for _, b := range s.buckets {
 		if sum <= max {
 			return 0
 		}
-		if s.inside(b, now, window) {
+		if s.inWindow(b, now, window) {
 			sum -= b.n
 			if sum <= max {
-				return s.end(b).Add(window).Sub(now)
+				return s.bucketEnd(b).Add(window).Sub(now)
 			}
 		}
 	}
@@ -156,17 +156,17 @@ func (s Series) Wait(now time.Time, window time.Duration, max int64) time.Durati
 	return window
 }
 
-func (s Series) index(t time.Time) int64 {
+func (s Series) bucketIndex(t time.Time) int64 {
 	if s.Width == 0 {
 		return 0
 	}
 	return t.UnixMicro() / s.Width.Microseconds()
 }
 
-func (s Series) end(b bucket) time.Time {
+func (s Series) bucketEnd(b bucket) time.Time {
 	return time.UnixMicro((b.index + 1) * s.Width.Microseconds())
 }
 
-func (s Series) inside(b bucket, now time.Time, window time.Duration) bool {
-	return s.Width == 0 || s.end(b).Add(window).After(now)
+func (s Series) inWindow(b bucket, now time.Time, window time.Duration) bool {
+	return s.Width == 0 || s.bucketEnd(b).Add(window).After(now)
 }

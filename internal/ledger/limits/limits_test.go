@@ -16,20 +16,20 @@ func TestWait(t *testing.T) {
 	for range 3 {
 		s = s.Add(start, 1, time.Minute)
 	}
-	if wait := s.Wait(start, time.Minute, 3); wait != 0 {
+	if wait := s.RetryAfter(start, time.Minute, 3); wait != 0 {
 		t.Errorf("3 of 3: wait %s", wait)
 	}
-	if wait := s.Wait(start, time.Minute, 2); wait != 61*time.Second {
+	if wait := s.RetryAfter(start, time.Minute, 2); wait != 61*time.Second {
 		t.Errorf("3 of 2: wait %s", wait)
 	}
 	last := start.Add(61*time.Second - time.Microsecond)
-	if wait := s.Wait(last, time.Minute, 2); wait != time.Microsecond || s.Sum(last, time.Minute) != 3 {
+	if wait := s.RetryAfter(last, time.Minute, 2); wait != time.Microsecond || s.Sum(last, time.Minute) != 3 {
 		t.Errorf("an instant before: wait %s, sum %d", wait, s.Sum(last, time.Minute))
 	}
-	if at := start.Add(61 * time.Second); s.Wait(at, time.Minute, 0) != 0 || s.Sum(at, time.Minute) != 0 {
+	if at := start.Add(61 * time.Second); s.RetryAfter(at, time.Minute, 0) != 0 || s.Sum(at, time.Minute) != 0 {
 		t.Errorf("at the boundary: sum %d", s.Sum(at, time.Minute))
 	}
-	if wait := (Series{Width: time.Second}).Wait(start, time.Minute, -1); wait != time.Minute {
+	if wait := (Series{Width: time.Second}).RetryAfter(start, time.Minute, -1); wait != time.Minute {
 		t.Errorf("what never fits: wait %s", wait)
 	}
 }
@@ -81,7 +81,7 @@ func TestSeries(t *testing.T) {
 				t.Fatalf("sum %d, want %d", got, want)
 			}
 			most := rapid.Int64Range(0, 300).Draw(t, "max")
-			wait := s.Wait(now, window, most)
+			wait := s.RetryAfter(now, window, most)
 			if wait > 0 && sum(now.Add(wait-time.Microsecond)) <= most || sum(now.Add(wait)) > most {
 				t.Fatalf("wait %s is not exact", wait)
 			}

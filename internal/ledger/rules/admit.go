@@ -19,8 +19,8 @@ func (s *State) checkCallRates(c Hold, now time.Time) error {
 		if l.Unit != limits.Calls {
 			continue
 		}
-		if wait := s.Counters[l.Subject].Spent.Wait(now, l.Window, l.Max-1); wait > 0 {
-			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.What, l.Max, l.Window,
+		if wait := s.Counters[l.Subject].Spent.RetryAfter(now, l.Window, l.Max-1); wait > 0 {
+			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.Owner, l.Max, l.Window,
 				roundUpToSecond(wait))
 			e.RetryAfter = wait
 			return e
@@ -98,7 +98,7 @@ func checkVelocityLimit(c *Hold, conn *Connection, now time.Time) error {
 		Window: VelocityWindow,
 		Max:    int64(*conn.VelocityLimitMC),
 		Code:   apierr.DailyLimitReached,
-		What:   "the user",
+		Owner:  "the user",
 	}
 	if e := checkWindow(&l, conn.Spent, conn.HeldMC, c.HoldMC, c.ConnectionID, now); e != nil {
 		return e
@@ -152,12 +152,12 @@ func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
 	if c.Risk == nil {
 		return nil
 	}
-	usual := c.Risk.Usual(conn.Spent, conn.FasterSpend, now)
-	if c.Risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.TooFast {
+	usual := c.Risk.UsualMC(conn.Spent, conn.FasterSpend, now)
+	if c.Risk.LevelOf(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.AboveThrottle {
 		return nil
 	}
 	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual; try again later")
-	e.RetryAfter = max(conn.Spent.Wait(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
+	e.RetryAfter = max(conn.Spent.RetryAfter(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
 	return e
 }
 
@@ -170,9 +170,9 @@ func checkWindow(
 	if spent.Sum(now, l.Window)+int64(held) <= int64(room) {
 		return nil
 	}
-	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.What, money.MC(l.Max).Display(),
+	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.Owner, money.MC(l.Max).Display(),
 		formatWindow(l.Window), need.Display())
-	if e.RetryAfter = spent.Wait(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
+	if e.RetryAfter = spent.RetryAfter(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
 		e.RetryAfter = time.Second
 	}
 	return e

@@ -25,10 +25,10 @@ func chainHash(head string, e *Entry) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Hash is the 8-byte hash by which a key is found in the ledger. The index over keys
+// IndexHash is the 8-byte hash by which a key is found in the ledger. The index over keys
 // of 70 random bytes would not stay in memory. Two keys may share a hash, so queries
 // compare the key as well.
-func (k Key) Hash() int64 {
+func (k Key) IndexHash() int64 {
 	sum := sha256.Sum256([]byte(k.ConnectionID + "\n" + k.Key))
 	return int64(binary.BigEndian.Uint64(sum[:8]) >> 1)
 }
@@ -38,7 +38,7 @@ func (e *Entry) KeyHash() Column {
 	if e.Key == "" {
 		return Column{}
 	}
-	return Integer(Key{e.ConnectionID, e.Key}.Hash())
+	return Integer(Key{e.ConnectionID, e.Key}.IndexHash())
 }
 
 // Column is one value of a row: text, an integer, or null.
@@ -48,8 +48,8 @@ type Column struct {
 	Kind    byte // 's', 'i', or 0 for null
 }
 
-// Text returns a column of text.
-func Text(s string) Column { return Column{Text: s, Kind: 's'} }
+// TextColumn returns a column of text.
+func TextColumn(s string) Column { return Column{Text: s, Kind: 's'} }
 
 // Integer returns a column of a number, such as micro-cents or Unix microseconds.
 func Integer[T ~int64](n T) Column { return Column{Integer: int64(n), Kind: 'i'} }
@@ -70,7 +70,8 @@ func OptionalInteger(n *int64) Column {
 	return Integer(*n)
 }
 
-func only(when bool, n money.MC) Column {
+// integerIf returns a column of n when the condition holds, else null.
+func integerIf(when bool, n money.MC) Column {
 	if when {
 		return Integer(n)
 	}
@@ -109,14 +110,16 @@ const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, co
 func (e *Entry) Columns() [30]Column {
 	spend, topup := e.Type == EntrySpend, e.Type == EntryTopUp
 	return [30]Column{
-		Text(e.ID), Text(e.AccountID), Integer(e.Seq), Text(string(e.Type)), Text(e.Status), OptionalText(e.ReversalOf),
+		TextColumn(e.ID), TextColumn(e.AccountID), Integer(e.Seq), TextColumn(string(e.Type)), TextColumn(e.Status),
+		OptionalText(e.ReversalOf),
 		OptionalText(e.Reason),
 		OptionalText(e.ConnectionID), OptionalText(e.AppID), OptionalText(e.Feature), OptionalText(e.FeatureLabel),
 		OptionalText(e.Model),
 		OptionalText(e.Key), OptionalText(e.Fingerprint), OptionalText(e.PaidBy), OptionalText(e.Settlement),
 		OptionalText(e.Terms), OptionalText(e.Usage),
-		only(spend, e.HoldMC), only(spend, e.ProviderCostMC), only(spend, e.SvcFeeMC), only(spend, e.DevMarginMC),
-		only(spend, e.UserChargeMC), only(spend, e.RemainingMC), only(topup, e.AmountMC),
+		integerIf(spend, e.HoldMC), integerIf(spend, e.ProviderCostMC), integerIf(spend, e.SvcFeeMC),
+		integerIf(spend, e.DevMarginMC),
+		integerIf(spend, e.UserChargeMC), integerIf(spend, e.RemainingMC), integerIf(topup, e.AmountMC),
 		Integer(e.AvailableDeltaMC), Integer(e.ReservedDeltaMC), Integer(e.AllocationDeltaMC),
 		Integer(e.ConsumedDeltaMC), Integer(e.CreatedUS),
 	}

@@ -105,12 +105,12 @@ type Hold struct {
 	NodeID         string // the process that runs the call
 	Claim          string // the HTTP request that does; a repeated Hold of one claim is one hold
 	Limits         []limits.Limit
-	Risk           *limits.Risk    // nil = spend is never too fast: fake money
-	MaxCostMC      *money.MC       // the feature's guardrail per call
-	MaxCapMC       money.MC        // how much of the allocation the app's tier lets it spend; 0 = all
-	CostMC         money.MC        // the most that the provider may be paid, for limits of that
-	HasProviderKey bool            // the developer has a key of their own: a limit of cost is passed with it
-	FreeCredit     *FreeCreditHold // nil = no free credit
+	Risk           *limits.RiskThresholds // nil = spend is never too fast: fake money
+	MaxCostMC      *money.MC              // the feature's guardrail per call
+	MaxCapMC       money.MC               // how much of the allocation the app's tier lets it spend; 0 = all
+	CostMC         money.MC               // the most that the provider may be paid, for limits of that
+	HasProviderKey bool                   // the developer has a key of their own: a limit of cost is passed with it
+	FreeCredit     *FreeCreditHold        // nil = no free credit
 }
 
 // FreeCreditHold is how a call is held if free credit pays for it: at cost (contract
@@ -129,7 +129,7 @@ type Settle struct {
 	Charge     Amounts
 	Settlement Settlement
 	Usage      Usage
-	Risk       *limits.Risk                 // as at the hold
+	Risk       *limits.RiskThresholds       // as at the hold
 	Response   *StoredResponse              // a pending call has left its own already
 	Receipt    func(*Entry) (string, error) // the request as its GET returns it, JSON (decision 039)
 }

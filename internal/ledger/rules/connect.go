@@ -72,7 +72,7 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	}
 	conn := &Connection{
 		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityLimitMC,
-		Status: Active, FasterSpend: 1, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendWidth},
+		Status: Active, FasterSpend: 1, CreatedUS: nowUS, Spent: limits.Series{Width: limits.SpendBucketWidth},
 	}
 	s.Connections[conn.ID] = conn
 	s.live[AppAccount{c.AppID, c.AccountID}] = conn.ID

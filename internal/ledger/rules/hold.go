@@ -21,7 +21,7 @@ func (c Hold) addKeys(keys *RowKeys) {
 func addLimitKeys(keys *RowKeys, list []limits.Limit) {
 	for i := range list {
 		if l := &list[i]; l.Subject != "" {
-			keys.Counters[l.Subject] = l.Unit.Width(l.Window)
+			keys.Counters[l.Subject] = l.Unit.BucketWidth(l.Window)
 		}
 	}
 }

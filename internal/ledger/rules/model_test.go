@@ -293,7 +293,7 @@ func (m *machine) hold(t *rapid.T) {
 				Window: VelocityWindow,
 				Max:    connectionDay,
 				Code:   apierr.DailyLimitReached,
-				What:   "the tier",
+				Owner:  "the tier",
 			},
 				limits.Limit{
 					Subject: "spend/" + c.AppID,
@@ -305,7 +305,7 @@ func (m *machine) hold(t *rapid.T) {
 				})
 			h.MaxCapMC = tierCap
 		}
-		h.Risk = &limits.Risk{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
+		h.Risk = &limits.RiskThresholds{FloorMC: 5, Warn: 5, Throttle: 10, Freeze: 20}
 		if rapid.IntRange(0, 4).Draw(t, "free") == 0 {
 			pool, onApp, onAll := FreeCreditSubjects(c.AppID, c.AccountID, m.now)
 			h.FreeCredit = &FreeCreditHold{
@@ -391,7 +391,7 @@ func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
 		return // in flight, or larger than the limit
 	}
 	for _, l := range m.windows(h) {
-		if l.Code != e.Code || l.What != "" && !strings.HasPrefix(e.Message, l.What) {
+		if l.Code != e.Code || l.Owner != "" && !strings.HasPrefix(e.Message, l.Owner) {
 			continue
 		}
 		for _, at := range []time.Time{m.now.Add(e.RetryAfter - time.Microsecond), m.now.Add(e.RetryAfter)} {
@@ -402,7 +402,7 @@ func (m *machine) waits(t *rapid.T, h Hold, e *apierr.Error) {
 			}
 			// Buckets leave as a whole, ten minutes later at most.
 			if !over && at.Before(m.now.Add(e.RetryAfter)) &&
-				m.settled(l, at.Add(-l.Unit.Width(l.Window)))+int64(m.need(h, l)) <= l.Max {
+				m.settled(l, at.Add(-l.Unit.BucketWidth(l.Window)))+int64(m.need(h, l)) <= l.Max {
 				t.Fatalf("%v: it could have passed a bucket earlier than in %s", e, e.RetryAfter)
 			}
 		}
@@ -418,7 +418,7 @@ func (m *machine) windows(h Hold) []limits.Limit {
 			Window: VelocityWindow,
 			Max:    int64(*v),
 			Code:   apierr.DailyLimitReached,
-			What:   "the user",
+			Owner:  "the user",
 		})
 	}
 	for i := range list {
@@ -846,7 +846,7 @@ func (m *machine) balances(t *rapid.T, fold map[string]*Balance, funded, net map
 		switch {
 		case f == nil || f.AvailableMC != b.AvailableMC || f.ReservedMC != b.ReservedMC || f.Seq != b.Seq ||
 			f.Head != b.Head:
-			t.Fatalf("journal: %+v is not the fold of its rows %+v", b, f)
+			t.Fatalf("ledger: %+v is not the sum of its rows %+v", b, f)
 		case b.AvailableMC+b.ReservedMC+net[id] != funded[id]:
 			t.Fatalf("I2: %+v + net %d ≠ funded %d", b, net[id], funded[id])
 		case b.ReservedMC != reserved[id]:

@@ -73,7 +73,7 @@ func ParseReservations(text string) (list Reservations, err error) {
 // addKeys adds the counters to the rows that a batch needs.
 func (c Reservations) addKeys(w *RowKeys) {
 	for _, n := range c {
-		w.Counters[n.Subject] = n.Unit.Width(n.Window)
+		w.Counters[n.Subject] = n.Unit.BucketWidth(n.Window)
 	}
 }
 

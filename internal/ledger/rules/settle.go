@@ -174,17 +174,17 @@ const warningInterval = 10 * time.Minute
 // applyRiskThresholds compares the spend of a connection after a settlement with its
 // usual spend: beyond the first threshold the app gets a warning, beyond the last the
 // connection is frozen until its user resumes it (contract §3).
-func (s *State) applyRiskThresholds(risk *limits.Risk, conn *Connection, now time.Time) {
+func (s *State) applyRiskThresholds(risk *limits.RiskThresholds, conn *Connection, now time.Time) {
 	if risk == nil || conn.Status != Active {
 		return
 	}
-	switch pace := risk.Of(money.MC(conn.Spent.Sum(now, limits.RiskWindow)),
-		risk.Usual(conn.Spent, conn.FasterSpend, now)); {
-	case pace == limits.Alarming:
+	switch pace := risk.LevelOf(money.MC(conn.Spent.Sum(now, limits.RiskWindow)),
+		risk.UsualMC(conn.Spent, conn.FasterSpend, now)); {
+	case pace == limits.AboveFreeze:
 		conn.Status = Frozen
 		s.emitConnectionEvent("connection.frozen", conn, now.UnixMicro())
 		s.notifyUser(NoticeFrozen, conn, now.UnixMicro())
-	case pace >= limits.Fast && now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
+	case pace >= limits.AboveWarn && now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
 		conn.WarnedUS = now.UnixMicro()
 		s.emitConnectionEvent("connection.risk_warning", conn, now.UnixMicro())
 	}

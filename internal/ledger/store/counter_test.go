@@ -47,7 +47,7 @@ func TestYoungCounters(t *testing.T) {
 				Window:  rules.VelocityWindow,
 				Max:     100,
 				Code:    apierr.AppSpendLimited,
-				What:    "a test",
+				Owner:   "a test",
 			}},
 		}
 	}
@@ -198,7 +198,7 @@ func fileCounter(t *testing.T, d *db.DB, subject string) (held, holds, spent int
 	for _, n := range list {
 		holds += int64(n.AmountMC) * db.BoolInt(n.Subject == subject)
 	}
-	series, err := limits.ParseSeries(limits.SpendWidth, buckets)
+	series, err := limits.ParseSeries(limits.SpendBucketWidth, buckets)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,13 +46,13 @@ func newCutter(t *testing.T, database string) (c *cutter, through string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.listener.Close() })
-	go c.accept()
+	go c.acceptConnections()
 	query.Del("host")
 	u.Host, u.RawQuery = c.listener.Addr().String(), query.Encode()
 	return c, u.String()
 }
 
-func (c *cutter) accept() {
+func (c *cutter) acceptConnections() {
 	for {
 		client, err := c.listener.Accept()
 		if err != nil {
@@ -70,13 +70,13 @@ func (c *cutter) accept() {
 		c.mu.Lock()
 		c.conns = append(c.conns, client, server)
 		c.mu.Unlock()
-		go c.pass(server, client, &c.up, &c.cutUp)
-		go c.pass(client, server, &c.down, &c.cutDown)
+		go c.copyUntilCut(server, client, &c.up, &c.cutUp)
+		go c.copyUntilCut(client, server, &c.down, &c.cutDown)
 	}
 }
 
-// pass copies until the end, or until the cut.
-func (c *cutter) pass(to, from net.Conn, passed, cut *int) {
+// copyUntilCut copies until the end, or until the cut.
+func (c *cutter) copyUntilCut(to, from net.Conn, passed, cut *int) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -93,7 +93,7 @@ func (c *cutter) pass(to, from net.Conn, passed, cut *int) {
 			}
 		}
 		if enough {
-			c.cut()
+			c.cutConnections()
 		}
 		if enough || err != nil {
 			_, _ = to.Close(), from.Close()
@@ -102,8 +102,8 @@ func (c *cutter) pass(to, from net.Conn, passed, cut *int) {
 	}
 }
 
-// cut ends every connection, and lets new ones live.
-func (c *cutter) cut() {
+// cutConnections ends every connection, and lets new ones live.
+func (c *cutter) cutConnections() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.conns {
@@ -112,8 +112,8 @@ func (c *cutter) cut() {
 	c.conns, c.cutUp, c.cutDown = nil, 0, 0
 }
 
-// arm cuts after so many bytes; 0 is never. It returns what passed since the last time.
-func (c *cutter) arm(up, down int) (wasUp, wasDown int) {
+// cutAfter cuts after so many bytes; 0 is never. It returns what passed since the last time.
+func (c *cutter) cutAfter(up, down int) (wasUp, wasDown int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wasUp, wasDown = c.up, c.down
@@ -190,18 +190,18 @@ func TestCommitAnswerLost(t *testing.T) {
 			}
 			warm()
 			c := command(hold())
-			proxy.arm(0, 0)
+			proxy.cutAfter(0, 0)
 			must(t)(w.Do(ctx, c))
-			up, down := proxy.arm(0, 0)
+			up, down := proxy.cutAfter(0, 0)
 			lost, carriedOut, broken := 0, 0, 0
 			for i := range 2 * cuts {
 				warm()
 				h := hold()
 				c := command(h)
 				if place := i/2 + 1; i%2 == 0 {
-					proxy.arm(max(place*up/cuts, 1), 0)
+					proxy.cutAfter(max(place*up/cuts, 1), 0)
 				} else {
-					proxy.arm(0, max(place*down/cuts, 1))
+					proxy.cutAfter(0, max(place*down/cuts, 1))
 				}
 				r, err := w.Do(ctx, c)
 				if err != nil {
@@ -209,7 +209,7 @@ func TestCommitAnswerLost(t *testing.T) {
 						t.Errorf("cut %d: %v does not say that the database is away", i, err)
 					}
 					before := state(t, d, h)
-					if before == done(kind) {
+					if before == checkDone(kind) {
 						carriedOut++
 					} else {
 						lost++
@@ -218,9 +218,9 @@ func TestCommitAnswerLost(t *testing.T) {
 						r, err = w.Do(ctx, c)
 					}
 				}
-				proxy.arm(0, 0)
-				if err != nil || state(t, d, h) != done(kind) {
-					t.Fatalf("cut %d: %+v, %v; state %q, want %q", i, r, err, state(t, d, h), done(kind))
+				proxy.cutAfter(0, 0)
+				if err != nil || state(t, d, h) != checkDone(kind) {
+					t.Fatalf("cut %d: %+v, %v; state %q, want %q", i, r, err, state(t, d, h), checkDone(kind))
 				}
 				if kind == "hold" && (r.Outcome != rules.Applied || r.Attempt != 1) {
 					t.Errorf("cut %d: a repeated hold answered %+v", i, r)
@@ -239,8 +239,8 @@ func TestCommitAnswerLost(t *testing.T) {
 	}
 }
 
-// done is the state of a key that a command of this kind was carried out on once.
-func done(kind string) string {
+// checkDone is the state of a key that a command of this kind was carried out on once.
+func checkDone(kind string) string {
 	return map[string]string{
 		"hold":    "1 open, 0 failed, 0 billed",
 		"settle":  "0 open, 0 failed, 1 billed",

@@ -23,14 +23,14 @@ func (f *keyFilter) neverUsed(hash int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.parts {
-		if f.parts[i].has(uint64(hash)) {
+		if f.parts[i].hasHash(uint64(hash)) {
 			return false
 		}
 	}
 	return f.complete
 }
 
-func (f *keyFilter) add(hashes ...int64) {
+func (f *keyFilter) addKey(hashes ...int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, hash := range hashes {
@@ -39,7 +39,7 @@ func (f *keyFilter) add(hashes ...int64) {
 			f.parts = append(f.parts, newBloom(2*last.size))
 			last = &f.parts[len(f.parts)-1]
 		}
-		last.add(uint64(hash))
+		last.addHash(uint64(hash))
 	}
 }
 
@@ -52,9 +52,9 @@ func newKeyFilter(keys int) *keyFilter {
 // fillPause is how much longer filling rests than it reads: calls go first.
 const fillPause = 9
 
-// fill reads all keys of d. Those of batches that run meanwhile are added by the
+// loadKeys reads all keys of d. Those of batches that run meanwhile are added by the
 // writer before they are committed, so that none is missed.
-func (f *keyFilter) fill(d *db.DB, stop <-chan struct{}) error {
+func (f *keyFilter) loadKeys(d *db.DB, stop <-chan struct{}) error {
 	var page []int64
 	take := func(query string, scan func(row db.Row) (int64, error), args ...any) error {
 		rows, err := d.QueryContext(context.Background(), query, args...)
@@ -69,13 +69,13 @@ func (f *keyFilter) fill(d *db.DB, stop <-chan struct{}) error {
 			}
 			page = append(page, hash)
 		}
-		f.add(page...)
+		f.addKey(page...)
 		return rows.Err()
 	}
 	err := take(`SELECT connection_id, key FROM holds`, func(row db.Row) (int64, error) {
 		var k rules.Key
 		err := row.Scan(&k.ConnectionID, &k.Key)
-		return k.Hash(), err
+		return k.IndexHash(), err
 	})
 	// By pages, because a long read keeps the WAL from being reset, and with
 	// pauses, because calls are served meanwhile.
@@ -111,8 +111,8 @@ func newBloom(size int) bloom {
 	return bloom{bits: make([]uint64, size*10/64+1), size: size, free: size}
 }
 
-// bit is the place of the hash's bit number i.
-func (b *bloom) bit(hash uint64, i int) (word, mask uint64) {
+// bitPosition is the place of the hash's bit number i.
+func (b *bloom) bitPosition(hash uint64, i int) (word, mask uint64) {
 	const mix = 0x9e3779b97f4a7c15 // a second hash out of the first
 	n := (hash + uint64(i)*(hash*mix>>17|1)) % uint64(64*len(b.bits))
 	return n / 64, 1 << (n % 64)
@@ -120,19 +120,19 @@ func (b *bloom) bit(hash uint64, i int) (word, mask uint64) {
 
 const bloomBits = 6 // of each key
 
-func (b *bloom) has(hash uint64) bool {
+func (b *bloom) hasHash(hash uint64) bool {
 	for i := range bloomBits {
-		if word, mask := b.bit(hash, i); b.bits[word]&mask == 0 {
+		if word, mask := b.bitPosition(hash, i); b.bits[word]&mask == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func (b *bloom) add(hash uint64) {
+func (b *bloom) addHash(hash uint64) {
 	b.free--
 	for i := range bloomBits {
-		word, mask := b.bit(hash, i)
+		word, mask := b.bitPosition(hash, i)
 		b.bits[word] |= mask
 	}
 }

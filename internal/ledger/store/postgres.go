@@ -178,7 +178,7 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 				return err
 			}
 			var err error
-			if c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent); err != nil {
+			if c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent); err != nil {
 				return err
 			}
 			s.Connections[c.ID] = c
@@ -207,7 +207,7 @@ const findKeys = `SELECT v.n, COALESCE(h.place::text, ''), COALESCE(h.request_id
 func (q *postgres) loadKeys(s *rules.State, w *rules.RowKeys) {
 	keys, list := q.newRows(keyRows), make([]rules.Key, 0, len(w.Keys))
 	for k := range w.Keys {
-		keys.add(rules.Text(k.ConnectionID), rules.Text(k.Key), rules.Integer(k.Hash()))
+		keys.add(rules.TextColumn(k.ConnectionID), rules.TextColumn(k.Key), rules.Integer(k.IndexHash()))
 		list = append(list, k)
 	}
 	if len(list) == 0 {
@@ -265,8 +265,9 @@ func (q *postgres) saveMoney(s *rules.State) {
 	balances, connections := q.newRows(balanceRows), q.newRows(connectionRows)
 	for id := range s.Changes.Balances { // its row is there since the first top-up
 		r := s.Balances[id]
-		balances.add(rules.Text(id), rules.Integer(r.AvailableMC), rules.Integer(r.ReservedMC), rules.Integer(r.Seq),
-			rules.Text(r.Head))
+		balances.add(rules.TextColumn(id), rules.Integer(r.AvailableMC), rules.Integer(r.ReservedMC),
+			rules.Integer(r.Seq),
+			rules.TextColumn(r.Head))
 	}
 	for id := range s.Changes.Connections {
 		r := s.Connections[id]
@@ -276,9 +277,9 @@ func (q *postgres) saveMoney(s *rules.State) {
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
 				r.AccountID, r.CreatedUS)
 		}
-		connections.add(rules.Text(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC),
+		connections.add(rules.TextColumn(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC),
 			rules.Integer(r.HeldMC), rules.OptionalInteger((*int64)(r.VelocityLimitMC)),
-			rules.Text(string(r.Status)), rules.Text(r.Spent.String()), rules.Integer(r.EventSeq),
+			rules.TextColumn(string(r.Status)), rules.TextColumn(r.Spent.String()), rules.Integer(r.EventSeq),
 			rules.OptionalInteger(r.RevokedUS), rules.Integer(r.FasterSpend), rules.Integer(r.WarnedUS))
 	}
 	q.addRows(balances,
@@ -332,11 +333,15 @@ func (q *postgres) saveHolds(s *rules.State) {
 // holdRowColumns returns the values of h in the order of hold_row.
 func holdRowColumns(h *rules.HoldRow) []rules.Column {
 	return []rules.Column{
-		rules.Text(h.ConnectionID), rules.Text(h.Key), rules.Text(h.RequestID), rules.Text(h.Fingerprint),
-		rules.Text(string(h.State)), rules.Integer(h.Attempt), rules.Text(h.NodeID), rules.Text(h.Claim),
-		rules.Integer(h.HoldMC), rules.Text(h.AccountID), rules.Text(h.AppID), rules.OptionalText(h.Feature),
-		rules.OptionalText(h.FeatureLabel), rules.Text(h.Model), rules.Text(h.Terms), rules.Integer(h.CreatedUS),
-		rules.Text(h.PaidBy), rules.Text(h.Reservations.String()),
+		rules.TextColumn(h.ConnectionID), rules.TextColumn(h.Key), rules.TextColumn(h.RequestID),
+		rules.TextColumn(h.Fingerprint),
+		rules.TextColumn(string(h.State)), rules.Integer(h.Attempt), rules.TextColumn(h.NodeID),
+		rules.TextColumn(h.Claim),
+		rules.Integer(h.HoldMC), rules.TextColumn(h.AccountID), rules.TextColumn(h.AppID),
+		rules.OptionalText(h.Feature),
+		rules.OptionalText(h.FeatureLabel), rules.TextColumn(h.Model), rules.TextColumn(h.Terms),
+		rules.Integer(h.CreatedUS),
+		rules.TextColumn(h.PaidBy), rules.TextColumn(h.Reservations.String()),
 	}
 }
 
@@ -344,10 +349,10 @@ func (q *postgres) saveAppended(s *rules.State) {
 	entries, answers := q.newRows(ledgerRows), q.newRows(answerRows)
 	for i := range s.Changes.Entries {
 		columns := s.Changes.Entries[i].Columns()
-		entries.add(append(columns[:], rules.Text(s.Changes.Entries[i].Hash), s.Changes.Entries[i].KeyHash())...)
+		entries.add(append(columns[:], rules.TextColumn(s.Changes.Entries[i].Hash), s.Changes.Entries[i].KeyHash())...)
 	}
 	for _, a := range s.Changes.Responses {
-		answers.add(rules.Text(a.RequestID), rules.Text(a.Encoding), rules.Text(string(a.Body)),
+		answers.add(rules.TextColumn(a.RequestID), rules.TextColumn(a.Encoding), rules.TextColumn(string(a.Body)),
 			rules.Integer(a.CreatedUS))
 	}
 	q.addRows(entries, `INSERT INTO ledger (`+rules.EntryColumns+`, hash, key_hash) SELECT * FROM @`)
@@ -383,8 +388,10 @@ func (q *postgres) saveAppended(s *rules.State) {
 func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 	totals := q.newRows(rollupRows)
 	for k, r := range s.Changes.DailyTotals {
-		totals.add(rules.Text(k.ConnectionID), rules.Text(k.Day), rules.Text(k.FeatureLabel), rules.Text(k.Model),
-			rules.Text(r.AppID), rules.Text(r.AccountID), rules.Integer(r.Calls), rules.Integer(r.InputTokens),
+		totals.add(rules.TextColumn(k.ConnectionID), rules.TextColumn(k.Day), rules.TextColumn(k.FeatureLabel),
+			rules.TextColumn(k.Model),
+			rules.TextColumn(r.AppID), rules.TextColumn(r.AccountID), rules.Integer(r.Calls),
+			rules.Integer(r.InputTokens),
 			rules.Integer(r.OutputTokens),
 			rules.Integer(r.ProviderCostMC), rules.Integer(r.SvcFeeMC), rules.Integer(r.DevMarginMC),
 			rules.Integer(r.UserChargeMC))

@@ -43,7 +43,7 @@ func spendOf(subject string, unit limits.Unit, code apierr.Code) func(*rules.Hol
 			Window:  rules.VelocityWindow,
 			Max:     most,
 			Code:    code,
-			What:    "a race",
+			Owner:   "a race",
 		}}
 		h.CostMC = h.HoldMC
 	}
@@ -136,7 +136,7 @@ var races = []limitRace{
 				Window:  time.Hour,
 				Max:     10,
 				Code:    apierr.RateLimited,
-				What:    "a race",
+				Owner:   "a race",
 			}}
 		},
 		refused: apierr.RateLimited,
@@ -152,9 +152,11 @@ var races = []limitRace{
 	{
 		name:        "pace",
 		connections: 1,
-		limit:       func(h *rules.Hold) { h.Risk = &limits.Risk{FloorMC: 10, Warn: 5, Throttle: 10, Freeze: 20} },
-		refused:     apierr.RiskThrottled,
-		wins:        11,
+		limit: func(h *rules.Hold) {
+			h.Risk = &limits.RiskThresholds{FloorMC: 10, Warn: 5, Throttle: 10, Freeze: 20}
+		},
+		refused: apierr.RiskThrottled,
+		wins:    11,
 	},
 }
 
@@ -167,14 +169,14 @@ func TestLimitsRaced(t *testing.T) {
 		for _, r := range races {
 			t.Run(string(e)+"/"+r.name, func(t *testing.T) {
 				t.Parallel()
-				r.run(t, e)
+				r.runRace(t, e)
 			})
 		}
 	}
 }
 
-// call is the i-th caller's.
-func (r *limitRace) call(i int) rules.Hold {
+// newCall is the i-th caller's.
+func (r *limitRace) newCall(i int) rules.Hold {
 	n := i % r.connections
 	account, app := fmt.Sprint("A", n), "p"
 	if r.apps || r.connections == 1 {
@@ -185,11 +187,11 @@ func (r *limitRace) call(i int) rules.Hold {
 	return h
 }
 
-func (r *limitRace) run(t *testing.T, e db.Engine) {
+func (r *limitRace) runRace(t *testing.T, e db.Engine) {
 	d := dbtest.Open(t, e)
 	w, ctx := writers(t, d, 2), context.Background()
 	for i := range r.connections {
-		h := r.call(i)
+		h := r.newCall(i)
 		must(t)(w[0].Do(ctx, rules.TopUp{AccountID: h.AccountID, Sandbox: true, AmountMC: 1_000_000}))
 		c := rules.Connect{
 			Sandbox:      true,
@@ -214,8 +216,8 @@ func (r *limitRace) run(t *testing.T, e db.Engine) {
 		}
 		selects = `SELECT subject FROM windows WHERE subject = '` + r.subject + `'`
 	}
-	open := gate(t, d, selects)
-	held := r.meet(t, w, 0, func() { open(2) })
+	open := lockRow(t, d, selects)
+	held := r.callTogether(t, w, 0, func() { open(2) })
 	if n := int64(len(held)); n != r.wins {
 		t.Errorf("%d of 64 won, want %d", n, r.wins)
 	}
@@ -238,18 +240,18 @@ func (r *limitRace) run(t *testing.T, e db.Engine) {
 			}))
 		})
 	}
-	r.meet(t, w, 64, func() {})
+	r.callTogether(t, w, 64, func() {})
 	wg.Wait()
 	r.within(t, d)
 }
 
-// meet makes 64 calls at once and returns those that are held.
-func (r *limitRace) meet(t *testing.T, w []*Writer, from int, under func()) (held []rules.Call) {
+// callTogether makes 64 calls at once and returns those that are held.
+func (r *limitRace) callTogether(t *testing.T, w []*Writer, from int, under func()) (held []rules.Call) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var refused atomic.Int64
 	for i := from; i < from+64; i++ {
-		h := r.call(i)
+		h := r.newCall(i)
 		wg.Go(func() {
 			res, err := w[i%2].Do(context.Background(), h)
 			var e *apierr.Error

@@ -20,7 +20,7 @@ func scanConnection(row db.Row) (c rules.Connection, err error) {
 		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
 		return c, err
 	}
-	c.Spent, err = limits.ParseSeries(limits.SpendWidth, spent)
+	c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent)
 	return c, err
 }
 
@@ -243,7 +243,7 @@ func IsKeyUsed(ctx context.Context, q db.Queryer, k rules.Key) (bool, error) {
 	err := q.QueryRowContext(ctx,
 		`SELECT (SELECT COUNT(*) FROM holds WHERE connection_id = $1 AND key = $2 AND state <> 'failed')
 		+ (SELECT COUNT(*) FROM ledger WHERE key_hash = $3 AND connection_id = $1 AND key = $2)`, k.ConnectionID, k.Key,
-		k.Hash()).Scan(&n)
+		k.IndexHash()).Scan(&n)
 	return n > 0, err
 }
 

@@ -252,7 +252,8 @@ func runLines(t *testing.T, file string, lines []string, name string, b *bench) 
 			continue
 		}
 		f := strings.Fields(cmd)
-		if got, want := step(t, b, f), strings.TrimSpace(want); !agrees(got, want) || f[0] == "event" && got != want {
+		if got, want := runLine(t, b, f), strings.TrimSpace(want); !agrees(got, want) ||
+			f[0] == "event" && got != want {
 			t.Errorf("%s:%d: %s\n got %s", file, i+1, line, got)
 		}
 	}
@@ -273,8 +274,8 @@ func agrees(got, want string) bool {
 	return (want == "") == (got == "")
 }
 
-// step runs one line of a script and says what came of it.
-func step(t *testing.T, b *bench, f []string) string {
+// runLine runs one line of a script and says what came of it.
+func runLine(t *testing.T, b *bench, f []string) string {
 	if f[0] == "at" {
 		d, err := time.ParseDuration(f[1])
 		if err != nil {
@@ -306,7 +307,7 @@ func step(t *testing.T, b *bench, f []string) string {
 	if _, ok := c.(rules.Hold); ok && r.Outcome == rules.Applied {
 		b.held[f[1]+f[2]] = r.Call
 	}
-	return told(b, c, r, f)
+	return formatResult(b, c, r, f)
 }
 
 func refusal(e *apierr.Error) string {
@@ -322,7 +323,7 @@ func refusal(e *apierr.Error) string {
 	return s
 }
 
-func told(b *bench, c rules.Command, r rules.Result, f []string) string {
+func formatResult(b *bench, c rules.Command, r rules.Result, f []string) string {
 	conn := r.Connection
 	switch c.(type) {
 	case rules.RequestAllocation, rules.DecideAllocationRequest:
@@ -467,7 +468,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 				Window:  time.Minute,
 				Max:     int64(num(v)),
 				Code:    apierr.RateLimited,
-				What:    "feature x",
+				Owner:   "feature x",
 			}}
 		}
 		if v, ok := option("day"); ok {
@@ -476,7 +477,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 				Window: rules.VelocityWindow,
 				Max:    int64(num(v)),
 				Code:   apierr.DailyLimitReached,
-				What:   "a limited-live app",
+				Owner:  "a limited-live app",
 			})
 		}
 		if v, ok := option("app"); ok {
@@ -486,7 +487,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 				Window:  rules.VelocityWindow,
 				Max:     int64(num(v)),
 				Code:    apierr.AppSpendLimited,
-				What:    "a limited-live app",
+				Owner:   "a limited-live app",
 				Event:   "app.spend_limit_reached",
 			})
 		}
@@ -497,7 +498,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 				Window:  rules.VelocityWindow,
 				Max:     int64(num(v)),
 				Code:    apierr.SandboxLiveCostLimited,
-				What:    "the sandbox",
+				Owner:   "the sandbox",
 			})
 			h.CostMC = h.HoldMC / 2
 			_, h.HasProviderKey = option("own")
@@ -506,7 +507,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			h.MaxCapMC = num(v)
 		}
 		if v, ok := option("risk"); ok {
-			h.Risk = &limits.Risk{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
+			h.Risk = &limits.RiskThresholds{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
 		}
 		if v, ok := option("free"); ok { // pool/on the app/on all apps
 			most := strings.Split(v, "/")
@@ -543,7 +544,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			c.Charge.UserChargeMC += num(v)
 		}
 		if v, ok := option("risk"); ok {
-			c.Risk = &limits.Risk{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
+			c.Risk = &limits.RiskThresholds{FloorMC: num(v), Warn: 5, Throttle: 10, Freeze: 20}
 		}
 		c.Response = &rules.StoredResponse{Encoding: "raw", Body: []byte("settled")}
 		c.Receipt = func(e *rules.Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil }

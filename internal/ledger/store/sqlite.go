@@ -106,7 +106,7 @@ var errFileChanged = errors.New("ledger: the file was changed by another connect
 func (q *sqlite) save(ctx context.Context, s *rules.State) error {
 	q.batch = s
 	for k := range s.Changes.Holds { // before they are committed
-		q.usedKeys.add(k.Hash())
+		q.usedKeys.addKey(k.IndexHash())
 	}
 	if q.inExternalTx || q.inTx {
 		return q.saveAll(s)

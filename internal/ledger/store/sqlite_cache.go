@@ -66,7 +66,7 @@ func (q *sqlite) cacheBatch(s *rules.State, written bool) {
 	}
 	for subject, counter := range s.Counters {
 		q.cache.counters[subject] = *counter
-		if !written && s.Changes.Counters[subject] && counter.Spent.Width == limits.CallsWidth {
+		if !written && s.Changes.Counters[subject] && counter.Spent.Width == limits.CallsBucketWidth {
 			q.unsavedCounters[subject] = *counter
 		}
 	}
@@ -103,10 +103,10 @@ func (q *sqlite) refillUsedKeys() error {
 	}
 	f, stop := newKeyFilter(int(rows)), make(chan struct{})
 	for k := range q.unsaved { // they will be in the file without being added again
-		f.add(k.Hash())
+		f.addKey(k.IndexHash())
 	}
 	var filling sync.WaitGroup
-	filling.Go(func() { _ = f.fill(q.db, stop) }) // if it fails, keys are looked up in the file
+	filling.Go(func() { _ = f.loadKeys(q.db, stop) }) // if it fails, keys are looked up in the file
 	q.usedKeys, q.stopFilling = f, sync.OnceFunc(func() {
 		close(stop)
 		filling.Wait()

@@ -80,7 +80,7 @@ func (q *sqlite) loadKey(s *rules.State, k rules.Key) error {
 		s.Holds[k] = &h
 		return nil
 	}
-	hash := k.Hash()
+	hash := k.IndexHash()
 	if q.usedKeys.neverUsed(hash) {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (q *sqlite) loadCounter(s *rules.State, subject string, width time.Duration
 
 // scanConnectionRow reads a row of the thirteen columns that loadConnection selects.
 func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
-	spent, err := limits.ParseSeries(limits.SpendWidth, r[7].(string))
+	spent, err := limits.ParseSeries(limits.SpendBucketWidth, r[7].(string))
 	if err != nil {
 		return nil, err
 	}

@@ -64,11 +64,11 @@ func callOf(conn, account, app, key string, hold money.MC) rules.Call {
 	}
 }
 
-// gate locks the row that a SELECT finds until open is called, and n batches wait
+// lockRow locks the row that a SELECT finds until open is called, and n batches wait
 // for it. So they are under way at once, whatever the machine does: one that read
 // the row without locking it has read what the others change. In SQLite only one
 // batch can be under way, and there is no gate.
-func gate(t *testing.T, d *db.DB, selects string) (open func(n int)) {
+func lockRow(t *testing.T, d *db.DB, selects string) (open func(n int)) {
 	t.Helper()
 	if d.Engine == db.SQLite {
 		return func(int) {}
@@ -118,7 +118,7 @@ func TestLastMicroCent(t *testing.T) {
 			AccountID:    "A",
 			RequestedMC:  100,
 		}))
-		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
+		open := lockRow(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var won, lost atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 64 {
@@ -160,7 +160,7 @@ func TestOneKeyManyCallers(t *testing.T) {
 			AccountID:    "A",
 			RequestedMC:  100,
 		}))
-		open := gate(t, d, `SELECT id FROM connections WHERE id = 'C'`)
+		open := lockRow(t, d, `SELECT id FROM connections WHERE id = 'C'`)
 		var holds, running atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -212,7 +212,7 @@ func TestTwoConnectionsOneBalance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		open := gate(t, d, `SELECT account_id FROM balances WHERE account_id = 'A'`)
+		open := lockRow(t, d, `SELECT account_id FROM balances WHERE account_id = 'A'`)
 		var wg sync.WaitGroup
 		for i, c := range calls {
 			wg.Go(func() {

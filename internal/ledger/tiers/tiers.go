@@ -21,50 +21,50 @@ const (
 // Names are all tiers, in the order of promotion.
 var Names = []string{Sandbox, LimitedLive, FullLive}
 
-// Day is the window of daily limits.
-const Day = 24 * time.Hour
+// DailyWindow is the window of daily limits.
+const DailyWindow = 24 * time.Hour
 
-// Terms are what a tier allows.
-type Terms struct {
+// Policy are what a tier allows.
+type Policy struct {
 	DefaultCapMC    money.MC // what the consent page proposes when the app asks for nothing
 	MaxCapMC        money.MC // of one connection
 	ConnectionDayMC money.MC // spend of one connection in 24 hours; 0 = no limit
 	AppDayMC        money.MC // spend across the app in 24 hours; 0 = no limit
 }
 
-// Of returns the terms of a tier. Only limited-live bounds what users may allocate.
-func Of(tier string) Terms {
+// PolicyOf returns the terms of a tier. Only limited-live bounds what users may allocate.
+func PolicyOf(tier string) Policy {
 	if tier == LimitedLive {
-		return Terms{
+		return Policy{
 			DefaultCapMC:    10 * money.Dollar,
 			MaxCapMC:        25 * money.Dollar,
 			ConnectionDayMC: 5 * money.Dollar,
 			AppDayMC:        250 * money.Dollar,
 		}
 	}
-	return Terms{DefaultCapMC: 10 * money.Dollar, MaxCapMC: money.Max}
+	return Policy{DefaultCapMC: 10 * money.Dollar, MaxCapMC: money.Max}
 }
 
 // Limits returns the tier's rolling limits for a call of an app.
-func (t Terms) Limits(appID string) []limits.Limit {
+func (t Policy) Limits(appID string) []limits.Limit {
 	if t.AppDayMC == 0 {
 		return nil
 	}
 	return []limits.Limit{
 		{
 			Unit:   limits.Spend,
-			Window: Day,
+			Window: DailyWindow,
 			Max:    int64(t.ConnectionDayMC),
 			Code:   apierr.DailyLimitReached,
-			What:   "a limited-live app",
+			Owner:  "a limited-live app",
 		},
 		{
 			Subject: "spend/" + appID,
 			Unit:    limits.Spend,
-			Window:  Day,
+			Window:  DailyWindow,
 			Max:     int64(t.AppDayMC),
 			Code:    apierr.AppSpendLimited,
-			What:    "a limited-live app",
+			Owner:   "a limited-live app",
 			Event:   "app.spend_limit_reached",
 		},
 	}
@@ -79,10 +79,10 @@ func SandboxLimit(developerID string, dayMC money.MC) limits.Limit {
 	return limits.Limit{
 		Subject: "live/" + developerID,
 		Unit:    limits.Cost,
-		Window:  Day,
+		Window:  DailyWindow,
 		Max:     int64(dayMC),
 		Code:    apierr.SandboxLiveCostLimited,
-		What:    "the sandbox, over all apps of its developer,",
+		Owner:   "the sandbox, over all apps of its developer,",
 	}
 }
 

@@ -9,16 +9,16 @@ import (
 // TestTerms is the table of contract §8.
 func TestTerms(t *testing.T) {
 	t.Parallel()
-	for tier, want := range map[string]Terms{
+	for tier, want := range map[string]Policy{
 		Sandbox:     {10 * money.Dollar, money.Max, 0, 0},
 		LimitedLive: {10 * money.Dollar, 25 * money.Dollar, 5 * money.Dollar, 250 * money.Dollar},
 		FullLive:    {10 * money.Dollar, money.Max, 0, 0},
 	} {
-		if got := Of(tier); got != want {
+		if got := PolicyOf(tier); got != want {
 			t.Errorf("%s: %+v, want %+v", tier, got, want)
 		}
 	}
-	if n := len(Of(FullLive).Limits("app_1")) + len(Of(Sandbox).Limits("app_1")); n != 0 {
+	if n := len(PolicyOf(FullLive).Limits("app_1")) + len(PolicyOf(Sandbox).Limits("app_1")); n != 0 {
 		t.Errorf("%d limits on tiers without limits", n)
 	}
 }

@@ -207,7 +207,7 @@ func (h *Handler) borrow(ctx context.Context, appID string,
 				AccountID:    a.ID,
 				Sandbox:      true,
 				RequestedMC:  playCap,
-				MaxMC:        tiers.Of(app.Tier).MaxCapMC,
+				MaxMC:        tiers.PolicyOf(app.Tier).MaxCapMC,
 			})
 			conn = done.Connection
 		}

@@ -64,7 +64,7 @@ func (h *Handler) funded(v visit) ui.Connection {
 		Percent:      percent(c.ConsumedMC, c.AllocationMC),
 		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC),
 			ui.Money(c.RemainingMC())},
-		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.Day))),
+		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
 		Since: time.UnixMicro(c.CreatedUS).UTC().Format("2 January 2006"),
 		Calls: "No calls in progress",
 	}

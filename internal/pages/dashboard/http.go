@@ -108,7 +108,7 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 }
 
 // terms are what the app's present tier allows.
-func (v visit) terms() tiers.Terms { return tiers.Of(v.app.Tier) }
+func (v visit) terms() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 
 func funds(c rules.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{

@@ -103,8 +103,11 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 		return ui.Review{}, fmt.Errorf("dashboard: recent calls: %w", err)
 	}
 	p := ui.Review{
-		Person: v.Person, Funds: funds(v.conn, v.app), ConnectionID: v.conn.ID,
-		Today: ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.Day))), Speeds: speeds(v.conn.FasterSpend),
+		Person:       v.Person,
+		Funds:        funds(v.conn, v.app),
+		ConnectionID: v.conn.ID,
+		Today:        ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
+		Speeds:       speeds(v.conn.FasterSpend),
 	}
 	for _, e := range rows {
 		p.Calls = append(p.Calls, ui.Spent{

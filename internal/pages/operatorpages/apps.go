@@ -162,7 +162,7 @@ func (h *Handler) app(r *http.Request, s staff) (ui.Report, error) {
 
 // tierFacts are the limits of an app's tier.
 func tierFacts(a apps.App) []ui.Detail {
-	t := tiers.Of(a.Tier)
+	t := tiers.PolicyOf(a.Tier)
 	if t.AppDayMC == 0 {
 		return nil
 	}

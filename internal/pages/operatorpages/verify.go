@@ -80,7 +80,7 @@ func (v *Verifier) look(ctx context.Context, verificationID string) (result audi
 	lines, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = audit.Look(ctx, v.URL, v.Now(), func(line string) {
+		result, err = audit.Verify(ctx, v.URL, v.Now(), func(line string) {
 			select {
 			case <-lines: // the newest is enough
 			default:

@@ -236,7 +236,7 @@ func (w *world) bill(call rules.Call) {
 func (w *world) found() (list string) {
 	w.t.Helper()
 	var out strings.Builder
-	if _, err := audit.Run(w.t.Context(), w.url, &out, w.Now()); err != nil {
+	if _, err := audit.VerifyAndPrint(w.t.Context(), w.url, &out, w.Now()); err != nil {
 		w.t.Error(err)
 	}
 	for line := range strings.Lines(out.String()) {

@@ -204,7 +204,7 @@ func (p *person) wants(available money.MC, status rules.PaymentStatus) {
 func (w *world) verify() {
 	w.t.Helper()
 	var out bytes.Buffer
-	if n, err := audit.Run(w.t.Context(), w.at, &out, w.now()); n != 0 || err != nil {
+	if n, err := audit.VerifyAndPrint(w.t.Context(), w.at, &out, w.now()); n != 0 || err != nil {
 		w.t.Errorf("%d findings, %v:\n%s", n, err, out.String())
 	}
 }

@@ -184,7 +184,8 @@ func (p *Process) Verify() { p.t.Helper(); Verify(p.t, p.DB) }
 func Verify(t testing.TB, database string) {
 	t.Helper()
 	var out bytes.Buffer
-	if findings, err := audit.Run(context.Background(), database, &out, time.Now()); err != nil || findings > 0 {
+	if findings, err := audit.VerifyAndPrint(context.Background(), database, &out, time.Now()); err != nil ||
+		findings > 0 {
 		t.Errorf("ledger verify: %d findings, %v\n%s", findings, err, out.String())
 	}
 }

@@ -30,7 +30,7 @@ func BenchmarkPlan(b *testing.B) {
 	set := &policy.Policy{
 		Fee:          money.One / 20,
 		Free:         tiers.DefaultFreeCredit,
-		Risk:         limits.DefaultRisk,
+		Risk:         limits.DefaultRiskThresholds,
 		SandboxDayMC: tiers.DefaultSandboxDayMC,
 	}
 	for tier, mode := range map[string]string{

@@ -127,14 +127,14 @@ func TestDemand(t *testing.T) {
 			set := &policy.Policy{
 				Fee:          money.One / 20,
 				Free:         tiers.DefaultFreeCredit,
-				Risk:         limits.DefaultRisk,
+				Risk:         limits.DefaultRiskThresholds,
 				SandboxDayMC: tiers.DefaultSandboxDayMC,
 			}
 			if tt.noPool {
 				set.Free = tiers.FreeCredit{}
 			}
 			if tt.noRisk {
-				set.Risk = limits.Risk{}
+				set.Risk = limits.RiskThresholds{}
 			}
 			request, err := Parse([]byte(`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100}`))
 			if err != nil {

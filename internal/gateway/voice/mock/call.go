@@ -80,7 +80,7 @@ func (c *Call) Close() { c.cancel() }
 func (c *Call) Serve() {
 	go c.handleSideband()
 	c.mu.Lock()
-	c.emit("session.created", map[string]any{"session": c.session()})
+	c.emitEvent("session.created", map[string]any{"session": c.session()})
 	c.mu.Unlock()
 	for {
 		kind, data, err := c.ws.Read(c.ctx)
@@ -108,11 +108,11 @@ func (c *Call) handleSideband() {
 func (c *Call) lockedHandle(data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handle(data)
+	c.handleEvent(data)
 }
 
-// emit sends an event to the browser and, unless it is audio or the greeting, to the sideband.
-func (c *Call) emit(kind string, members map[string]any) {
+// emitEvent sends an event to the browser and, unless it is audio or the greeting, to the sideband.
+func (c *Call) emitEvent(kind string, members map[string]any) {
 	c.lastID++
 	event := map[string]any{"type": kind, "event_id": fmt.Sprintf("event_mock%06d", c.lastID)}
 	for name, v := range members {
@@ -131,7 +131,7 @@ func (c *Call) emit(kind string, members map[string]any) {
 
 // emitError refuses an event.
 func (c *Call) emitError(code, message, eventID string) {
-	c.emit("error", map[string]any{"error": map[string]any{
+	c.emitEvent("error", map[string]any{"error": map[string]any{
 		"type":     "invalid_request_error",
 		"code":     code,
 		"message":  message,
@@ -153,8 +153,8 @@ func (c *Call) newID(kind string) string {
 	return fmt.Sprintf("%s_mock%06d", kind, c.lastID)
 }
 
-// handle carries out an event of the browser or of the sideband. c.mu is held.
-func (c *Call) handle(data []byte) {
+// handleEvent carries out an event of the browser or of the sideband. c.mu is held.
+func (c *Call) handleEvent(data []byte) {
 	var e clientEvent
 	if json.Unmarshal(data, &e) != nil {
 		c.emitError(codeInvalidEvent, "this is not an event", "")
@@ -169,7 +169,7 @@ func (c *Call) handle(data []byte) {
 		c.commitAudio()
 	case "input_audio_buffer.clear":
 		c.speech.stop()
-		c.emit("input_audio_buffer.cleared", nil)
+		c.emitEvent("input_audio_buffer.cleared", nil)
 	case "conversation.item.create":
 		c.addItem(&e)
 	case "response.create":
@@ -181,7 +181,7 @@ func (c *Call) handle(data []byte) {
 		}
 		c.cutReply()
 	case "conversation.item.truncate":
-		c.emit("conversation.item.truncated", nil)
+		c.emitEvent("conversation.item.truncated", nil)
 	case "output_audio_buffer.clear":
 	default:
 		c.emitError(codeInvalidEvent, "unknown type", e.EventID)
@@ -190,7 +190,7 @@ func (c *Call) handle(data []byte) {
 
 func (c *Call) updateSession(e *clientEvent) {
 	e.Session.applyTo(&c.config)
-	c.emit("session.updated", map[string]any{"session": c.session()})
+	c.emitEvent("session.updated", map[string]any{"session": c.session()})
 }
 
 // appendAudio listens: loud audio begins the user's turn, and half a second of silence ends it.
@@ -205,7 +205,7 @@ func (c *Call) appendAudio(e *clientEvent) {
 	switch loud := isLoud(pcm); {
 	case loud && !c.speech.active:
 		c.speech.active, c.speech.silenceMS = true, 0
-		c.emit("input_audio_buffer.speech_started", map[string]any{
+		c.emitEvent("input_audio_buffer.speech_started", map[string]any{
 			"audio_start_ms": c.speech.heardMS - ms,
 			"item_id":        c.newID("item"),
 		})
@@ -218,7 +218,7 @@ func (c *Call) appendAudio(e *clientEvent) {
 		c.context.audio += ms / msPerInputToken
 	case c.speech.active:
 		if c.speech.silenceMS += ms; c.speech.silenceMS >= turnSilenceMS {
-			c.emit("input_audio_buffer.speech_stopped", map[string]any{
+			c.emitEvent("input_audio_buffer.speech_stopped", map[string]any{
 				"audio_end_ms": c.speech.heardMS,
 				"item_id":      c.newID("item"),
 			})
@@ -234,7 +234,7 @@ func (c *Call) appendAudio(e *clientEvent) {
 func (c *Call) commitAudio() {
 	c.speech.stop()
 	itemID := c.newID("item")
-	c.emit("input_audio_buffer.committed", map[string]any{"previous_item_id": nil, "item_id": itemID})
+	c.emitEvent("input_audio_buffer.committed", map[string]any{"previous_item_id": nil, "item_id": itemID})
 	c.emitItem(map[string]any{
 		"id":      itemID,
 		"type":    "message",
@@ -245,7 +245,7 @@ func (c *Call) commitAudio() {
 
 // emitItem reports a new item of the conversation.
 func (c *Call) emitItem(item map[string]any) {
-	c.emit("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
+	c.emitEvent("conversation.item.added", map[string]any{"previous_item_id": nil, "item": item})
 }
 
 // addItem adds a message or a tool result to the conversation.

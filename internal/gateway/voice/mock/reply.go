@@ -46,8 +46,8 @@ func (c *Call) startReply(maxOutputTokens int64, eventID string) {
 	r.words = strings.Fields(placeholder + strings.Join(c.userTexts, " "))
 	r.words = r.words[:min(len(r.words), maxWords)]
 	c.userTexts, c.results = nil, 0
-	c.emit("response.created", map[string]any{"response": r.object("in_progress", nil)})
-	go r.run(ctx)
+	c.emitEvent("response.created", map[string]any{"response": r.object("in_progress", nil)})
+	go r.speakWords(ctx)
 }
 
 // chooseTool returns the tool that the mock calls: the one that choice names, else the first.
@@ -86,8 +86,8 @@ func (r *reply) object(status string, usage any) map[string]any {
 	return o
 }
 
-// run says the reply word by word until its end, or until ctx ends.
-func (r *reply) run(ctx context.Context) {
+// speakWords says the reply word by word until its end, or until ctx ends.
+func (r *reply) speakWords(ctx context.Context) {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,13 +117,13 @@ func (r *reply) run(ctx context.Context) {
 			}
 		}
 	}
-	r.finish(status, began)
+	r.finishReply(status, began)
 }
 
 // emitPart sends an event about the reply's one item.
 func (r *reply) emitPart(kind string, members map[string]any) {
 	members["response_id"], members["item_id"], members["output_index"] = r.id, r.itemID, 0
-	r.call.emit(kind, members)
+	r.call.emitEvent(kind, members)
 }
 
 // emitContent sends an event about the reply's one audio part.
@@ -134,13 +134,13 @@ func (r *reply) emitContent(kind string, members map[string]any) {
 
 // emitItem reports the reply's item.
 func (r *reply) emitItem(item map[string]any) {
-	r.call.emit("response.output_item.added", map[string]any{"response_id": r.id, "output_index": 0, "item": item})
+	r.call.emitEvent("response.output_item.added", map[string]any{"response_id": r.id, "output_index": 0, "item": item})
 	r.call.emitItem(item)
 }
 
 func (r *reply) beginSpeech() {
 	r.emitItem(map[string]any{"id": r.itemID, "type": "message", "role": "assistant", "content": []any{}})
-	r.call.emit("output_audio_buffer.started", map[string]any{"response_id": r.id})
+	r.call.emitEvent("output_audio_buffer.started", map[string]any{"response_id": r.id})
 }
 
 // sayWord says the next word: its text, and a short tone.
@@ -176,11 +176,11 @@ func (r *reply) callTool() {
 		"name":      r.tool,
 		"arguments": "{}",
 	})
-	r.call.emit("response.output_item.done", map[string]any{"response_id": r.id, "output_index": 0, "item": item})
+	r.call.emitEvent("response.output_item.done", map[string]any{"response_id": r.id, "output_index": 0, "item": item})
 }
 
-// finish ends the reply with its usage, and reports when the user has heard it.
-func (r *reply) finish(status string, began time.Time) {
+// finishReply ends the reply with its usage, and reports when the user has heard it.
+func (r *reply) finishReply(status string, began time.Time) {
 	c := r.call
 	outputText := int64(tokens.Count(r.transcript()))
 	if r.tool != "" {
@@ -192,9 +192,9 @@ func (r *reply) finish(status string, began time.Time) {
 	usage := r.countUsage(outputText)
 	c.cutReply = nil
 	if status == "cancelled" && r.tool == "" {
-		c.emit("output_audio_buffer.cleared", map[string]any{"response_id": r.id})
+		c.emitEvent("output_audio_buffer.cleared", map[string]any{"response_id": r.id})
 	}
-	c.emit("response.done", map[string]any{"response": r.object(status, usage)})
+	c.emitEvent("response.done", map[string]any{"response": r.object(status, usage)})
 	if r.tool != "" || status == "cancelled" {
 		return
 	}
@@ -203,7 +203,7 @@ func (r *reply) finish(status string, began time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.ctx.Err() == nil {
-			c.emit("output_audio_buffer.stopped", map[string]any{"response_id": r.id})
+			c.emitEvent("output_audio_buffer.stopped", map[string]any{"response_id": r.id})
 		}
 	})
 }

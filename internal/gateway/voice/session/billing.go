@@ -27,7 +27,7 @@ func (m *machine) requestHold() {
 	m.LastN++
 	m.Hold, m.HoldN, m.mustPersist = Requested, m.LastN, true
 	text, audio := m.boundContext()
-	m.do(Hold{m.LastN, text, audio})
+	m.addActions(Hold{m.LastN, text, audio})
 }
 
 // boundContext returns how many tokens the next reply reads at most: what the last reply read and
@@ -76,7 +76,7 @@ func (m *machine) holdReleased(e Released) {
 func (m *machine) releaseHold() {
 	if m.Hold == Held {
 		m.Hold = Releasing
-		m.do(Release{m.HoldN})
+		m.addActions(Release{m.HoldN})
 	}
 }
 
@@ -127,7 +127,7 @@ func (m *machine) billReply(i int, usage *pricing.VoiceUsage, status string) {
 	m.BilledIDs = append(m.BilledIDs, r.ID)
 	m.BilledIDs = m.BilledIDs[max(len(m.BilledIDs)-maxBilledIDs, 0):]
 	m.Unsettled = append(m.Unsettled, charge)
-	m.do(charge)
+	m.addActions(charge)
 }
 
 // estimateUsage returns what the user certainly got of a reply, rounded down: the context as cached
@@ -160,7 +160,7 @@ func (m *machine) replySettled(e *Settled) {
 	}
 	m.ChargedMC += e.Entry.UserChargeMC
 	m.ReplyCount++
-	m.do(ToApp{settledMessage{
+	m.addActions(ToApp{settledMessage{
 		Type:                  "svc.response.settled",
 		ID:                    m.ID,
 		ResponseID:            e.ReplyID,
@@ -192,11 +192,11 @@ func (m *machine) warnOfSpend(fast bool) {
 	}
 	if fast {
 		w.Reason = "pace"
-		m.do(ToApp{w})
+		m.addActions(ToApp{w})
 	}
 	if m.MaxCostMC != nil && !m.CostWarned && m.ChargedMC >= *m.MaxCostMC-*m.MaxCostMC/5 {
 		m.CostWarned, w.Reason = true, "max_cost"
-		m.do(ToApp{w})
+		m.addActions(ToApp{w})
 	}
 }
 
@@ -224,5 +224,5 @@ func (m *machine) crossBlock() {
 		by := timestamp.Format(m.ApproveByUS)
 		c.ApprovalRequired, c.ApproveBy = true, &by
 	}
-	m.do(ToApp{c})
+	m.addActions(ToApp{c})
 }

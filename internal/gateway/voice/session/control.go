@@ -62,7 +62,7 @@ func (m *machine) problemOf(e *AppEvent) string {
 }
 
 func (m *machine) refuseAppEvent(e *AppEvent, problem string) {
-	m.do(ToApp{newErrorMessage(e.EventID, problem)})
+	m.addActions(ToApp{newErrorMessage(e.EventID, problem)})
 }
 
 // RefusalBeforeLive returns the error event that answers an app's event while no node runs the
@@ -81,7 +81,7 @@ func (m *machine) forwardToProvider(e *AppEvent, members map[string]any) {
 	if e.EventID != "" {
 		members["event_id"] = e.EventID
 	}
-	m.do(ToProvider{members})
+	m.addActions(ToProvider{members})
 }
 
 // updateConfig changes the session as the app wants. The output cap of a reply may fall, and rise

@@ -16,7 +16,7 @@ func (m *machine) beginEnd(reason string, immediate bool) {
 		m.Ending, m.mustPersist = &Ending{Reason: reason, DeadlineUS: m.after(MaxReply)}, true
 		m.QueuedReply = nil
 		if m.Status == Live {
-			m.do(ToApp{endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
+			m.addActions(ToApp{endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
 			if !immediate && m.SidebandAttached && m.Config.AutoReply {
 				m.Config.AutoReply = false // no new reply begins while the user hears the last one
 				m.sendConfig()
@@ -42,7 +42,7 @@ func (m *machine) cancelReply(r *Reply) {
 		r.GiveUpUS = m.after(CancelWait)
 	}
 	if m.SidebandAttached {
-		m.do(ToProvider{map[string]any{"type": "response.cancel", "response_id": r.ID}})
+		m.addActions(ToProvider{map[string]any{"type": "response.cancel", "response_id": r.ID}})
 	} else {
 		r.GiveUpUS = m.nowUS
 	}

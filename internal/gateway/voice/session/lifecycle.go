@@ -17,20 +17,20 @@ func (m *machine) callAnswered(callID string) {
 	}
 	if m.Ending != nil && m.Ending.HungUp { // the session was ended while the provider answered
 		m.CallID, m.mustPersist = callID, true
-		m.do(HangUp{})
+		m.addActions(HangUp{})
 		return
 	}
 	m.Status, m.CallID, m.StartedUS, m.LastActivityUS, m.mustPersist = Live, callID, m.nowUS, m.nowUS, true
 	m.SidebandLostUS = m.nowUS
 	if !m.Mock {
-		m.do(AttachSideband{})
+		m.addActions(AttachSideband{})
 	}
 	m.sendStarted()
 }
 
 // sendStarted tells the app that the session is live.
 func (m *machine) sendStarted() {
-	m.do(ToApp{startedMessage{
+	m.addActions(ToApp{startedMessage{
 		Type:      "svc.session.started",
 		ID:        m.ID,
 		Model:     m.Config.Model,
@@ -45,7 +45,7 @@ func (m *machine) sendStarted() {
 func (m *machine) adopted() {
 	m.SidebandAttached, m.ControlAttached, m.mustPersist = false, false, true
 	for _, charge := range m.Unsettled {
-		m.do(charge)
+		m.addActions(charge)
 	}
 	if m.Hold != NoHold {
 		m.Hold = Held // whether it was made or released, the ledger knows
@@ -62,7 +62,7 @@ func (m *machine) adopted() {
 		m.beginEnd(SidebandLost, true) // the dead node had its socket
 	case m.Status == Live:
 		m.SidebandLostUS = m.nowUS
-		m.do(AttachSideband{Again: true})
+		m.addActions(AttachSideband{Again: true})
 	}
 	if m.Status == Live && m.ControlLostUS == 0 && m.EndOnControlLost {
 		m.ControlLostUS = m.nowUS
@@ -100,7 +100,7 @@ func (m *machine) sidebandDown(gone bool) {
 		return
 	}
 	if m.Ending == nil || !m.Ending.HungUp {
-		m.do(AttachSideband{Again: true})
+		m.addActions(AttachSideband{Again: true})
 	}
 }
 

@@ -11,8 +11,8 @@ type machine struct {
 	mustPersist bool // the step changed something that another node would need
 }
 
-// do asks for actions.
-func (m *machine) do(actions ...Action) { m.actions = append(m.actions, actions...) }
+// addActions asks for actions.
+func (m *machine) addActions(actions ...Action) { m.actions = append(m.actions, actions...) }
 
 // after returns the time d from now.
 func (m *machine) after(d time.Duration) int64 { return m.nowUS + d.Microseconds() }
@@ -36,5 +36,5 @@ func (m *machine) sendConfig() {
 		return
 	}
 	m.PendingUpdates++
-	m.do(ToProvider{map[string]any{"type": "session.update", "session": m.Config.RealtimeSession(false)}})
+	m.addActions(ToProvider{map[string]any{"type": "session.update", "session": m.Config.RealtimeSession(false)}})
 }

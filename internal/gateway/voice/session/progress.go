@@ -92,7 +92,7 @@ func (m *machine) advance() {
 		m.requestHold()
 	}
 	if m.QueuedReply != nil && m.Hold == Held && len(m.Replies) == 0 && m.SidebandAttached {
-		m.do(ToProvider{m.QueuedReply})
+		m.addActions(ToProvider{m.QueuedReply})
 		m.QueuedReply = nil
 	}
 }
@@ -118,14 +118,14 @@ func (m *machine) completeEnd() {
 		}
 		e.HungUp, m.Playback, m.mustPersist = true, nil, true
 		if m.Status == Live || m.TicketUsed {
-			m.do(HangUp{})
+			m.addActions(HangUp{})
 		}
 	}
 	m.cutReplies() // of what begins after the end
 	m.releaseHold()
 	if m.Hold == NoHold && len(m.Unsettled) == 0 {
 		m.Status, m.EndReason = Ended, e.Reason
-		m.do(Finish{e.Reason})
+		m.addActions(Finish{e.Reason})
 		m.mustPersist = false // Finish saves the state
 	}
 }

@@ -18,7 +18,7 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 	}
 	event := &e.content
 	if slices.Contains(relayedTypes, event.Type) {
-		m.do(ToApp{e.Raw})
+		m.addActions(ToApp{e.Raw})
 	}
 	switch event.Type {
 	case "session.updated":

@@ -7,7 +7,7 @@ import "time"
 func Step(s State, e Event, now time.Time) (State, []Action) {
 	m := &machine{State: s.clone(), nowUS: now.UnixMicro()}
 	if m.Status != Ended {
-		m.handle(e)
+		m.handleEvent(e)
 		m.applyDeadlines()
 		m.advance()
 	}
@@ -17,8 +17,8 @@ func Step(s State, e Event, now time.Time) (State, []Action) {
 	return m.State, m.actions
 }
 
-// handle applies an event. Tick has no rule: time passes with every event.
-func (m *machine) handle(e Event) {
+// handleEvent applies an event. Tick has no rule: time passes with every event.
+func (m *machine) handleEvent(e Event) {
 	switch e := e.(type) {
 	case TicketUsed:
 		m.TicketUsed, m.mustPersist = true, true

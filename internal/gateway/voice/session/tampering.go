@@ -117,7 +117,7 @@ func (m *machine) checkConfig(got *sessionObject) {
 func (m *machine) resetConfig(changed []string) {
 	m.ConfigResets++
 	m.mustPersist = true
-	m.do(ToApp{configResetMessage{
+	m.addActions(ToApp{configResetMessage{
 		Type:   "svc.session.config_reset",
 		ID:     m.ID,
 		Fields: changed,
