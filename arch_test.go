@@ -295,12 +295,6 @@ var sqlElsewhere = []string{
 	"internal/apps/apps/store.go",
 	"internal/apps/sandbox/store.go",
 	"internal/gateway/inference/recover.go",
-	"internal/pages/operatorpages/entries.go",
-	"internal/pages/operatorpages/figures.go",
-	"internal/pages/operatorpages/overview.go",
-	"internal/pages/operatorpages/providers.go",
-	"internal/pages/operatorpages/risk.go",
-	"internal/pages/operatorpages/verify.go",
 	"internal/server/mount.go",
 }
 

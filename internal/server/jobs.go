@@ -34,7 +34,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		s.every(30*time.Second, "read the database's clock", s.DB.SyncClock),
 		s.every(time.Minute, "save how estimates fared", s.estimates.Save),
 		s.every(time.Minute, "watch live apps", s.watch.Run),
-		s.every(15*time.Second, "count money for the operator", (&operatorpages.Counter{DB: s.DB, Now: s.DB.Now}).Once),
+		s.every(15*time.Second, "count money for the operator", (&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
 		s.every(time.Second, "verify the books when asked",
 			(&operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}).Once),
 		s.every(time.Hour, "purge old answers", s.node.DeleteExpired),

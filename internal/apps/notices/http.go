@@ -17,7 +17,7 @@ const (
 	stopPath     = "/unsubscribe/"
 )
 
-// A Handler serves the pages on which people say which mail they want.
+// A Handler serves the pages where users choose which emails they get.
 type Handler struct {
 	Accounts *accounts.Store
 	Sessions *accounts.Sessions
@@ -26,25 +26,17 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET "+settingsPath, h.Sessions.With(h.settings))
-	rt.HandlePage("POST "+settingsPath, h.Sessions.With(h.change))
-	rt.HandlePage("GET "+stopPath+"{token}", h.ask)
-	rt.HandlePage("POST "+stopPath+"{token}", h.stop)
+	rt.HandlePage("GET "+settingsPath, h.Sessions.Require(h.showSettings))
+	rt.HandlePage("POST "+settingsPath, h.Sessions.Require(h.saveSettings))
+	rt.HandlePage("GET "+stopPath+"{token}", h.showUnsubscribe)
+	rt.HandlePage("POST "+stopPath+"{token}", h.unsubscribe)
 }
 
-func (h *Handler) settings(w http.ResponseWriter, r *http.Request) error {
-	a, ok := accounts.CurrentAccount(r.Context())
-	if !ok {
-		return signIn(w)
-	}
+func (h *Handler) showSettings(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
 	return ui.Render(w, http.StatusOK, ui.Notices{Shell: a.Shell(ui.Settings), On: a.Notices, TestAccount: a.Sandbox})
 }
 
-func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
-	a, ok := accounts.CurrentAccount(r.Context())
-	if !ok {
-		return signIn(w)
-	}
+func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -64,31 +56,24 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func signIn(w http.ResponseWriter) error {
-	w.Header().Set("Location", accounts.SignInPath(settingsPath))
-	w.WriteHeader(http.StatusSeeOther)
-	return nil
-}
-
-// ask is where the link in a mail leads. It changes nothing: programs that check
-// mail for bad links open all of them.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request) error {
+// showUnsubscribe is the page that the link in an email leads to. It changes nothing: mail scanners open every link.
+func (h *Handler) showUnsubscribe(w http.ResponseWriter, r *http.Request) error {
 	token := r.PathValue("token")
 	if _, ok := h.Stops.Account(token); !ok {
-		return errLink()
+		return invalidLink()
 	}
 	return ui.Render(w, http.StatusOK, ui.Unsubscribe{Action: stopPath + token})
 }
 
-// stop is the button of ask, and the one click of RFC 8058. The token is all that
-// it needs: the body may be of either type, and is not read.
-func (h *Handler) stop(w http.ResponseWriter, r *http.Request) error {
+// unsubscribe is the button of that page, and the one-click POST of RFC 8058. It needs only the token: the body, of
+// either content type, is not read.
+func (h *Handler) unsubscribe(w http.ResponseWriter, r *http.Request) error {
 	accountID, ok := h.Stops.Account(r.PathValue("token"))
 	if !ok {
-		return errLink()
+		return invalidLink()
 	}
 	if err := h.Accounts.SetNotices(r.Context(), accountID, false); errors.Is(err, sql.ErrNoRows) {
-		return errLink()
+		return invalidLink()
 	} else if err != nil {
 		return err
 	}
@@ -100,7 +85,7 @@ func (h *Handler) stop(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func errLink() error {
+func invalidLink() error {
 	return apierr.NotFound.Errorf(
 		"This link is not valid, or the account no longer exists. Sign in to change your email settings at %s.",
 		settingsPath)

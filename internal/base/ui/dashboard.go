@@ -88,6 +88,9 @@ func (p Increase) ErrorOf(field string) string {
 	return p.Errors[i].Text
 }
 
+// DailyHint is the hint of the field for the daily limit.
+func (Increase) DailyHint() string { return "The most it can spend in any 24 hours." }
+
 func (Increase) name() string       { return "dashboard/spend-cap" }
 func (p Increase) title() string    { return "Spend cap of " + p.App }
 func (Increase) formAction() string { return "" }

@@ -31,7 +31,7 @@ type Notices struct {
 }
 
 func (Notices) name() string       { return "account/notices" }
-func (Notices) title() string      { return "Email" }
+func (Notices) title() string      { return "Email notices" }
 func (Notices) formAction() string { return "" }
 
 // Unsubscribe is where the link in a mail leads; nothing happens before its button.

@@ -149,5 +149,5 @@ type Revoke struct {
 }
 
 func (Revoke) name() string       { return "dashboard/revoke" }
-func (r Revoke) title() string    { return "End " + r.App }
+func (r Revoke) title() string    { return "Revoke " + r.App }
 func (Revoke) formAction() string { return "" }

@@ -21,21 +21,21 @@ var templates embed.FS
 // pages maps the name of a page, such as "dashboard/overview", to its template within the layout. A template is parsed
 // when its page is first shown: all of them are more than a hundred thousand objects, which the garbage collector would
 // mark in every cycle.
-var pages = parsers()
+var pages = pageParsers()
 
 // A Page is a value of this package that has a template: SignIn, Consent, Home ….
 type Page interface {
 	// name is the template of the page.
 	name() string
-	// title is what the browser's tab says.
+	// title is the title in the browser's tab.
 	title() string
-	// formAction is where its forms may lead besides our own host, as sources of a
-	// content security policy; "" = nowhere.
+	// formAction lists the hosts besides ours that its forms may redirect to, as sources of a Content-Security-Policy;
+	// "" = none.
 	formAction() string
 }
 
-// parsers returns a parser for each template file. The files in the folder layout are parts of every page.
-func parsers() map[string]func() *template.Template {
+// pageParsers returns a parser for each template file. The files in the folder layout are parts of every page.
+func pageParsers() map[string]func() *template.Template {
 	files, err := fs.Glob(templates, "templates/*/*.html")
 	if err != nil {
 		panic("ui: the pattern is valid: " + err.Error())
@@ -44,14 +44,14 @@ func parsers() map[string]func() *template.Template {
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if !strings.HasPrefix(name, "layout/") && !strings.HasPrefix(name, "mail/") {
-			list[name] = sync.OnceValue(func() *template.Template { return parse(file) })
+			list[name] = sync.OnceValue(func() *template.Template { return parseTemplate(file) })
 		}
 	}
 	return list
 }
 
-// parse reads the layout again for each page, because each fills in its "main".
-func parse(file string) *template.Template {
+// parseTemplate reads the layout again for each page, because each fills in its "main".
+func parseTemplate(file string) *template.Template {
 	t := template.New("page.html").Funcs(template.FuncMap{
 		"css":          func() string { return sheet.path },
 		"icon":         func() string { return icon.path },
@@ -65,16 +65,15 @@ func parse(file string) *template.Template {
 	return template.Must(t.ParseFS(templates, "templates/layout/*.html", file))
 }
 
-// Render writes the page with its status. It adds what only our pages need to the
-// headers that the router sets for every page.
+// Render writes the page with its status. It adds to the headers that the router sets for every page.
 func Render(w http.ResponseWriter, status int, p Page) error {
 	var b bytes.Buffer
 	data := struct {
 		Title string
 		Page  Page
-		Party string // whom passkeys are for; "" = the page has no script
-		Shell *Shell // nil = nobody is signed in, or the page is to be looked at by itself
-		Live  bool   // parts of it fetch themselves anew
+		Party string // relying party of passkeys, a domain; "" = the page has no script
+		Shell *Shell // nil = no navigation: not signed in, or a page with a single task
+		Live  bool   // some of its parts refresh themselves
 	}{Title: p.title(), Page: p}
 	if l, ok := p.(interface{ live() bool }); ok {
 		data.Live = l.live()
@@ -90,7 +89,7 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 		return fmt.Errorf("ui: page %s: %w", p.name(), err)
 	}
 	h := w.Header()
-	guard(h)
+	setPageHeaders(h)
 	if data.Party != "" {
 		h.Set("Content-Security-Policy", "script-src 'self'; "+h.Get("Content-Security-Policy"))
 	}
@@ -105,27 +104,26 @@ func Render(w http.ResponseWriter, status int, p Page) error {
 	return err
 }
 
-// guard sets what every page and part of one says besides what the router does.
-func guard(h http.Header) {
+// setPageHeaders sets the headers of pages and their parts that the router does not set.
+func setPageHeaders(h http.Header) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("X-Frame-Options", "DENY") // for browsers older than frame-ancestors
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// RenderPart writes what a live part of a page fetches: the template of that name
-// and nothing around it.
+// RenderPart writes one live part of a page: the template of that name, without the layout.
 func RenderPart(w http.ResponseWriter, p Page, part string) error {
 	var b bytes.Buffer
 	if err := pages[p.name()]().ExecuteTemplate(&b, part, p); err != nil {
 		return fmt.Errorf("ui: part %s of page %s: %w", part, p.name(), err)
 	}
-	guard(w.Header())
+	setPageHeaders(w.Header())
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// Reload answers a live part that asks for what is only to be had by a new page, as
-// when nobody is signed in any more. It reports whether a live part has asked.
+// Reload has htmx reload the page if r is for a live part of one, as when its session has ended. It reports whether
+// it did.
 func Reload(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("HX-Request") == "" {
 		return false
@@ -133,6 +131,12 @@ func Reload(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("HX-Refresh", "true")
 	w.WriteHeader(http.StatusOK)
 	return true
+}
+
+// NotFound is the error for a page that does not exist, and for one that belongs to another account: the two must look
+// alike.
+func NotFound() error {
+	return apierr.NotFound.Errorf("This page doesn’t exist, or it belongs to another account.")
 }
 
 // RenderError is the renderer of error pages to give to web.Router.SetPageError.

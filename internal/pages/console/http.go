@@ -13,7 +13,6 @@ import (
 	"github.com/purserhq/purser/internal/apps/providerkeys"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/apps/webhooks"
-	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
@@ -46,7 +45,7 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /developer", h.signedIn(h.front))
+	rt.HandlePage("GET /developer", h.Sessions.Require(h.front))
 
 	rt.HandlePage("GET /developer/apps/new", h.developer(h.newApp))
 	rt.HandlePage("POST /developer/apps", h.developer(h.createApp))
@@ -93,25 +92,9 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.HandlePage("POST "+app+"/voice/{session}/end", h.app(h.endTalk))
 }
 
-type personal func(http.ResponseWriter, *http.Request, accounts.Account) error
-
-// signedIn asks whoever is not signed in to do so, and to come back to the page.
-func (h *Handler) signedIn(next personal) web.Handler {
-	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.CurrentAccount(r.Context())
-		if !ok && ui.Reload(w, r) {
-			return nil
-		}
-		if !ok {
-			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
-		}
-		return next(w, r, a)
-	})
-}
-
 // developer sends whoever is none to the page that says how to become one.
-func (h *Handler) developer(next personal) web.Handler {
-	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h *Handler) developer(next accounts.PageHandler) web.Handler {
+	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if !a.Developer {
 			return web.SeeOther(w, "/developer")
 		}
@@ -131,7 +114,7 @@ func (h *Handler) app(next func(http.ResponseWriter, *http.Request, visit) error
 	return h.developer(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		app, err := h.Apps.Get(r.Context(), r.PathValue("id"))
 		if errors.Is(err, sql.ErrNoRows) || err == nil && app.OwnerID != a.ID {
-			return missing()
+			return ui.NotFound()
 		} else if err != nil {
 			return err
 		}
@@ -139,16 +122,10 @@ func (h *Handler) app(next func(http.ResponseWriter, *http.Request, visit) error
 	})
 }
 
-// missing is the one answer for what is not there and what is somebody else's.
-func missing() error {
-	return apierr.NotFound.Errorf(
-		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
-}
-
 // gone answers for what a store does not find.
 func gone(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
-		return missing()
+		return ui.NotFound()
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (h *Handler) putKey(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	}
 	provider := form.Get("provider")
 	if !providerkeys.IsKnownProvider(provider) {
-		return missing()
+		return ui.NotFound()
 	}
 	if _, err = h.Keys.Put(r.Context(), a.ID, provider, providerkeys.NewSecret(form.Get("key"))); err == nil {
 		return web.SeeOther(w, "/developer/keys?done=key")

@@ -108,7 +108,7 @@ func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []
 func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error {
 	requestID, page := r.PathValue("request"), v.page(r, "Receipt", "/requests")
 	if !strings.HasPrefix(requestID, id.Request) {
-		return missing()
+		return ui.NotFound()
 	}
 	e, err := store.GetEntry(r.Context(), h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
 	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
@@ -118,7 +118,7 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	}
 	found, appID, err := receipts.Find(r.Context(), h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && appID != v.app.ID {
-		return missing()
+		return ui.NotFound()
 	} else if err != nil {
 		return fmt.Errorf("console: receipt: %w", err)
 	}

@@ -107,7 +107,7 @@ func (h *Handler) players(ctx context.Context, v visit,
 func chosen(people []sandbox.TestAccount, form url.Values) (sandbox.TestAccount, error) {
 	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
 	if i < 0 {
-		return sandbox.TestAccount{}, missing()
+		return sandbox.TestAccount{}, ui.NotFound()
 	}
 	return people[i], nil
 }

@@ -166,7 +166,7 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 func (h *Handler) voiceSession(r *http.Request, v visit) (voice.Session, error) {
 	s, err := h.Voice.GetOfApp(r.Context(), v.app.ID, r.PathValue("session"))
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.NotFound {
-		err = missing()
+		err = ui.NotFound()
 	}
 	return s, err
 }
@@ -178,7 +178,7 @@ func (h *Handler) endTalk(w http.ResponseWriter, r *http.Request, v visit) error
 		return err
 	}
 	if v.app.Tier != apps.Sandbox { // nobody's call but a tester's
-		return missing()
+		return ui.NotFound()
 	}
 	if err := h.Voice.End(r.Context(), s.ID, session.AfterHeard); err != nil {
 		return err

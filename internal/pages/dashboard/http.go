@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
@@ -31,43 +30,23 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /dashboard", h.signedIn(h.overview))
-	rt.HandlePage("GET /activity", h.signedIn(h.activity))
-	rt.HandlePage("GET /activity.csv", h.signedIn(h.export))
-	rt.HandlePage("GET /activity/{id}", h.signedIn(h.entry))
-	rt.HandlePage("GET /requests/{id}", h.signedIn(h.requestReceipt))
-	rt.HandlePage("GET /connections", h.signedIn(h.list))
-	rt.HandlePage("GET /connections/{id}", h.signedIn(h.connection))
-	rt.HandlePage("GET /connections/{id}/live", h.signedIn(h.live))
-	rt.HandlePage("POST /connections/{id}/freeze", h.signedIn(h.freeze))
-	rt.HandlePage("GET /connections/{id}/revoke", h.signedIn(h.revokePage))
-	rt.HandlePage("POST /connections/{id}/revoke", h.signedIn(h.revoke))
-	rt.HandlePage("GET /connections/{id}/increase", h.signedIn(h.increase))
-	rt.HandlePage("POST /connections/{id}/increase", h.signedIn(h.change))
-	rt.HandlePage("GET /connections/{id}/review", h.signedIn(h.review))
-	rt.HandlePage("POST /connections/{id}/review", h.signedIn(h.answer))
-	rt.HandlePage("GET /allocation-requests/{id}", h.signedIn(h.request))
-	rt.HandlePage("POST /allocation-requests/{id}", h.signedIn(h.decide))
-}
-
-// signedIn asks whoever is not signed in to do so, and to come back to the page.
-func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
-	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.CurrentAccount(r.Context())
-		if !ok && ui.Reload(w, r) {
-			return nil
-		}
-		if !ok {
-			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
-		}
-		return next(w, r, a)
-	})
-}
-
-// missing is the one answer for what is not there and what is somebody else's.
-func missing() error {
-	return apierr.NotFound.Errorf(
-		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
+	rt.HandlePage("GET /dashboard", h.Sessions.Require(h.overview))
+	rt.HandlePage("GET /activity", h.Sessions.Require(h.activity))
+	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.export))
+	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.entry))
+	rt.HandlePage("GET /requests/{id}", h.Sessions.Require(h.requestReceipt))
+	rt.HandlePage("GET /connections", h.Sessions.Require(h.list))
+	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.connection))
+	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.live))
+	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freeze))
+	rt.HandlePage("GET /connections/{id}/revoke", h.Sessions.Require(h.revokePage))
+	rt.HandlePage("POST /connections/{id}/revoke", h.Sessions.Require(h.revoke))
+	rt.HandlePage("GET /connections/{id}/increase", h.Sessions.Require(h.increase))
+	rt.HandlePage("POST /connections/{id}/increase", h.Sessions.Require(h.change))
+	rt.HandlePage("GET /connections/{id}/review", h.Sessions.Require(h.review))
+	rt.HandlePage("POST /connections/{id}/review", h.Sessions.Require(h.answer))
+	rt.HandlePage("GET /allocation-requests/{id}", h.Sessions.Require(h.request))
+	rt.HandlePage("POST /allocation-requests/{id}", h.Sessions.Require(h.decide))
 }
 
 // A visit is somebody at the page of a connection that is theirs.
@@ -84,7 +63,7 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 	v.Person = ui.Person{Shell: a.Shell(ui.Connected), Path: path}
 	v.conn, err = store.GetConnection(ctx, h.DB, connectionID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return visit{}, missing()
+		return visit{}, ui.NotFound()
 	} else if err != nil {
 		return visit{}, fmt.Errorf("dashboard: connection: %w", err)
 	}
@@ -94,7 +73,7 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 			return visit{}, fmt.Errorf("dashboard: account: %w", err)
 		}
 		if owner.OwnerID != a.ID { // only test accounts have an owner
-			return visit{}, missing()
+			return visit{}, ui.NotFound()
 		}
 		v.For = owner.Email
 	}

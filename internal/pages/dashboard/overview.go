@@ -237,7 +237,7 @@ var kinds = map[rules.EntryType]string{
 	rules.EntryConnect: "Connected",
 	rules.EntryCap:     "Cap changed",
 	rules.EntryRevoke:  "Connection ended",
-	rules.EntryRelease: "Rest returned",
+	rules.EntryRelease: "Unspent money returned",
 }
 
 // kindOf is what people call a row.

@@ -23,7 +23,7 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	ctx := r.Context()
 	e, err := store.GetEntry(ctx, h.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
-		return missing()
+		return ui.NotFound()
 	} else if err != nil {
 		return fmt.Errorf("dashboard: ledger row: %w", err)
 	}
@@ -94,17 +94,17 @@ func explain(page *ui.Receipt, e *rules.Entry) {
 func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx, requestID := r.Context(), r.PathValue("id")
 	if !strings.HasPrefix(requestID, "req_") {
-		return missing()
+		return ui.NotFound()
 	}
 	found, _, err := receipts.Find(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return missing()
+		return ui.NotFound()
 	} else if err != nil {
 		return fmt.Errorf("dashboard: receipt: %w", err)
 	}
 	c, err := store.GetConnection(ctx, h.DB, found.ConnectionID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return missing()
+		return ui.NotFound()
 	} else if err != nil {
 		return fmt.Errorf("dashboard: connection: %w", err)
 	}
@@ -123,7 +123,7 @@ func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string
 	}
 	owner, err := h.Accounts.Get(ctx, accountID)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && owner.OwnerID != a.ID {
-		return "", missing()
+		return "", ui.NotFound()
 	} else if err != nil {
 		return "", fmt.Errorf("dashboard: account: %w", err)
 	}

@@ -23,7 +23,7 @@ func (h *Handler) asked(ctx context.Context, a accounts.Account,
 	requestID string) (rules.AllocationRequest, visit, error) {
 	raise, err := store.GetAllocationRequest(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return rules.AllocationRequest{}, visit{}, missing()
+		return rules.AllocationRequest{}, visit{}, ui.NotFound()
 	} else if err != nil {
 		return rules.AllocationRequest{}, visit{}, fmt.Errorf("dashboard: allocation request: %w", err)
 	}

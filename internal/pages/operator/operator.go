@@ -51,14 +51,15 @@ func (h *Handler) only(f web.Handler) web.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		from := web.ClientAddress(r)
 		if wait, ok := h.failures.Peek(from); !ok {
-			e := apierr.RateLimited.Errorf("too many wrong tokens from this address; see the header Retry-After")
+			e := apierr.RateLimited.Errorf(
+				"Too many wrong tokens from this address. Wait as long as the header Retry-After says.")
 			e.RetryAfter = wait
 			return e
 		}
 		token, err := web.Bearer(r)
 		if err != nil || subtle.ConstantTimeCompare([]byte(id.Hash(token)), want) != 1 {
 			h.failures.Allow(from)
-			e := apierr.Unauthorized.Errorf("This request needs the operator's token, as a bearer token.")
+			e := apierr.Unauthorized.Errorf("Send the operator's token as a bearer token.")
 			e.Challenge = `Bearer realm="purser operator"`
 			return e
 		}

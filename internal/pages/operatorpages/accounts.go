@@ -18,26 +18,29 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// accounts is GET /operator/accounts: newest first, or the one that a search finds
-// by its address, its id, or the id of a connection, a ledger row or a request.
-func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
+// showAccounts is GET /operator/accounts: all, newest first, or the result of a search.
+func (h *Handler) showAccounts(r *http.Request, s staff) (ui.Report, error) {
 	q := r.URL.Query()
 	text := strings.TrimSpace(q.Get("q"))
-	c := s.console("/operator/accounts", "Accounts", "")
-	find := ui.Entry{ID: "q", Label: "Email, or the id of an account, connection, ledger entry or request", Value: text}
+	c := s.newReport("/operator/accounts", "Accounts", "")
+	search := ui.Entry{
+		ID:    "q",
+		Label: "Email, or the id of an account, connection, ledger entry or request",
+		Value: text,
+	}
 	c.Blocks = []ui.Block{
-		{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{find}, Button: "Search"}},
+		{Form: &ui.Ask{Search: true, Action: "/operator/accounts", Fields: []ui.Entry{search}, Button: "Search"}},
 	}
 	t := &ui.Table{
 		Label: "Accounts",
 		Heads: []ui.Head{{Name: "Account"}, {Name: "Kind"}, {Name: "Created"}},
-		First: first(r, "after"),
-		Empty: "No results. Enter a whole address or id.",
+		First: firstPage(r, "after"),
+		Empty: "No results. Enter a complete address or id.",
 	}
 	var list []accounts.Account
 	var err error
 	if text != "" {
-		list, err = h.find(r, text)
+		list, err = h.findAccounts(r, text)
 	} else {
 		list, err = h.Accounts.ListNewest(r.Context(), q.Get("after"), maxListed+1)
 	}
@@ -48,21 +51,20 @@ func (h *Handler) accounts(r *http.Request, s staff) (ui.Report, error) {
 	list = list[:min(len(list), maxListed)]
 	for _, a := range list {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{{
-				Text: a.Email,
-				Href: "/operator/accounts/" + url.PathEscape(a.ID),
-				Sub:  a.ID,
-			}, {Text: kind(a)}, when(a.CreatedUS)})
+			[]ui.Cell{
+				{Text: a.Email, Href: "/operator/accounts/" + url.PathEscape(a.ID), Sub: a.ID},
+				{Text: accountKind(a)}, timeCell(a.CreatedUS),
+			})
 	}
 	if more {
-		t.Next = next(r, true, "after", list[len(list)-1].ID)
+		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Table: t})
 	return c, nil
 }
 
-// kind says in words what an account is.
-func kind(a accounts.Account) string {
+// accountKind describes what an account is, such as "User, developer".
+func accountKind(a accounts.Account) string {
 	words := []string{"User"}
 	if a.Sandbox {
 		words = []string{"Test account"}
@@ -79,8 +81,9 @@ func kind(a accounts.Account) string {
 	return strings.Join(words, ", ")
 }
 
-// find returns the account that text names; none is no error.
-func (h *Handler) find(r *http.Request, text string) ([]accounts.Account, error) {
+// findAccounts returns the account with the email address or the id in text, or the one that owns the connection, the
+// ledger row or the request with that id. Not finding one is no error.
+func (h *Handler) findAccounts(r *http.Request, text string) ([]accounts.Account, error) {
 	ctx, accountID := r.Context(), text
 	var err error
 	switch {
@@ -109,19 +112,18 @@ func (h *Handler) find(r *http.Request, text string) ([]accounts.Account, error)
 	return []accounts.Account{a}, err
 }
 
-// account is GET /operator/accounts/{id}: what support needs to see, without
-// being the person.
-func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
+// showAccount is GET /operator/accounts/{id}: what support needs to see.
+func (h *Handler) showAccount(r *http.Request, s staff) (ui.Report, error) {
 	ctx := r.Context()
 	a, err := h.Accounts.Get(ctx, r.PathValue("id"))
 	if err != nil {
-		return ui.Report{}, missing(err, "account")
+		return ui.Report{}, notFound(err, "account")
 	}
 	balance, err := store.GetBalance(ctx, h.DB, a.ID)
 	if err != nil {
-		return ui.Report{}, fmt.Errorf("admin: balance: %w", err)
+		return ui.Report{}, fmt.Errorf("operatorpages: balance: %w", err)
 	}
-	c := s.console("/operator/accounts", a.Email, "")
+	c := s.newReport("/operator/accounts", a.Email, "")
 	c.Back = &ui.Link{Href: "/operator/accounts", Text: "Accounts"}
 	if a.Sandbox {
 		c.Badge = &ui.Badge{Text: "Test account: no real money", Tone: "warn"}
@@ -135,28 +137,30 @@ func (h *Handler) account(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return c, err
 	}
-	connections, err := h.lent(r, a.ID)
+	connections, err := h.connectionTable(r, a.ID)
 	if err != nil {
 		return c, err
 	}
-	rows, err := h.rows(r, a.ID)
+	ledger, err := h.ledgerTable(r, a.ID)
 	if err != nil {
 		return c, err
 	}
-	mails, err := h.mails(ctx, a.ID)
+	mails, err := h.mailTable(ctx, a.ID)
 	if err != nil {
 		return c, err
 	}
 	c.Blocks = []ui.Block{
-		{Heading: "Account", Facts: accountFacts(a, role)}, {Heading: "Connections", Table: connections},
-		{Heading: "Ledger, newest first", Table: rows}, {Heading: "Emails, last 30 days", Table: mails},
+		{Heading: "Account", Facts: accountFacts(a, role)},
+		{Heading: "Connections", Table: connections},
+		{Heading: "Ledger, newest first", Table: ledger},
+		{Heading: "Emails, last 30 days", Table: mails},
 	}
 	return c, nil
 }
 
-// accountFacts are what an account is and may do.
+// accountFacts lists an account's properties and permissions.
 func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
-	yes := func(b bool) ui.Cell {
+	yesOrNo := func(b bool) ui.Cell {
 		if b {
 			return ui.Cell{Text: "Yes"}
 		}
@@ -166,22 +170,24 @@ func accountFacts(a accounts.Account, role accounts.Role) []ui.Detail {
 		role = "none"
 	}
 	facts := []ui.Detail{
-		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}}, {Name: "Created", Cell: when(a.CreatedUS)},
-		{Name: "Developer", Cell: yes(a.Developer)},
-		{Name: "Operator pages", Cell: ui.Cell{Text: string(role)}}, {Name: "Gets notices", Cell: yes(a.Notices)},
+		{Name: "Id", Cell: ui.Cell{Text: a.ID, Code: true}},
+		{Name: "Created", Cell: timeCell(a.CreatedUS)},
+		{Name: "Developer", Cell: yesOrNo(a.Developer)},
+		{Name: "Operator pages", Cell: ui.Cell{Text: string(role)}},
+		{Name: "Gets notices", Cell: yesOrNo(a.Notices)},
 	}
 	if a.Sandbox {
-		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: link("/operator/accounts/", a.OwnerID)},
-			ui.Detail{Name: "Deactivated", Cell: yes(a.Deactivated)})
+		facts = append(facts, ui.Detail{Name: "Belongs to", Cell: linkCell("/operator/accounts/", a.OwnerID)},
+			ui.Detail{Name: "Deactivated", Cell: yesOrNo(a.Deactivated)})
 	}
 	return facts
 }
 
-// lent lists an account's connections.
-func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
+// connectionTable lists the connections of an account.
+func (h *Handler) connectionTable(r *http.Request, accountID string) (*ui.Table, error) {
 	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, accountID, maxListed)
 	if err != nil {
-		return nil, fmt.Errorf("admin: connections: %w", err)
+		return nil, fmt.Errorf("operatorpages: connections: %w", err)
 	}
 	t := &ui.Table{
 		Label: "Connections",
@@ -201,15 +207,15 @@ func (h *Handler) lent(r *http.Request, accountID string) (*ui.Table, error) {
 			return nil, err
 		}
 		t.Rows = append(t.Rows,
-			[]ui.Cell{link("/operator/connections/", x.ID),
+			[]ui.Cell{linkCell("/operator/connections/", x.ID),
 				{Text: app.Name, Href: "/operator/apps/" + url.PathEscape(app.ID)}, statusCell(x),
 				ui.MoneyCell(x.AllocationMC), ui.MoneyCell(x.ConsumedMC), ui.MoneyCell(x.HeldMC)})
 	}
 	return t, nil
 }
 
-// rows lists an account's ledger, newest first, from the row before a sequence number on.
-func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
+// ledgerTable lists an account's ledger rows, newest first, before the sequence number in the query.
+func (h *Handler) ledgerTable(r *http.Request, accountID string) (*ui.Table, error) {
 	before := int64(1) << 62
 	if text := r.URL.Query().Get("before"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -218,9 +224,9 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 		}
 		before = n
 	}
-	list, err := entriesBefore(r.Context(), h.DB, accountID, before, maxListed+1)
+	list, err := listEntriesBefore(r.Context(), h.DB, accountID, before, maxListed+1)
 	if err != nil {
-		return nil, fmt.Errorf("admin: ledger: %w", err)
+		return nil, fmt.Errorf("operatorpages: ledger: %w", err)
 	}
 	more := len(list) > maxListed
 	list = list[:min(len(list), maxListed)]
@@ -235,26 +241,28 @@ func (h *Handler) rows(r *http.Request, accountID string) (*ui.Table, error) {
 			{Name: "Available", End: true},
 			{Name: "Reserved", End: true},
 		},
-		First: first(r, "before"),
+		First: firstPage(r, "before"),
 		Empty: "No entries yet.",
 	}
 	for _, e := range list {
 		charge := ui.Cell{Text: "–"}
 		if e.kind == string(rules.EntrySpend) {
-			charge = ui.MoneyCell(e.charge)
+			charge = ui.MoneyCell(e.chargeMC)
 		}
 		t.Rows = append(t.Rows,
-			[]ui.Cell{link("/operator/ledger/", e.id), when(e.createdUS), {Text: movement(e.kind, e.status)},
-				{Text: e.model}, charge, ui.MoneyCell(e.available), ui.MoneyCell(e.reserved)})
+			[]ui.Cell{linkCell("/operator/ledger/", e.id), timeCell(e.createdUS),
+				{Text: describeEntry(e.kind, e.status)},
+				{Text: e.model}, charge, ui.MoneyCell(e.availableDeltaMC),
+				ui.MoneyCell(e.reservedDeltaMC)})
 	}
 	if more {
-		t.Next = next(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
+		t.Next = nextPage(r, true, "before", strconv.FormatInt(list[len(list)-1].seq, 10))
 	}
 	return t, nil
 }
 
-// movement says in words what a row is.
-func movement(kind, status string) string {
+// describeEntry describes a ledger row, such as "Call, reversed".
+func describeEntry(kind, status string) string {
 	word := map[string]string{
 		"spend":   "Call",
 		"topup":   "Top-up",
@@ -272,38 +280,32 @@ func movement(kind, status string) string {
 	return word
 }
 
-// connection is GET /operator/connections/{id}.
-func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
+// showConnection is GET /operator/connections/{id}.
+func (h *Handler) showConnection(r *http.Request, s staff) (ui.Report, error) {
 	x, err := store.GetConnection(r.Context(), h.DB, r.PathValue("id"))
 	if err != nil {
-		return ui.Report{}, missing(err, "connection")
+		return ui.Report{}, notFound(err, "connection")
 	}
 	app, err := h.Service.Apps.Get(r.Context(), x.AppID)
 	if err != nil {
 		return ui.Report{}, err
 	}
-	c := s.console("/operator/accounts", "Connection to "+app.Name, "")
+	c := s.newReport("/operator/accounts", "Connection to "+app.Name, "")
 	status := statusCell(x)
 	c.Back, c.Badge = &ui.Link{Href: "/operator/accounts/" + url.PathEscape(x.AccountID), Text: "Account"},
 		&ui.Badge{Text: status.Text, Tone: status.Tone}
 	c.Tiles = []ui.Tile{
-		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()}, {
-			Label: "Used",
-			Value: ui.Dollars(x.ConsumedMC),
-			Exact: x.ConsumedMC.Display(),
-		},
-		{Label: "Held for calls", Value: ui.Dollars(x.HeldMC), Exact: x.HeldMC.Display()}, {
-			Label: "Remaining",
-			Value: ui.Dollars(x.RemainingMC()),
-			Exact: x.RemainingMC().Display(),
-		},
+		{Label: "Spend cap", Value: ui.Dollars(x.AllocationMC), Exact: x.AllocationMC.Display()},
+		{Label: "Used", Value: ui.Dollars(x.ConsumedMC), Exact: x.ConsumedMC.Display()},
+		{Label: "Held for calls", Value: ui.Dollars(x.HeldMC), Exact: x.HeldMC.Display()},
+		{Label: "Remaining", Value: ui.Dollars(x.RemainingMC()), Exact: x.RemainingMC().Display()},
 	}
 	facts := []ui.Detail{
 		{Name: "Id", Cell: ui.Cell{Text: x.ID, Code: true}},
-		{Name: "Account", Cell: link("/operator/accounts/", x.AccountID)},
-		{Name: "App", Cell: link("/operator/apps/", x.AppID)},
-		{Name: "Created", Cell: when(x.CreatedUS)},
-		{Name: "Pace allowed", Cell: ui.Cell{Text: fmt.Sprintf("%d × the usual", max(x.FasterSpend, 1))}},
+		{Name: "Account", Cell: linkCell("/operator/accounts/", x.AccountID)},
+		{Name: "App", Cell: linkCell("/operator/apps/", x.AppID)},
+		{Name: "Created", Cell: timeCell(x.CreatedUS)},
+		{Name: "Faster spend", Cell: ui.Cell{Text: fasterSpend(x.FasterSpend)}},
 	}
 	if x.VelocityLimitMC != nil {
 		facts = append(facts, ui.Detail{Name: "Daily limit", Cell: ui.MoneyCell(*x.VelocityLimitMC)})
@@ -313,12 +315,12 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 		Facts:   facts,
 		More:    &ui.Link{Href: "/operator/log?subject=" + url.QueryEscape(x.ID), Text: "Audit log"},
 	}}
-	if s.acts() && x.Status != rules.Revoked {
+	if s.canAct() && x.Status != rules.Revoked {
 		c.Blocks = append(c.Blocks, pauseBlock(x))
 	}
 	calls, err := store.RecentEntries(r.Context(), h.DB, x.AccountID, x.ID, 20)
 	if err != nil {
-		return c, fmt.Errorf("admin: calls: %w", err)
+		return c, fmt.Errorf("operatorpages: recent calls: %w", err)
 	}
 	t := &ui.Table{
 		Label: "Last calls",
@@ -334,20 +336,35 @@ func (h *Handler) connection(r *http.Request, s staff) (ui.Report, error) {
 	}
 	for _, e := range calls {
 		t.Rows = append(t.Rows,
-			[]ui.Cell{link("/operator/ledger/", e.ID), when(e.CreatedUS), {Text: movement(string(e.Type), e.Status)},
+			[]ui.Cell{linkCell("/operator/ledger/", e.ID), timeCell(e.CreatedUS),
+				{Text: describeEntry(string(e.Type), e.Status)},
 				{Text: e.Model}, {Text: e.Feature}, ui.MoneyCell(e.UserChargeMC)})
 	}
 	c.Blocks = append(c.Blocks, ui.Block{Heading: "Last calls", Table: t})
 	return c, nil
 }
 
+// fasterSpend describes the multiple of the usual spend that the user allows, 1 to 3.
+func fasterSpend(multiple int64) string {
+	if multiple <= 1 {
+		return "Not allowed"
+	}
+	return fmt.Sprintf("Up to %d× the usual spend", multiple)
+}
+
+// pauseBlock has the button that pauses or resumes a connection.
 func pauseBlock(x rules.Connection) ui.Block {
 	at := "/operator/connections/" + url.PathEscape(x.ID)
 	if x.Status == rules.Frozen {
 		return ui.Block{
 			Heading: "Resume",
 			Text:    "The app can make calls again, within the risk thresholds its user allows.",
-			Form:    &ui.Ask{Action: at, Decision: "resume", Fields: reason("For the audit log."), Button: "Resume"},
+			Form: &ui.Ask{
+				Action:   at,
+				Decision: "resume",
+				Fields:   reasonField("For the audit log."),
+				Button:   "Resume",
+			},
 		}
 	}
 	return ui.Block{
@@ -356,25 +373,25 @@ func pauseBlock(x rules.Connection) ui.Block {
 		Form: &ui.Ask{
 			Action:   at,
 			Decision: "freeze",
-			Fields:   reason("For the audit log."),
+			Fields:   reasonField("For the audit log."),
 			Button:   "Pause",
 			Danger:   true,
 		},
 	}
 }
 
-// switchConnection is POST /operator/connections/{id}.
-func (h *Handler) switchConnection(r *http.Request, s staff, form url.Values) (string, error) {
-	why, err := operator.CheckReason(form.Get("reason"))
+// changeFreeze is POST /operator/connections/{id}.
+func (h *Handler) changeFreeze(r *http.Request, s staff, form url.Values) (string, error) {
+	reason, err := operator.CheckReason(form.Get("reason"))
 	if err != nil {
 		return "", err
 	}
 	connectionID, decision := r.PathValue("id"), form.Get("decision")
 	switch decision {
 	case "freeze":
-		_, err = h.Service.Freeze(r.Context(), s.ID, connectionID, why)
+		_, err = h.Service.Freeze(r.Context(), s.ID, connectionID, reason)
 	case "resume":
-		_, err = h.Service.Resume(r.Context(), s.ID, connectionID, why)
+		_, err = h.Service.Resume(r.Context(), s.ID, connectionID, reason)
 	default:
 		err = apierr.InvalidRequest.Errorf("decision: must be freeze or resume")
 	}

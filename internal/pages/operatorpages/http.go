@@ -34,48 +34,48 @@ type Handler struct {
 	Estimates *estimates.Calibration
 	Metrics   *metrics.Metrics
 	Free      tiers.FreeCredit
-	MFA       func(*http.Request) bool // whether this session proved a second factor; nil = none is asked for
+	MFA       func(*http.Request) bool // whether this session proved a second factor; nil = not required
 }
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /operator", h.show(h.overview))
-	rt.HandlePage("GET /operator/verify", h.show(h.verifications))
-	rt.HandlePage("POST /operator/verify", h.change(h.verifications, h.verify))
-	rt.HandlePage("GET /operator/reviews", h.show(h.reviews))
-	rt.HandlePage("GET /operator/reviews/{id}", h.show(h.review))
-	rt.HandlePage("POST /operator/reviews/{id}", h.change(h.review, h.decide))
-	rt.HandlePage("GET /operator/apps", h.show(h.apps))
-	rt.HandlePage("GET /operator/apps/{id}", h.show(h.app))
-	rt.HandlePage("POST /operator/apps/{id}", h.change(h.app, h.switchApp))
-	rt.HandlePage("GET /operator/accounts", h.show(h.accounts))
-	rt.HandlePage("GET /operator/accounts/{id}", h.show(h.account))
-	rt.HandlePage("GET /operator/connections/{id}", h.show(h.connection))
-	rt.HandlePage("POST /operator/connections/{id}", h.change(h.connection, h.switchConnection))
-	rt.HandlePage("GET /operator/ledger/{id}", h.show(h.entry))
-	rt.HandlePage("GET /operator/ledger/{id}/reverse", h.show(h.confirm))
-	rt.HandlePage("POST /operator/ledger/{id}/reverse", h.change(h.confirm, h.reverse))
-	rt.HandlePage("GET /operator/risk", h.show(h.risk))
-	rt.HandlePage("GET /operator/providers", h.show(h.providers))
-	rt.HandlePage("GET /operator/log", h.show(h.log))
-	rt.HandlePage("GET /operator/log/{id}", h.show(h.logged))
+	rt.HandlePage("GET /operator", h.servePage(h.showOverview))
+	rt.HandlePage("GET /operator/verify", h.servePage(h.showVerifications))
+	rt.HandlePage("POST /operator/verify", h.serveAction(h.showVerifications, h.requestVerification))
+	rt.HandlePage("GET /operator/reviews", h.servePage(h.showReviews))
+	rt.HandlePage("GET /operator/reviews/{id}", h.servePage(h.showReview))
+	rt.HandlePage("POST /operator/reviews/{id}", h.serveAction(h.showReview, h.decideReview))
+	rt.HandlePage("GET /operator/apps", h.servePage(h.showApps))
+	rt.HandlePage("GET /operator/apps/{id}", h.servePage(h.showApp))
+	rt.HandlePage("POST /operator/apps/{id}", h.serveAction(h.showApp, h.changeSuspension))
+	rt.HandlePage("GET /operator/accounts", h.servePage(h.showAccounts))
+	rt.HandlePage("GET /operator/accounts/{id}", h.servePage(h.showAccount))
+	rt.HandlePage("GET /operator/connections/{id}", h.servePage(h.showConnection))
+	rt.HandlePage("POST /operator/connections/{id}", h.serveAction(h.showConnection, h.changeFreeze))
+	rt.HandlePage("GET /operator/ledger/{id}", h.servePage(h.showEntry))
+	rt.HandlePage("GET /operator/ledger/{id}/reverse", h.servePage(h.showRefund))
+	rt.HandlePage("POST /operator/ledger/{id}/reverse", h.serveAction(h.showRefund, h.reverseCharge))
+	rt.HandlePage("GET /operator/risk", h.servePage(h.showRisk))
+	rt.HandlePage("GET /operator/providers", h.servePage(h.showProviders))
+	rt.HandlePage("GET /operator/log", h.servePage(h.showLog))
+	rt.HandlePage("GET /operator/log/{id}", h.servePage(h.showLogEntry))
 }
 
-// A staff is whoever looks at the pages.
+// A staff is the operator or viewer who is signed in.
 type staff struct {
 	accounts.Account
 	role accounts.Role
 }
 
-func (s staff) acts() bool { return s.role == accounts.Operator }
+func (s staff) canAct() bool { return s.role == accounts.Operator }
 
-// A page gathers what is shown, as things stand now.
-type page func(r *http.Request, s staff) (ui.Report, error)
+// A buildReport builds the report of a page from current data.
+type buildReport func(r *http.Request, s staff) (ui.Report, error)
 
-// show serves a page to operators and viewers.
-func (h *Handler) show(p page) web.Handler {
-	return h.only(func(w http.ResponseWriter, r *http.Request, s staff) error {
-		c, err := p(r, s)
+// servePage serves a page to operators and viewers.
+func (h *Handler) servePage(build buildReport) web.Handler {
+	return h.requireStaff(func(w http.ResponseWriter, r *http.Request, s staff) error {
+		c, err := build(r, s)
 		if err != nil {
 			return err
 		}
@@ -84,42 +84,41 @@ func (h *Handler) show(p page) web.Handler {
 	})
 }
 
-// change lets operators do f, which says where to go then; what it refuses is told
-// on the page.
-func (h *Handler) change(p page, f func(r *http.Request, s staff, form url.Values) (to string, err error)) web.Handler {
-	return h.only(func(w http.ResponseWriter, r *http.Request, s staff) error {
-		if !s.acts() {
+// An action carries out a form, and returns the path to redirect to.
+type action func(r *http.Request, s staff, form url.Values) (path string, err error)
+
+// serveAction lets operators, not viewers, carry out an action. If it returns an invalid request, the page is shown
+// again with the error.
+func (h *Handler) serveAction(build buildReport, act action) web.Handler {
+	return h.requireStaff(func(w http.ResponseWriter, r *http.Request, s staff) error {
+		if !s.canAct() {
 			return forbidden.Errorf("You’re a viewer: you can see everything here but change nothing.")
 		}
 		form, err := web.ReadForm(r)
 		if err != nil {
 			return err
 		}
-		to, err := f(r, s, form)
+		path, err := act(r, s, form)
 		if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code.Status == http.StatusBadRequest {
-			c, err := p(r, s)
+			c, err := build(r, s)
 			if err != nil {
 				return err
 			}
-			c.Refill(form, []ui.Problem{{Field: "reason", Text: sentence(e.Message)}})
+			c.Refill(form, []ui.Problem{{Field: "reason", Text: asSentence(e.Message)}})
 			return ui.Render(w, http.StatusUnprocessableEntity, c)
 		} else if err != nil {
 			return err
 		}
-		return web.SeeOther(w, to)
+		return web.SeeOther(w, path)
 	})
 }
 
 var forbidden = apierr.Code{Name: "forbidden", Status: http.StatusForbidden, Type: "forbidden", Final: true}
 
-// only asks whoever is not signed in to do so. To everybody else who is no
-// operator there is nothing at these addresses.
-func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) error) web.Handler {
-	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.CurrentAccount(r.Context())
-		if !ok {
-			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
-		}
+// requireStaff serves next to operators and viewers who have passed a second step. Other accounts get 404, as at an
+// address without a page.
+func (h *Handler) requireStaff(next func(http.ResponseWriter, *http.Request, staff) error) web.Handler {
+	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		role, err := h.Accounts.GetRole(r.Context(), a.ID)
 		if err != nil {
 			return err
@@ -130,25 +129,29 @@ func (h *Handler) only(next func(http.ResponseWriter, *http.Request, staff) erro
 		if h.MFA != nil && !h.MFA(r) {
 			return ui.Render(w, http.StatusForbidden, ui.Message{
 				Heading: "Two-step verification required",
-				Text:    "These pages need two-step verification. Add a passkey or an authenticator app, or sign in again with it.",
-				Link:    &ui.Link{Href: "/settings/security", Text: "Security settings"},
+				Text: "These pages need two-step verification. Add a passkey or an authenticator app, or sign in " +
+					"again with it.",
+				Link: &ui.Link{Href: "/settings/security", Text: "Security settings"},
 			})
 		}
 		return next(w, r, staff{a, role})
 	})
 }
 
-// The sections of the operator's navigation.
+// sections are the tabs of the operator pages.
 var sections = []ui.Tab{
-	{Href: "/operator", Text: "Overview"}, {Href: "/operator/reviews", Text: "Reviews"},
+	{Href: "/operator", Text: "Overview"},
+	{Href: "/operator/reviews", Text: "Reviews"},
 	{Href: "/operator/apps", Text: "Apps"},
-	{Href: "/operator/accounts", Text: "Accounts"}, {Href: "/operator/risk", Text: "Risk"},
-	{Href: "/operator/providers", Text: "Providers"}, {Href: "/operator/log", Text: "Audit log"},
+	{Href: "/operator/accounts", Text: "Accounts"},
+	{Href: "/operator/risk", Text: "Risk"},
+	{Href: "/operator/providers", Text: "Providers"},
+	{Href: "/operator/log", Text: "Audit log"},
 }
 
-// console begins a page that belongs to a section.
-func (s staff) console(section, heading, lead string) ui.Report {
-	c := ui.Report{Shell: s.Shell(ui.Operations), Viewer: !s.acts(), Heading: heading, Lead: lead}
+// newReport returns the report of a page in a section, without blocks.
+func (s staff) newReport(section, heading, lead string) ui.Report {
+	c := ui.Report{Shell: s.Shell(ui.Operations), Viewer: !s.canAct(), Heading: heading, Lead: lead}
 	for _, t := range sections {
 		t.Current = t.Href == section
 		c.Sections = append(c.Sections, t)
@@ -156,7 +159,7 @@ func (s staff) console(section, heading, lead string) ui.Report {
 	return c
 }
 
-// doneTexts say what was just done, by the name that the redirect gives.
+// doneTexts are the messages after an action, by the value of the redirect's query member done.
 var doneTexts = map[string]string{
 	"approve": "Approved. The app is in its new tier.",
 	"refuse":  "Rejected. The app keeps its tier and may request again.",
@@ -167,16 +170,16 @@ var doneTexts = map[string]string{
 	"reverse": "Charge refunded. This entry is the refund.",
 }
 
-// missing is the 404 of what is not there.
-func missing(err error, what string) error {
+// notFound turns sql.ErrNoRows into 404; it returns other errors as they are.
+func notFound(err error, what string) error {
 	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("There is no such %s.", what)
+		return apierr.NotFound.Errorf("This %s doesn’t exist.", what)
 	}
 	return err
 }
 
-// sentence makes a sentence for people of a message of the API.
-func sentence(message string) string {
+// asSentence turns an error message of the API into a sentence for the page.
+func asSentence(message string) string {
 	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
 		message = "the reason " + rest
 	} else if message == "" {
@@ -185,29 +188,28 @@ func sentence(message string) string {
 	return strings.ToUpper(message[:1]) + strings.TrimSuffix(message[1:], ".") + "."
 }
 
-// date writes a time for people, in one piece.
-func date(us int64) string {
+// formatTime returns a time that does not break across lines; "–" for zero.
+func formatTime(us int64) string {
 	if us == 0 {
 		return "–"
 	}
 	return strings.ReplaceAll(time.UnixMicro(us).UTC().Format("2 Jan 2006, 15:04:05 UTC"), " ", "\u00a0")
 }
 
-// when is a cell with a time.
-func when(us int64) ui.Cell { return ui.Cell{Text: date(us)} }
+func timeCell(us int64) ui.Cell { return ui.Cell{Text: formatTime(us)} }
 
-func link(path, id string) ui.Cell { return ui.Cell{Text: id, Href: path + url.PathEscape(id)} }
+func linkCell(path, id string) ui.Cell { return ui.Cell{Text: id, Href: path + url.PathEscape(id)} }
 
-// reason is the field of every action.
-func reason(hint string) []ui.Entry {
+// reasonField is the field for the reason of an action.
+func reasonField(hint string) []ui.Entry {
 	return []ui.Entry{{ID: "reason", Label: "Reason", Hint: hint, Long: true}}
 }
 
-// maxListed is how many rows a list shows at once.
+// maxListed is the number of rows on one page of a list.
 const maxListed = 50
 
-// next is the address of the rows behind the last of a full page; "" = there are none.
-func next(r *http.Request, more bool, name, value string) string {
+// nextPage returns the address of the next page of a list; "" unless more.
+func nextPage(r *http.Request, more bool, name, value string) string {
 	if !more {
 		return ""
 	}
@@ -217,8 +219,8 @@ func next(r *http.Request, more bool, name, value string) string {
 	return r.URL.EscapedPath() + "?" + q.Encode()
 }
 
-// first is the address of the first page; "" if this is it.
-func first(r *http.Request, name string) string {
+// firstPage returns the address of the first page of a list; "" if this is it.
+func firstPage(r *http.Request, name string) string {
 	q := r.URL.Query()
 	if !q.Has(name) {
 		return ""
@@ -227,8 +229,8 @@ func first(r *http.Request, name string) string {
 	return strings.TrimSuffix(r.URL.EscapedPath()+"?"+q.Encode(), "?")
 }
 
-// emails returns the addresses of accounts, by id, where there are any.
-func (h *Handler) emails(ctx context.Context, ids map[string]bool) (map[string]string, error) {
+// loadEmails returns the email addresses of those ids that are accounts.
+func (h *Handler) loadEmails(ctx context.Context, ids map[string]bool) (map[string]string, error) {
 	found := map[string]string{}
 	for accountID := range ids {
 		a, err := h.Accounts.Get(ctx, accountID)

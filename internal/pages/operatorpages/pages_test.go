@@ -264,7 +264,7 @@ func TestFigures(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		counter := &operatorpages.Counter{DB: d, Now: w.Now}
+		counter := &operatorpages.Summary{DB: d, Now: w.Now}
 		b := w.signedIn("operator")
 		b.Get("/operator").Want(t, 200, "computed for the first time", "1 to review")
 		w.Spend(w.conn, 2*money.Dollar)

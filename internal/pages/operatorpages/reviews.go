@@ -11,9 +11,9 @@ import (
 	"github.com/purserhq/purser/internal/pages/operator"
 )
 
-// reviews is GET /operator/reviews: what waits, oldest first.
-func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
-	c := s.console("/operator/reviews", "Go-live reviews",
+// showReviews is GET /operator/reviews: pending go-live requests, oldest first.
+func (h *Handler) showReviews(r *http.Request, s staff) (ui.Report, error) {
+	c := s.newReport("/operator/reviews", "Go-live reviews",
 		"Developers who ask for their app’s next tier, oldest first.")
 	list, err := h.Service.GoLive.ListPending(r.Context(), r.URL.Query().Get("after"), maxListed+1)
 	if err != nil {
@@ -24,7 +24,7 @@ func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 	t := &ui.Table{
 		Label: "Requests",
 		Heads: []ui.Head{{Name: "App"}, {Name: "From"}, {Name: "To"}, {Name: "Requested"}},
-		First: first(r, "after"),
+		First: firstPage(r, "after"),
 		Empty: "No pending requests.",
 	}
 	for _, req := range list {
@@ -33,20 +33,20 @@ func (h *Handler) reviews(r *http.Request, s staff) (ui.Report, error) {
 			return c, err
 		}
 		name := ui.Cell{Text: app.Name, Href: "/operator/reviews/" + url.PathEscape(req.ID), Sub: req.ID}
-		t.Rows = append(t.Rows, []ui.Cell{name, {Text: req.From}, {Text: req.To}, when(req.CreatedUS)})
+		t.Rows = append(t.Rows, []ui.Cell{name, {Text: req.From}, {Text: req.To}, timeCell(req.CreatedUS)})
 	}
 	if more {
-		t.Next = next(r, true, "after", list[len(list)-1].ID)
+		t.Next = nextPage(r, true, "after", list[len(list)-1].ID)
 	}
 	c.Blocks = []ui.Block{{Table: t}}
 	return c, nil
 }
 
-// review is GET /operator/reviews/{id}: the request, the app's checklist, the answer.
-func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
+// showReview is GET /operator/reviews/{id}: the request, the app's checklist and the buttons to decide.
+func (h *Handler) showReview(r *http.Request, s staff) (ui.Report, error) {
 	req, err := h.Service.GoLive.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
-		return ui.Report{}, missing(err, "request")
+		return ui.Report{}, notFound(err, "request")
 	}
 	app, err := h.Service.Apps.Get(r.Context(), req.AppID)
 	if err != nil {
@@ -56,26 +56,26 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 	if err != nil {
 		return ui.Report{}, err
 	}
-	c := s.console("/operator/reviews", app.Name, fmt.Sprintf("Requests to move from %s to %s.", req.From, req.To))
+	c := s.newReport("/operator/reviews", app.Name, fmt.Sprintf("Requests to move from %s to %s.", req.From, req.To))
 	c.Back, c.Badge = &ui.Link{Href: "/operator/reviews", Text: "Reviews"}, reviewBadge(req)
-	owner, err := h.owner(r, app)
+	owner, err := h.ownerCell(r, app)
 	if err != nil {
 		return c, err
 	}
 	facts := []ui.Detail{
 		{Name: "Request", Cell: ui.Cell{Text: req.ID, Code: true}},
-		{Name: "Requested", Cell: when(req.CreatedUS)},
-		{Name: "App", Cell: link("/operator/apps/", app.ID)},
+		{Name: "Requested", Cell: timeCell(req.CreatedUS)},
+		{Name: "App", Cell: linkCell("/operator/apps/", app.ID)},
 		{Name: "Developer", Cell: owner},
 	}
 	if req.DecidedUS != 0 {
-		facts = append(facts, ui.Detail{Name: "Decided", Cell: when(req.DecidedUS)})
+		facts = append(facts, ui.Detail{Name: "Decided", Cell: timeCell(req.DecidedUS)})
 	}
 	if req.Reason != "" {
 		facts = append(facts, ui.Detail{Name: "Rejection reason", Cell: ui.Cell{Text: req.Reason}})
 	}
-	c.Blocks = []ui.Block{{Heading: "Request", Facts: facts}, checklist(status.Checklist), appFacts(app)}
-	if s.acts() && req.Status == golive.Pending {
+	c.Blocks = []ui.Block{{Heading: "Request", Facts: facts}, checklistBlock(status.Checklist), appBlock(app)}
+	if s.canAct() && req.Status == golive.Pending {
 		at := "/operator/reviews/" + url.PathEscape(req.ID)
 		c.Blocks = append(c.Blocks,
 			ui.Block{
@@ -90,7 +90,7 @@ func (h *Handler) review(r *http.Request, s staff) (ui.Report, error) {
 				Form: &ui.Ask{
 					Action:   at,
 					Decision: "refuse",
-					Fields:   reason("Shown to the developer as written."),
+					Fields:   reasonField("Shown to the developer as written."),
 					Button:   "Reject",
 					Danger:   true,
 				},
@@ -109,8 +109,8 @@ func reviewBadge(req golive.Request) *ui.Badge {
 	return &ui.Badge{Text: "To review", Tone: "warn"}
 }
 
-// checklist says what the app has and lacks, as things stand now.
-func checklist(items []golive.Item) ui.Block {
+// checklistBlock shows the go-live checklist of the app as of now.
+func checklistBlock(items []golive.Item) ui.Block {
 	t := &ui.Table{Label: "Checklist", Heads: []ui.Head{{Name: "Item"}, {Name: "Required"}, {Name: "Met"}}}
 	for _, i := range items {
 		met, required := ui.Cell{Text: "Missing", Tone: "bad"}, "Yes"
@@ -125,8 +125,8 @@ func checklist(items []golive.Item) ui.Block {
 	return ui.Block{Heading: "Checklist", Table: t}
 }
 
-// decide is POST /operator/reviews/{id}.
-func (h *Handler) decide(r *http.Request, s staff, form url.Values) (string, error) {
+// decideReview is POST /operator/reviews/{id}.
+func (h *Handler) decideReview(r *http.Request, s staff, form url.Values) (string, error) {
 	requestID, decision := r.PathValue("id"), form.Get("decision")
 	at := "/operator/reviews/" + url.PathEscape(requestID) + "?done=" + decision
 	switch decision {
@@ -134,9 +134,9 @@ func (h *Handler) decide(r *http.Request, s staff, form url.Values) (string, err
 		_, _, err := h.Service.Approve(r.Context(), s.ID, requestID)
 		return at, err
 	case "refuse":
-		why, err := operator.CheckReason(form.Get("reason"))
+		reason, err := operator.CheckReason(form.Get("reason"))
 		if err == nil {
-			_, err = h.Service.Refuse(r.Context(), s.ID, requestID, why)
+			_, err = h.Service.Refuse(r.Context(), s.ID, requestID, reason)
 		}
 		return at, err
 	}

@@ -140,3 +140,21 @@ func LocalPath(next string) string {
 	}
 	return next
 }
+
+// A PageHandler serves a page to the signed-in account a.
+type PageHandler func(w http.ResponseWriter, r *http.Request, a Account) error
+
+// Require serves next to signed-in browsers, and sends others to the sign-in page, which leads back to this one. A
+// live part of a page has htmx reload the page instead.
+func (s *Sessions) Require(next PageHandler) web.Handler {
+	return s.With(func(w http.ResponseWriter, r *http.Request) error {
+		a, ok := CurrentAccount(r.Context())
+		switch {
+		case ok:
+			return next(w, r, a)
+		case ui.Reload(w, r):
+			return nil
+		}
+		return web.SeeOther(w, SignInPath(r.URL.EscapedPath()))
+	})
+}

@@ -40,15 +40,7 @@ func (h *Handler) Mount(rt *web.Router) {
 }
 
 // signedIn redirects a browser without a session to the sign-in page, which leads back here.
-func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
-	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.CurrentAccount(r.Context())
-		if !ok {
-			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
-		}
-		return next(w, r, a)
-	})
-}
+func (h *Handler) signedIn(next accounts.PageHandler) web.Handler { return h.Sessions.Require(next) }
 
 // requireRecentSignIn guards pages that ask for the password: an account without a password must
 // have signed in recently.

@@ -95,7 +95,7 @@ var ErrInvalidMessage = errors.New("mail")
 func (m Message) validate() error {
 	if a, err := netmail.ParseAddress(m.To); err != nil || a.Address != m.To ||
 		strings.ContainsFunc(m.To, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fmt.Errorf("%w: the address of %s cannot be written to", ErrInvalidMessage, m.AccountID)
+		return fmt.Errorf("%w: the address of %s is not valid", ErrInvalidMessage, m.AccountID)
 	}
 	if m.Subject == "" || utf8.RuneCountInString(m.Subject) > 200 || !isOneLine(m.Subject) {
 		return fmt.Errorf("%w: the subject to %s must be one line of text", ErrInvalidMessage, m.AccountID)
@@ -111,7 +111,7 @@ func (m Message) validate() error {
 		strings.ContainsFunc(m.Unsubscribe, func(c rune) bool {
 			return c <= ' ' || c > '~' || c == '<' || c == '>' || c == ','
 		}) {
-		return fmt.Errorf("%w: the address to unsubscribe %s at is none", ErrInvalidMessage, m.AccountID)
+		return fmt.Errorf("%w: the unsubscribe link of %s is not a URL", ErrInvalidMessage, m.AccountID)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ var linkPattern = regexp.MustCompile(`https?://[^\s<>"]+`)
 func (o *Outbox) showMail(w http.ResponseWriter, r *http.Request) error {
 	m, err := o.Store.Get(r.Context(), r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("There is no such email.")
+		return apierr.NotFound.Errorf("This email doesn’t exist.")
 	} else if err != nil {
 		return err
 	}

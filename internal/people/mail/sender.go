@@ -103,7 +103,7 @@ func (s *Store) claimDue(ctx context.Context) (m Mail, err error) {
 func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 	now := s.Store.Now()
 	if m.CreatedUS < now.Add(-maxAge).UnixMicro() {
-		m.Status, m.LastError = Failed, "it waited too long for a mail server"
+		m.Status, m.LastError = Failed, "timed out waiting for a mail server"
 		return s.recordOutcome(ctx, m, "given_up")
 	}
 	limited, cancel := context.WithTimeout(ctx, leaseTTL/2)

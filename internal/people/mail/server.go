@@ -156,7 +156,7 @@ func (s Server) compose(m Mail) (*gomail.Msg, error) {
 	message := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("purser-"+m.ID))
 	message.FromMailAddress(&s.From)
 	if err := message.To(m.To); err != nil {
-		return nil, errors.New("the address cannot be written to")
+		return nil, errors.New("the address is not valid")
 	}
 	_, domain, _ := strings.Cut(s.From.Address, "@")
 	message.SetMessageIDWithValue(m.ID + "@" + domain)
@@ -190,7 +190,7 @@ func (s Server) describeConnectError(err error) string {
 func classifyError(err error) *sendFailure {
 	e, ok := errors.AsType[*gomail.SendError](err)
 	if !ok {
-		return &sendFailure{text: "not taken", unreachable: true}
+		return &sendFailure{text: "not accepted", unreachable: true}
 	}
 	f := &sendFailure{text: e.Reason.String(), unreachable: e.ErrorCode() == 0}
 	if code := e.ErrorCode(); code != 0 {

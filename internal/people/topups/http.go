@@ -36,23 +36,14 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("POST /stripe/events", h.receiveEvent)
 }
 
-// signedIn asks whoever is not signed in to do so, and to come back to the page. A
-// test account has money that nobody pays for: for it these pages are not there.
-func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
-	return h.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
-		a, ok := accounts.CurrentAccount(r.Context())
-		if !ok {
-			return web.SeeOther(w, accounts.SignInPath(r.URL.EscapedPath()))
-		} else if a.Sandbox {
-			return notFoundError()
+// signedIn requires a signed-in account. Test accounts, whose money is fake, get 404.
+func (h *Handler) signedIn(next accounts.PageHandler) web.Handler {
+	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+		if a.Sandbox {
+			return ui.NotFound()
 		}
 		return next(w, r, a)
 	})
-}
-
-func notFoundError() error {
-	return apierr.NotFound.Errorf(
-		"What this link leads to is not there, or belongs to another account than the one you are signed in with.")
 }
 
 // latest and maxListed are how many top-ups the form and the list show.
@@ -191,7 +182,7 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request, a accounts.Ac
 func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
-		return notFoundError()
+		return ui.NotFound()
 	} else if err != nil {
 		return fmt.Errorf("topups: payment: %w", err)
 	}

@@ -1,0 +1,246 @@
+package operatorpages
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/people/mail"
+)
+
+// A listedEntry holds the columns of a ledger row that a list shows.
+type listedEntry struct {
+	id, kind, status, model string
+	seq, createdUS          int64
+	chargeMC                money.MC
+	availableDeltaMC        money.MC
+	reservedDeltaMC         money.MC
+}
+
+// listEntriesBefore returns an account's ledger rows before a sequence number, newest first.
+func listEntriesBefore(ctx context.Context, q db.Queryer, accountID string, beforeSeq int64, limit int) ([]listedEntry,
+	error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *listedEntry) []any {
+		return []any{&e.id, &e.kind, &e.status, &e.model, &e.seq, &e.createdUS, &e.chargeMC, &e.availableDeltaMC,
+			&e.reservedDeltaMC}
+	}), `SELECT id, type, status, COALESCE(model, ''), seq, created_us, COALESCE(user_charge_mc, 0),
+		available_delta_mc, reserved_delta_mc
+		FROM ledger WHERE account_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3`, accountID, beforeSeq, limit)
+}
+
+// findReversal returns the id of the row that reverses an entry; "" = not reversed.
+func findReversal(ctx context.Context, q db.Queryer, entryID string) (reversalID string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT id FROM ledger WHERE reversal_of = $1 LIMIT 1`, entryID).Scan(&reversalID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return reversalID, err
+}
+
+// claimCount reports whether this node counts now, and when so, lets the next count be due at nextUS.
+func claimCount(ctx context.Context, d *db.DB, nowUS, nextUS int64) (claimed bool, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		var one int64
+		err := tx.QueryRowContext(ctx, `UPDATE operator_totals SET next_us = $2 WHERE next_us <= $1 RETURNING one`,
+			nowUS, nextUS).Scan(&one)
+		if claimed = err == nil; errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return claimed, err
+}
+
+// getNewestDay returns the newest day that is counted; "" = none.
+func getNewestDay(ctx context.Context, q db.Queryer) (day string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(day), '') FROM operator_days`).Scan(&day)
+	return day, err
+}
+
+// sumDays sums the daily totals by app and day, beginning with the day from. Grouping by an expression keeps SQLite
+// from walking the whole index by app instead of the one by day.
+func sumDays(ctx context.Context, q db.Queryer, from string) ([]callSum, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(s *callSum) []any {
+		return []any{&s.appID, &s.day, &s.calls, &s.costMC, &s.feeMC, &s.marginMC, &s.chargeMC}
+	}), `SELECT (r.app_id || ''), r.day, CAST(SUM(r.calls) AS BIGINT), CAST(SUM(r.provider_cost_mc) AS BIGINT),
+		CAST(SUM(r.svc_fee_mc) AS BIGINT), CAST(SUM(r.dev_margin_mc) AS BIGINT), CAST(SUM(r.user_charge_mc) AS BIGINT)
+		FROM rollups AS r JOIN balances AS b ON b.account_id = r.account_id AND b.sandbox = 0
+		WHERE r.day >= $1 GROUP BY (r.app_id || ''), r.day`, from)
+}
+
+// sumBalances sums the balances of all accounts but test accounts.
+func sumBalances(ctx context.Context, q db.Queryer) (t balanceTotals, err error) {
+	err = q.QueryRowContext(ctx, `SELECT COUNT(*), CAST(COALESCE(SUM(available_mc), 0) AS BIGINT),
+		CAST(COALESCE(SUM(reserved_mc), 0) AS BIGINT) FROM balances WHERE sandbox = 0`).
+		Scan(&t.accounts, &t.availableMC, &t.reservedMC)
+	return t, err
+}
+
+// saveCount stores a count. Two nodes that count the same day store the same numbers.
+func saveCount(ctx context.Context, tx *db.Tx, days []callSum, t balanceTotals) error {
+	for _, s := range days {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO operator_days
+			(app_id, day, calls, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+			VALUES ($1, $2, $3, $4, $5, $6, $7)
+			ON CONFLICT (app_id, day) DO UPDATE SET calls = excluded.calls,
+			provider_cost_mc = excluded.provider_cost_mc, svc_fee_mc = excluded.svc_fee_mc,
+			dev_margin_mc = excluded.dev_margin_mc, user_charge_mc = excluded.user_charge_mc`,
+			s.appID, s.day, s.calls, s.costMC, s.feeMC, s.marginMC, s.chargeMC); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx,
+		`UPDATE operator_totals SET available_mc = $1, reserved_mc = $2, accounts = $3, counted_us = $4`,
+		t.availableMC, t.reservedMC, t.accounts, t.countedUS)
+	return err
+}
+
+// getBalanceTotals returns the totals of the last count.
+func getBalanceTotals(ctx context.Context, q db.Queryer) (t balanceTotals, err error) {
+	err = q.QueryRowContext(ctx, `SELECT available_mc, reserved_mc, accounts, counted_us FROM operator_totals`).
+		Scan(&t.availableMC, &t.reservedMC, &t.accounts, &t.countedUS)
+	return t, err
+}
+
+// sumCountedDays sums what was counted, beginning with the day from; of one app unless appID is "".
+func sumCountedDays(ctx context.Context, q db.Queryer, appID, from string) (s callSum, err error) {
+	where, args := `day >= $1`, []any{from}
+	if appID != "" {
+		where, args = `day >= $1 AND app_id = $2`, append(args, appID)
+	}
+	err = q.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(calls), 0) AS BIGINT),
+		CAST(COALESCE(SUM(provider_cost_mc), 0) AS BIGINT), CAST(COALESCE(SUM(svc_fee_mc), 0) AS BIGINT),
+		CAST(COALESCE(SUM(dev_margin_mc), 0) AS BIGINT), CAST(COALESCE(SUM(user_charge_mc), 0) AS BIGINT)
+		FROM operator_days WHERE `+where, args...).
+		Scan(&s.calls, &s.costMC, &s.feeMC, &s.marginMC, &s.chargeMC)
+	return s, err
+}
+
+// countBacklog counts pending work. A small index serves each of the counts.
+func countBacklog(ctx context.Context, q db.Queryer) (b backlog, err error) {
+	for _, c := range []struct {
+		text string
+		into *int64
+	}{
+		{`SELECT COUNT(*) FROM golive_requests WHERE status = 'pending'`, &b.reviews},
+		{`SELECT COUNT(*) FROM apps WHERE ` + apps.SuspendedSQL("apps"), &b.suspended},
+		{`SELECT COUNT(*) FROM connections WHERE status = 'frozen'`, &b.frozen},
+		{`SELECT COUNT(*) FROM events WHERE passed = 0`, &b.events},
+		{`SELECT COUNT(*) FROM deliveries WHERE status = 'pending'`, &b.deliveries},
+		{`SELECT COUNT(*) FROM mails WHERE status = 'pending'`, &b.mails},
+		{`SELECT COUNT(*) FROM mails WHERE status = 'failed'`, &b.failedMails},
+		{`SELECT COALESCE(MIN(next_us), 0) FROM mails WHERE status = 'pending'`, &b.oldestMailUS},
+	} {
+		if err := q.QueryRowContext(ctx, c.text).Scan(c.into); err != nil {
+			return b, fmt.Errorf("operatorpages: backlog: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// listRiskEvents returns events about risk, newest first: those before the id after, or all if it is "". It leaves out
+// the test events that developers send.
+func listRiskEvents(ctx context.Context, q db.Queryer, after string, limit int) ([]rules.Event, error) {
+	if after == "" {
+		after = "~" // sorts after every id
+	}
+	return db.QueryAll(ctx, q, db.ScanFields(func(e *rules.Event) []any {
+		return []any{&e.ID, &e.Type, &e.AppID, &e.ConnectionID, &e.CreatedUS}
+	}), `SELECT id, type, app_id, COALESCE(connection_id, ''), created_us FROM events
+		WHERE (type = 'connection.frozen' OR type = 'connection.risk_warning' OR type = 'app.spend_limit_reached')
+		AND test = 0 AND id < $1 ORDER BY id DESC LIMIT $2`, after, limit)
+}
+
+// listMails returns the newest emails to an account, without their texts.
+func listMails(ctx context.Context, q db.Queryer, accountID string, limit int) ([]mail.Mail, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(m *mail.Mail) []any {
+		return []any{&m.Subject, &m.Status, &m.CreatedUS, &m.LastError}
+	}), `SELECT subject, status, created_us, last_error FROM mails WHERE account_id = $1 ORDER BY id DESC LIMIT $2`,
+		accountID, limit)
+}
+
+// listFreePools returns the free pools that were used in a month, of the newest apps first. A pool's counter is found
+// by its whole subject, one for each app.
+func listFreePools(ctx context.Context, q db.Queryer, month, after string, limit int) ([]freePool, error) {
+	if after == "" {
+		after = "~" // sorts after every id
+	}
+	return db.QueryAll(ctx, q, scanFreePool, `SELECT apps.id, apps.name, windows.buckets, windows.held
+		FROM apps JOIN windows ON windows.subject = 'free/' || apps.id || '/' || $1
+		WHERE apps.tier <> 'sandbox' AND apps.id < $2 ORDER BY apps.id DESC LIMIT $3`, month, after, limit)
+}
+
+func scanFreePool(row db.Row) (p freePool, err error) {
+	var buckets string
+	if err := row.Scan(&p.appID, &p.name, &buckets, &p.heldMC); err != nil {
+		return p, err
+	}
+	used, err := limits.ParseSeries(0, buckets)
+	p.usedMC = money.MC(used.Sum(time.Time{}, 0))
+	return p, err
+}
+
+const verificationColumns = `id, state, asked_by, asked_us, touched_us, COALESCE(finished_us, 0), progress, checks,
+	checked, findings, report`
+
+// fields returns the destinations of verificationColumns.
+func (v *verification) fields() []any {
+	return []any{&v.id, &v.state, &v.requestedBy, &v.requestedUS, &v.touchedUS, &v.finishedUS, &v.progress, &v.checks,
+		&v.rowsChecked, &v.findings, &v.report}
+}
+
+// hasOpenVerification reports whether a verification is waiting or running.
+func hasOpenVerification(ctx context.Context, q db.Queryer) (open bool, err error) {
+	err = q.QueryRowContext(ctx,
+		`SELECT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`).Scan(&open)
+	return open, err
+}
+
+// claimVerification starts the oldest verification that waits, or whose node has not touched it since staleUS. The
+// error is sql.ErrNoRows if there is none.
+func claimVerification(ctx context.Context, d *db.DB, nowUS, staleUS int64) (v verification, err error) {
+	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return tx.QueryRowContext(ctx,
+			`UPDATE verifications SET state = 'running', touched_us = $1, progress = '' WHERE id IN
+			(SELECT id FROM verifications WHERE (state = 'waiting' OR state = 'running')
+			AND (state = 'waiting' OR touched_us < $2) ORDER BY id LIMIT 1`+tx.Engine.ForUpdate()+`)
+			RETURNING `+verificationColumns, nowUS, staleUS).Scan(v.fields()...)
+	})
+	return v, err
+}
+
+func touchVerification(ctx context.Context, d *db.DB, verificationID, progress string, nowUS int64) error {
+	_, err := d.ExecContext(ctx,
+		`UPDATE verifications SET progress = $2, touched_us = $3 WHERE id = $1 AND state = 'running'`, verificationID,
+		progress, nowUS)
+	return err
+}
+
+func finishVerification(ctx context.Context, d *db.DB, v verification) error {
+	_, err := d.ExecContext(ctx, `UPDATE verifications SET state = $2, progress = '', checks = $3, checked = $4,
+		findings = $5, report = $6, finished_us = $7, touched_us = $7 WHERE id = $1`,
+		v.id, v.state, v.checks, v.rowsChecked, v.findings, v.report, v.finishedUS)
+	return err
+}
+
+// requestVerification adds a verification unless one is waiting or running.
+func requestVerification(ctx context.Context, d *db.DB, verificationID, accountID string, nowUS int64) error {
+	_, err := d.ExecContext(ctx, `INSERT INTO verifications
+		(id, state, asked_by, asked_us, touched_us, progress, checks, checked, findings, report)
+		SELECT $1, 'waiting', $2, CAST($3 AS BIGINT), CAST($3 AS BIGINT), '', 0, 0, 0, ''
+		WHERE NOT EXISTS (SELECT 1 FROM verifications WHERE state = 'waiting' OR state = 'running')`,
+		verificationID, accountID, nowUS)
+	return err
+}
+
+func listVerifications(ctx context.Context, q db.Queryer, limit int) ([]verification, error) {
+	return db.QueryAll(ctx, q, db.ScanFields((*verification).fields),
+		`SELECT `+verificationColumns+` FROM verifications ORDER BY id DESC LIMIT $1`, limit)
+}
