@@ -63,7 +63,7 @@ func (s *Server) dial(name, key string, store bool) provider.Provider {
 
 // alarm tells the operator what only the operator can mend.
 func (s *Server) alarm(provider, alarm string, cause error) {
-	s.metrics.Alarm(alarm, provider)
+	s.metrics.RaiseAlarm(alarm, provider)
 	s.log.Error("alarm: a provider refuses us", "provider", provider, "alarm", alarm, "error", cause)
 }
 

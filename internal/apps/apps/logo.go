@@ -36,7 +36,7 @@ func (s *Store) SetLogo(ctx context.Context, appID string, file []byte) error {
 func (s *Store) normalizeLogo(file []byte) ([]byte, error) {
 	s.drawing.Lock()
 	defer s.drawing.Unlock()
-	return images.Logo(file)
+	return images.DrawLogo(file)
 }
 
 // RemoveLogo takes an app's logo away, if it has one.

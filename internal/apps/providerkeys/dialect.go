@@ -59,7 +59,7 @@ func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Se
 		Secret:     s.Reveal(),
 		HeaderWait: wait,
 		Idle:       wait,
-		Refuse: func(status int, _ http.Header, body []byte) *provider.Error {
+		ParseError: func(status int, _ http.Header, body []byte) *provider.Error {
 			refused = isRefusal(status, body)
 			return nil
 		},

@@ -184,7 +184,7 @@ func (w *Watch) suspendApp(ctx context.Context, a apps.App, f rules.Finding) err
 		return err
 	}
 	w.Apps.NotifyChange()
-	w.Metrics.Alarm("app_suspended", f.Rule)
+	w.Metrics.RaiseAlarm("app_suspended", f.Rule)
 	w.Log.Error("app suspended", "app_id", a.ID, "rule", f.Rule, "reason", f.Reason)
 	return nil
 }

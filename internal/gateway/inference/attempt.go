@@ -202,7 +202,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		if !tooLong && provider.GeneratedText(frames) == "" {
 			return a.failStream(ctx, out, end.err)
 		}
-		a.h.Metrics.Cut(a.api.Name())
+		a.h.Metrics.CountCutStream(a.api.Name())
 		frame := brokenOffFrame(a.recorder() != nil)
 		out.writeFrames(frame)
 		a.running.appendFrames(frame) // followers and replays get it too
@@ -239,7 +239,7 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		}
 	}
 	if r.pending {
-		a.h.Metrics.Call(a.api.Name(), a.Model.ID, metrics.Pending, time.Since(a.started))
+		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, metrics.Pending, time.Since(a.started))
 		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
 		return nil
 	}
@@ -292,14 +292,14 @@ func (a *attempt) countFailure(cause error) {
 	var p *provider.Error
 	switch {
 	case errors.As(cause, &p):
-		m.ProviderError(a.api.Name(), p.Status)
+		m.CountProviderError(a.api.Name(), p.Status)
 		if p.Kind == provider.Rejected {
 			outcome = metrics.Rejected
 		}
 	case errors.Is(cause, context.Canceled):
 		outcome = metrics.Abandoned
 	default:
-		m.ProviderError(a.api.Name(), 0)
+		m.CountProviderError(a.api.Name(), 0)
 	}
-	m.Call(a.api.Name(), a.Model.ID, outcome, time.Since(a.started))
+	m.CountCall(a.api.Name(), a.Model.ID, outcome, time.Since(a.started))
 }

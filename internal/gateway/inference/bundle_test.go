@@ -68,7 +68,7 @@ func (f *fakeProvider) Stream(ctx context.Context, _ *provider.Request) (provide
 	return &fakeStream{ctx: ctx, fakeProvider: f}, nil
 }
 
-func (f *fakeProvider) Stored(_ context.Context, responseID, requestID string) (*provider.Usage, bool, error) {
+func (f *fakeProvider) GetStoredUsage(_ context.Context, responseID, requestID string) (*provider.Usage, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, responseID+" "+requestID)

@@ -244,7 +244,7 @@ func (h *Handler) storeRefusal(r *http.Request, c *call, err error) {
 	if !errors.As(err, &e) || e.Code.Status >= 500 && e.Code != apierr.ProviderError {
 		return
 	}
-	h.Metrics.Refused(e.Code.Name)
+	h.Metrics.CountRefusal(e.Code.Name)
 	row := rules.Refusal{
 		RequestID:    c.claim,
 		ConnectionID: c.who.ConnectionID,

@@ -26,11 +26,11 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// A Recorder is a provider that keeps a record of what a call used. Stored finds it by
+// A Recorder is a provider that keeps a record of what a call used. GetStoredUsage finds it by
 // the provider's id of the response, or, if that is empty, by the id of our request.
 // False means that it is not there yet: it may still come.
 type Recorder interface {
-	Stored(ctx context.Context, responseID, requestID string) (*provider.Usage, bool, error)
+	GetStoredUsage(ctx context.Context, responseID, requestID string) (*provider.Usage, bool, error)
 }
 
 // Times of asking for records. A batch takes less time than its lease, so that a pending
@@ -191,7 +191,7 @@ func (h *Handler) findRecord(ctx context.Context, d store.PendingCall) (usage *p
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	usage, found, err := recorder.Stored(ctx, d.RecordID, d.RequestID)
+	usage, found, err := recorder.GetStoredUsage(ctx, d.RecordID, d.RequestID)
 	if err != nil {
 		h.Log.WarnContext(ctx, "provider record not read", "request_id", d.RequestID, "provider", d.Provider,
 			"tries", d.Tries, "error", err)

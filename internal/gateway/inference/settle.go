@@ -41,7 +41,7 @@ func (a *attempt) settleCall(
 		a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, usage.Input+usage.Cached+usage.CacheWrite)
 	} else {
 		if usage != nil {
-			a.h.Metrics.Alarm("absurd usage", a.Model.ID)
+			a.h.Metrics.RaiseAlarm("absurd usage", a.Model.ID)
 			a.h.Log.ErrorContext(ctx, "implausible usage", "request_id", a.held.RequestID, "model", a.Model.ID,
 				"usage", fmt.Sprintf("%+v", *usage))
 		}
@@ -59,7 +59,7 @@ func (a *attempt) settleCall(
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
 	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
-		a.h.Metrics.Call(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
+		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 	}
 	return entry, outcome, err
 }
@@ -91,7 +91,7 @@ func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.E
 		return e, r.Outcome, err
 	}
 	if r.Shortfall > 0 { // the fee takes it (decision 018)
-		h.Metrics.Alarm("a call cost more than its hold and the rest of the cap", c.Model)
+		h.Metrics.RaiseAlarm("a call cost more than its hold and the rest of the cap", c.Model)
 		h.Log.ErrorContext(ctx, "charge exceeds hold and allocation", "request_id", c.RequestID, "model", c.Model,
 			"shortfall_mc", r.Shortfall)
 	}

@@ -204,7 +204,7 @@ func (b *billing) settleReply(ctx context.Context, s session.Settle) session.Eve
 		return b.ledger.Do(ctx, command)
 	})
 	if err != nil {
-		b.metrics.Alarm("a voice reply could not be billed", b.terms.Model)
+		b.metrics.RaiseAlarm("a voice reply could not be billed", b.terms.Model)
 		b.log.ErrorContext(ctx, "voice settlement failed", "session_id", b.sessionID, "n", s.N, "error", err)
 		return out
 	}

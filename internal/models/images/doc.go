@@ -1,9 +1,7 @@
-// Package images looks at the images of a request before money is held (spec
-// §4.3, Images). An image comes as a data: URL or as a public http or https URL.
-// What it is and how large it is are read from its first bytes; nothing is ever
-// decoded, and nothing that a client or a server declares is believed.
+// Package images checks the images of a request before the hold (contract §4.3, Images), and draws logos. An image comes
+// as a data: URL or as a public http or https URL. Its type and dimensions are read from its first bytes. Images of
+// requests are never decoded, and types that a client or server declares are ignored.
 //
-// Remote images are fetched for the providers that do not do so themselves, from
-// public addresses only: each address is checked when it is dialled, on each
-// hop, so no spelling, resolver or redirect leads elsewhere.
+// Remote images are fetched for the providers that do not fetch them. Only public addresses are allowed: each address
+// is checked when it is dialed, also after a redirect (F-83).
 package images

@@ -20,16 +20,15 @@ import (
 
 // Bounds of fetching (contract §4.3; F-84).
 const (
-	maxURL       = 8192
-	maxRedirects = 3
-	maxHeader    = 64 << 10
-	oneTimeout   = 10 * time.Second // an image with all its redirects
-	allTimeout   = 30 * time.Second // the images of a request
-	parallel     = 4                // images of a request that are fetched at a time
+	maxURL         = 8192
+	maxRedirects   = 3
+	maxHeader      = 64 << 10
+	imageTimeout   = 10 * time.Second // an image with all its redirects
+	requestTimeout = 30 * time.Second // the images of a request
+	maxParallel    = 4                // images of a request that are fetched at a time
 )
 
-// wireServer serves the secrets of a virtual machine of one cloud, at an address
-// that looks public.
+// wireServer is the public-looking address at which a cloud serves secrets to its virtual machines.
 var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 
 // errFetch is the one error for a URL without an image. It does not reveal whether the address is forbidden, closed,
@@ -51,11 +50,11 @@ type Fetcher struct {
 	timeout  time.Duration // for one image
 }
 
-// New makes a Fetcher. It keeps neither cookies nor connections, and knows no
-// proxy: a proxy would be what the address check sees.
+// New returns a Fetcher. It keeps no cookies and no connections. It uses no proxy, because the address check would then
+// see only the address of the proxy.
 func New(c Config) *Fetcher {
-	f := &Fetcher{allow: c.Allow, guardian: ssrf.New(ssrf.WithDeniedV4Prefixes(wireServer)), timeout: oneTimeout}
-	f.dialer = &net.Dialer{Resolver: c.Resolver, Control: f.control}
+	f := &Fetcher{allow: c.Allow, guardian: ssrf.New(ssrf.WithDeniedV4Prefixes(wireServer)), timeout: imageTimeout}
+	f.dialer = &net.Dialer{Resolver: c.Resolver, Control: f.checkAddress}
 	f.client = &http.Client{
 		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
@@ -68,8 +67,8 @@ func New(c Config) *Fetcher {
 	return f
 }
 
-// control is asked before each connection, with the address that it goes to.
-func (f *Fetcher) control(network, address string, c syscall.RawConn) error {
+// checkAddress checks the address of each connection before it is made.
+func (f *Fetcher) checkAddress(network, address string, c syscall.RawConn) error {
 	if to, err := netip.ParseAddrPort(address); err == nil {
 		for _, p := range f.allow {
 			if p.Contains(to.Addr()) {
@@ -80,19 +79,19 @@ func (f *Fetcher) control(network, address string, c syscall.RawConn) error {
 	return f.guardian.Safe(network, address, c)
 }
 
-// parseURL is the only reader of a remote URL: what it returns is what is dialled.
+// parseURL parses a remote URL. It is the only parser, so that the checked URL is the one that is dialed.
 func parseURL(raw string) (*url.URL, error) {
 	if len(raw) > maxURL {
 		return nil, errForm
 	}
 	u, err := url.Parse(raw)
-	if err != nil || !fetchable(u) {
+	if err != nil || !isFetchable(u) {
 		return nil, errForm
 	}
 	return u, nil
 }
 
-func fetchable(u *url.URL) bool {
+func isFetchable(u *url.URL) bool {
 	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
 }
 
@@ -100,7 +99,7 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	switch last := via[len(via)-1]; {
 	case len(via) > maxRedirects:
 		return fmt.Errorf("more than %d redirects", maxRedirects)
-	case !fetchable(next.URL):
+	case !isFetchable(next.URL):
 		return errors.New("redirect to something that is not a plain http or https URL")
 	case last.URL.Scheme == "https" && next.URL.Scheme != "https":
 		return errors.New("redirect from https to http")
@@ -113,16 +112,16 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 func (f *Fetcher) Fetch(ctx context.Context, u *url.URL) (*Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	body, _, err := f.get(ctx, u)
+	body, _, err := f.requestImage(ctx, u)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
 	var all bytes.Buffer
 	if _, err := all.ReadFrom(body); err != nil {
-		return nil, unfetched(err)
+		return nil, hideFetchError(err)
 	}
-	img, err := inspect(bytes.NewReader(all.Bytes()))
+	img, err := inspectImage(bytes.NewReader(all.Bytes()))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func (f *Fetcher) Fetch(ctx context.Context, u *url.URL) (*Image, error) {
 	return img, nil
 }
 
-// encode keeps the bytes of the image in base64, once.
+// encode stores the bytes of the image in base64.
 func (i *Image) encode(data []byte) {
 	var b strings.Builder
 	b.Grow(len(i.head()) + base64.StdEncoding.EncodedLen(len(data)))
@@ -142,27 +141,26 @@ func (i *Image) encode(data []byte) {
 	i.Data = i.url[len(i.head()):]
 }
 
-// Probe reads only the start of an image, as much as its dimensions need. Bytes
-// is what the server declares, 0 if it does not.
+// Probe reads only the start of an image, up to its dimensions. Bytes is the declared length, 0 if there is none.
 func (f *Fetcher) Probe(ctx context.Context, u *url.URL) (*Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	body, length, err := f.get(ctx, u)
+	body, length, err := f.requestImage(ctx, u)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	img, err := inspect(body)
+	img, err := inspectImage(body)
 	if err != nil {
-		return nil, unfetched(err)
+		return nil, hideFetchError(err)
 	}
 	img.Bytes = max(0, int(length))
 	return img, nil
 }
 
-// get asks for an image and returns its bytes, which end with errSize after
-// MaxBytes, and the length that the server declares, -1 if it does not.
-func (f *Fetcher) get(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+// requestImage requests an image. It returns the body, which fails with errSize after MaxBytes, and the declared
+// length, -1 if there is none.
+func (f *Fetcher) requestImage(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
 	r := (&http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
 		"User-Agent":      {"Purser"},
 		"Accept":          {"image/png, image/jpeg, image/webp, image/gif"},
@@ -170,34 +168,34 @@ func (f *Fetcher) get(ctx context.Context, u *url.URL) (io.ReadCloser, int64, er
 	}}).WithContext(ctx)
 	answer, err := f.client.Do(r)
 	if err != nil {
-		return nil, 0, unfetched(err)
+		return nil, 0, hideFetchError(err)
 	}
 	if err := checkAnswer(answer); err != nil {
 		answer.Body.Close()
 		return nil, 0, err
 	}
-	return &limited{answer.Body, MaxBytes}, answer.ContentLength, nil
+	return &limitedBody{answer.Body, MaxBytes}, answer.ContentLength, nil
 }
 
 func checkAnswer(a *http.Response) error {
 	switch encoding := a.Header.Get("Content-Encoding"); {
 	case a.StatusCode != http.StatusOK:
-		return unfetched(fmt.Errorf("status %d", a.StatusCode))
+		return hideFetchError(fmt.Errorf("status %d", a.StatusCode))
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		return unfetched(errors.New("the body is encoded")) // never unpack: 5 MB may become 5 GB
+		return hideFetchError(errors.New("the body is encoded")) // never decompress: 5 MB may become 5 GB
 	case a.ContentLength > MaxBytes:
 		return errSize
 	}
 	return nil
 }
 
-// limited reads at most left bytes; one more is errSize.
-type limited struct {
+// limitedBody reads at most left bytes and fails with errSize after them.
+type limitedBody struct {
 	io.ReadCloser
 	left int
 }
 
-func (l *limited) Read(p []byte) (int, error) {
+func (l *limitedBody) Read(p []byte) (int, error) {
 	if len(p) > l.left+1 {
 		p = p[:l.left+1]
 	}
@@ -209,9 +207,9 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unfetched hides why a URL gave no image; the reason is for the log. What was
-// found wrong with the bytes of an image stays as it is.
-func unfetched(err error) error {
+// hideFetchError hides why a URL could not be fetched; only the log gets the cause. Errors about the bytes of an image
+// are not hidden.
+func hideFetchError(err error) error {
 	for _, known := range []error{errSize, errKind, errBroken, errLarge} {
 		if errors.Is(err, known) {
 			return known

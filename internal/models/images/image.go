@@ -21,18 +21,17 @@ const (
 	maxPixels = 200_000_000
 )
 
-// An Image is what is known of an image without decoding it.
+// An Image has the properties of an image that can be read without decoding it.
 type Image struct {
 	MediaType     string // image/png, image/jpeg, image/gif or image/webp, by its bytes
 	Width, Height int    // in pixels, at least 1
-	Bytes         int    // its size; 0 = unknown, for a remote image that was not read to its end
-	Data          string // its bytes in base64; "" when they were not read
+	Bytes         int    // its size; 0 = unknown, for a remote image that was only probed
+	Data          string // its bytes in base64; "" if they were not read
 
 	url string // data: URL of MediaType that ends with Data
 }
 
-// What may be wrong with an image, in sentences that follow its place in the
-// request.
+// Errors of an image. Their texts follow the path of the image in the request.
 var (
 	errForm     = errors.New("must be a data: URL or a public http or https URL")
 	errDeclared = errors.New(
@@ -44,10 +43,10 @@ var (
 	errLarge  = errors.New("an image has at most 65,535 pixels a side and 200 million in all")
 )
 
-// Parse reads a data: URL. It decodes only as much as the dimensions need, and
-// the type that the URL declares is replaced by that of the bytes.
-func Parse(url string) (*Image, error) {
-	data, err := payload(url)
+// ParseDataURL parses a data: URL. It decodes only the start, up to the dimensions. The type of the bytes replaces the
+// type that the URL declares.
+func ParseDataURL(url string) (*Image, error) {
+	data, err := cutPayload(url)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +60,7 @@ func Parse(url string) (*Image, error) {
 	case size > MaxBytes:
 		return nil, errSize
 	}
-	img, err := inspect(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
+	img, err := inspectImage(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +71,12 @@ func Parse(url string) (*Image, error) {
 	return img, nil
 }
 
-// head is how a data: URL of the image starts.
+// head returns the start of the image's data: URL, up to the base64.
 func (i *Image) head() string { return "data:" + i.MediaType + ";base64," }
 
-// payload returns what follows the head of a data: URL, which must be of the one
-// form that every provider understands. Its words may be of any case.
-func payload(url string) (string, error) {
+// cutPayload returns the base64 of a data: URL. The URL must have the one form that every provider accepts, in any
+// case.
+func cutPayload(url string) (string, error) {
 	head, data, ok := strings.Cut(url, ",")
 	if !ok || len(head) > 100 {
 		return "", errDeclared
@@ -90,7 +89,7 @@ func payload(url string) (string, error) {
 	return data, nil
 }
 
-// base64Letters says which bytes stand in base64 for six bits.
+// base64Letters is the set of bytes that encode six bits in base64.
 var base64Letters = func() (set [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
 		set[c] = true
@@ -98,8 +97,7 @@ var base64Letters = func() (set [256]bool) {
 	return set
 }()
 
-// decodedLen returns how many bytes a text of base64 stands for, and whether it
-// is valid, without decoding it.
+// decodedLen returns the decoded length of base64 text, and whether it is valid, without decoding it.
 func decodedLen(data string) (int, bool) {
 	if len(data)%4 != 0 {
 		return 0, false
@@ -113,24 +111,24 @@ func decodedLen(data string) (int, bool) {
 	return len(letters) * 3 / 4, true
 }
 
-// headBytes is how much shows what kind of image it is.
+// headBytes is the length of the start that identifies the type of an image.
 const headBytes = 12
 
-// inspect reads type and dimensions from the start of an image.
-func inspect(r io.Reader) (*Image, error) {
+// inspectImage reads the type and dimensions from the start of an image.
+func inspectImage(r io.Reader) (*Image, error) {
 	var head [headBytes]byte
 	n, err := io.ReadFull(r, head[:])
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
 	}
-	mediaType, config := sniff(head[:n])
+	mediaType, config := detectFormat(head[:n])
 	if config == nil {
 		return nil, errKind
 	}
-	rest := &remembering{r: r}
+	rest := &errorRecorder{r: r}
 	c, err := config(io.MultiReader(bytes.NewReader(head[:n]), rest))
 	switch {
-	case rest.err != nil: // it was not the image's fault
+	case rest.err != nil: // reading failed; the image may be valid
 		return nil, rest.err
 	case err != nil, c.Width < 1, c.Height < 1:
 		return nil, errBroken
@@ -140,8 +138,8 @@ func inspect(r io.Reader) (*Image, error) {
 	return &Image{MediaType: mediaType, Width: c.Width, Height: c.Height}, nil
 }
 
-// sniff returns the type of an image by its first bytes, and the function that reads its dimensions, or nil.
-func sniff(head []byte) (string, func(io.Reader) (image.Config, error)) {
+// detectFormat returns the type of an image by its first bytes, and the function that reads its dimensions, or nil.
+func detectFormat(head []byte) (string, func(io.Reader) (image.Config, error)) {
 	s := string(head)
 	switch {
 	case strings.HasPrefix(s, "\x89PNG\r\n\x1a\n"):
@@ -156,13 +154,13 @@ func sniff(head []byte) (string, func(io.Reader) (image.Config, error)) {
 	return "", nil
 }
 
-// remembering keeps the error of a reader apart from those of its content.
-type remembering struct {
+// errorRecorder records the error of a reader, so that it can be told from a malformed image.
+type errorRecorder struct {
 	r   io.Reader
 	err error
 }
 
-func (m *remembering) Read(p []byte) (int, error) {
+func (m *errorRecorder) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		m.err = err

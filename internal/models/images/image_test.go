@@ -160,7 +160,7 @@ func TestParse(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Parse(test.url)
+			got, err := ParseDataURL(test.url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if img, err := Parse(test.url); !errors.Is(err, test.want) {
+			if img, err := ParseDataURL(test.url); !errors.Is(err, test.want) {
 				t.Errorf("%v and error %v, want %v", img, err, test.want)
 			}
 		})
@@ -244,7 +244,7 @@ func TestParseDecodesNothing(t *testing.T) {
 		dataURL("image/webp", padded(webpExtended(60_000, 3000), MaxBytes))} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := Parse(url); err != nil {
+		if _, err := ParseDataURL(url); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
@@ -266,13 +266,13 @@ func FuzzInspect(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		img, err := inspect(bytes.NewReader(b))
+		img, err := inspectImage(bytes.NewReader(b))
 		sane(t, img, err)
 		if c, kind, decodes := image.DecodeConfig(bytes.NewReader(b)); decodes == nil && err == nil &&
 			(img.MediaType != "image/"+kind || img.Width != c.Width || img.Height != c.Height) {
 			t.Fatalf("%+v, the library says %s %+v", img, kind, c)
 		}
-		if again, err2 := Parse(dataURL("image/png", b)); (err == nil) != (err2 == nil) && len(b) <= MaxBytes {
+		if again, err2 := ParseDataURL(dataURL("image/png", b)); (err == nil) != (err2 == nil) && len(b) <= MaxBytes {
 			t.Fatalf("%+v, %v, but as a data: URL %+v, %v", img, err, again, err2)
 		}
 	})
@@ -289,7 +289,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(url)
 	}
 	f.Fuzz(func(t *testing.T, url string) {
-		img, err := Parse(url)
+		img, err := ParseDataURL(url)
 		sane(t, img, err)
 		if err != nil {
 			return
@@ -298,7 +298,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || len(raw) != img.Bytes || !strings.HasSuffix(url, ","+img.Data) {
 			t.Fatalf("%+v of %d bytes: %v", img, len(raw), err)
 		}
-		again, err := Parse(img.url)
+		again, err := ParseDataURL(img.url)
 		if err != nil || *again != *img {
 			t.Fatalf("%+v became %+v, %v", img, again, err)
 		}

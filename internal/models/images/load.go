@@ -16,14 +16,14 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// maxRemote is how many remote images a request may have (contract §8).
+// maxRemote is the largest number of remote images in a request (contract §8).
 const maxRemote = 20
 
-// A rule is what a provider makes of images (provider notes A.2, B.4, C.6).
+// A rule has a provider's rules for images (provider notes A.2, B.4, C.6).
 type rule struct {
 	inline   bool  // remote images are sent as data: URLs
-	gif      bool  // takes GIF
-	maxBytes int64 // of the images together: with inline in base64 and with the texts, else as they are
+	gif      bool  // GIF is accepted
+	maxBytes int64 // of all images; if inline, of their base64 and of the texts
 	side     func(images int) int
 }
 
@@ -38,7 +38,7 @@ var (
 	}}
 )
 
-func ruleOf(providerName string) rule {
+func findRule(providerName string) rule {
 	switch providerName {
 	case "anthropic":
 		return anthropic
@@ -48,29 +48,28 @@ func ruleOf(providerName string) rule {
 	return openAI
 }
 
-// A picture is an image of a request with what was found out about it.
+// A picture is an image of a request with its properties.
 type picture struct {
 	part   *provider.Part
-	at     string   // its place in the request
+	at     string   // its path in the request
 	remote *url.URL // nil = a data: URL
 	img    *Image
 	err    error
 }
 
-// Load checks the images of a request to a provider, and writes their types and
-// dimensions into its parts. A remote image becomes a data: URL where the
-// provider does not fetch for itself; elsewhere only its start is read. An error
-// is an *apierr.Error that names the image, or that of ctx.
+// Load checks the images of a request to a provider and writes their types and dimensions into its parts. If the
+// provider does not fetch remote images, they become data: URLs; otherwise only their start is read. An error is an
+// *apierr.Error that names the image, or the error of ctx.
 func (f *Fetcher) Load(ctx context.Context, r *provider.Request, providerName string) error {
-	list := pictures(r)
+	list := listPictures(r)
 	if len(list) == 0 {
 		return nil
 	}
-	limits := ruleOf(providerName)
+	limits := findRule(providerName)
 	remote := map[string][]*picture{}
 	for _, p := range list {
-		p.read()
-		if err := p.check(limits, len(list)); err != nil {
+		p.parse()
+		if err := p.checkRule(limits, len(list)); err != nil {
 			return err
 		}
 		if p.remote != nil {
@@ -80,29 +79,29 @@ func (f *Fetcher) Load(ctx context.Context, r *provider.Request, providerName st
 	if len(remote) > maxRemote {
 		return apierr.InvalidRequest.Errorf("messages: at most %d remote images in a request", maxRemote)
 	}
-	total := limits.size(list)
+	total := limits.sumBytes(list)
 	if limits.inline {
-		total += textBytes(r)
+		total += sumTextBytes(r)
 	}
 	if total > limits.maxBytes {
-		return limits.tooMuch()
+		return limits.makeSizeError()
 	}
 	if err := f.fetchAll(ctx, remote, limits, total); err != nil {
 		return err
 	}
 	for _, p := range list {
-		if err := p.check(limits, len(list)); err != nil {
+		if err := p.checkRule(limits, len(list)); err != nil {
 			return err
 		}
 	}
-	for _, p := range list { // every image is right: the request changes
+	for _, p := range list { // all checks have passed: change the request
 		p.part.MediaType, p.part.Width, p.part.Height = p.img.MediaType, p.img.Width, p.img.Height
 		p.part.ImageURL = cmp.Or(p.img.url, p.part.ImageURL)
 	}
 	return nil
 }
 
-func pictures(r *provider.Request) (list []*picture) {
+func listPictures(r *provider.Request) (list []*picture) {
 	for i := range r.Messages {
 		for j := range r.Messages[i].Parts {
 			if p := &r.Messages[i].Parts[j]; p.Type == "image_url" {
@@ -113,25 +112,24 @@ func pictures(r *provider.Request) (list []*picture) {
 	return list
 }
 
-// Check says whether a URL is one that Load can look at, as far as that needs no
-// network.
-func Check(raw string) error {
+// CheckURL checks the URL of an image without network access.
+func CheckURL(raw string) error {
 	p := picture{part: &provider.Part{ImageURL: raw}}
-	p.read()
+	p.parse()
 	return p.err
 }
 
-// read does what needs no network.
-func (p *picture) read() {
+// parse parses the URL, and the image if it is a data: URL.
+func (p *picture) parse() {
 	if u := p.part.ImageURL; len(u) >= 5 && strings.EqualFold(u[:5], "data:") {
-		p.img, p.err = Parse(u)
+		p.img, p.err = ParseDataURL(u)
 	} else {
 		p.remote, p.err = parseURL(u)
 	}
 }
 
-// check holds what is known so far against the provider's rule.
-func (p *picture) check(limits rule, images int) error {
+// checkRule checks the properties that are known so far against the provider's rule.
+func (p *picture) checkRule(limits rule, images int) error {
 	side := limits.side(images)
 	switch {
 	case p.err != nil:
@@ -149,22 +147,22 @@ func (p *picture) check(limits rule, images int) error {
 	return nil
 }
 
-// fetchAll fetches each URL once. It stops when the images are too much
-// together, so that a request costs no more memory than the provider takes.
+// fetchAll fetches each URL one time. It stops when all images together are too large, so that a request needs no more
+// memory than the provider accepts.
 func (f *Fetcher) fetchAll(ctx context.Context, remote map[string][]*picture, limits rule, total int64) error {
 	if len(remote) == 0 {
 		return nil
 	}
-	all, cancel := context.WithTimeout(ctx, allTimeout)
+	all, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var sum atomic.Int64
 	sum.Store(total)
 	var group errgroup.Group // without its context: the first error in order counts, not in time
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallel)
 	for _, same := range remote {
 		group.Go(func() error {
-			f.fetch(all, same, limits)
-			if sum.Add(limits.size(same)) > limits.maxBytes {
+			f.fetchShared(all, same, limits)
+			if sum.Add(limits.sumBytes(same)) > limits.maxBytes {
 				cancel()
 			}
 			return nil
@@ -177,13 +175,13 @@ func (f *Fetcher) fetchAll(ctx context.Context, remote map[string][]*picture, li
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case sum.Load() > limits.maxBytes:
-		return limits.tooMuch()
+		return limits.makeSizeError()
 	}
 	return nil
 }
 
-// fetch fetches one URL for all the pictures that show it.
-func (f *Fetcher) fetch(ctx context.Context, same []*picture, limits rule) {
+// fetchShared fetches one URL for all pictures that have it.
+func (f *Fetcher) fetchShared(ctx context.Context, same []*picture, limits rule) {
 	get := f.Probe
 	if limits.inline {
 		get = f.Fetch
@@ -194,9 +192,8 @@ func (f *Fetcher) fetch(ctx context.Context, same []*picture, limits rule) {
 	}
 }
 
-// size is what these pictures count against the provider's limit, as far as
-// they are known.
-func (l rule) size(list []*picture) (n int64) {
+// sumBytes returns the bytes of these pictures for the provider's limit. Pictures that are not fetched yet count 0.
+func (l rule) sumBytes(list []*picture) (n int64) {
 	for _, p := range list {
 		switch {
 		case p.img == nil:
@@ -209,7 +206,7 @@ func (l rule) size(list []*picture) (n int64) {
 	return n
 }
 
-func (l rule) tooMuch() error {
+func (l rule) makeSizeError() error {
 	if l.inline {
 		return apierr.InvalidRequest.Errorf(
 			"messages: this model's provider takes at most %d MB in a request, images in base64 included; use fewer or smaller images", l.maxBytes/1_000_000)
@@ -219,8 +216,8 @@ func (l rule) tooMuch() error {
 		l.maxBytes/1_000_000)
 }
 
-// textBytes is what the texts of a request add to its body, nearly.
-func textBytes(r *provider.Request) (n int64) {
+// sumTextBytes estimates the bytes of the texts in the body of a request.
+func sumTextBytes(r *provider.Request) (n int64) {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		n += int64(len(m.Text))

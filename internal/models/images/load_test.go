@@ -244,7 +244,7 @@ func TestFourAtATime(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if now++; now > most {
-			if most = now; most == parallel {
+			if most = now; most == maxParallel {
 				close(four)
 			}
 		}
@@ -266,7 +266,7 @@ func TestFourAtATime(t *testing.T) {
 		"google"); err != nil {
 		t.Error(err)
 	}
-	if most != parallel {
+	if most != maxParallel {
 		t.Errorf("%d at a time", most)
 	}
 }

@@ -12,35 +12,35 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// Bounds of what becomes a logo, and how large a logo is.
+// Bounds of an uploaded file, and the size of a logo.
 const (
 	MaxLogoBytes = 1 << 20
 	maxLogoSide  = 2048
-	maxScans     = 100 // of a JPEG: each passes over the whole image, and a few bytes make one
+	maxScans     = 100 // of a JPEG: each costs a pass over the whole image and takes only a few bytes
 	logoSide     = 256
 )
 
-// What may be wrong with a logo.
+// Errors of an uploaded logo.
 var (
 	errLogoNone  = errors.New("choose a file")
 	errLogoSize  = errors.New("must be at most 1 MB")
-	errLogoSVG   = errors.New("SVG is not taken, because such a file can hold programs; export it as PNG")
+	errLogoSVG   = errors.New("SVG isn’t supported, because an SVG file can contain scripts; export it as PNG")
 	errLogoKind  = errors.New("must be a PNG, JPEG, WebP or GIF image")
 	errLogoLarge = errors.New("must be at most 2,048 pixels wide and high")
-	errLogoScans = errors.New("the JPEG is built up in too many passes; save it as PNG")
-	errLogoData  = errors.New("the image is damaged and cannot be read to its end")
+	errLogoScans = errors.New("the JPEG has too many scans; save it as PNG")
+	errLogoData  = errors.New("the image is damaged")
 )
 
-// Logo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of
+// DrawLogo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of
 // the file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
-func Logo(file []byte) ([]byte, error) {
+func DrawLogo(file []byte) ([]byte, error) {
 	switch {
 	case len(file) == 0:
 		return nil, errLogoNone
 	case len(file) > MaxLogoBytes:
 		return nil, errLogoSize
 	}
-	found, err := inspect(bytes.NewReader(file))
+	found, err := inspectImage(bytes.NewReader(file))
 	switch {
 	case errors.Is(err, errKind) && bytes.Contains(bytes.ToLower(file[:min(len(file), 4096)]), []byte("<svg")):
 		return nil, errLogoSVG
@@ -55,19 +55,19 @@ func Logo(file []byte) ([]byte, error) {
 	case found.MediaType == "image/jpeg" && bytes.Count(file, []byte{0xff, 0xda}) > maxScans:
 		return nil, errLogoScans
 	}
-	picture, err := decode(found.MediaType, file)
+	picture, err := decodeImage(found.MediaType, file)
 	if err != nil || picture.Bounds().Empty() {
 		return nil, errLogoData
 	}
 	var out bytes.Buffer
-	if err := png.Encode(&out, fitted(picture)); err != nil {
+	if err := png.Encode(&out, drawFitted(picture)); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil
 }
 
-// decode reads the whole of an image; of one that moves, the first picture.
-func decode(mediaType string, file []byte) (image.Image, error) {
+// decodeImage decodes an image. Of an animation it returns the first frame.
+func decodeImage(mediaType string, file []byte) (image.Image, error) {
 	r := bytes.NewReader(file)
 	switch mediaType {
 	case "image/png":
@@ -80,8 +80,8 @@ func decode(mediaType string, file []byte) (image.Image, error) {
 	return webp.Decode(r)
 }
 
-// fitted draws a picture as large as it fits, in the middle of a logo.
-func fitted(picture image.Image) image.Image {
+// drawFitted scales a picture to the size of a logo, keeps its shape and centers it.
+func drawFitted(picture image.Image) image.Image {
 	b := picture.Bounds()
 	longest := max(b.Dx(), b.Dy())
 	w, h := max(1, b.Dx()*logoSide/longest), max(1, b.Dy()*logoSide/longest)

@@ -26,7 +26,7 @@ func webpDot(t *testing.T) []byte {
 // drawn makes a logo and reads it back.
 func drawn(t *testing.T, file []byte) (image.Image, []byte) {
 	t.Helper()
-	b, err := Logo(file)
+	b, err := DrawLogo(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestLogoKeepsOnlyThePicture(t *testing.T) {
 			t.Errorf("%s: the logo carries what the file did", name)
 		}
 	}
-	if _, err := Logo(text); !errors.Is(err, errLogoData) { // its checksum is wrong
+	if _, err := DrawLogo(text); !errors.Is(err, errLogoData) { // its checksum is wrong
 		t.Errorf("a PNG with a broken chunk: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestLogoRefuses(t *testing.T) { // alone, because it counts what is allocat
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		b, err := Logo(c.file)
+		b, err := DrawLogo(c.file)
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, c.want) || b != nil {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

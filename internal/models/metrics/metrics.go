@@ -1,7 +1,6 @@
-// Package metrics is what the operator's monitoring reads: counters of calls and
-// of what goes wrong, in Prometheus' text format. It is served on an address of
-// its own and is no part of the contract. Nothing reads it back: money is counted
-// in the ledger only.
+// Package metrics counts calls and failures for the operator's monitoring, in the text format of Prometheus. It is
+// served on a separate address and is not part of the contract. No rule depends on a metric; money is counted only in
+// the ledger.
 package metrics
 
 import (
@@ -31,7 +30,7 @@ type Metrics struct {
 
 // The outcomes of an admitted call, in addition to the ledger's settlements.
 const (
-	Failed    = "failed"    // the provider could not do it: 502, not billed
+	Failed    = "failed"    // the provider failed: 502, not billed
 	Rejected  = "rejected"  // the provider refused the request: 400, not billed
 	Pending   = "pending"   // the provider's record will give the charge
 	Abandoned = "abandoned" // the client disconnected before the provider was called
@@ -75,8 +74,8 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Call counts a call that has ended.
-func (m *Metrics) Call(provider, model, outcome string, took time.Duration) {
+// CountCall counts a call that has ended.
+func (m *Metrics) CountCall(provider, model, outcome string, took time.Duration) {
 	if m == nil {
 		return
 	}
@@ -84,48 +83,48 @@ func (m *Metrics) Call(provider, model, outcome string, took time.Duration) {
 	m.seconds.WithLabelValues(provider, model).Observe(took.Seconds())
 }
 
-// ProviderError counts a failure at a provider; status 0 = it did not answer.
-func (m *Metrics) ProviderError(provider string, status int) {
+// CountProviderError counts a failure at a provider. Status 0 means that it did not answer.
+func (m *Metrics) CountProviderError(provider string, status int) {
 	text := "none"
 	if status > 0 {
 		text = strconv.Itoa(status)
 	}
-	m.providerError(provider, text)
+	m.countProviderError(provider, text)
 }
 
-// Cut counts a stream that the provider broke off.
-func (m *Metrics) Cut(provider string) { m.providerError(provider, "cut") }
+// CountCutStream counts a stream that the provider broke off.
+func (m *Metrics) CountCutStream(provider string) { m.countProviderError(provider, "cut") }
 
-func (m *Metrics) providerError(provider, status string) {
+func (m *Metrics) countProviderError(provider, status string) {
 	if m != nil {
 		m.errors.WithLabelValues(provider, status).Inc()
 	}
 }
 
-// Refused counts a call that an app was answered an error for.
-func (m *Metrics) Refused(code string) {
+// CountRefusal counts a call that was answered with an error.
+func (m *Metrics) CountRefusal(code string) {
 	if m != nil {
 		m.refusals.WithLabelValues(code).Inc()
 	}
 }
 
-// Alarm counts what the operator must look at. Both texts are of few values: the
-// subject is a provider or a model.
-func (m *Metrics) Alarm(alarm, subject string) {
+// RaiseAlarm counts an alarm for the operator. Both arguments must have few distinct values, because each pair is a time
+// series.
+func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()
 	}
 }
 
-// Mail counts an attempt to send a mail.
-func (m *Metrics) Mail(outcome string) {
+// CountMail counts an attempt to send an email.
+func (m *Metrics) CountMail(outcome string) {
 	if m != nil {
 		m.mails.WithLabelValues(outcome).Inc()
 	}
 }
 
-// MailsPending tells how many mails wait.
-func (m *Metrics) MailsPending(n int64) {
+// SetMailsPending sets the number of emails that wait to be sent.
+func (m *Metrics) SetMailsPending(n int64) {
 	if m != nil {
 		m.waiting.Set(float64(n))
 	}

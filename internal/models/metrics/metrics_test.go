@@ -30,15 +30,15 @@ func fresh(t testing.TB) *Metrics {
 func TestText(t *testing.T) {
 	t.Parallel()
 	m := fresh(t)
-	m.Call("google", "gemini-4-argon", "estimated", 3*time.Second)
-	m.Call("google", "gemini-4-argon", Abandoned, time.Millisecond)
-	m.ProviderError("google", 0)
-	m.ProviderError("google", 429)
-	m.Cut("google")
-	m.Refused("balance_exhausted")
-	m.Alarm("the key is refused", "google")
-	m.Mail("sent")
-	m.MailsPending(3)
+	m.CountCall("google", "gemini-4-argon", "estimated", 3*time.Second)
+	m.CountCall("google", "gemini-4-argon", Abandoned, time.Millisecond)
+	m.CountProviderError("google", 0)
+	m.CountProviderError("google", 429)
+	m.CountCutStream("google")
+	m.CountRefusal("balance_exhausted")
+	m.RaiseAlarm("the key is refused", "google")
+	m.CountMail("sent")
+	m.SetMailsPending(3)
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
@@ -68,13 +68,13 @@ func TestText(t *testing.T) {
 func TestNil(t *testing.T) {
 	t.Parallel()
 	var m *Metrics
-	m.Call("", "", "", 0)
-	m.ProviderError("", 0)
-	m.Cut("")
-	m.Refused("")
-	m.Alarm("", "")
-	m.Mail("")
-	m.MailsPending(0)
+	m.CountCall("", "", "", 0)
+	m.CountProviderError("", 0)
+	m.CountCutStream("")
+	m.CountRefusal("")
+	m.RaiseAlarm("", "")
+	m.CountMail("")
+	m.SetMailsPending(0)
 }
 
 // BenchmarkCall is what a call pays for being counted.
@@ -82,6 +82,6 @@ func BenchmarkCall(b *testing.B) {
 	m := fresh(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Call("openai", "gpt-6-luna", "settled", time.Second)
+		m.CountCall("openai", "gpt-6-luna", "settled", time.Second)
 	}
 }

@@ -2,8 +2,7 @@ package metrics
 
 import "fmt"
 
-// A Count is a counter as it stands, with its labels in the order in which they
-// are counted.
+// A Count is the current value of a counter, with its labels in their order.
 type Count struct {
 	Labels []string
 	N      int64
@@ -11,21 +10,21 @@ type Count struct {
 
 // Calls returns the calls of this node since it started: provider, model, outcome.
 func (m *Metrics) Calls() ([]Count, error) {
-	return m.read("purser_calls_total", "provider", "model", "outcome")
+	return m.readCounter("purser_calls_total", "provider", "model", "outcome")
 }
 
 // ProviderErrors returns the failures at providers: provider, status.
 func (m *Metrics) ProviderErrors() ([]Count, error) {
-	return m.read("purser_provider_errors_total", "provider", "status")
+	return m.readCounter("purser_provider_errors_total", "provider", "status")
 }
 
-// Alarms returns what this node raised since it started: alarm, subject.
+// Alarms returns the alarms of this node since it started: alarm, subject.
 func (m *Metrics) Alarms() ([]Count, error) {
-	return m.read("purser_alarms_total", "alarm", "subject")
+	return m.readCounter("purser_alarms_total", "alarm", "subject")
 }
 
-// read returns a counter by its name. A nil Metrics has counted nothing.
-func (m *Metrics) read(name string, labels ...string) (list []Count, err error) {
+// readCounter returns a counter by its name. A nil Metrics has no counts.
+func (m *Metrics) readCounter(name string, labels ...string) (list []Count, err error) {
 	if m == nil {
 		return nil, nil
 	}

@@ -9,35 +9,35 @@ import (
 
 // sources collects the numbers of other packages at each scrape.
 type sources struct {
-	prices *catalog.Source
-	drift  *estimates.Calibration
+	prices    *catalog.Source
+	estimates *estimates.Calibration
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 var (
-	ratioMean = desc("purser_estimate_ratio", "Real by counted input tokens: the decayed mean of the last calls.",
+	ratioMean = newDesc("purser_estimate_ratio", "Real by counted input tokens: the decayed mean of the last calls.",
 		"model")
-	ratioMax = desc("purser_estimate_ratio_max",
+	ratioMax = newDesc("purser_estimate_ratio_max",
 		"The largest such ratio of the last 256 to 512 calls that were not small.", "model")
-	factor = desc("purser_estimate_factor", "What the count of the next call is multiplied by for its hold.",
+	factor = newDesc("purser_estimate_factor", "What the count of the next call is multiplied by for its hold.",
 		"model")
-	compared = desc("purser_estimate_calls_total",
+	compared = newDesc("purser_estimate_calls_total",
 		"Calls whose real input was compared with its count, over all restarts.", "model")
-	tooLow = desc("purser_estimate_alarms_total",
+	tooLow = newDesc("purser_estimate_alarms_total",
 		"Calls whose real input exceeded the share of the hold that was for it.", "model")
-	priceBook   = desc("purser_prices_info", "The version of the price book in force.", "version")
-	priceBroken = desc("purser_prices_broken",
+	priceListInfo = newDesc("purser_prices_info", "The version of the price book in force.", "version")
+	priceBroken   = newDesc("purser_prices_broken",
 		"1 while the operator's file of prices cannot be used, and those before stay in force.")
-	priceFails = desc("purser_prices_failures_total",
+	priceFails = newDesc("purser_prices_failures_total",
 		"Changes of the operator's file of prices that could not be used.")
 )
 
 // Describe names what Collect yields.
 func (sources) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ratioMean, ratioMax, factor, compared, tooLow, priceBook, priceBroken,
+	for _, d := range []*prometheus.Desc{ratioMean, ratioMax, factor, compared, tooLow, priceListInfo, priceBroken,
 		priceFails} {
 		to <- d
 	}
@@ -48,14 +48,14 @@ func (s sources) Collect(to chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 	}
-	for _, r := range s.drift.Stats() {
-		put(ratioMean, prometheus.GaugeValue, ratio(r.MeanPPM), r.Model)
-		put(ratioMax, prometheus.GaugeValue, ratio(max(r.MaxPPM, r.PriorPPM)), r.Model)
-		put(factor, prometheus.GaugeValue, ratio(r.FactorPPM()), r.Model)
+	for _, r := range s.estimates.Stats() {
+		put(ratioMean, prometheus.GaugeValue, toRatio(r.MeanPPM), r.Model)
+		put(ratioMax, prometheus.GaugeValue, toRatio(max(r.MaxPPM, r.PriorPPM)), r.Model)
+		put(factor, prometheus.GaugeValue, toRatio(r.FactorPPM()), r.Model)
 		put(compared, prometheus.CounterValue, float64(r.Calls), r.Model)
 		put(tooLow, prometheus.CounterValue, float64(r.Alarms), r.Model)
 	}
-	put(priceBook, prometheus.GaugeValue, 1, s.prices.Current().Version())
+	put(priceListInfo, prometheus.GaugeValue, 1, s.prices.Current().Version())
 	broken := 0.0
 	if s.prices.Broken() {
 		broken = 1
@@ -64,4 +64,4 @@ func (s sources) Collect(to chan<- prometheus.Metric) {
 	put(priceFails, prometheus.CounterValue, float64(s.prices.Failures()))
 }
 
-func ratio(ppm int64) float64 { return float64(ppm) / estimates.RatioOne }
+func toRatio(ppm int64) float64 { return float64(ppm) / estimates.RatioOne }

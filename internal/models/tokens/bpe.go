@@ -2,14 +2,12 @@ package tokens
 
 import "sync"
 
-// scanBytes is the longest piece that is merged by scanning for the lowest rank
-// over and over, which is fastest for words. Longer pieces go through a heap, so
-// that a text without spaces costs n log n and not n².
+// scanBytes is the longest piece that mergeScan merges, which is fastest for words. Longer pieces use a heap, so that a
+// text without spaces costs n log n and not n².
 const scanBytes = 64
 
-// count returns how many tokens a piece of text becomes: one if it is in the
-// vocabulary, else what is left after merging its bytes pair by pair, always
-// the leftmost pair of the lowest rank first.
+// count returns the number of tokens of a piece of text: one if it is in the vocabulary. Otherwise it merges pairs of
+// tokens, always the leftmost pair of the lowest rank first, until no pair is a token.
 func (v *vocabulary) count(piece string) int {
 	if len(piece) == 1 || v.rank(piece) != noRank {
 		return 1
@@ -20,8 +18,7 @@ func (v *vocabulary) count(piece string) int {
 	return v.mergeScan(piece)
 }
 
-// part is one part of a piece: where it starts, and the rank of the token that
-// it would form with the part behind it.
+// part is one part of a piece: its start, and the rank of the token that it would form with the next part.
 type part struct {
 	rank  uint32
 	start uint32
@@ -48,15 +45,15 @@ func (v *vocabulary) mergeScan(piece string) int {
 		}
 		copy(parts[lowest+1:], parts[lowest+2:])
 		parts = parts[:len(parts)-1]
-		parts[lowest].rank = v.joined(piece, parts, lowest)
+		parts[lowest].rank = v.rankJoined(piece, parts, lowest)
 		if lowest > 0 {
-			parts[lowest-1].rank = v.joined(piece, parts, lowest-1)
+			parts[lowest-1].rank = v.rankJoined(piece, parts, lowest-1)
 		}
 	}
 }
 
-// joined returns the rank of part i together with the part behind it.
-func (v *vocabulary) joined(piece string, parts []part, i int) uint32 {
+// rankJoined returns the rank of part i joined with the next part.
+func (v *vocabulary) rankJoined(piece string, parts []part, i int) uint32 {
 	if i+2 >= len(parts) {
 		return noRank
 	}
@@ -69,7 +66,7 @@ type node struct {
 	prev, next int32
 }
 
-// heap is what mergeHeap works on, kept between calls.
+// heap is the memory of mergeHeap, pooled between calls.
 type heap struct {
 	nodes []node
 	pairs []uint64 // a binary heap of rank<<32 | start, lowest first
@@ -104,7 +101,7 @@ func (v *vocabulary) mergeHeap(piece string) int {
 	return left
 }
 
-// rankFrom returns the rank of the part at i together with the part behind it.
+// rankFrom returns the rank of the part at i joined with the next part.
 func (v *vocabulary) rankFrom(h *heap, piece string, i int32) uint32 {
 	next := h.nodes[i].next
 	if int(next) == len(piece) {
@@ -113,7 +110,7 @@ func (v *vocabulary) rankFrom(h *heap, piece string, i int32) uint32 {
 	return v.rank(piece[i:h.nodes[next].next])
 }
 
-// reset makes n parts of one byte, and a node behind them that marks the end.
+// reset makes n parts of one byte, and a last node that marks the end.
 func (h *heap) reset(n int) {
 	h.nodes, h.pairs = h.nodes[:0], h.pairs[:0]
 	for i := range int32(n) + 1 {
@@ -121,7 +118,7 @@ func (h *heap) reset(n int) {
 	}
 }
 
-// push notes that the part at i forms a token of this rank with the next.
+// push records that the part at i forms a token of this rank with the next part.
 func (h *heap) push(rank uint32, i int32) {
 	h.nodes[i].rank = rank
 	if rank == noRank {
@@ -139,7 +136,7 @@ func (h *heap) push(rank uint32, i int32) {
 	}
 }
 
-// pop takes the lowest rank, the leftmost among equal ones.
+// pop removes the lowest rank, the leftmost among equal ones.
 func (h *heap) pop() (rank uint32, i int32) {
 	top, last := h.pairs[0], len(h.pairs)-1
 	h.pairs[0] = h.pairs[last]

@@ -5,17 +5,16 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// image is how a family counts images (provider notes F.3). The three numbers
-// bound an image of unknown size by its detail; count is the formula. Where a
-// provider scales an image to a size that it does not say exactly, the formula
-// is the most that it can come to: never below, seldom far above.
+// image has a family's rules for counting images (provider notes F.3). low, high and auto bound an image of unknown
+// size by its detail; count is the formula for known sizes. If a provider does not document the exact scaled size, the
+// formula returns an upper bound.
 type image struct {
 	low, high, auto int64
 	count           func(w, h int64, detail string) int64
-	maxPatches      int64 // an image of more, not scaled down, is refused; 0 = none
+	maxPatches      int64 // the provider refuses larger images that it does not scale down; 0 = no limit
 }
 
-func (i image) of(p *provider.Part) int64 {
+func (i image) countTokens(p *provider.Part) int64 {
 	switch {
 	case p.Type != "image_url":
 		return 0
@@ -40,8 +39,8 @@ var (
 	gemini3Image = image{low: 1120, high: 1120, auto: 1120, count: gemini3Tokens}
 )
 
-// CheckImages refuses images that the models of a family refuse for their size,
-// where that is known. Its error is an *apierr.Error that names the image.
+// CheckImages returns an error for images that the models of a family refuse for their size. The error is an
+// *apierr.Error that names the image.
 func CheckImages(r *provider.Request, familyName string) error {
 	most := families[familyName].image.maxPatches
 	if most == 0 {
@@ -53,7 +52,7 @@ func CheckImages(r *provider.Request, familyName string) error {
 			if p.Detail == "low" || p.Detail == "high" { // scaled down first
 				continue
 			}
-			if n := grid(int64(p.Width), int64(p.Height), 32); n > most {
+			if n := countSquares(int64(p.Width), int64(p.Height), 32); n > most {
 				return apierr.InvalidRequest.Errorf(
 					"messages[%d].content[%d].image_url: this model reads at most %d patches of 32 x 32 pixels, and an image of %d x %d has %d; send a smaller one, or detail: high",
 					i, j, most, p.Width, p.Height, n)
@@ -82,62 +81,62 @@ func gptMiniTokens(w, h int64, detail string) int64 {
 	return patchTokens(w, h, 65_535, 1536, 162)
 }
 
-// patchTokens fits an image into a square and counts its patches of 32 x 32
-// pixels, of which there are at most budget, at so many percent.
+// patchTokens scales an image down into a square of the side and counts its patches of 32 x 32 pixels, at most budget.
+// It returns the given percentage of them.
 func patchTokens(w, h, side, budget, percent int64) int64 {
-	w, h = fit(w, h, side)
-	return ceil(min(grid(w, h, 32), budget)*percent, 100)
+	w, h = fitSide(w, h, side)
+	return divideUp(min(countSquares(w, h, 32), budget)*percent, 100)
 }
 
-// gpt4oMiniTokens counts tiles of 512 x 512 after the image is fitted into a
-// square of 2048 and its shorter side scaled down to 768.
+// gpt4oMiniTokens counts tiles of 512 x 512 pixels, after the image is scaled down into a square of 2048 and its
+// shorter side to 768.
 func gpt4oMiniTokens(w, h int64, detail string) int64 {
 	const base, perTile = 2833, 5667
 	if detail == "low" {
 		return base
 	}
-	fitW, fitH := fit(w, h, 2048)
-	if min(fitW, fitH) > 768 { // from the image itself: rounding twice could lose a tile
-		fitW, fitH = ceil(w*768, min(w, h)), ceil(h*768, min(w, h))
+	fitW, fitH := fitSide(w, h, 2048)
+	if min(fitW, fitH) > 768 { // scale from the original size: rounding two times could lose a tile
+		fitW, fitH = divideUp(w*768, min(w, h)), divideUp(h*768, min(w, h))
 	}
-	return base + perTile*grid(fitW, fitH, 512)
+	return base + perTile*countSquares(fitW, fitH, 512)
 }
 
 // claude4Tokens is for Claude 4.6 and earlier, and Haiku 4.5.
 func claude4Tokens(w, h int64, _ string) int64 {
-	w, h = fit(w, h, 1568)
-	return min(grid(w, h, 28), 1600)
+	w, h = fitSide(w, h, 1568)
+	return min(countSquares(w, h, 28), 1600)
 }
 
 // claude5Tokens is for Claude 4.7 and later.
 func claude5Tokens(w, h int64, _ string) int64 {
-	w, h = fit(w, h, 2576)
-	return min(grid(w, h, 28), 4784)
+	w, h = fitSide(w, h, 2576)
+	return min(countSquares(w, h, 28), 4784)
 }
 
-// gemini2Tokens cuts what is not small into squares.
+// gemini2Tokens counts one tile for a small image, and square tiles for a larger one.
 func gemini2Tokens(w, h int64, _ string) int64 {
 	const perTile = 258
 	if w <= 384 && h <= 384 {
 		return perTile
 	}
 	crop := max(256, min(768, min(w, h)*2/3))
-	return perTile * grid(w, h, crop)
+	return perTile * countSquares(w, h, crop)
 }
 
-// gemini3Tokens: the provider chooses, at most this much by default.
+// gemini3Tokens returns the largest count at the default resolution. The provider chooses the real one.
 func gemini3Tokens(int64, int64, string) int64 { return 1120 }
 
-// fit scales an image down, keeping its shape, until no side is longer.
-func fit(w, h, side int64) (int64, int64) {
+// fitSide scales an image down, keeping its shape, until no side is longer than side.
+func fitSide(w, h, side int64) (int64, int64) {
 	long := max(w, h)
 	if long <= side {
 		return w, h
 	}
-	return ceil(w*side, long), ceil(h*side, long)
+	return divideUp(w*side, long), divideUp(h*side, long)
 }
 
-// grid returns how many squares of a side cover an image.
-func grid(w, h, side int64) int64 { return ceil(w, side) * ceil(h, side) }
+// countSquares returns how many squares of the side cover an image.
+func countSquares(w, h, side int64) int64 { return divideUp(w, side) * divideUp(h, side) }
 
-func ceil(n, by int64) int64 { return (n + by - 1) / by }
+func divideUp(n, by int64) int64 { return (n + by - 1) / by }

@@ -74,7 +74,7 @@ func TestImageTokens(t *testing.T) {
 		{"gemini-3", 8000, 8000, "high", 1120},
 	} {
 		p := provider.Part{Type: "image_url", Detail: test.detail, Width: test.w, Height: test.h}
-		if got := families[test.family].image.of(&p); got != test.want {
+		if got := families[test.family].image.countTokens(&p); got != test.want {
 			t.Errorf("%s, %d x %d %s: %d tokens, want %d", test.family, test.w, test.h, test.detail, got, test.want)
 		}
 	}
@@ -124,11 +124,11 @@ func TestImageTokensAreNeverBelow(t *testing.T) {
 			detail := []string{"", "low", "high"}[r.IntN(3)]
 			p := provider.Part{Type: "image_url", Detail: detail, Width: side(), Height: side()}
 			unknown := provider.Part{Type: "image_url", Detail: detail}
-			got, want := rule.of(&p), published(float64(p.Width), float64(p.Height), detail)
+			got, want := rule.countTokens(&p), published(float64(p.Width), float64(p.Height), detail)
 			sum, real = sum+float64(got), real+want
-			if float64(got) < want-1e-6 || got > rule.of(&unknown) {
+			if float64(got) < want-1e-6 || got > rule.countTokens(&unknown) {
 				t.Fatalf("%s, %d x %d %s: %d tokens, published %.1f, bound %d", name, p.Width, p.Height, detail, got,
-					want, rule.of(&unknown))
+					want, rule.countTokens(&unknown))
 			}
 		}
 		if sum > 1.06*real {

@@ -5,23 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// A system message comes with every call, and a conversation again with each of its
-// turns: recent counts are looked up. A slot holds the upper bits of a text's hash, and its count. Two texts are
-// confused with a probability of 2⁻⁴⁴; the hash is seeded, so no client can cause it. Only holds are counted this
-// way, charges never.
+// Recent counts are cached, because every call repeats the system message and the earlier turns of a conversation. A
+// slot holds the upper bits of a text's hash, and its count. Two texts collide with a probability of 2⁻⁴⁴; the hash is
+// seeded, so no client can cause a collision. The cache is used for holds only, never for charges.
 var (
 	counts     [1 << 14]atomic.Uint64
 	countsSeed = maphash.MakeSeed()
 )
 
 const (
-	countBits = 20 // ExactBytes bytes are fewer tokens than that
-	// A shorter text is counted as fast as it is looked up.
+	countBits = 20 // ExactBytes bytes have fewer than 2²⁰ tokens
+	// Counting a shorter text is as fast as looking it up.
 	shortest = 48
 )
 
-// recall is Count, from memory if the text was counted lately.
-func recall(text string) int {
+// countCached is Count with the cache.
+func countCached(text string) int {
 	if len(text) < shortest || len(text) > ExactBytes {
 		return Count(text)
 	}

@@ -14,7 +14,7 @@ func TestRecall(t *testing.T) {
 		all.Go(func() {
 			for i := range 3 * len(counts) {
 				text := strings.Repeat("word ", 10+(i*7+g)%len(counts)%50) + strings.Repeat("x", i%40)
-				if got, want := recall(text), Count(text); got != want {
+				if got, want := countCached(text), Count(text); got != want {
 					t.Errorf("%q: %d, want %d", text, got, want)
 					return
 				}
@@ -25,7 +25,7 @@ func TestRecall(t *testing.T) {
 	for _, text := range []string{"", "short", strings.Repeat("a ", ExactBytes), strings.Repeat("\xff", 100),
 		strings.Repeat("z", ExactBytes)} {
 		for range 2 {
-			if got, want := recall(text), Count(text); got != want {
+			if got, want := countCached(text), Count(text); got != want {
 				t.Errorf("%.20q: %d, want %d", text, got, want)
 			}
 		}
@@ -37,6 +37,6 @@ func BenchmarkRecall(b *testing.B) {
 	Load()
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		recall(text)
+		countCached(text)
 	}
 }

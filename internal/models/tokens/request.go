@@ -8,9 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// A family is a group of models that count alike. No tokenizer is published for
-// the later ones: they are estimated from the o200k_base count, so that the
-// estimate is seldom below the real number.
+// A family is a group of models with the same token counts. No tokenizer is published for the later ones. They are
+// estimated from the o200k_base count, so that the estimate is seldom below the real number.
 type family struct {
 	textPercent     int64 // tokens of text per 100 of o200k_base
 	toolPercent     int64 // the same for definitions of tools and schemas
@@ -20,7 +19,7 @@ type family struct {
 	image           image
 }
 
-// families by name; a model of the catalogue names its own.
+// families are the families by name. Each model of the price list names its family.
 var families = map[string]family{
 	// OpenAI reads o200k_base; from GPT-6 on nothing is published, hence 5 % more.
 	"gpt-4o-mini": {textPercent: 100, toolPercent: 110, perMessage: 4, perTool: 12, ifTool: 20, image: tileImage},
@@ -66,15 +65,15 @@ var families = map[string]family{
 	},
 }
 
-// KnownFamily says whether CountRequest knows a family by this name.
+// KnownFamily reports whether CountRequest knows a family of this name.
 func KnownFamily(name string) bool {
 	_, ok := families[name]
 	return ok
 }
 
-// What stands around the parts of a request, in tokens.
+// Tokens around the parts of a request.
 const (
-	replyStart     = 3 // the head of the answer
+	replyStart     = 3 // the start of the response
 	perName        = 1
 	perToolCall    = 8
 	perToolResult  = 4
@@ -82,22 +81,21 @@ const (
 	perSchemaGiven = 20
 )
 
-// CountRequest estimates the input tokens of a request to a model of the given
-// family, an image of unknown size at its bound. The estimate of a text is never
-// above its bytes. An unknown family counts as the newest Claude,
-// whose text is the dearest.
+// CountRequest estimates the input tokens of a request to a model of the family. An image of unknown size counts its
+// upper bound. The estimate of a text is at most its number of bytes. An unknown family counts as the newest Claude,
+// whose counts are the highest.
 func CountRequest(r *provider.Request, familyName string) int64 {
 	f, ok := families[familyName]
 	if !ok {
 		f = families["claude-5"]
 	}
-	text := measure(texts(r, f.extra))
-	tools := measure(schemas(r))
-	return text.at(f.textPercent) + tools.at(f.toolPercent) + overhead(r, f)
+	text := measureTexts(eachText(r, f.extra))
+	tools := measureTexts(eachSchema(r))
+	return text.scale(f.textPercent) + tools.scale(f.toolPercent) + countOverhead(r, f)
 }
 
-// overhead counts what no text stands for.
-func overhead(r *provider.Request, f family) int64 {
+// countOverhead counts the tokens that are not text: those around messages and tools, and images.
+func countOverhead(r *provider.Request, f family) int64 {
 	n := int64(replyStart) + f.perTool*int64(len(r.Tools))
 	if len(r.Tools) > 0 {
 		n += f.ifTool
@@ -118,14 +116,14 @@ func overhead(r *provider.Request, f family) int64 {
 			n += perToolResult
 		}
 		for j := range m.Parts {
-			n += f.image.of(&m.Parts[j])
+			n += f.image.countTokens(&m.Parts[j])
 		}
 	}
 	return n
 }
 
-// texts are all texts of the messages that the model reads as they are.
-func texts(r *provider.Request, extra bool) iter.Seq[string] {
+// eachText yields all texts that the model reads unchanged.
+func eachText(r *provider.Request, extra bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range r.Messages {
 			m := &r.Messages[i]
@@ -145,22 +143,22 @@ func texts(r *provider.Request, extra bool) iter.Seq[string] {
 	}
 }
 
-// schemas are the texts of the tools and of the response format. A provider
-// renders them in a way of its own, so they are counted as compact JSON.
-func schemas(r *provider.Request) iter.Seq[string] {
+// eachSchema yields the texts of the tools and of the response format. Providers render them in unknown ways, so they
+// are counted as compact JSON.
+func eachSchema(r *provider.Request) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range r.Tools {
 			t := &r.Tools[i]
-			if !yield(t.Name) || !yield(t.Description) || !yield(compact(t.Parameters)) {
+			if !yield(t.Name) || !yield(t.Description) || !yield(compactJSON(t.Parameters)) {
 				return
 			}
 		}
-		yield(compact(r.ResponseFormat))
+		yield(compactJSON(r.ResponseFormat))
 	}
 }
 
-// compact returns JSON without white space; what is no JSON it returns as it is.
-func compact(raw json.RawMessage) string {
+// compactJSON returns JSON without white space. It returns other texts unchanged.
+func compactJSON(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
 	}
@@ -171,17 +169,16 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// amount is what a sequence of texts measures.
+// amount is the size of a sequence of texts.
 type amount struct{ tokens, bytes int64 }
 
-// measure counts texts; together above ExactBytes they are estimated like one
-// long text.
-func measure(texts iter.Seq[string]) amount {
+// measureTexts counts texts. Above ExactBytes in all they are estimated like one long text.
+func measureTexts(texts iter.Seq[string]) amount {
 	var a amount
 	for s := range texts {
 		a.bytes += int64(len(s))
 		if a.bytes <= ExactBytes {
-			a.tokens += int64(recall(s))
+			a.tokens += int64(countCached(s))
 		}
 	}
 	if a.bytes > ExactBytes {
@@ -190,7 +187,7 @@ func measure(texts iter.Seq[string]) amount {
 	return a
 }
 
-// at returns the tokens at so many percent, rounded up, at most one a byte.
-func (a amount) at(percent int64) int64 {
+// scale returns the given percentage of the tokens, rounded up, at most one per byte.
+func (a amount) scale(percent int64) int64 {
 	return min((a.tokens*percent+99)/100, a.bytes)
 }

@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// class says which of the sets of o200k_base's regular expression a character
-// belongs to.
+// class is the set of character sets of o200k_base's regular expression that contain a character.
 type class uint8
 
 const (
@@ -18,8 +17,8 @@ const (
 	newline                   // \r\n
 )
 
-// classes holds the classes of the first two planes of Unicode; the others have
-// letters and marks only, which classify finds.
+// classes has the classes of the first two planes of Unicode. The other planes have only letters and marks, which
+// classify looks up.
 var classes = func() (table [0x20000]class) {
 	for _, set := range sets {
 		for _, r := range set.table.R16 {
@@ -38,7 +37,7 @@ var classes = func() (table [0x20000]class) {
 	return table
 }()
 
-// sets are disjoint, and cover all that is not a symbol.
+// sets are disjoint and contain all characters except symbols.
 var sets = []struct {
 	table *unicode.RangeTable
 	class class
@@ -53,7 +52,7 @@ var sets = []struct {
 	{unicode.White_Space, space},
 }
 
-// classify returns the class of any character, slowly.
+// classify returns the class of any character. It is slower than the table.
 func classify(r rune) class {
 	for _, set := range sets {
 		if unicode.Is(set.table, r) {
@@ -63,15 +62,15 @@ func classify(r rune) class {
 	return 0
 }
 
-// at returns the class and the length of the character at i, or 0, 0 at the end.
-func at(s string, i int) (class, int) {
+// classAt returns the class and the length of the character at i, or 0, 0 at the end.
+func classAt(s string, i int) (class, int) {
 	if i < len(s) && s[i] < utf8.RuneSelf {
 		return classes[s[i]], 1
 	}
-	return atRune(s, i)
+	return classOfRune(s, i)
 }
 
-func atRune(s string, i int) (class, int) {
+func classOfRune(s string, i int) (class, int) {
 	if i >= len(s) {
 		return 0, 0
 	}
@@ -82,8 +81,8 @@ func atRune(s string, i int) (class, int) {
 	return classify(r), size
 }
 
-// pieceEnd returns where the piece of text that starts at start ends. Pieces
-// are what the first match of this expression finds, alternative by alternative:
+// pieceEnd returns the end of the piece of text that begins at start. A piece is the first match of this expression,
+// alternative by alternative:
 //
 //	[^\r\n\p{L}\p{N}]?[upper]*[lower]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 //	[^\r\n\p{L}\p{N}]?[upper]+[lower]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
@@ -93,7 +92,7 @@ func atRune(s string, i int) (class, int) {
 //	\s+(?!\S)
 //	\s+
 func pieceEnd(s string, start int) int {
-	first, size := at(s, start)
+	first, size := classAt(s, start)
 	switch {
 	case first&letter != 0:
 		return wordEnd(s, start, true)
@@ -112,18 +111,18 @@ func pieceEnd(s string, start int) int {
 	if first&space == 0 {
 		return symbolsEnd(s, start)
 	}
-	if c, n := at(s, start+1); s[start] == ' ' && n != 0 && c&(space|letter|number) == 0 {
+	if c, n := classAt(s, start+1); s[start] == ' ' && n != 0 && c&(space|letter|number) == 0 {
 		return symbolsEnd(s, start+1)
 	}
 	return spacesEnd(s, start)
 }
 
-// wordEnd matches [upper]*[lower]+ at i and, if that fails and capitals is set,
-// [upper]+; either may have a contraction. It returns 0 when there is no match.
+// wordEnd matches [upper]*[lower]+ at i and, if that fails and capitals is set, [upper]+, each with an optional
+// contraction. It returns 0 if there is no match.
 func wordEnd(s string, i int, capitals bool) int {
-	end, p := 0, i // end: behind the last character that [lower]+ could be
+	end, p := 0, i // end: after the last character that can match [lower]+
 	for {
-		c, n := at(s, p)
+		c, n := classAt(s, p)
 		if c&upper == 0 {
 			if c&lower != 0 {
 				end = lowerEnd(s, p+n)
@@ -144,10 +143,10 @@ func wordEnd(s string, i int, capitals bool) int {
 	return end
 }
 
-// lowerEnd returns where the run of lower characters from i ends.
+// lowerEnd returns the end of the run of lower characters at i.
 func lowerEnd(s string, i int) int {
 	for {
-		c, n := at(s, i)
+		c, n := classAt(s, i)
 		if c&lower == 0 {
 			return i
 		}
@@ -155,9 +154,8 @@ func lowerEnd(s string, i int) int {
 	}
 }
 
-// contractionEnd returns where the contraction that starts with the apostrophe
-// at i ends, or i if it is none. By the expression 'ſ is one, too; no token
-// reaches across that letter, so it counts the same without a rule.
+// contractionEnd returns the end of the contraction that begins with the apostrophe at i, or i if it is none. The
+// expression also matches 'ſ. No token crosses that letter, so the count is the same without a rule for it.
 func contractionEnd(s string, i int) int {
 	rest := s[i+1:]
 	if len(rest) == 0 {
@@ -180,7 +178,7 @@ func contractionEnd(s string, i int) int {
 // numberEnd matches \p{N}{1,3} at i.
 func numberEnd(s string, i int) int {
 	for range 3 {
-		c, n := at(s, i)
+		c, n := classAt(s, i)
 		if c&number == 0 {
 			break
 		}
@@ -192,7 +190,7 @@ func numberEnd(s string, i int) int {
 // symbolsEnd matches [^\s\p{L}\p{N}]+[\r\n/]* at i.
 func symbolsEnd(s string, i int) int {
 	for {
-		c, n := at(s, i)
+		c, n := classAt(s, i)
 		if n == 0 || c&(space|letter|number) != 0 {
 			break
 		}
@@ -204,13 +202,13 @@ func symbolsEnd(s string, i int) int {
 	return i
 }
 
-// spacesEnd matches the white space at i: up to its last line break; without
-// one, to its end if the text ends there, else all but the last character,
-// which leads the next piece; and that character if it is the only one.
+// spacesEnd matches the white space at i up to its last line break. Without a line break it matches all white space at
+// the end of the text, and elsewhere all but the last character, which begins the next piece. A single character is
+// matched.
 func spacesEnd(s string, i int) int {
 	lines, last, p := 0, i, i
 	for {
-		c, n := at(s, p)
+		c, n := classAt(s, p)
 		if c&space == 0 {
 			break
 		}

@@ -2,18 +2,16 @@
 // call, so that the hold covers it (contract §2, holds 3), and again when a provider
 // reports no usage (contract §3, stream settlement).
 //
-// It only counts: OpenAI's encoding o200k_base, with a splitter written by hand
-// (split.go) and byte-pair merging over a table of ranks (bpe.go), built once
-// from the vocabulary that github.com/tiktoken-go/tokenizer ships (vocab.go).
-// That library gives the same counts ten times slower, save for two faults of
-// its splitter; it is used by the tests alone, which hold the two together. Other families of models are
-// estimated from the same count (request.go).
+// It counts with OpenAI's encoding o200k_base: a hand-written splitter (split.go) and byte-pair merging over a table of
+// ranks (bpe.go), which is built from the vocabulary of github.com/tiktoken-go/tokenizer (vocab.go). That library is ten
+// times slower and has two faults in its splitter; only the tests use it, to compare the counts. Other families of
+// models are estimated from the same count (request.go).
 package tokens
 
 import "unicode/utf8"
 
-// ExactBytes is the longest text that is counted exactly. Beyond it a token is
-// taken to be three bytes, so that megabytes of text cost no time.
+// ExactBytes is the longest text that is counted exactly. A longer text is estimated at three bytes per token, so that
+// megabytes of text cost no time.
 const ExactBytes = 200_000
 
 // Count returns how many o200k_base tokens text has. Texts above ExactBytes are
@@ -36,6 +34,5 @@ func Count(text string) int {
 	return n
 }
 
-// Load builds the vocabulary now instead of at the first count; it takes some
-// tens of milliseconds.
+// Load builds the vocabulary, which takes some tens of milliseconds. Without it the first count does.
 func Load() { o200k() }

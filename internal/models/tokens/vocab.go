@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// noRank is the rank of what is no token.
+// noRank is the rank of a text that is not a token.
 const noRank = 1<<32 - 1
 
-// packed is o200k_base: how many bytes each token has, by rank, a byte each, and then
-// all tokens end to end. TestVocabularyIsTheLibrarys writes it with -update. The
-// library itself would keep 7 MB of map for the collector to visit.
+// packed is o200k_base: the lengths of all tokens by rank, one byte each, and then all tokens in that order.
+// TestVocabularyIsTheLibrarys writes it with -update. The map of the library would cost the garbage collector 7 MB.
 //
 //go:embed o200k_base.bin
 var packed string
@@ -22,8 +21,8 @@ const size = 199_998
 // A vocabulary maps every token to its rank. It is an open-addressing hash
 // table over one string, about 3 MB without a pointer for the garbage collector.
 type vocabulary struct {
-	text    string   // all tokens by rank, end to end
-	starts  []uint32 // where in text the token of a rank starts; one more at the end
+	text    string   // all tokens, in the order of their ranks
+	starts  []uint32 // start of each token in text, by rank; the last element is the end
 	seed    maphash.Seed
 	slots   []uint32 // 14 bits of the hash, then 18 bits of rank+1; 0 = empty
 	pairs   []uint32 // ranks of the tokens of two bytes, by their bytes

@@ -341,10 +341,10 @@ func TestProviders(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
-		w.admin.Metrics.Call("openai", "gpt-6-luna", "settled", 1)
-		w.admin.Metrics.Call("openai", "gpt-6-luna", "failed", 1)
-		w.admin.Metrics.ProviderError("openai", 529)
-		w.admin.Metrics.Alarm("free_pool_low", "app_1")
+		w.admin.Metrics.CountCall("openai", "gpt-6-luna", "settled", 1)
+		w.admin.Metrics.CountCall("openai", "gpt-6-luna", "failed", 1)
+		w.admin.Metrics.CountProviderError("openai", 529)
+		w.admin.Metrics.RaiseAlarm("free_pool_low", "app_1")
 		w.admin.Estimates.Record("gpt-6-luna", 1000, 1000, 1250)
 		w.exec(`INSERT INTO windows (subject, buckets, held, told) VALUES ($1, '0:300000000', 100000000, 0)`,
 			"free/"+w.app.ID+"/2026-11")

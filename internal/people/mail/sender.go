@@ -74,7 +74,7 @@ func (s *Sender) updatePending(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("mail: count: %w", err)
 	}
-	s.Metrics.MailsPending(n)
+	s.Metrics.SetMailsPending(n)
 	return n, nil
 }
 
@@ -136,7 +136,7 @@ func (s *Sender) sendMail(ctx context.Context, m Mail) error {
 }
 
 func (s *Sender) recordOutcome(ctx context.Context, m Mail, outcome string) error {
-	s.Metrics.Mail(outcome)
+	s.Metrics.CountMail(outcome)
 	if err := updateOutcome(ctx, s.Store.DB, m, s.Store.Now().UnixMicro()); err != nil {
 		return fmt.Errorf("mail: record %s: %w", m.ID, err)
 	}

@@ -134,7 +134,7 @@ func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts
 // describeUnreachable tells the operator why Checkout was not opened, and the person that.
 func (s *Store) describeUnreachable(err error, topupID string) string {
 	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
-	s.Metrics.Alarm("checkout_failed", "stripe")
+	s.Metrics.RaiseAlarm("checkout_failed", "stripe")
 	return "We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
 }
 

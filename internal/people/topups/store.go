@@ -131,7 +131,7 @@ func (r *refused) Error() string { return "topups: refused: " + r.text }
 // refuseTopUp tells the operator of it.
 func (s *Store) refuseTopUp(topupID, text string) error {
 	s.Log.Error("what Stripe says is not what was opened: nothing was moved", "topup_id", topupID, "why", text)
-	s.Metrics.Alarm("payment_refused", "stripe")
+	s.Metrics.RaiseAlarm("payment_refused", "stripe")
 	return &refused{text}
 }
 

@@ -401,7 +401,7 @@ func readPart(q part, role, path string) (provider.Part, error) {
 
 // checkImage checks what needs no network.
 func checkImage(raw, path string) error {
-	if err := images.Check(raw); err != nil {
+	if err := images.CheckURL(raw); err != nil {
 		return invalid("%s: %v", path, err)
 	}
 	return nil

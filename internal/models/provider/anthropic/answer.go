@@ -11,8 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// Complete runs a request to its end. The answer comes as a stream all the same
-// (see the package comment).
+// Complete executes a request and returns the whole response. It too uses a stream (see the package comment).
 func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
 	x, err := c.post(ctx, r)
 	if err != nil {
@@ -22,25 +21,25 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	a := answer{content: buf.out}
 	d := newDecoder(&a)
 	events := newEvents(x, buf.in)
-	defer func() { buf.giveBack(events.Buffer(), a.content) }()
+	defer func() { buf.release(events.Buffer(), a.content) }()
 	for err == nil {
-		_, err = events.Run(d.event)
+		_, err = events.Run(d.handleEvent)
 		if d.finished {
 			x.Hurry(finishWait)
 		}
 		if a.size > maxAnswer {
-			err = upstream.Failed(http.StatusOK, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+			err = upstream.NewFailure(http.StatusOK, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 		}
 	}
 	x.End(errors.Is(err, errDone))
-	if err = d.ending(err); !errors.Is(err, io.EOF) {
-		return nil, cut(err, d.begun)
+	if err = d.classifyEnd(err); !errors.Is(err, io.EOF) {
+		return nil, makeCutError(err, d.begun)
 	}
-	u := d.usage.total()
-	return &provider.Response{Body: a.appendTo(appendHead(nil, r, "chat.completion", c.now().Unix()), u), Usage: u}, nil
+	u := d.usage.makeUsage()
+	return &provider.Response{Body: a.appendBody(appendHead(nil, r, "chat.completion", c.now().Unix()), u), Usage: u}, nil
 }
 
-// answer puts a message together. Strings stay as they stand in JSON.
+// answer collects a message. Its strings are raw JSON without the quotes.
 type answer struct {
 	content []byte
 	calls   []call
@@ -51,34 +50,34 @@ type answer struct {
 
 type call struct{ id, name, thinking, arguments []byte }
 
-func (a *answer) begin() {}
+func (a *answer) beginMessage() {}
 
-func (a *answer) text(piece []byte) {
+func (a *answer) appendText(piece []byte) {
 	a.content = append(a.content, piece...)
 	a.size += len(piece)
 }
 
-func (a *answer) call(_ int, id, name, thinking []byte) {
-	a.calls = append(a.calls, call{id: clone(id), name: clone(name), thinking: clone(thinking)})
+func (a *answer) appendCall(_ int, id, name, thinking []byte) {
+	a.calls = append(a.calls, call{id: cloneBytes(id), name: cloneBytes(name), thinking: cloneBytes(thinking)})
 	a.size += len(id) + len(name) + len(thinking)
 }
 
-func (a *answer) arguments(i int, piece []byte) {
+func (a *answer) appendArguments(i int, piece []byte) {
 	a.calls[i].arguments = append(a.calls[i].arguments, piece...)
 	a.size += len(piece)
 }
 
-func (a *answer) finish(reason string, refusal []byte) {
+func (a *answer) finishMessage(reason string, refusal []byte) {
 	a.reason = reason
 	if refusal != nil {
-		a.refusal = clone(refusal)
+		a.refusal = cloneBytes(refusal)
 	}
 }
 
-func clone(b []byte) []byte { return append([]byte{}, b...) }
+func cloneBytes(b []byte) []byte { return append([]byte{}, b...) }
 
-// appendTo appends the choice and the usage, if there is one, to the head.
-func (a *answer) appendTo(b []byte, u *provider.Usage) []byte {
+// appendBody appends the choice and the usage, if there is one, to the head.
+func (a *answer) appendBody(b []byte, u *provider.Usage) []byte {
 	b = append(b, `{"index":0,"message":{"role":"assistant","content":`...)
 	if len(a.content) == 0 && len(a.calls) > 0 {
 		b = append(b, "null"...)
@@ -94,7 +93,7 @@ func (a *answer) appendTo(b []byte, u *provider.Usage) []byte {
 		if i == 0 {
 			b = append(b, `,"tool_calls":[`...)
 		}
-		b = append(append(comma(b, i), `{"id":"`...), c.id...)
+		b = append(append(appendComma(b, i), `{"id":"`...), c.id...)
 		b = append(append(b, `","type":"function","function":{"name":"`...), c.name...)
 		b = append(append(append(b, `","arguments":"`...), c.arguments...), `"}`...)
 		b = append(appendExtra(b, c.thinking), '}')

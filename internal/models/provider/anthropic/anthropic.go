@@ -1,10 +1,8 @@
-// Package anthropic speaks to Anthropic's Messages API (contract §1, §4.3) and
-// translates it to and from the one shape. Requests are written in encode.go
-// and turns.go. Answers always come as a stream, also when the app wants them
-// whole: the API refuses long generations otherwise, and so one decoder decides
-// what was said and what it costs. It stands in decode.go and usage.go; it
-// tells what it finds to stream.go, which writes chunks, or to answer.go, which
-// puts one body together. What errors mean is in refuse.go.
+// Package anthropic calls Anthropic's Messages API (contract §1, §4.3) and translates between it and the canonical form.
+// encode.go and turns.go write requests. Every response is requested as a stream, also for calls that are not streamed:
+// the API refuses long generations otherwise, and one decoder then reads the text and the usage of both kinds. The
+// decoder, in decode.go and usage.go, passes the content to stream.go, which writes chunks, or to answer.go, which
+// writes one body. refuse.go classifies errors.
 package anthropic
 
 import (
@@ -20,34 +18,32 @@ const (
 	defaultURL = "https://api.anthropic.com"
 	path       = "/v1/messages"
 	version    = "2023-06-01"
-	// binding lets a request say what becomes of thinking that was made in
-	// another conversation than the one it comes back in.
+	// binding is the beta in which a request says what happens to thinking blocks of an edited conversation.
 	binding = "thinking-binding-controls-2026-08-01"
 )
 
-// Client is one account at the provider. It may be used by many goroutines.
+// Client is one account at the provider. It is safe for concurrent use.
 type Client struct {
 	plain *upstream.Client
-	bound *upstream.Client // for requests that bring thinking back: only they need the beta
+	bound *upstream.Client // for requests that send thinking back: only they need the beta
 	now   func() time.Time
 }
 
 // An Option changes the account that New makes.
 type Option func(*upstream.Config)
 
-// Timeouts sets how long the provider may take until its headers are here, and
-// how long it may be silent within an answer.
+// Timeouts sets the time limits for the headers of a response and for a pause within it.
 func Timeouts(header, idle time.Duration) Option {
 	return func(c *upstream.Config) { c.HeaderWait, c.Idle = header, idle }
 }
 
 // New returns a client of the API at baseURL, which ends before /v1/messages;
-// "" is Anthropic's own.
+// "" means Anthropic's own.
 func New(baseURL, key string, options ...Option) *Client {
 	if baseURL == "" {
 		baseURL = defaultURL
 	}
-	c := upstream.Config{BaseURL: baseURL, Secret: key, Refuse: refuse}
+	c := upstream.Config{BaseURL: baseURL, Secret: key, ParseError: parseError}
 	for _, o := range options {
 		o(&c)
 	}
@@ -60,15 +56,15 @@ func New(baseURL, key string, options ...Option) *Client {
 // Name is anthropic.
 func (c *Client) Name() string { return "anthropic" }
 
-// CloseIdle closes the connections that nothing uses.
+// CloseIdle closes the idle connections.
 func (c *Client) CloseIdle() {
 	c.plain.CloseIdle()
 	c.bound.CloseIdle()
 }
 
-// post sends a request and returns the answer's events.
+// post sends a request and returns the response.
 func (c *Client) post(ctx context.Context, r *provider.Request) (*upstream.Exchange, error) {
-	body, replays, err := encode(r)
+	body, replays, err := encodeRequest(r)
 	if err != nil {
 		return nil, err
 	}

@@ -10,173 +10,173 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// maxAnswer bounds what is kept of one answer, in bytes.
+// maxAnswer bounds the collected content of one response, in bytes.
 const maxAnswer = 32 << 20
 
 // A sink receives the content of a message. Strings are raw JSON without the quotes, and are valid until the call
 // returns.
 type sink interface {
-	begin()
-	text(piece []byte)
-	call(i int, id, name, thinking []byte) // thinking: the blocks that led to it, with commas between
-	arguments(i int, piece []byte)
-	finish(reason string, refusal []byte)
+	beginMessage()
+	appendText(piece []byte)
+	appendCall(i int, id, name, thinking []byte) // thinking: the blocks that led to it, with commas between
+	appendArguments(i int, piece []byte)
+	finishMessage(reason string, refusal []byte)
 }
 
 // decoder reads the events of one message.
 type decoder struct {
 	sink
 	usage    usage
-	started  bool // message_start came
-	begun    bool // and something of the answer: before that, another try is free
-	finished bool // the reason for the end came
+	started  bool // message_start has arrived
+	begun    bool // content has arrived; before that, a retry costs nothing
+	finished bool // the finish reason has arrived
 	open     block
 	calls    int
-	thinking []byte // blocks that were thought since the last call
+	thinking []byte // thinking blocks since the last tool call
 }
 
-// block is the content block being read. There is one at a time.
+// block is the content block that is being read. There is one at a time.
 type block struct {
-	kind      string // text, tool_use, thinking, or "" for none and for what we do not know
-	index     int64  // its place in the content, -1 for none
-	some      bool   // something came of its arguments
-	held      []byte // half a character, until the other half comes
-	thought   []byte
-	signature []byte
+	kind         string // text, tool_use, thinking, or "" for none and for unknown kinds
+	index        int64  // its place in the content, -1 for none
+	hasArguments bool   // a part of its arguments has arrived
+	held         []byte // the first half of a surrogate pair
+	thought      []byte
+	signature    []byte
 }
 
 func newDecoder(s sink) decoder { return decoder{sink: s, usage: newUsage(), open: block{index: -1}} }
 
 var errDone = errors.New("done")
 
-// event takes in one event, and returns errDone at the last. It keeps none; its
-// shape is that of provider.SSE's Run.
-func (d *decoder) event(e provider.Event) (bool, error) {
+// handleEvent processes one event and returns errDone at the last one. It has the signature that provider.SSE.Run needs
+// and always returns false, because no event is relayed unchanged.
+func (d *decoder) handleEvent(e provider.Event) (bool, error) {
 	var kind, index, delta, content, message, reported []byte
 	switch {
-	case !pick(e.Payload, member{"type", &kind}, member{"index", &index}, member{"delta", &delta},
+	case !readMembers(e.Payload, member{"type", &kind}, member{"index", &index}, member{"delta", &delta},
 		member{"content_block", &content}, member{"message", &message}, member{"usage", &reported}):
-		return false, garbage(e.Payload, d.begun)
+		return false, makeGarbageError(e.Payload, d.begun)
 	case e.Failed || string(kind) == `"error"`:
-		return false, interrupted(e.Payload, d.begun)
+		return false, makeStreamError(e.Payload, d.begun)
 	}
 	ok := true
 	switch string(kind) {
 	case `"message_start"`:
-		ok = d.start(message)
+		ok = d.startMessage(message)
 	case `"content_block_start"`:
 		ok = d.openBlock(index, content)
 	case `"content_block_delta"`:
-		ok = d.started && d.delta(index, delta)
+		ok = d.started && d.readDelta(index, delta)
 	case `"content_block_stop"`:
 		at := int64(-1)
-		ok = d.started && count(index, &at) && at == d.open.index
+		ok = d.started && readCount(index, &at) && at == d.open.index
 		d.closeBlock()
 	case `"message_delta"`:
-		d.usage.read(reported, false)
+		d.usage.addReport(reported, false)
 		if ok = d.started; ok && delta != nil {
-			return false, d.stop(delta)
+			return false, d.readStop(delta)
 		}
 	case `"message_stop"`:
 		if !d.started {
-			return false, garbage(e.Payload, d.begun)
+			return false, makeGarbageError(e.Payload, d.begun)
 		}
-		d.end(nil, nil)
+		d.finishOnce(nil, nil)
 		return false, errDone
 	}
 	switch {
 	case !ok:
-		return false, garbage(e.Payload, d.begun)
+		return false, makeGarbageError(e.Payload, d.begun)
 	case len(d.thinking)+len(d.open.thought)+len(d.open.signature) > maxAnswer:
-		return false, upstream.Failed(http.StatusOK, fmt.Errorf("the thinking has more than %d bytes", maxAnswer))
+		return false, upstream.NewFailure(http.StatusOK, fmt.Errorf("the thinking has more than %d bytes", maxAnswer))
 	}
 	return false, nil
 }
 
-// whole says whether nothing is missing but the last event.
-func (d *decoder) whole() bool { return d.finished && d.usage.total() != nil }
+// isWhole reports whether only the last event is missing.
+func (d *decoder) isWhole() bool { return d.finished && d.usage.makeUsage() != nil }
 
-func (d *decoder) start(message []byte) bool {
+func (d *decoder) startMessage(message []byte) bool {
 	var reported []byte
-	if d.started || !pick(message, member{"usage", &reported}) {
+	if d.started || !readMembers(message, member{"usage", &reported}) {
 		return false
 	}
-	d.usage.read(reported, true)
+	d.usage.addReport(reported, true)
 	d.started = true
-	d.begin()
+	d.beginMessage()
 	return true
 }
 
-// openBlock begins a content block. What stands in it already counts as its
-// first piece, but for the input of a call, which is always sent in pieces.
+// openBlock starts a content block. Content in the event counts as the first delta, except the input of a tool call,
+// which always comes in deltas.
 func (d *decoder) openBlock(index, content []byte) bool {
 	var kind, text, id, name, thinking, signature, data []byte
 	if !d.started || d.finished ||
-		!pick(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
+		!readMembers(content, member{"type", &kind}, member{"text", &text}, member{"id", &id}, member{"name", &name},
 			member{"thinking", &thinking}, member{"signature", &signature}, member{"data", &data}) {
 		return false
 	}
 	d.closeBlock()
-	if index == nil || !count(index, &d.open.index) {
+	if index == nil || !readCount(index, &d.open.index) {
 		return false
 	}
 	d.begun = true
 	switch string(kind) {
 	case `"text"`:
 		d.open.kind = "text"
-		return d.piece(text, d.text)
+		return d.passText(text, d.appendText)
 	case `"tool_use"`:
 		if !isString(id) || !isString(name) || len(id) == 2 || len(name) == 2 {
 			return false
 		}
 		d.open.kind = "tool_use"
-		d.call(d.calls, plain(id), plain(name), d.thinking)
+		d.appendCall(d.calls, unquote(id), unquote(name), d.thinking)
 		d.calls, d.thinking = d.calls+1, d.thinking[:0]
 	case `"thinking"`:
 		d.open.kind = "thinking"
-		return join(&d.open.thought, thinking) && join(&d.open.signature, signature)
+		return appendString(&d.open.thought, thinking) && appendString(&d.open.signature, signature)
 	case `"redacted_thinking"`:
 		if !isString(data) {
 			return false
 		}
-		d.thinking = appendRedacted(comma(d.thinking, len(d.thinking)), plain(data))
+		d.thinking = appendRedacted(appendComma(d.thinking, len(d.thinking)), unquote(data))
 	}
 	return true
 }
 
-func (d *decoder) delta(index, delta []byte) bool {
+func (d *decoder) readDelta(index, delta []byte) bool {
 	var kind, text, arguments, thinking, signature []byte
 	at := int64(-1)
-	if !count(index, &at) || at < 0 || at != d.open.index || !pick(delta, member{"type", &kind}, member{"text", &text},
+	if !readCount(index, &at) || at < 0 || at != d.open.index || !readMembers(delta, member{"type", &kind}, member{"text", &text},
 		member{"partial_json", &arguments}, member{"thinking", &thinking}, member{"signature", &signature}) {
 		return false
 	}
 	switch d.open.kind {
 	case "text":
-		return d.piece(text, d.text)
+		return d.passText(text, d.appendText)
 	case "tool_use":
-		return d.piece(arguments, d.argument)
+		return d.passText(arguments, d.appendArgument)
 	case "thinking":
-		return join(&d.open.thought, thinking) && join(&d.open.signature, signature)
+		return appendString(&d.open.thought, thinking) && appendString(&d.open.signature, signature)
 	}
 	return true
 }
 
-func (d *decoder) argument(piece []byte) {
-	d.open.some = true
-	d.arguments(d.calls-1, piece)
+func (d *decoder) appendArgument(piece []byte) {
+	d.open.hasArguments = true
+	d.appendArguments(d.calls-1, piece)
 }
 
-// piece hands a piece of text on. The first half of a character that was split
-// waits for its second: alone it is none.
-func (d *decoder) piece(raw []byte, to func([]byte)) bool {
+// passText passes a fragment of text to a function. It holds back the first half of a surrogate pair until the second
+// half arrives.
+func (d *decoder) passText(raw []byte, to func([]byte)) bool {
 	if raw == nil {
 		return true
 	}
 	if !isString(raw) {
 		return false
 	}
-	text := plain(raw)
+	text := unquote(raw)
 	if len(d.open.held) > 0 {
 		text = append(d.open.held, text...)
 		d.open.held = nil
@@ -190,8 +190,7 @@ func (d *decoder) piece(raw []byte, to func([]byte)) bool {
 	return true
 }
 
-// halfAtEnd says whether text ends in an escape like \ud83d, the first half of a
-// surrogate pair.
+// halfAtEnd reports whether text ends with an escape like \ud83d, the first half of a surrogate pair.
 func halfAtEnd(text []byte) bool {
 	n := len(text) - 6
 	if n < 0 || text[n] != '\\' || text[n+1] != 'u' || text[n+2]|0x20 != 'd' ||
@@ -211,42 +210,43 @@ func (d *decoder) closeBlock() {
 	switch b.kind {
 	case "text":
 		if len(b.held) > 0 {
-			d.text(b.held)
+			d.appendText(b.held)
 		}
 	case "tool_use":
 		if len(b.held) > 0 {
-			d.argument(b.held)
+			d.appendArgument(b.held)
 		}
-		if !b.some {
-			d.arguments(d.calls-1, []byte("{}"))
+		if !b.hasArguments {
+			d.appendArguments(d.calls-1, []byte("{}"))
 		}
 	case "thinking":
-		if len(b.signature) > 0 { // without it, it could not come back
-			d.thinking = appendThought(comma(d.thinking, len(d.thinking)), b.thought, b.signature)
+		if len(b.signature) > 0 { // without a signature the API would refuse it in the next request
+			d.thinking = appendThought(appendComma(d.thinking, len(d.thinking)), b.thought, b.signature)
 		}
 	}
 	*b = block{index: -1, thought: b.thought[:0], signature: b.signature[:0]}
 }
 
-// stop reads why the message ended.
-func (d *decoder) stop(delta []byte) error {
+// readStop reads the stop reason of a message_delta event.
+func (d *decoder) readStop(delta []byte) error {
 	var reason, details, explanation []byte
-	if !pick(delta, member{"stop_reason", &reason}, member{"stop_details", &details}) ||
-		details != nil && !pick(details, member{"explanation", &explanation}) ||
+	if !readMembers(delta, member{"stop_reason", &reason}, member{"stop_details", &details}) ||
+		details != nil && !readMembers(details, member{"explanation", &explanation}) ||
 		reason != nil && !isString(reason) || explanation != nil && !isString(explanation) {
-		return garbage(delta, d.begun)
+		return makeGarbageError(delta, d.begun)
 	}
-	if string(reason) == `"pause_turn"` { // comes with tools that we never offer
-		return upstream.Failed(http.StatusOK, errors.New("the model paused its turn"))
+	if string(reason) == `"pause_turn"` { // only with server tools, which Purser never sends
+		return upstream.NewFailure(http.StatusOK, errors.New("the model paused its turn"))
 	}
 	if reason != nil {
-		d.end(reason, explanation)
+		d.finishOnce(reason, explanation)
 	}
 	return nil
 }
 
-// end tells the finish, once. A reason that we do not know is an ordinary one.
-func (d *decoder) end(reason, explanation []byte) {
+// finishOnce passes the finish reason to the sink, at most one time. An unknown reason becomes stop, or tool_calls if
+// there are calls.
+func (d *decoder) finishOnce(reason, explanation []byte) {
 	if d.finished {
 		return
 	}
@@ -254,34 +254,34 @@ func (d *decoder) end(reason, explanation []byte) {
 	d.begun, d.finished = true, true
 	switch string(reason) {
 	case `"tool_use"`:
-		d.finish("tool_calls", nil)
+		d.finishMessage("tool_calls", nil)
 	case `"max_tokens"`, `"model_context_window_exceeded"`:
-		d.finish("length", nil)
+		d.finishMessage("length", nil)
 	case `"refusal"`:
 		if explanation != nil {
-			explanation = plain(explanation)
+			explanation = unquote(explanation)
 		}
-		d.finish("content_filter", explanation)
+		d.finishMessage("content_filter", explanation)
 	case `"end_turn"`, `"stop_sequence"`:
-		d.finish("stop", nil)
+		d.finishMessage("stop", nil)
 	default:
 		if d.calls > 0 {
-			d.finish("tool_calls", nil)
+			d.finishMessage("tool_calls", nil)
 		} else {
-			d.finish("stop", nil)
+			d.finishMessage("stop", nil)
 		}
 	}
 }
 
-// member says where the value of a member goes, as it stands.
+// member names a member of an object and the place for its raw value.
 type member struct {
 	name string
 	to   *[]byte
 }
 
-// pick reads members of an object; what is absent or null stays nil. It refuses
-// what is no object, and members that stand twice.
-func pick(p []byte, members ...member) bool {
+// readMembers reads members of an object. Absent and null members stay nil. It returns false if p is not an object or
+// has one of the members twice.
+func readMembers(p []byte, members ...member) bool {
 	return provider.Members(p, func(name, value []byte) bool {
 		for _, m := range members {
 			if string(name) != m.name {
@@ -301,17 +301,17 @@ func pick(p []byte, members ...member) bool {
 
 func isString(raw []byte) bool { return len(raw) > 1 && raw[0] == '"' }
 
-// plain takes the quotes off a string.
-func plain(raw []byte) []byte { return raw[1 : len(raw)-1] }
+// unquote returns a raw JSON string without its quotes.
+func unquote(raw []byte) []byte { return raw[1 : len(raw)-1] }
 
-// join appends a string to what came before of it.
-func join(to *[]byte, raw []byte) bool {
+// appendString appends a raw JSON string without its quotes. It returns false if raw is another value.
+func appendString(to *[]byte, raw []byte) bool {
 	if raw == nil {
 		return true
 	}
 	if !isString(raw) {
 		return false
 	}
-	*to = append(*to, plain(raw)...)
+	*to = append(*to, unquote(raw)...)
 	return true
 }

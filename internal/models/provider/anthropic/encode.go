@@ -9,30 +9,27 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// maxBody bounds a request, in bytes: the API takes 32 MB.
+// maxBody bounds the body of a request, in bytes. The API takes 32 MB.
 const maxBody = 32_000_000
 
-// Encode writes the body that goes to the provider, or says what of the request
-// this dialect cannot express. It is pure, and what it writes of a conversation
-// stays the same when the conversation grows: thinking is bound to what stood
-// before it.
+// Encode writes the body of a request, or returns an error that names what this dialect cannot express. It is pure. The
+// bytes of a message stay the same when the conversation grows, because the provider binds thinking to them.
 func Encode(r *provider.Request) ([]byte, error) {
-	body, _, err := encode(r)
+	body, _, err := encodeRequest(r)
 	return body, err
 }
 
-// encode names every member that may ever leave: what is not here is never
-// forwarded. The token cap of the hold is sent, so that the answer cannot cost
-// more. replays says that thinking of earlier turns goes back.
-func encode(r *provider.Request) (body []byte, replays bool, err error) {
+// encodeRequest names every member that may be sent; other members are never forwarded. It sends the output cap of the
+// hold, so that the response cannot cost more. replays reports whether the body contains thinking of earlier turns.
+func encodeRequest(r *provider.Request) (body []byte, replays bool, err error) {
 	if r.ResponseFormat != nil {
-		return nil, false, rejected("response_format: not offered on this model")
+		return nil, false, makeRejection("response_format: not offered on this model")
 	}
-	t := turns{b: make([]byte, 0, sizeHint(r)), thinks: thinks(r)}
+	t := turns{b: make([]byte, 0, sizeHint(r)), thinks: modelThinks(r)}
 	t.b = provider.AppendQuote(append(t.b, `{"model":`...), r.Model)
 	t.b = strconv.AppendInt(append(t.b, `,"max_tokens":`...), r.MaxTokens, 10)
 	t.b = append(t.b, `,"stream":true,"service_tier":"standard_only"`...) // the tier whose price we know
-	if err := t.write(r.Messages); err != nil {
+	if err := t.writeMessages(r.Messages); err != nil {
 		return nil, false, err
 	}
 	b, err := appendTools(t.b, r)
@@ -47,17 +44,17 @@ func encode(r *provider.Request) (body []byte, replays bool, err error) {
 	}
 	if b = append(b, '}'); len(b) > maxBody {
 		return nil, false,
-			rejected("messages: with its images this request has %d bytes for the provider, which takes at most %d",
+			makeRejection("messages: with its images this request has %d bytes for the provider, which takes at most %d",
 				len(b), maxBody)
 	}
 	return b, t.replays, nil
 }
 
-func rejected(format string, args ...any) error {
+func makeRejection(format string, args ...any) error {
 	return &provider.Error{Kind: provider.Rejected, Message: fmt.Sprintf(format, args...)}
 }
 
-// sizeHint is about how long the body becomes.
+// sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
 	n := 512
 	for i := range r.Messages {
@@ -76,21 +73,20 @@ func sizeHint(r *provider.Request) int {
 	return n
 }
 
-// comma goes before every element of a list but the first.
-func comma(b []byte, i int) []byte {
+// appendComma appends a comma before each element of a list except the first.
+func appendComma(b []byte, i int) []byte {
 	if i > 0 {
 		return append(b, ',')
 	}
 	return b
 }
 
-// appendTools appends tools and tool_choice. A history with tool calls needs
-// tools: when the app sends none, those of the history are declared, and none
-// may be called.
+// appendTools appends tools and tool_choice. A history with tool calls requires tools: if the request has none, it
+// declares those of the history and forbids calls.
 func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	tools, choice := r.Tools, r.ToolChoice.Mode
 	if len(tools) == 0 {
-		if tools = toolsOf(r.Messages); len(tools) == 0 {
+		if tools = collectTools(r.Messages); len(tools) == 0 {
 			return b, nil
 		}
 		choice = "none"
@@ -98,20 +94,20 @@ func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	b = append(b, `,"tools":[`...)
 	for i := range tools {
 		t := &tools[i]
-		b = provider.AppendQuote(append(comma(b, i), `{"name":`...), t.Name)
+		b = provider.AppendQuote(append(appendComma(b, i), `{"name":`...), t.Name)
 		if t.Description != "" {
 			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}
 		var ok bool
 		if b, ok = appendSchema(append(b, `,"input_schema":`...), t.Parameters); !ok {
-			return nil, rejected("tools[%d].function.parameters: must be a JSON Schema object", i)
+			return nil, makeRejection("tools[%d].function.parameters: must be a JSON Schema object", i)
 		}
 		b = append(b, '}')
 	}
 	return appendChoice(append(b, ']'), choice, r), nil
 }
 
-func toolsOf(messages []provider.Message) []provider.Tool {
+func collectTools(messages []provider.Message) []provider.Tool {
 	var tools []provider.Tool
 	seen := map[string]bool{}
 	for i := range messages {
@@ -125,8 +121,7 @@ func toolsOf(messages []provider.Message) []provider.Tool {
 	return tools
 }
 
-// appendSchema appends the schema of a tool's arguments, which must say that it
-// is one of an object.
+// appendSchema appends the schema of a tool's arguments. It adds the type object, which the API requires.
 func appendSchema(b, schema []byte) ([]byte, bool) {
 	if len(schema) == 0 || string(schema) == "null" {
 		return append(b, `{"type":"object","properties":{}}`...), true
@@ -183,13 +178,13 @@ func appendSampling(b []byte, r *provider.Request) ([]byte, error) {
 		}
 	}
 	for i, s := range r.Stop {
-		if blank(s) {
-			return nil, rejected("stop[%d]: a stop sequence of this model cannot be white space alone", i)
+		if isBlank(s) {
+			return nil, makeRejection("stop[%d]: a stop sequence of this model cannot be white space alone", i)
 		}
 		if i == 0 {
 			b = append(b, `,"stop_sequences":[`...)
 		}
-		b = provider.AppendQuote(comma(b, i), s)
+		b = provider.AppendQuote(appendComma(b, i), s)
 	}
 	if len(r.Stop) > 0 {
 		b = append(b, ']')
@@ -199,24 +194,22 @@ func appendSampling(b []byte, r *provider.Request) ([]byte, error) {
 
 func appendNumber(b []byte, v float64) []byte { return strconv.AppendFloat(b, max(v, 0), 'f', -1, 64) }
 
-// thinks says whether the model will think, so that it may be given its earlier
-// thoughts.
-func thinks(r *provider.Request) bool {
-	return r.Facts.Thinking == "always" || r.Facts.Thinking == "on" && !silenced(r)
+// modelThinks reports whether the model will think. Only then may the request send thinking back.
+func modelThinks(r *provider.Request) bool {
+	return r.Facts.Thinking == "always" || r.Facts.Thinking == "on" && !mustDisableThinking(r)
 }
 
-// silenced says whether thinking is to be switched off where it can be: when
-// the app wants none, and for a forced tool call, with which it does not go.
-func silenced(r *provider.Request) bool {
+// mustDisableThinking reports whether the request must disable thinking: when the app wants none, or when it forces a
+// tool call, which the API does not allow with thinking. Models that always think ignore both.
+func mustDisableThinking(r *provider.Request) bool {
 	forced := r.ToolChoice.Mode == "required" || r.ToolChoice.Mode == "function"
 	return r.Facts.Thinking == "on" && (forced || r.ReasoningEffort == "none")
 }
 
-// appendThinking appends thinking and effort. Thoughts whose conversation was
-// edited since are to be dropped by the provider: otherwise it would refuse the
-// request.
+// appendThinking appends thinking and effort. It asks the provider to drop thinking blocks of an edited conversation;
+// otherwise the provider would refuse the request.
 func appendThinking(b []byte, r *provider.Request, replays bool) ([]byte, error) {
-	silent := silenced(r)
+	silent := mustDisableThinking(r)
 	switch {
 	case silent:
 		b = append(b, `,"thinking":{"type":"disabled"}`...)
@@ -226,23 +219,23 @@ func appendThinking(b []byte, r *provider.Request, replays bool) ([]byte, error)
 	effort := r.ReasoningEffort
 	switch {
 	case effort == "none" && r.Facts.Thinking == "always":
-		return nil, rejected("reasoning_effort: this model always thinks; the least is low")
+		return nil, makeRejection("reasoning_effort: this model always thinks; the least is low")
 	case effort == "" || effort == "none":
 		return b, nil
 	case effort == "minimal":
 		effort = "low"
 	case silent && (effort == "xhigh" || effort == "max"):
-		effort = "high" // the most that goes without thinking
+		effort = "high" // the highest effort that is allowed without thinking
 	}
 	return append(provider.AppendQuote(append(b, `,"output_config":{"effort":`...), effort), '}'), nil
 }
 
-// blank says whether a text is empty for the API, which refuses such blocks.
-func blank(s string) bool { return strings.TrimSpace(s) == "" }
+// isBlank reports whether a text has only white space. The API refuses blocks of such text.
+func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// object returns a tool call's arguments as the object that the API wants.
-func object(arguments string) ([]byte, bool) {
-	if blank(arguments) {
+// parseArguments returns the arguments of a tool call as a JSON object, and false if they are not one.
+func parseArguments(arguments string) ([]byte, bool) {
+	if isBlank(arguments) {
 		return []byte("{}"), true
 	}
 	b := bytes.TrimSpace([]byte(arguments))

@@ -423,7 +423,7 @@ func TestThinkingComesBack(t *testing.T) {
 	} {
 		r := request()
 		r.Messages = roundTrip(c[0])
-		raw, replays, err := encode(r)
+		raw, replays, err := encodeRequest(r)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -448,7 +448,7 @@ func TestThinkingComesBack(t *testing.T) {
 			r := request()
 			r.Messages = roundTrip(c[0])
 			silent(r)
-			if raw, replays, err := encode(r); err != nil || replays ||
+			if raw, replays, err := encodeRequest(r); err != nil || replays ||
 				!strings.Contains(short(t, raw), "assistant: "+plain+" |") {
 				t.Errorf("%s, %s: %v %s", name, what, err, raw)
 			}

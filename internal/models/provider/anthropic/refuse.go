@@ -13,8 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// statuses are what the types of errors stand for: in a stream there is no
-// other status.
+// statuses maps error types to HTTP statuses. An error event in a stream has only the type.
 var statuses = map[string]int{
 	"invalid_request_error": http.StatusBadRequest, "authentication_error": http.StatusUnauthorized,
 	"billing_error": http.StatusPaymentRequired, "permission_error": http.StatusForbidden,
@@ -23,12 +22,12 @@ var statuses = map[string]int{
 	"timeout_error": http.StatusGatewayTimeout, "overloaded_error": 529,
 }
 
-// account matches refusals that are called the request's fault, and are not.
+// account matches messages of invalid_request_error that concern our account and not the request.
 var account = regexp.MustCompile(`(?i)credit balance|api usage limits`)
 
-// refuse reads an error body.
-func refuse(status int, _ http.Header, text []byte) *provider.Error {
-	e := upstream.ByStatus(status)
+// parseError classifies an error body.
+func parseError(status int, _ http.Header, text []byte) *provider.Error {
+	e := upstream.NewStatusError(status)
 	var body struct {
 		Error struct {
 			Type    string `json:"type"`
@@ -39,15 +38,15 @@ func refuse(status int, _ http.Header, text []byte) *provider.Error {
 		return e
 	}
 	if body.Error.Type == "billing_error" || account.MatchString(body.Error.Message) {
-		return upstream.ByStatus(http.StatusPaymentRequired)
+		return upstream.NewStatusError(http.StatusPaymentRequired)
 	}
 	e.Message = body.Error.Message
 	return e
 }
 
-// interrupted is what an error event means. Once the model has begun, there is
-// no other try, and no fault of the request.
-func interrupted(payload []byte, begun bool) error {
+// makeStreamError classifies an error event. After content has arrived the call cannot be retried, and the request is
+// not at fault.
+func makeStreamError(payload []byte, begun bool) error {
 	var body struct {
 		Error struct {
 			Type string `json:"type"`
@@ -60,32 +59,32 @@ func interrupted(payload []byte, begun bool) error {
 	if status == 0 {
 		status = http.StatusInternalServerError
 	}
-	e := refuse(status, nil, payload)
+	e := parseError(status, nil, payload)
 	switch {
 	case begun:
-		e.Kind, e.Retry, e.Message = provider.Failed, false, upstream.Failed(0, nil).Message
-	case e.Kind == provider.Rejected: // its reason was not cleaned, as that of a status is
+		e.Kind, e.Retry, e.Message = provider.Failed, false, upstream.NewFailure(0, nil).Message
+	case e.Kind == provider.Rejected: // unlike that of an error status, this message was not cleaned
 		e.Message = "the provider refused the request"
 	}
 	e.Status, e.Cause = status, fmt.Errorf("the stream carries an error: %.200q", payload)
 	return e
 }
 
-// cut is what the failure of an answer means that never became whole.
-func cut(err error, begun bool) error {
+// makeCutError makes the error of a response that broke off.
+func makeCutError(err error, begun bool) error {
 	var p *provider.Error
 	if errors.As(err, &p) {
 		return err
 	}
-	e := upstream.Failed(http.StatusOK, fmt.Errorf("the stream was cut: %w", err))
+	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("the stream was cut: %w", err))
 	lost := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	e.Retry = lost && !begun
 	return e
 }
 
-// garbage is what is no event of a message, or one that was cut off.
-func garbage(payload []byte, begun bool) error {
-	e := upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
+// makeGarbageError makes the error of a malformed event.
+func makeGarbageError(payload []byte, begun bool) error {
+	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
 	e.Retry = !begun
 	return e
 }

@@ -16,12 +16,11 @@ import (
 
 const (
 	bufferSize = 8 << 10
-	finishWait = 5 * time.Second // for the last event, when all that matters is here
+	finishWait = 5 * time.Second // time limit for the last event after the finish reason
 )
 
-// Stream starts a streamed request and waits until the model begins to answer.
-// That the provider took the request is not enough: while it is overloaded it
-// says so, and nothing more, right after that.
+// Stream starts a streamed request and waits for the first content. The headers alone are not enough: an overloaded
+// provider accepts the request and then sends only an error event.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
 	x, err := c.post(ctx, r)
 	if err != nil {
@@ -31,32 +30,31 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s.events, s.out.b = newEvents(x, s.buf.in), s.buf.out
 	s.decoder = newDecoder(&s.out)
 	for !s.decoder.begun && s.ended == nil {
-		s.read()
+		s.readEvents()
 	}
 	if !s.decoder.begun {
 		_ = s.Close() // the first error counts
-		return nil, cut(s.ended, false)
+		return nil, makeCutError(s.ended, false)
 	}
 	s.unread = true
 	return s, nil
 }
 
-// buffers for reading and writing are used again once an answer was read to its
-// end, unless they grew.
+// buffers pools the buffers of streams that were read to their end, unless they grew.
 var buffers = sync.Pool{New: func() any {
 	return &buffer{make([]byte, 0, bufferSize), make([]byte, 0, bufferSize)}
 }}
 
 type buffer struct{ in, out []byte }
 
-func (b *buffer) giveBack(in, out []byte) {
+func (b *buffer) release(in, out []byte) {
 	if cap(in) == bufferSize && cap(out) == bufferSize {
 		b.in, b.out = in[:0], out[:0]
 		buffers.Put(b)
 	}
 }
 
-// maxEvent bounds one event, in bytes: a call's arguments may come in one piece.
+// maxEvent bounds one event, in bytes. The arguments of a call may come in one event.
 const maxEvent = 16 << 20
 
 func newEvents(x *upstream.Exchange, buf []byte) *provider.SSE {
@@ -68,17 +66,17 @@ func newEvents(x *upstream.Exchange, buf []byte) *provider.SSE {
 
 type stream struct {
 	x       *upstream.Exchange
-	buf     *buffer // nil once it was given back
+	buf     *buffer // nil after it has returned to the pool
 	events  *provider.SSE
 	decoder decoder
 	out     chunks
 	unread  bool // the first chunk is still to be returned
 	ended   error
-	usage   *provider.Usage // set once the answer is whole
-	done    atomic.Bool     // the last event came
+	usage   *provider.Usage // set when the response is complete
+	done    atomic.Bool     // the last event has arrived
 }
 
-// Next returns what has arrived (see provider.Stream).
+// Next returns the chunks that have arrived (see provider.Stream).
 func (s *stream) Next() (provider.Chunk, error) {
 	switch {
 	case s.unread:
@@ -86,7 +84,7 @@ func (s *stream) Next() (provider.Chunk, error) {
 	case s.ended != nil:
 		// The caller has no use any more for what it got last.
 		if s.buf != nil {
-			s.buf.giveBack(s.events.Buffer(), s.out.b)
+			s.buf.release(s.events.Buffer(), s.out.b)
 			s.buf, s.out.b = nil, nil
 		}
 		return provider.Chunk{}, s.ended
@@ -94,7 +92,7 @@ func (s *stream) Next() (provider.Chunk, error) {
 		s.out.b = s.out.b[:0]
 	}
 	for len(s.out.b) == 0 && s.ended == nil {
-		s.read()
+		s.readEvents()
 	}
 	c := provider.Chunk{Frames: s.out.b}
 	if s.usage != nil {
@@ -107,9 +105,9 @@ func (s *stream) Next() (provider.Chunk, error) {
 	return c, nil
 }
 
-// read takes in the events that one read brought.
-func (s *stream) read() {
-	_, err := s.events.Run(s.decoder.event)
+// readEvents processes the events of one network read.
+func (s *stream) readEvents() {
+	_, err := s.events.Run(s.decoder.handleEvent)
 	if s.decoder.finished {
 		s.x.Hurry(finishWait)
 	}
@@ -119,17 +117,16 @@ func (s *stream) read() {
 	if errors.Is(err, errDone) {
 		s.done.Store(true)
 	}
-	s.ended = s.decoder.ending(err)
+	s.ended = s.decoder.classifyEnd(err)
 	if errors.Is(s.ended, io.EOF) {
-		s.usage = s.decoder.usage.total()
+		s.usage = s.decoder.usage.makeUsage()
 	}
 }
 
-// ending is what the end of the events means: io.EOF if the answer is whole. For
-// that only the last event may be missing, and whatever came in its place does
-// not matter (F-21).
-func (d *decoder) ending(err error) error {
-	if errors.Is(err, errDone) || d.whole() {
+// classifyEnd returns io.EOF if the response is complete, and otherwise the error that ended the events. A response is
+// complete even if the last event is missing; an error in its place does not matter (F-21).
+func (d *decoder) classifyEnd(err error) error {
+	if errors.Is(err, errDone) || d.isWhole() {
 		return io.EOF
 	}
 	var p *provider.Error
@@ -139,7 +136,7 @@ func (d *decoder) ending(err error) error {
 	return err
 }
 
-// Over reports whether the body has ended (see provider.Stream).
+// BodyEnded reports whether the body has ended (see provider.Stream).
 func (s *stream) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider.
@@ -150,10 +147,10 @@ func (s *stream) Close() error {
 
 // chunks writes a message as OpenAI's chunks.
 type chunks struct {
-	b    []byte // what is to go out
+	b    []byte // chunks that Next has still to return
 	tail []byte // the usage chunk
-	head []byte // of every chunk, up to its delta
-	top  int    // how much of head comes before the first choice
+	head []byte // the start of each chunk, up to its delta
+	top  int    // length of the part of head before the first choice
 }
 
 func newChunks(r *provider.Request, created int64) chunks {
@@ -161,8 +158,7 @@ func newChunks(r *provider.Request, created int64) chunks {
 	return chunks{head: append(b, `{"index":0,"delta":{`...), top: len(b)}
 }
 
-// appendHead appends the beginning of an answer or a chunk, up to its choices.
-// Its id is our request's.
+// appendHead appends the start of a response or chunk, up to its choices. Its id is our request id.
 func appendHead(b []byte, r *provider.Request, object string, created int64) []byte {
 	b = provider.AppendQuote(append(b, `{"id":`...), "chatcmpl-"+strings.TrimPrefix(r.ID, "req_"))
 	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
@@ -172,23 +168,22 @@ func appendHead(b []byte, r *provider.Request, object string, created int64) []b
 
 const unfinished = `},"finish_reason":null}]}` + "\n\n"
 
-func (c *chunks) begin() {
+func (c *chunks) beginMessage() {
 	c.b = append(append(append(c.b, c.head...), `"role":"assistant","content":"","refusal":null`...), unfinished...)
 }
 
-func (c *chunks) text(piece []byte) {
+func (c *chunks) appendText(piece []byte) {
 	c.b = append(append(append(append(append(c.b, c.head...), `"content":"`...), piece...), '"'), unfinished...)
 }
 
-func (c *chunks) call(i int, id, name, thinking []byte) {
+func (c *chunks) appendCall(i int, id, name, thinking []byte) {
 	c.b = strconv.AppendInt(append(append(c.b, c.head...), `"tool_calls":[{"index":`...), int64(i), 10)
 	c.b = append(append(append(c.b, `,"id":"`...), id...), `","type":"function","function":{"name":"`...)
 	c.b = append(append(c.b, name...), `","arguments":""}`...)
 	c.b = append(append(appendExtra(c.b, thinking), "}]"...), unfinished...)
 }
 
-// appendExtra appends extra_content, in which the app brings the thoughts back
-// that led to a call.
+// appendExtra appends extra_content, in which the app sends back the thinking before a tool call.
 func appendExtra(b, thinking []byte) []byte {
 	if len(thinking) == 0 {
 		return b
@@ -196,12 +191,12 @@ func appendExtra(b, thinking []byte) []byte {
 	return append(append(append(b, `,"extra_content":{"anthropic":{"thinking":[`...), thinking...), "]}}"...)
 }
 
-func (c *chunks) arguments(i int, piece []byte) {
+func (c *chunks) appendArguments(i int, piece []byte) {
 	c.b = strconv.AppendInt(append(append(c.b, c.head...), `"tool_calls":[{"index":`...), int64(i), 10)
 	c.b = append(append(append(append(c.b, `,"function":{"arguments":"`...), piece...), `"}}]`...), unfinished...)
 }
 
-func (c *chunks) finish(reason string, refusal []byte) {
+func (c *chunks) finishMessage(reason string, refusal []byte) {
 	c.b = append(c.b, c.head...)
 	if refusal != nil {
 		c.b = append(append(append(c.b, `"refusal":"`...), refusal...), '"')

@@ -421,7 +421,7 @@ func TestChunksAreCheap(t *testing.T) {
 	d.started, d.open = true, block{kind: "text"}
 	if n := testing.AllocsPerRun(100, func() {
 		out.b = out.b[:0]
-		if _, err := d.event(provider.Event{Payload: payload}); err != nil {
+		if _, err := d.handleEvent(provider.Event{Payload: payload}); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {

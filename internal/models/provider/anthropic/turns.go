@@ -9,43 +9,41 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// turns writes system and messages. The API wants user and assistant by turns,
-// each a list of blocks, none of them empty: a turn opens with its first block,
-// and neighbours of one role share one.
+// turns writes the members system and messages. The API requires alternating user and assistant turns, each a list of
+// nonempty blocks. A turn opens with its first block, and consecutive messages of one role share a turn.
 type turns struct {
 	b       []byte
 	role    string // of the open turn, "" = none yet
-	asked   bool   // the user has said something
-	thinks  bool   // thinking of earlier turns may go back
-	replays bool   // some does
+	asked   bool   // there is a user message that is not empty
+	thinks  bool   // thinking of earlier turns may be sent back
+	replays bool   // some thinking was sent back
 
-	used map[string]int    // tool ids that were sent, and how often they were asked for
-	open map[string]string // calls without a result: the app's id and the one that was sent
+	used map[string]int    // how often each tool id was used
+	open map[string]string // calls without a result: the id that was sent, by the app's id
 }
 
-// greeting stands before a conversation that the assistant begins: the API
-// wants the user's turn first.
+// greeting is the user turn before a conversation that begins with the assistant. The API requires a user turn first.
 const greeting = "(The assistant speaks first.)"
 
-// write appends the members system and messages.
-func (t *turns) write(messages []provider.Message) error {
+// writeMessages appends the members system and messages.
+func (t *turns) writeMessages(messages []provider.Message) error {
 	t.used, t.open = map[string]int{}, map[string]string{}
 	leading := 0
 	for leading < len(messages) && isSystem(&messages[leading]) {
 		leading++
 	}
-	t.system(messages[:leading])
+	t.writeSystem(messages[:leading])
 	t.b = append(t.b, `,"messages":[`...)
 	for i := leading; i < len(messages); i++ {
 		m := &messages[i]
 		var err error
 		switch m.Role {
 		case "assistant":
-			err = t.assistant(i, m)
+			err = t.writeAssistant(i, m)
 		case "tool":
-			err = t.result(i, m)
-		default: // a later system message too: hoisted, it would change what stood before
-			err = t.user(i, m)
+			err = t.writeResult(i, m)
+		default: // also later system messages: in the system member they would change the start of the request
+			err = t.writeUser(i, m)
 		}
 		if err != nil {
 			return err
@@ -53,9 +51,9 @@ func (t *turns) write(messages []provider.Message) error {
 	}
 	switch {
 	case !t.asked:
-		return rejected("messages: this model needs a user message that is not empty")
+		return makeRejection("messages: this model needs a user message that is not empty")
 	case t.role == "assistant":
-		return rejected("messages: the last one with content is the assistant's; this model cannot continue it, so end with a user message")
+		return makeRejection("messages: the last one with content is the assistant's; this model cannot continue it, so end with a user message")
 	}
 	t.b = append(t.b, "]}]"...)
 	return nil
@@ -63,18 +61,18 @@ func (t *turns) write(messages []provider.Message) error {
 
 func isSystem(m *provider.Message) bool { return m.Role == "system" || m.Role == "developer" }
 
-// system appends the system member, a block for each text.
-func (t *turns) system(messages []provider.Message) {
+// writeSystem appends the system member, a block for each text.
+func (t *turns) writeSystem(messages []provider.Message) {
 	n := 0
 	for i := range messages {
-		for _, p := range parts(&messages[i]) {
-			if p.Type != "text" || blank(p.Text) {
+		for _, p := range listParts(&messages[i]) {
+			if p.Type != "text" || isBlank(p.Text) {
 				continue
 			}
 			if n == 0 {
 				t.b = append(t.b, `,"system":[`...)
 			}
-			t.b = appendText(comma(t.b, n), p.Text)
+			t.b = appendText(appendComma(t.b, n), p.Text)
 			n++
 		}
 	}
@@ -83,8 +81,8 @@ func (t *turns) system(messages []provider.Message) {
 	}
 }
 
-// parts returns a message's content as a list.
-func parts(m *provider.Message) []provider.Part {
+// listParts returns a message's content as a list.
+func listParts(m *provider.Message) []provider.Part {
 	if m.Parts == nil {
 		return []provider.Part{{Type: "text", Text: m.Text}}
 	}
@@ -95,8 +93,8 @@ func appendText(b []byte, text string) []byte {
 	return append(provider.AppendQuote(append(b, `{"type":"text","text":`...), text), '}')
 }
 
-// next makes room for a block in a turn of role.
-func (t *turns) next(role string) {
+// openBlock starts a block in a turn of the role and opens the turn if necessary.
+func (t *turns) openBlock(role string) {
 	switch {
 	case t.role == role:
 		t.b = append(t.b, ',')
@@ -104,32 +102,32 @@ func (t *turns) next(role string) {
 	case t.role != "":
 		t.b = append(t.b, "]},"...)
 	case role == "assistant":
-		t.next("user")
+		t.openBlock("user")
 		t.b = appendText(t.b, greeting)
-		t.next(role)
+		t.openBlock(role)
 		return
 	}
 	t.role = role
 	t.b = append(append(append(t.b, `{"role":"`...), role...), `","content":[`...)
 }
 
-func (t *turns) text(role, text string) bool {
-	if blank(text) {
+func (t *turns) writeText(role, text string) bool {
+	if isBlank(text) {
 		return false
 	}
-	t.next(role)
+	t.openBlock(role)
 	t.b = appendText(t.b, text)
 	return true
 }
 
-func (t *turns) user(i int, m *provider.Message) error {
+func (t *turns) writeUser(i int, m *provider.Message) error {
 	clear(t.open)
-	for j, p := range parts(m) {
+	for j, p := range listParts(m) {
 		said := true
 		if p.Type == "text" {
-			said = t.text("user", p.Text)
-		} else if !t.image(p.ImageURL) {
-			return rejected("messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
+			said = t.writeText("user", p.Text)
+		} else if !t.writeImage(p.ImageURL) {
+			return makeRejection("messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
 		}
 		t.asked = t.asked || said && m.Role == "user"
 	}
@@ -138,45 +136,44 @@ func (t *turns) user(i int, m *provider.Message) error {
 
 var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
 
-// image appends an image block. Remote images were fetched before.
-func (t *turns) image(url string) bool {
+// writeImage appends an image block. Remote images are already data: URLs here.
+func (t *turns) writeImage(url string) bool {
 	rest, ok := strings.CutPrefix(url, "data:")
 	kind, data, ok2 := strings.Cut(rest, ";base64,")
 	if !ok || !ok2 || !slices.Contains(imageTypes, kind) {
 		return false
 	}
-	t.next("user")
+	t.openBlock("user")
 	t.b = provider.AppendQuote(append(t.b, `{"type":"image","source":{"type":"base64","media_type":`...), kind)
 	t.b = append(provider.AppendQuote(append(t.b, `,"data":`...), data), "}}"...)
 	return true
 }
 
-// assistant appends a turn of the model: its thoughts first, then what it said,
-// then its calls.
-func (t *turns) assistant(i int, m *provider.Message) error {
+// writeAssistant appends a message of the model: its thinking, its text, then its tool calls.
+func (t *turns) writeAssistant(i int, m *provider.Message) error {
 	clear(t.open)
 	if len(m.ToolCalls) > 0 {
-		t.thinking(m.ToolCalls[0].ExtraContent)
+		t.writeThinking(m.ToolCalls[0].ExtraContent)
 	}
 	said := false
-	for _, p := range parts(m) {
-		said = p.Type == "text" && t.text("assistant", p.Text) || said
+	for _, p := range listParts(m) {
+		said = p.Type == "text" && t.writeText("assistant", p.Text) || said
 	}
 	if !said {
-		t.text("assistant", m.Refusal)
+		t.writeText("assistant", m.Refusal)
 	}
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
 		if j > 0 {
-			t.thinking(c.ExtraContent)
+			t.writeThinking(c.ExtraContent)
 		}
-		input, ok := object(c.Arguments)
+		input, ok := parseArguments(c.Arguments)
 		if !ok {
-			return rejected("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model", i,
+			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model", i,
 				j)
 		}
 		t.open[c.ID] = t.newID(c.ID)
-		t.next("assistant")
+		t.openBlock("assistant")
 		t.b = provider.AppendQuote(append(t.b, `{"type":"tool_use","id":`...), t.open[c.ID])
 		t.b = provider.AppendQuote(append(t.b, `,"name":`...), c.Name)
 		t.b = append(append(append(t.b, `,"input":`...), input...), '}')
@@ -184,8 +181,8 @@ func (t *turns) assistant(i int, m *provider.Message) error {
 	return nil
 }
 
-// newID returns the id under which a call is sent. The API takes letters,
-// digits, - and _, and no id twice; other providers' ids know neither rule.
+// newID returns the id under which a call is sent. The API accepts letters, digits, - and _, and each id only one time;
+// ids of other providers may break both rules.
 func (t *turns) newID(id string) string {
 	plain := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r|0x20 && r|0x20 <= 'z') {
@@ -205,29 +202,28 @@ func (t *turns) newID(id string) string {
 	return unique
 }
 
-// result appends the result of a call. Results come right behind the calls, so
-// they are the first blocks of the user's turn.
-func (t *turns) result(i int, m *provider.Message) error {
+// writeResult appends the result of a tool call. Results directly follow the calls, as the first blocks of a user turn.
+func (t *turns) writeResult(i int, m *provider.Message) error {
 	id, ok := t.open[m.ToolCallID]
 	if !ok {
-		return rejected("messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i, m.ToolCallID)
+		return makeRejection("messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i, m.ToolCallID)
 	}
 	delete(t.open, m.ToolCallID)
 	t.asked = true
-	t.next("user")
+	t.openBlock("user")
 	t.b = provider.AppendQuote(append(t.b, `{"type":"tool_result","tool_use_id":`...), id)
 	if m.Parts == nil && m.Text != "" {
 		t.b = provider.AppendQuote(append(t.b, `,"content":`...), m.Text)
 	}
 	n := 0
 	for _, p := range m.Parts {
-		if p.Type != "text" || blank(p.Text) {
+		if p.Type != "text" || isBlank(p.Text) {
 			continue
 		}
 		if n == 0 {
 			t.b = append(t.b, `,"content":[`...)
 		}
-		t.b = appendText(comma(t.b, n), p.Text)
+		t.b = appendText(appendComma(t.b, n), p.Text)
 		n++
 	}
 	if n > 0 {
@@ -237,10 +233,9 @@ func (t *turns) result(i int, m *provider.Message) error {
 	return nil
 }
 
-// thinking appends the thoughts that the model had before a call, as they came.
-// What is not ours, or was changed beyond its form, is left out: the API does
-// without it.
-func (t *turns) thinking(extra []byte) {
+// writeThinking appends the thinking blocks before a tool call, unchanged. It omits blocks of other providers and
+// malformed ones; the API does not need them.
+func (t *turns) writeThinking(extra []byte) {
 	var ours struct {
 		Anthropic struct {
 			Thinking []json.RawMessage `json:"thinking"`
@@ -253,24 +248,23 @@ func (t *turns) thinking(extra []byte) {
 		var kind, thought, signature, data []byte
 		known := 0
 		ok := provider.Members(raw, func(_, value []byte) bool { known++; return value[0] == '"' }) &&
-			pick(raw, member{"type", &kind}, member{"thinking", &thought}, member{"signature", &signature},
+			readMembers(raw, member{"type", &kind}, member{"thinking", &thought}, member{"signature", &signature},
 				member{"data", &data})
 		switch {
 		case !ok:
 		case string(kind) == `"thinking"` && thought != nil && signature != nil && known == 3:
-			t.next("assistant")
+			t.openBlock("assistant")
 			t.b = appendThought(t.b, thought[1:len(thought)-1], signature[1:len(signature)-1])
 			t.replays = true
 		case string(kind) == `"redacted_thinking"` && data != nil && known == 2:
-			t.next("assistant")
+			t.openBlock("assistant")
 			t.b = appendRedacted(t.b, data[1:len(data)-1])
 			t.replays = true
 		}
 	}
 }
 
-// appendThought and appendRedacted write the blocks that hold thoughts, of
-// strings without their quotes.
+// appendThought appends a thinking block. The strings are raw JSON without the quotes, as in appendRedacted.
 func appendThought(b, thinking, signature []byte) []byte {
 	b = append(append(b, `{"type":"thinking","thinking":"`...), thinking...)
 	return append(append(append(b, `","signature":"`...), signature...), `"}`...)

@@ -6,9 +6,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// usage is what the provider has reported so far. Its counts are cumulative:
-// each report replaces what it names. Cached input is not part of input_tokens,
-// as it is of OpenAI's prompt_tokens.
+// usage is the usage that the provider has reported so far. Its counts are cumulative: each report replaces the counts
+// that it names. Unlike OpenAI's prompt_tokens, input_tokens does not include cached input.
 type usage struct {
 	input, cached, written, output, thinking int64 // -1 = not reported
 	absurd                                   bool
@@ -16,22 +15,22 @@ type usage struct {
 
 func newUsage() usage { return usage{-1, -1, -1, -1, -1, false} }
 
-// read takes in a report. The output of a first one is provisional.
-func (u *usage) read(raw []byte, first bool) {
+// addReport reads a report. The output of the first report is provisional and ignored.
+func (u *usage) addReport(raw []byte, first bool) {
 	if raw == nil {
 		return
 	}
 	var input, cached, written, output, details, thinking []byte
-	ok := pick(raw, member{"input_tokens", &input}, member{"cache_read_input_tokens", &cached},
+	ok := readMembers(raw, member{"input_tokens", &input}, member{"cache_read_input_tokens", &cached},
 		member{"cache_creation_input_tokens", &written},
 		member{"output_tokens", &output}, member{"output_tokens_details", &details})
 	if ok && details != nil {
-		ok = pick(details, member{"thinking_tokens", &thinking})
+		ok = readMembers(details, member{"thinking_tokens", &thinking})
 	}
-	ok = ok && count(input, &u.input) && count(cached, &u.cached) && count(written, &u.written)
+	ok = ok && readCount(input, &u.input) && readCount(cached, &u.cached) && readCount(written, &u.written)
 	before := u.output
 	if ok && !first {
-		ok = count(output, &u.output) && count(thinking, &u.thinking)
+		ok = readCount(output, &u.output) && readCount(thinking, &u.thinking)
 	}
 	if !ok || u.output < before {
 		u.absurd = true
@@ -40,8 +39,8 @@ func (u *usage) read(raw []byte, first bool) {
 
 const maxCount = 1 << 53
 
-// count reads a whole number from 0 to 2^53; absent changes nothing.
-func count(raw []byte, to *int64) bool {
+// readCount reads a whole number from 0 to 2^53. An absent count changes nothing.
+func readCount(raw []byte, to *int64) bool {
 	if raw == nil {
 		return true
 	}
@@ -59,9 +58,9 @@ func count(raw []byte, to *int64) bool {
 	return n <= maxCount
 }
 
-// total returns the usage in disjoint classes; nil if what must be there is
-// missing, or if it cannot be true (decision 019).
-func (u *usage) total() *provider.Usage {
+// makeUsage returns the usage in disjoint token classes. It returns nil if a required count is missing or the counts
+// cannot be true (decision 019).
+func (u *usage) makeUsage() *provider.Usage {
 	t := &provider.Usage{
 		Input:      u.input,
 		Cached:     max(u.cached, 0),
@@ -76,7 +75,7 @@ func (u *usage) total() *provider.Usage {
 	return t
 }
 
-// appendUsage appends OpenAI's usage object, whose prompt includes what was cached.
+// appendUsage appends OpenAI's usage object, whose prompt_tokens include cached input.
 func appendUsage(b []byte, u *provider.Usage) []byte {
 	prompt := u.Input + u.Cached + u.CacheWrite
 	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), prompt, 10)

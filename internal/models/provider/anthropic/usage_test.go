@@ -75,11 +75,11 @@ func TestEdge37UsageIsCumulative(t *testing.T) {
 		"once absurd": {`{"input_tokens":2}`, []string{`{"output_tokens":-9}`, `{"output_tokens":8}`}, nil},
 	} {
 		u := newUsage()
-		u.read(value(c.first), true)
+		u.addReport(value(c.first), true)
 		for _, raw := range c.later {
-			u.read(value(raw), false)
+			u.addReport(value(raw), false)
 		}
-		got := u.total()
+		got := u.makeUsage()
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
 		}
@@ -115,9 +115,9 @@ func FuzzUsage(f *testing.F) {
 	f.Add([]byte(`{"input_tokens":-1}`), []byte(`{"output_tokens":1e3}`))
 	f.Fuzz(func(t *testing.T, first, later []byte) {
 		u := newUsage()
-		u.read(first, true)
-		u.read(later, false)
-		if got := u.total(); got != nil {
+		u.addReport(first, true)
+		u.addReport(later, false)
+		if got := u.makeUsage(); got != nil {
 			if back := provider.ParseUsage(appendUsage(nil, got)); back == nil || *back != *got {
 				t.Errorf("%+v, back %+v", got, back)
 			}

@@ -14,21 +14,20 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// response is what matters of a GenerateContentResponse: members as they stand,
-// nil where they are absent or null.
+// response has the members of a GenerateContentResponse that are read, as raw JSON; nil = absent or null.
 type response struct {
-	failure   []byte // an error object in place of an answer
+	failure   []byte // an error object in place of a response
 	id, model []byte
-	parts     []part // of the first candidate, the only one that we ask for
+	parts     []part // of the first candidate; requests ask for one
 	finish    []byte
-	blocked   []byte // why the prompt was refused
+	blocked   []byte // the reason for a refused prompt
 	usage     []byte
 }
 
-// read takes in a response; false if it is none.
+// read parses a response. It returns false if p is not one.
 func (r *response) read(p []byte) bool {
 	w := provider.NewWalk(p)
-	return walk(&w, func(name []byte) bool {
+	return walkMembers(&w, func(name []byte) bool {
 		switch string(name) {
 		case "error":
 			r.failure = w.Value()
@@ -39,7 +38,7 @@ func (r *response) read(p []byte) bool {
 		case "usageMetadata":
 			r.usage = w.Value()
 		case "promptFeedback":
-			return walk(&w, func(name []byte) bool {
+			return walkMembers(&w, func(name []byte) bool {
 				if string(name) == "blockReason" {
 					r.blocked = w.Value()
 				}
@@ -58,12 +57,12 @@ func (r *response) read(p []byte) bool {
 }
 
 func (r *response) readCandidate(w *provider.Walk) bool {
-	return walk(w, func(name []byte) bool {
+	return walkMembers(w, func(name []byte) bool {
 		switch string(name) {
 		case "finishReason":
 			r.finish = w.Value()
 		case "content":
-			return walk(w, func(name []byte) bool {
+			return walkMembers(w, func(name []byte) bool {
 				if string(name) != "parts" {
 					return true
 				}
@@ -75,33 +74,33 @@ func (r *response) readCandidate(w *provider.Walk) bool {
 	})
 }
 
-// walk is Members of w without those that are null.
-func walk(w *provider.Walk, f func(name []byte) bool) bool {
+// walkMembers calls f for each member of w that is not null.
+func walkMembers(w *provider.Walk, f func(name []byte) bool) bool {
 	return w.Members(func(name []byte) bool { return w.Null() || f(name) })
 }
 
-// members is provider.Members without those that are null.
-func members(p []byte, f func(name, value []byte) bool) bool {
+// readMembers calls f for each member of p that is not null.
+func readMembers(p []byte, f func(name, value []byte) bool) bool {
 	return provider.Members(p, func(name, value []byte) bool {
 		return string(value) == "null" || f(name, value)
 	})
 }
 
-// isText reports whether a member is a string or absent.
+// isText reports whether a raw member is a string or absent.
 func isText(value []byte) bool { return value == nil || value[0] == '"' }
 
-// inner is a JSON string without its quotes; escapes stay as they are.
-func inner(quoted []byte) []byte {
+// unquote returns a raw JSON string without its quotes. It keeps escapes.
+func unquote(quoted []byte) []byte {
 	if len(quoted) < 2 {
 		return nil
 	}
 	return quoted[1 : len(quoted)-1]
 }
 
-// part is a part of the model's turn. What is not named here was never asked for.
+// part is a part of the model's turn. Requests ask for no other kinds of parts.
 type part struct {
 	text      []byte // a JSON string, nil = none
-	thought   bool   // the text is a summary of thoughts, which is never shown
+	thought   bool   // the text is a summary of thinking, which is not relayed
 	signature []byte // a JSON string
 	call      bool
 	name      string
@@ -110,7 +109,7 @@ type part struct {
 
 func (r *response) readPart(w *provider.Walk) bool {
 	var p part
-	ok := walk(w, func(name []byte) bool {
+	ok := walkMembers(w, func(name []byte) bool {
 		switch string(name) {
 		case "text":
 			p.text = w.Value()
@@ -129,7 +128,7 @@ func (r *response) readPart(w *provider.Walk) bool {
 }
 
 func (p *part) readCall(w *provider.Walk) bool {
-	return walk(w, func(name []byte) bool {
+	return walkMembers(w, func(name []byte) bool {
 		switch string(name) {
 		case "name":
 			plain, err := jsontext.AppendUnquote(nil, w.Value())
@@ -145,8 +144,8 @@ func (p *part) readCall(w *provider.Walk) bool {
 	}) && isText(p.id)
 }
 
-// appendCall writes a call's members in OpenAI's shape, without the braces.
-// newID makes the id of a call that Gemini did not name.
+// appendCall appends the members of a tool call in OpenAI's shape, without the braces. newID makes an id if Gemini gave
+// none.
 func appendCall(b []byte, p part, newID func() string) []byte {
 	b = append(b, `"id":`...)
 	if len(p.id) > 2 {
@@ -155,24 +154,23 @@ func appendCall(b []byte, p part, newID func() string) []byte {
 		b = provider.AppendQuote(b, "call_"+newID())
 	}
 	b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), p.name)
-	b = provider.AppendQuote(append(b, `,"arguments":`...), compact(p.args))
+	b = provider.AppendQuote(append(b, `,"arguments":`...), compactJSON(p.args))
 	return appendSignature(append(b, '}'), p.signature)
 }
 
-// compact is a JSON object in one line, "{}" if it is absent. Nothing else of it
-// changes, so that numbers keep their digits.
-func compact(object []byte) string {
+// compactJSON returns a JSON object without white space, "{}" if it is absent. Numbers keep their digits.
+func compactJSON(object []byte) string {
 	if object == nil {
 		return "{}"
 	}
 	v := jsontext.Value(bytes.Clone(object))
-	if v.Compact() != nil { // too deep; the app can read it all the same
+	if v.Compact() != nil { // nested too deep; the app can still read it
 		return string(object)
 	}
 	return string(v)
 }
 
-// appendSignature writes what the app must bring back as it is (contract §4.3).
+// appendSignature appends extra_content, which the app must send back unchanged (contract §4.3).
 func appendSignature(b, signature []byte) []byte {
 	if len(signature) <= 2 {
 		return b
@@ -181,30 +179,29 @@ func appendSignature(b, signature []byte) []byte {
 	return append(append(b, signature...), "}}"...)
 }
 
-// outcome is what is known of how an answer ends.
+// outcome is how a response ends, as far as it has arrived.
 type outcome struct {
 	finish  string
 	blocked bool
-	spoke   bool // there was text
+	spoke   bool // the response has text
 	calls   int
 }
 
-// see takes in how a response ends, if it does.
-func (o *outcome) see(r *response) {
+// readEnd reads the finish reason or the block reason of a response, if it has one.
+func (o *outcome) readEnd(r *response) {
 	if r.finish != nil {
-		o.finish = string(inner(r.finish))
+		o.finish = string(unquote(r.finish))
 	}
 	if r.blocked != nil {
 		o.blocked = true
 	}
 }
 
-// over reports whether the provider said that the answer ends.
-func (o *outcome) over() bool { return o.finish != "" || o.blocked }
+// hasEnded reports whether a finish reason or block reason has arrived.
+func (o *outcome) hasEnded() bool { return o.finish != "" || o.blocked }
 
-// reason is why the answer ended, in OpenAI's words; "" if it is of no use. A
-// reason that we do not know is as good as none.
-func (o *outcome) reason() string {
+// finishReason returns OpenAI's finish reason, "" if the response is unusable. An unknown reason counts as none.
+func (o *outcome) finishReason() string {
 	switch f := o.finish; {
 	case f == "MAX_TOKENS", f == "CONTINUATION":
 		return "length"
@@ -221,21 +218,21 @@ func (o *outcome) reason() string {
 	return ""
 }
 
-// usage is the usage of an answer with this outcome. What generated something
-// but counts nothing is not true.
-func (o *outcome) usage(c *counts) *provider.Usage {
-	u := c.usage()
+// makeUsage returns the usage of a response with this outcome. It returns nil for generated output with a count of 0,
+// which cannot be true.
+func (o *outcome) makeUsage(c *counts) *provider.Usage {
+	u := c.makeUsage()
 	if u != nil && u.Output == 0 && (o.spoke || o.calls > 0) {
 		return nil
 	}
 	return u
 }
 
-// answer turns a whole answer into OpenAI's shape.
-func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provider.Response, error) {
+// translateAnswer translates a whole response into OpenAI's shape.
+func (c *Client) translateAnswer(r *provider.Request, h http.Header, body []byte) (*provider.Response, error) {
 	var in response
 	if !in.read(body) || in.failure != nil {
-		return nil, c.instead(h, body)
+		return nil, c.makeBodyError(h, body)
 	}
 	var end outcome
 	var text, signature []byte // signature of the text
@@ -244,23 +241,23 @@ func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provi
 		switch {
 		case p.call:
 			end.calls++
-			calls = append(appendCall(append(comma(calls), '{'), p, c.newID), '}')
+			calls = append(appendCall(append(appendComma(calls), '{'), p, c.newID), '}')
 		case !p.thought:
-			text = append(text, inner(p.text)...)
+			text = append(text, unquote(p.text)...)
 			if len(p.signature) > 2 {
 				signature = p.signature
 			}
 		}
 	}
 	end.spoke = len(text) > 0
-	end.see(&in)
-	reason := end.reason()
+	end.readEnd(&in)
+	reason := end.finishReason()
 	if reason == "" {
-		return nil, unusable(&end, true)
+		return nil, makeUnusableError(&end, true)
 	}
 	var count counts
 	count.add(in.usage)
-	usage := end.usage(&count)
+	usage := end.makeUsage(&count)
 
 	b := c.appendHead(make([]byte, 0, 512+len(text)+len(calls)), r, &in, "chat.completion")
 	b = append(b, `[{"index":0,"message":{"role":"assistant","content":`...)
@@ -281,7 +278,7 @@ func (c *Client) answer(r *provider.Request, h http.Header, body []byte) (*provi
 	return &provider.Response{Body: append(b, '}'), Usage: usage}, nil
 }
 
-// appendHead writes an object of OpenAI's up to the value of its choices.
+// appendHead appends the start of a response or chunk in OpenAI's shape, up to the value of choices.
 func (c *Client) appendHead(b []byte, r *provider.Request, in *response, object string) []byte {
 	b = append(b, `{"id":`...)
 	if len(in.id) > 2 {
@@ -301,10 +298,9 @@ func (c *Client) appendHead(b []byte, r *provider.Request, in *response, object 
 
 var errNoUse = errors.New("the answer is of no use")
 
-// unusable is the failure of an answer without anything that an app could use.
-// The model may do better the next time, if nothing was sent yet.
-func unusable(o *outcome, fresh bool) error {
-	e := upstream.Failed(http.StatusOK, fmt.Errorf("%w: it ended with %.100q", errNoUse, o.finish))
+// makeUnusableError makes the error of a response without usable content. The call may be retried if no chunk was sent.
+func makeUnusableError(o *outcome, fresh bool) error {
+	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("%w: it ended with %.100q", errNoUse, o.finish))
 	e.Retry = fresh
 	return e
 }

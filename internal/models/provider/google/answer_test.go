@@ -247,7 +247,7 @@ func TestUsage(t *testing.T) {
 	} {
 		var c counts
 		c.add([]byte(text))
-		if d := cmp.Diff(want, c.usage()); d != "" {
+		if d := cmp.Diff(want, c.makeUsage()); d != "" {
 			t.Errorf("%s: %s", text, d)
 		}
 	}

@@ -11,15 +11,14 @@ import (
 // Gemini requires a user's turn there. The other providers accept such conversations, so Purser does not refuse them.
 const opening = `{"text":"Begin."}`
 
-// placeholder is the documented stand-in for a signature that is not at hand:
-// the app dropped it, or another provider's model made the call.
+// placeholder is the value that Gemini documents for a missing signature: the app dropped it, or another provider's
+// model made the call.
 const placeholder = "skip_thought_signature_validator"
 
 func isSystem(role string) bool { return role == "system" || role == "developer" }
 
-// texts calls f with each text of a message that is not empty: Gemini has no
-// use for empty parts.
-func texts(m *provider.Message, f func(string)) {
+// eachText calls f with each text of a message that is not empty. Gemini does not accept empty parts.
+func eachText(m *provider.Message, f func(string)) {
 	if m.Text != "" {
 		f(m.Text)
 	}
@@ -34,13 +33,13 @@ func appendText(b []byte, text string) []byte {
 	return append(provider.AppendQuote(append(b, `{"text":`...), text), '}')
 }
 
-// appendInstruction writes the leading system messages, one part each text.
+// appendInstruction writes the leading system messages, one part for each text.
 func appendInstruction(b []byte, messages []provider.Message) []byte {
 	start := len(b)
 	b = append(b, `"systemInstruction":{"parts":[`...)
 	none := len(b)
 	for i := range messages {
-		texts(&messages[i], func(s string) { b = appendText(comma(b), s) })
+		eachText(&messages[i], func(s string) { b = appendText(appendComma(b), s) })
 	}
 	if len(b) == none {
 		return b[:start]
@@ -48,18 +47,18 @@ func appendInstruction(b []byte, messages []provider.Message) []byte {
 	return append(b, "]},"...)
 }
 
-// Whose turn a content is. The results of functions are the user's too, but they
-// stand alone: there must be as many of them as there were calls.
+// turn is the author of a content. Results of functions are the user's too, but in a content without other parts: it
+// must have as many parts as there were calls.
 type turn int
 
 const (
-	nobody turn = iota
+	noTurn turn = iota
 	user
 	model
 	function
 )
 
-// contents writes the turns; parts of one turn share a content.
+// contents writes the turns. Parts of one turn share a content.
 type contents struct {
 	r    *provider.Request
 	b    []byte
@@ -73,34 +72,34 @@ func appendContents(b []byte, r *provider.Request, first int) ([]byte, error) {
 		var err error
 		switch m := &r.Messages[i]; {
 		case m.Role == "assistant":
-			err = c.model(i, m)
+			err = c.writeModel(i, m)
 		case m.Role == "tool":
-			i, err = c.results(i)
-		default: // a late system message is the user's, who alone can speak here
-			err = c.user(i, m)
+			i, err = c.writeResults(i)
+		default: // later system messages become the user's: there is no other role for them
+			err = c.writeUser(i, m)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if c.open == nobody {
-		c.part(user)
+	if c.open == noTurn {
+		c.openPart(user)
 		c.b = append(c.b, opening...)
 	}
 	return append(c.b, "]}"...), nil
 }
 
-// part makes room for a part of a turn.
-func (c *contents) part(whose turn) {
-	if c.open == nobody && whose != user {
-		c.part(user)
+// openPart starts a part and opens a content for its turn if necessary.
+func (c *contents) openPart(whose turn) {
+	if c.open == noTurn && whose != user {
+		c.openPart(user)
 		c.b = append(c.b, opening...)
 	}
 	if c.open == whose {
 		c.b = append(c.b, ',')
 		return
 	}
-	if c.open != nobody {
+	if c.open != noTurn {
 		c.b = append(c.b, "]},"...)
 	}
 	role := "user"
@@ -110,53 +109,52 @@ func (c *contents) part(whose turn) {
 	c.b = append(append(append(c.b, `{"role":"`...), role...), `","parts":[`...)
 }
 
-func (c *contents) text(whose turn, text string) {
-	c.part(whose)
+func (c *contents) writeText(whose turn, text string) {
+	c.openPart(whose)
 	c.b = appendText(c.b, text)
 }
 
-// user writes a turn of the user. It always stands: without anything to say it
-// is a space.
-func (c *contents) user(i int, m *provider.Message) error {
+// writeUser writes a message of the user. An empty message becomes a space, so that the turn is kept.
+func (c *contents) writeUser(i int, m *provider.Message) error {
 	said := m.Text != ""
 	if said {
-		c.text(user, m.Text)
+		c.writeText(user, m.Text)
 	}
 	for j := range m.Parts {
 		p := &m.Parts[j]
 		switch {
 		case p.Type == "image_url":
-			c.part(user)
-			if err := c.image(p.ImageURL, i, j); err != nil {
+			c.openPart(user)
+			if err := c.writeImage(p.ImageURL, i, j); err != nil {
 				return err
 			}
 		case p.Text != "":
-			c.text(user, p.Text)
+			c.writeText(user, p.Text)
 		default:
 			continue
 		}
 		said = true
 	}
 	if !said {
-		c.text(user, " ")
+		c.writeText(user, " ")
 	}
 	return nil
 }
 
 var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 
-// image writes an image that is at hand; remote ones were fetched before.
-func (c *contents) image(url string, i, j int) error {
+// writeImage writes an image. Remote images are already data: URLs here.
+func (c *contents) writeImage(url string, i, j int) error {
 	rest, isData := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
 	switch {
 	case !isData || !isBase64:
-		return rejected("messages[%d].content[%d].image_url.url: must be a data: URL in base64 here", i, j)
+		return makeRejection("messages[%d].content[%d].image_url.url: must be a data: URL in base64 here", i, j)
 	case kind == "image/gif":
-		return rejected("messages[%d].content[%d].image_url.url: %s takes no GIF; send PNG, JPEG or WEBP", i, j,
+		return makeRejection("messages[%d].content[%d].image_url.url: %s takes no GIF; send PNG, JPEG or WEBP", i, j,
 			c.r.Model)
 	case !slices.Contains(imageTypes, kind):
-		return rejected("messages[%d].content[%d].image_url.url: %s takes no %.100q; send PNG, JPEG or WEBP", i, j,
+		return makeRejection("messages[%d].content[%d].image_url.url: %s takes no %.100q; send PNG, JPEG or WEBP", i, j,
 			c.r.Model, kind)
 	}
 	c.b = append(append(append(c.b, `{"inlineData":{"mimeType":"`...), kind...), `","data":`...)
@@ -164,32 +162,32 @@ func (c *contents) image(url string, i, j int) error {
 	return nil
 }
 
-// model writes a turn of the model: what it said, then what it called.
-func (c *contents) model(i int, m *provider.Message) error {
-	texts(m, func(s string) { c.text(model, s) })
+// writeModel writes a message of the model: its text, then its tool calls.
+func (c *contents) writeModel(i int, m *provider.Message) error {
+	eachText(m, func(s string) { c.writeText(model, s) })
 	if m.Refusal != "" {
-		c.text(model, m.Refusal)
+		c.writeText(model, m.Refusal)
 	}
 	for j := range m.ToolCalls {
 		call := &m.ToolCalls[j]
-		signature, ok := signature(call.ExtraContent)
+		signature, ok := readSignature(call.ExtraContent)
 		if !ok {
-			return rejected("messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
+			return makeRejection("messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
 		}
 		// Of parallel calls only the first needs one. Gemini 2.5 does not look.
 		if signature == "" && j == 0 && c.r.Facts.Thinking != "budget" {
 			signature = placeholder
 		}
-		c.part(model)
+		c.openPart(model)
 		c.b = appendName(append(c.b, `{"functionCall":{"name":`...), call.Name)
 		c.b = append(c.b, `,"args":`...)
 		switch {
 		case call.Arguments == "":
 			c.b = append(c.b, "{}"...)
-		case provider.Members([]byte(call.Arguments), every):
+		case provider.Members([]byte(call.Arguments), acceptAll):
 			c.b = append(c.b, call.Arguments...)
 		default:
-			return rejected("messages[%d].tool_calls[%d].function.arguments: must be a JSON object", i, j)
+			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object", i, j)
 		}
 		c.b = append(appendID(c.b, call.ID), '}')
 		if signature != "" {
@@ -198,22 +196,22 @@ func (c *contents) model(i int, m *provider.Message) error {
 		c.b = append(c.b, '}')
 	}
 	if len(m.ToolCalls) > 0 && (i+1 == len(c.r.Messages) || c.r.Messages[i+1].Role != "tool") {
-		return rejected("messages[%d].tool_calls[0].id: %.100q has no tool message", i, m.ToolCalls[0].ID)
+		return makeRejection("messages[%d].tool_calls[0].id: %.100q has no tool message", i, m.ToolCalls[0].ID)
 	}
 	return nil
 }
 
-func every(_, _ []byte) bool { return true }
+func acceptAll(_, _ []byte) bool { return true }
 
-// signature is extra_content.google.thought_signature; what other providers left
-// there is theirs. It reports whether a signature, if there is one, can be one.
-func signature(extra []byte) (string, bool) {
+// readSignature returns extra_content.google.thought_signature and ignores members of other providers. It returns false
+// if the signature is malformed.
+func readSignature(extra []byte) (string, bool) {
 	found, ok := "", true
 	provider.Members(extra, func(name, value []byte) bool {
 		if string(name) == "google" {
 			provider.Members(value, func(name, value []byte) bool {
 				if string(name) == "thought_signature" && string(value) != "null" {
-					found, ok = encoded(value)
+					found, ok = unquoteBase64(value)
 				}
 				return true
 			})
@@ -223,8 +221,9 @@ func signature(extra []byte) (string, bool) {
 	return found, ok
 }
 
-// encoded returns a JSON string that holds base64 of either alphabet.
-func encoded(value []byte) (string, bool) {
+// unquoteBase64 returns the value of a raw JSON string that holds base64 of either alphabet, and false for other
+// values.
+func unquoteBase64(value []byte) (string, bool) {
 	if value[0] != '"' {
 		return "", false
 	}
@@ -239,8 +238,7 @@ func encoded(value []byte) (string, bool) {
 	return text, true
 }
 
-// foreignIDs begin the ids of calls that Gemini did not name: ours, which are
-// like OpenAI's, and Anthropic's.
+// foreignIDs are the prefixes of call ids that do not come from Gemini: ours, OpenAI's and Anthropic's.
 var foreignIDs = []string{"call_", "fc_", "toolu_", "srvtoolu_", "chatcmpl-"}
 
 // appendID writes the id of a call if Gemini gave it.
@@ -251,9 +249,9 @@ func appendID(b []byte, callID string) []byte {
 	return provider.AppendQuote(append(b, `,"id":`...), callID)
 }
 
-// results writes the tool messages from i on as one turn, in the order of the
+// writeResults writes the tool messages from i on as one turn, in the order of the
 // calls that they answer. It returns the index of the last of them.
-func (c *contents) results(i int) (int, error) {
+func (c *contents) writeResults(i int) (int, error) {
 	messages := c.r.Messages
 	var calls []provider.ToolCall
 	if i > 0 {
@@ -267,7 +265,7 @@ func (c *contents) results(i int) (int, error) {
 	for ; i < len(messages) && messages[i].Role == "tool"; i++ {
 		m := &messages[i]
 		if !unanswered[m.ToolCallID] {
-			return 0, rejected(
+			return 0, makeRejection(
 				"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i,
 				m.ToolCallID)
 		}
@@ -277,15 +275,15 @@ func (c *contents) results(i int) (int, error) {
 	for j := range calls {
 		m := answers[calls[j].ID]
 		if m == nil {
-			return 0, rejected("messages: tool call %.100q has no tool message", calls[j].ID)
+			return 0, makeRejection("messages: tool call %.100q has no tool message", calls[j].ID)
 		}
-		c.part(function)
+		c.openPart(function)
 		c.b = appendName(append(c.b, `{"functionResponse":{"name":`...), calls[j].Name)
 		c.b = append(appendID(c.b, calls[j].ID), `,"response":{"output":`...)
-		// Always as text, also where it is JSON: a member "error" in it would mean
-		// something to the model that the app did not say.
+		// The result is always sent as text, even if it is JSON: Gemini gives a member "error" a meaning that the app did
+		// not intend.
 		var all strings.Builder
-		texts(m, func(s string) { all.WriteString(s) })
+		eachText(m, func(s string) { all.WriteString(s) })
 		c.b = append(provider.AppendQuote(c.b, all.String()), "}}}"...)
 	}
 	return i - 1, nil

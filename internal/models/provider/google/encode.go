@@ -10,11 +10,9 @@ import (
 // maxRequest bounds a request with the images in it, in bytes.
 const maxRequest = 20 << 20
 
-// Encode writes the body of a request. It names every member that may ever
-// leave: what is not here is never forwarded. The token cap of the hold is sent,
-// so that the answer cannot cost more. An error is a *provider.Error of kind
-// Rejected, which names the member that the model cannot be given. It depends on
-// r alone, so that it can be called before anything is held.
+// Encode writes the body of a request. It names every member that may be sent; other members are never forwarded. It
+// sends the output cap of the hold, so that the response cannot cost more. An error is a *provider.Error of kind
+// Rejected that names the member which the model does not accept. Encode is pure, so that it can run before the hold.
 func Encode(r *provider.Request) ([]byte, error) {
 	b := append(make([]byte, 0, sizeHint(r)), '{')
 	system := 0
@@ -34,17 +32,17 @@ func Encode(r *provider.Request) ([]byte, error) {
 	}
 	b = append(b, "}}"...)
 	if len(b) > maxRequest {
-		return nil, rejected("messages: %s takes at most 20 MB in one request, images in base64 included", r.Model)
+		return nil, makeRejection("messages: %s takes at most 20 MB in one request, images in base64 included", r.Model)
 	}
 	return b, nil
 }
 
-// rejected is what the caller did wrong.
-func rejected(format string, args ...any) *provider.Error {
+// makeRejection makes the error of a request that this dialect cannot express.
+func makeRejection(format string, args ...any) *provider.Error {
 	return &provider.Error{Kind: provider.Rejected, Message: fmt.Sprintf(format, args...)}
 }
 
-// sizeHint is about how long the body becomes.
+// sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
 	n := 512 + len(r.ResponseFormat)
 	for i := range r.Messages {
@@ -63,16 +61,16 @@ func sizeHint(r *provider.Request) int {
 	return n
 }
 
-// comma separates list elements and members.
-func comma(b []byte) []byte {
+// appendComma appends a comma, except after an opening bracket or brace.
+func appendComma(b []byte) []byte {
 	if last := b[len(b)-1]; last != '[' && last != '{' {
 		return append(b, ',')
 	}
 	return b
 }
 
-// appendTools writes all functions into one tool, and what must be called.
-// parallel_tool_calls has no counterpart (contract §4.3).
+// appendTools writes all functions into one tool, and toolConfig. parallel_tool_calls has no counterpart (contract
+// §4.3).
 func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	if len(r.Tools) == 0 {
 		return b, nil
@@ -80,14 +78,14 @@ func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	b = append(b, `,"tools":[{"functionDeclarations":[`...)
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		b = appendName(append(comma(b), `{"name":`...), t.Name)
+		b = appendName(append(appendComma(b), `{"name":`...), t.Name)
 		if t.Description != "" {
 			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}
 		if t.Parameters != nil {
 			var ok bool
 			if b, ok = appendSchema(append(b, `,"parametersJsonSchema":`...), t.Parameters, true); !ok {
-				return nil, rejected("tools[%d].function.parameters: must be a JSON Schema object", i)
+				return nil, makeRejection("tools[%d].function.parameters: must be a JSON Schema object", i)
 			}
 		}
 		b = append(b, '}')
@@ -111,27 +109,27 @@ func appendTools(b []byte, r *provider.Request) ([]byte, error) {
 	return append(b, "}}"...), nil
 }
 
-// Gemini's function names begin with a letter or an underscore, ours also with a
-// digit or a dash. Those get an underscore in front, and so do names that look
-// like the result, so that ourName can always take it off again.
+// Gemini's function names begin with a letter or an underscore; ours may also begin with a digit or a dash. appendName
+// puts an underscore before such names, and before names that look like the result, so that ourName can always remove
+// it.
 
 func appendName(b []byte, name string) []byte {
-	if shifted(name) {
+	if isShifted(name) {
 		name = "_" + name
 	}
 	return provider.AppendQuote(b, name)
 }
 
-// ourName is the name that appendName was given.
+// ourName reverses appendName.
 func ourName(name string) string {
-	if shifted(name) && name[0] == '_' {
+	if isShifted(name) && name[0] == '_' {
 		return name[1:]
 	}
 	return name
 }
 
-// shifted reports whether a digit or a dash is first, underscores aside.
-func shifted(name string) bool {
+// isShifted reports whether the first character after leading underscores is a digit or a dash.
+func isShifted(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c != '_' {
 			return c == '-' || '0' <= c && c <= '9'
@@ -140,10 +138,8 @@ func shifted(name string) bool {
 	return false
 }
 
-// appendSchema writes a JSON Schema as it stands, but without the member $schema,
-// which Gemini does not know. The schema of a function's arguments also gets the
-// type that it must have, if it says nothing about it. It reports whether the
-// schema is an object.
+// appendSchema writes a JSON Schema without the member $schema, which Gemini does not know. It adds the required type
+// object to the schema of a function's arguments if the schema has no type. It reports whether the schema is an object.
 func appendSchema(b, schema []byte, arguments bool) ([]byte, bool) {
 	if arguments && !provider.Members(schema, func(name, _ []byte) bool {
 		switch string(name) {
@@ -160,7 +156,7 @@ func appendSchema(b, schema []byte, arguments bool) ([]byte, bool) {
 	}
 	ok := provider.Members(schema, func(name, value []byte) bool {
 		if string(name) != "$schema" {
-			b = append(append(provider.AppendQuote(comma(b), string(name)), ':'), value...)
+			b = append(append(provider.AppendQuote(appendComma(b), string(name)), ':'), value...)
 		}
 		return true
 	})
@@ -179,7 +175,7 @@ func appendConfig(b []byte, r *provider.Request) ([]byte, error) {
 	if len(r.Stop) > 0 {
 		b = append(b, `,"stopSequences":[`...)
 		for _, s := range r.Stop {
-			b = provider.AppendQuote(comma(b), s)
+			b = provider.AppendQuote(appendComma(b), s)
 		}
 		b = append(b, ']')
 	}
@@ -190,8 +186,8 @@ func appendConfig(b []byte, r *provider.Request) ([]byte, error) {
 	return appendFormat(b, r.ResponseFormat)
 }
 
-// appendThinking writes how much the model shall think. Gemini 3 and later have
-// levels, and always think a little; 2.5 has a budget of tokens.
+// appendThinking writes the thinking configuration. Gemini 3 and later have levels and always think; Gemini 2.5 has a
+// budget of tokens.
 func appendThinking(b []byte, r *provider.Request) ([]byte, error) {
 	effort := r.ReasoningEffort
 	if effort == "" {
@@ -218,12 +214,12 @@ func appendThinking(b []byte, r *provider.Request) ([]byte, error) {
 	case r.Facts.Thinking == "" && effort == "none":
 		return b, nil
 	case r.Facts.Thinking == "level" && effort == "none":
-		return nil, rejected("reasoning_effort: %s always thinks; the least is minimal or low", r.Model)
+		return nil, makeRejection("reasoning_effort: %s always thinks; the least is minimal or low", r.Model)
 	}
-	return nil, rejected("reasoning_effort: %s does not take %.100q", r.Model, effort)
+	return nil, makeRejection("reasoning_effort: %s does not take %.100q", r.Model, effort)
 }
 
-// appendFormat writes what shape the answer must have.
+// appendFormat writes the response format.
 func appendFormat(b, format []byte) ([]byte, error) {
 	var kind, schema []byte
 	ok := provider.Members(format, func(name, value []byte) bool {
@@ -247,14 +243,14 @@ func appendFormat(b, format []byte) ([]byte, error) {
 		schema = nil
 	case ok && string(kind) == `"json_schema"`:
 	default:
-		return nil, rejected("response_format.type: must be one of text, json_object, json_schema")
+		return nil, makeRejection("response_format.type: must be one of text, json_object, json_schema")
 	}
 	b = append(b, `,"responseMimeType":"application/json"`...)
 	if schema == nil {
 		return b, nil
 	}
 	if b, ok = appendSchema(append(b, `,"responseJsonSchema":`...), schema, false); !ok {
-		return nil, rejected("response_format.json_schema.schema: must be a JSON Schema object")
+		return nil, makeRejection("response_format.json_schema.schema: must be a JSON Schema object")
 	}
 	return b, nil
 }

@@ -92,7 +92,7 @@ func FuzzUsage(f *testing.F) {
 		var c counts
 		c.add(first)
 		c.add(second)
-		u := c.usage()
+		u := c.makeUsage()
 		if u == nil {
 			return
 		}

@@ -1,11 +1,9 @@
-// Package google speaks Gemini's own dialect, generateContent and
-// streamGenerateContent (contract §1, §4.3). It is a translation both ways: encode.go
-// writes requests, answer.go reads whole answers and stream.go the streamed ones
-// into OpenAI's shape, usage.go counts, refuse.go says what a refusal means.
+// Package google calls Gemini's generateContent and streamGenerateContent (contract §1, §4.3) and translates both ways:
+// encode.go writes requests, answer.go reads whole responses and stream.go streamed ones, usage.go reads token counts,
+// and refuse.go classifies errors.
 //
-// What an app has to carry for the model is in extra_content.google of a tool
-// call: the thought signature, without which Gemini 3 and later refuse the next
-// turn.
+// A tool call carries the model's thought signature in extra_content.google. The app must send it back, because Gemini 3
+// and later refuse the next turn without it.
 package google
 
 import (
@@ -21,7 +19,7 @@ import (
 // DefaultURL is where Google serves the API.
 const DefaultURL = "https://generativelanguage.googleapis.com"
 
-// Client is one account at Google. It may be used by many goroutines.
+// Client is one account at Google. It is safe for concurrent use.
 type Client struct {
 	http  *upstream.Client
 	newID func() string // 24 random characters
@@ -31,8 +29,7 @@ type Client struct {
 // An Option changes the configuration of a Client that New makes.
 type Option func(*upstream.Config)
 
-// Timeouts sets how long the provider may take until its headers are here, and
-// how long it may be silent within an answer. 0 leaves the default.
+// Timeouts sets the time limits for the headers of a response and for a pause within it. 0 means the default.
 func Timeouts(header, idle time.Duration) Option {
 	return func(c *upstream.Config) { c.HeaderWait, c.Idle = header, idle }
 }
@@ -43,7 +40,7 @@ func New(baseURL, key string, options ...Option) *Client {
 	if baseURL == "" {
 		baseURL = DefaultURL
 	}
-	c := upstream.Config{BaseURL: baseURL, Header: http.Header{"X-Goog-Api-Key": {key}}, Secret: key, Refuse: refuse}
+	c := upstream.Config{BaseURL: baseURL, Header: http.Header{"X-Goog-Api-Key": {key}}, Secret: key, ParseError: parseError}
 	for _, o := range options {
 		o(&c)
 	}
@@ -59,12 +56,12 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	if err != nil {
 		return nil, err
 	}
-	defer x.End(false) // it was read to its end, or is of no use
+	defer x.End(false) // ReadAll has read the end, or the connection is useless
 	body, err := x.ReadAll()
 	if err != nil {
-		return nil, upstream.Failed(x.StatusCode, err)
+		return nil, upstream.NewFailure(x.StatusCode, err)
 	}
-	return c.answer(r, x.Header, body)
+	return c.translateAnswer(r, x.Header, body)
 }
 
 // post sends the request to one of the model's methods.

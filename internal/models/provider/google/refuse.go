@@ -20,7 +20,7 @@ type refusal struct {
 	Details []json.RawMessage `json:"details"`
 }
 
-// detail is what is read of the details, which are of many types.
+// detail has the members of a detail that are read. Details have many types.
 type detail struct {
 	Reason     string `json:"reason"`     // ErrorInfo
 	RetryDelay string `json:"retryDelay"` // RetryInfo, like "34s"
@@ -29,8 +29,7 @@ type detail struct {
 	} `json:"violations"` // QuotaFailure
 }
 
-// readRefusal reads an error body, which may be wrapped in an array; false if it
-// is none.
+// readRefusal reads an error body, which may be wrapped in an array. It returns false if there is no error object.
 func readRefusal(body []byte) (refusal, bool) {
 	body = bytes.TrimSpace(body)
 	if bytes.HasPrefix(body, []byte("[")) {
@@ -49,18 +48,18 @@ func readRefusal(body []byte) (refusal, bool) {
 	return *whole.Error, true
 }
 
-// refuse says what an error body means (upstream.Config).
-func refuse(status int, _ http.Header, body []byte) *provider.Error {
+// parseError classifies an error body (see upstream.Config).
+func parseError(status int, _ http.Header, body []byte) *provider.Error {
 	r, ok := readRefusal(body)
 	if !ok {
 		return nil
 	}
-	e := upstream.ByStatus(status)
+	e := upstream.NewStatusError(status)
 	badKey, daily := false, false
 	for _, raw := range r.Details {
 		var d detail
 		if json.Unmarshal(raw, &d) != nil {
-			continue // of a type that says nothing to us
+			continue // a detail of another type
 		}
 		badKey = badKey || strings.HasPrefix(d.Reason, "API_KEY_")
 		if wait, err := time.ParseDuration(d.RetryDelay); err == nil && wait > 0 {
@@ -71,34 +70,34 @@ func refuse(status int, _ http.Header, body []byte) *provider.Error {
 		}
 	}
 	switch {
-	case badKey: // Google calls it a bad request; it is our key, not theirs
-		return alarming(status, "the key is refused")
+	case badKey: // Google answers 400, but the fault is our key and not the request
+		return makeAlarmError(status, "the key is refused")
 	case r.Status == "FAILED_PRECONDITION":
-		return alarming(status, "the account may not be used: its billing or its region")
+		return makeAlarmError(status, "the account may not be used: its billing or its region")
 	case daily:
-		return alarming(status, "the account is out of quota for today")
+		return makeAlarmError(status, "the account is out of quota for today")
 	case e.Kind == provider.Rejected:
 		e.Message = r.Message
 	}
 	return e
 }
 
-// alarming is a failure that only the operator can mend.
-func alarming(status int, alarm string) *provider.Error {
-	e := upstream.Failed(status, nil)
+// makeAlarmError makes the error of a failure that only the operator can fix.
+func makeAlarmError(status int, alarm string) *provider.Error {
+	e := upstream.NewFailure(status, nil)
 	e.Alarm = alarm
 	return e
 }
 
-// instead reads what came with status 200 in place of an answer: an error object,
-// which means what it would mean as a status, or anything else.
-func (c *Client) instead(h http.Header, body []byte) *provider.Error {
+// makeBodyError makes the error of a body that came with status 200 and is not a response. An error object in it means
+// the same as its status.
+func (c *Client) makeBodyError(h http.Header, body []byte) *provider.Error {
 	r, ok := readRefusal(body)
 	if !ok {
-		return upstream.Failed(http.StatusOK, fmt.Errorf("that is no answer of Gemini's: %.200q", body))
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("that is no answer of Gemini's: %.200q", body))
 	}
 	if r.Code < 400 || r.Code > 599 {
 		r.Code = http.StatusInternalServerError
 	}
-	return c.http.Refused(r.Code, h, body)
+	return c.http.MakeRefusal(r.Code, h, body)
 }

@@ -97,7 +97,7 @@ func TestRefusalsInOtherShapes(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "<html>", "[]", "{}", `{"error":null}`, `{"error":"text"}`,
 		`{"error":{"code":"503"}}`} {
-		if e := refuse(503, nil, []byte(body)); e != nil {
+		if e := parseError(503, nil, []byte(body)); e != nil {
 			t.Errorf("%s: %+v", body, e)
 		}
 	}

@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// maxEvent bounds an event, in bytes: a call comes whole in one.
+	// maxEvent bounds an event, in bytes. A tool call comes in one event.
 	maxEvent = 16 << 20
-	// finishWait is how long the end of the body is waited for, once the answer
-	// has a finish reason. It is not worth the idle time-out.
+	// finishWait is the time limit for the end of the body after the finish reason. It is shorter than the idle time-out.
 	finishWait = 5 * time.Second
 )
 
@@ -33,28 +32,27 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s.events = provider.NewSSE(x, s.buf.in)
 	s.events.LimitEvent(maxEvent)
 	s.events.OmitFrames()
-	s.take = s.takeEvent
+	s.handle = s.handleEvent
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
-		return nil, started(err)
+		return nil, makeStartError(err)
 	}
 	s.unread = true
 	return s, nil
 }
 
-// started makes the failure of a stream that never began.
-func started(err error) error {
+// makeStartError makes the error of a stream that never began.
+func makeStartError(err error) error {
 	var p *provider.Error
 	if errors.As(err, &p) {
 		return err
 	}
-	e := upstream.Failed(http.StatusOK, err)
+	e := upstream.NewFailure(http.StatusOK, err)
 	e.Retry = errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, upstream.ErrSilent)
 	return e
 }
 
-// buffer is what a stream reads into and writes out of. It is used again once a
-// stream was read to its end.
+// buffer has the read and write buffers of a stream. It returns to the pool after the stream was read to its end.
 type buffer struct{ in, out []byte }
 
 const bufferSize = 8 << 10
@@ -66,25 +64,25 @@ type stream struct {
 	request *provider.Request
 	x       *upstream.Exchange
 	events  *provider.SSE
-	buf     *buffer // nil once it was given back
+	buf     *buffer // nil after it has returned to the pool
 
-	take  func(provider.Event) (bool, error) // takeEvent
-	parts []part                             // of the event at hand; the list is used again
+	handle func(provider.Event) (bool, error) // handleEvent, bound one time
+	parts  []part                             // of the current event; the slice is reused
 
 	head  []byte // every chunk up to its choices, from the first event on
-	out   []byte // the chunks of this turn
+	out   []byte // the chunks that Next returns
 	begun bool   // the first chunk was written
 
 	end     outcome
 	counts  counts
-	counted bool // a count came with the finish reason, or after it
+	counted bool // a count arrived with the finish reason or after it
 
 	first  provider.Chunk
 	unread bool // first is still to be returned
 	ended  error
 }
 
-// Next returns what has arrived (see provider.Stream).
+// Next returns the chunks that have arrived (see provider.Stream).
 func (s *stream) Next() (provider.Chunk, error) {
 	if s.unread {
 		s.unread = false
@@ -101,30 +99,30 @@ func (s *stream) Next() (provider.Chunk, error) {
 	return s.read()
 }
 
-// read returns the chunks of the events that one read brought, so that they go
-// out in one write. Events that say nothing to the app are not the end of it.
+// read returns the chunks of one network read, so that the relay writes them at one time. It reads on while the events
+// have no content for the app.
 func (s *stream) read() (provider.Chunk, error) {
 	if s.ended != nil {
 		return provider.Chunk{}, s.ended
 	}
 	s.out = s.out[:0]
 	for len(s.out) == 0 {
-		if _, err := s.events.Run(s.take); err != nil {
+		if _, err := s.events.Run(s.handle); err != nil {
 			return s.finish(err)
 		}
 	}
 	return provider.Chunk{Frames: s.out}, nil
 }
 
-// finish ends the stream: err is why nothing more can be read. An answer is
-// whole when it had a finish reason, whatever became of the connection then.
+// finish ends the stream after the read error err. A response with a finish reason is complete, even if the connection
+// failed afterwards.
 func (s *stream) finish(err error) (provider.Chunk, error) {
 	var failure *provider.Error
 	clean := errors.Is(err, io.EOF)
 	switch {
 	case errors.As(err, &failure):
 		s.ended = err
-	case s.end.over():
+	case s.end.hasEnded():
 		return s.conclude(clean)
 	case clean:
 		s.ended = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
@@ -139,21 +137,21 @@ func (s *stream) finish(err error) (provider.Chunk, error) {
 
 // conclude writes the finish reason and the usage.
 func (s *stream) conclude(clean bool) (provider.Chunk, error) {
-	reason := s.end.reason()
+	reason := s.end.finishReason()
 	if reason == "" {
-		s.ended = unusable(&s.end, !s.begun)
+		s.ended = makeUnusableError(&s.end, !s.begun)
 		if len(s.out) == 0 {
 			return provider.Chunk{}, s.ended
 		}
 		return provider.Chunk{Frames: s.out}, nil
 	}
 	s.ended = io.EOF
-	s.begin(`""`)
-	s.out = append(append(append(s.open(), `},"finish_reason":"`...), reason...), "\"}]}\n\n"...)
+	s.writeFirstChunk(`""`)
+	s.out = append(append(append(s.openChunk(), `},"finish_reason":"`...), reason...), "\"}]}\n\n"...)
 	frames := len(s.out)
 	chunk := provider.Chunk{}
 	if clean || s.counted {
-		chunk.Usage = s.end.usage(&s.counts)
+		chunk.Usage = s.end.makeUsage(&s.counts)
 	}
 	if chunk.Usage != nil {
 		s.out = append(append(s.out, s.head...), `[],"usage":`...)
@@ -164,43 +162,43 @@ func (s *stream) conclude(clean bool) (provider.Chunk, error) {
 	return chunk, nil
 }
 
-// takeEvent turns one event into chunks. It keeps nothing of it as it stands.
-func (s *stream) takeEvent(e provider.Event) (bool, error) {
+// handleEvent translates one event into chunks. It always returns false, because no event is relayed unchanged.
+func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	in := response{parts: s.parts}
 	if !in.read(e.Payload) || in.failure != nil || e.Failed {
-		return false, s.failed(s.client.instead(s.x.Header, e.Payload))
+		return false, s.makeFailure(s.client.makeBodyError(s.x.Header, e.Payload))
 	}
 	if s.head == nil {
 		s.head = s.client.appendHead(append(make([]byte, 0, 256), "data: "...), s.request, &in, "chat.completion.chunk")
 	}
 	for _, p := range in.parts {
-		s.say(p)
+		s.writePart(p)
 	}
 	s.parts = in.parts[:0]
-	s.end.see(&in)
+	s.end.readEnd(&in)
 	s.counts.add(in.usage)
-	if s.end.over() {
+	if s.end.hasEnded() {
 		s.counted = s.counted || in.usage != nil
 		s.x.Hurry(finishWait)
 	}
 	return false, nil
 }
 
-// failed is a failure within the stream. Once something was sent, no other try
-// can help, and it is no longer the request that was wrong.
-func (s *stream) failed(e *provider.Error) error {
+// makeFailure adapts an error within the stream. After a chunk was sent the call cannot be retried, and the request is
+// not at fault.
+func (s *stream) makeFailure(e *provider.Error) error {
 	if s.begun {
 		e.Kind, e.Message, e.Retry = provider.Failed, "the provider failed", false
 	}
 	return e
 }
 
-// say writes the chunk of one part.
-func (s *stream) say(p part) {
+// writePart writes the chunk of one part.
+func (s *stream) writePart(p part) {
 	switch {
 	case p.call:
-		s.begin("null")
-		s.out = append(s.open(), `"tool_calls":[{"index":`...)
+		s.writeFirstChunk("null")
+		s.out = append(s.openChunk(), `"tool_calls":[{"index":`...)
 		s.out = append(strconv.AppendInt(s.out, int64(s.end.calls), 10), ',')
 		s.out = append(appendCall(s.out, p, s.client.newID), "}]"...)
 		s.end.calls++
@@ -211,34 +209,34 @@ func (s *stream) say(p part) {
 		if text == nil {
 			text = []byte(`""`)
 		}
-		s.begin(`""`)
-		s.out = append(append(s.open(), `"content":`...), text...)
+		s.writeFirstChunk(`""`)
+		s.out = append(append(s.openChunk(), `"content":`...), text...)
 		s.out = appendSignature(s.out, p.signature)
 		s.end.spoke = s.end.spoke || len(text) > 2
 	}
 	s.out = append(s.out, "},\"finish_reason\":null}]}\n\n"...)
 }
 
-// begin writes the first chunk, before anything else is said.
-func (s *stream) begin(content string) {
+// writeFirstChunk writes the first chunk with the role, at most one time.
+func (s *stream) writeFirstChunk(content string) {
 	if s.begun {
 		return
 	}
 	s.begun = true
-	s.out = append(append(s.open(), `"role":"assistant","content":`...), content...)
+	s.out = append(append(s.openChunk(), `"role":"assistant","content":`...), content...)
 	s.out = append(s.out, "},\"finish_reason\":null}]}\n\n"...)
 }
 
-// open writes a chunk up to the members of its delta.
-func (s *stream) open() []byte {
+// openChunk writes a chunk up to the members of its delta.
+func (s *stream) openChunk() []byte {
 	return append(append(s.out, s.head...), `[{"index":0,"delta":{`...)
 }
 
-// Over reports whether the body has ended (see provider.Stream).
+// BodyEnded reports whether the body has ended (see provider.Stream).
 func (s *stream) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider. It may be called at any time.
 func (s *stream) Close() error {
-	s.x.End(false) // the end of the body was read, or else nobody waits for it
+	s.x.End(false) // do not wait for the end of the body
 	return nil
 }

@@ -6,24 +6,24 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// counts are the members of usageMetadata. They come with most chunks of a
-// stream and are cumulative, but early chunks lack some.
+// counts are the members of usageMetadata. Most chunks of a stream have them. They are cumulative, but early chunks
+// lack some.
 type counts struct {
 	prompt     int64 // includes cached
 	cached     int64
-	tools      int64 // input that the provider's own tools made
+	tools      int64 // input from the provider's own tools
 	candidates int64 // the visible output
 	thoughts   int64 // not in candidates
 	total      int64
 	absurd     bool
 }
 
-// add takes in a later object: the last count that is not zero stands.
+// add reads a later usageMetadata object. The last count that is not zero is kept.
 func (c *counts) add(metadata []byte) {
 	if metadata == nil {
 		return
 	}
-	ok := members(metadata, func(name, value []byte) bool {
+	ok := readMembers(metadata, func(name, value []byte) bool {
 		to := (*int64)(nil)
 		switch string(name) {
 		case "promptTokenCount":
@@ -50,7 +50,7 @@ func (c *counts) add(metadata []byte) {
 	c.absurd = c.absurd || !ok
 }
 
-// maxCount is above what any call can use; up to here every count is exact in JSON.
+// maxCount bounds a count. No call uses so many tokens, and up to here every count is exact in JSON.
 const maxCount = 1 << 53
 
 // readCount reads a whole number from 0 to 2^53.
@@ -59,9 +59,9 @@ func readCount(value []byte) (int64, bool) {
 	return n, err == nil && 0 <= n && n <= maxCount
 }
 
-// usage is the usage in classes that do not overlap; nil when the counts are
-// absent or cannot be true (decision 019).
-func (c *counts) usage() *provider.Usage {
+// makeUsage returns the usage in disjoint token classes. It returns nil if the counts are absent or cannot be true
+// (decision 019).
+func (c *counts) makeUsage() *provider.Usage {
 	input, output := c.prompt+c.tools, c.candidates+c.thoughts
 	switch {
 	case c.absurd, c.prompt == 0, c.cached > input, c.total != 0 && c.total != input+output:

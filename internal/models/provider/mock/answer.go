@@ -11,7 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// answer is what one request gets.
+// answer is the response to one request.
 type answer struct {
 	script
 	waited  time.Duration
@@ -27,7 +27,7 @@ type answer struct {
 	cap     int64
 }
 
-// compose makes the answer to r.
+// compose makes the response to r.
 func (p *Provider) compose(r *provider.Request) *answer {
 	seed := fingerprint(r.Messages)
 	a := &answer{
@@ -39,17 +39,17 @@ func (p *Provider) compose(r *provider.Request) *answer {
 		input:   p.input(r),
 		cap:     r.MaxTokens,
 	}
-	if a.call = called(r); a.call != "" {
+	if a.call = chooseTool(r); a.call != "" {
 		a.callID, a.finish = fmt.Sprintf("call_mock%016x", seed), "tool_calls"
 		a.output = min(int64(p.count(a.call)+p.count("{}")), r.MaxTokens)
 		return a
 	}
-	a.text = speak(r, seed, a.words)
-	p.limit(a, r)
+	a.text = composeText(r, seed, a.words)
+	p.limitText(a, r)
 	return a
 }
 
-// fingerprint is the same for the same conversation, and hardly for another.
+// fingerprint returns a hash of a conversation.
 func fingerprint(messages []provider.Message) uint64 {
 	h := fnv.New64a()
 	add := func(texts ...string) {
@@ -71,9 +71,9 @@ func fingerprint(messages []provider.Message) uint64 {
 	return h.Sum64()
 }
 
-// called returns the tool that the model calls: the forced one, or the first,
-// unless the last message already is a tool's result (contract §4.3).
-func called(r *provider.Request) string {
+// chooseTool returns the tool that the model calls: the forced one or the first. It returns "" if the last message is a
+// tool's result (contract §4.3).
+func chooseTool(r *provider.Request) string {
 	switch {
 	case len(r.Tools) == 0, r.ToolChoice.Mode == "none":
 		return ""
@@ -85,8 +85,8 @@ func called(r *provider.Request) string {
 	return r.Tools[0].Name
 }
 
-// limit ends the text at a stop sequence and at max_tokens, and counts it.
-func (p *Provider) limit(a *answer, r *provider.Request) {
+// limitText cuts the text at a stop sequence and at max_tokens, and counts it.
+func (p *Provider) limitText(a *answer, r *provider.Request) {
 	for _, stop := range r.Stop {
 		if stop != "" {
 			a.text, _, _ = strings.Cut(a.text, stop)
@@ -117,8 +117,8 @@ func (p *Provider) limit(a *answer, r *provider.Request) {
 	a.output = int64(p.count(a.text))
 }
 
-// usageJSON is the usage that is reported; nil for none.
-func (a *answer) usageJSON() []byte {
+// makeUsageJSON returns the usage that is reported, nil for none.
+func (a *answer) makeUsageJSON() []byte {
 	output, total := strconv.FormatInt(a.output, 10), a.input+a.output
 	switch a.usage {
 	case "none":
@@ -136,12 +136,12 @@ func (a *answer) usageJSON() []byte {
 		a.input, output, total)
 }
 
-// body is the whole answer, with usage unless that is nil.
-func (a *answer) body(usage []byte) []byte {
-	b := a.head("chat.completion")
+// makeBody returns the whole response, with usage unless it is nil.
+func (a *answer) makeBody(usage []byte) []byte {
+	b := a.makeHead("chat.completion")
 	b = append(b, `[{"index":0,"message":{"role":"assistant","content":`...)
 	if a.call != "" {
-		b = append(append(b, `null,"refusal":null,"tool_calls":[`...), a.toolCall("{}")...)
+		b = append(append(b, `null,"refusal":null,"tool_calls":[`...), a.makeToolCall("{}")...)
 		b = append(b, ']')
 	} else {
 		b = append(provider.AppendQuote(b, a.text), `,"refusal":null`...)
@@ -153,8 +153,8 @@ func (a *answer) body(usage []byte) []byte {
 	return append(b, '}')
 }
 
-// head begins an object of OpenAI's up to the value of its choices.
-func (a *answer) head(object string) []byte {
+// makeHead returns the start of a response or chunk in OpenAI's shape, up to the value of choices.
+func (a *answer) makeHead(object string) []byte {
 	b := provider.AppendQuote([]byte(`{"id":`), a.id)
 	b = provider.AppendQuote(append(b, `,"object":`...), object)
 	b = strconv.AppendInt(append(b, `,"created":`...), a.created, 10)
@@ -162,36 +162,36 @@ func (a *answer) head(object string) []byte {
 	return append(b, `,"service_tier":"default","system_fingerprint":null,"choices":`...)
 }
 
-func (a *answer) toolCall(arguments string) []byte {
+func (a *answer) makeToolCall(arguments string) []byte {
 	b := provider.AppendQuote([]byte(`{"id":`), a.callID)
 	b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), a.call)
 	return append(provider.AppendQuote(append(b, `,"arguments":`...), arguments), "}}"...)
 }
 
-// payloads are the chunks of the stream, without that of the usage.
-func (a *answer) payloads() []string {
+// makePayloads returns the chunks of the stream without the usage chunk.
+func (a *answer) makePayloads() []string {
 	var deltas []string
 	if a.call != "" {
 		deltas = []string{
-			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.toolCall("")[1:]) +
+			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.makeToolCall("")[1:]) +
 				`]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
 		}
 	} else {
 		deltas = append(deltas, `{"role":"assistant","content":"","refusal":null}`)
-		for _, part := range a.parts() {
+		for _, part := range a.splitText() {
 			deltas = append(deltas, `{"content":`+string(provider.AppendQuote(nil, part))+`}`)
 		}
 	}
 	var out []string
 	for _, d := range deltas {
-		out = append(out, a.chunk(d, "null"))
+		out = append(out, a.makeChunk(d, "null"))
 	}
-	return append(out, a.chunk("{}", strconv.Quote(a.finish)))
+	return append(out, a.makeChunk("{}", strconv.Quote(a.finish)))
 }
 
-// parts cuts the text between words: two in a part, or as the script says.
-func (a *answer) parts() []string {
+// splitText splits the text between words: two words in a part, or the number of parts of the script.
+func (a *answer) splitText() []string {
 	if a.text == "" {
 		return nil
 	}
@@ -207,11 +207,11 @@ func (a *answer) parts() []string {
 	return parts
 }
 
-func (a *answer) chunk(delta, finish string) string {
-	return string(a.head("chat.completion.chunk")) + `[{"index":0,"delta":` + delta +
+func (a *answer) makeChunk(delta, finish string) string {
+	return string(a.makeHead("chat.completion.chunk")) + `[{"index":0,"delta":` + delta +
 		`,"logprobs":null,"finish_reason":` + finish + `}],"usage":null}`
 }
 
-func (a *answer) usageChunk(usage []byte) []byte {
-	return append(append(append(a.head("chat.completion.chunk"), `[],"usage":`...), usage...), '}')
+func (a *answer) makeUsageChunk(usage []byte) []byte {
+	return append(append(append(a.makeHead("chat.completion.chunk"), `[],"usage":`...), usage...), '}')
 }

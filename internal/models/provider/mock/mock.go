@@ -31,7 +31,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Provider answers in mock mode. It may be used by many goroutines.
+// Provider answers in mock mode. It is safe for concurrent use.
 type Provider struct {
 	count func(string) int
 	input func(*provider.Request) int64
@@ -49,32 +49,32 @@ func (p *Provider) Name() string { return "mock" }
 
 // Complete answers a whole request.
 func (p *Provider) Complete(ctx context.Context, r *provider.Request) (*provider.Response, error) {
-	a, err := p.begin(ctx, r)
+	a, err := p.startAnswer(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if a.cut >= 0 {
-		return nil, cutOff()
+		return nil, makeCutError()
 	}
-	usage := a.usageJSON()
-	return &provider.Response{Body: a.body(usage), Usage: provider.ParseUsage(usage)}, nil
+	usage := a.makeUsageJSON()
+	return &provider.Response{Body: a.makeBody(usage), Usage: provider.ParseUsage(usage)}, nil
 }
 
 // Stream answers a streamed request.
 func (p *Provider) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
-	a, err := p.begin(ctx, r)
+	a, err := p.startAnswer(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if a.cut == 0 {
-		return nil, cutOff()
+		return nil, makeCutError()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &stream{ctx: ctx, cancel: cancel, answer: a, payloads: a.payloads()}, nil
+	return &stream{ctx: ctx, cancel: cancel, answer: a, payloads: a.makePayloads()}, nil
 }
 
-// begin composes the answer, then waits or fails as the script says.
-func (p *Provider) begin(ctx context.Context, r *provider.Request) (*answer, error) {
+// startAnswer composes the response, then waits or fails as the script says.
+func (p *Provider) startAnswer(ctx context.Context, r *provider.Request) (*answer, error) {
 	a := p.compose(r)
 	if err := a.wait(ctx, a.delay); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (p *Provider) begin(ctx context.Context, r *provider.Request) (*answer, err
 			Message: "the provider refused the request: as its script asked",
 		}
 	}
-	err := failed(fmt.Errorf("status %d, as the script asked", a.status))
+	err := makeFailure(fmt.Errorf("status %d, as the script asked", a.status))
 	err.Status = a.status
 	if a.status == http.StatusTooManyRequests {
 		err.RetryAfter = time.Second
@@ -97,7 +97,7 @@ func (p *Provider) begin(ctx context.Context, r *provider.Request) (*answer, err
 	return nil, err
 }
 
-// wait lets time pass, of the minute that a script has in all.
+// wait waits for d, at most until the script has used its minute.
 func (a *answer) wait(ctx context.Context, d time.Duration) error {
 	d = min(d, maxWait-a.waited)
 	if a.waited += d; d > 0 {
@@ -109,17 +109,17 @@ func (a *answer) wait(ctx context.Context, d time.Duration) error {
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return failed(err)
+		return makeFailure(err)
 	}
 	return nil
 }
 
-func failed(cause error) *provider.Error {
+func makeFailure(cause error) *provider.Error {
 	return &provider.Error{Message: "the provider failed", Cause: cause}
 }
 
-func cutOff() error {
-	return failed(fmt.Errorf("cut off, as the script asked: %w", io.ErrUnexpectedEOF))
+func makeCutError() error {
+	return makeFailure(fmt.Errorf("cut off, as the script asked: %w", io.ErrUnexpectedEOF))
 }
 
 type stream struct {
@@ -138,7 +138,7 @@ func (s *stream) Next() (provider.Chunk, error) {
 	case n > len(s.payloads):
 		return provider.Chunk{}, io.EOF
 	case n == a.cut:
-		return provider.Chunk{}, cutOff()
+		return provider.Chunk{}, makeCutError()
 	}
 	pace := a.pace
 	if n == 0 {
@@ -152,17 +152,17 @@ func (s *stream) Next() (provider.Chunk, error) {
 		s.frame = provider.AppendFrame(s.frame[:0], []byte(s.payloads[n]))
 		return provider.Chunk{Frames: s.frame}, nil
 	}
-	usage := a.usageJSON()
+	usage := a.makeUsageJSON()
 	if usage == nil {
 		return provider.Chunk{}, io.EOF
 	}
 	return provider.Chunk{
-		UsageFrame: provider.AppendFrame(nil, a.usageChunk(usage)),
+		UsageFrame: provider.AppendFrame(nil, a.makeUsageChunk(usage)),
 		Usage:      provider.ParseUsage(usage),
 	}, nil
 }
 
-// Over is true: nothing is waited for.
+// BodyEnded is true: Close never waits.
 func (s *stream) BodyEnded() bool { return true }
 
 // Close ends the stream.

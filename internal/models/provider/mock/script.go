@@ -14,15 +14,15 @@ const (
 	maxWords = 20_000
 )
 
-// script is what the last user message asks for (see the package comment).
+// script has the settings of the last user message (see the package comment).
 type script struct {
 	status int
 	cut    int // -1 = never
 	usage  string
 	delay  time.Duration
 	pace   time.Duration
-	words  int // 0 = as it comes
-	chunks int // 0 = as it comes
+	words  int // 0 = not set
+	chunks int // 0 = not set
 }
 
 // readScript reads the "!mock" lines of the last user message.
@@ -46,14 +46,14 @@ func (s *script) read(text string) {
 	for line := range strings.Lines(text) {
 		if words, ok := strings.CutPrefix(line, "!mock "); ok {
 			for _, w := range strings.Fields(words) {
-				s.set(w)
+				s.setWord(w)
 			}
 		}
 	}
 }
 
-// set takes one word in, if it is one that a script has.
-func (s *script) set(word string) {
+// setWord applies one word and ignores unknown ones.
+func (s *script) setWord(word string) {
 	name, value, _ := strings.Cut(word, "=")
 	n, err := strconv.Atoi(value)
 	isCount := err == nil && n >= 0

@@ -24,14 +24,14 @@ var phrases = []string{
 	"the hold was released down to the real cost", "one command can check all of it",
 }
 
-// speak makes readable text that depends on the conversation only.
-func speak(r *provider.Request, seed uint64, words int) string {
+// composeText makes readable text that depends only on the conversation.
+func composeText(r *provider.Request, seed uint64, words int) string {
 	if r.ResponseFormat != nil {
-		if text, ok := speakJSON(r.ResponseFormat, seed); ok {
+		if text, ok := composeJSON(r.ResponseFormat, seed); ok {
 			return text
 		}
 	}
-	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))], heard(r.Messages)))
+	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))], quoteUserMessage(r.Messages)))
 	for first := true; first || len(all) < words; first = false {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		n := uint64(len(phrases))
@@ -44,16 +44,16 @@ func speak(r *provider.Request, seed uint64, words int) string {
 	return fmt.Sprintf("%s Reference %04x-%04x.", strings.Join(all, " "), seed>>48, seed>>32&0xffff)
 }
 
-// heard quotes how the last user message begins.
-func heard(messages []provider.Message) string {
+// quoteUserMessage quotes the first words of the last user message.
+func quoteUserMessage(messages []provider.Message) string {
 	for i := len(messages) - 1; i >= 0; i-- {
 		m := &messages[i]
 		if m.Role != "user" {
 			continue
 		}
-		words := said(m.Text)
+		words := splitWords(m.Text)
 		for j := range m.Parts {
-			words = append(words, said(m.Parts[j].Text)...)
+			words = append(words, splitWords(m.Parts[j].Text)...)
 		}
 		switch {
 		case len(words) == 0:
@@ -69,8 +69,8 @@ func heard(messages []provider.Message) string {
 	return "nothing"
 }
 
-// said are the words of a text without its script.
-func said(text string) (words []string) {
+// splitWords returns the words of a text without the lines of its script.
+func splitWords(text string) (words []string) {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "!mock ") {
 			words = append(words, strings.Fields(line)...)
@@ -79,8 +79,8 @@ func said(text string) (words []string) {
 	return words
 }
 
-// speakJSON answers in the format that was asked for; false for plain text.
-func speakJSON(format json.RawMessage, seed uint64) (string, bool) {
+// composeJSON returns JSON in the requested format, and false for plain text.
+func composeJSON(format json.RawMessage, seed uint64) (string, bool) {
 	var f struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
@@ -91,15 +91,15 @@ func speakJSON(format json.RawMessage, seed uint64) (string, bool) {
 		return "", false
 	}
 	if f.Type == "json_schema" && f.JSONSchema.Schema != nil {
-		if text, err := json.Marshal((&examples{left: maxValues}).of(f.JSONSchema.Schema)); err == nil {
+		if text, err := json.Marshal((&examples{left: maxValues}).makeExample(f.JSONSchema.Schema)); err == nil {
 			return string(text), true
 		}
 	}
 	return fmt.Sprintf(`{"answer":"This is a canned answer from mock mode.","reference":%d}`, seed%1_000_000), true
 }
 
-// examples makes small values that fit plain schemas. References and conditions
-// are beyond it. It is bounded, for lists within lists grow fast.
+// examples makes small values that fit simple schemas, without references and conditions. It makes at most maxValues,
+// because nested lists grow fast.
 type examples struct{ left int }
 
 const maxValues = 1000
@@ -115,7 +115,7 @@ type schema struct {
 	AnyOf      []json.RawMessage          `json:"anyOf"`
 }
 
-func (e *examples) of(raw json.RawMessage) any {
+func (e *examples) makeExample(raw json.RawMessage) any {
 	var s schema
 	if e.left--; e.left < 0 || json.Unmarshal(raw, &s) != nil {
 		return map[string]any{}
@@ -126,9 +126,9 @@ func (e *examples) of(raw json.RawMessage) any {
 	case len(s.Enum) > 0:
 		return s.Enum[0]
 	case len(s.AnyOf) > 0:
-		return e.of(s.AnyOf[0])
+		return e.makeExample(s.AnyOf[0])
 	}
-	switch s.kind() {
+	switch s.readKind() {
 	case "string":
 		return "mock"
 	case "integer", "number":
@@ -143,18 +143,18 @@ func (e *examples) of(raw json.RawMessage) any {
 	case "array":
 		items := []any{}
 		for len(items) < s.MinItems && e.left > 0 {
-			items = append(items, e.of(s.Items))
+			items = append(items, e.makeExample(s.Items))
 		}
 		return items
 	}
 	object := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		object[name] = e.of(s.Properties[name])
+		object[name] = e.makeExample(s.Properties[name])
 	}
 	return object
 }
 
-func (s *schema) kind() string {
+func (s *schema) readKind() string {
 	if list, ok := s.Type.([]any); ok && len(list) > 0 {
 		s.Type = list[0]
 	}

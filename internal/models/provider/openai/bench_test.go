@@ -79,7 +79,7 @@ func BenchmarkEncode(b *testing.B) {
 	r.Messages[0].Text = strings.Repeat("a question ", 200)
 	b.ReportAllocs()
 	for b.Loop() {
-		encode(r)
+		encodeChat(r)
 	}
 }
 
@@ -91,7 +91,7 @@ func BenchmarkBareTransport(b *testing.B) {
 	})
 	r := request(false)
 	r.Messages[0].Text = strings.Repeat("a question ", 100)
-	body := encode(r)
+	body := encodeChat(r)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -9,16 +9,15 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// encode writes the body that goes to the provider. It names every member that
-// may ever leave: what is not here is never forwarded. The token cap of the
-// hold is sent, so that the answer cannot cost more.
-func encode(r *provider.Request) []byte {
+// encodeChat writes the body of a Chat Completions request. It names every member that may be sent; other members are
+// never forwarded. It sends the output cap of the hold, so that the response cannot cost more.
+func encodeChat(r *provider.Request) []byte {
 	b := make([]byte, 0, sizeHint(r))
 	b = append(b, `{"model":`...)
 	b = provider.AppendQuote(b, r.Model)
 	b = append(b, `,"messages":[`...)
 	for i := range r.Messages {
-		b = appendMessage(comma(b, i), &r.Messages[i])
+		b = appendMessage(appendComma(b, i), &r.Messages[i])
 	}
 	b = append(b, `],"max_completion_tokens":`...)
 	b = strconv.AppendInt(b, r.MaxTokens, 10)
@@ -28,7 +27,7 @@ func encode(r *provider.Request) []byte {
 	if len(r.Stop) > 0 {
 		b = append(b, `,"stop":[`...)
 		for i, s := range r.Stop {
-			b = provider.AppendQuote(comma(b, i), s)
+			b = provider.AppendQuote(appendComma(b, i), s)
 		}
 		b = append(b, ']')
 	}
@@ -45,7 +44,7 @@ func encode(r *provider.Request) []byte {
 	return append(b, '}')
 }
 
-// sizeHint is about how long the body becomes.
+// sizeHint estimates the length of the body in bytes.
 func sizeHint(r *provider.Request) int {
 	n := 512 + len(r.ResponseFormat)
 	for i := range r.Messages {
@@ -84,7 +83,7 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 		b = provider.AppendQuote(append(b, `,"refusal":`...), m.Refusal)
 	}
 	if m.ToolCallID != "" {
-		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), callID(m.ToolCallID))
+		b = provider.AppendQuote(append(b, `,"tool_call_id":`...), normalizeCallID(m.ToolCallID))
 	}
 	if len(m.ToolCalls) > 0 {
 		b = appendCalls(append(b, `,"tool_calls":[`...), m.ToolCalls)
@@ -92,11 +91,11 @@ func appendMessage(b []byte, m *provider.Message) []byte {
 	return append(b, '}')
 }
 
-// appendCalls leaves out extra_content: this provider does not know it.
+// appendCalls appends tool calls without extra_content, which this provider does not know.
 func appendCalls(b []byte, calls []provider.ToolCall) []byte {
 	for i := range calls {
 		c := &calls[i]
-		b = provider.AppendQuote(append(comma(b, i), `{"id":`...), callID(c.ID))
+		b = provider.AppendQuote(append(appendComma(b, i), `{"id":`...), normalizeCallID(c.ID))
 		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
 		b = provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments)
 		b = append(b, "}}"...)
@@ -107,24 +106,24 @@ func appendCalls(b []byte, calls []provider.ToolCall) []byte {
 // maxCallID bounds the id of a call, in characters: longer ones are refused.
 const maxCallID = 40
 
-// callID is a call's id as this provider takes it: its own as they are, another
-// provider's by its hash, so that a call and its result still meet, and the same
-// history is always the same bytes.
-func callID(s string) string {
-	if len(s) <= maxCallID && strings.IndexFunc(s, foreign) < 0 {
+// normalizeCallID returns the id of a tool call in a form that this provider accepts. It keeps the provider's own ids
+// and hashes those of other providers. A call and its result keep the same id, and the same history gives the same
+// bytes.
+func normalizeCallID(s string) string {
+	if len(s) <= maxCallID && strings.IndexFunc(s, isForeignIDChar) < 0 {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
 	return "call_" + hex.EncodeToString(sum[:16])
 }
 
-// foreign says whether a character may not stand in the id of a call.
-func foreign(r rune) bool {
+// isForeignIDChar reports whether a character is not allowed in the id of a call.
+func isForeignIDChar(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
 }
 
-// comma goes before every element of a list but the first.
-func comma(b []byte, i int) []byte {
+// appendComma appends a comma before each element of a list except the first.
+func appendComma(b []byte, i int) []byte {
 	if i > 0 {
 		return append(b, ',')
 	}
@@ -141,7 +140,7 @@ func appendContent(b []byte, m *provider.Message) []byte {
 	b = append(b, '[')
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		b = comma(b, i)
+		b = appendComma(b, i)
 		if p.Type == "text" {
 			b = append(provider.AppendQuote(append(b, `{"type":"text","text":`...), p.Text), '}')
 			continue
@@ -162,7 +161,7 @@ func appendTools(b []byte, r *provider.Request) []byte {
 	b = append(b, `,"tools":[`...)
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		b = provider.AppendQuote(append(comma(b, i), `{"type":"function","function":{"name":`...), t.Name)
+		b = provider.AppendQuote(append(appendComma(b, i), `{"type":"function","function":{"name":`...), t.Name)
 		if t.Description != "" {
 			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}

@@ -69,7 +69,7 @@ func full() *provider.Request {
 
 func TestBodyHasEveryMemberThatIsForwarded(t *testing.T) {
 	t.Parallel()
-	same(t, encode(full()), `{
+	same(t, encodeChat(full()), `{
 		"model": "gpt-6-luna",
 		"messages": [
 			{"role": "system", "content": "Be \"brief\" – 日本 🧾\u2028\u0001"},
@@ -105,10 +105,10 @@ func TestBodyHasNothingThatWasNotAsked(t *testing.T) {
 		TopP:        ptr(1.0),
 		Messages:    []provider.Message{{Role: "user", HasContent: true, Text: "hi"}},
 	}
-	same(t, encode(r),
+	same(t, encodeChat(r),
 		`{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default"}`)
 	r.Temperature, r.Tools, r.ToolChoice.Mode = ptr(0.0), []provider.Tool{{Name: "now"}}, "required"
-	same(t, encode(r),
+	same(t, encodeChat(r),
 		`{"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 1, "service_tier": "default",
 		"temperature": 0, "tools": [{"type": "function", "function": {"name": "now"}}], "tool_choice": "required"}`)
 }
@@ -132,8 +132,8 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 		"\xff":                  false,
 		"a\n":                   false,
 	} {
-		got := callID(id)
-		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, foreign) >= 0 || got != callID(id) {
+		got := normalizeCallID(id)
+		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, isForeignIDChar) >= 0 || got != normalizeCallID(id) {
 			t.Errorf("%q becomes %q", id, got)
 		}
 		if other, ok := seen[got]; ok {
@@ -148,7 +148,7 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, body := range [][]byte{encode(r), flat} {
+		for _, body := range [][]byte{encodeChat(r), flat} {
 			if n := strings.Count(string(body), fmt.Sprintf("%q", got)); n != 2 {
 				t.Errorf("%q is %d times in %s", got, n, body)
 			}
@@ -187,7 +187,7 @@ func TestNamesAndArguments(t *testing.T) {
 		Input []struct{ Type, Arguments string }
 	}
 	flat, err := encodeResponses(r)
-	if err != nil || json.Unmarshal(flat, &items) != nil || json.Unmarshal(encode(r), &chat) != nil {
+	if err != nil || json.Unmarshal(flat, &items) != nil || json.Unmarshal(encodeChat(r), &chat) != nil {
 		t.Fatal(err, string(flat))
 	}
 	for i := range r.Tools {
@@ -246,7 +246,7 @@ func FuzzEncode(f *testing.F) {
 			Stop        []string
 			Messages    []struct{ Content string }
 		}
-		body := encode(r)
+		body := encodeChat(r)
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}

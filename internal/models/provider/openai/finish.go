@@ -2,22 +2,21 @@ package openai
 
 import "github.com/purserhq/purser/internal/models/provider"
 
-// An answer with tool calls always ends with the reason tool_calls (contract).
-// Where a call was forced by name, older models say stop: then that one word is
-// changed, and no other byte.
+// A response with tool calls always has the finish reason tool_calls (contract §4.3). Older models say stop when the
+// request forced a call by name. Then only that word is replaced.
 
 const (
 	plainStop = `"stop"`
 	callsStop = `"tool_calls"`
 )
 
-// An ending is what a choice says about its end.
+// An ending has the members of a choice that concern its end.
 type ending struct {
-	calls  bool   // it holds tool calls
-	reason []byte // the finish_reason as it stands, nil if there is none
+	calls  bool   // the choice has tool calls
+	reason []byte // the raw finish_reason, nil if absent
 }
 
-// readEnding reads the first choice of an answer or a chunk.
+// readEnding reads the first choice of a response or chunk.
 func readEnding(choices []byte) (e ending) {
 	provider.Elements(choices, func(choice []byte) bool {
 		provider.Members(choice, func(name, value []byte) bool {
@@ -34,7 +33,7 @@ func readEnding(choices []byte) (e ending) {
 	return e
 }
 
-// hasCalls says whether a message, or a piece of one, has tool calls.
+// hasCalls reports whether a message or a delta has tool calls.
 func hasCalls(message []byte) (some bool) {
 	provider.Members(message, func(name, value []byte) bool {
 		if string(name) == "tool_calls" {
@@ -45,17 +44,16 @@ func hasCalls(message []byte) (some bool) {
 	return some
 }
 
-// called returns the body of a whole answer with the reason that it should have.
-func called(body, choices []byte) []byte {
+// fixFinishReason returns the body of a whole response with the correct finish reason.
+func fixFinishReason(body, choices []byte) []byte {
 	if e := readEnding(choices); e.calls && string(e.reason) == plainStop {
-		return replaced(body, e.reason, callsStop)
+		return replacePart(body, e.reason, callsStop)
 	}
 	return body
 }
 
-// replaced returns a copy of text with another word in place of part, which is a
-// piece of text's array.
-func replaced(text, part []byte, word string) []byte {
+// replacePart returns a copy of text with word in place of part. The slice part must share the array of text.
+func replacePart(text, part []byte, word string) []byte {
 	at := cap(text) - cap(part) // both end where the array ends
 	b := make([]byte, 0, len(text)-len(part)+len(word))
 	return append(append(append(b, text[:at]...), word...), text[at+len(part):]...)

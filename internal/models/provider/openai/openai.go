@@ -1,8 +1,6 @@
-// Package openai speaks to OpenAI's Chat Completions, and to whatever speaks
-// like it (contract §1, §4.3). Answers and chunks are relayed byte for byte; only
-// errors, the usage and the reason for the end are read. For models that take
-// tools only there it also speaks to the Responses API, and translates
-// (responses.go). What a fault of the provider means is in refusal.go.
+// Package openai calls OpenAI's Chat Completions API, and servers that are compatible with it (contract §1, §4.3). It
+// relays responses and chunks byte for byte and reads only errors, usage and finish reasons. Some models take tools
+// only through the Responses API; for them it translates both ways (responses.go). refusal.go classifies errors.
 package openai
 
 import (
@@ -17,10 +15,10 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// Client is one account at the provider. It may be used by many goroutines.
+// Client is one account at the provider. It is safe for concurrent use.
 type Client struct {
 	*upstream.Client
-	store bool
+	storesCalls bool
 }
 
 // An Option changes the account that New makes.
@@ -31,13 +29,12 @@ type account struct {
 	store bool
 }
 
-// Timeouts sets how long the provider may take until its headers are here, and
-// how long it may be silent within an answer.
+// Timeouts sets the time limits for the headers of a response and for a pause within it.
 func Timeouts(header, idle time.Duration) Option {
 	return func(a *account) { a.HeaderWait, a.Idle = header, idle }
 }
 
-// Transport carries the requests, in place of a transport of the account's own.
+// Transport sets the transport that sends the requests. Without it the account has its own.
 func Transport(t http.RoundTripper) Option { return func(a *account) { a.Transport = t } }
 
 // Store lets the provider keep a record of each Chat Completions call, which
@@ -48,10 +45,10 @@ func Store() Option { return func(a *account) { a.store = true } }
 // /chat/completions, for example https://api.openai.com/v1.
 func New(baseURL, key string, options ...Option) *Client {
 	a := account{Config: upstream.Config{
-		BaseURL: baseURL,
-		Header:  http.Header{"Authorization": {"Bearer " + key}},
-		Secret:  key,
-		Refuse:  refuse,
+		BaseURL:    baseURL,
+		Header:     http.Header{"Authorization": {"Bearer " + key}},
+		Secret:     key,
+		ParseError: parseError,
 	}}
 	for _, o := range options {
 		o(&a)
@@ -62,7 +59,7 @@ func New(baseURL, key string, options ...Option) *Client {
 // Name is openai.
 func (c *Client) Name() string { return "openai" }
 
-// path is where both kinds of calls go.
+// path is the path of Chat Completions, whole and streamed.
 const path = "/chat/completions"
 
 // Complete runs a request to its end.
@@ -70,27 +67,27 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	if r.Facts.Responses {
 		return c.completeResponse(ctx, r)
 	}
-	x, err := c.Post(ctx, path, c.encode(r), r.ID)
+	x, err := c.Post(ctx, path, c.encodeRequest(r), r.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer x.End(false)
 	body, err := x.ReadAll()
 	if err != nil {
-		return nil, upstream.Failed(x.StatusCode, err)
+		return nil, upstream.NewFailure(x.StatusCode, err)
 	}
 	body = bytes.TrimSpace(body)
 	o, ok := provider.ReadOutline(body)
 	switch {
 	case !ok:
-		return nil, upstream.Failed(x.StatusCode, fmt.Errorf("the answer is no JSON object: %.200q", body))
+		return nil, upstream.NewFailure(x.StatusCode, fmt.Errorf("the answer is no JSON object: %.200q", body))
 	case o.Error != nil:
-		return nil, c.interrupted(o.Error, false)
+		return nil, c.makeInBandError(o.Error, false)
 	case !o.HasChoices():
-		return nil, upstream.Failed(x.StatusCode, errors.New("the answer has no choices"))
+		return nil, upstream.NewFailure(x.StatusCode, errors.New("the answer has no choices"))
 	}
 	if len(r.Tools) > 0 {
-		body = called(body, o.Choices)
+		body = fixFinishReason(body, o.Choices)
 	}
 	return &provider.Response{Body: body, Usage: provider.ParseUsage(o.Usage)}, nil
 }

@@ -26,7 +26,7 @@ func TestRequestOnTheWire(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if d := cmp.Diff(string(encode(request(stream))), string(body)); d != "" {
+			if d := cmp.Diff(string(encodeChat(request(stream))), string(body)); d != "" {
 				t.Error(d)
 			}
 			if r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.ContentLength != int64(len(body)) ||

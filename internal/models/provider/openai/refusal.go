@@ -13,10 +13,10 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// refuse reads an error body (provider notes A.6: type, code, message, param). A 400 or 429
-// may speak of our account and not of the request: that is the operator's.
-func refuse(status int, _ http.Header, text []byte) *provider.Error {
-	e := upstream.ByStatus(status)
+// parseError classifies an error body (provider notes A.6: type, code, message, param). A 400 or 429 may concern our
+// account and not the request; then it raises an alarm for the operator.
+func parseError(status int, _ http.Header, text []byte) *provider.Error {
+	e := upstream.NewStatusError(status)
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
@@ -32,19 +32,19 @@ func refuse(status int, _ http.Header, text []byte) *provider.Error {
 	}
 	for _, v := range []any{body.Error.Code, body.Error.Type} {
 		if s, _ := v.(string); status < 500 && (strings.Contains(s, "billing") || strings.Contains(s, "quota")) {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false,
+			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
 				"the account is out of quota"
 		} else if status < 500 && strings.Contains(s, "api_key") {
-			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.Failed(status, nil).Message, false,
+			e.Kind, e.Message, e.Retry, e.Alarm = provider.Failed, upstream.NewFailure(status, nil).Message, false,
 				"the key is refused"
 		}
 	}
 	return e
 }
 
-// statusOf is the status that an error's code or type stands for, where it came
-// within a 200; 200 if it stands for none that we know.
-func statusOf(code, kind string) int {
+// mapErrorStatus returns the HTTP status for the code or type of an error that came with status 200. It returns 200 for
+// unknown codes.
+func mapErrorStatus(code, kind string) int {
 	for _, s := range []string{code, kind} {
 		switch {
 		case s == "invalid_api_key":
@@ -63,33 +63,32 @@ func statusOf(code, kind string) int {
 	return http.StatusOK
 }
 
-// interrupted is what an error object within a 200 means: what its status would
-// mean, as long as nothing of the answer came. Afterwards there is no other try,
-// and no fault of the request.
-func (c *Client) interrupted(object []byte, begun bool) error {
+// makeInBandError classifies an error object that came with status 200. Before the first chunk of the response it means
+// the same as its status. After it the call cannot be retried, and the request is not at fault.
+func (c *Client) makeInBandError(object []byte, begun bool) error {
 	var what struct {
 		Type any `json:"type"`
 		Code any `json:"code"`
 	}
-	_ = json.Unmarshal(object, &what) // an odd one says nothing
+	_ = json.Unmarshal(object, &what) // a malformed object has no code
 	code, _ := what.Code.(string)
 	kind, _ := what.Type.(string)
-	e := c.Refused(statusOf(code, kind), nil, append(append([]byte(`{"error":`), object...), '}'))
+	e := c.MakeRefusal(mapErrorStatus(code, kind), nil, append(append([]byte(`{"error":`), object...), '}'))
 	if begun {
-		e.Kind, e.Message, e.Retry = provider.Failed, upstream.Failed(0, nil).Message, false
+		e.Kind, e.Message, e.Retry = provider.Failed, upstream.NewFailure(0, nil).Message, false
 	}
 	e.Cause = fmt.Errorf("an error in place of the answer: %w", e.Cause) // without secrets
 	return e
 }
 
-// failed makes an error of what kept an answer from coming at all: lost
-// connections are worth another try, silence took its time already.
-func failed(status int, err error) error {
+// makeFailure makes the error of a response that never began. A lost connection is retried; a time-out is not, because
+// it has already taken long.
+func makeFailure(status int, err error) error {
 	var p *provider.Error
 	if errors.As(err, &p) {
 		return err
 	}
-	e := upstream.Failed(status, err)
+	e := upstream.NewFailure(status, err)
 	e.Retry = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	return e
 }

@@ -18,16 +18,15 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// Some models take tools only through the Responses API (provider
-// notes A.10). Their answers are translated, so they always come as a stream, and one
-// decoder decides what was said and what it costs, whole or streamed.
+// Some models take tools only through the Responses API (provider notes A.10). Their responses are translated. They are
+// always requested as a stream, so that one decoder reads the text and the usage of whole and streamed calls.
 
 const responsesPath = "/responses"
 
-// maxResponseEvent bounds an event, in bytes: the last one repeats the whole answer.
+// maxResponseEvent bounds an event, in bytes. The last event repeats the whole response.
 const maxResponseEvent = 32 << 20
 
-// event is what a stream's event may hold of what we read.
+// event has the members of a stream's event that are read.
 type event struct {
 	Type     string         `json:"type"`
 	Delta    string         `json:"delta"`
@@ -44,7 +43,7 @@ type event struct {
 	Message string `json:"message"`
 }
 
-// item is a piece of the output: reasoning, a message or a function_call.
+// item is one item of the output: reasoning, a message or a function_call.
 type item struct {
 	ID        string         `json:"id"`
 	Type      string         `json:"type"`
@@ -54,16 +53,16 @@ type item struct {
 	Encrypted *string        `json:"encrypted_content,omitzero"`
 }
 
-// reply reads the events of one answer and writes it as OpenAI's chunks.
+// reply reads the events of one response and writes them as chunks of Chat Completions.
 type reply struct {
-	b       []byte // chunks that are to go out
-	head    []byte // of each chunk, up to its delta
-	top     int    // how much of head comes before the first choice
-	begun   bool   // something of the answer came: before that, another try is free
+	b       []byte // chunks that Next has still to return
+	head    []byte // the start of each chunk, up to its delta
+	top     int    // length of the part of head before the first choice
+	begun   bool   // a part of the response has arrived; before that, a retry costs nothing
 	calls   []string
 	thought []jsontext.Value // reasoning since the last call
 	usage   *provider.Usage
-	text    strings.Builder // of the whole answer, for Complete
+	text    strings.Builder // of the whole response, for Complete
 	refusal strings.Builder
 	tools   []provider.ToolCall
 	reason  string
@@ -77,11 +76,12 @@ func newReply(r *provider.Request, now time.Time) *reply {
 	return &reply{top: len(b), head: append(b, `{"index":0,"delta":{`...)}
 }
 
-// event takes in one event; its shape is that of provider.SSE's Run.
-func (y *reply) event(e provider.Event) (bool, error) {
+// handleEvent processes one event. It has the signature that provider.SSE.Run needs and always returns false, because
+// no event is relayed unchanged.
+func (y *reply) handleEvent(e provider.Event) (bool, error) {
 	var v event
 	if err := json.Unmarshal(e.Payload, &v); err != nil {
-		return false, upstream.Failed(http.StatusOK,
+		return false, upstream.NewFailure(http.StatusOK,
 			fmt.Errorf("the stream carries something else than events: %.200q", e.Payload))
 	}
 	if y.size += len(e.Payload); y.size > maxResponseEvent {
@@ -89,46 +89,46 @@ func (y *reply) event(e provider.Event) (bool, error) {
 	}
 	switch v.Type {
 	case "response.output_item.added":
-		return false, y.open(v.Item)
+		return false, y.openItem(v.Item)
 	case "response.output_item.done":
-		return false, y.close(v.Item)
+		return false, y.closeItem(v.Item)
 	case "response.output_text.delta":
 		y.text.WriteString(v.Delta)
-		y.delta(`"content":`, v.Delta)
+		y.appendDelta(`"content":`, v.Delta)
 	case "response.refusal.delta":
 		y.refusal.WriteString(v.Delta)
-		y.delta(`"refusal":`, v.Delta)
+		y.appendDelta(`"refusal":`, v.Delta)
 	case "response.function_call_arguments.delta":
-		return false, y.arguments(v.ItemID, v.Delta)
+		return false, y.handleArguments(v.ItemID, v.Delta)
 	case "response.completed", "response.incomplete":
 		if v.Response == nil {
-			return false, upstream.Failed(http.StatusOK, errors.New("the last event has no response"))
+			return false, upstream.NewFailure(http.StatusOK, errors.New("the last event has no response"))
 		}
-		y.usage, y.reason = responsesUsage(v.Response.Usage), "stop"
+		y.usage, y.reason = readUsage(v.Response.Usage), "stop"
 		if v.Response.Incomplete != nil {
 			y.reason = map[string]string{
 				"max_output_tokens": "length",
 				"content_filter":    "content_filter",
 			}[v.Response.Incomplete.Reason]
 		}
-		y.finish()
+		y.appendFinish()
 		return false, errDone
 	case "response.failed", "error":
-		return false, y.failure(e.Payload, &v)
+		return false, y.makeFailure(e.Payload, &v)
 	}
-	return false, nil // what we do not know, and what repeats what came
+	return false, nil // unknown events, and events that repeat earlier ones
 }
 
-// failure is an error in place of the rest of the answer. Before its first word
-// an overloaded provider may be asked again.
-func (y *reply) failure(payload []byte, v *event) error {
+// makeFailure makes the error of an error event. The call may be retried if the provider is overloaded and nothing of
+// the response has arrived.
+func (y *reply) makeFailure(payload []byte, v *event) error {
 	var inner struct {
 		Code string `json:"code"`
 	}
 	if v.Response != nil && len(v.Response.Error) > 0 {
-		_ = json.Unmarshal(v.Response.Error, &inner) // an odd one says nothing
+		_ = json.Unmarshal(v.Response.Error, &inner) // a malformed object has no code
 	}
-	e := upstream.Failed(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", payload))
+	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("the stream carries an error: %.200q", payload))
 	for _, code := range []string{v.Code, inner.Code} {
 		e.Retry = e.Retry ||
 			!y.begun && (code == "server_error" || code == "rate_limit_exceeded" || code == "server_is_overloaded")
@@ -136,15 +136,15 @@ func (y *reply) failure(payload []byte, v *event) error {
 	return e
 }
 
-func (y *reply) begin() {
+func (y *reply) appendFirstChunk() {
 	if !y.begun {
 		y.begun = true
-		y.chunk(func(b []byte) []byte { return append(b, `"role":"assistant","content":"","refusal":null`...) }, "")
+		y.appendChunk(func(b []byte) []byte { return append(b, `"role":"assistant","content":"","refusal":null`...) }, "")
 	}
 }
 
-// chunk appends one chunk; write appends what its delta holds.
-func (y *reply) chunk(write func([]byte) []byte, finish string) {
+// appendChunk appends one chunk. The function write appends the members of its delta.
+func (y *reply) appendChunk(write func([]byte) []byte, finish string) {
 	y.b = write(append(y.b, y.head...))
 	y.b = append(y.b, `},"finish_reason":`...)
 	if finish == "" {
@@ -155,34 +155,33 @@ func (y *reply) chunk(write func([]byte) []byte, finish string) {
 	y.b = append(y.b, "}]}\n\n"...)
 }
 
-func (y *reply) delta(member, text string) {
+func (y *reply) appendDelta(member, text string) {
 	if text == "" {
 		return
 	}
-	y.begin()
-	y.chunk(func(b []byte) []byte { return provider.AppendQuote(append(b, member...), text) }, "")
+	y.appendFirstChunk()
+	y.appendChunk(func(b []byte) []byte { return provider.AppendQuote(append(b, member...), text) }, "")
 }
 
-// open begins an item. Calls are numbered by themselves: reasoning and messages
-// have places in the output too.
-func (y *reply) open(raw jsontext.Value) error {
+// openItem starts an item. Tool calls have their own index, because reasoning and messages are items too.
+func (y *reply) openItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.Failed(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
 	}
-	y.begin()
+	y.appendFirstChunk()
 	if i.Type != "function_call" {
 		return nil
 	}
 	if i.CallID == "" || i.Name == "" {
-		return upstream.Failed(http.StatusOK, errors.New("a call without an id or a name"))
+		return upstream.NewFailure(http.StatusOK, errors.New("a call without an id or a name"))
 	}
 	n := len(y.calls)
 	y.calls = append(y.calls, i.ID)
-	extra := thoughts(y.thought)
+	extra := makeReasoningExtra(y.thought)
 	y.thought = nil
 	y.tools = append(y.tools, provider.ToolCall{ID: i.CallID, Name: i.Name, ExtraContent: extra})
-	y.chunk(func(b []byte) []byte {
+	y.appendChunk(func(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
 		b = provider.AppendQuote(append(b, `,"id":`...), i.CallID)
 		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), i.Name)
@@ -191,11 +190,11 @@ func (y *reply) open(raw jsontext.Value) error {
 	return nil
 }
 
-// close ends an item: reasoning is whole only now. It goes with the next call.
-func (y *reply) close(raw jsontext.Value) error {
+// closeItem ends an item. It keeps complete reasoning for the next tool call.
+func (y *reply) closeItem(raw jsontext.Value) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
-		return upstream.Failed(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
+		return upstream.NewFailure(http.StatusOK, fmt.Errorf("an item that is none: %w", err))
 	}
 	if i.Type == "reasoning" && i.Encrypted != nil {
 		y.thought = append(y.thought, raw.Clone())
@@ -203,35 +202,36 @@ func (y *reply) close(raw jsontext.Value) error {
 	return nil
 }
 
-func (y *reply) arguments(itemID, piece string) error {
+func (y *reply) handleArguments(itemID, piece string) error {
 	n := len(y.calls) - 1
 	for n >= 0 && y.calls[n] != itemID {
 		n--
 	}
 	if n < 0 {
-		return upstream.Failed(http.StatusOK, errors.New("arguments of no call"))
+		return upstream.NewFailure(http.StatusOK, errors.New("arguments of no call"))
 	}
 	if piece != "" {
-		y.argument(n, piece)
+		y.appendArguments(n, piece)
 	}
 	return nil
 }
 
-// argument adds to the arguments of the nth call.
-func (y *reply) argument(n int, piece string) {
+// appendArguments adds a fragment to the arguments of call n.
+func (y *reply) appendArguments(n int, piece string) {
 	y.tools[n].Arguments += piece
-	y.chunk(func(b []byte) []byte {
+	y.appendChunk(func(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(n), 10)
 		return append(provider.AppendQuote(append(b, `,"function":{"arguments":`...), piece), "}}]"...)
 	}, "")
 }
 
-// finish writes the reason for the end; a reason that we do not know is an ordinary one.
-func (y *reply) finish() {
-	y.begin()
+// appendFinish appends the chunk with the finish reason. An unknown reason becomes stop, or tool_calls if there are
+// calls.
+func (y *reply) appendFinish() {
+	y.appendFirstChunk()
 	for n := range y.tools {
-		if y.tools[n].Arguments == "" { // none are needed, but clients parse them
-			y.argument(n, "{}")
+		if y.tools[n].Arguments == "" { // clients parse the arguments, so they must be JSON
+			y.appendArguments(n, "{}")
 		}
 	}
 	switch {
@@ -240,16 +240,16 @@ func (y *reply) finish() {
 	case y.reason == "":
 		y.reason = "stop"
 	}
-	y.chunk(func(b []byte) []byte { return b }, y.reason)
+	y.appendChunk(func(b []byte) []byte { return b }, y.reason)
 }
 
-func (y *reply) usageFrame() []byte {
+func (y *reply) makeUsageFrame() []byte {
 	b := append(append([]byte{}, y.head[:y.top]...), `],"usage":`...)
 	return append(appendUsage(b, y.usage), "}\n\n"...)
 }
 
-// body is the whole answer as one object.
-func (y *reply) body() []byte {
+// makeBody returns the whole response as one chat.completion object.
+func (y *reply) makeBody() []byte {
 	b := append([]byte{}, y.head[len("data: "):y.top]...)
 	b = []byte(strings.Replace(string(b), "chat.completion.chunk", "chat.completion", 1))
 	b = append(b, `{"index":0,"message":{"role":"assistant","content":`...)
@@ -269,7 +269,7 @@ func (y *reply) body() []byte {
 		if n == 0 {
 			b = append(b, `,"tool_calls":[`...)
 		}
-		b = provider.AppendQuote(append(comma(b, n), `{"id":`...), c.ID)
+		b = provider.AppendQuote(append(appendComma(b, n), `{"id":`...), c.ID)
 		b = provider.AppendQuote(append(b, `,"type":"function","function":{"name":`...), c.Name)
 		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
 		b = append(appendExtra(b, c.ExtraContent), '}')
@@ -284,14 +284,14 @@ func (y *reply) body() []byte {
 	return append(b, '}')
 }
 
-// thoughts is the extra_content in which an app brings reasoning back.
-func thoughts(list []jsontext.Value) []byte {
+// makeReasoningExtra returns the extra_content in which an app sends reasoning back.
+func makeReasoningExtra(list []jsontext.Value) []byte {
 	if len(list) == 0 {
 		return nil
 	}
 	b := []byte(`{"openai":{"reasoning":[`)
 	for i, v := range list {
-		b = append(comma(b, i), v...)
+		b = append(appendComma(b, i), v...)
 	}
 	return append(b, "]}}"...)
 }
@@ -303,8 +303,8 @@ func appendExtra(b, extra []byte) []byte {
 	return append(append(b, `,"extra_content":`...), extra...)
 }
 
-// responsesUsage reads the usage into disjoint classes; nil when it cannot be true.
-func responsesUsage(raw []byte) *provider.Usage {
+// readUsage reads the usage into disjoint token classes. It returns nil if the counts cannot be true.
+func readUsage(raw []byte) *provider.Usage {
 	var u *struct {
 		Input    *int64 `json:"input_tokens"`
 		Output   *int64 `json:"output_tokens"`
@@ -343,19 +343,19 @@ func appendUsage(b []byte, u *provider.Usage) []byte {
 		input, u.Output, input+u.Output, u.Cached, u.CacheWrite, u.Reasoning)
 }
 
-// translated is a stream of the Responses API.
-type translated struct {
-	x      *upstream.Exchange
-	events *provider.SSE
-	reply  *reply
-	unread bool // what came first is still to be returned
-	ended  error
-	told   bool // the usage was returned
-	done   atomic.Bool
+// responseStream is a streamed call of the Responses API.
+type responseStream struct {
+	x             *upstream.Exchange
+	events        *provider.SSE
+	reply         *reply
+	unread        bool // the first chunks are still to be returned
+	ended         error
+	usageReturned bool
+	done          atomic.Bool
 }
 
-// respond posts a request and waits until the model begins to answer.
-func (c *Client) respond(ctx context.Context, r *provider.Request) (*translated, error) {
+// startResponse posts a request and waits for the first part of the response.
+func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*responseStream, error) {
 	body, err := encodeResponses(r)
 	if err != nil {
 		return nil, err
@@ -364,7 +364,7 @@ func (c *Client) respond(ctx context.Context, r *provider.Request) (*translated,
 	if err != nil {
 		return nil, err
 	}
-	s := &translated{
+	s := &responseStream{
 		x:      x,
 		events: provider.NewSSE(x, make([]byte, 0, bufferSize)),
 		reply:  newReply(r, time.Now()),
@@ -373,17 +373,17 @@ func (c *Client) respond(ctx context.Context, r *provider.Request) (*translated,
 	s.events.LimitEvent(maxResponseEvent)
 	s.events.OmitFrames()
 	for !s.reply.begun && s.ended == nil {
-		s.read()
+		s.readEvents()
 	}
 	if !s.reply.begun {
 		_ = s.Close() // the first error counts
-		return nil, started(x.StatusCode, s.ended)
+		return nil, makeStartError(x.StatusCode, s.ended)
 	}
 	return s, nil
 }
 
-func (s *translated) read() {
-	_, err := s.events.Run(s.reply.event)
+func (s *responseStream) readEvents() {
+	_, err := s.events.Run(s.reply.handleEvent)
 	switch {
 	case err == nil:
 		return
@@ -396,19 +396,19 @@ func (s *translated) read() {
 	s.ended = err
 }
 
-// Next returns what has arrived (see provider.Stream).
-func (s *translated) Next() (provider.Chunk, error) {
+// Next returns the chunks that have arrived (see provider.Stream).
+func (s *responseStream) Next() (provider.Chunk, error) {
 	if !s.unread {
 		s.reply.b = s.reply.b[:0]
 	}
 	s.unread = false
 	for len(s.reply.b) == 0 && s.ended == nil {
-		s.read()
+		s.readEvents()
 	}
 	c := provider.Chunk{Frames: s.reply.b}
-	if errors.Is(s.ended, io.EOF) && s.reply.usage != nil && !s.told {
-		s.told = true
-		c.UsageFrame, c.Usage = s.reply.usageFrame(), s.reply.usage
+	if errors.Is(s.ended, io.EOF) && s.reply.usage != nil && !s.usageReturned {
+		s.usageReturned = true
+		c.UsageFrame, c.Usage = s.reply.makeUsageFrame(), s.reply.usage
 	}
 	if len(c.Frames) == 0 && c.Usage == nil {
 		return c, s.ended
@@ -416,28 +416,28 @@ func (s *translated) Next() (provider.Chunk, error) {
 	return c, nil
 }
 
-// Over reports whether the body has ended (see provider.Stream).
-func (s *translated) BodyEnded() bool { return s.x.BodyEnded() }
+// BodyEnded reports whether the body has ended (see provider.Stream).
+func (s *responseStream) BodyEnded() bool { return s.x.BodyEnded() }
 
 // Close ends the call at the provider.
-func (s *translated) Close() error {
+func (s *responseStream) Close() error {
 	s.x.End(s.done.Load())
 	return nil
 }
 
 // completeResponse runs a request to its end.
 func (c *Client) completeResponse(ctx context.Context, r *provider.Request) (*provider.Response, error) {
-	s, err := c.respond(ctx, r)
+	s, err := c.startResponse(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
 	for s.ended == nil {
 		s.reply.b = s.reply.b[:0]
-		s.read()
+		s.readEvents()
 	}
 	if !errors.Is(s.ended, io.EOF) {
-		return nil, upstream.Failed(s.x.StatusCode, s.ended)
+		return nil, upstream.NewFailure(s.x.StatusCode, s.ended)
 	}
-	return &provider.Response{Body: s.reply.body(), Usage: s.reply.usage}, nil
+	return &provider.Response{Body: s.reply.makeBody(), Usage: s.reply.usage}, nil
 }

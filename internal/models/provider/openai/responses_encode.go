@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// encodeResponses writes the body for the Responses API. Nothing is stored
-// there; reasoning comes and goes encrypted, in the app's own history.
+// encodeResponses writes the body of a Responses API request. The provider stores nothing; the app's own history
+// carries the encrypted reasoning.
 func encodeResponses(r *provider.Request) ([]byte, error) {
 	b := provider.AppendQuote(append(make([]byte, 0, sizeHint(r)), `{"model":`...), r.Model)
 	b = append(b, `,"input":[`...)
@@ -29,21 +29,20 @@ func encodeResponses(r *provider.Request) ([]byte, error) {
 	if r.ResponseFormat == nil {
 		return append(b, '}'), nil
 	}
-	format, err := flatFormat(r.ResponseFormat)
+	format, err := flattenFormat(r.ResponseFormat)
 	return append(append(append(b, `,"text":{"format":`...), format...), "}}"...), err
 }
 
-// next goes before every item but the first of a list that begins at n.
-func next(b []byte, n int) []byte { return comma(b, len(b)-n) }
+// appendItemComma appends a comma before each item of a list that begins at n, except the first.
+func appendItemComma(b []byte, n int) []byte { return appendComma(b, len(b)-n) }
 
-// appendItems writes a message as items: its text, then its calls, each behind
-// the reasoning that led to it.
+// appendItems writes a message as items: its text, then its calls, each after the reasoning that led to it.
 func appendItems(b []byte, n int, m *provider.Message) []byte {
 	switch m.Role {
 	case "tool":
-		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call_output","call_id":`...),
-			callID(m.ToolCallID))
-		return append(provider.AppendQuote(append(b, `,"output":`...), wholeText(m)), '}')
+		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call_output","call_id":`...),
+			normalizeCallID(m.ToolCallID))
+		return append(provider.AppendQuote(append(b, `,"output":`...), joinText(m)), '}')
 	case "assistant":
 		return appendAssistant(b, n, m)
 	case "system":
@@ -53,14 +52,14 @@ func appendItems(b []byte, n int, m *provider.Message) []byte {
 }
 
 func appendTurn(b []byte, n int, role string, m *provider.Message) []byte {
-	b = provider.AppendQuote(append(next(b, n), `{"type":"message","role":`...), role)
+	b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"message","role":`...), role)
 	b = append(b, `,"content":[`...)
 	if m.Parts == nil {
 		b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), m.Text), '}')
 	}
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		if b = comma(b, i); p.Type == "text" {
+		if b = appendComma(b, i); p.Type == "text" {
 			b = append(provider.AppendQuote(append(b, `{"type":"input_text","text":`...), p.Text), '}')
 			continue
 		}
@@ -75,31 +74,31 @@ func appendTurn(b []byte, n int, role string, m *provider.Message) []byte {
 }
 
 func appendAssistant(b []byte, n int, m *provider.Message) []byte {
-	if text := wholeText(m); text != "" || m.Refusal != "" {
-		b = append(next(b, n), `{"type":"message","role":"assistant","content":[`...)
+	if text := joinText(m); text != "" || m.Refusal != "" {
+		b = append(appendItemComma(b, n), `{"type":"message","role":"assistant","content":[`...)
 		if text != "" {
 			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
 		}
 		if m.Refusal != "" {
-			b = append(provider.AppendQuote(append(comma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal),
+			b = append(provider.AppendQuote(append(appendComma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal),
 				'}')
 		}
 		b = append(b, "]}"...)
 	}
 	for i := range m.ToolCalls {
 		c := &m.ToolCalls[i]
-		for _, t := range reasoning(c.ExtraContent) {
-			b = append(next(b, n), t...)
+		for _, t := range readReasoning(c.ExtraContent) {
+			b = append(appendItemComma(b, n), t...)
 		}
-		b = provider.AppendQuote(append(next(b, n), `{"type":"function_call","call_id":`...), callID(c.ID))
+		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...), normalizeCallID(c.ID))
 		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
 		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
 	}
 	return b
 }
 
-// wholeText is what a message says, its parts joined.
-func wholeText(m *provider.Message) string {
+// joinText returns the text of a message with all its parts.
+func joinText(m *provider.Message) string {
 	text := m.Text
 	for i := range m.Parts {
 		text += m.Parts[i].Text
@@ -107,10 +106,9 @@ func wholeText(m *provider.Message) string {
 	return text
 }
 
-// reasoning returns the items that an app brought back with a call, rebuilt of
-// the members that they may have. What is none is dropped: the model then
-// thinks afresh.
-func reasoning(extra []byte) (list [][]byte) {
+// readReasoning returns the reasoning items that an app sent back with a call. It rebuilds them from the members that
+// they may have and drops malformed items; then the model reasons again.
+func readReasoning(extra []byte) (list [][]byte) {
 	var v struct {
 		OpenAI struct {
 			Reasoning []item `json:"reasoning"`
@@ -135,8 +133,8 @@ func reasoning(extra []byte) (list [][]byte) {
 	return list
 }
 
-// appendFlatTools writes tools without the envelope that Chat Completions has.
-// Strictness is said, because here it is the default.
+// appendFlatTools writes tools without the nesting of Chat Completions. It always writes strict, because true is the
+// default here.
 func appendFlatTools(b []byte, r *provider.Request) []byte {
 	if len(r.Tools) == 0 {
 		return b
@@ -144,7 +142,7 @@ func appendFlatTools(b []byte, r *provider.Request) []byte {
 	b = append(b, `,"tools":[`...)
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		b = provider.AppendQuote(append(comma(b, i), `{"type":"function","name":`...), t.Name)
+		b = provider.AppendQuote(append(appendComma(b, i), `{"type":"function","name":`...), t.Name)
 		if t.Description != "" {
 			b = provider.AppendQuote(append(b, `,"description":`...), t.Description)
 		}
@@ -170,8 +168,8 @@ func appendFlatTools(b []byte, r *provider.Request) []byte {
 	return b
 }
 
-// flatFormat takes a response_format out of the envelope that Chat Completions has.
-func flatFormat(raw []byte) ([]byte, error) {
+// flattenFormat returns a response_format without the nesting of Chat Completions.
+func flattenFormat(raw []byte) ([]byte, error) {
 	var schema []byte
 	if !provider.Members(raw, func(name, value []byte) bool {
 		if string(name) == "json_schema" {

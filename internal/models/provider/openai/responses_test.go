@@ -301,7 +301,7 @@ func TestResponsesUsage(t *testing.T) {
 		`[]`:                                                                                  nil,
 		`{"input_tokens":9007199254740993,"output_tokens":0}`:                                 nil,
 	} {
-		if got := responsesUsage([]byte(raw)); !reflect.DeepEqual(got, want) {
+		if got := readUsage([]byte(raw)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", raw, got)
 		}
 	}

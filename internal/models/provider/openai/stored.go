@@ -14,11 +14,11 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// encode writes the body of a call, and where the operator lets the provider
-// keep a record, how to find that again (provider notes A.9).
-func (c *Client) encode(r *provider.Request) []byte {
-	b := encode(r)
-	if !c.store {
+// encodeRequest writes the body of a call. If the provider may store the call, it adds the metadata by which the record
+// can be found (provider notes A.9).
+func (c *Client) encodeRequest(r *provider.Request) []byte {
+	b := encodeChat(r)
+	if !c.storesCalls {
 		return b
 	}
 	b = append(b[:len(b)-1], `,"store":true,"metadata":{"request_id":`...)
@@ -30,15 +30,14 @@ type record struct {
 	Usage jsontext.Value `json:"usage"`
 }
 
-// Stored returns what a stored call used, found by the provider's id of the
-// answer, or if that is empty by our request's. False means that there is no
-// record, or not yet, or one without usage that can be true.
-func (c *Client) Stored(ctx context.Context, completionID, requestID string) (*provider.Usage, bool, error) {
+// GetStoredUsage returns the usage of a stored call. It looks the record up by the provider's id of the completion or,
+// if that is empty, by our request id. It returns false if there is no record yet, or none with usable usage.
+func (c *Client) GetStoredUsage(ctx context.Context, completionID, requestID string) (*provider.Usage, bool, error) {
 	if completionID == "" {
 		var list struct {
 			Data []record `json:"data"`
 		}
-		found, err := c.fetch(ctx, path+"?limit=1&"+url.Values{"metadata[request_id]": {requestID}}.Encode(), &list)
+		found, err := c.fetchRecord(ctx, path+"?limit=1&"+url.Values{"metadata[request_id]": {requestID}}.Encode(), &list)
 		if err != nil || !found || len(list.Data) == 0 {
 			return nil, false, err
 		}
@@ -46,7 +45,7 @@ func (c *Client) Stored(ctx context.Context, completionID, requestID string) (*p
 		return u, u != nil, nil
 	}
 	var one record
-	found, err := c.fetch(ctx, path+"/"+url.PathEscape(completionID), &one)
+	found, err := c.fetchRecord(ctx, path+"/"+url.PathEscape(completionID), &one)
 	if err != nil || !found {
 		return nil, false, err
 	}
@@ -54,8 +53,8 @@ func (c *Client) Stored(ctx context.Context, completionID, requestID string) (*p
 	return u, u != nil, nil
 }
 
-// fetch reads a JSON object; false if there is none.
-func (c *Client) fetch(ctx context.Context, path string, v any) (bool, error) {
+// fetchRecord gets a JSON object into v. It returns false if the provider answers 404.
+func (c *Client) fetchRecord(ctx context.Context, path string, v any) (bool, error) {
 	x, err := c.Get(ctx, path)
 	var e *provider.Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound {
@@ -69,7 +68,7 @@ func (c *Client) fetch(ctx context.Context, path string, v any) (bool, error) {
 		err = json.Unmarshal(text, v)
 	}
 	if err != nil {
-		return false, upstream.Failed(x.StatusCode, fmt.Errorf("the record cannot be read: %w", err))
+		return false, upstream.NewFailure(x.StatusCode, fmt.Errorf("the record cannot be read: %w", err))
 	}
 	return true, nil
 }

@@ -42,7 +42,7 @@ func TestStored(t *testing.T) {
 			}
 			answers(c.status, c.text)(w, r)
 		})
-		usage, found, err := client.Stored(t.Context(), c.id, "req_1")
+		usage, found, err := client.GetStoredUsage(t.Context(), c.id, "req_1")
 		if found != c.found || (err != nil) != c.fails || found && !reflect.DeepEqual(*usage, wantUsage) {
 			t.Errorf("%s: %+v %v %v", what, usage, found, err)
 		}
@@ -59,7 +59,7 @@ func TestStoreIsAsked(t *testing.T) {
 			body = string(text)
 			answers(200, sample)(w, r)
 		})
-		c.store = store
+		c.storesCalls = store
 		s, err := c.Stream(t.Context(), request(true))
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestStoreIsAsked(t *testing.T) {
 		}
 		_ = s.Close()
 	}
-	if id := completionID([]byte(`{"choices":[]}`)); id != "" {
+	if id := readCompletionID([]byte(`{"choices":[]}`)); id != "" {
 		t.Errorf("id %q", id)
 	}
 }

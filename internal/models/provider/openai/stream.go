@@ -14,19 +14,19 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// finishWait is how long [DONE] is waited for when the usage is here.
+// finishWait is the time limit for [DONE] after the usage has arrived.
 const finishWait = 5 * time.Second
 
 // Stream starts a streamed request and waits for its first chunk.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
 	if r.Facts.Responses {
-		s, err := c.respond(ctx, r)
+		s, err := c.startResponse(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		return s, nil
 	}
-	x, err := c.Post(ctx, path, c.encode(r), r.ID)
+	x, err := c.Post(ctx, path, c.encodeRequest(r), r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -34,24 +34,24 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 	s := &stream{Exchange: x, client: c, buf: buf, tools: len(r.Tools) > 0}
 	s.events = provider.NewSSE(x, *buf)
 	s.events.LimitEvent(maxChunk)
-	s.keep = s.sort
+	s.handle = s.handleEvent
 	if s.first, err = s.read(); err != nil {
 		_ = s.Close() // the first error counts
-		return nil, started(x.StatusCode, err)
+		return nil, makeStartError(x.StatusCode, err)
 	}
 	s.unread = true
 	return s, nil
 }
 
-// started makes the failure of a stream that never began.
-func started(status int, err error) error {
+// makeStartError makes the error of a stream that never began.
+func makeStartError(status int, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the stream ended before it began: %w", err)
 	}
-	return failed(status, err)
+	return makeFailure(status, err)
 }
 
-// buffers for reading streams are used again once a stream was read to its end.
+// buffers pools the read buffers of streams that were read to their end.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 const bufferSize = 8 << 10
@@ -61,24 +61,24 @@ const maxChunk = 16 << 20
 
 type stream struct {
 	*upstream.Exchange
-	client *Client
-	events *provider.SSE
-	keep   func(provider.Event) (bool, error)
-	buf    *[]byte // nil once it was given back
-	first  provider.Chunk
-	unread bool           // first is still to be returned
-	usage  provider.Chunk // what sort found beside the frames
-	billed bool           // the usage chunk came: the answer is whole, [DONE] or not
-	ended  error
-	done   atomic.Bool // [DONE] came
-	tools  bool        // there may be tool calls
-	called bool        // there were
-	begun  bool        // something of the answer came
-	mended []byte      // a chunk that goes out otherwise than it came
-	id     string      // of the completion, from the first chunk
+	client    *Client
+	events    *provider.SSE
+	handle    func(provider.Event) (bool, error)
+	buf       *[]byte // nil after it has returned to the pool
+	first     provider.Chunk
+	unread    bool           // first is still to be returned
+	usage     provider.Chunk // the usage that handleEvent found in this read
+	billed    bool           // the usage chunk has arrived: the response is complete, even without [DONE]
+	ended     error
+	done      atomic.Bool // [DONE] has arrived
+	tools     bool        // the request has tools
+	sawCalls  bool        // the response has tool calls
+	begun     bool        // a part of the response has arrived
+	rewritten []byte      // a chunk that is relayed with changes
+	id        string      // of the completion, from the first chunk
 }
 
-// Next returns what has arrived (see provider.Stream).
+// Next returns the chunks that have arrived (see provider.Stream).
 func (s *stream) Next() (provider.Chunk, error) {
 	if s.unread {
 		s.unread = false
@@ -95,27 +95,27 @@ func (s *stream) Next() (provider.Chunk, error) {
 	return s.read()
 }
 
-// read returns the events that one read brought, so that they go out in one write.
+// read returns the events of one network read, so that the relay writes them at one time.
 func (s *stream) read() (provider.Chunk, error) {
 	if s.ended != nil {
 		return provider.Chunk{}, s.ended
 	}
 	s.usage = provider.Chunk{}
-	frames, err := s.events.Run(s.keep)
+	frames, err := s.events.Run(s.handle)
 	c := s.usage
 	c.Frames = frames
 	if err == nil {
 		return c, nil
 	}
 	switch {
-	case errors.Is(err, errMended):
-		c.Frames = append(frames, s.mended...) // the run has no room: this copies
+	case errors.Is(err, errRewritten):
+		c.Frames = append(frames, s.rewritten...) // the run has no room: this copies
 		return c, nil
 	case errors.Is(err, errDone):
 		s.done.Store(true)
 		err = io.EOF
 	case s.billed:
-		err = io.EOF // nothing is missing but [DONE]
+		err = io.EOF // only [DONE] is missing
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the stream was cut: %w", io.ErrUnexpectedEOF)
 	}
@@ -126,25 +126,25 @@ func (s *stream) read() (provider.Chunk, error) {
 	return c, nil
 }
 
-// These end a run: [DONE] came, or mended holds the chunk that is next.
+// These errors end a run of events: [DONE] has arrived, or stream.rewritten holds the next chunk.
 var (
-	errDone   = errors.New("done")
-	errMended = errors.New("mended")
+	errDone      = errors.New("done")
+	errRewritten = errors.New("mended")
 )
 
-// sort looks at one event and says whether it is relayed as it is.
-func (s *stream) sort(e provider.Event) (bool, error) {
+// handleEvent inspects one event and reports whether it is relayed unchanged.
+func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	kind, usage := provider.Classify(e.Payload)
 	if s.id == "" {
-		s.id = completionID(e.Payload)
+		s.id = readCompletionID(e.Payload)
 	}
 	switch {
 	case kind == provider.Finish:
 		return false, errDone
 	case kind == provider.Failure, e.Failed:
-		return false, s.client.interrupted(errorObject(e.Payload), s.begun)
+		return false, s.client.makeInBandError(findErrorObject(e.Payload), s.begun)
 	case kind == provider.Garbage:
-		return false, upstream.Failed(http.StatusOK,
+		return false, upstream.NewFailure(http.StatusOK,
 			fmt.Errorf("the stream carries something else than JSON: %.200q", e.Payload))
 	case kind == provider.UsageOnly:
 		s.billed = true
@@ -157,43 +157,44 @@ func (s *stream) sort(e provider.Event) (bool, error) {
 	}
 	s.begun = true
 	if s.tools {
-		return s.mend(e.Payload)
+		return s.rewriteFinish(e.Payload)
 	}
 	return true, nil
 }
 
-// mend changes the chunk that ends an answer with calls, if it must be.
-func (s *stream) mend(payload []byte) (bool, error) {
+// rewriteFinish replaces a wrong finish reason in the chunk that ends a response with tool calls. It reports whether the
+// chunk is relayed unchanged.
+func (s *stream) rewriteFinish(payload []byte) (bool, error) {
 	o, _ := provider.ReadOutline(payload)
 	end := readEnding(o.Choices)
-	s.called = s.called || end.calls
-	if !s.called || string(end.reason) != plainStop {
+	s.sawCalls = s.sawCalls || end.calls
+	if !s.sawCalls || string(end.reason) != plainStop {
 		return true, nil
 	}
-	s.mended = provider.AppendFrame(nil, replaced(payload, end.reason, callsStop))
-	return false, errMended
+	s.rewritten = provider.AppendFrame(nil, replacePart(payload, end.reason, callsStop))
+	return false, errRewritten
 }
 
-// errorObject takes the error out of an event that carries one, or is one.
-func errorObject(payload []byte) []byte {
+// findErrorObject returns the error object of an event: its member error, or the whole payload.
+func findErrorObject(payload []byte) []byte {
 	if o, ok := provider.ReadOutline(payload); ok && o.Error != nil {
 		return o.Error
 	}
 	return payload
 }
 
-// Close ends the call at the provider. After a whole answer it waits a moment
-// for the end of the body, so that the connection can be used again.
+// Close ends the call at the provider. After a complete response it waits briefly for the end of the body, so that the
+// connection can be reused.
 func (s *stream) Close() error {
 	s.End(s.done.Load())
 	return nil
 }
 
-// ID is the provider's id of the answer, by which its record is found.
+// ID returns the provider's id of the completion, by which GetStoredUsage finds its record.
 func (s *stream) ID() string { return s.id }
 
-// completionID reads a chunk's id; "" if it has none.
-func completionID(payload []byte) (id string) {
+// readCompletionID returns the id of a chunk, "" if it has none.
+func readCompletionID(payload []byte) (id string) {
 	provider.Members(payload, func(name, value []byte) bool {
 		if string(name) == "id" && len(value) > 2 && value[0] == '"' {
 			id = string(value[1 : len(value)-1])

@@ -14,31 +14,29 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// refusal maps a status that is not 200. Only a request that the provider calls
-// wrong is the app's fault; the rest is between the provider and us, and its
-// text goes to the log alone.
-func (c *Client) refusal(x *Exchange) error {
-	text, err := io.ReadAll(io.LimitReader(x, maxRefusal)) // an unfinished text says enough
-	e := c.Refused(x.StatusCode, x.Header, text)
+// readRefusal makes the error of a status other than 200. Only a request that the provider calls invalid is the app's
+// fault. All other failures are between the provider and the operator, and their text is only logged.
+func (c *Client) readRefusal(x *Exchange) error {
+	text, err := io.ReadAll(io.LimitReader(x, maxRefusal)) // a truncated text is enough
+	e := c.MakeRefusal(x.StatusCode, x.Header, text)
 	e.Cause = errors.Join(e.Cause, err)
 	return e
 }
 
-// Refused reads a refusal that is at hand: the body of a status, or an error
-// object in place of an answer, which means what its status would mean.
-func (c *Client) Refused(status int, h http.Header, text []byte) *provider.Error {
+// MakeRefusal makes the error of an error body: of an error status, or of an error object that came with status 200.
+func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.Error {
 	e := (*provider.Error)(nil)
-	if c.Refuse != nil {
-		e = c.Refuse(status, h, text)
+	if c.ParseError != nil {
+		e = c.ParseError(status, h, text)
 	}
 	if e == nil {
-		e = ByStatus(status)
+		e = NewStatusError(status)
 	}
 	if e.Kind == provider.Rejected {
-		e.Message = "the provider refused the request: " + reason(c.hide(e.Message))
+		e.Message = "the provider refused the request: " + cleanMessage(c.redactSecret(e.Message))
 	}
 	e.Status = status
-	e.Cause = fmt.Errorf("status %d: %.500q", status, c.hide(string(text)))
+	e.Cause = fmt.Errorf("status %d: %.500q", status, c.redactSecret(string(text)))
 	if e.RetryAfter == 0 {
 		e.RetryAfter = RetryAfter(h, time.Now())
 	}
@@ -51,11 +49,10 @@ func (c *Client) Refused(status int, h http.Header, text []byte) *provider.Error
 	return e
 }
 
-// ByStatus is what a status alone says (provider notes A.6: what the official clients do):
-// busy and broken providers may be tried again, a refused credential or unknown
-// model is the operator's to mend.
-func ByStatus(status int) *provider.Error {
-	e := Failed(status, nil)
+// NewStatusError classifies a status alone, as the official clients do (provider notes A.6). Calls to busy and failing
+// providers may be retried; a refused credential or unknown model raises an alarm for the operator.
+func NewStatusError(status int) *provider.Error {
+	e := NewFailure(status, nil)
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		e.Alarm = "the key is refused"
@@ -75,9 +72,9 @@ func ByStatus(status int) *provider.Error {
 
 const maxReason = 500 // characters
 
-// reason makes the provider's message fit for an app: one short line without
-// anything that could be ours.
-func reason(message string) string {
+// cleanMessage prepares the provider's message for an app: one short line without keys, addresses and ids that may be
+// the operator's.
+func cleanMessage(message string) string {
 	line := strings.Join(strings.FieldsFunc(private.ReplaceAllString(message, "[removed]"), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 	}), " ")
@@ -100,25 +97,24 @@ var private = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s'"<>]+` +
 	`|\b(?:organization|project|account)\s+\S*[0-9]\S*` +
 	`|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b`)
 
-// hide takes our own credential out, for the log too.
-func (c *Client) hide(text string) string {
+// redactSecret removes our credential from a text, also for the log.
+func (c *Client) redactSecret(text string) string {
 	if c.Secret == "" {
 		return text
 	}
 	return strings.ReplaceAll(text, c.Secret, "[removed]")
 }
 
-// maxRetryAfter is the longest wait that is passed on.
+// maxRetryAfter bounds the wait that is passed on to the app.
 const maxRetryAfter = time.Hour
 
-// RetryAfter reads Retry-After-Ms, then Retry-After in seconds or as a date; 0
-// is none.
+// RetryAfter reads Retry-After-Ms, then Retry-After in seconds or as a date. It returns 0 if there is neither.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
-	if d := positive(h.Get("Retry-After-Ms"), time.Millisecond); d > 0 {
+	if d := parseDelay(h.Get("Retry-After-Ms"), time.Millisecond); d > 0 {
 		return d
 	}
 	v := h.Get("Retry-After")
-	if d := positive(v, time.Second); d > 0 {
+	if d := parseDelay(v, time.Second); d > 0 {
 		return d
 	}
 	if at, err := http.ParseTime(v); err == nil && at.After(now) {
@@ -127,7 +123,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-func positive(v string, unit time.Duration) time.Duration {
+func parseDelay(v string, unit time.Duration) time.Duration {
 	n, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(n > 0) { // NaN is not above 0
 		return 0

@@ -11,19 +11,19 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Bounds of the tries before the first byte of an answer.
+// Bounds of the tries before the first byte of a response.
 const (
 	maxTries  = 3
-	maxWait   = 8 * time.Second // a provider that asks for more is not waited for
+	maxWait   = 8 * time.Second // a longer Retry-After ends the tries
 	firstWait = 250 * time.Millisecond
 )
 
-// Reliable carries calls to a provider with patience: what failed before a byte
-// of an answer came is tried again, as the provider asks, and a provider that is
-// dead is not asked for a while, so that it holds neither money nor sockets.
+// Reliable wraps a provider with retries and a circuit breaker. It retries a call that failed before the first byte of
+// the response, after the time that the provider asks for. While the breaker is open it refuses calls, so that a dead
+// provider ties up neither money nor sockets.
 type Reliable struct {
 	provider.Provider
-	Alarm func(provider, alarm string, cause error) // what the operator must mend; called for each failure that says so
+	Alarm func(provider, alarm string, cause error) // reports a failure that the operator must fix
 
 	breaker breaker
 	log     *slog.Logger
@@ -39,15 +39,15 @@ func NewReliable(p provider.Provider, now func() time.Time, log *slog.Logger,
 
 // Complete runs a request to its end.
 func (r *Reliable) Complete(ctx context.Context, q *provider.Request) (*provider.Response, error) {
-	return tries(ctx, r, func() (*provider.Response, error) { return r.Provider.Complete(ctx, q) })
+	return tryCall(ctx, r, func() (*provider.Response, error) { return r.Provider.Complete(ctx, q) })
 }
 
-// Stream starts a streamed request: what fails before its first chunk is tried again.
+// Stream starts a streamed request. It retries failures before the first chunk.
 func (r *Reliable) Stream(ctx context.Context, q *provider.Request) (provider.Stream, error) {
-	return tries(ctx, r, func() (provider.Stream, error) { return r.Provider.Stream(ctx, q) })
+	return tryCall(ctx, r, func() (provider.Stream, error) { return r.Provider.Stream(ctx, q) })
 }
 
-func tries[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, error) {
+func tryCall[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, error) {
 	for n, pause := 1, firstWait; ; n, pause = n+1, 2*pause {
 		wait, ok := r.breaker.admit(r.now())
 		if !ok {
@@ -55,7 +55,7 @@ func tries[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, 
 			return none, &provider.Error{Message: "the provider is not answering", RetryAfter: wait, Cause: errOpen}
 		}
 		answer, err := call()
-		r.breaker.report(r.now(), ctx.Err() == nil && broken(err))
+		r.breaker.report(r.now(), ctx.Err() == nil && isOutage(err))
 		var e *provider.Error
 		if err == nil || !errors.As(err, &e) {
 			return answer, err
@@ -67,7 +67,7 @@ func tries[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, 
 		if !e.Retry || n == maxTries || wait > maxWait || ctx.Err() != nil {
 			return answer, err
 		}
-		r.log.WarnContext(ctx, "provider failed, trying again", "provider", r.Name(), "try", n, "wait", wait,
+		r.log.WarnContext(ctx, "provider call retried", "provider", r.Name(), "try", n, "wait", wait,
 			"error", err)
 		if r.sleep(ctx, wait) != nil {
 			return answer, err
@@ -86,9 +86,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 var errOpen = errors.New("the circuit is open: the provider failed many times in a row")
 
-// broken says whether a failure is one of the provider as a whole, and not of
-// one request, one key or one busy minute.
-func broken(err error) bool {
+// isOutage reports whether a failure concerns the provider as a whole, and not one request, one key or a rate limit.
+func isOutage(err error) bool {
 	var e *provider.Error
 	if err == nil || !errors.As(err, &e) {
 		return err != nil
@@ -96,30 +95,29 @@ func broken(err error) bool {
 	return e.Kind == provider.Failed && e.Alarm == "" && (e.Status == 0 || e.Status >= 500)
 }
 
-// A breaker opens after a run of failures, and then lets one call a while find
-// out whether the provider is back.
+// A breaker opens after consecutive failures. Then it admits one probe per interval until a call succeeds.
 type breaker struct {
-	mu     sync.Mutex
-	failed int       // in a row
-	until  time.Time // open until then
+	mu       sync.Mutex
+	failures int       // in a row
+	until    time.Time // open until then
 }
 
 const (
 	failuresToOpen = 20
-	openFor        = 5 * time.Second
+	openDuration   = 5 * time.Second
 )
 
-// admit says whether a call may go out, and else when to come again.
+// admit reports whether a call may be sent, and otherwise after which time to retry.
 func (b *breaker) admit(now time.Time) (time.Duration, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.failed < failuresToOpen:
+	case b.failures < failuresToOpen:
 		return 0, true
 	case now.Before(b.until):
 		return b.until.Sub(now), false
 	}
-	b.until = now.Add(openFor) // this call is the probe; the others wait for what it finds
+	b.until = now.Add(openDuration) // this call is the probe
 	return 0, true
 }
 
@@ -127,10 +125,10 @@ func (b *breaker) report(now time.Time, broken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !broken {
-		b.failed = 0
+		b.failures = 0
 		return
 	}
-	if b.failed++; b.failed == failuresToOpen {
-		b.until = now.Add(openFor)
+	if b.failures++; b.failures == failuresToOpen {
+		b.until = now.Add(openDuration)
 	}
 }

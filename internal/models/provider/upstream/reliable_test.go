@@ -110,17 +110,17 @@ func TestBreaker(t *testing.T) {
 		t.Fatalf("%d calls reached a dead provider: %v", s.calls, err)
 	}
 	var e *provider.Error
-	if _, err := r.Complete(t.Context(), nil); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openFor {
+	if _, err := r.Complete(t.Context(), nil); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openDuration {
 		t.Errorf("the app is not told when to come again: %v", err)
 	}
-	*now = now.Add(openFor)
+	*now = now.Add(openDuration)
 	if _, err := r.Complete(t.Context(), nil); errors.Is(err, errOpen) || s.calls != failuresToOpen+1 {
 		t.Errorf("no probe: %v", err)
 	}
 	if _, err := r.Complete(t.Context(), nil); !errors.Is(err, errOpen) {
 		t.Errorf("a failed probe closes nothing: %v", err)
 	}
-	*now = now.Add(openFor)
+	*now = now.Add(openDuration)
 	for range 3 {
 		if _, err := r.Complete(t.Context(), nil); err != nil {
 			t.Errorf("the provider is back: %v", err)

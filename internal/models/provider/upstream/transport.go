@@ -21,11 +21,11 @@ import (
 
 // Bounds of connections.
 const (
-	dialWait   = 10 * time.Second // for a connection, and again for TLS on it
-	keepWait   = 90 * time.Second // an unused connection is kept so long
-	mostKept   = 4096             // connections that nothing uses
-	mostInform = 5                // answers 1xx before the real one
-	sentAtOnce = 64 << 10         // a larger request is sent while its answer is already waited for
+	dialTimeout      = 10 * time.Second // for a connection, and again for TLS on it
+	idleTimeout      = 90 * time.Second // an unused connection is kept so long
+	maxIdle          = 4096             // connections that nothing uses
+	maxInformational = 5                // answers 1xx before the real one
+	maxSentFirst     = 64 << 10         // a larger request is sent while its answer is already waited for
 )
 
 // A Transport sends requests to one server over HTTP/1.1. Each call in flight has one connection, which is kept for the
@@ -38,23 +38,23 @@ const (
 // No request is sent twice: Transport finds a connection that the server has closed before it writes to it.
 type Transport struct {
 	address, scheme, host string
-	bad                   error
+	urlErr                error
 	dialer                net.Dialer
 	tls                   *tls.Config // nil: none
 
 	mu      sync.Mutex
-	kept    []*conn // idle, oldest first
+	idle    []*conn // idle, oldest first
 	pruning bool    // a timer will close those that are idle too long
 }
 
-// NewTransport returns a transport to the server of baseURL. Its time-outs are
-// the calls' own, and it knows no credential, so that many accounts may share it.
+// NewTransport returns a transport to the server of baseURL. Each call sets its own time-outs and credential, so that
+// many accounts may share a transport.
 func NewTransport(baseURL string) *Transport {
 	u, err := url.Parse(baseURL)
 	if err != nil {
-		return &Transport{bad: err}
+		return &Transport{urlErr: err}
 	}
-	t := &Transport{scheme: u.Scheme, host: u.Host, dialer: net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}}
+	t := &Transport{scheme: u.Scheme, host: u.Host, dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}}
 	port := u.Port()
 	switch u.Scheme {
 	case "https":
@@ -67,27 +67,26 @@ func NewTransport(baseURL string) *Transport {
 			port = "80"
 		}
 	default:
-		t.bad = fmt.Errorf("%q is neither http nor https", u.Scheme)
+		t.urlErr = fmt.Errorf("%q is neither http nor https", u.Scheme)
 	}
 	t.address = net.JoinHostPort(u.Hostname(), port)
 	return t
 }
 
-// errElsewhere answers a request to another server.
-var errElsewhere = errors.New("the request is for another server")
+// errOtherServer is the error for a request to another server.
+var errOtherServer = errors.New("the request is for another server")
 
-// RoundTrip sends a request and returns its answer as soon as the headers are
-// here. The end of the request's context ends both. A body that is read to its end
-// gives the connection back; Close closes it before that.
+// RoundTrip sends a request and returns the response as soon as its headers have arrived. The end of the request's
+// context ends both. A body that is read to its end releases the connection for reuse; Close closes it before that.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		defer r.Body.Close() // it is in memory: what is still being sent can be read all the same
+		defer r.Body.Close() // the body is in memory, so it can still be read while it is being sent
 	}
-	if t.bad != nil {
-		return nil, t.bad
+	if t.urlErr != nil {
+		return nil, t.urlErr
 	}
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
-		return nil, errElsewhere
+		return nil, errOtherServer
 	}
 	head, err := appendHead(nil, r)
 	if err != nil {
@@ -105,11 +104,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer.Body = &body{
-		t:    t,
-		c:    c,
-		from: answer.Body,
-		stop: stop,
-		last: answer.Close || answer.StatusCode == http.StatusSwitchingProtocols,
+		t:         t,
+		c:         c,
+		from:      answer.Body,
+		stop:      stop,
+		mustClose: answer.Close || answer.StatusCode == http.StatusSwitchingProtocols,
 	}
 	return answer, nil
 }
@@ -140,19 +139,19 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 	return append(b, "\r\n\r\n"...), nil
 }
 
-// connect returns a kept connection that is alive, or a new one.
+// connect returns an idle connection that is still open, or a new one.
 func (t *Transport) connect(ctx context.Context) (*conn, error) {
 	for {
 		t.mu.Lock()
-		last := len(t.kept) - 1
+		last := len(t.idle) - 1
 		if last < 0 {
 			t.mu.Unlock()
 			return t.dial(ctx)
 		}
-		c := t.kept[last] // the one used last is the likeliest to be alive
-		t.kept[last], t.kept = nil, t.kept[:last]
+		c := t.idle[last] // the most recently used one is most likely still open
+		t.idle[last], t.idle = nil, t.idle[:last]
 		t.mu.Unlock()
-		if c.quiet() {
+		if c.isIdle() {
 			return c, nil
 		}
 		c.close()
@@ -169,13 +168,13 @@ func (t *Transport) dial(ctx context.Context) (*conn, error) {
 		return nil, errors.Join(err, plain.Close())
 	}
 	c := &conn{Conn: plain, raw: raw}
-	c.peek = c.look
+	c.probeFunc = c.probe
 	c.in = bufio.NewReaderSize((*limited)(c), 8<<10)
 	if t.tls == nil {
 		return c, nil
 	}
 	secure := tls.Client(plain, t.tls)
-	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, errors.Join(err, plain.Close())
@@ -184,100 +183,99 @@ func (t *Transport) dial(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// keep takes a connection back.
-func (t *Transport) keep(c *conn) {
+// storeIdle keeps a connection for the next call.
+func (t *Transport) storeIdle(c *conn) {
 	c.since = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.kept) >= mostKept {
+	if len(t.idle) >= maxIdle {
 		c.close()
 		return
 	}
-	t.kept = append(t.kept, c)
+	t.idle = append(t.idle, c)
 	t.prune()
 }
 
-// prune sees to it that connections which nothing uses are closed in the end.
-// t.mu is held.
+// prune starts a timer that closes connections after idleTimeout. t.mu is held.
 func (t *Transport) prune() {
-	if t.pruning || len(t.kept) == 0 {
+	if t.pruning || len(t.idle) == 0 {
 		return
 	}
 	t.pruning = true
-	time.AfterFunc(time.Until(t.kept[0].since.Add(keepWait)), func() {
+	time.AfterFunc(time.Until(t.idle[0].since.Add(idleTimeout)), func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		old := 0
-		for old < len(t.kept) && time.Since(t.kept[old].since) >= keepWait {
-			t.kept[old].close()
+		for old < len(t.idle) && time.Since(t.idle[old].since) >= idleTimeout {
+			t.idle[old].close()
 			old++
 		}
-		t.kept = append(t.kept[:0:0], t.kept[old:]...)
+		t.idle = append(t.idle[:0:0], t.idle[old:]...)
 		t.pruning = false
 		t.prune()
 	})
 }
 
-// CloseIdleConnections closes the connections that nothing uses.
+// CloseIdleConnections closes the idle connections.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.kept {
+	for _, c := range t.idle {
 		c.close()
 	}
-	t.kept = nil
+	t.idle = nil
 }
 
 // A conn is one connection. It belongs to one call at a time.
 type conn struct {
 	net.Conn
-	in    *bufio.Reader
-	left  int64      // so many bytes may still come
-	sent  chan error // how the sending ended that is not waited for; nil: all was sent
-	since time.Time  // kept since
+	in        *bufio.Reader
+	readLimit int64      // so many bytes may still come
+	sent      chan error // how the sending ended that is not waited for; nil: all was sent
+	since     time.Time  // kept since
 
-	raw   syscall.RawConn
-	peek  func(uintptr) bool // look, made once
-	alive bool               // what look has seen
+	raw       syscall.RawConn
+	probeFunc func(uintptr) bool // look, made once
+	alive     bool               // what look has seen
 }
 
-// limited reads from a connection what an answer's headers may have, at most.
+// limited reads from a connection until conn.readLimit, which bounds the headers of a response.
 type limited conn
 
 var errLongHead = fmt.Errorf("the answer's headers have more than %d bytes", maxHeader)
 
 func (c *limited) Read(p []byte) (int, error) {
-	if c.left <= 0 {
+	if c.readLimit <= 0 {
 		return 0, errLongHead
 	}
-	n, err := c.Conn.Read(p[:min(int64(len(p)), c.left)])
-	c.left -= int64(n)
+	n, err := c.Conn.Read(p[:min(int64(len(p)), c.readLimit)])
+	c.readLimit -= int64(n)
 	return n, err
 }
 
-func (c *conn) close() { _ = c.Close() } // nothing of what was written is still needed
+func (c *conn) close() { _ = c.Close() } // unsent data is no longer needed
 
-// quiet reports whether a kept connection is still open, and the server has sent nothing on it without a request.
-func (c *conn) quiet() bool {
+// isIdle reports whether an idle connection is still open and the server has sent nothing on it.
+func (c *conn) isIdle() bool {
 	c.alive = false
-	return c.raw.Read(c.peek) == nil && c.alive
+	return c.raw.Read(c.probeFunc) == nil && c.alive
 }
 
-// look reads what there is without waiting: nothing, on a connection that is alive.
-func (c *conn) look(fd uintptr) bool {
+// probe reads without waiting. An open idle connection has nothing to read.
+func (c *conn) probe(fd uintptr) bool {
 	var b [1]byte
 	_, err := syscall.Read(int(fd), b[:])
 	c.alive = errors.Is(err, syscall.EAGAIN)
 	return true
 }
 
-var errOnlyNotes = errors.New("the answer does not come, only notes about it")
+var errNoFinalResponse = errors.New("the answer does not come, only notes about it")
 
-// exchange sends a request and reads the headers of its answer. What is large is
-// sent while they are waited for: a server may refuse it before it has read it all.
+// exchange sends a request and reads the headers of the response. It sends a large request while it waits for them,
+// because a server may refuse it before it has read all of it.
 func (c *conn) exchange(r *http.Request, head []byte) (*http.Response, error) {
-	c.left, c.sent = maxHeader, nil
-	if r.ContentLength <= sentAtOnce {
+	c.readLimit, c.sent = maxHeader, nil
+	if r.ContentLength <= maxSentFirst {
 		if err := c.send(head, r); err != nil {
 			return nil, err
 		}
@@ -291,20 +289,20 @@ func (c *conn) exchange(r *http.Request, head []byte) (*http.Response, error) {
 			sent <- err
 		}(c.sent)
 	}
-	for range mostInform {
+	for range maxInformational {
 		answer, err := http.ReadResponse(c.in, r)
 		if err != nil {
 			return nil, err
 		}
 		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
-			c.left = math.MaxInt64
+			c.readLimit = math.MaxInt64
 			return answer, nil
 		}
 	}
-	return nil, errOnlyNotes
+	return nil, errNoFinalResponse
 }
 
-// send writes a request in one piece.
+// send writes a request in one write.
 func (c *conn) send(head []byte, r *http.Request) error {
 	if n := int(r.ContentLength); n > 0 {
 		at := len(head)
@@ -317,8 +315,8 @@ func (c *conn) send(head []byte, r *http.Request) error {
 	return err
 }
 
-// reusable reports whether the next request may go over the connection, after the
-// answer's end was read: the request was sent whole, and nothing follows the answer.
+// reusable reports whether the next request may use the connection after the end of a response was read: the request
+// was sent completely, and no data follows the response.
 func (c *conn) reusable() bool {
 	if c.sent != nil {
 		select {
@@ -331,44 +329,44 @@ func (c *conn) reusable() bool {
 	return c.in.Buffered() == 0
 }
 
-// A body is the rest of an answer. Close may be called while Read waits.
+// A body is the body of a response. Close may be called while Read waits.
 type body struct {
-	t    *Transport
-	c    *conn
-	from io.Reader
-	stop func() bool // the context's end closes the connection until then
-	last bool        // no other request may follow
-	err  error       // how reading ended
-	over atomic.Bool // the connection is kept or closed
+	t         *Transport
+	c         *conn
+	from      io.Reader
+	stop      func() bool // the context's end closes the connection until then
+	mustClose bool        // no other request may follow
+	err       error       // how reading ended
+	released  atomic.Bool // the connection is kept or closed
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	if b.over.Load() {
+	if b.released.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := b.from.Read(p)
 	if b.err = err; err != nil {
-		b.end(errors.Is(err, io.EOF))
+		b.release(errors.Is(err, io.EOF))
 	}
 	return n, err
 }
 
 // Close closes the connection, unless the end was read.
 func (b *body) Close() error {
-	b.end(false)
+	b.release(false)
 	return nil
 }
 
-// end gives the connection back if the answer was read whole, or else closes it.
-func (b *body) end(whole bool) {
-	if b.over.Swap(true) {
+// release keeps the connection for reuse if the body was read to its end, and closes it otherwise.
+func (b *body) release(whole bool) {
+	if b.released.Swap(true) {
 		return
 	}
-	if b.stop() && whole && !b.last && b.c.reusable() {
-		b.t.keep(b.c)
+	if b.stop() && whole && !b.mustClose && b.c.reusable() {
+		b.t.storeIdle(b.c)
 		return
 	}
 	b.c.close()

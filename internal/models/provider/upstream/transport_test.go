@@ -85,7 +85,7 @@ func hear(in *bufio.Reader) *http.Request {
 func kept(c *Transport) []*conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.kept)
+	return slices.Clone(c.idle)
 }
 
 func post(ctx context.Context, t *testing.T, url, body string) *http.Request {
@@ -226,7 +226,7 @@ func TestTransportReadsAnswers(t *testing.T) {
 		"silence":            {"", 0, "", io.ErrUnexpectedEOF, false},
 		"endless headers": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n", 0, "",
 			errLongHead, false},
-		"only notes": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", mostInform), 0, "", errOnlyNotes, false},
+		"only notes": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", maxInformational), 0, "", errNoFinalResponse, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,7 +359,7 @@ func TestTransportPrunes(t *testing.T) {
 		add := func() net.Conn {
 			here, there := net.Pipe()
 			open[here] = there
-			c.keep(&conn{Conn: here})
+			c.storeIdle(&conn{Conn: here})
 			return here
 		}
 		closed := func(n net.Conn) bool {
@@ -368,13 +368,13 @@ func TestTransportPrunes(t *testing.T) {
 			return errors.Is(err, io.EOF)
 		}
 		first := add()
-		time.Sleep(keepWait / 2)
+		time.Sleep(idleTimeout / 2)
 		second := add()
-		time.Sleep(keepWait/2 + time.Second)
+		time.Sleep(idleTimeout/2 + time.Second)
 		if !closed(first) || closed(second) {
 			t.Error("not the old one alone was closed")
 		}
-		time.Sleep(keepWait)
+		time.Sleep(idleTimeout)
 		if !closed(second) || len(kept(c)) != 0 {
 			t.Error("the younger one was never closed")
 		}
@@ -382,6 +382,6 @@ func TestTransportPrunes(t *testing.T) {
 		if c.CloseIdleConnections(); !closed(third) {
 			t.Error("CloseIdleConnections left one open")
 		}
-		time.Sleep(2 * keepWait) // the last timer finds nothing
+		time.Sleep(2 * idleTimeout) // the last timer finds nothing
 	})
 }

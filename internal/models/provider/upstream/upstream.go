@@ -1,7 +1,5 @@
-// Package upstream is the half of every provider's adapter that speaks HTTP: it
-// posts a request, watches that the provider does not fall silent, and reads
-// refusals. What stands in requests and answers is the dialects' business.
-// Reliable, in reliable.go, adds tries and a circuit breaker.
+// Package upstream is the HTTP part of the adapters: it posts requests, enforces time limits and reads error responses.
+// The dialects write and read the bodies. Reliable, in reliable.go, adds retries and a circuit breaker.
 package upstream
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Bounds of an answer, in bytes. A provider that passes them is broken.
+// Bounds of a response, in bytes. A larger response is a failure of the provider.
 const (
 	maxAnswer  = 32 << 20
 	maxRefusal = 64 << 10
@@ -29,14 +27,13 @@ const (
 // Config is one account at one provider.
 type Config struct {
 	BaseURL string
-	Header  http.Header // goes with every request: the credential, the version
-	Secret  string      // the credential itself, so that no error ever shows it
-	// How long the provider may take until its headers are here, and how long it
-	// may be silent within an answer. 0 means 5 minutes, for an answer that is
-	// sent whole comes only when it is done, and 60 seconds.
+	Header  http.Header // of every request: the credential, the version
+	Secret  string      // the credential, which is removed from every error
+	// HeaderWait limits the time until the headers of a response, Idle a pause within it. 0 means 5 minutes and 60
+	// seconds: the headers of a response that is not streamed come only when it is complete.
 	HeaderWait, Idle time.Duration
-	// Refuse reads the dialect's error body. Nil, or a nil result, leaves it to the status.
-	Refuse func(status int, h http.Header, body []byte) *provider.Error
+	// ParseError classifies an error body of the dialect. If it is nil or returns nil, the status alone decides.
+	ParseError func(status int, h http.Header, body []byte) *provider.Error
 	// Transport sends the requests; nil = a new Transport. It is not an http.Client, which would follow redirects
 	// with our key.
 	Transport http.RoundTripper
@@ -46,7 +43,7 @@ type Config struct {
 type Client struct {
 	Config
 	url    *url.URL
-	badURL error
+	urlErr error
 }
 
 // New returns a client of the API below c.BaseURL.
@@ -67,13 +64,13 @@ func New(c Config) *Client {
 	if c.Transport == nil {
 		c.Transport = NewTransport(c.BaseURL)
 	}
-	return &Client{Config: c, url: u, badURL: err}
+	return &Client{Config: c, url: u, urlErr: err}
 }
 
-// CloseIdle closes the connections that nothing uses.
+// CloseIdle closes the idle connections.
 func (c *Client) CloseIdle() { (&http.Client{Transport: c.Transport}).CloseIdleConnections() }
 
-// An Exchange is one request that the provider took, until its answer is read.
+// An Exchange is one request that the provider has accepted, until its response is read.
 type Exchange struct {
 	*http.Response
 	watch  *time.Timer // cancels the request when the provider is silent
@@ -81,30 +78,30 @@ type Exchange struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	tail   [1]byte
-	over   atomic.Bool // the end was read, or will never come
+	ended  atomic.Bool // the end was read, or will never come
 }
 
-// ErrSilent is why a call was given up that the provider left without a word.
+// ErrSilent is the cause of a call that was canceled because the provider sent nothing for too long.
 var ErrSilent = errors.New("the provider was silent for too long")
 
-// Post sends body to path, which may carry a query, and returns the answer if
-// it is a plain 200. requestID names the call to the provider's support.
+// Post sends body to path, which may have a query, and returns the response if it has status 200. requestID identifies
+// the call for the provider's support.
 func (c *Client) Post(ctx context.Context, path string, body []byte, requestID string) (*Exchange, error) {
-	return c.do(ctx, http.MethodPost, path, body, requestID)
+	return c.sendRequest(ctx, http.MethodPost, path, body, requestID)
 }
 
-// Get is Post for what is read.
+// Get is Post with the method GET and without a body.
 func (c *Client) Get(ctx context.Context, path string) (*Exchange, error) {
-	return c.do(ctx, http.MethodGet, path, nil, "")
+	return c.sendRequest(ctx, http.MethodGet, path, nil, "")
 }
 
-func (c *Client) do(ctx context.Context, method, path string, body []byte, requestID string) (*Exchange, error) {
-	if c.badURL != nil {
-		return nil, Failed(0, c.badURL)
+func (c *Client) sendRequest(ctx context.Context, method, path string, body []byte, requestID string) (*Exchange, error) {
+	if c.urlErr != nil {
+		return nil, NewFailure(0, c.urlErr)
 	}
 	x := &Exchange{idle: c.Idle}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	x.watch = time.AfterFunc(c.HeaderWait, x.silent)
+	x.watch = time.AfterFunc(c.HeaderWait, x.cancelSilent)
 	header := c.Header
 	if requestID != "" {
 		header = make(http.Header, len(c.Header)+1)
@@ -114,7 +111,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, reque
 		header["X-Client-Request-Id"] = []string{requestID}
 	}
 	req := (&http.Request{
-		Method: method, URL: c.at(path), Host: c.url.Host, Header: header, ContentLength: int64(len(body)),
+		Method: method, URL: c.buildURL(path), Host: c.url.Host, Header: header, ContentLength: int64(len(body)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(x.ctx)
 	if body != nil {
@@ -123,74 +120,73 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, reque
 	var err error
 	if x.Response, err = c.Transport.RoundTrip(req); err != nil {
 		defer x.End(false)
-		e := Failed(0, x.explain(err))
-		// nothing came; a silent one took its time already
+		e := NewFailure(0, x.explainCancel(err))
+		// nothing has arrived; a silent provider is not retried, because it has already taken long
 		e.Retry = ctx.Err() == nil && !errors.Is(context.Cause(x.ctx), ErrSilent)
 		return nil, e
 	}
 	x.watch.Reset(x.idle)
-	if err := c.check(x); err != nil {
+	if err := c.checkResponse(x); err != nil {
 		defer x.End(false)
 		return nil, err
 	}
 	return x, nil
 }
 
-// at is the address of path below the base.
-func (c *Client) at(path string) *url.URL {
+// buildURL returns the URL of path below the base URL.
+func (c *Client) buildURL(path string) *url.URL {
 	u := *c.url
 	path, u.RawQuery, _ = strings.Cut(path, "?")
 	u.Path += path
 	return &u
 }
 
-// check refuses everything but a plain 200.
-func (c *Client) check(x *Exchange) error {
+// checkResponse returns an error unless the response has status 200 and no encoding.
+func (c *Client) checkResponse(x *Exchange) error {
 	if x.StatusCode != http.StatusOK {
-		return c.refusal(x)
+		return c.readRefusal(x)
 	}
 	if e := x.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return Failed(x.StatusCode, fmt.Errorf("the answer is encoded as %q", e))
+		return NewFailure(x.StatusCode, fmt.Errorf("the answer is encoded as %q", e))
 	}
 	return nil
 }
 
-func (x *Exchange) silent() { x.cancel(ErrSilent) }
+func (x *Exchange) cancelSilent() { x.cancel(ErrSilent) }
 
-// Read reads the answer, as long as the provider is not silent for too long.
+// Read reads the body. It fails with ErrSilent when the provider sends nothing for the idle time.
 func (x *Exchange) Read(p []byte) (int, error) {
-	x.watch.Reset(x.idle) // only waiting for the provider counts, not for the app
+	x.watch.Reset(x.idle) // only the time within Read counts, not the time that the app takes
 	n, err := x.Body.Read(p)
 	x.watch.Stop()
 	if err != nil {
-		x.over.Store(true)
+		x.ended.Store(true)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = x.explain(err)
+		err = x.explainCancel(err)
 	}
 	return n, err
 }
 
-// Hurry makes a silence of d too long from now on.
+// Hurry shortens the idle time to d.
 func (x *Exchange) Hurry(d time.Duration) { x.idle = min(x.idle, d) }
 
-// explain says why a request was canceled, where err only says that it was.
-func (x *Exchange) explain(err error) error {
+// explainCancel adds the cause of a cancellation to err.
+func (x *Exchange) explainCancel(err error) error {
 	if cause := context.Cause(x.ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w (%w)", cause, err)
 	}
 	return err
 }
 
-// closeWait is how long the end of a body is waited for after its last event.
+// closeWait is the time limit for the end of a body after its last event.
 const closeWait = 20 * time.Millisecond
 
-// Over reports whether nothing more can be read, so that End does not wait.
-func (x *Exchange) BodyEnded() bool { return x.over.Load() }
+// BodyEnded reports whether reading has ended, so that End does not wait.
+func (x *Exchange) BodyEnded() bool { return x.ended.Load() }
 
-// End gives the connection back if the answer was read to its end, and else
-// closes it. whole says that its last event was read: then the end of the body
-// is worth a moment's wait, so that the connection can be used again.
+// End releases the connection. It is reused if the body was read to its end, and closed otherwise. whole says that the
+// last event was read: then End waits briefly for the end of the body, so that the connection can be reused.
 func (x *Exchange) End(whole bool) {
 	if whole && x.Response != nil {
 		x.watch.Reset(closeWait)
@@ -230,7 +226,7 @@ func (x *Exchange) ReadAll() ([]byte, error) {
 	}
 }
 
-// Failed is a failure that tells the app nothing about us.
-func Failed(status int, cause error) *provider.Error {
+// NewFailure returns an error of kind Failed whose message reveals nothing about the operator.
+func NewFailure(status int, cause error) *provider.Error {
 	return &provider.Error{Kind: provider.Failed, Status: status, Message: "the provider failed", Cause: cause}
 }
