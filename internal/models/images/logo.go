@@ -31,8 +31,8 @@ var (
 	errLogoData  = errors.New("the image is damaged")
 )
 
-// DrawLogo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only the visible content of
-// the file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
+// DrawLogo draws an app's logo from an uploaded file: a new PNG of 256 × 256 pixels, so that only
+// the visible content of the file is kept. It checks the dimensions before it decodes. Errors are for the uploader.
 func DrawLogo(file []byte) ([]byte, error) {
 	switch {
 	case len(file) == 0:

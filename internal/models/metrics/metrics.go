@@ -108,8 +108,8 @@ func (m *Metrics) CountRefusal(code string) {
 	}
 }
 
-// RaiseAlarm counts an alarm for the operator. Both arguments must have few distinct values, because each pair is a time
-// series.
+// RaiseAlarm counts an alarm for the operator. Both arguments must have few distinct values,
+// because each pair is a time series.
 func (m *Metrics) RaiseAlarm(alarm, subject string) {
 	if m != nil {
 		m.alarms.WithLabelValues(alarm, subject).Inc()

@@ -3,9 +3,9 @@
 // reports no usage (contract §3, stream settlement).
 //
 // It counts with OpenAI's encoding o200k_base: a hand-written splitter (split.go) and byte-pair merging over a table of
-// ranks (bpe.go), which is built from the vocabulary of github.com/tiktoken-go/tokenizer (vocab.go). That library is ten
-// times slower and has two faults in its splitter; only the tests use it, to compare the counts. Other families of
-// models are estimated from the same count (request.go).
+// ranks (bpe.go), which is built from the vocabulary of github.com/tiktoken-go/tokenizer
+// (vocab.go). That library is ten times slower and has two faults in its splitter; only the tests
+// use it, to compare the counts. Other families of models are estimated from the same count (request.go).
 package tokens
 
 import "unicode/utf8"

@@ -135,7 +135,7 @@ func TestLogo(t *testing.T) {
 		b.Get(w.mine("/settings")).Want(t, 200, `enctype="multipart/form-data"`).Lacks(t, "<img", "Remove logo")
 		for says, file := range map[string][]byte{
 			"Logo: choose a file.":                          nil,
-			"SVG is not taken":                              []byte(`<svg onload="alert(1)">`),
+			"SVG isn’t supported":                           []byte(`<svg onload="alert(1)">`),
 			"Logo: must be a PNG, JPEG, WebP or GIF image.": []byte("GIF8 or so"),
 			"Logo: must be at most 1024 kB.":                make([]byte, 1<<20+1),
 			"must be at most 2,048 pixels":                  hugePNG,

@@ -36,7 +36,8 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 		return nil, makeCutError(err, d.begun)
 	}
 	u := d.usage.makeUsage()
-	return &provider.Response{Body: a.appendBody(appendHead(nil, r, "chat.completion", c.now().Unix()), u), Usage: u}, nil
+	return &provider.Response{Body: a.appendBody(appendHead(nil, r, "chat.completion", c.now().Unix()), u), Usage: u},
+		nil
 }
 
 // answer collects a message. Its strings are raw JSON without the quotes.

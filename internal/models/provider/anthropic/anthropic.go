@@ -1,8 +1,9 @@
-// Package anthropic calls Anthropic's Messages API (contract §1, §4.3) and translates between it and the canonical form.
-// encode.go and turns.go write requests. Every response is requested as a stream, also for calls that are not streamed:
-// the API refuses long generations otherwise, and one decoder then reads the text and the usage of both kinds. The
-// decoder, in decode.go and usage.go, passes the content to stream.go, which writes chunks, or to answer.go, which
-// writes one body. refuse.go classifies errors.
+// Package anthropic calls Anthropic's Messages API (contract §1, §4.3) and translates between it
+// and the canonical form. encode.go and turns.go write requests. Every response is requested as a
+// stream, also for calls that are not streamed: the API refuses long generations otherwise, and one
+// decoder then reads the text and the usage of both kinds. The decoder, in decode.go and usage.go,
+// passes the content to stream.go, which writes chunks, or to answer.go, which writes one body.
+// refuse.go classifies errors.
 package anthropic
 
 import (

@@ -147,8 +147,9 @@ func (d *decoder) openBlock(index, content []byte) bool {
 func (d *decoder) readDelta(index, delta []byte) bool {
 	var kind, text, arguments, thinking, signature []byte
 	at := int64(-1)
-	if !readCount(index, &at) || at < 0 || at != d.open.index || !readMembers(delta, member{"type", &kind}, member{"text", &text},
-		member{"partial_json", &arguments}, member{"thinking", &thinking}, member{"signature", &signature}) {
+	if !readCount(index, &at) || at < 0 || at != d.open.index ||
+		!readMembers(delta, member{"type", &kind}, member{"text", &text},
+			member{"partial_json", &arguments}, member{"thinking", &thinking}, member{"signature", &signature}) {
 		return false
 	}
 	switch d.open.kind {

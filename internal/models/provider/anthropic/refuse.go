@@ -84,7 +84,8 @@ func makeCutError(err error, begun bool) error {
 
 // makeGarbageError makes the error of a malformed event.
 func makeGarbageError(payload []byte, begun bool) error {
-	e := upstream.NewFailure(http.StatusOK, fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
+	e := upstream.NewFailure(http.StatusOK,
+		fmt.Errorf("the stream carries what is no event of a message: %.200q", payload))
 	e.Retry = !begun
 	return e
 }

@@ -53,7 +53,8 @@ func (t *turns) writeMessages(messages []provider.Message) error {
 	case !t.asked:
 		return makeRejection("messages: this model needs a user message that is not empty")
 	case t.role == "assistant":
-		return makeRejection("messages: the last one with content is the assistant's; this model cannot continue it, so end with a user message")
+		return makeRejection(
+			"messages: the last one with content is the assistant's; this model cannot continue it, so end with a user message")
 	}
 	t.b = append(t.b, "]}]"...)
 	return nil
@@ -127,7 +128,8 @@ func (t *turns) writeUser(i int, m *provider.Message) error {
 		if p.Type == "text" {
 			said = t.writeText("user", p.Text)
 		} else if !t.writeImage(p.ImageURL) {
-			return makeRejection("messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
+			return makeRejection(
+				"messages[%d].content[%d].image_url.url: must be a data: URL with an image/png, image/jpeg, image/webp or image/gif in base64", i, j)
 		}
 		t.asked = t.asked || said && m.Role == "user"
 	}
@@ -169,7 +171,8 @@ func (t *turns) writeAssistant(i int, m *provider.Message) error {
 		}
 		input, ok := parseArguments(c.Arguments)
 		if !ok {
-			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model", i,
+			return makeRejection("messages[%d].tool_calls[%d].function.arguments: must be a JSON object for this model",
+				i,
 				j)
 		}
 		t.open[c.ID] = t.newID(c.ID)
@@ -206,7 +209,9 @@ func (t *turns) newID(id string) string {
 func (t *turns) writeResult(i int, m *provider.Message) error {
 	id, ok := t.open[m.ToolCallID]
 	if !ok {
-		return makeRejection("messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i, m.ToolCallID)
+		return makeRejection(
+			"messages[%d].tool_call_id: %.100q answers no open tool call of the assistant message before it", i,
+			m.ToolCallID)
 	}
 	delete(t.open, m.ToolCallID)
 	t.asked = true

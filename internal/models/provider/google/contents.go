@@ -172,7 +172,8 @@ func (c *contents) writeModel(i int, m *provider.Message) error {
 		call := &m.ToolCalls[j]
 		signature, ok := readSignature(call.ExtraContent)
 		if !ok {
-			return makeRejection("messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
+			return makeRejection(
+				"messages[%d].tool_calls[%d].extra_content.google.thought_signature: must be the string that came with the call", i, j)
 		}
 		// Of parallel calls only the first needs one. Gemini 2.5 does not look.
 		if signature == "" && j == 0 && c.r.Facts.Thinking != "budget" {
@@ -280,8 +281,8 @@ func (c *contents) writeResults(i int) (int, error) {
 		c.openPart(function)
 		c.b = appendName(append(c.b, `{"functionResponse":{"name":`...), calls[j].Name)
 		c.b = append(appendID(c.b, calls[j].ID), `,"response":{"output":`...)
-		// The result is always sent as text, even if it is JSON: Gemini gives a member "error" a meaning that the app did
-		// not intend.
+		// The result is always sent as text, even if it is JSON: Gemini gives a member "error" a
+		// meaning that the app did not intend.
 		var all strings.Builder
 		eachText(m, func(s string) { all.WriteString(s) })
 		c.b = append(provider.AppendQuote(c.b, all.String()), "}}}"...)

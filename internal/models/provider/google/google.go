@@ -2,8 +2,8 @@
 // encode.go writes requests, answer.go reads whole responses and stream.go streamed ones, usage.go reads token counts,
 // and refuse.go classifies errors.
 //
-// A tool call carries the model's thought signature in extra_content.google. The app must send it back, because Gemini 3
-// and later refuse the next turn without it.
+// A tool call carries the model's thought signature in extra_content.google. The app must send it
+// back, because Gemini 3 and later refuse the next turn without it.
 package google
 
 import (
@@ -40,7 +40,12 @@ func New(baseURL, key string, options ...Option) *Client {
 	if baseURL == "" {
 		baseURL = DefaultURL
 	}
-	c := upstream.Config{BaseURL: baseURL, Header: http.Header{"X-Goog-Api-Key": {key}}, Secret: key, ParseError: parseError}
+	c := upstream.Config{
+		BaseURL:    baseURL,
+		Header:     http.Header{"X-Goog-Api-Key": {key}},
+		Secret:     key,
+		ParseError: parseError,
+	}
 	for _, o := range options {
 		o(&c)
 	}

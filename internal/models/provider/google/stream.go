@@ -17,7 +17,8 @@ import (
 const (
 	// maxEvent bounds an event, in bytes. A tool call comes in one event.
 	maxEvent = 16 << 20
-	// finishWait is the time limit for the end of the body after the finish reason. It is shorter than the idle time-out.
+	// finishWait is the time limit for the end of the body after the finish reason. It is shorter
+	// than the idle time-out.
 	finishWait = 5 * time.Second
 )
 

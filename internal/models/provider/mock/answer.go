@@ -173,7 +173,8 @@ func (a *answer) makePayloads() []string {
 	var deltas []string
 	if a.call != "" {
 		deltas = []string{
-			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` + string(a.makeToolCall("")[1:]) +
+			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` +
+				string(a.makeToolCall("")[1:]) +
 				`]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
 		}

@@ -31,7 +31,8 @@ func composeText(r *provider.Request, seed uint64, words int) string {
 			return text
 		}
 	}
-	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))], quoteUserMessage(r.Messages)))
+	all := strings.Fields(fmt.Sprintf("%s You said %s.", openings[seed%uint64(len(openings))],
+		quoteUserMessage(r.Messages)))
 	for first := true; first || len(all) < words; first = false {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		n := uint64(len(phrases))

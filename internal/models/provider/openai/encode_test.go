@@ -133,7 +133,8 @@ func TestEdge20CallsOfAnotherProvider(t *testing.T) {
 		"a\n":                   false,
 	} {
 		got := normalizeCallID(id)
-		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, isForeignIDChar) >= 0 || got != normalizeCallID(id) {
+		if kept != (got == id) || len(got) > 40 || strings.IndexFunc(got, isForeignIDChar) >= 0 ||
+			got != normalizeCallID(id) {
 			t.Errorf("%q becomes %q", id, got)
 		}
 		if other, ok := seen[got]; ok {

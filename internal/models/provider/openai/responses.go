@@ -139,7 +139,9 @@ func (y *reply) makeFailure(payload []byte, v *event) error {
 func (y *reply) appendFirstChunk() {
 	if !y.begun {
 		y.begun = true
-		y.appendChunk(func(b []byte) []byte { return append(b, `"role":"assistant","content":"","refusal":null`...) }, "")
+		y.appendChunk(func(b []byte) []byte {
+			return append(b, `"role":"assistant","content":"","refusal":null`...)
+		}, "")
 	}
 }
 

@@ -80,7 +80,8 @@ func appendAssistant(b []byte, n int, m *provider.Message) []byte {
 			b = append(provider.AppendQuote(append(b, `{"type":"output_text","text":`...), text), '}')
 		}
 		if m.Refusal != "" {
-			b = append(provider.AppendQuote(append(appendComma(b, len(text)), `{"type":"refusal","refusal":`...), m.Refusal),
+			b = append(provider.AppendQuote(append(appendComma(b, len(text)), `{"type":"refusal","refusal":`...),
+				m.Refusal),
 				'}')
 		}
 		b = append(b, "]}"...)
@@ -90,7 +91,8 @@ func appendAssistant(b []byte, n int, m *provider.Message) []byte {
 		for _, t := range readReasoning(c.ExtraContent) {
 			b = append(appendItemComma(b, n), t...)
 		}
-		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...), normalizeCallID(c.ID))
+		b = provider.AppendQuote(append(appendItemComma(b, n), `{"type":"function_call","call_id":`...),
+			normalizeCallID(c.ID))
 		b = provider.AppendQuote(append(b, `,"name":`...), c.Name)
 		b = append(provider.AppendQuote(append(b, `,"arguments":`...), c.Arguments), '}')
 	}

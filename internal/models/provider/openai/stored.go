@@ -37,7 +37,8 @@ func (c *Client) GetStoredUsage(ctx context.Context, completionID, requestID str
 		var list struct {
 			Data []record `json:"data"`
 		}
-		found, err := c.fetchRecord(ctx, path+"?limit=1&"+url.Values{"metadata[request_id]": {requestID}}.Encode(), &list)
+		found, err := c.fetchRecord(ctx, path+"?limit=1&"+url.Values{"metadata[request_id]": {requestID}}.Encode(),
+			&list)
 		if err != nil || !found || len(list.Data) == 0 {
 			return nil, false, err
 		}

@@ -162,8 +162,8 @@ func (s *stream) handleEvent(e provider.Event) (bool, error) {
 	return true, nil
 }
 
-// rewriteFinish replaces a wrong finish reason in the chunk that ends a response with tool calls. It reports whether the
-// chunk is relayed unchanged.
+// rewriteFinish replaces a wrong finish reason in the chunk that ends a response with tool calls.
+// It reports whether the chunk is relayed unchanged.
 func (s *stream) rewriteFinish(payload []byte) (bool, error) {
 	o, _ := provider.ReadOutline(payload)
 	end := readEnding(o.Choices)

@@ -54,7 +54,11 @@ func NewTransport(baseURL string) *Transport {
 	if err != nil {
 		return &Transport{urlErr: err}
 	}
-	t := &Transport{scheme: u.Scheme, host: u.Host, dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}}
+	t := &Transport{
+		scheme: u.Scheme,
+		host:   u.Host,
+		dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second},
+	}
 	port := u.Port()
 	switch u.Scheme {
 	case "https":
@@ -334,7 +338,7 @@ type body struct {
 	t         *Transport
 	c         *conn
 	from      io.Reader
-	stop      func() bool // the context's end closes the connection until then
+	stop      func() bool // until it is called, the end of the context closes the connection
 	mustClose bool        // no other request may follow
 	err       error       // how reading ended
 	released  atomic.Bool // the connection is kept or closed

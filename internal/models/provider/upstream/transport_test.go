@@ -226,7 +226,8 @@ func TestTransportReadsAnswers(t *testing.T) {
 		"silence":            {"", 0, "", io.ErrUnexpectedEOF, false},
 		"endless headers": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n", 0, "",
 			errLongHead, false},
-		"only notes": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", maxInformational), 0, "", errNoFinalResponse, false},
+		"only notes": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", maxInformational), 0, "", errNoFinalResponse,
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

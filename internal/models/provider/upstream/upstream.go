@@ -78,7 +78,7 @@ type Exchange struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	tail   [1]byte
-	ended  atomic.Bool // the end was read, or will never come
+	ended  atomic.Bool // reading has ended, with or without an error
 }
 
 // ErrSilent is the cause of a call that was canceled because the provider sent nothing for too long.
@@ -95,7 +95,8 @@ func (c *Client) Get(ctx context.Context, path string) (*Exchange, error) {
 	return c.sendRequest(ctx, http.MethodGet, path, nil, "")
 }
 
-func (c *Client) sendRequest(ctx context.Context, method, path string, body []byte, requestID string) (*Exchange, error) {
+func (c *Client) sendRequest(ctx context.Context, method, path string, body []byte,
+	requestID string) (*Exchange, error) {
 	if c.urlErr != nil {
 		return nil, NewFailure(0, c.urlErr)
 	}
