@@ -44,8 +44,11 @@ test: setup ## all packages, and the main walks in a browser; ARGS adds flags: m
 test-long: setup ## every test: race detector, shuffled, both databases, 200 kills an engine, fuzzing
 	@$(WITH_POSTGRES) .ci/test-long $(ARGS)
 
-bench: setup ## load against a proxy without billing, in one run
-	go run ./bench
+bench: setup ## load against a proxy without billing, in one run; BEFORE=COMMIT measures that commit in the same rounds
+	@if [ -n '$(BEFORE)' ]; then \
+		before=$$(mktemp -d); trap 'git worktree remove --force '$$before EXIT; \
+		git worktree add --quiet --detach $$before '$(BEFORE)'; set -- --before $$before; \
+	fi; go run ./bench "$$@" $(ARGS)
 
 profile: setup ## tell the compiler anew which calls are hot: cmd/purser/hot.pgo
 	go run ./bench --parts http --clients 64 --rounds 1 --duration 10s --pgo cmd/purser/hot.pgo

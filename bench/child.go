@@ -25,6 +25,7 @@ import (
 // roles are what this binary can be when it starts itself again.
 var roles = map[string]func(args []string) error{
 	"upstream": upstream, "floor": floor, "null": null, "load": load, "ledger": ledgerAlone, "talk": talk,
+	"seed": seedRole,
 }
 
 // serveRole serves h on a free port, says where on standard output, and ends when

@@ -48,6 +48,7 @@ type options struct {
 	profiles    string
 	pgo         string
 	limits      bool
+	before      string // a work tree of an older commit
 }
 
 func main() {
@@ -105,6 +106,8 @@ func parse(args []string) (options, error) {
 		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
 	f.BoolVar(&o.limits, "limits", false, "count every limit at each call: tier, daily, rate, pace, free credit")
+	f.StringVar(&o.before, "before", "",
+		"folder with an older commit checked out: its product is measured in the same rounds")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
 	f.StringVar(&o.pgo, "pgo", "", "write what the CPU profiles say together into this file, for go build -pgo")
 	if err := f.Parse(args); err != nil {

@@ -23,6 +23,11 @@ func (b *bench) startPurser(ctx context.Context, title string, d *database, upst
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
+	return b.startGateway(ctx, b.purser, title, d, upstream)
+}
+
+// startGateway starts a binary of Purser on a database, in front of the upstream.
+func (b *bench) startGateway(ctx context.Context, binary, title string, d *database, upstream string) (*target, error) {
 	t := &target{billed: true, database: d}
 	for _, g := range d.grants {
 		t.tokens = append(t.tokens, g.Token)
@@ -37,7 +42,7 @@ func (b *bench) startPurser(ctx context.Context, title string, d *database, upst
 	if err != nil {
 		return nil, err
 	}
-	if t.child, err = newChild(b.dir, file, b.purser, "serve", "--config", config); err != nil {
+	if t.child, err = newChild(b.dir, file, binary, "serve", "--config", config); err != nil {
 		return nil, err
 	}
 	t.name, t.url, t.stop = name, "http://"+listen, t.interrupt

@@ -153,6 +153,7 @@ func (b *bench) http(ctx context.Context) (err error) {
 		}
 	}
 	b.report.printAudits(os.Stdout)
+	b.report.printBefore(os.Stdout)
 	return nil
 }
 
@@ -189,6 +190,14 @@ func (b *bench) start(ctx context.Context) error {
 				}
 				b.targets = append(b.targets, t)
 			}
+			if b.before == "" {
+				continue
+			}
+			t, err := b.startBefore(ctx, e, up.url)
+			if err != nil {
+				return err
+			}
+			b.targets = append(b.targets, t)
 		}
 	}
 	return nil
