@@ -18,7 +18,7 @@ const ledgerColumnCount = 31
 
 // pageRows is the number of rows that one statement reads: enough to be fast, few enough
 // for memory, and few enough for PostgreSQL to follow the index.
-const pageRows = 2000
+const pageRows = 500
 
 // A ledgerRow is one row of the ledger.
 type ledgerRow struct {
