@@ -105,12 +105,7 @@ func (d *DB) Close() error {
 		errs = append(errs, d.wal.close())
 		d.wal.mu.Unlock()
 	}
-	if d.lock != nil {
-		if err := d.lock.Close(); !errors.Is(err, os.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, unlockFile(d.lock))...)
 }
 
 // QueryContext runs a read.

@@ -208,3 +208,17 @@ func lockFile(path string) (*os.File, error) {
 	}
 	return f, file.Close()
 }
+
+// unlockFile releases the lock and closes its file. Closing alone would not release it while a child that another
+// goroutine is just starting still has a copy of the descriptor. A nil or closed file has no lock.
+func unlockFile(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN); errors.Is(err, syscall.EBADF) {
+		return nil
+	} else if err != nil {
+		return errors.Join(fmt.Errorf("database: unlock: %w", err), f.Close())
+	}
+	return f.Close()
+}
