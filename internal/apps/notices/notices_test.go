@@ -242,7 +242,8 @@ func TestNoticesBecomeOneMailEach(t *testing.T) {
 			go func() { done <- w.Once(t.Context()) }()
 		}
 		for range 2 {
-			if err := <-done; err != nil && !db.IsUnavailable(err) { // on a busy machine one waits too long for the other
+			// On a busy machine one waits too long for the other.
+			if err := <-done; err != nil && !db.IsUnavailable(err) {
 				t.Error(err)
 			}
 		}
