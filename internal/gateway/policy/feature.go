@@ -36,18 +36,22 @@ func (f *Feature) Margin(app *apps.App) money.PPM {
 	return app.DevMargin
 }
 
-// RateLimit returns how many calls per minute the feature allows; nil = no limit.
-func (f *Feature) RateLimit() *int64 {
-	if f.Registered == nil {
-		return nil
-	}
-	return f.Registered.RateLimit
+// Guardrails are the bounds that a feature puts on calls; the zero value has none. This
+// is the only copy of them: a text call makes it when it is planned, a voice session when
+// it is created. A session stores it as JSON, flat among its billing terms, so a JSON name
+// never changes.
+type Guardrails struct {
+	RateLimit        *int64    // admitted calls in any 60 seconds, per connection; nil = no limit
+	MaxCostPerCallMC *money.MC `json:"MaxCostMC"` // the largest hold; nil = no limit
 }
 
-// MaxCostMC returns the largest hold that the feature allows; nil = no limit.
-func (f *Feature) MaxCostMC() *money.MC {
+// Guardrails returns the guardrails of the feature.
+func (f *Feature) Guardrails() Guardrails {
 	if f.Registered == nil {
-		return nil
+		return Guardrails{}
 	}
-	return f.Registered.MaxCostPerCallMC
+	return Guardrails{
+		RateLimit:        f.Registered.RateLimit,
+		MaxCostPerCallMC: f.Registered.MaxCostPerCallMC,
+	}
 }

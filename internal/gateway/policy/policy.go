@@ -1,8 +1,8 @@
 // Package policy decides within which limits a call may be held, and who may pay for
 // it: by what the operator has set, by the tier and the provider mode of the app, and by
 // the guardrails of the feature (contract §2, §7, §8). Text calls and voice replies ask
-// the same function, so that a new limit is written once. It is pure: it does no I/O,
-// and the time is an argument.
+// Policy.Demand with all Guardrails of the feature, so that a new limit is written once.
+// It is pure: it does no I/O, and the time is an argument.
 package policy
 
 import (
@@ -31,8 +31,7 @@ type Call struct {
 	PriceTerms Terms     // the same terms
 	CostMC     money.MC  // the most that the provider may cost
 	App        *apps.App // as it is now
-	RateLimit  *int64    // the feature's guardrail: calls per minute; nil = none
-	MaxCostMC  *money.MC // the feature's guardrail: the largest hold; nil = none
+	Guardrails           // of the feature
 
 	// DeveloperPays says that the developer's own provider key serves the call for
 	// certain, so that no cost to the operator has to be limited.
@@ -43,8 +42,9 @@ type Call struct {
 // free credit as the other way to pay for it. Neither is decided here: the ledger
 // decides in the hold's transaction.
 func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
-	d := rules.Hold{Call: c.Call, MaxCostMC: c.MaxCostMC}
-	if c.RateLimit != nil {
+	d := rules.Hold{Call: c.Call, MaxHoldMC: c.MaxCostPerCallMC}
+	// Voice replies are exempt from the rate limit: contract §4.4 does not list rate_limited.
+	if c.RateLimit != nil && !c.PriceTerms.Voice {
 		d.Limits = append(d.Limits, limits.Limit{
 			Subject: "rate/" + c.ConnectionID + "/" + c.Feature,
 			Unit:    limits.Calls,

@@ -3,6 +3,7 @@ package voice
 import (
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/policy"
@@ -30,7 +31,7 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 		Feature:      feature.Slug,
 		FeatureLabel: feature.Label,
 		Shares:       policy.Shares{Margin: feature.Margin(&who.App), Fee: h.Policy.Fee},
-		MaxCostMC:    feature.MaxCostMC(),
+		Guardrails:   feature.Guardrails(),
 	}
 	model := c.Model
 	if model == "" {
@@ -61,7 +62,7 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 	}
 	terms.Model, terms.Provider, terms.MaxOutputTokens = model, m.Provider, min(output, m.MaxOutputTokens)
 	terms.Rates, terms.rates = rates.Snapshot(), rates
-	isMock := who.App.ProviderMode == "mock"
+	isMock := who.App.ProviderMode == apps.Mock
 	return savedSession{State: newState(c, &m, terms.MaxOutputTokens, isMock, h.IdleTimeout), Terms: terms}, nil
 }
 

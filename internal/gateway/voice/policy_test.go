@@ -1,16 +1,20 @@
 package voice
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/gateway/callers"
 	"github.com/purserhq/purser/internal/gateway/inference/plan"
@@ -35,9 +39,9 @@ models:
        audio_output: "20.00", image_input: "1.00", image_cached: "1.00"}]}
 `
 
-// TestTextAndVoiceDemandTheSame plans each case as a text call and as a voice reply, and
-// expects the same limits of both holds. Only a feature's rate limit is the text call's
-// alone (contract §4.4).
+// TestTextAndVoiceDemandTheSame plans each case as a text call and as a voice reply of a
+// stored session, and expects the same limits of both holds. Only a feature's rate limit
+// is the text call's alone (contract §4.4).
 func TestTextAndVoiceDemandTheSame(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "prices.yaml")
@@ -53,6 +57,7 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 		"f": {Slug: "f", RateLimit: &rate, MaxCostPerCallMC: &maxCost},
 		"g": {Slug: "g"},
 	}
+	checkAllGuardrailsSet(t, registered["f"])
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
 	const limited = "daily_limit_reached  500000000 in 24h0m0s; " +
 		"app_spend_limited spend/app 25000000000 in 24h0m0s; risk; cap 2500000000; "
@@ -118,9 +123,57 @@ func TestTextAndVoiceDemandTheSame(t *testing.T) {
 				wantText = "rate_limited rate/conn/f 7 in 1m0s; " + tt.want
 			}
 			text := demandText(t, who, set, prices, tt.feature, tt.at)
+			voice := demandVoice(t, who, set, prices, tt.feature, tt.at)
 			checkDemand(t, "text", text, wantText)
-			checkDemand(t, "voice", demandVoice(t, who, set, prices, tt.feature, tt.at), tt.want)
+			checkDemand(t, "voice", voice, tt.want)
+			if got, want := limitsOf(voice), limitsOf(text); !reflect.DeepEqual(got, want) {
+				t.Errorf("voice: %+v\ntext:  %+v", got, want)
+			}
 		})
+	}
+}
+
+// checkAllGuardrailsSet checks that the feature of the test has every guardrail, so that
+// the test compares a new one too.
+func checkAllGuardrailsSet(t *testing.T, registered *features.Feature) {
+	t.Helper()
+	feature := policy.Feature{Registered: registered}
+	guardrails := reflect.ValueOf(feature.Guardrails())
+	for i := range guardrails.NumField() {
+		if guardrails.Field(i).IsZero() {
+			t.Errorf("feature %q of this test does not set the guardrail %s", registered.Slug,
+				guardrails.Type().Field(i).Name)
+		}
+	}
+}
+
+// limitsOf returns a hold without what differs between text and voice: the call, its
+// amounts, and the feature's rate limit.
+func limitsOf(d rules.Hold) rules.Hold {
+	d.Call, d.Claim, d.CostMC = rules.Call{}, "", 0
+	d.Limits = slices.DeleteFunc(slices.Clone(d.Limits), func(l limits.Limit) bool {
+		return l.Code == apierr.RateLimited
+	})
+	if len(d.Limits) == 0 {
+		d.Limits = nil
+	}
+	if d.FreeCredit != nil {
+		d.FreeCredit = &rules.FreeCreditHold{Limits: d.FreeCredit.Limits}
+	}
+	return d
+}
+
+// TestStoredGuardrails decodes a session as it was stored before its billing terms held
+// the rate limit.
+func TestStoredGuardrails(t *testing.T) {
+	t.Parallel()
+	var saved savedSession
+	if err := json.Unmarshal([]byte(`{"Terms":{"Feature":"f","Margin":200000,"MaxCostMC":123}}`), &saved); err != nil {
+		t.Fatal(err)
+	}
+	got := saved.Terms
+	if got.MaxCostPerCallMC == nil || *got.MaxCostPerCallMC != 123 || got.RateLimit != nil {
+		t.Errorf("guardrails %+v", got.Guardrails)
 	}
 }
 
@@ -156,8 +209,15 @@ func demandVoice(
 		t.Fatal(err)
 	}
 	h := &Handler{Catalog: prices, Policy: set, Now: func() time.Time { return at }}
-	saved, err := h.planSession(&c, who)
+	planned, err := h.planSession(&c, who)
 	if err != nil {
+		t.Fatal(err)
+	}
+	var saved savedSession // as the node that runs the session loads it
+	if err := json.Unmarshal(mustJSON(planned), &saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := saved.Terms.parseRates(); err != nil {
 		t.Fatal(err)
 	}
 	reply := session.Hold{N: 1, TextTokens: 10, AudioTokens: 20}
@@ -186,8 +246,8 @@ func checkDemand(t *testing.T, kind string, d rules.Hold, want string) {
 	if d.MaxCapMC > 0 {
 		got += fmt.Sprintf("cap %d; ", d.MaxCapMC)
 	}
-	if d.MaxCostMC != nil {
-		got += fmt.Sprintf("most %d; ", *d.MaxCostMC)
+	if d.MaxHoldMC != nil {
+		got += fmt.Sprintf("most %d; ", *d.MaxHoldMC)
 	}
 	if f := d.FreeCredit; f != nil {
 		got += "free "

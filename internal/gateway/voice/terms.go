@@ -17,19 +17,19 @@ import (
 // billingTerms are how a session is billed. They are fixed at its creation, as the price terms of a
 // call are at its hold, and saved with the session.
 type billingTerms struct {
-	ConnectionID    string
-	AccountID       string
-	AppID           string
-	OwnerID         string // the app's developer
-	Feature         string // the slug as sent; "" = none
-	FeatureLabel    string // what analytics count the replies under
-	Model           string
-	Provider        string
-	Rates           string    // the snapshot of the model's rates
-	policy.Shares             // what the charge adds to the provider cost
-	MaxCostMC       *money.MC // the feature's guardrail of a call, here of a reply
-	MaxOutputTokens int64     // of a reply
-	DeveloperKey    bool      // the developer's provider key serves the session
+	ConnectionID      string
+	AccountID         string
+	AppID             string
+	OwnerID           string // the app's developer
+	Feature           string // the slug as sent; "" = none
+	FeatureLabel      string // what analytics count the replies under
+	Model             string
+	Provider          string
+	Rates             string // the snapshot of the model's rates
+	policy.Shares            // what the charge adds to the provider cost
+	policy.Guardrails        // of the feature, for each reply
+	MaxOutputTokens   int64  // of a reply
+	DeveloperKey      bool   // the developer's provider key serves the session
 
 	rates catalog.Rates // of Rates
 }
@@ -107,8 +107,7 @@ func (t *billingTerms) settlement(c *rules.Call, s *session.Settle) (rules.Settl
 	return out, err
 }
 
-// demand returns the hold of a reply with every limit that applies to it now, but for the feature's
-// rate limit: contract §4.4 does not list rate_limited.
+// demand returns the hold of a reply with every limit that applies to it now.
 func (t *billingTerms) demand(
 	p *policy.Policy, app *apps.App, c rules.Call, h session.Hold, now time.Time,
 ) (rules.Hold, error) {
@@ -121,7 +120,7 @@ func (t *billingTerms) demand(
 		PriceTerms:    t.priceTerms(h),
 		CostMC:        costMC,
 		App:           app,
-		MaxCostMC:     t.MaxCostMC,
+		Guardrails:    t.Guardrails,
 		DeveloperPays: t.DeveloperKey,
 	}, now)
 	d.Claim = c.Key

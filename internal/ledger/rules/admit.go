@@ -188,13 +188,13 @@ func formatWindow(d time.Duration) string {
 
 // checkGuardrail checks the feature's bound on a single call (contract §2, Feature).
 func (c *Hold) checkGuardrail() error {
-	if c.MaxCostMC == nil || c.HoldMC <= *c.MaxCostMC {
+	if c.MaxHoldMC == nil || c.HoldMC <= *c.MaxHoldMC {
 		return nil
 	}
 	e := apierr.FeatureCostExceeded.On(c.ConnectionID,
 		"this call may cost up to %s, and feature %q allows %s a call; lower max_tokens or shorten the input",
-		c.HoldMC.Display(), c.Feature, c.MaxCostMC.Display())
-	e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxCostMC}
+		c.HoldMC.Display(), c.Feature, c.MaxHoldMC.Display())
+	e.Details = map[string]any{"required_mc": c.HoldMC, "allowed_mc": *c.MaxHoldMC}
 	return e
 }
 

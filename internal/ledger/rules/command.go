@@ -106,7 +106,7 @@ type Hold struct {
 	Claim          string // the HTTP request that does; a repeated Hold of one claim is one hold
 	Limits         []limits.Limit
 	Risk           *limits.RiskThresholds // nil = spend is never too fast: fake money
-	MaxCostMC      *money.MC              // the feature's guardrail per call
+	MaxHoldMC      *money.MC              // the feature's guardrail per call
 	MaxCapMC       money.MC               // how much of the allocation the app's tier lets it spend; 0 = all
 	CostMC         money.MC               // the most that the provider may be paid, for limits of that
 	HasProviderKey bool                   // the developer has a key of their own: a limit of cost is passed with it

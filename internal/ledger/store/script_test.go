@@ -526,7 +526,7 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 		}
 		if v, ok := option("most"); ok {
 			n := num(v)
-			h.MaxCostMC = &n
+			h.MaxHoldMC = &n
 		}
 		return h
 	case "settle":

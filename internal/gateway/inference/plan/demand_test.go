@@ -32,7 +32,7 @@ func TestDemand(t *testing.T) {
 		MaxCostPerCallMC: &most,
 	}, "g": {Slug: "g"}}
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
-	const dayOf = "rate_limited rate/conn/f 7 in 1m0s; "
+	const rateLimit = "rate_limited rate/conn/f 7 in 1m0s; "
 	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s tells app.spend_limit_reached; risk; cap 2500000000; "
 	const free = "free free/app/2026-11 5000000000, free/app/wac 200000000, free/wac 1000000000"
 	for _, tt := range []struct {
@@ -48,7 +48,7 @@ func TestDemand(t *testing.T) {
 			mode:    apps.Mock,
 			feature: "f",
 			at:      last,
-			want:    dayOf + "most 123; ",
+			want:    rateLimit + "most 123; ",
 		},
 		{
 			name: "live sandbox",
@@ -64,7 +64,7 @@ func TestDemand(t *testing.T) {
 			mode:    "live",
 			feature: "f",
 			at:      last,
-			want:    dayOf + limited + "most 123; " + free,
+			want:    rateLimit + limited + "most 123; " + free,
 		},
 		{
 			name:    "a feature without guardrails",
@@ -193,8 +193,8 @@ func demanded(d rules.Hold) (text string) {
 	if d.MaxCapMC > 0 {
 		text += fmt.Sprintf("cap %d; ", d.MaxCapMC)
 	}
-	if d.MaxCostMC != nil {
-		text += fmt.Sprintf("most %d; ", *d.MaxCostMC)
+	if d.MaxHoldMC != nil {
+		text += fmt.Sprintf("most %d; ", *d.MaxHoldMC)
 	}
 	if d.FreeCredit != nil {
 		var list []string

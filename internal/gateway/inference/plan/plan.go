@@ -227,8 +227,7 @@ func (p *Plan) price(in *Input) error {
 		PriceTerms: terms,
 		CostMC:     costMC,
 		App:        &in.Caller.App,
-		RateLimit:  p.Feature.RateLimit(),
-		MaxCostMC:  p.Feature.MaxCostMC(),
+		Guardrails: p.Feature.Guardrails(),
 	}, in.Now)
 	return nil
 }
