@@ -28,7 +28,7 @@ func (s *Server) jobs() []func(context.Context) error {
 		}),
 		s.every(5*time.Second, "settle top-ups", s.topups.RunDue),
 		s.every(time.Hour, "purge old events of Stripe", s.topups.Purge),
-		s.every(5*time.Second, "make mail of notices", s.notices.Once),
+		s.every(5*time.Second, "queue notice emails", s.notices.QueuePending),
 		s.every(5*time.Second, "send mail", s.sendMail),
 		s.every(time.Hour, "purge old mail", s.Mails.Purge),
 		s.every(30*time.Second, "read the database's clock", s.DB.SyncClock),

@@ -1,6 +1,5 @@
-// Package apps holds the OAuth clients: what an app is, who owns it, where its
-// users may be sent, and how its server proves who it is (contract §2, App; §5,
-// Client credentials; decisions 032, 038).
+// Package apps stores apps: their owners, redirect URIs, tiers and suspensions, and the client credentials of their
+// servers (contract §2, App; §5, Client credentials; decisions 032, 038).
 package apps
 
 import (
@@ -43,32 +42,32 @@ type App struct {
 	Tier             string   // Sandbox, LimitedLive or FullLive
 	ProviderMode     string   // Mock or Live
 	DevMargin        money.PPM
-	TestAllowlist    []string    // e-mails of people who may test it while it is in sandbox
-	Suspended        bool        // switched off by its developer or suspended by the service
-	SwitchedOff      bool        // by its developer
-	SwitchedOffUS    int64       // when that changed last; 0 = never
+	TestAllowlist    []string    // emails of its testers in the sandbox
+	Suspended        bool        // by its developer or by the service
+	SwitchedOff      bool        // suspended by its developer
+	SwitchedOffUS    int64       // time of the last change of SwitchedOff; 0 = never
 	Suspension       *Suspension // by the service; nil = none
 	LiftedUS         int64       // when the operator last lifted one; 0 = never
 	CreatedUS        int64
 	LogoHash         string // "" = it has none; see LogoPath
 }
 
-// A Suspension is how the service switched an app off (contract §3, App tier). Only
-// the operator lifts it; the developer's own switch is apart from it.
+// A Suspension is a suspension by the service (contract §3, App tier). Only the operator lifts it. The developer's own
+// suspension is separate.
 type Suspension struct {
 	By      string // ByOperator or ByRisk
 	Reason  string
 	SinceUS int64
 }
 
-// Who suspends an app besides its developer.
+// The values of Suspension.By.
 const (
 	ByDeveloper = "developer"
 	ByOperator  = "operator"
 	ByRisk      = "risk"
 )
 
-// New is what Create needs. An empty Tier is Sandbox, an empty ProviderMode Mock.
+// New has the values of a new app. An empty Tier means Sandbox, an empty ProviderMode Mock.
 type New struct {
 	OwnerID          string
 	Name             string
@@ -84,11 +83,10 @@ type New struct {
 // provider's cost.
 const MaxDevMargin = 10 * money.One
 
-// maxName is how many characters an app's name has at most.
+// maxName is the largest number of characters of an app's name.
 const maxName = 80
 
-// validate completes n and refuses what an app must not be. Errors are 400
-// invalid_request.
+// validate sets the defaults of n and checks its values. Errors are 400 invalid_request.
 func (n *New) validate(dev bool) error {
 	if n.Tier == "" {
 		n.Tier = Sandbox
@@ -112,9 +110,8 @@ func (n *New) validate(dev bool) error {
 	return validateRedirectURIs(n.RedirectURIs, dev)
 }
 
-// CheckText refuses text that users will read on the consent screen if it is
-// empty, longer than maxRunes, or holds characters that hide, break or turn it
-// round. The error is 400 invalid_request and names member.
+// CheckText checks text that users will read on the consent screen. It refuses empty text, text
+// longer than maxRunes, and control and direction characters. The error is 400 invalid_request and names member.
 func CheckText(member, text string, maxRunes int) error {
 	blank := true
 	for _, c := range text {
@@ -133,8 +130,7 @@ func CheckText(member, text string, maxRunes int) error {
 	return nil
 }
 
-// ParseRate reads a margin rate from a JSON number, exactly: no float stands between what the
-// developer wrote and what users pay.
+// ParseRate parses a margin rate from a JSON number exactly, without floating point, because users pay by it.
 func ParseRate(literal jsontext.Value) (money.PPM, bool) {
 	text := string(literal)
 	if literal.Kind() != '0' || len(text) > 40 {

@@ -15,11 +15,11 @@ import (
 // Limits of an app's lists and counts.
 const (
 	maxAllowedModels = 200
-	maxTokens        = 1_000_000_000 // more than any model has
+	maxTokens        = 1_000_000_000 // above every model ceiling
 )
 
-// A Change is the body of PATCH: an absent member stays as it is, null clears an
-// optional one, lists are replaced whole (decision 005).
+// A Change is the body of PATCH. An absent member keeps its value, null clears an optional one, and a list replaces the
+// whole list (decision 005).
 type Change struct {
 	Name             web.Field[string]         `json:"name"`
 	RedirectURIs     web.Field[[]string]       `json:"redirect_uris"`
@@ -31,16 +31,15 @@ type Change struct {
 	Suspended        web.Field[bool]           `json:"suspended"`
 }
 
-// rules are what the surroundings say about a change.
+// rules are the conditions of a change.
 type rules struct {
-	dev     bool                    // loopback redirect addresses are fine
-	offered func(model string) bool // can be called now
+	dev     bool                    // allow loopback redirect URIs
+	offered func(model string) bool // reports whether a model can be called now
 	nowUS   int64
 }
 
-// applyTo returns a with the change, or 400 invalid_request, which names the
-// member and the rule; 403 app_suspended if the developer tries to lift what the
-// service did.
+// applyTo returns a with the change. An error is 400 invalid_request with the member and the rule, or 403 app_suspended
+// if the developer tries to lift a suspension by the service.
 func (c *Change) applyTo(a App, r rules) (App, error) {
 	for member, null := range map[string]bool{
 		"name":            c.Name.Null,
@@ -96,8 +95,7 @@ func (c *Change) applyTo(a App, r rules) (App, error) {
 	return a, c.setModes(&a, r.nowUS)
 }
 
-// setModels takes models that are offered, and those that were in the list
-// before: they may have retired since.
+// setModels accepts offered models, and retired models that are already in the list.
 func (c *Change) setModels(a *App, offered func(string) bool) error {
 	if !c.AllowedModels.Set {
 		return nil
@@ -119,8 +117,8 @@ func (c *Change) setModels(a *App, offered func(string) bool) error {
 	return nil
 }
 
-// setModes moves the developer's switches: who answers, which is his choice in
-// the sandbox only, and whether the app is on at all.
+// setModes changes the provider mode, which the developer may choose in the sandbox only, and the developer's own
+// suspension.
 func (c *Change) setModes(a *App, nowUS int64) error {
 	if mode := c.ProviderMode; mode.Set && mode.Value != a.ProviderMode {
 		switch {
@@ -145,8 +143,7 @@ func (c *Change) setModes(a *App, nowUS int64) error {
 	return nil
 }
 
-// HasPublicRedirect says whether users can come back to the app on the public
-// internet: https, and not to this machine.
+// HasPublicRedirect reports whether the app has an https redirect URI that is not on a loopback host.
 func (a App) HasPublicRedirect() bool {
 	return slices.ContainsFunc(a.RedirectURIs, func(uri string) bool {
 		u, err := url.Parse(uri)
@@ -154,8 +151,7 @@ func (a App) HasPublicRedirect() bool {
 	})
 }
 
-// suspend records that the service switched the app off. A suspension that is
-// there stays, so that the first reason is the one that is shown.
+// suspend records a suspension by the service. An existing one stays, so that the first reason is shown.
 func (a App) suspend(by, reason string, nowUS int64) (App, error) {
 	if a.Suspension != nil {
 		return a, fmt.Errorf("apps: %s: %w", a.ID, ErrUnchanged)
@@ -164,7 +160,7 @@ func (a App) suspend(by, reason string, nowUS int64) (App, error) {
 	return a, nil
 }
 
-// lift ends the service's suspension. The developer's own switch stays.
+// lift ends the suspension by the service. The developer's own suspension stays.
 func (a App) lift(nowUS int64) (App, error) {
 	if a.Suspension == nil {
 		return a, fmt.Errorf("apps: %s: %w", a.ID, ErrUnchanged)

@@ -11,8 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
-// A Handler serves GET and PATCH /v1/apps/{id}, for the app's own server, and logos
-// for pages.
+// A Handler serves GET and PATCH /v1/apps/{id} to the app's server, and the logos of the pages.
 type Handler struct {
 	Store   *Store
 	Offered func(model string) bool // whether a model can be called now
@@ -43,7 +42,7 @@ type Resource struct {
 	CreatedAt        string              `json:"created_at"`
 }
 
-// tierLimits are what the app's tier allows; null = no limit (contract §8).
+// tierLimits are the limits of the app's tier; null = no limit (contract §8).
 type tierLimits struct {
 	DefaultCapMC         money.MC  `json:"default_cap_mc"`
 	DefaultCapDisplay    string    `json:"default_cap_display"`
@@ -55,11 +54,10 @@ type tierLimits struct {
 	AppDayDisplay        *string   `json:"app_day_display"`
 }
 
-// suspensionResource says who switched the app off; the service goes before its
-// developer.
+// suspensionResource is a suspension as the API shows it, that of the service before that of the developer.
 type suspensionResource struct {
 	By     string  `json:"by"`
-	Reason *string `json:"reason"` // the service's; its developer gives none
+	Reason *string `json:"reason"` // null for a suspension by the developer
 	Since  *string `json:"since"`
 }
 
@@ -108,7 +106,7 @@ func makeLimits(tier string) tierLimits {
 	return out
 }
 
-// withDisplay returns an amount with its twin for people; nothing of no limit.
+// withDisplay returns an amount and its display text, both nil if there is no limit.
 func withDisplay(mc money.MC) (*money.MC, *string) {
 	if mc == 0 {
 		return nil, nil
@@ -125,7 +123,7 @@ func orEmptyList(list []string) []string {
 }
 
 func (h *Handler) getApp(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Store.Owned(r)
+	app, err := h.Store.RequireOwn(r)
 	if err != nil {
 		return err
 	}
@@ -133,7 +131,7 @@ func (h *Handler) getApp(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) patchApp(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Store.Owned(r)
+	app, err := h.Store.RequireOwn(r)
 	if err != nil {
 		return err
 	}
@@ -148,9 +146,9 @@ func (h *Handler) patchApp(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, app.Resource())
 }
 
-// Owned returns the app of the path's {id}, which must be the one whose
-// credentials are sent: another app's id is answered like one that does not exist.
-func (s *Store) Owned(r *http.Request) (App, error) {
+// RequireOwn authenticates an app and checks that it is the app of the path. Another app's id gives the same 404 as an
+// unknown one.
+func (s *Store) RequireOwn(r *http.Request) (App, error) {
 	app, err := s.Authenticate(r.Context(), r)
 	if err != nil {
 		return App{}, err

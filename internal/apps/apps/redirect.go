@@ -32,9 +32,8 @@ func validateRedirectURIs(uris []string, dev bool) error {
 	return nil
 }
 
-// findRedirectProblem returns the rule that uri breaks as a redirect URI, "" if none
-// (decision 032). Because registered URIs are later compared byte by byte,
-// whatever two parsers could read in two ways is refused here.
+// findRedirectProblem returns the rule that a redirect URI breaks, "" if none (decision 032).
+// Registered URIs are compared byte by byte, so it refuses URIs that two parsers could read in two ways.
 func findRedirectProblem(uri string, dev bool) string {
 	switch {
 	case len(uri) > maxRedirectURIBytes:

@@ -42,7 +42,7 @@ func scanApp(row db.Row) (a App, secretHash string, err error) {
 	return a, secretHash, nil
 }
 
-// getApp reads the app that where names, and the hash of its secret.
+// getApp returns the app whose column where has the value, and the hash of its secret.
 func getApp(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
 	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`+lock, value))
 }
@@ -59,11 +59,10 @@ func listSuspended(ctx context.Context, q db.Queryer, after string, limit int) (
 		WHERE `+SuspendedSQL("apps")+` AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
-// searchApps compares names without regard to case, of ASCII letters at least. Apps are
-// few enough to read them all.
+// searchApps ignores the case of names, at least of ASCII letters. It scans the table, because there are few apps.
 func searchApps(ctx context.Context, q db.Queryer, text, after string, limit int) ([]App, error) {
 	if after == "" {
-		after = "~" // behind every id
+		after = "~" // after every id
 	}
 	if text == "" {
 		return queryApps(ctx, q, `SELECT `+appColumns+` FROM apps
@@ -87,7 +86,7 @@ func queryApps(ctx context.Context, q db.Queryer, text string, args ...any) ([]A
 	}, text, args...)
 }
 
-// updateApp saves what may change of an app, all of it.
+// updateApp stores all members of an app that can change.
 func updateApp(ctx context.Context, tx *db.Tx, a App) error {
 	lists := make([]string, 3)
 	for i, l := range [][]string{a.RedirectURIs, a.AllowedModels, a.TestAllowlist} {
@@ -134,7 +133,32 @@ func insertApp(ctx context.Context, tx *db.Tx, a App, secretHash string) error {
 	return err
 }
 
-// updateList replaces a list; the column's name is a constant of this package.
+// updateProviderMode sets the provider mode of an app.
+func updateProviderMode(ctx context.Context, q db.Execer, appID, mode string) error {
+	_, err := q.ExecContext(ctx, `UPDATE apps SET provider_mode = $1 WHERE id = $2`, mode, appID)
+	return err
+}
+
+// getLogo returns the PNG with a hash.
+func getLogo(ctx context.Context, q db.Queryer, hash string) (png []byte, err error) {
+	err = q.QueryRowContext(ctx, `SELECT png FROM app_logos WHERE hash = $1 LIMIT 1`, hash).Scan(&png)
+	return png, err
+}
+
+// upsertLogo stores the logo of an app in place of an earlier one.
+func upsertLogo(ctx context.Context, q db.Execer, appID, hash string, png []byte, nowUS int64) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO app_logos (app_id, hash, png, created_us) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (app_id) DO UPDATE SET hash = excluded.hash, png = excluded.png, created_us = excluded.created_us`,
+		appID, hash, png, nowUS)
+	return err
+}
+
+func deleteLogo(ctx context.Context, q db.Execer, appID string) error {
+	_, err := q.ExecContext(ctx, `DELETE FROM app_logos WHERE app_id = $1`, appID)
+	return err
+}
+
+// updateList replaces a list. The column is a constant of this package.
 func updateList(ctx context.Context, d *db.DB, appID, column string, values []string) error {
 	text, err := marshalList(values)
 	if err != nil {

@@ -16,11 +16,10 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Store reads and writes apps, and tells their servers apart.
+// A Store stores apps and authenticates their servers.
 type Store struct {
-	// OnChange, if set, is called after a change that decides about calls: of an app,
-	// its features, its access tokens or its connections. Set it before the store is
-	// shared.
+	// OnChange, if set, is called after a change that affects calls: of an app, its features, access tokens or
+	// connections. Set it before the store is shared.
 	OnChange func()
 
 	db         *db.DB
@@ -52,9 +51,8 @@ func (s *Store) NotifyChange() {
 	}
 }
 
-// Create adds an app in the caller's transaction and returns it with its client
-// secret, which is stored as a hash only and never shown again. What an app must
-// not be is 400 invalid_request.
+// Create creates an app in the caller's transaction. It returns the app with its client secret, which is stored only as
+// a hash and never shown again. An invalid member is 400 invalid_request.
 func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, error) {
 	if err := n.validate(s.dev); err != nil {
 		return App{}, "", err
@@ -81,8 +79,8 @@ func (s *Store) Create(ctx context.Context, tx *db.Tx, n New) (App, string, erro
 	return a, secret, nil
 }
 
-// SetRedirectURIs replaces the whole list. A URI that must not be registered is
-// 400 invalid_request; the error wraps sql.ErrNoRows when there is no such app.
+// SetRedirectURIs replaces all redirect URIs. An invalid URI is 400 invalid_request. The error wraps sql.ErrNoRows if
+// there is no such app.
 func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string) error {
 	if err := validateRedirectURIs(uris, s.dev); err != nil {
 		return err
@@ -93,26 +91,25 @@ func (s *Store) SetRedirectURIs(ctx context.Context, appID string, uris []string
 	return nil
 }
 
-// SetTestAllowlist replaces the list of people who may test the app. What
-// NormalAllowlist refuses is 400 invalid_request; the error wraps sql.ErrNoRows
-// when there is no such app.
+// SetTestAllowlist replaces the emails of the testers. A list that NormalizeAllowlist refuses is
+// 400 invalid_request. The error wraps sql.ErrNoRows if there is no such app.
 func (s *Store) SetTestAllowlist(ctx context.Context, appID string, emails []string) error {
 	emails, err := NormalizeAllowlist(emails)
 	if err != nil {
 		return err
 	}
 	if err := updateList(ctx, s.db, appID, "test_allowlist", emails); err != nil {
-		return fmt.Errorf("apps: test allow-list: %w", err)
+		return fmt.Errorf("apps: test allowlist: %w", err)
 	}
 	return nil
 }
 
-// SetProviderMode says who serves an app's calls: Mock or Live.
+// SetProviderMode sets the provider mode of an app: Mock or Live.
 func (s *Store) SetProviderMode(ctx context.Context, appID, mode string) error {
 	if mode != Mock && mode != Live {
 		return fmt.Errorf("apps: provider mode %q", mode)
 	}
-	if _, err := s.db.ExecContext(ctx, `UPDATE apps SET provider_mode = $1 WHERE id = $2`, mode, appID); err != nil {
+	if err := updateProviderMode(ctx, s.db, appID, mode); err != nil {
 		return fmt.Errorf("apps: provider mode: %w", err)
 	}
 	return nil
@@ -137,8 +134,7 @@ func (s *Store) GetByClientID(ctx context.Context, clientID string) (App, error)
 	return a, nil
 }
 
-// ListOwned returns a developer's apps, newest first, inside or outside of a
-// transaction.
+// ListOwned returns a developer's apps, newest first, with or without a transaction.
 func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error) {
 	list, err := listOwned(ctx, q, ownerID)
 	if err != nil {
@@ -147,8 +143,8 @@ func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error)
 	return list, nil
 }
 
-// ReplaceSecret gives an app a new client secret and returns it, once; the old one
-// opens nothing any more. The error wraps sql.ErrNoRows when there is no such app.
+// ReplaceSecret gives an app a new client secret and returns it. The old one is no longer valid. The error wraps
+// sql.ErrNoRows if there is no such app.
 func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error) {
 	secret := id.NewSecret()
 	if err := updateSecret(ctx, s.db, appID, id.Hash(secret)); err != nil {
@@ -157,20 +153,19 @@ func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error)
 	return secret, nil
 }
 
-// DeleteSecret makes an app's client secret worthless, in the caller's transaction:
-// nobody is told the new one.
+// DeleteSecret invalidates an app's client secret in the caller's transaction: it stores the hash of a random secret
+// that is not returned.
 func (s *Store) DeleteSecret(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret())); err != nil {
-		return fmt.Errorf("apps: forget secret: %w", err)
+		return fmt.Errorf("apps: delete secret: %w", err)
 	}
 	return nil
 }
 
-// ErrUnchanged says that an app already is what it should become.
+// ErrUnchanged is the error for an app that is already in the requested state.
 var ErrUnchanged = errors.New("nothing to change")
 
-// Lock returns an app and keeps others from changing it until tx ends; the error
-// wraps sql.ErrNoRows when there is none.
+// Lock returns an app and locks it until tx ends. The error wraps sql.ErrNoRows if there is none.
 func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) {
 	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForUpdate())
 	if err != nil {
@@ -179,40 +174,39 @@ func (s *Store) Lock(ctx context.Context, tx *db.Tx, appID string) (App, error) 
 	return a, nil
 }
 
-// Share returns an app as it is and keeps it so until tx ends; others may share
-// it too. The error wraps sql.ErrNoRows when there is none.
-func Share(ctx context.Context, tx *db.Tx, appID string) (App, error) {
+// LockShared returns an app and locks it for reading until tx ends: no transaction can change it,
+// and others can lock it for reading too. The error wraps sql.ErrNoRows if there is none.
+func LockShared(ctx context.Context, tx *db.Tx, appID string) (App, error) {
 	a, _, err := getApp(ctx, tx, "id", appID, tx.Engine.ForShare())
 	if err != nil {
-		return App{}, fmt.Errorf("apps: share: %w", err)
+		return App{}, fmt.Errorf("apps: lock shared: %w", err)
 	}
 	return a, nil
 }
 
-// Patch changes an app and returns the whole of it. A wrong member is 400
-// invalid_request; offered says which models can be called now.
+// Patch changes an app and returns it. An invalid member is 400 invalid_request. offered reports whether a model can be
+// called now.
 func (s *Store) Patch(ctx context.Context, appID string, c Change, offered func(model string) bool) (App, error) {
 	return s.updateLocked(ctx, appID, func(a App) (App, error) {
 		return c.applyTo(a, rules{dev: s.dev, offered: offered, nowUS: s.now().UnixMicro()})
 	})
 }
 
-// Suspend switches an app off for the service, in the caller's transaction: by
-// is ByOperator or ByRisk. One that is suspended already is ErrUnchanged.
+// Suspend suspends an app for the service, in the caller's transaction. by is ByOperator or ByRisk. It returns
+// ErrUnchanged if the service has already suspended the app.
 func (s *Store) Suspend(ctx context.Context, tx *db.Tx, appID, by, reason string) (before, after App, err error) {
 	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) {
 		return a.suspend(by, reason, s.now().UnixMicro())
 	})
 }
 
-// Lift ends a suspension by the service, in the caller's transaction. An app
-// without one is ErrUnchanged.
+// Lift ends a suspension by the service, in the caller's transaction. It returns ErrUnchanged if there is none.
 func (s *Store) Lift(ctx context.Context, tx *db.Tx, appID string) (before, after App, err error) {
 	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) { return a.lift(s.now().UnixMicro()) })
 }
 
-// Promote moves an app to a tier above the sandbox, in the caller's transaction:
-// its calls go to the real providers from now on (contract §3, App tier).
+// Promote moves an app to a tier above the sandbox, in the caller's transaction, and sets the provider mode live
+// (contract §3, App tier).
 func (s *Store) Promote(ctx context.Context, tx *db.Tx, appID, tier string) (before, after App, err error) {
 	return s.updateLockedTx(ctx, tx, appID, func(a App) (App, error) {
 		a.Tier, a.ProviderMode = tier, Live
@@ -220,8 +214,8 @@ func (s *Store) Promote(ctx context.Context, tx *db.Tx, appID, tier string) (bef
 	})
 }
 
-// ListSuspended returns apps that are switched off, by whom ever, in the order of
-// their ids, from the one behind after on.
+// ListSuspended returns apps that the developer or the service has suspended, in the order of their ids, after the id
+// after.
 func (s *Store) ListSuspended(ctx context.Context, after string, limit int) ([]App, error) {
 	list, err := listSuspended(ctx, s.db, after, limit)
 	if err != nil {
@@ -252,22 +246,20 @@ func (s *Store) updateLockedTx(ctx context.Context, tx *db.Tx, appID string,
 	return before, after, nil
 }
 
-// Authenticate returns the app whose HTTP Basic credentials a management request
-// carries (contract §5). Missing, unknown and wrong ones get one 401, in the same
-// time. Too many requests, and too many failures from one address, are 429
-// rate_limited. A suspended app is returned like any other.
+// Authenticate returns the app whose client credentials a management request has in HTTP Basic (contract §5). Missing,
+// unknown and wrong credentials get the same 401 after the same time. Too many requests, and too many failures from one
+// address, are 429 rate_limited. Suspended apps are returned too.
 func (s *Store) Authenticate(ctx context.Context, r *http.Request) (App, error) {
 	return s.authenticate(ctx, r, s.management)
 }
 
-// AuthenticateToken is Authenticate for the token endpoint, which has a lower
-// rate of its own.
+// AuthenticateToken is Authenticate with the lower rate limit of the token endpoint.
 func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, error) {
 	return s.authenticate(ctx, r, s.token)
 }
 
-// dummySecretHash is compared with what is sent for an unknown client id, so that the
-// time does not tell.
+// dummySecretHash is compared with the secret of an unknown client id, so that the response time
+// does not reveal whether the id exists.
 var dummySecretHash = id.Hash(id.NewSecret())
 
 func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
@@ -275,18 +267,18 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if err != nil {
 		return App{}, err
 	}
-	attempts := id.Hash(clientID + " " + web.ClientAddress(r)) // of one length, whatever strangers send
+	attempts := id.Hash(clientID + " " + web.ClientAddress(r)) // of fixed length, because clients choose the input
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, rateLimitError(wait, "too many wrong credentials for this client_id from this address")
 	}
 	a, hash, err := getApp(ctx, s.db, "client_id", clientID, "")
-	known := err == nil
+	found := err == nil
 	if errors.Is(err, sql.ErrNoRows) {
 		hash = dummySecretHash
 	} else if err != nil {
 		return App{}, fmt.Errorf("apps: authenticate: %w", err)
 	}
-	if same := subtle.ConstantTimeCompare([]byte(id.Hash(secret)), []byte(hash)) == 1; !same || !known {
+	if same := subtle.ConstantTimeCompare([]byte(id.Hash(secret)), []byte(hash)) == 1; !same || !found {
 		s.failures.Allow(attempts)
 		return App{}, web.NewBasicRefusal()
 	}
@@ -302,8 +294,8 @@ func rateLimitError(wait time.Duration, message string) error {
 	return e
 }
 
-// Search returns apps, newest first, from the one behind after on: those whose id
-// or client id is text, or whose name holds it; every app if it is empty.
+// Search returns apps, newest first, after the id after: those whose id or client id is text or whose name contains it.
+// An empty text matches all apps.
 func (s *Store) Search(ctx context.Context, text, after string, limit int) ([]App, error) {
 	list, err := searchApps(ctx, s.db, text, after, limit)
 	if err != nil {

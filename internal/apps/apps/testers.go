@@ -7,13 +7,11 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// MaxTesters is how many people may test an app beside its developer.
+// MaxTesters is the largest number of testers of an app.
 const MaxTesters = 100
 
-// NormalizeAllowlist returns e-mails as they are kept in a test allow-list: each in
-// its one spelling, once, in the order given. Whether somebody has the address is
-// not looked up, for the answer would tell strangers who has an account. Errors
-// are 400 invalid_request.
+// NormalizeAllowlist normalizes the emails of a test allowlist and removes duplicates. It keeps the order. It does not
+// check whether an email has an account, because that would reveal accounts. Errors are 400 invalid_request.
 func NormalizeAllowlist(emails []string) ([]string, error) {
 	var list []string
 	for i, e := range emails {
@@ -32,7 +30,7 @@ func NormalizeAllowlist(emails []string) ([]string, error) {
 	return list, nil
 }
 
-// MayTest reports whether a is a person on the app's test allow-list.
+// MayTest reports whether an account is a tester of the app.
 func (a *App) MayTest(person accounts.Account) bool {
 	return !person.Sandbox && slices.Contains(a.TestAllowlist, person.Email)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
-// maxReasonRunes bounds what a user has to read before deciding.
+// maxReasonRunes bounds the reason, which the user reads before the decision.
 const maxReasonRunes = 500
 
 // allocationRequestBody is the body of POST /v1/connections/{id}/allocation-requests (contract §4.5).
@@ -28,14 +28,14 @@ func (a allocationRequestBody) validate() error {
 	if !a.TargetMC.Set || a.TargetMC.Null {
 		return apierr.InvalidRequest.Errorf("target_allocation_mc: required")
 	}
-	if a.Reason.Value == "" { // absent, null and empty are all none
+	if a.Reason.Value == "" { // absent, null or empty
 		return nil
 	}
 	return apps.CheckText("reason", a.Reason.Value, maxReasonRunes)
 }
 
-// createAllocationRequest files a request for a higher cap. Only the user can grant it, on the
-// page of approval_url.
+// createAllocationRequest creates a request for a higher allocation. Only the user can approve it, on the page of
+// approval_url.
 func (h *Handler) createAllocationRequest(w http.ResponseWriter, r *http.Request) error {
 	app, c, err := h.requireAppAndConnection(r)
 	if err != nil {
@@ -107,7 +107,7 @@ func (h *Handler) getAllocationRequest(w http.ResponseWriter, r *http.Request) e
 	return web.WriteJSON(w, http.StatusOK, h.resource(one))
 }
 
-// resource is a request with the page on which the user decides it.
+// resource returns a request with the URL of the page where the user decides.
 func (h *Handler) resource(r rules.AllocationRequest) rules.AllocationRequestResource {
 	out := r.Resource()
 	out.ApprovalURL = h.Links.Approval(r.ID)

@@ -1,6 +1,5 @@
-// Package connections serves what an app's server may ask about the grants that
-// users gave it, and about its owner's account (contract §4.5, §4.6). The money
-// itself is package ledger's.
+// Package connections serves an app's connections, their allocation requests, and the account of the app's owner
+// (contract §4.5, §4.6). The ledger packages change the money.
 package connections
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// recentEntries is how many ledger entries a single connection shows.
+// recentEntries is the number of ledger entries of a single connection.
 const recentEntries = 20
 
 // A Handler serves /v1/connections and /v1/account.
@@ -65,7 +64,7 @@ func (h *Handler) listConnections(w http.ResponseWriter, r *http.Request) error 
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// single is a connection with recent_ledger, which is there even when empty.
+// single is a connection with recent_ledger, which may be empty but is always present.
 type single struct {
 	rules.ConnectionResource
 	RecentLedger []rules.EntryResource `json:"recent_ledger"`
@@ -87,7 +86,7 @@ func (h *Handler) getConnection(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// revocation is the answer of contract §4.5.
+// revocation is the response of contract §4.5.
 type revocation struct {
 	ID              string                 `json:"id"`
 	Status          rules.ConnectionStatus `json:"status"`
@@ -117,14 +116,14 @@ func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-// requireConnection returns the connection of the path. One of another app is answered like
-// one that does not exist.
+// requireConnection returns the connection of the path. A connection of another app gives the same
+// 404 as an unknown one.
 func (h *Handler) requireConnection(r *http.Request) (rules.Connection, error) {
 	_, c, err := h.requireAppAndConnection(r)
 	return c, err
 }
 
-// requireAppAndConnection is owned with the app that asks.
+// requireAppAndConnection is requireConnection with the authenticated app.
 func (h *Handler) requireAppAndConnection(r *http.Request) (apps.App, rules.Connection, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {
@@ -148,8 +147,7 @@ type account struct {
 	ReservedDisplay  string   `json:"balance_reserved_display"`
 }
 
-// getAccount answers GET /v1/account: the account that owns the app. Apps never see
-// the balances of their users.
+// getAccount is GET /v1/account: the account of the app's owner. Apps never see the balances of their users.
 func (h *Handler) getAccount(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {

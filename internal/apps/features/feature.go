@@ -1,6 +1,5 @@
-// Package features holds what apps use AI for: labels that users read on the
-// consent screen, with optional guardrails and a margin of their own (contract §2,
-// Feature; §4.7).
+// Package features stores the features of apps: labels that users read on the consent screen, with optional guardrails
+// and margin rates (contract §2, Feature; §4.7).
 package features
 
 import (
@@ -30,14 +29,14 @@ const (
 	MaxPerApp      = 200
 	maxDisplayName = 80
 	maxDescription = 500
-	// maxCount bounds max_tokens and rate_limit: more than any model or user has.
+	// maxCount bounds max_tokens and rate_limit. It is above every model ceiling and every useful rate.
 	maxCount = 1_000_000_000
 )
 
 var slugPattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// A Change is the body of POST and PATCH: an absent member stays as it is, null
-// clears an optional one (decision 005).
+// A Change is the body of POST and PATCH. An absent member keeps its value, and null clears an optional one (decision
+// 005).
 type Change struct {
 	Slug             web.Field[string]         `json:"slug"`
 	DisplayName      web.Field[string]         `json:"display_name"`
@@ -49,9 +48,8 @@ type Change struct {
 	DevMarginRate    web.Field[jsontext.Value] `json:"dev_margin_rate"`
 }
 
-// applyTo returns f with the change, or 400 invalid_request, which names the
-// member and the rule. Members that do not change are not checked again: a
-// default model may have retired since.
+// applyTo returns f with the change, or 400 invalid_request with the member and the rule. It does not check unchanged
+// members again, because a default model may have retired.
 func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, error) {
 	if c.Slug.Set && (c.Slug.Null || c.Slug.Value != f.Slug) {
 		return f, apierr.InvalidRequest.Errorf("slug: cannot be changed; it is %q", f.Slug)
@@ -84,7 +82,7 @@ func (c *Change) applyTo(f Feature, offered func(model string) bool) (Feature, e
 	return f, c.setMargin(&f)
 }
 
-// makeFeature returns the new feature of an app that the change describes.
+// makeFeature returns a new feature of an app.
 func (c *Change) makeFeature(appID string, offered func(model string) bool) (Feature, error) {
 	if !c.Slug.Set || c.Slug.Null || !slugPattern.MatchString(c.Slug.Value) {
 		return Feature{}, apierr.InvalidRequest.Errorf("slug: required, must match %s", slugPattern)

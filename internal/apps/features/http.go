@@ -25,8 +25,8 @@ func (h *Handler) Mount(rt *web.Router) {
 	rt.Handle("PATCH /v1/apps/{id}/features/{slug}", h.patchFeature)
 }
 
-// resource is a feature as the API shows it: exactly the members that POST and
-// PATCH take, so that what was read can be sent back.
+// resource is a feature as the API shows it: exactly the members that POST and PATCH accept, so that a response can be
+// sent back.
 type resource struct {
 	Slug             string       `json:"slug"`
 	DisplayName      string       `json:"display_name"`
@@ -102,7 +102,7 @@ func (h *Handler) patchFeature(w http.ResponseWriter, r *http.Request) error {
 	}
 	slug := r.PathValue("slug")
 	if _, err := h.Store.Get(r.Context(), appID, slug); err != nil {
-		return notFoundError(err) // before the body: what is not there has no wrong members
+		return notFoundError(err) // before the body is read: 404 comes before 400
 	}
 	var c Change
 	if err := web.ReadJSON(r, &c); err != nil {
@@ -123,9 +123,8 @@ func notFoundError(err error) error {
 	return err
 }
 
-// requireApp returns the id of the app of the path, which must be the one whose
-// credentials are sent.
+// requireApp returns the id of the app of the path, which must be the authenticated app.
 func (h *Handler) requireApp(r *http.Request) (appID string, err error) {
-	app, err := h.Apps.Owned(r)
+	app, err := h.Apps.RequireOwn(r)
 	return app.ID, err
 }

@@ -26,7 +26,7 @@ func listNewest(ctx context.Context, q db.Queryer, appID string, limit int) ([]F
 		WHERE app_id = $1 ORDER BY created_us DESC, slug DESC LIMIT $2`, appID, limit)
 }
 
-// listOlder returns the features of an app that newest lists after one of them.
+// listOlder returns the features of an app after one of them in the order of listNewest.
 func listOlder(ctx context.Context, q db.Queryer, appID, slug string, limit int) ([]Feature, error) {
 	return queryFeatures(ctx, q, `SELECT `+featureColumns+` FROM features WHERE app_id = $1
 		AND (created_us, slug) < (SELECT created_us, slug FROM features WHERE app_id = $1 AND slug = $2)
@@ -37,8 +37,7 @@ func queryFeatures(ctx context.Context, q db.Queryer, text string, args ...any) 
 	return db.QueryAll(ctx, q, db.ScanFields((*Feature).fields), text, args...)
 }
 
-// lockAndCount counts an app's features and keeps others from adding one until tx
-// ends.
+// lockAndCount locks an app and counts its features. Until tx ends no other transaction can add one.
 func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
 	var locked string
 	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps

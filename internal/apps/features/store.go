@@ -19,7 +19,7 @@ type Store struct {
 	offered func(model string) bool
 }
 
-// NewStore returns a Store on d. offered tells whether a model can be called now.
+// NewStore returns a Store on d. offered reports whether a model can be called now.
 func NewStore(d *db.DB, now func() time.Time, offered func(model string) bool) *Store {
 	return &Store{db: d, now: now, offered: offered}
 }
@@ -65,8 +65,7 @@ func (s *Store) Get(ctx context.Context, appID, slug string) (Feature, error) {
 	return f, nil
 }
 
-// Create adds the feature that c describes. A wrong member, a slug that is taken
-// and a 201st feature are 400 invalid_request.
+// Create creates a feature. An invalid member, a used slug and a 201st feature are 400 invalid_request.
 func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, error) {
 	f, err := c.makeFeature(appID, s.offered)
 	if err != nil {
@@ -94,8 +93,8 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (Feature, er
 	return f, nil
 }
 
-// Patch changes a feature and returns the whole of it. A wrong member is 400
-// invalid_request; the error wraps sql.ErrNoRows when there is no such feature.
+// Patch changes a feature and returns it. An invalid member is 400 invalid_request. The error wraps
+// sql.ErrNoRows if there is no such feature.
 func (s *Store) Patch(ctx context.Context, appID, slug string, c Change) (Feature, error) {
 	var f Feature
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {

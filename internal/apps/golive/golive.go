@@ -1,6 +1,5 @@
-// Package golive is how an app leaves the sandbox: what it needs for that, the
-// request to review it, and what the operator's decision does (contract §3, App
-// tier and the go-live request rules).
+// Package golive stores go-live requests: the checklist of an app, its requests for the next tier, and the operator's
+// decisions (contract §3, App tier and the go-live request rules).
 package golive
 
 import (
@@ -25,7 +24,7 @@ type Request struct {
 	AppID     string
 	From, To  string // tiers
 	Status    string
-	Reason    string // of a refusal
+	Reason    string // of a rejection
 	CreatedUS int64
 	DecidedUS int64 // 0 = pending
 }
@@ -70,8 +69,8 @@ type Item struct {
 	Text     string `json:"text"`
 }
 
-// Checklist judges an app that has so many registered features.
-func Checklist(a apps.App, features int) []Item {
+// MakeChecklist returns the checklist of an app with this number of registered features.
+func MakeChecklist(a apps.App, features int) []Item {
 	return []Item{
 		{"redirect_uri", true, a.HasPublicRedirect(),
 			"At least one https redirect URL that is not on a loopback host."},
@@ -92,8 +91,8 @@ func missingItems(list []Item) (names []string) {
 	return names
 }
 
-// nextTier is the tier that an app may ask for, or 400: there is none above the
-// last, and the last is not open yet (contract §3).
+// nextTier returns the tier that an app may request, or 400: there is no tier above the last, and the last is not open
+// yet (contract §3).
 func nextTier(tier string) (string, error) {
 	switch tier {
 	case tiers.Sandbox:
@@ -104,9 +103,9 @@ func nextTier(tier string) (string, error) {
 	return "", apierr.InvalidRequest.Errorf("the app is in the highest tier already")
 }
 
-// requireComplete refuses an app that lacks something required.
+// requireComplete returns an error if a required item is not met.
 func requireComplete(a apps.App, features int) error {
-	names := missingItems(Checklist(a, features))
+	names := missingItems(MakeChecklist(a, features))
 	if len(names) == 0 {
 		return nil
 	}
@@ -116,7 +115,7 @@ func requireComplete(a apps.App, features int) error {
 	return e
 }
 
-// requirePending refuses to decide twice.
+// requirePending returns an error if the request is already decided.
 func (r Request) requirePending() error {
 	if r.Status != Pending {
 		return apierr.InvalidRequest.Errorf("this request was %s already", r.Status)

@@ -23,13 +23,13 @@ func (h *Handler) Mount(rt *web.Router) {
 type statusResource struct {
 	Tier      string     `json:"tier"`
 	NextTier  *string    `json:"next_tier"` // null = none is open
-	Ready     bool       `json:"ready"`     // nothing required is missing
+	Ready     bool       `json:"ready"`     // all required items are met
 	Checklist []Item     `json:"checklist"`
 	Requests  []Resource `json:"requests"`
 }
 
 func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Apps.Owned(r)
+	app, err := h.Apps.RequireOwn(r)
 	if err != nil {
 		return err
 	}
@@ -52,9 +52,9 @@ func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// createRequest needs no body: the next tier is the only one that can be asked for.
+// createRequest needs no body, because only the next tier can be requested.
 func (h *Handler) createRequest(w http.ResponseWriter, r *http.Request) error {
-	app, err := h.Apps.Owned(r)
+	app, err := h.Apps.RequireOwn(r)
 	if err != nil {
 		return err
 	}

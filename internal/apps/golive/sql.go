@@ -32,7 +32,7 @@ func listRequests(ctx context.Context, q db.Queryer, appID string, limit int) ([
 		WHERE app_id = $1 ORDER BY id DESC LIMIT $2`, appID, limit)
 }
 
-// listPending returns pending requests, oldest first, from the one behind after on.
+// listPending returns pending requests, oldest first, after the id after.
 func listPending(ctx context.Context, q db.Queryer, after string, limit int) ([]Request, error) {
 	return queryRequests(ctx, q, `SELECT `+requestColumns+` FROM golive_requests
 		WHERE status = 'pending' AND id > $1 ORDER BY id LIMIT $2`, after, limit)
@@ -64,9 +64,8 @@ func countFeatures(ctx context.Context, q db.Queryer, appID string) (n int, err 
 	return n, err
 }
 
-// lockTestConnections returns the connections of test accounts to an app, and
-// locks them the way the ledger's batches do, balances first and each in key
-// order, so that no batch and this transaction wait for each other in a circle.
+// lockTestConnections locks and returns the connections of test accounts to an app. It locks in the
+// order of the ledger's batches, balances first and each in key order, so that they do not deadlock.
 func lockTestConnections(ctx context.Context, tx *db.Tx, appID string) (ids []string, err error) {
 	const of = ` FROM connections
 		WHERE app_id = $1 AND status <> 'revoked' AND account_id IN (SELECT id FROM accounts WHERE sandbox = 1)`

@@ -15,13 +15,13 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// idPrefix is that of the ids of requests.
+// idPrefix is the prefix of request ids.
 const idPrefix = "glr_"
 
-// shownRequests is how many requests the history of an app shows.
+// shownRequests is the number of requests in the history of an app.
 const shownRequests = 100
 
-// A Store keeps requests, and carries decisions out.
+// A Store stores requests and executes decisions.
 type Store struct {
 	DB     *db.DB
 	Apps   *apps.Store
@@ -29,10 +29,8 @@ type Store struct {
 	Now    func() time.Time
 }
 
-// CreateRequest files a request for the next tier. What speaks against it is 400
-// invalid_request: something required is missing, a request is pending, or there
-// is no next tier. The app's row is locked, so that of many that ask at once one
-// is first and the others find its request.
+// CreateRequest creates a request for the next tier. It returns 400 invalid_request if a required item is not met, a
+// request is pending, or there is no next tier. It locks the app, so that concurrent calls create only one request.
 func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err error) {
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		app, err := s.Apps.Lock(ctx, tx, appID)
@@ -72,10 +70,9 @@ func (s *Store) CreateRequest(ctx context.Context, appID string) (r Request, err
 	return r, nil
 }
 
-// Approve moves the app to the tier that was asked for, and its calls to the real
-// providers, in the caller's transaction. A live app has no fake money, so the
-// connections of test accounts end in the same transaction (I-29). What it was
-// judged by may have changed since: it is judged again.
+// Approve moves the app to the requested tier and sets its provider mode live, in the caller's transaction. A live app
+// has no fake money, so the same transaction revokes the connections of test accounts (I-29). It checks the required
+// items again, because they may have changed.
 func (s *Store) Approve(ctx context.Context, tx *db.Tx,
 	requestID string) (r Request, before, after apps.App, err error) {
 	if r, before, err = s.lockPending(ctx, tx, requestID); err != nil {
@@ -102,8 +99,8 @@ func (s *Store) Approve(ctx context.Context, tx *db.Tx,
 	return r, before, after, updateDecision(ctx, tx, r)
 }
 
-// endTestConnections revokes the connections of test accounts. New ones cannot come: the
-// exchange of a code shares the app's row, which this transaction has locked.
+// endTestConnections revokes the connections of test accounts. No new one can be created, because
+// the exchange of a code needs a shared lock of the app, which this transaction has locked.
 func (s *Store) endTestConnections(ctx context.Context, tx *db.Tx, appID string) error {
 	ids, err := lockTestConnections(ctx, tx, appID)
 	if err != nil {
@@ -117,7 +114,7 @@ func (s *Store) endTestConnections(ctx context.Context, tx *db.Tx, appID string)
 	return nil
 }
 
-// Reject leaves the app as it is, in the caller's transaction; it may ask again.
+// Reject rejects a request in the caller's transaction. The app keeps its tier and may create another request.
 func (s *Store) Reject(ctx context.Context, tx *db.Tx, requestID, reason string) (Request, error) {
 	r, _, err := s.lockPending(ctx, tx, requestID)
 	if err != nil {
@@ -127,8 +124,8 @@ func (s *Store) Reject(ctx context.Context, tx *db.Tx, requestID, reason string)
 	return r, updateDecision(ctx, tx, r)
 }
 
-// lockPending returns a pending request and its app, whose row it locks: that is what
-// guards an app's requests. One that does not exist is 404, a decided one 400.
+// lockPending returns a pending request and its app. It locks the app, which serializes the requests of an app. An
+// unknown request is 404, a decided one 400.
 func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r Request, app apps.App, err error) {
 	if r, err = getRequest(ctx, tx, requestID); errors.Is(err, sql.ErrNoRows) {
 		return r, app, apierr.NotFound.Errorf("no such go-live request")
@@ -138,13 +135,13 @@ func (s *Store) lockPending(ctx context.Context, tx *db.Tx, requestID string) (r
 	if app, err = s.Apps.Lock(ctx, tx, r.AppID); err != nil {
 		return r, app, err
 	}
-	if r, err = getRequest(ctx, tx, requestID); err != nil { // again: it may have been decided meanwhile
+	if r, err = getRequest(ctx, tx, requestID); err != nil { // again: it may have been decided before the lock
 		return r, app, err
 	}
 	return r, app, r.requirePending()
 }
 
-// ListPending returns the requests to review, oldest first, from the one behind after on.
+// ListPending returns the pending requests, oldest first, after the id after.
 func (s *Store) ListPending(ctx context.Context, after string, limit int) ([]Request, error) {
 	list, err := listPending(ctx, s.DB, after, limit)
 	if err != nil {
@@ -153,14 +150,14 @@ func (s *Store) ListPending(ctx context.Context, after string, limit int) ([]Req
 	return list, nil
 }
 
-// A Status is how far an app is on its way.
+// A Status is an app's progress to the next tier.
 type Status struct {
 	App       apps.App
 	Checklist []Item
 	Requests  []Request // newest first
 }
 
-// GetStatus returns how far an app is on its way.
+// GetStatus returns an app's progress to the next tier.
 func (s *Store) GetStatus(ctx context.Context, app apps.App) (Status, error) {
 	n, err := countFeatures(ctx, s.DB, app.ID)
 	if err != nil {
@@ -170,7 +167,7 @@ func (s *Store) GetStatus(ctx context.Context, app apps.App) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("golive: status: %w", err)
 	}
-	return Status{App: app, Checklist: Checklist(app, n), Requests: list}, nil
+	return Status{App: app, Checklist: MakeChecklist(app, n), Requests: list}, nil
 }
 
 // Get returns a request; the error wraps sql.ErrNoRows when there is none.

@@ -1,8 +1,7 @@
-// Package notices tells users by mail what the ledger noticed about their apps:
-// 50, 80 and 100 % of a cap used, a connection that was frozen (contract §3), an app
-// that asks for more. The ledger writes a notice with the change that causes it;
-// here it becomes a mail in one transaction, so that each is told once.
+// Package notices emails users about their connections: when 50, 80 and 100 % of a cap are used, when a connection is
+// frozen (contract §3), and when an app requests a higher allocation. The ledger writes a notice in the transaction of
+// the change. This package turns it into an email in one transaction, so that each notice is sent one time.
 //
-// People may stop all of it but what says that an app was paused, on a page, or by
-// the one click that mail programs offer (RFC 8058).
+// Users can turn off all notices except those about frozen connections, on a page or with the one-click unsubscribe of
+// email programs (RFC 8058).
 package notices

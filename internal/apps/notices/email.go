@@ -8,7 +8,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// A kind of notice: what it says, and whether users can turn it off.
+// A kind is a kind of notice: its text, and whether users can turn it off.
 type kind struct {
 	optional bool
 	write    func(links web.Links, app string, n rules.Notice, d data) ui.Email
@@ -24,7 +24,7 @@ var kinds = map[string]kind{
 	rules.NoticeAllocationRequest: {true, allocationRequestEmail},
 }
 
-// quoted sets off a name that an app's developer chose from our own words.
+// quoted quotes a name that an app's developer chose.
 func quoted(app string) string { return "“" + app + "”" }
 
 func usedEmail(share string) func(web.Links, string, rules.Notice, data) ui.Email {

@@ -11,7 +11,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// Where the pages are.
+// The paths of the pages.
 const (
 	settingsPath = "/settings/notices"
 	stopPath     = "/unsubscribe/"

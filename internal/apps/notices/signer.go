@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A Signer makes the links that stop an account's notices without signing in. They
-// do nothing else and do not expire: mail is read late.
+// A Signer signs the links that turn an account's notices off without signing in. They do nothing else. They do not
+// expire, because emails may be read much later.
 type Signer struct{ key []byte }
 
 // NewSigner returns the Signer of an envelope key.
@@ -27,7 +27,7 @@ func (s Signer) Sign(accountID string) string {
 	return accountID + "." + base64.RawURLEncoding.EncodeToString(s.sum(accountID))
 }
 
-// Account returns whose token it is.
+// Account returns the account of a token.
 func (s Signer) Account(token string) (accountID string, ok bool) {
 	accountID, text, _ := strings.Cut(token, ".")
 	sum, err := base64.RawURLEncoding.Strict().DecodeString(text)

@@ -19,10 +19,10 @@ import (
 	"github.com/purserhq/purser/internal/people/mail"
 )
 
-// batch is how many notices become mail in one transaction.
+// batch is the number of notices in one transaction.
 const batch = 100
 
-// A Store makes mail of notices.
+// A Store turns notices into emails.
 type Store struct {
 	DB    *db.DB
 	Apps  *apps.Store
@@ -32,8 +32,7 @@ type Store struct {
 	Log   *slog.Logger
 }
 
-// data is what a notice says: the connection, or the allocation request, in the
-// shape of the API.
+// data is the content of a notice: the connection or the allocation request, in the shape of the API.
 type data struct {
 	Connection rules.ConnectionResource `json:"connection"`
 	Request    struct {
@@ -43,8 +42,8 @@ type data struct {
 	} `json:"allocation_request"`
 }
 
-// Once makes mail of every notice that waits.
-func (s *Store) Once(ctx context.Context) error {
+// QueuePending turns all waiting notices into emails.
+func (s *Store) QueuePending(ctx context.Context) error {
 	for {
 		passed := 0
 		err := s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -53,7 +52,7 @@ func (s *Store) Once(ctx context.Context) error {
 				return err
 			}
 			for _, n := range list {
-				if err := s.pass(ctx, tx, n); err != nil {
+				if err := s.queueMail(ctx, tx, n); err != nil {
 					return err
 				}
 			}
@@ -68,10 +67,10 @@ func (s *Store) Once(ctx context.Context) error {
 	}
 }
 
-// pass queues the mail of a notice, if there is to be one. One that nobody can
-// make a mail of is logged and left: it must not hold up the others.
-func (s *Store) pass(ctx context.Context, tx *db.Tx, n rules.Notice) error {
-	err := s.queue(ctx, tx, n)
+// queueMail queues the email of a notice, unless the user has turned it off. It logs and skips a notice that cannot be
+// rendered, so that the others are sent.
+func (s *Store) queueMail(ctx context.Context, tx *db.Tx, n rules.Notice) error {
+	err := s.renderAndQueue(ctx, tx, n)
 	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, mail.ErrInvalidMessage) || errors.Is(err, errNotice) {
 		s.Log.Error("notice not turned into email", "notice_id", n.ID, "kind", n.Kind, "error", err)
 		return nil
@@ -79,7 +78,7 @@ func (s *Store) pass(ctx context.Context, tx *db.Tx, n rules.Notice) error {
 	return err
 }
 
-func (s *Store) queue(ctx context.Context, tx *db.Tx, n rules.Notice) error {
+func (s *Store) renderAndQueue(ctx context.Context, tx *db.Tx, n rules.Notice) error {
 	kind, known := kinds[n.Kind]
 	if !known {
 		return fmt.Errorf("%w: kind %q", errNotice, n.Kind)

@@ -28,7 +28,7 @@ type Handler struct {
 	Features *features.Store
 	Catalog  *catalog.Source
 	FeeRate  money.PPM // the service fee, for the consent page
-	Kept     bool      // OpenAI may keep what is sent, which the consent page says
+	Kept     bool      // OpenAI may store requests; the consent screen says so
 	// Addresses without a trailing slash. AuthURL is also the issuer.
 	AuthURL, BaseURL, DashboardURL string
 }
@@ -73,8 +73,7 @@ func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, a.tokens)
 }
 
-// handleRevoke is POST /oauth/revoke (RFC 7009): 200 for whatever token, so that it
-// tells nothing.
+// handleRevoke is POST /oauth/revoke (RFC 7009). It answers 200 for every token, so that it reveals nothing.
 func (h *Handler) handleRevoke(w http.ResponseWriter, r *http.Request) error {
 	app, form, err := h.authenticateClient(w, r, h.Apps.Authenticate)
 	if err != nil {
@@ -91,7 +90,7 @@ func (h *Handler) handleRevoke(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// authenticateClient reads what both endpoints share: who asks, and the form.
+// authenticateClient authenticates the app and reads the form, for both endpoints.
 func (h *Handler) authenticateClient(w http.ResponseWriter, r *http.Request,
 	authenticate func(context.Context, *http.Request) (apps.App, error)) (apps.App, url.Values, error) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -103,8 +102,7 @@ func (h *Handler) authenticateClient(w http.ResponseWriter, r *http.Request,
 	return app, form, err
 }
 
-// readTokenRequest checks the form of a request to the token endpoint by the
-// client clientID. Errors are 400.
+// readTokenRequest parses the form of a token request by the client clientID. Errors are 400.
 func readTokenRequest(clientID string, header http.Header, form url.Values,
 	arrived time.Time) (req tokenRequest, err error) {
 	req.ArrivedUS = arrived.UnixMicro()
@@ -148,7 +146,7 @@ func requireParam(form url.Values, name string) (string, error) {
 	return "", apierr.InvalidRequest.Errorf("%s: required, in the body", name)
 }
 
-// readIdempotencyKey returns the optional key in its one spelling.
+// readIdempotencyKey returns the optional key in normalized form.
 func readIdempotencyKey(h http.Header) (string, error) {
 	values := h["Idempotency-Key"]
 	if len(values) == 0 {

@@ -18,14 +18,14 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// A visit is an authorize request that is in order, and who makes it.
+// A visit is a valid authorize request with the account that makes it.
 type visit struct {
 	app     apps.App
 	req     verdict.Request
 	account accounts.Account
 	role    verdict.Role
-	tests   testChoice // whom a verdict.Chooser or Tester may connect as
-	action  string     // path and query of this very request, in one spelling
+	tests   testChoice // the test accounts of a verdict.Chooser or Tester
+	action  string     // normalized path and query of the request
 }
 
 // testChoice are test accounts to choose from, and whether one more may be made.
@@ -34,8 +34,8 @@ type testChoice struct {
 	room bool
 }
 
-// makeTestChoice returns the test accounts that somebody in the role may connect as: all
-// of them for the developer, and for a tester the one that is the tester's own.
+// makeTestChoice returns the test accounts that an account in the role may connect as: all for the developer, and the
+// tester's own for a tester.
 func makeTestChoice(role verdict.Role, personID string, all []accounts.Account) testChoice {
 	room := len(all) < accounts.MaxTestAccounts
 	if role == verdict.Chooser {
@@ -50,7 +50,7 @@ func (t testChoice) has(accountID string) bool {
 	return slices.ContainsFunc(t.list, func(a accounts.Account) bool { return a.ID == accountID })
 }
 
-// showConsent is GET /oauth/authorize: the consent page, or the sign-in page before.
+// showConsent is GET /oauth/authorize: the consent screen, or first the sign-in page.
 func (h *Handler) showConsent(w http.ResponseWriter, r *http.Request) error {
 	v, err := h.checkVisit(w, r)
 	if v == nil || err != nil {
@@ -63,8 +63,8 @@ func (h *Handler) showConsent(w http.ResponseWriter, r *http.Request) error {
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// submitConsent is POST /oauth/authorize: the answer of the consent page's form. The
-// request is judged again as a whole; the form adds nothing to it but the values.
+// submitConsent is POST /oauth/authorize: the form of the consent screen. It checks the whole request again; only the
+// amounts come from the form.
 func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	v, err := h.checkVisit(w, r)
 	if v == nil || err != nil {
@@ -102,8 +102,7 @@ func (h *Handler) submitConsent(w http.ResponseWriter, r *http.Request) error {
 	return h.redirectToApp(w, v.req.RedirectURI, map[string]string{"code": code, "state": v.req.State})
 }
 
-// checkVisit judges the request. It answers itself, and returns nil, when there is
-// nothing to consent to.
+// checkVisit checks the request. If there is nothing to consent to, it writes the response and returns nil.
 func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -156,18 +155,18 @@ func (h *Handler) checkVisit(w http.ResponseWriter, r *http.Request) (*visit, er
 	return v, nil
 }
 
-// noTestAccountLeft is told to a tester for whom no test account can be made any more.
+// noTestAccountLeft is the text for a tester when no more test accounts can be created.
 const noTestAccountLeft = "%s is in testing, and its developer has reached the limit of test accounts. Ask the " +
 	"developer to " +
 	"delete one."
 
-// stranger says why somebody in a role cannot connect; %s is the app's name.
+// stranger is the text for an account that cannot connect, by role; %s is the app's name.
 var roleRefusals = map[verdict.Role]string{
 	verdict.StrangerToSandbox: "%s is in testing. Only its developer, invited testers and test accounts can connect.",
 	verdict.TestAccountOnLive: "This is a test account, and %s is live. Live apps accept real accounts only.",
 }
 
-// renderRefusal tells the person what is wrong with a request that leads nowhere.
+// renderRefusal shows the user why a request is invalid.
 func renderRefusal(w http.ResponseWriter, text string) error {
 	return ui.Render(w, http.StatusBadRequest, ui.Message{
 		Heading: "This link doesn’t work",
@@ -175,7 +174,7 @@ func renderRefusal(w http.ResponseWriter, text string) error {
 	})
 }
 
-// redirectToApp sends the browser to the app with the answer.
+// redirectToApp redirects the browser to the app with the result.
 func (h *Handler) redirectToApp(w http.ResponseWriter, redirectURI string, params map[string]string) error {
 	params["iss"] = h.AuthURL
 	w.Header().Set("Location", verdict.RedirectLocation(redirectURI, params))
@@ -183,9 +182,8 @@ func (h *Handler) redirectToApp(w http.ResponseWriter, redirectURI string, param
 	return nil
 }
 
-// findProblems checks what the form's amounts do not show: that the one who connects
-// exists. Who has put in nothing yet may connect, and allocates nothing: free credit
-// pays for the first calls (contract §8).
+// findProblems checks that the account to connect exists. A balance is not required: without one
+// the allocation is 0, and free credit pays for the first calls (contract §8).
 func findProblems(v *visit, form consentForm) []ui.Problem {
 	if v.role.UsesTestAccount() && form.TestAccount != newAccount && !v.tests.has(form.TestAccount) {
 		return []ui.Problem{{Field: fieldAccount, Text: "Choose the test account to connect as."}}
@@ -193,18 +191,18 @@ func findProblems(v *visit, form consentForm) []ui.Problem {
 	return nil
 }
 
-// approveConsent makes the code, and the test account if a new one was asked for.
+// approveConsent creates the code, and a new test account if the user chose one.
 func (h *Handler) approveConsent(ctx context.Context, v *visit, form consentForm,
 	values consentValues) (code string, err error) {
 	err = h.Store.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		accountID := v.account.ID
 		switch {
 		case v.role.UsesTestAccount() && form.TestAccount == newAccount:
-			n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password: nobody signs in as it
+			n := accounts.NewAccount{OwnerID: v.app.OwnerID} // without a password, so that it cannot sign in
 			if v.role == verdict.Tester {
 				n.TesterID = v.account.ID
 			}
-			made, err := h.Sandbox.Open(ctx, tx, n)
+			made, err := h.Sandbox.CreateTx(ctx, tx, n)
 			if err != nil {
 				return err
 			}

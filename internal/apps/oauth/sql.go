@@ -15,7 +15,7 @@ func insertCode(ctx context.Context, tx *db.Tx, hash string, c verdict.Code) err
 	return err
 }
 
-// lockCode reads a code and keeps other exchanges of it waiting.
+// lockCode returns a code and locks it, so that other exchanges of it wait.
 func lockCode(ctx context.Context, tx *db.Tx, hash string) (c verdict.Code, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT app_id, account_id, redirect_uri, challenge, allocation_mc, velocity_limit_mc,
 			expires_us, failures, used_us, family_id
@@ -51,7 +51,7 @@ func tokenFields(t *verdict.Token) []any {
 	return []any{&t.Hash, &t.FamilyID, &t.ConnectionID, &t.AppID, &t.ExpiresUS, &t.UsedUS, &t.RevokedUS}
 }
 
-// lockRefreshToken reads a refresh token and keeps other exchanges of it waiting.
+// lockRefreshToken returns a refresh token and locks it, so that other exchanges of it wait.
 func lockRefreshToken(ctx context.Context, tx *db.Tx, hash string) (t verdict.Token, err error) {
 	var successor *string
 	err = tx.QueryRowContext(ctx, `SELECT `+tokenColumns+`, successor FROM oauth_tokens
@@ -73,7 +73,7 @@ func consumeRefreshToken(ctx context.Context, tx *db.Tx, hash, successor string,
 		hash, nowUS, successor).Scan(&hash)
 }
 
-// lockToken reads a token of either kind that an app may revoke.
+// lockToken returns and locks an access token or refresh token of an app.
 func lockToken(ctx context.Context, tx *db.Tx, hash, appID string) (kind, familyID string, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT kind, family_id FROM oauth_tokens
 		WHERE hash = $1 AND app_id = $2`+tx.Engine.ForUpdate(), hash, appID).Scan(&kind, &familyID)
@@ -86,9 +86,8 @@ func revokeToken(ctx context.Context, tx *db.Tx, hash string, nowUS int64) error
 	return err
 }
 
-// revokeFamily revokes all tokens of a family. A refresh that is under way adds
-// tokens which the first statement does not see, but it also holds a row that the
-// statement waits for: so when a statement finds nothing, nothing is left.
+// revokeFamily revokes all tokens of a family. The first statement does not see the tokens of a concurrent refresh, but
+// it waits for a row that the refresh has locked. So it repeats the statement until it finds no more tokens.
 func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) error {
 	for {
 		res, err := tx.ExecContext(ctx, `UPDATE oauth_tokens SET revoked_us = $2
@@ -102,7 +101,7 @@ func revokeFamily(ctx context.Context, tx *db.Tx, familyID string, nowUS int64) 
 	}
 }
 
-// getAccessGrant is the one look-up of every bearer call.
+// getAccessGrant looks up the access token of a call.
 func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64) (g Grant, err error) {
 	err = q.QueryRowContext(ctx, `SELECT connection_id, app_id, family_id, expires_us FROM oauth_tokens
 		WHERE hash = $1 AND kind = 'access' AND expires_us > $2 AND revoked_us IS NULL`, hash, nowUS).
@@ -110,7 +109,7 @@ func getAccessGrant(ctx context.Context, q db.Queryer, hash string, nowUS int64)
 	return g, err
 }
 
-// insertReplay keeps an answer; sql.ErrNoRows says that another one has its key.
+// insertReplay stores a response. It returns sql.ErrNoRows if another response has its key.
 func insertReplay(ctx context.Context, tx *db.Tx, appID, key, fingerprint, sealed string,
 	nowUS, expiresUS int64) error {
 	return tx.QueryRowContext(ctx, `INSERT INTO oauth_replays (app_id, key, fingerprint, sealed, expires_us)
@@ -129,8 +128,8 @@ func getReplay(ctx context.Context, tx *db.Tx, appID, key string,
 	return fingerprint, sealed, err
 }
 
-// deleteExpired deletes what can no longer matter: codes a day after their end (until
-// then a replay is recognised), tokens and kept answers at theirs.
+// deleteExpired deletes codes one day after they expire, because a reuse is detected until then, and expired tokens and
+// stored responses.
 func deleteExpired(ctx context.Context, d *db.DB, nowUS, dayUS int64) error {
 	if _, err := d.ExecContext(ctx, `DELETE FROM oauth_codes WHERE expires_us <= $1`, nowUS-dayUS); err != nil {
 		return err

@@ -155,7 +155,7 @@ func (s *Store) runGrant(ctx context.Context, app apps.App, req tokenRequest) (a
 func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest) (answer, error) {
 	// The app may have been suspended or gone live since its credentials were checked;
 	// from here on neither can happen before this is committed.
-	app, err := apps.Share(ctx, tx, app.ID)
+	app, err := apps.LockShared(ctx, tx, app.ID)
 	if err != nil {
 		return answer{}, err
 	}
@@ -220,7 +220,7 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 		return answer{rejected: errInvalidGrant, reuseDetected: true},
 			revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
-	account, err := accounts.Lock(ctx, tx, c.AccountID) // it must not be deactivated beside us
+	account, err := accounts.Lock(ctx, tx, c.AccountID) // so that it is not deactivated concurrently
 	if err != nil {
 		return answer{}, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// makePage gathers what the consent page says. form is what was typed, nil at first.
+// makePage makes the consent screen. form has the submitted values, nil for the first display.
 func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui.Consent, error) {
 	p := ui.Consent{
 		Email:      v.account.Email,
@@ -52,8 +52,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 	return p, nil
 }
 
-// fillOwnAccount adds what is known of the account that connects as itself: its balance, and
-// the connection that it may have already.
+// fillOwnAccount adds the balance of an account that connects as itself, and its existing connection, if any.
 func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, filled *consentForm) error {
 	s, err := h.loadStanding(ctx, v.app.ID, v.account.ID)
 	if err != nil {
@@ -85,7 +84,7 @@ func (h *Handler) fillOwnAccount(ctx context.Context, v *visit, p *ui.Consent, f
 	return nil
 }
 
-// A standing is where an account is with an app.
+// A standing is the state between an account and an app.
 type standing struct {
 	balance rules.Balance
 	live    *rules.Connection // nil = not connected
@@ -105,7 +104,7 @@ func (h *Handler) loadStanding(ctx context.Context, appID, accountID string) (s 
 	return s, nil
 }
 
-// makeChoices lists the test accounts to choose from, and a new one while there is room.
+// makeChoices lists the test accounts to choose from, and a new one if the limit allows it.
 func (h *Handler) makeChoices(ctx context.Context, v *visit, form *consentForm) ([]ui.Choice, error) {
 	var choices []ui.Choice
 	for _, a := range v.tests.list {
@@ -133,8 +132,7 @@ func (h *Handler) makeChoices(ctx context.Context, v *visit, form *consentForm) 
 	return choices, nil
 }
 
-// describePurpose is the line "what for": the display names of the registered features
-// that the app asks for.
+// describePurpose returns the display names of the registered features that the app requests.
 func describePurpose(list []features.Feature, asked []string) string {
 	var names []string
 	for _, slug := range asked {
@@ -147,7 +145,7 @@ func describePurpose(list []features.Feature, asked []string) string {
 	return strings.Join(names, ", ")
 }
 
-// describePrice says what a call costs, with the highest margin that the app may take.
+// describePrice describes the price of a call, with the highest margin rate of the app.
 func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	margin, upTo := app.DevMargin, ""
 	for _, f := range list {
@@ -162,11 +160,10 @@ func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	return price + "."
 }
 
-// names of the providers, as people know them.
+// names are the display names of the providers.
 var providerNames = []struct{ id, name string }{{"openai", "OpenAI"}, {"anthropic", "Anthropic"}, {"google", "Google"}}
 
-// describeProviders says who may see what is sent: those of the app's models, or of every
-// offered model.
+// describeProviders names the providers that may receive requests: those of the app's models, or of all offered models.
 func (h *Handler) describeProviders(app apps.App) string {
 	if app.ProviderMode == "mock" {
 		return "None. In testing, answers are canned."
@@ -193,7 +190,7 @@ func (h *Handler) describeProviders(app apps.App) string {
 	return text
 }
 
-// hostOf is the part of an address that people recognise.
+// hostOf returns the host of a URL.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

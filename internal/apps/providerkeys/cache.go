@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// cacheTTL is how long a key that was read is used without another look.
+// cacheTTL is how long a cached key is used.
 const cacheTTL = 2 * time.Second
 
-// maxCached bounds the cache; when it is full it begins anew.
+// maxCached bounds the cache. A full cache is cleared.
 const maxCached = 10_000
 
-// cachedKey is what was found for a developer and provider, until it is too old.
+// cachedKey is the key of a developer at a provider, or that there is none, until it expires.
 type cachedKey struct {
 	key   Secret
 	found bool
 	until time.Time
 }
 
-// A keyCache holds what was read a moment ago. The zero value is empty.
+// A keyCache caches keys. The zero value is empty.
 type keyCache struct {
 	mu      sync.Mutex
 	list    map[[2]string]cachedKey
-	changes int // how often something was dropped: what was read before is not kept after
+	changes int // number of dropCached calls: a key that was read before such a call is not cached after it
 }
 
 func (c *keyCache) getCached(accountID, provider string, now time.Time) (cachedKey, bool) {
@@ -32,7 +32,7 @@ func (c *keyCache) getCached(accountID, provider string, now time.Time) (cachedK
 	return o, ok && now.Before(o.until)
 }
 
-// beginRead is called before the database is read, and keep with its result after it.
+// beginRead returns the present number of changes. Call it before a read from the database, and putCached after it.
 func (c *keyCache) beginRead() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,10 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// testTimeout bounds the test of a key: the answer of a provider that is well takes
-// less than a second.
+// testTimeout bounds the test of a key. A healthy provider answers within a second.
 const testTimeout = 10 * time.Second
 
-// A keyTest is how a provider is asked for its models, which costs nothing and
-// needs a key.
+// A keyTest is the request that lists a provider's models, which needs a key and costs nothing.
 type keyTest struct {
 	baseURL string // the public one
 	path    string
@@ -43,10 +41,9 @@ func IsKnownProvider(provider string) bool {
 	return ok
 }
 
-// testKey asks the provider at baseURL ("" = its public address) whether it takes
-// the key, and waits for it no longer than that. A key that it refuses is 400 invalid_request; when it says nothing
-// clear, 502 provider_error. The answer itself goes nowhere, not even to the log:
-// providers repeat parts of the key in it.
+// testKey checks whether the provider at baseURL ("" = its public address) accepts the key, and waits at most wait. A
+// refused key is 400 invalid_request, and a test without a result 502 provider_error. The response
+// is not logged, because providers repeat parts of the key in it.
 func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Secret) error {
 	d := keyTests[name]
 	if baseURL == "" {
@@ -75,21 +72,21 @@ func testKey(ctx context.Context, wait time.Duration, name, baseURL string, s Se
 	if refused {
 		return apierr.InvalidRequest.Errorf("key: the provider refuses it; it must at least be allowed to list models")
 	}
-	if ctx.Err() != nil { // the client has left
+	if ctx.Err() != nil { // the client has disconnected
 		return ctx.Err()
 	}
 	e := apierr.ProviderError.Errorf("the key could not be tested at the provider, try again")
 	return e.WithCause(describeCause(name, err))
 }
 
-// isRefusal tells a refused key from a provider in trouble. Google answers a
-// wrong one with 400 (provider notes C.9: reason API_KEY_INVALID).
+// isRefusal reports whether a provider refused the key. Google answers 400 with the reason API_KEY_INVALID (provider
+// notes C.9).
 func isRefusal(status int, body []byte) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden ||
 		status == http.StatusBadRequest && bytes.Contains(body, []byte("API_KEY_INVALID"))
 }
 
-// describeCause is what the log may hold: a status, or what the connection died of.
+// describeCause returns an error without secrets for the log: a status, or the error of the connection.
 func describeCause(name string, err error) error {
 	if e, ok := errors.AsType[*provider.Error](err); ok && e.Status != 0 {
 		return fmt.Errorf("test of a key at %s: status %d", name, e.Status)

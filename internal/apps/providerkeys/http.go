@@ -11,9 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Handler serves /v1/provider-keys. The keys are those of the developer who
-// owns the app whose credentials are sent: there is no id that could be
-// somebody else's.
+// A Handler serves /v1/provider-keys. The keys are those of the developer of the authenticated app,
+// so no path has an id of another developer.
 type Handler struct {
 	Store *Store
 	Apps  *apps.Store
@@ -70,7 +69,7 @@ func (h *Handler) putKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	provider := r.PathValue("provider")
 	if !IsKnownProvider(provider) {
-		return errUnknownProvider() // before the body: what is not there has no wrong members
+		return errUnknownProvider() // before the body is read: 404 comes before 400
 	}
 	var body struct {
 		Key web.Field[string] `json:"key"`

@@ -1,12 +1,11 @@
-// Package providerkeys holds the keys that developers have at AI providers
-// themselves, for live calls of their sandbox beyond its daily allowance (spec
-// §7, sandbox_live_cost_limited). A key is tested at its provider when it comes,
-// stored encrypted (decision 007), and never shown again.
+// Package providerkeys stores the provider keys of developers, for live sandbox calls beyond the daily allowance
+// (contract §7, sandbox_live_cost_limited). A key is tested at its provider, stored sealed (decision 007), and never
+// shown again.
 package providerkeys
 
 import "github.com/purserhq/purser/internal/base/apierr"
 
-// A Key is what may be seen of a stored provider key.
+// A Key has the public properties of a stored provider key.
 type Key struct {
 	AccountID string // the developer's
 	Provider  string
@@ -15,8 +14,8 @@ type Key struct {
 	TestedUS  int64  // when the provider took the present one
 }
 
-// A Secret is a key in clear. It prints as [hidden]: it is a pointer so that even
-// a struct that holds one in an unexported field prints an address at most.
+// A Secret is an unsealed key. It prints as [hidden]. It contains a pointer, so that even a struct with a Secret in an
+// unexported field prints at most an address.
 type Secret struct{ plain *string }
 
 const hidden = "[hidden]"
@@ -24,7 +23,7 @@ const hidden = "[hidden]"
 // NewSecret hides plain.
 func NewSecret(plain string) Secret { return Secret{&plain} }
 
-// Reveal returns the key in clear, for the header of a request.
+// Reveal returns the key for the header of a request.
 func (s Secret) Reveal() string {
 	if s.plain == nil {
 		return ""
@@ -41,13 +40,11 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // The bounds of a key, in characters.
 const (
 	maxKey = 512
-	// showFrom is the length from which four characters give nothing away: keys of
-	// the providers have 39 or more.
+	// showFrom is the length from which the last four characters may be shown. Keys of the providers have 39 or more.
 	showFrom = 21
 )
 
-// validate refuses what cannot be a key with 400 invalid_request: only visible ASCII
-// goes into a header as it stands.
+// validate returns 400 invalid_request unless the key is visible ASCII, which a header can contain.
 func (s Secret) validate() error {
 	key := s.Reveal()
 	if key == "" || len(key) > maxKey {
@@ -61,7 +58,7 @@ func (s Secret) validate() error {
 	return nil
 }
 
-// last4 is what may be shown of it.
+// last4 returns the last four characters, "" of a short key.
 func (s Secret) last4() string {
 	if key := s.Reveal(); len(key) >= showFrom {
 		return key[len(key)-4:]

@@ -14,12 +14,12 @@ func (k *Key) fields() []any {
 	return []any{&k.AccountID, &k.Provider, &k.Last4, &k.CreatedUS, &k.TestedUS}
 }
 
-// keyPlace is where the key of a row is sealed for.
+// keyPlace is the place that the sealed key of a row is bound to.
 func keyPlace(accountID, provider string) seal.Place {
 	return seal.Place{"provider_keys", "sealed", accountID, provider}
 }
 
-// upsertKey stores a key or replaces it, and returns what may be seen of it.
+// upsertKey stores a key in place of an earlier one and returns its public properties.
 func upsertKey(ctx context.Context, tx *db.Tx, k Key, sealed []byte) (Key, error) {
 	err := tx.QueryRowContext(ctx, `INSERT INTO provider_keys (account_id, provider, sealed, last4, created_us,
 			tested_us) VALUES ($1, $2, $3, $4, $5, $5)
@@ -40,7 +40,7 @@ func listKeys(ctx context.Context, q db.Queryer, accountID string) ([]Key, error
 		WHERE account_id = $1 ORDER BY provider`, accountID)
 }
 
-// remove returns sql.ErrNoRows when there is nothing to delete.
+// deleteKey returns sql.ErrNoRows if there is no such key.
 func deleteAccountKeys(ctx context.Context, tx *db.Tx, accountID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM provider_keys WHERE account_id = $1`, accountID)
 	return err

@@ -13,12 +13,12 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// A Store tests, seals and opens provider keys.
+// A Store tests, seals and unseals provider keys.
 type Store struct {
 	db       *db.DB
 	box      *seal.Box
 	now      func() time.Time
-	baseURLs map[string]string // by provider; without one its public address
+	baseURLs map[string]string // by provider; the default is its public address
 	tests    *web.Limiter      // by account
 	opened   keyCache
 }
@@ -35,10 +35,9 @@ func NewStore(d *db.DB, box *seal.Box, now func() time.Time, baseURLs map[string
 	}
 }
 
-// Put tests the developer's key at the provider and stores it in place of the one
-// before. What cannot be a key and what the provider refuses is 400
-// invalid_request; a test without a clear outcome is 502 provider_error, and more
-// than 20 tests a minute are 429 rate_limited: nobody shall try found keys here.
+// Put tests a developer's key at the provider and stores it in place of an earlier one. A malformed
+// key and a refused key are 400 invalid_request, and a test without a result is 502 provider_error.
+// More than 20 tests a minute are 429 rate_limited, so that the endpoint cannot be used to test stolen keys.
 func (s *Store) Put(ctx context.Context, accountID, provider string, key Secret) (Key, error) {
 	if !IsKnownProvider(provider) {
 		return Key{}, errUnknownProvider()
@@ -83,8 +82,7 @@ func (s *Store) DeleteAccountKeys(ctx context.Context, tx *db.Tx, accountID stri
 	return nil
 }
 
-// Get returns a developer's key in clear, for use within this process; the error
-// wraps sql.ErrNoRows when there is none.
+// Get returns a developer's unsealed key. The error wraps sql.ErrNoRows if there is none.
 func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, error) {
 	sealed, err := getSealed(ctx, s.db, accountID, provider)
 	if err != nil {
@@ -97,9 +95,8 @@ func (s *Store) Get(ctx context.Context, accountID, provider string) (Secret, er
 	return NewSecret(string(plain)), nil
 }
 
-// GetCached is Get for every call: what it returns, a key or that there is none, is
-// at most two seconds old. A key that was just put or deleted on this node is seen
-// at once.
+// GetCached is Get with a cache, for the hot path. Its result is at most two seconds old. Changes
+// on this node take effect immediately.
 func (s *Store) GetCached(ctx context.Context, accountID, provider string) (key Secret, found bool, err error) {
 	began := s.now()
 	if o, ok := s.opened.getCached(accountID, provider, began); ok {
@@ -114,7 +111,7 @@ func (s *Store) GetCached(ctx context.Context, accountID, provider string) (key 
 	return key, err == nil, nil
 }
 
-// List returns what may be seen of a developer's keys, by provider.
+// List returns the public properties of a developer's keys, by provider.
 func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
 	list, err := listKeys(ctx, s.db, accountID)
 	if err != nil {
@@ -123,7 +120,7 @@ func (s *Store) List(ctx context.Context, accountID string) ([]Key, error) {
 	return list, nil
 }
 
-// Delete forgets a key; the error wraps sql.ErrNoRows when there is none.
+// Delete deletes a key. The error wraps sql.ErrNoRows if there is none.
 func (s *Store) Delete(ctx context.Context, accountID, provider string) error {
 	if err := deleteKey(ctx, s.db, accountID, provider); err != nil {
 		return fmt.Errorf("providerkeys: delete: %w", err)

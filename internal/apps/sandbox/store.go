@@ -23,20 +23,20 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// StartingBalance is what a new test account has to spend (contract §5, Sandbox).
+// StartingBalance is the balance of a new test account (contract §5, Sandbox).
 const StartingBalance = 1000 * money.Dollar
 
-// A Store makes, funds and ends test accounts.
+// A Store creates, funds and deletes test accounts.
 type Store struct {
 	db     *db.DB
 	people *accounts.Store
 	ledger *store.Writer
 	now    func() time.Time
-	made   *web.Limiter // with a password, by developer
+	made   *web.Limiter // new accounts with a password, by developer
 }
 
-// NewStore returns a Store on d. Hashing a password takes a core for a while, so
-// a developer makes at most 100 accounts at once with one, and then one a second.
+// NewStore returns a Store on d. A developer can create at most 100 accounts in a burst and then
+// one per second, because hashing a password is expensive.
 func NewStore(d *db.DB, people *accounts.Store, w *store.Writer, now func() time.Time) *Store {
 	return &Store{
 		db:     d,
@@ -47,11 +47,11 @@ func NewStore(d *db.DB, people *accounts.Store, w *store.Writer, now func() time
 	}
 }
 
-// A TestAccount is one with what it has.
+// A TestAccount is a test account with its balance.
 type TestAccount struct {
 	accounts.Account
 	Balance rules.Balance
-	Tester  string // e-mail of the person it was made for; "" = the developer's own
+	Tester  string // email of the tester it was created for; "" = the developer
 }
 
 // List returns the developer's test accounts, oldest first.
@@ -85,16 +85,16 @@ func (s *Store) describe(ctx context.Context, a accounts.Account) (TestAccount, 
 	return t, nil
 }
 
-// Create makes a test account to sign in as, and returns it with its password,
-// which is never shown again. A 26th is 400 invalid_request, haste is 429.
+// Create creates a test account with a password, which is never shown again. A 26th account is 400 invalid_request, and
+// a request above the rate limit 429.
 func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, string, error) {
 	if list, err := s.people.ListTestAccounts(ctx, developerID); err != nil {
 		return TestAccount{}, "", err
 	} else if len(list) >= accounts.MaxTestAccounts {
-		return TestAccount{}, "", accounts.TestAccountLimitError() // before the price of a password
+		return TestAccount{}, "", accounts.TestAccountLimitError() // before the password is hashed
 	}
 	if wait, ok := s.made.Allow(developerID); !ok {
-		e := apierr.RateLimited.Errorf("too many test accounts at once; see the header Retry-After")
+		e := apierr.RateLimited.Errorf("too many new test accounts; see the header Retry-After")
 		e.RetryAfter = wait
 		return TestAccount{}, "", e
 	}
@@ -105,7 +105,7 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 	}
 	var a accounts.Account
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		a, err = s.Open(ctx, tx, accounts.NewAccount{OwnerID: developerID, PasswordHash: hashed})
+		a, err = s.CreateTx(ctx, tx, accounts.NewAccount{OwnerID: developerID, PasswordHash: hashed})
 		return err
 	})
 	if err != nil {
@@ -115,10 +115,9 @@ func (s *Store) Create(ctx context.Context, developerID string) (TestAccount, st
 	return t, password, err
 }
 
-// Open makes the test account of n.OwnerID that n describes, with its starting
-// balance, in the caller's transaction. Its address can receive nothing: .invalid
-// is reserved for that.
-func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (accounts.Account, error) {
+// CreateTx creates the test account of n.OwnerID with its starting balance, in the caller's
+// transaction. Its email is in the reserved domain .invalid and receives nothing.
+func (s *Store) CreateTx(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (accounts.Account, error) {
 	n.Email, n.Sandbox = strings.ToLower(id.New("test-", s.now()))+"@test.invalid", true
 	a, err := s.people.Create(ctx, tx, n)
 	if err != nil {
@@ -128,8 +127,7 @@ func (s *Store) Open(ctx context.Context, tx *db.Tx, n accounts.NewAccount) (acc
 	return a, err
 }
 
-// requireTestAccount says whether the developer has such a test account in use, by an error
-// that wraps sql.ErrNoRows if not.
+// requireTestAccount returns an error that wraps sql.ErrNoRows unless the developer has this active test account.
 func (s *Store) requireTestAccount(ctx context.Context, developerID, accountID string) error {
 	a, err := s.people.Get(ctx, accountID)
 	if err == nil && (a.OwnerID != developerID || a.Deactivated) {
@@ -138,8 +136,8 @@ func (s *Store) requireTestAccount(ctx context.Context, developerID, accountID s
 	return err
 }
 
-// Fund adds money that is not real. The error wraps sql.ErrNoRows when the
-// developer has no such test account in use; an amount that cannot be is 400.
+// Fund adds fake money. The error wraps sql.ErrNoRows if the developer has no such active test
+// account. An invalid amount is 400.
 func (s *Store) Fund(ctx context.Context, developerID, accountID string, amountMC money.MC) (TestAccount, error) {
 	var a accounts.Account
 	err := s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -158,9 +156,8 @@ func (s *Store) Fund(ctx context.Context, developerID, accountID string, amountM
 	return s.describe(ctx, a)
 }
 
-// Delete ends the use of a test account: its connections are revoked, as its user
-// would, and nobody signs in as it again. What it spent stays in the books. The
-// error wraps sql.ErrNoRows when the developer has no such test account in use.
+// Delete deactivates a test account and revokes its connections. Its ledger rows stay. The error wraps sql.ErrNoRows if
+// the developer has no such active test account.
 func (s *Store) Delete(ctx context.Context, developerID, accountID string) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return s.DeleteTx(ctx, tx, developerID, accountID)
@@ -182,11 +179,4 @@ func (s *Store) DeleteTx(ctx context.Context, tx *db.Tx, developerID, accountID 
 		}
 	}
 	return nil
-}
-
-// listLiveConnections returns the ids of an account's connections that are not
-// revoked. Whoever holds the account's lock knows that no more are made.
-func listLiveConnections(ctx context.Context, tx *db.Tx, accountID string) ([]string, error) {
-	return db.QueryAll(ctx, tx, db.ScanColumn[string], `SELECT id FROM connections
-		WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
 }

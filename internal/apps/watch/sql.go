@@ -12,8 +12,8 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// claimTurn moves the time of the next turn ahead, and returns the first bucket
-// that is not counted yet; false if the turn is not due, or somebody else's.
+// claimTurn claims the check that is due and sets the time of the next one. It returns the first bucket that is not
+// counted yet, and false if no check is due or another node has claimed it.
 func claimTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64, ok bool, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		err := tx.QueryRowContext(ctx, `UPDATE watch_turns SET next_us = $2 WHERE name = 'apps' AND next_us <= $1
@@ -26,15 +26,14 @@ func claimTurn(ctx context.Context, d *db.DB, nowUS, nextUS int64) (bucket int64
 	return bucket, ok, err
 }
 
-// sumSpend adds up by app and bucket what users were charged from one bucket up to
-// another. It finds the rows by their ids, which rise with the time at which calls
-// began, so that the ledger needs no index for this: early is how long before its
-// settlement a call may have begun. Test accounts spend nothing. (A key that is tried again much later keeps
-// its id and is not seen; no anomaly is made of those.)
+// sumSpend sums the charges of users by app and bucket, from one bucket up to another. It finds the rows by their ids,
+// which rise with the start times of the calls, so that the ledger needs no index for this; early is the longest time
+// from the start of a call to its settlement. Charges of test accounts do not count. (A call that is retried much later
+// under its key keeps its id and is missed. Such calls cause no anomaly.)
 func sumSpend(ctx context.Context, q db.Queryer, from, to int64) (map[string]map[int64]money.MC, error) {
-	const early = 20 * time.Minute // the longest stream and the longest wait for a provider's record
+	const early = 20 * time.Minute // the longest stream plus the longest wait for a provider's record
 	begin, end := from*rules.BucketWidth.Microseconds(), to*rules.BucketWidth.Microseconds()
-	// A clock that is ahead gives its ids a later time.
+	// A node whose clock is ahead makes ids with a later time.
 	first, last := id.Floor(id.Ledger, time.UnixMicro(begin).Add(-early)),
 		id.Floor(id.Ledger, time.UnixMicro(end).Add(time.Minute))
 	return querySums(ctx, q, `SELECT app_id, created_us / $5 AS bucket, CAST(SUM(user_charge_mc) AS BIGINT) FROM ledger
@@ -44,14 +43,14 @@ func sumSpend(ctx context.Context, q db.Queryer, from, to int64) (map[string]map
 		first, last, begin, end, rules.BucketWidth.Microseconds())
 }
 
-// listCounted returns what is counted already, of one app.
+// listCounted returns the stored sums of one app.
 func listCounted(ctx context.Context, q db.Queryer, appID string, from int64) (map[int64]money.MC, error) {
 	list, err := querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend
 		WHERE app_id = $1 AND bucket >= $2`, appID, from)
 	return list[appID], err
 }
 
-// listCountedSince returns the sums of all apps since a bucket.
+// listCountedSince returns the stored sums of all apps since a bucket.
 func listCountedSince(ctx context.Context, q db.Queryer, from int64) (map[string]map[int64]money.MC, error) {
 	return querySums(ctx, q, `SELECT app_id, bucket, user_charge_mc FROM app_spend WHERE bucket >= $1`, from)
 }
@@ -75,8 +74,7 @@ func querySums(ctx context.Context, q db.Queryer, text string,
 	return list, err
 }
 
-// saveCounts stores the sums of buckets that have ended, and forgets those that are too
-// old to matter. Who comes second stores the same numbers.
+// saveCounts stores the sums of complete buckets and deletes old ones. It may be repeated with the same numbers.
 func saveCounts(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.MC, next, oldest int64) error {
 	for appID, buckets := range list {
 		for bucket, mc := range buckets {
@@ -95,19 +93,18 @@ func saveCounts(ctx context.Context, tx *db.Tx, list map[string]map[int64]money.
 	return err
 }
 
-// Revocations of test accounts are none: they come with every promotion.
+// Revocations of test accounts do not count: every promotion causes them.
 const realAccountsOnly = `
 		AND NOT EXISTS (SELECT 1 FROM accounts WHERE accounts.id = connections.account_id AND accounts.sandbox = 1)`
 
-// listRevocationCandidates returns the apps of which at least so many people have revoked since a time.
+// listRevocationCandidates returns the apps with at least so many revocations by users since a time.
 func listRevocationCandidates(ctx context.Context, q db.Queryer, sinceUS, least int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT app_id FROM connections
 		WHERE revoked_us > $1`+realAccountsOnly+` GROUP BY app_id HAVING COUNT(*) >= $2`, sinceUS, least)
 }
 
-// countRevocations returns how many connections of people were live at a time, and how
-// many of those were revoked since. It stops counting where the answer is known:
-// at most enough of them are needed.
+// countRevocations returns how many connections of users were live at a time, and how many of those were revoked since.
+// It counts at most enough live connections, because more do not change the result.
 func countRevocations(ctx context.Context, q db.Queryer, appID string, sinceUS int64) (live, revoked int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM connections
 		WHERE revoked_us > $2 AND app_id = $1 AND created_us <= $2`+realAccountsOnly, appID, sinceUS).Scan(&revoked)

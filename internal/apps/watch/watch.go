@@ -1,8 +1,6 @@
-// Package watch suspends live apps that hurt their users (contract §3, App tier: spend
-// anomalies, revocation spikes, chargebacks). It looks every minute, on one node at
-// a time; what it sees is counted anew from the ledger and the connections, so a
-// turn that is lost or done twice changes nothing. What an operator has lifted is
-// forgiven: only what comes after it counts again.
+// Package watch suspends live apps that harm their users (contract §3, App tier: spend anomalies, revocation spikes,
+// chargebacks). It checks every minute, on one node at a time. It counts from the ledger and the connections, so that a
+// check may be lost or repeated. After an operator has lifted a suspension, only later facts count.
 package watch
 
 import (
@@ -21,7 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
-// A Watch looks after live apps.
+// A Watch checks live apps.
 type Watch struct {
 	DB      *db.DB
 	Apps    *apps.Store
@@ -30,13 +28,13 @@ type Watch struct {
 	Now     func() time.Time
 }
 
-// interval is how often apps are looked at, by all nodes together.
+// interval is the time between checks, over all nodes.
 const interval = time.Minute
 
-// maxBucketsPerStatement bounds what one statement counts: a day.
+// maxBucketsPerStatement bounds the buckets that one statement counts: a day.
 const maxBucketsPerStatement = int64(rules.Day / rules.BucketWidth)
 
-// Run takes a turn if one is due. Every node calls it as often as it likes.
+// Run runs a check if one is due. Every node may call it at any time.
 func (w *Watch) Run(ctx context.Context) error {
 	now := w.Now()
 	bucket, mine, err := claimTurn(ctx, w.DB, now.UnixMicro(), now.Add(interval).UnixMicro())
@@ -69,8 +67,8 @@ func (w *Watch) checkChargebacks(ctx context.Context, now time.Time) error {
 	})
 }
 
-// checkSpend counts what has ended since the last turn, and judges the last hour:
-// the present bucket, which is counted now, and the five before it.
+// checkSpend counts the buckets that have ended since the last check, and judges the last hour: the current bucket and
+// the five before it.
 func (w *Watch) checkSpend(ctx context.Context, now time.Time, counted int64) error {
 	present := rules.BucketOf(now.UnixMicro())
 	running, err := w.countSpend(ctx, now, counted)
@@ -102,7 +100,7 @@ func (w *Watch) checkSpend(ctx context.Context, now time.Time, counted int64) er
 
 func (w *Watch) judgeHour(ctx context.Context, a apps.App, hour map[int64]money.MC,
 	first int64) (*rules.Finding, error) {
-	// What an operator has forgiven is forgiven in whole buckets.
+	// Spend counts again from the first whole bucket after the operator lifted a suspension.
 	spent := sumBuckets(hour, max(first, rules.BucketOf(a.LiftedUS)+1))
 	if spent <= rules.SpendFloor {
 		return nil, nil
@@ -120,14 +118,14 @@ func sumBuckets(buckets map[int64]money.MC, first int64) (sum money.MC) {
 	return sum
 }
 
-// countSpend stores the buckets that have ended, and returns those that have not, or
-// have ended this moment: a batch that is late still adds to them.
+// countSpend stores the buckets that are complete and returns the later ones. A bucket is complete one minute after its
+// end, because late batches still add to it.
 func (w *Watch) countSpend(ctx context.Context, now time.Time,
 	from int64) (running map[string]map[int64]money.MC, err error) {
 	present := rules.BucketOf(now.UnixMicro())
 	ended := rules.BucketOf(now.Add(-time.Minute).UnixMicro()) // buckets before this one are complete
 	oldest := present - rules.BucketsPerHour - int64(rules.Week/rules.BucketWidth)
-	for from = max(from, oldest); from < ended; { // more than once after the nodes were down
+	for from = max(from, oldest); from < ended; { // several statements after a downtime of all nodes
 		to := min(ended, from+maxBucketsPerStatement)
 		list, err := sumSpend(ctx, w.DB, from, to)
 		if err == nil {
@@ -146,11 +144,10 @@ func (w *Watch) countSpend(ctx context.Context, now time.Time,
 	return running, nil
 }
 
-// windowStart is the beginning of a window, but not before the operator's last word.
+// windowStart returns the start of a window, but not before the operator last lifted a suspension.
 func windowStart(a apps.App, begin time.Time) int64 { return max(begin.UnixMicro(), a.LiftedUS) }
 
-// judgeCandidates suspends those candidates that break a rule. One that fails does not keep
-// the others from being judged.
+// judgeCandidates suspends the candidates that break a rule. It goes on after an error.
 func (w *Watch) judgeCandidates(ctx context.Context, candidates []string,
 	judgeApp func(apps.App) (*rules.Finding, error)) (err error) {
 	for _, appID := range candidates {
@@ -179,7 +176,7 @@ func (w *Watch) suspendApp(ctx context.Context, a apps.App, f rules.Finding) err
 		return err
 	})
 	if errors.Is(err, apps.ErrUnchanged) {
-		return nil // by another rule, or by the operator, a moment ago
+		return nil // another rule or the operator has just suspended it
 	} else if err != nil {
 		return err
 	}

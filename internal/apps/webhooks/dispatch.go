@@ -23,48 +23,47 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// retryDelays is when a failed delivery is tried again, each time from the failure
-// before (contract §6).
+// retryDelays are the waits before each retry of a failed delivery, from the failure before it (contract §6).
 var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour,
 	15 * time.Hour}
 
 const (
-	maxConcurrent = 16 // attempts that run at a time for an endpoint
-	// attempts that a node begins for an endpoint: one whose handler makes events is no loop without a bound (F-78)
+	maxConcurrent = 16 // concurrent attempts of an endpoint
+	// maxPerSecond bounds the attempts that a node starts for an endpoint. It also bounds the loop of an endpoint whose
+	// handler causes new events (F-78).
 	maxPerSecond    = 100
 	suspectFailures = 3   // failures in a row after which an endpoint gets one attempt at a time
-	queueBatch      = 200 // events that are passed on in one transaction
-	pollEvery       = 500 * time.Millisecond
-	drainTimeout    = 5 * time.Second // what attempts under way get to finish when the node stops
-	storeFor        = 10 * time.Second
-	leaseTTL        = 2 * attemptTimeout // lease of an attempt: what is late is over, and only then made again
-	failureMemory   = 24 * time.Hour     // how long an endpoint's failures are remembered
-	jitterPermille  = 30                 // of 1000: how far retries spread either way, within the ±5 % of decision 040
+	queueBatch      = 200 // events that become deliveries in one transaction
+	pollInterval    = 500 * time.Millisecond
+	drainTimeout    = 5 * time.Second    // for running attempts when the node stops
+	storeTimeout    = 10 * time.Second   // for the transaction that records an attempt
+	leaseTTL        = 2 * attemptTimeout // an attempt has ended before its lease expires and another node retries it
+	failureMemory   = 24 * time.Hour     // how long the failures of an endpoint count
+	jitterPermille  = 30                 // spread of retries in both directions, within the ±5 % of decision 040
 )
 
-// A Dispatcher is one node's share of the work. Any number of them may work on one
-// database: what one has claimed, the others leave alone until the lease is over,
-// and then one of them tries again, so that every delivery is made at least once.
+// A Dispatcher sends deliveries on one node. Several dispatchers may share a database: each leases the deliveries that
+// it sends, and after the lease expires another one retries them. So each delivery is sent at least once.
 type Dispatcher struct {
 	store  *Store
 	client *http.Client
 	log    *slog.Logger
-	wake   chan struct{} // there may be more to do: an attempt has ended, or events wait
+	wake   chan struct{} // requests a round: an attempt has ended, or more events wait
 
 	mu    sync.Mutex
 	loads map[string]*endpointLoad // by endpoint
 	tasks sync.WaitGroup
 }
 
-// endpointLoad is what this node does for an endpoint just now.
+// endpointLoad counts the attempts of this node for an endpoint.
 type endpointLoad struct {
 	running  int
-	failures int   // in a row
-	second   int64 // in which it got its last attempt,
-	begun    int   // and how many it got there
+	failures int   // consecutive
+	second   int64 // Unix time of the last attempt
+	begun    int   // attempts in that second
 }
 
-// Options are what a Dispatcher may be given; the zero value is production.
+// Options configure a Dispatcher. The zero value is for production.
 type Options struct {
 	Resolver *net.Resolver // nil = the system's
 	TLS      *tls.Config   // nil = the system's roots
@@ -81,31 +80,31 @@ func NewDispatcher(s *Store, log *slog.Logger, o Options) *Dispatcher {
 	}
 }
 
-// Run works until ctx ends. Attempts under way may then finish for a moment; the
-// others are given back, and another node makes them.
+// Run sends deliveries until ctx ends. Running attempts then have drainTimeout to finish; unfinished ones are released
+// for another node.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	attempts, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	tick := time.NewTicker(pollEvery)
+	attempts, cancelAttempts := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelAttempts()
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		if err := d.runRound(ctx, attempts); err != nil && ctx.Err() == nil {
-			d.log.Error("webhooks: a round failed", "error", err)
+			d.log.Error("webhook round failed", "error", err)
 		}
 		select {
 		case <-tick.C:
 		case <-d.wake:
 		case <-ctx.Done():
-			late := time.AfterFunc(drainTimeout, cut)
-			defer late.Stop()
+			timer := time.AfterFunc(drainTimeout, cancelAttempts)
+			defer timer.Stop()
 			d.tasks.Wait()
 			return nil
 		}
 	}
 }
 
-// runRound passes some new events on, and begins as many due attempts as there is
-// room for: a flood of events does not hold up what is due.
+// runRound makes deliveries of one batch of new events, and starts as many due attempts as the limits allow. The batch
+// bounds how long many new events delay due attempts.
 func (d *Dispatcher) runRound(ctx, attempts context.Context) error {
 	if err := d.queueEvents(ctx); err != nil {
 		return err
@@ -120,16 +119,15 @@ func (d *Dispatcher) runRound(ctx, attempts context.Context) error {
 	return err
 }
 
-// requestRound asks for another round soon.
+// requestRound makes Run start another round.
 func (d *Dispatcher) requestRound() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // somebody else has said it
+	default: // a round is already requested
 	}
 }
 
-// queueEvents turns new events into deliveries: in one transaction they are marked,
-// written to the log, and queued for every endpoint that wants them.
+// queueEvents claims new events, appends them to the event log and queues their deliveries, in one transaction.
 func (d *Dispatcher) queueEvents(ctx context.Context) error {
 	s := d.store
 	if some, err := store.HasUnclaimedEvents(ctx, s.db); err != nil || !some {
@@ -150,7 +148,7 @@ func (d *Dispatcher) queueEvents(ctx context.Context) error {
 		return s.queueDeliveries(ctx, tx, events)
 	})
 	if err != nil {
-		return fmt.Errorf("pass on events: %w", err)
+		return fmt.Errorf("queue events: %w", err)
 	}
 	if len(events) == queueBatch {
 		d.requestRound()
@@ -158,17 +156,17 @@ func (d *Dispatcher) queueEvents(ctx context.Context) error {
 	return nil
 }
 
-// queueDeliveries makes the deliveries of events. A disabled endpoint gets them too: they
-// wait. The endpoints are locked, so that none is deleted meanwhile.
+// queueDeliveries inserts the deliveries of events. Deliveries to a disabled endpoint wait until it is active. It locks
+// the endpoints, so that none is deleted before the transaction ends.
 func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.Event) (err error) {
-	known := map[string][]Endpoint{} // by app
+	endpoints := map[string][]Endpoint{} // by app
 	for _, e := range events {
-		list, ok := known[e.AppID]
+		list, ok := endpoints[e.AppID]
 		if !ok {
 			if list, err = listEndpoints(ctx, tx, e.AppID, "", MaxPerApp, tx.Engine.ForUpdate()); err != nil {
 				return err
 			}
-			known[e.AppID] = list
+			endpoints[e.AppID] = list
 		}
 		for _, to := range list {
 			if !to.wants(e.Type) {
@@ -189,25 +187,25 @@ func (s *Store) queueDeliveries(ctx context.Context, tx *db.Tx, events []rules.E
 	return nil
 }
 
-// claimDue leases due deliveries for this node, for each endpoint what it has room
-// for: one that is slow or dead fills its own room, and nobody else's (F-76).
+// claimDue leases due deliveries for this node, for each endpoint up to its capacity. A slow or dead endpoint uses up
+// only its own capacity (F-76).
 func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err error) {
 	s := d.store
 	waiting, err := listReadyEndpoints(ctx, s.db, s.now().UnixMicro())
 	if err != nil {
 		return nil, err
 	}
-	room := d.computeCapacities(waiting)
-	if len(room) == 0 {
+	capacities := d.computeCapacities(waiting)
+	if len(capacities) == 0 {
 		return nil, nil
 	}
 	lease := id.NewUUID()
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		claimed = nil // what a try that lost a conflict had claimed
+		claimed = nil // of a transaction that was retried
 		now := s.now()
-		for _, endpointID := range slices.Sorted(maps.Keys(room)) {
+		for _, endpointID := range slices.Sorted(maps.Keys(capacities)) {
 			list, err := claimDeliveries(ctx, tx, endpointID, lease, now.UnixMicro(), now.Add(leaseTTL).UnixMicro(),
-				room[endpointID])
+				capacities[endpointID])
 			if err != nil {
 				return err
 			}
@@ -229,7 +227,7 @@ func (d *Dispatcher) claimDue(ctx context.Context) (claimed []Delivery, err erro
 	return claimed, nil
 }
 
-// getLoad returns what is done for an endpoint. d.mu is held.
+// getLoad returns the load of an endpoint. d.mu is held.
 func (d *Dispatcher) getLoad(endpointID string) *endpointLoad {
 	l := d.loads[endpointID]
 	if l == nil {
@@ -239,8 +237,8 @@ func (d *Dispatcher) getLoad(endpointID string) *endpointLoad {
 	return l
 }
 
-// computeCapacities is how many more attempts each of these endpoints may have just now. What
-// is long over is forgotten.
+// computeCapacities returns how many more attempts may start now, by endpoint, without endpoints that have none. It
+// deletes old loads.
 func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
 	now := d.store.now()
 	d.mu.Lock()
@@ -249,16 +247,16 @@ func (d *Dispatcher) computeCapacities(endpoints []string) map[string]int {
 		return l.running == 0 && l.second != now.Unix() && (l.failures == 0 ||
 			now.Sub(time.Unix(l.second, 0)) > failureMemory)
 	})
-	room := map[string]int{}
+	capacities := map[string]int{}
 	for _, endpointID := range endpoints {
 		if n := d.getLoad(endpointID).computeCapacity(now); n > 0 {
-			room[endpointID] = n
+			capacities[endpointID] = n
 		}
 	}
-	return room
+	return capacities
 }
 
-// computeCapacity is how many more attempts the endpoint may have.
+// computeCapacity returns how many more attempts of the endpoint may start now.
 func (l *endpointLoad) computeCapacity(now time.Time) int {
 	if l.second != now.Unix() {
 		l.second, l.begun = now.Unix(), 0
@@ -270,7 +268,7 @@ func (l *endpointLoad) computeCapacity(now time.Time) int {
 	return min(most-l.running, maxPerSecond-l.begun)
 }
 
-// recordEnd takes an attempt off the load. Only what an endpoint answered says how it is.
+// recordEnd removes an attempt from the load. An attempt that was not made does not change the count of failures.
 func (d *Dispatcher) recordEnd(endpointID string, tried, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -283,17 +281,17 @@ func (d *Dispatcher) recordEnd(endpointID string, tried, failed bool) {
 	}
 }
 
-// runAttempt makes one attempt of a claimed delivery and writes down what came of it.
+// runAttempt makes one attempt of a claimed delivery and records its outcome.
 func (d *Dispatcher) runAttempt(ctx context.Context, v Delivery) {
 	o, tried, err := d.sendDelivery(ctx, v)
 	d.recordEnd(v.EndpointID, tried, tried && o.failed != "")
-	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeFor)
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	now := d.store.now()
 	switch {
 	case err != nil:
-		// The lease runs out, and then the delivery is tried again.
-		d.log.Error("webhooks: an attempt could not be made", "delivery", v.ID, "endpoint", v.EndpointID, "error", err)
+		// The delivery is retried after its lease expires.
+		d.log.Error("webhook attempt not made", "delivery_id", v.ID, "endpoint_id", v.EndpointID, "error", err)
 		return
 	case !tried:
 		err = releaseDelivery(storing, d.store.db, v, now.UnixMicro())
@@ -306,12 +304,11 @@ func (d *Dispatcher) runAttempt(ctx context.Context, v Delivery) {
 		err = updateDelivery(storing, d.store.db, v, due)
 	}
 	if err != nil { // as above
-		d.log.Error("webhooks: an attempt could not be recorded", "delivery", v.ID, "endpoint", v.EndpointID,
-			"error", err)
+		d.log.Error("webhook attempt not recorded", "delivery_id", v.ID, "endpoint_id", v.EndpointID, "error", err)
 	}
 }
 
-// applyOutcome enters an attempt (contract §3, Webhook delivery).
+// applyOutcome updates the delivery after an attempt (contract §3, Webhook delivery).
 func (v *Delivery) applyOutcome(o attemptOutcome, now time.Time) {
 	v.Attempts++
 	v.NextUS, v.LastError, v.ResponseStatus = nil, nil, nil
@@ -328,15 +325,15 @@ func (v *Delivery) applyOutcome(o attemptOutcome, now time.Time) {
 		v.Status = Failed
 	default:
 		wait := retryDelays[v.Attempts-1]
-		wait += wait / 1000 * time.Duration(rand.IntN(2*jitterPermille+1)-jitterPermille) // not all at once
+		wait += wait / 1000 * time.Duration(rand.IntN(2*jitterPermille+1)-jitterPermille) // spread retries
 		us += wait.Microseconds()
 		v.NextUS = &us
 	}
 	v.LastError = &o.failed
 }
 
-// sendDelivery sends a delivery as its endpoint is at this moment: disabled means not now,
-// deleted means never, and the secret is the one that holds now (F-80).
+// sendDelivery sends a delivery with the present URL and secret of its endpoint (F-80). It returns tried = false if the
+// endpoint is disabled or deleted, or if the node stopped during the attempt.
 func (d *Dispatcher) sendDelivery(ctx context.Context, v Delivery) (o attemptOutcome, tried bool, err error) {
 	s := d.store
 	to, err := getEndpoint(ctx, s.db, v.EndpointID, "")
@@ -369,5 +366,5 @@ func (d *Dispatcher) sendDelivery(ctx context.Context, v Delivery) (o attemptOut
 		return attemptOutcome{failed: "the URL " + rule}, true, nil
 	}
 	o = postDelivery(ctx, d.client, to.URL, header, body)
-	return o, o.failed == "" || ctx.Err() == nil, nil // cut by our stop is no attempt
+	return o, o.failed == "" || ctx.Err() == nil, nil // an attempt that our stop canceled does not count
 }

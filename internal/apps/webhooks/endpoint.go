@@ -1,8 +1,8 @@
-// Package webhooks tells apps what happened (contract §2, Webhook endpoint and Webhook
-// delivery; §4.8; §6; decisions 039, 040). Events come from the outbox that the
-// ledger writes with the change that they report. A Dispatcher on every node
-// passes each of them on to one delivery per subscribed endpoint, and works the
-// deliveries off: the table is the queue, and the history that the API shows.
+// Package webhooks delivers events to apps (contract §2, Webhook endpoint and Webhook delivery;
+// §4.8; §6; decisions 039, 040). The ledger writes each event to the event outbox in the
+// transaction of the change. A Dispatcher on each node creates one delivery per event and
+// subscribed endpoint, and sends the deliveries. The table deliveries is both the queue and the
+// history that the API shows.
 package webhooks
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// MaxPerApp is how many endpoints an app may have.
+// MaxPerApp is the largest number of endpoints of an app.
 const MaxPerApp = 20
 
 // The states of contract §3, Webhook endpoint.
@@ -25,7 +25,7 @@ const (
 	Disabled = "disabled"
 )
 
-// An Endpoint is where an app wants its events.
+// An Endpoint is a URL that receives an app's events.
 type Endpoint struct {
 	ID, AppID, URL string
 	Events         []string // empty = every event
@@ -39,15 +39,14 @@ func (e *Endpoint) wants(kind string) bool {
 	return len(e.Events) == 0 || slices.Contains(e.Events, kind)
 }
 
-// A Change is the body of POST and PATCH; an absent member stays as it is.
+// A Change is the body of POST and PATCH. An absent member keeps its value.
 type Change struct {
 	URL    web.Field[string]   `json:"url"`
 	Events web.Field[[]string] `json:"events"`
 	Status web.Field[string]   `json:"status"`
 }
 
-// applyTo returns e with the change, or 400 invalid_request, which names the
-// member and the rule.
+// applyTo returns e with the change, or 400 invalid_request with the member and the rule.
 func (c *Change) applyTo(e Endpoint, rules Addresses) (Endpoint, error) {
 	if c.URL.Set {
 		if rule := rules.findProblem(c.URL.Value); rule != "" {
@@ -78,15 +77,15 @@ func (c *Change) applyTo(e Endpoint, rules Addresses) (Endpoint, error) {
 	return e, nil
 }
 
-// Addresses says where webhooks may go beside public https addresses.
+// Addresses restricts the addresses of endpoints. Public https addresses are allowed.
 type Addresses struct {
-	Allow []netip.Prefix // further addresses; for development, and networks of the operator
-	HTTP  bool           // plain http too, to loopback hosts; for development
-	Own   []string       // URLs of this service, which must not call itself
+	Allow []netip.Prefix // further allowed addresses; for development, and networks of the operator
+	HTTP  bool           // allow http to loopback hosts; for development
+	Own   []string       // URLs of this service, which are refused
 }
 
-// findProblem returns the rule that text breaks as the URL of an endpoint, "" if none.
-// What its host name means is checked when it is dialled, at each attempt.
+// findProblem returns the rule that the URL of an endpoint breaks, "" if none. The addresses of its host are checked at
+// each attempt, when they are dialed.
 func (a Addresses) findProblem(text string) string {
 	switch {
 	case text == "":
@@ -126,15 +125,14 @@ func isValidPort(text string) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// isSameHost reports whether u leads to the host and port of another URL.
+// isSameHost reports whether u has the host and port of another URL.
 func isSameHost(u *url.URL, other string) bool {
 	o, err := url.Parse(other)
 	return err == nil && portOf(u) == portOf(o) && (hostOf(u) == hostOf(o) ||
 		isLoopback(hostOf(u)) && isLoopback(hostOf(o)))
 }
 
-// hostOf returns a URL's host in one spelling: names know no case, and a dot at their
-// end changes nothing.
+// hostOf returns a URL's host in lower case and without a final dot.
 func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
 func portOf(u *url.URL) string {

@@ -20,7 +20,7 @@ var Types = []string{
 	"app.spend_limit_reached", "request.settled", "realtime_session.ended",
 }
 
-// An storedEvent is a row of the outbox with what its body needs besides.
+// A storedEvent is a row of the event outbox with the flags that its body needs.
 type storedEvent struct {
 	rules.Event
 	sandbox, test bool
@@ -34,14 +34,14 @@ type message struct {
 	AppID        string                     `json:"app_id"`
 	ConnectionID *string                    `json:"connection_id"`
 	Sandbox      bool                       `json:"sandbox"`
-	Test         bool                       `json:"test,omitempty"` // nothing happened: somebody tries the webhook
+	Test         bool                       `json:"test,omitempty"` // a test event that the developer sent
 	Seq          int64                      `json:"seq"`
 	APIVersion   string                     `json:"api_version"`
 	Data         map[string]json.RawMessage `json:"data"`
 }
 
-// makeMessage renders an event, always to the same bytes. The outbox has no addresses:
-// links adds them, as the dashboard is reached now.
+// makeMessage renders an event, always to the same bytes. links adds the present URLs of the
+// dashboard, which the outbox does not store.
 func (e *storedEvent) makeMessage(links web.Links) (message, error) {
 	m := message{
 		ID:         e.ID,
@@ -77,7 +77,7 @@ func (e *storedEvent) makeMessage(links web.Links) (message, error) {
 	return m, nil
 }
 
-// addApproval gives an allocation request the address where its user decides.
+// addApproval adds to an allocation request the URL where its user decides.
 func addApproval(data map[string]json.RawMessage, links web.Links) error {
 	var request map[string]json.RawMessage
 	var id string
@@ -101,12 +101,12 @@ func setText(object map[string]json.RawMessage, member, value string) error {
 	return err
 }
 
-// What samples are about does not exist.
+// Values of sample events. The objects do not exist.
 const (
-	sampleConnection = "conn_00000000000000000000000000"
-	sampleRaise      = "acr_00000000000000000000000000"
-	sampleAmount     = money.MC(500_000_000)
-	sampleDay        = money.MC(25_000_000_000) // what a limited-live app may spend in a day (contract §8)
+	sampleConnection        = "conn_00000000000000000000000000"
+	sampleAllocationRequest = "acr_00000000000000000000000000"
+	sampleAmount            = money.MC(500_000_000)
+	sampleDailyLimit        = money.MC(25_000_000_000) // the daily limit of a limited-live app (contract §8)
 )
 
 // makeSample makes the data of a sample event.
@@ -127,8 +127,8 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 	case "app.spend_limit_reached":
 		data["app"] = map[string]any{
 			"id":            appID,
-			"limit_mc":      sampleDay,
-			"limit_display": sampleDay.Display(),
+			"limit_mc":      sampleDailyLimit,
+			"limit_display": sampleDailyLimit.Display(),
 			"window_s":      24 * 60 * 60,
 		}
 	case "request.settled":
@@ -174,14 +174,14 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 	return string(text), err
 }
 
-// makeSampleRequest is an allocation request after something happened to it.
-func makeSampleRequest(happened, at string) map[string]any {
-	status, decided := happened, any(at)
-	if happened == "requested" {
+// makeSampleRequest makes an allocation request that was requested, approved or denied.
+func makeSampleRequest(change, at string) map[string]any {
+	status, decided := change, any(at)
+	if change == "requested" {
 		status, decided = "pending", nil
 	}
 	return map[string]any{
-		"id": sampleRaise, "connection_id": sampleConnection, "status": status,
+		"id": sampleAllocationRequest, "connection_id": sampleConnection, "status": status,
 		"current_allocation_mc": sampleAmount, "current_allocation_display": sampleAmount.Display(),
 		"target_allocation_mc": 2 * sampleAmount, "target_allocation_display": (2 * sampleAmount).Display(),
 		"reason": nil, "superseded_by": nil, "created_at": at, "decided_at": decided,

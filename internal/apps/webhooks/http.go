@@ -141,7 +141,7 @@ func (h *Handler) getEndpoint(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
 	e, err := h.requireEndpoint(r)
 	if err != nil {
-		return err // before the body: what is not there has no wrong members
+		return err // before the body is read: 404 comes before 400
 	}
 	var c Change
 	if err := web.ReadJSON(r, &c); err != nil {
@@ -262,15 +262,15 @@ func (h *Handler) triggerEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := web.ReadJSON(r, &body); err != nil {
 		return err
 	}
-	m, err := h.Store.Trigger(r.Context(), app.ID, body.Type.Value)
+	m, err := h.Store.TriggerSample(r.Context(), app.ID, body.Type.Value)
 	if err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusOK, m)
 }
 
-// requireApp returns the app of the path, which must be the one whose credentials are
-// sent: another app's id is answered like one that does not exist.
+// requireApp authenticates the app and checks that it is the app of the path. Another app's id gives the same 404 as an
+// unknown one.
 func (h *Handler) requireApp(r *http.Request) (apps.App, error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err == nil && r.PathValue("id") != app.ID {
@@ -279,7 +279,7 @@ func (h *Handler) requireApp(r *http.Request) (apps.App, error) {
 	return app, err
 }
 
-// requireEndpoint returns the endpoint of the path, if it is the app's own.
+// requireEndpoint returns the endpoint of the path, which must belong to the authenticated app.
 func (h *Handler) requireEndpoint(r *http.Request) (Endpoint, error) {
 	app, err := h.requireApp(r)
 	if err != nil {

@@ -275,7 +275,7 @@ func TestOldEventsAreForgotten(t *testing.T) {
 		}
 		b.connect(t)
 		b.work(t)
-		b.clock.move(webhooks.LogKept)
+		b.clock.move(webhooks.LogRetention)
 		first := told()
 		b.pause(t)
 		b.work(t)

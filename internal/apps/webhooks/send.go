@@ -24,8 +24,7 @@ const (
 	maxAnswer      = 64 << 10
 )
 
-// wireServer serves the secrets of a virtual machine of one cloud, at an address
-// that looks public.
+// wireServer is the public-looking address at which a cloud serves secrets to its virtual machines.
 var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 
 var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(wireServer))
@@ -54,7 +53,7 @@ func (a Addresses) checkDial(_, address string, _ syscall.RawConn) error {
 		return errPrivate
 	}
 	if slices.ContainsFunc(a.Own, func(own string) bool { return isSameHost(&url.URL{Host: address}, own) }) {
-		return errOwn // by a name of its own (F-78)
+		return errOwn // another host name of this service (F-78)
 	}
 	return nil
 }
@@ -76,14 +75,14 @@ func newClient(a Addresses, resolver *net.Resolver, roots *tls.Config) *http.Cli
 	}
 }
 
-// An attemptOutcome is what one attempt came to.
+// An attemptOutcome is the result of one attempt.
 type attemptOutcome struct {
-	status int    // 0 = there was no answer
+	status int    // HTTP status, 0 = no response
 	failed string // for the developer; "" = delivered
 }
 
-// postDelivery makes one attempt. Only the header of the answer decides (F-82); of the
-// body as much is read as lets an ordinary receiver finish.
+// postDelivery makes one attempt. Only the status decides (F-82). It reads a small body to its end,
+// so that the receiver can finish writing.
 func postDelivery(ctx context.Context, client *http.Client, to string, header http.Header, body []byte) attemptOutcome {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -96,7 +95,7 @@ func postDelivery(ctx context.Context, client *http.Client, to string, header ht
 	if err != nil {
 		return attemptOutcome{failed: describeError(err)}
 	}
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // whatever it says, it has been decided
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // errors in the body do not matter
 	_ = answer.Body.Close()
 	switch status := answer.StatusCode; {
 	case status >= 200 && status < 300:
@@ -108,8 +107,8 @@ func postDelivery(ctx context.Context, client *http.Client, to string, header ht
 	}
 }
 
-// describeError says why there was no answer. A name that is unknown and one that means a
-// private address look the same: nobody shall learn what our network knows.
+// describeError describes for the developer why there was no response. An unknown host and a host
+// with a private address have the same text, so that it reveals nothing about our network.
 func describeError(err error) string {
 	var wrong *tls.CertificateVerificationError
 	var dns *net.DNSError

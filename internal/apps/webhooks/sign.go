@@ -17,8 +17,8 @@ import (
 
 const secretPrefix = "whsec_"
 
-// NewSecret returns a fresh signing secret. Its 264 random bits need no padding in
-// base64, in which libraries for Standard Webhooks read the part after the prefix.
+// NewSecret returns a new webhook secret: the prefix and 264 random bits in base64, which need no
+// padding. Libraries for Standard Webhooks decode the part after the prefix.
 func NewSecret() string {
 	var b [33]byte
 	rand.Read(b[:])

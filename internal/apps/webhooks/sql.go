@@ -9,7 +9,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// secretPlace is where the secret of an endpoint is sealed for.
+// secretPlace is the place that the sealed secret of an endpoint is bound to.
 func secretPlace(endpointID string) seal.Place { return seal.Place{"webhooks", "sealed", endpointID} }
 
 const endpointColumns = `id, app_id, url, events, status, sealed, created_us`
@@ -30,14 +30,13 @@ func getEndpoint(ctx context.Context, q db.Queryer, endpointID, lock string) (En
 // listEndpoints returns an app's endpoints, newest first, those older than after.
 func listEndpoints(ctx context.Context, q db.Queryer, appID, after string, limit int, lock string) ([]Endpoint, error) {
 	if after == "" {
-		after = "~" // behind every id
+		after = "~" // after every id
 	}
 	return db.QueryAll(ctx, q, scanEndpoint, `SELECT `+endpointColumns+` FROM webhooks
 		WHERE app_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`+lock, appID, after, limit)
 }
 
-// lockAndCount counts an app's endpoints and keeps others from adding one until tx
-// ends.
+// lockAndCount locks an app and counts its endpoints. Until tx ends no other transaction can add one.
 func lockAndCount(ctx context.Context, tx *db.Tx, appID string) (n int, err error) {
 	var locked string
 	if err := tx.QueryRowContext(ctx, `SELECT id FROM apps
@@ -71,7 +70,7 @@ func updateEndpoint(ctx context.Context, tx *db.Tx, e Endpoint) error {
 	return err
 }
 
-// deleteEndpoint takes the deliveries along: who was deleted is told nothing more.
+// deleteEndpoint deletes an endpoint. The foreign key deletes its deliveries.
 func deleteEndpoint(ctx context.Context, tx *db.Tx, endpointID string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM webhooks WHERE id = $1`, endpointID)
 	return err
@@ -101,7 +100,7 @@ func getDelivery(ctx context.Context, q db.Queryer, endpointID, deliveryID, lock
 		WHERE id = $1 AND webhook_id = $2`+lock, deliveryID, endpointID))
 }
 
-// insertDelivery queues an event for an endpoint, once.
+// insertDelivery queues an event for an endpoint, at most one time.
 func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (id, webhook_id, event_id, event_type, status, next_us,
 			due_us, created_us)
@@ -110,7 +109,7 @@ func insertDelivery(ctx context.Context, tx *db.Tx, d Delivery) error {
 	return err
 }
 
-// requeueDelivery queues a delivery anew, with all its tries, whatever it is doing.
+// requeueDelivery queues a delivery again in any state, with all its attempts.
 func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS int64) error {
 	_, err := tx.ExecContext(ctx, `UPDATE deliveries
 		SET status = 'pending', attempts = 0, next_us = $2, due_us = $2, lease = '', delivered_us = NULL
@@ -118,8 +117,8 @@ func requeueDelivery(ctx context.Context, tx *db.Tx, deliveryID string, nowUS in
 	return err
 }
 
-// listReadyEndpoints returns the active endpoints that have something due: a look into the index
-// for each, however long their queues are.
+// listReadyEndpoints returns the active endpoints with due deliveries. It costs one index lookup for each endpoint,
+// whatever the length of its queue.
 func listReadyEndpoints(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT w.id FROM webhooks w WHERE w.status = 'active'
 		AND EXISTS (SELECT 1 FROM deliveries d
@@ -136,8 +135,7 @@ func claimDeliveries(ctx context.Context, tx *db.Tx, endpointID, lease string, n
 		RETURNING `+deliveryColumns, endpointID, nowUS, limit, lease, leaseUS)
 }
 
-// updateDelivery writes what an attempt came to, unless the lease has passed to somebody
-// else or the delivery is no longer wanted.
+// updateDelivery records an attempt, unless the lease now belongs to another node or the delivery is no longer pending.
 func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) error {
 	_, err := d.ExecContext(ctx, `UPDATE deliveries
 		SET status = $3, attempts = $4, next_us = $5, due_us = $6, lease = '', last_error = $7, response_status = $8,
@@ -147,15 +145,15 @@ func updateDelivery(ctx context.Context, d *db.DB, v Delivery, dueUS int64) erro
 	return err
 }
 
-// releaseDelivery gives a lease back: no attempt was made.
+// releaseDelivery ends a lease without an attempt.
 func releaseDelivery(ctx context.Context, d *db.DB, v Delivery, nowUS int64) error {
 	_, err := d.ExecContext(ctx, `UPDATE deliveries SET lease = '', due_us = $3
 		WHERE id = $1 AND lease = $2 AND status = 'pending'`, v.ID, v.lease, nowUS)
 	return err
 }
 
-// deleteOldDeliveries forgets the history before an identifier, and what waits behind a
-// disabled endpoint since then.
+// deleteOldDeliveries deletes deliveries with an id below before: those that are done, and pending ones of disabled
+// endpoints.
 func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM deliveries
 		WHERE id < $1
@@ -163,15 +161,15 @@ func deleteOldDeliveries(ctx context.Context, d *db.DB, before string) error {
 	return err
 }
 
-// deleteOldLog forgets that apps were told of the events before an identifier: they
-// rise with time. An event is not sent again when its deliveries are forgotten, so
-// that no entry goes that is much younger than its event.
+// deleteOldLog deletes the log entries of events with an id below before; ids rise with time. A redelivery adds a later
+// entry, but only within the retention of deliveries, so that no entry is much younger than its event.
 func deleteOldLog(ctx context.Context, d *db.DB, before string) error {
 	_, err := d.ExecContext(ctx, `DELETE FROM event_log WHERE event_id < $1`, before)
 	return err
 }
 
-// An event tells of a connection of a test account, or of an app in the sandbox.
+// The last column is the flag sandbox: the event is about a connection of a test account, or has no connection and is
+// about an app in the sandbox.
 const eventValues = `e.id, e.type, e.app_id, COALESCE(e.connection_id, ''), e.seq, e.data, e.created_us, e.test <> 0,
 	CASE WHEN b.account_id IS NOT NULL THEN b.sandbox = 1 ELSE a.tier = 'sandbox' END`
 
@@ -186,7 +184,7 @@ func getEvent(ctx context.Context, q db.Queryer, eventID string) (storedEvent, e
 	return scanEvent(q.QueryRowContext(ctx, `SELECT `+eventValues+` FROM `+eventTables+` WHERE e.id = $1`, eventID))
 }
 
-// loggedEvent is an event at its place in the log.
+// loggedEvent is an event with its cursor in the log.
 type loggedEvent struct {
 	storedEvent
 	place int64
@@ -198,34 +196,33 @@ func scanLogged(row db.Row) (l loggedEvent, err error) {
 	return l, err
 }
 
-// listNewestLogged returns the last of what an app was told, newest first.
+// listNewestLogged returns the newest events of an app's log, newest first.
 func listNewestLogged(ctx context.Context, q db.Queryer, appID string, limit int) ([]loggedEvent, error) {
 	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
 		JOIN event_log l ON l.event_id = e.id WHERE l.app_id = $1 ORDER BY l.place DESC LIMIT $2`, appID, limit)
 }
 
-// listLoggedAfter returns what an app was told after a place, oldest first.
+// listLoggedAfter returns the events of an app's log after a cursor, oldest first.
 func listLoggedAfter(ctx context.Context, q db.Queryer, appID string, after int64, limit int) ([]loggedEvent, error) {
 	return db.QueryAll(ctx, q, scanLogged, `SELECT `+eventValues+`, l.place FROM `+eventTables+`
 		JOIN event_log l ON l.event_id = e.id
 		WHERE l.app_id = $1 AND l.place > $2 ORDER BY l.place LIMIT $3`, appID, after, limit)
 }
 
-// getCursor returns where an app was first told of an event, or sql.ErrNoRows.
+// getCursor returns the cursor of an event's first entry in an app's log, or sql.ErrNoRows.
 func getCursor(ctx context.Context, q db.Queryer, appID, eventID string) (at int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT place FROM event_log
 		WHERE event_id = $1 AND app_id = $2 ORDER BY place LIMIT 1`, eventID, appID).Scan(&at)
 	return at, err
 }
 
-// lockLog makes tx the only one that appends to the log until it ends, and returns
-// the last place.
+// lockLog locks the log until tx ends, so that only tx appends to it, and returns the last cursor.
 func lockLog(ctx context.Context, tx *db.Tx) (last int64, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT place FROM event_log_head WHERE one = 1`+tx.Engine.ForUpdate()).Scan(&last)
 	return last, err
 }
 
-// appendLog writes events behind the last place. The log must be locked.
+// appendLog appends events after the last cursor. The log must be locked.
 func appendLog(ctx context.Context, tx *db.Tx, last int64, events ...rules.Event) error {
 	for _, e := range events {
 		last++

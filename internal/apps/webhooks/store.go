@@ -27,12 +27,12 @@ const (
 	Failed    = "failed"
 )
 
-// A Delivery is one event on its way to one endpoint.
+// A Delivery is one event for one endpoint, with its attempts.
 type Delivery struct {
 	ID, EndpointID, EventID, EventType string
 	Status                             string // Pending, Delivered or Failed
 	Attempts                           int
-	NextUS                             *int64 // nil when there is no further attempt
+	NextUS                             *int64 // nil = no further attempt
 	LastError                          *string
 	ResponseStatus                     *int64
 	DeliveredUS                        *int64
@@ -40,13 +40,13 @@ type Delivery struct {
 	lease                              string
 }
 
-// LogKept is how long an app can read what it was told.
-const LogKept = 90 * 24 * time.Hour
+// LogRetention is how long the event log of an app is kept.
+const LogRetention = 90 * 24 * time.Hour
 
 const (
 	maxListedDeliveries = 50                  // deliveries that are listed (contract §8)
 	retention           = 30 * 24 * time.Hour // how long finished deliveries are kept
-	maxEvents           = 100                 // events of one answer
+	maxEvents           = 100                 // events of one response
 )
 
 // A Store reads and writes endpoints and deliveries.
@@ -63,8 +63,7 @@ func NewStore(d *db.DB, box *seal.Box, now func() time.Time, rules Addresses, li
 	return &Store{d, box, now, rules, links}
 }
 
-// Get returns an endpoint of an app; the error wraps sql.ErrNoRows when it has no
-// such one.
+// Get returns an endpoint of an app. The error wraps sql.ErrNoRows if the app has no such endpoint.
 func (s *Store) Get(ctx context.Context, appID, endpointID string) (Endpoint, error) {
 	return s.getEndpoint(ctx, s.db, appID, endpointID, "")
 }
@@ -93,15 +92,15 @@ func (s *Store) List(ctx context.Context, appID string, p web.Page) ([]Endpoint,
 	return list, false, nil
 }
 
-// Create adds the endpoint that c describes and returns its secret, which is never
-// shown again. A wrong member and a 21st endpoint are 400 invalid_request.
+// Create creates an endpoint and returns its secret, which is never shown again. An invalid member and a 21st endpoint
+// are 400 invalid_request.
 func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint, secret string, err error) {
 	if !c.URL.Set {
 		return e, "", apierr.InvalidRequest.Errorf("url: required")
 	}
 	if c.Status.Set {
 		return e, "", apierr.InvalidRequest.Errorf(
-			"status: is not a member that this request takes; a new endpoint is active")
+			"status: not accepted here; a new endpoint is active")
 	}
 	now := s.now()
 	e = Endpoint{
@@ -132,14 +131,14 @@ func (s *Store) Create(ctx context.Context, appID string, c Change) (e Endpoint,
 	return e, secret, nil
 }
 
-// renewSecret gives an endpoint a new secret and returns it in clear.
+// renewSecret seals a new secret into the endpoint and returns it unsealed.
 func (s *Store) renewSecret(e *Endpoint) (secret string, err error) {
 	secret = NewSecret()
 	e.sealed, err = s.box.Seal([]byte(secret), secretPlace(e.ID))
 	return secret, err
 }
 
-// openSecret returns the secret of the moment in clear.
+// openSecret returns the unsealed secret of an endpoint.
 func (s *Store) openSecret(e Endpoint) (string, error) {
 	plain, err := s.box.Open(e.sealed, secretPlace(e.ID))
 	if err != nil {
@@ -148,8 +147,7 @@ func (s *Store) openSecret(e Endpoint) (string, error) {
 	return string(plain), nil
 }
 
-// updateLocked runs f on an endpoint that nobody else changes meanwhile, and stores what
-// f made of it.
+// updateLocked locks an endpoint, applies f to it and stores the result.
 func (s *Store) updateLocked(ctx context.Context, appID, endpointID string,
 	f func(*Endpoint) error) (e Endpoint, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -164,7 +162,7 @@ func (s *Store) updateLocked(ctx context.Context, appID, endpointID string,
 	return e, err
 }
 
-// Patch changes an endpoint and returns the whole of it.
+// Patch changes an endpoint and returns it.
 func (s *Store) Patch(ctx context.Context, appID, endpointID string, c Change) (Endpoint, error) {
 	return s.updateLocked(ctx, appID, endpointID, func(e *Endpoint) (err error) {
 		*e, err = c.applyTo(*e, s.rules)
@@ -172,8 +170,7 @@ func (s *Store) Patch(ctx context.Context, appID, endpointID string, c Change) (
 	})
 }
 
-// RotateSecret gives an endpoint a new secret and returns it; the old one signs nothing
-// from now on.
+// RotateSecret replaces the secret of an endpoint and returns the new one. The old one is no longer used.
 func (s *Store) RotateSecret(ctx context.Context, appID, endpointID string) (e Endpoint, secret string, err error) {
 	e, err = s.updateLocked(ctx, appID, endpointID, func(e *Endpoint) (err error) {
 		secret, err = s.renewSecret(e)
@@ -182,7 +179,7 @@ func (s *Store) RotateSecret(ctx context.Context, appID, endpointID string) (e E
 	return e, secret, err
 }
 
-// Delete forgets an endpoint and drops what waits for it.
+// Delete deletes an endpoint and its deliveries.
 func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := s.getEndpoint(ctx, tx, appID, endpointID, tx.Engine.ForUpdate()); err != nil {
@@ -192,8 +189,8 @@ func (s *Store) Delete(ctx context.Context, appID, endpointID string) error {
 	})
 }
 
-// DeleteAppEndpoints forgets all endpoints of an app with what waits for them, in the
-// transaction that closes its owner's account.
+// DeleteAppEndpoints deletes all endpoints of an app and their deliveries, in the transaction that closes its owner's
+// account.
 func (s *Store) DeleteAppEndpoints(ctx context.Context, tx *db.Tx, appID string) error {
 	if err := deleteAppEndpoints(ctx, tx, appID); err != nil {
 		return fmt.Errorf("webhooks: erase: %w", err)
@@ -206,18 +203,17 @@ func (s *Store) ListDeliveries(ctx context.Context, endpointID string) ([]Delive
 	return listDeliveries(ctx, s.db, endpointID, maxListedDeliveries)
 }
 
-// GetPayload returns a delivery with the body that it sends; the error wraps
-// sql.ErrNoRows when the endpoint has no such delivery.
+// GetPayload returns a delivery with its body. The error wraps sql.ErrNoRows if the endpoint has no such delivery.
 func (s *Store) GetPayload(ctx context.Context, e Endpoint, deliveryID string) (Delivery, []byte, error) {
 	d, err := getDelivery(ctx, s.db, e.ID, deliveryID, "")
 	if err != nil {
 		return d, nil, fmt.Errorf("webhooks: delivery: %w", err)
 	}
-	told, err := getEvent(ctx, s.db, d.EventID)
+	event, err := getEvent(ctx, s.db, d.EventID)
 	if err != nil {
 		return d, nil, fmt.Errorf("webhooks: event of %s: %w", d.ID, err)
 	}
-	m, err := told.makeMessage(s.links)
+	m, err := event.makeMessage(s.links)
 	if err != nil {
 		return d, nil, err
 	}
@@ -225,12 +221,11 @@ func (s *Store) GetPayload(ctx context.Context, e Endpoint, deliveryID string) (
 	return d, body, err
 }
 
-// Redeliver sends an event again, with a whole new round of tries, and tells
-// whoever reads the log. The error wraps sql.ErrNoRows when there is no such
-// delivery.
+// Redeliver queues a delivery again with all its attempts, and appends its event to the event log. The error wraps
+// sql.ErrNoRows if there is no such delivery.
 func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d Delivery, err error) {
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		last, err := lockLog(ctx, tx) // first, as in PassOn
+		last, err := lockLog(ctx, tx) // before the delivery, in the order of queueEvents
 		if err != nil {
 			return err
 		}
@@ -249,7 +244,7 @@ func (s *Store) Redeliver(ctx context.Context, e Endpoint, deliveryID string) (d
 	return d, err
 }
 
-// SendTest queues a sample event for one endpoint, whatever it subscribes to.
+// SendTest queues a sample event for one endpoint. The endpoint need not subscribe to its type.
 func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delivery, err error) {
 	v, err := s.makeSampleEvent(e.AppID, kind)
 	if err != nil {
@@ -274,25 +269,24 @@ func (s *Store) SendTest(ctx context.Context, e Endpoint, kind string) (d Delive
 	return d, err
 }
 
-// Trigger tells an app a sample event, as if it had happened: its endpoints and its
-// log get it.
-func (s *Store) Trigger(ctx context.Context, appID, kind string) (any, error) {
+// TriggerSample sends a sample event to the subscribed endpoints and the event log of an app, like a real event.
+func (s *Store) TriggerSample(ctx context.Context, appID, kind string) (any, error) {
 	v, err := s.makeSampleEvent(appID, kind)
 	if err != nil {
 		return nil, err
 	}
-	var told storedEvent
+	var e storedEvent
 	err = s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := store.InsertTestEvent(ctx, tx, v, false); err != nil {
 			return err
 		}
-		told, err = getEvent(ctx, tx, v.ID)
+		e, err = getEvent(ctx, tx, v.ID)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return told.makeMessage(s.links)
+	return e.makeMessage(s.links)
 }
 
 func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
@@ -310,8 +304,8 @@ func (s *Store) makeSampleEvent(appID, kind string) (rules.Event, error) {
 	}, err
 }
 
-// ListEvents returns what an app was told after an event or a place, oldest first; or,
-// without either, the last of it, newest first. The place is where to go on.
+// ListEvents returns the events of an app's log. after is an event id or a cursor: then the events after it, oldest
+// first. With an empty after it returns the newest events, newest first. at is the cursor of the newest returned event.
 func (s *Store) ListEvents(ctx context.Context, appID, after string, limit int) (list []any, at int64, err error) {
 	var found []loggedEvent
 	if after == "" {
@@ -339,14 +333,14 @@ func (s *Store) resolveCursor(ctx context.Context, appID, after string) (int64, 
 	at, err := getCursor(ctx, s.db, appID, after)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, apierr.InvalidRequest.Errorf(
-			"after: must be the id of an event of this app, or what the header Link of an earlier answer has")
+			"after: must be the id of an event of this app, or the value from the Link header of an earlier response")
 	}
 	return at, err
 }
 
-// Purge forgets old deliveries, and what apps were told long ago.
+// Purge deletes old deliveries and old entries of the event log.
 func (s *Store) Purge(ctx context.Context) error {
 	now := s.now()
 	return errors.Join(deleteOldDeliveries(ctx, s.db, id.Floor(id.Delivery, now.Add(-retention))),
-		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogKept))))
+		deleteOldLog(ctx, s.db, id.Floor(id.Event, now.Add(-LogRetention))))
 }

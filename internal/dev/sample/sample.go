@@ -212,7 +212,7 @@ func (s Stores) addFeatures(ctx context.Context, appID string) error {
 // connect finds or makes the sample connection, and issues fresh tokens for it.
 // Once the sample app is live it takes no test account.
 func (s Stores) connect(ctx context.Context, tx *db.Tx, out *Data) error {
-	if app, err := apps.Share(ctx, tx, out.App.ID); err != nil || app.Tier != apps.Sandbox {
+	if app, err := apps.LockShared(ctx, tx, out.App.ID); err != nil || app.Tier != apps.Sandbox {
 		return err
 	}
 	tester, err := accounts.IDByEmail(ctx, tx, out.TestAccount.Email)

@@ -187,7 +187,7 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 func (h *Handler) borrow(ctx context.Context, appID string,
 	person accounts.Account) (t oauth.TokenResponse, err error) {
 	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		app, err := apps.Share(ctx, tx, appID)
+		app, err := apps.LockShared(ctx, tx, appID)
 		if err != nil {
 			return err
 		}

@@ -19,8 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// What a person may set for automatic top-ups. One adds at least the amount below
-// which it happens: then one is enough, and a second one needs a second crossing.
+// Bounds of a plan. A top-up adds at least the threshold, so that the balance is above it after one top-up.
 const (
 	MinBelowCents = 1_00
 	MaxBelowCents = 500_00
@@ -29,31 +28,31 @@ const (
 )
 
 const (
-	maxFailures  = 3                // in a row; then it is off
-	recheckDelay = 10 * time.Minute // while something stands in the way
-	// knownFor is how long an idempotency key surely is: Stripe forgets it after 24
-	// hours, and a second request would be a second charge.
-	knownFor = 12 * time.Hour
+	maxFailures  = 3                // consecutive failures that turn automatic top-up off
+	recheckDelay = 10 * time.Minute // while there is an obstacle
+	// keyLifetime is how long an idempotency key is safe to repeat. Stripe deletes keys after 24 hours; a later request
+	// would charge again.
+	keyLifetime = 12 * time.Hour
 )
 
-// failurePauses are those after the first and the second failure.
+// failurePauses are the pauses after the first and the second failure.
 var failurePauses = [maxFailures]time.Duration{1: time.Hour, 2: 24 * time.Hour}
 
-// Reasons why it was switched off, besides why the last attempt failed.
+// Reasons for turning automatic top-up off, in addition to the reasons of a failed attempt.
 const (
-	offWentBack = "went_back" // a payment of the account is disputed, or went back
+	offReversed = "went_back" // a payment of the account was disputed or reversed
 	offClosed   = "closed"
 )
 
-// monthBounds returns when the calendar month of a time began, and when it ends (UTC).
+// monthBounds returns the start and the end of the calendar month of a time (UTC).
 func monthBounds(t time.Time) (from, to time.Time) {
 	t = t.UTC()
 	from = time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 	return from, from.AddDate(0, 1, 0)
 }
 
-// chargeLowBalances begins an attempt for each account that is below what it said. A query
-// now and then finds them: calls cost nothing for it.
+// chargeLowBalances starts an attempt for each account below its threshold. A periodic query finds them, so that calls
+// need not check.
 func (s *Store) chargeLowBalances(ctx context.Context) error {
 	list, err := listLowAccounts(ctx, s.DB, s.Now().UnixMicro())
 	if err != nil {
@@ -65,8 +64,7 @@ func (s *Store) chargeLowBalances(ctx context.Context) error {
 			err = s.chargeAttempt(ctx, c)
 		}
 		if err != nil {
-			s.Log.Error("an automatic top-up did not come to its end, and is tried again", "account_id", accountID,
-				"topup_id", c.ID, "error", err)
+			s.Log.Error("automatic top-up not completed", "account_id", accountID, "topup_id", c.ID, "error", err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -75,10 +73,9 @@ func (s *Store) chargeLowBalances(ctx context.Context) error {
 	return nil
 }
 
-// beginAttempt writes an attempt down, with its share of the month and its pending row, if
-// it is time for one. The plan's row is locked, so that of many who come together
-// one finds the balance low and the month free; all others find the attempt. Whoever
-// wrote it has it for as long as a claim lasts.
+// beginAttempt records an attempt with its use of the month, and opens its payment, if the plan needs one now. It locks
+// the plan, so that of concurrent calls only one finds a low balance and no open attempt. The
+// attempt is claimed for the caller.
 func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout, err error) {
 	now := s.Now()
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -101,7 +98,7 @@ func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout,
 		case err != nil:
 			return err
 		case o.why == offClosed:
-			return switchOff(ctx, tx, accountID, offClosed)
+			return turnOff(ctx, tx, accountID, offClosed)
 		case o.why == "month":
 			err = s.reportMonthFull(ctx, tx, p, used, now)
 			return errors.Join(err, setFailures(ctx, tx, accountID, p.Failures, o.until.UnixMicro()))
@@ -131,14 +128,14 @@ func (s *Store) beginAttempt(ctx context.Context, accountID string) (c checkout,
 	return c, nil
 }
 
-// An obstacle is why an attempt has to wait, and until when.
+// An obstacle delays an attempt until a time.
 type obstacle struct {
 	why   string // closed, below-zero, frozen, clearing, month or ""
 	until time.Time
 }
 
-// findObstacle looks for what stands in the way of an attempt. Nothing is charged by
-// itself while the account has something to look at first.
+// findObstacle returns the obstacle of an attempt. A frozen connection and a negative balance are
+// obstacles, because the user must review them before the card is charged.
 func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, available money.MC, usedCents int64,
 	now time.Time) (obstacle, error) {
 	a, err := accounts.GetAccount(ctx, q, p.AccountID)
@@ -157,7 +154,7 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	switch soon := now.Add(recheckDelay); {
 	case a.Sandbox || a.Deactivated || a.Unconfirmed:
 		return obstacle{offClosed, soon}, nil
-	case available < 0: // a payment went back after it was spent
+	case available < 0: // a payment was reversed after it was spent
 		return obstacle{"below-zero", soon}, nil
 	case paused:
 		return obstacle{"frozen", soon}, nil
@@ -169,8 +166,8 @@ func (s *Store) findObstacle(ctx context.Context, q db.Queryer, p plan, availabl
 	return obstacle{}, nil
 }
 
-// reportMonthFull tells the person that the month's maximum is used up, once in a month: also
-// if they raise it, and use up that.
+// reportMonthFull emails the user that the monthly maximum is used up, one time per month, even if
+// the user raises it and uses it up again.
 func (s *Store) reportMonthFull(ctx context.Context, tx *db.Tx, p plan, usedCents int64, now time.Time) error {
 	month, next := monthBounds(now)
 	first, err := markFull(ctx, tx, p.AccountID, month.UnixMicro())
@@ -180,8 +177,8 @@ func (s *Store) reportMonthFull(ctx context.Context, tx *db.Tx, p plan, usedCent
 	return s.sendMail(ctx, tx, p.AccountID, s.monthlyMaximumEmail(p, usedCents, next))
 }
 
-// chargeAttempt has Stripe charge the card of an attempt, or finds out that it did, and
-// follows what came of it. It may be repeated by whoever has the claim.
+// chargeAttempt charges the card of an attempt, or finds the charge, and reconciles it. The holder of the claim may
+// repeat it.
 func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 	if c.IntentID == "" {
 		intent, why, err := s.createOrFindIntent(ctx, c)
@@ -196,7 +193,7 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 	if err != nil {
 		return err
 	}
-	if f.isStuck() { // nobody is there to enter another card: it must never be paid later
+	if f.isStuck() { // the user is not present, and the payment must not succeed later
 		if err := s.cancelIntent(ctx, c.IntentID); err != nil {
 			return err
 		}
@@ -204,23 +201,23 @@ func (s *Store) chargeAttempt(ctx context.Context, c checkout) error {
 	return s.reconcile(ctx, c, noChange)
 }
 
-// createOrFindIntent returns what Stripe made of an attempt, or why it made nothing. Every
-// request has the same key, so that Stripe charges once whatever gets lost.
+// createOrFindIntent returns the payment intent of an attempt, or the reason why there is none. Every request has the
+// same idempotency key, so that Stripe charges one time even if responses are lost.
 func (s *Store) createOrFindIntent(ctx context.Context,
 	c checkout) (intent *stripe.PaymentIntent, why string, err error) {
 	wanted, err := s.isStillWanted(ctx, c)
 	if err != nil {
 		return nil, "", err
 	}
-	if wanted && s.Now().UnixMicro()-c.CreatedUS < knownFor.Microseconds() {
-		why = "payment_failed" // such as a card that Stripe no longer has
+	if wanted && s.Now().UnixMicro()-c.CreatedUS < keyLifetime.Microseconds() {
+		why = "payment_failed" // for example, Stripe no longer has the card
 		intent, err = s.createIntent(ctx, c)
 		if e, ok := errors.AsType[*stripe.Error](err); ok && e.PaymentIntent != nil { // declined
 			return e.PaymentIntent, "", nil
 		} else if !ok || !isFinal(e) {
 			return intent, "", err
 		}
-		s.Log.Error("Stripe does not take an automatic top-up", "topup_id", c.ID, "error", err)
+		s.Log.Error("automatic top-up refused by stripe", "topup_id", c.ID, "error", err)
 	} else {
 		why = "stopped"
 	}
@@ -231,7 +228,7 @@ func (s *Store) createOrFindIntent(ctx context.Context,
 	return intent, why, err
 }
 
-// isStillWanted says whether an attempt that nobody may have charged yet shall be.
+// isStillWanted reports whether an attempt that may be uncharged is still to be charged.
 func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	p, err := getPlan(ctx, s.DB, c.AccountID)
 	if err != nil || !p.On || p.PaymentMethod != c.PaymentMethod {
@@ -241,7 +238,7 @@ func (s *Store) isStillWanted(ctx context.Context, c checkout) (bool, error) {
 	return !paused, err
 }
 
-// failAttempt ends an attempt that Stripe knows nothing of.
+// failAttempt fails an attempt for which Stripe has no payment.
 func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, c.AccountID)
@@ -251,7 +248,7 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 		now, err := getCheckout(ctx, tx, c.ID)
 		if err != nil {
 			return err
-		} else if now.IntentID != "" { // an event was faster: there is something to follow
+		} else if now.IntentID != "" { // an event has brought the payment in the meantime
 			return nil
 		}
 		command := rules.FailPayment{PaymentID: c.ID, Reason: why}
@@ -264,12 +261,11 @@ func (s *Store) failAttempt(ctx context.Context, c checkout, why string) error {
 	})
 }
 
-// applyFactsToPlan keeps what a payment's news mean for the plan of its account. It runs in the
-// transaction that records them, so each has its effect once. p is locked; it is
-// empty if the account never had one.
+// applyFactsToPlan updates the plan of an account after changes of a payment. It runs in the transaction that records
+// them, so that each takes effect one time. p is locked; it is empty if the account has no plan.
 func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c checkout, f facts,
-	news []rules.Command) error {
-	for _, n := range news {
+	applied []rules.Command) error {
+	for _, n := range applied {
 		var err error
 		switch n := n.(type) {
 		case rules.MarkPaymentPaid:
@@ -282,12 +278,12 @@ func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c check
 			}
 		case rules.FailPayment:
 			if n.Reason == "refunded" || n.Reason == "dispute_lost" {
-				err = s.switchOffAfterReversal(ctx, tx, &p)
+				err = s.turnOffAfterReversal(ctx, tx, &p)
 			} else if c.automatic() {
 				err = s.countFailure(ctx, tx, p, n.Reason)
 			}
 		case rules.DisputePayment, rules.ReversePayment:
-			err = s.switchOffAfterReversal(ctx, tx, &p)
+			err = s.turnOffAfterReversal(ctx, tx, &p)
 		}
 		if err != nil {
 			return err
@@ -296,19 +292,19 @@ func (s *Store) applyFactsToPlan(ctx context.Context, tx *db.Tx, p plan, c check
 	return nil
 }
 
-// switchOffAfterReversal switches off what would take money from somebody who just wanted some back.
-func (s *Store) switchOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) error {
+// turnOffAfterReversal turns automatic top-up off after a refund or dispute of the user.
+func (s *Store) turnOffAfterReversal(ctx context.Context, tx *db.Tx, p *plan) error {
 	if !p.On {
 		return nil
 	}
 	p.On = false
-	return errors.Join(switchOff(ctx, tx, p.AccountID, offWentBack),
-		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offWentBack)))
+	return errors.Join(turnOff(ctx, tx, p.AccountID, offReversed),
+		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(*p, offReversed)))
 }
 
-// countFailure waits longer after each failure, and gives up after the third.
+// countFailure sets a longer pause after each failure, and turns automatic top-up off after the third.
 func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string) error {
-	if why == "stopped" { // it was not the card
+	if why == "stopped" { // the card was not charged
 		return nil
 	}
 	p.Failures++
@@ -319,22 +315,22 @@ func (s *Store) countFailure(ctx context.Context, tx *db.Tx, p plan, why string)
 	if !p.On {
 		return err
 	}
-	return errors.Join(err, switchOff(ctx, tx, p.AccountID, why),
+	return errors.Join(err, turnOff(ctx, tx, p.AccountID, why),
 		s.sendMail(ctx, tx, p.AccountID, s.turnedOffEmail(p, why)))
 }
 
-// saveCard keeps the card that somebody just paid with, as they agreed to.
+// saveCard saves the card of a payment, as the user agreed.
 func (s *Store) saveCard(ctx context.Context, tx *db.Tx, p plan, intent *stripe.PaymentIntent) error {
 	m := intent.PaymentMethod
 	if m == nil || m.Card == nil || intent.Customer == nil || intent.Customer.ID != p.Customer {
-		s.Log.Error("a card that was to be saved is not there", "account_id", p.AccountID, "payment_intent", intent.ID)
-		return nil // the money is, and that matters more
+		s.Log.Error("saved card missing", "account_id", p.AccountID, "payment_intent", intent.ID)
+		return nil // the payment must still be recorded
 	}
 	return setCard(ctx, tx, p, m.ID, brandName(string(m.Card.Brand)), m.Card.Last4,
 		fmt.Sprintf("%02d/%d", m.Card.ExpMonth, m.Card.ExpYear))
 }
 
-// ensureCustomer returns what Stripe calls the account, and makes it the first time.
+// ensureCustomer returns the Stripe customer of an account and creates it the first time.
 func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, error) {
 	if err := insertPlan(ctx, s.DB, accountID); err != nil {
 		return "", fmt.Errorf("topups: plan: %w", err)
@@ -358,7 +354,7 @@ func (s *Store) ensureCustomer(ctx context.Context, accountID string) (string, e
 	return p.Customer, nil
 }
 
-// removeCard forgets the card. Without one nothing is topped up automatically.
+// removeCard removes the card of an account, which also turns automatic top-up off.
 func (s *Store) removeCard(ctx context.Context, accountID string) error {
 	return s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		p, err := lockPlan(ctx, tx, accountID)
@@ -371,7 +367,7 @@ func (s *Store) removeCard(ctx context.Context, accountID string) error {
 	})
 }
 
-// Auto is what a person said about topping up automatically, as their export has it.
+// Auto is an account's plan for automatic top-up in the user's data export.
 type Auto struct {
 	On        bool     `json:"on"`
 	AgreedAt  string   `json:"agreed_at,omitempty"`
@@ -384,7 +380,7 @@ type Auto struct {
 	Customer  string   `json:"stripe_customer,omitempty"`
 }
 
-// GetAuto returns what the account set, if it ever did.
+// GetAuto returns the plan of an account, and false if it has none.
 func (s *Store) GetAuto(ctx context.Context, accountID string) (Auto, bool, error) {
 	p, err := getPlan(ctx, s.DB, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -410,8 +406,8 @@ func (s *Store) GetAuto(ctx context.Context, accountID string) (Auto, bool, erro
 	return a, true, nil
 }
 
-// DeletePlan forgets how an account tops up automatically, in the transaction that
-// closes it; Stripe is told to forget the card soon after.
+// DeletePlan deletes the plan of an account in the transaction that closes the account. A job then detaches the card at
+// Stripe.
 func (s *Store) DeletePlan(ctx context.Context, tx *db.Tx, accountID string) error {
 	p, err := lockPlan(ctx, tx, accountID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -425,7 +421,7 @@ func (s *Store) DeletePlan(ctx context.Context, tx *db.Tx, accountID string) err
 	return nil
 }
 
-// detachRemovedCards has Stripe forget the cards that people removed.
+// detachRemovedCards deletes removed cards at Stripe.
 func (s *Store) detachRemovedCards(ctx context.Context) error {
 	for ctx.Err() == nil {
 		paymentMethod, err := claimDueRemoval(ctx, s.DB, s.Now())
@@ -433,7 +429,7 @@ func (s *Store) detachRemovedCards(ctx context.Context) error {
 			return err
 		}
 		if err := s.detachCard(ctx, paymentMethod); err != nil {
-			s.Log.Error("Stripe did not forget a card, and is asked again", "error", err)
+			s.Log.Error("removed card not detached", "error", err)
 			continue
 		}
 		if err := deleteRemoval(ctx, s.DB, paymentMethod); err != nil {

@@ -17,22 +17,22 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// maxShownAttempts is how many the page shows.
+// maxShownAttempts is the number of attempts on the page.
 const maxShownAttempts = 5
 
-// savedTexts says what a form of the page has done.
+// savedTexts confirm a change, by the query parameter done.
 var savedTexts = map[string]string{
 	"on":      "Automatic top-up is on.",
 	"off":     "Automatic top-up is off. Your card is still saved.",
 	"removed": "Card removed. Automatic top-up is off.",
 }
 
-// describeOff says why we switched it off.
+// describeOff describes why automatic top-up was turned off.
 func describeOff(reason string) string {
 	switch reason {
 	case "":
 		return ""
-	case offWentBack:
+	case offReversed:
 		return "One of your payments was refunded or disputed."
 	case offClosed:
 		return "This account can’t be topped up."
@@ -40,7 +40,7 @@ func describeOff(reason string) string {
 	return "Your card was declined three times. " + failureTexts[reason]
 }
 
-// waitTexts says what stands in the way of a charge.
+// waitTexts describe the obstacles of a charge.
 var waitTexts = map[string]string{
 	"below-zero": "Paused while your balance is below zero.",
 	"frozen":     "Paused until you review your paused connection.",
@@ -64,7 +64,7 @@ func (h *Handler) showAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return h.renderAuto(w, r, a, p, http.StatusOK, page)
 }
 
-// getPlan is empty for somebody who never saved a card.
+// getPlan returns the plan of an account, which is empty if the user has never saved a card.
 func (h *Handler) getPlan(ctx context.Context, accountID string) (plan, error) {
 	p, err := getPlan(ctx, h.Store.DB, accountID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -81,7 +81,7 @@ func formatCents(cents int64) string {
 	return fmt.Sprintf("%d.%02d", cents/100, cents%100)
 }
 
-// renderAuto fills in what the page says besides what was typed and is wrong.
+// renderAuto completes the page, which has the typed values and their errors, and renders it.
 func (h *Handler) renderAuto(w http.ResponseWriter, r *http.Request, a accounts.Account, p plan, status int,
 	page ui.TopUpAuto) error {
 	s, now := h.Store, h.Store.Now()
@@ -129,7 +129,7 @@ func (p plan) summary() string {
 		" to your " + p.card() + "."
 }
 
-// autoSummary is what the page of top-ups says of it.
+// autoSummary describes the state of automatic top-up for the page of top-ups.
 func (s *Store) autoSummary(ctx context.Context, accountID string) (string, error) {
 	p, err := getPlan(ctx, s.DB, accountID)
 	switch {
@@ -147,7 +147,7 @@ func (s *Store) autoSummary(ctx context.Context, accountID string) (string, erro
 	return "", nil
 }
 
-// fillMonth says how much of the month is used, and what nothing is charged for.
+// fillMonth fills in the use of the monthly maximum, and the obstacle of a charge.
 func (s *Store) fillMonth(ctx context.Context, p plan, now time.Time, page *ui.TopUpAuto) error {
 	from, _ := monthBounds(now)
 	_, used, underWay, err := getMonthUse(ctx, s.DB, p.AccountID, from.UnixMicro())
@@ -197,7 +197,7 @@ func (s *Store) fillAttempts(ctx context.Context, p plan, page *ui.TopUpAuto) er
 	return nil
 }
 
-// saveAuto is POST /top-up/auto: it switches on, or changes what is on.
+// saveAuto is POST /top-up/auto: it turns automatic top-up on, or changes its amounts.
 func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
@@ -213,16 +213,16 @@ func (h *Handler) saveAuto(w http.ResponseWriter, r *http.Request, a accounts.Ac
 		return h.renderAuto(w, r, a, p, http.StatusUnprocessableEntity, page)
 	}
 	set.AccountID = a.ID
-	ok, err := switchOn(r.Context(), h.Store.DB, set, h.Store.Now().UnixMicro())
+	ok, err := turnOn(r.Context(), h.Store.DB, set, h.Store.Now().UnixMicro())
 	if err != nil {
-		return fmt.Errorf("topups: switch on: %w", err)
+		return fmt.Errorf("topups: turn on: %w", err)
 	} else if !ok { // the card was removed meanwhile: the page asks for one
 		return web.SeeOther(w, autoPath)
 	}
 	return web.SeeOther(w, autoPath+"?done=on")
 }
 
-// readPlan reads the amounts of the form, or says in the page what is wrong.
+// readPlan reads the amounts of the form. The page has the typed values and the errors.
 func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 	read := func(f *ui.Field, name string, least, most money.MC) (cents int64) {
 		f.Value = typed(name)
@@ -252,8 +252,8 @@ func readPlan(typed func(string) string) (p plan, page ui.TopUpAuto) {
 
 // submitAutoOff is POST /top-up/auto/off.
 func (h *Handler) submitAutoOff(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	if err := switchOff(r.Context(), h.Store.DB, a.ID, ""); err != nil {
-		return fmt.Errorf("topups: switch off: %w", err)
+	if err := turnOff(r.Context(), h.Store.DB, a.ID, ""); err != nil {
+		return fmt.Errorf("topups: turn off: %w", err)
 	}
 	return web.SeeOther(w, autoPath+"?done=off")
 }
@@ -266,8 +266,7 @@ func (h *Handler) removeCard(w http.ResponseWriter, r *http.Request, a accounts.
 	return web.SeeOther(w, autoPath+"?done=removed")
 }
 
-// saveCard is POST /top-up/auto/card: a top-up by hand, at which Stripe keeps the
-// card because the person said so here.
+// saveCard is POST /top-up/auto/card: a top-up by hand that saves the card, with the user's agreement.
 func (h *Handler) saveCard(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s := h.Store
 	form, err := web.ReadForm(r)

@@ -10,15 +10,15 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// A plan is what a person said about topping up automatically, and the card for it.
+// A plan is an account's rule for automatic top-up, with its card.
 type plan struct {
 	AccountID               string
-	Customer                string // Stripe's; "" = none yet
-	PaymentMethod           string // Stripe's name of the card; "" = none is saved
+	Customer                string // Stripe customer; "" = none yet
+	PaymentMethod           string // Stripe id of the card; "" = none is saved
 	Brand, Last4, Expires   string
 	On                      bool
-	OffReason               string // why we switched it off; "" = we did not
-	Below, Add, Most        int64  // cents; Most of a calendar month
+	OffReason               string // why Purser turned it off; "" = it did not
+	Below, Add, Most        int64  // cents; Most is the maximum of a calendar month
 	Failures, NextUS, Since int64
 }
 
@@ -36,8 +36,8 @@ func getPlan(ctx context.Context, q db.Queryer, accountID string) (p plan, err e
 	return p, err
 }
 
-// lockPlan is getPlan that keeps others from the plan, and from attempts of the
-// account, until the transaction ends. It comes before the lock of the balance.
+// lockPlan gets a plan and locks it, and with it the attempts of the account, until the transaction ends. The plan is
+// locked before the balance.
 func lockPlan(ctx context.Context, tx *db.Tx, accountID string) (p plan, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT `+planColumns+` FROM auto_topups
 		WHERE account_id = $1`+tx.Engine.ForUpdate(), accountID).Scan(p.fields()...)
@@ -56,8 +56,8 @@ func setCustomer(ctx context.Context, d *db.DB, accountID, customer string) erro
 	return err
 }
 
-// switchOn is false when there is no card.
-func switchOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) {
+// turnOn turns automatic top-up on. It returns false if there is no card.
+func turnOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) {
 	r, err := d.ExecContext(ctx, `UPDATE auto_topups
 		SET enabled = 1, off_reason = '', below_cents = $2, add_cents = $3, most_cents = $4, failures = 0, next_us = 0,
 			agreed_us = $5
@@ -69,7 +69,7 @@ func switchOn(ctx context.Context, d *db.DB, p plan, nowUS int64) (bool, error) 
 	return n == 1, err
 }
 
-func switchOff(ctx context.Context, q db.Execer, accountID, reason string) error {
+func turnOff(ctx context.Context, q db.Execer, accountID, reason string) error {
 	_, err := q.ExecContext(ctx, `UPDATE auto_topups SET enabled = 0, off_reason = $2
 		WHERE account_id = $1`, accountID, reason)
 	return err
@@ -81,7 +81,7 @@ func setFailures(ctx context.Context, tx *db.Tx, accountID string, failures, nex
 	return err
 }
 
-// markFull is true for the first one in a month that finds its maximum full.
+// markFull returns true for the first call in a month.
 func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (bool, error) {
 	r, err := tx.ExecContext(ctx, `UPDATE auto_topups SET told_month_us = $2
 		WHERE account_id = $1 AND told_month_us <> $2`, accountID, monthUS)
@@ -92,8 +92,7 @@ func markFull(ctx context.Context, tx *db.Tx, accountID string, monthUS int64) (
 	return n == 1, err
 }
 
-// setCard keeps a card, or none, in place of the one that p has. Stripe is to
-// forget that.
+// setCard replaces the card of a plan, by none if paymentMethod is "". The old card is queued for removal at Stripe.
 func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4, expires string) error {
 	if p.PaymentMethod != "" && p.PaymentMethod != paymentMethod {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO card_removals (payment_method, next_us) VALUES ($1, 0)
@@ -109,8 +108,7 @@ func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4
 	return err
 }
 
-// listLowAccounts returns accounts whose balance is below what their plan says, and which no
-// attempt is under way for.
+// listLowAccounts returns accounts whose balance is below their threshold and which have no open attempt.
 func listLowAccounts(ctx context.Context, q db.Queryer, nowUS int64) ([]string, error) {
 	return db.QueryAll(ctx, q, db.ScanColumn[string], `SELECT a.account_id FROM auto_topups a
 		JOIN balances b ON b.account_id = a.account_id
@@ -120,9 +118,8 @@ func listLowAccounts(ctx context.Context, q db.Queryer, nowUS int64) ([]string, 
 		ORDER BY a.next_us, a.account_id LIMIT 100`, nowUS)
 }
 
-// getMonthUse returns the number of the account's newest attempt, how many cents its
-// attempts took of a month, and whether one is under way. One that failed took
-// nothing, unless it was paid and went back.
+// getMonthUse returns the number of the account's newest attempt, the cents that its attempts used of a month, and
+// whether an attempt is open. A failed attempt used nothing, unless it was paid and then reversed.
 func getMonthUse(ctx context.Context, q db.Queryer, accountID string,
 	monthUS int64) (n, cents int64, underWay bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(MAX(n), 0),
@@ -146,7 +143,7 @@ func insertAttempt(ctx context.Context, tx *db.Tx, c checkout, token string) err
 	return err
 }
 
-// setIntent remembers what Stripe answered. An intent never changes.
+// setIntent stores the payment intent of an attempt. A stored intent never changes.
 func setIntent(ctx context.Context, tx *db.Tx, topupID, intentID string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET intent_id = $2
 		WHERE id = $1 AND intent_id IS NULL`, topupID, orNull(intentID))
@@ -165,14 +162,14 @@ func listAttempts(ctx context.Context, q db.Queryer, accountID string, limit int
 		WHERE account_id = $1 AND n IS NOT NULL ORDER BY n DESC LIMIT $2`, accountID, limit)
 }
 
-// hasFrozenConnection says whether something that the account lent is paused.
+// hasFrozenConnection reports whether a connection of the account is frozen.
 func hasFrozenConnection(ctx context.Context, q db.Queryer, accountID string) (yes bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM connections
 		WHERE account_id = $1 AND status = 'frozen'`, accountID).Scan(&yes)
 	return yes, err
 }
 
-// sumClearing is what was paid and cannot be used yet.
+// sumClearing returns the paid amount that is not credited yet.
 func sumClearing(ctx context.Context, q db.Queryer, accountID string) (sum money.MC, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COALESCE(SUM(o.amount_mc), 0) FROM payment_records o
 		WHERE o.account_id = $1 AND o.kind = 'opened'
@@ -182,7 +179,7 @@ func sumClearing(ctx context.Context, q db.Queryer, accountID string) (sum money
 	return sum, err
 }
 
-// claimDueRemoval returns a card that Stripe is to forget, and claims it; "" = none.
+// claimDueRemoval claims a card that is to be detached at Stripe; "" = none.
 func claimDueRemoval(ctx context.Context, d *db.DB, now time.Time) (paymentMethod string, err error) {
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		err := tx.QueryRowContext(ctx, `SELECT payment_method FROM card_removals

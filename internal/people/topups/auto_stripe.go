@@ -9,7 +9,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// createCustomer makes what Stripe keeps cards for.
+// createCustomer creates the Stripe customer of an account, which holds its card.
 func (s *Store) createCustomer(ctx context.Context, accountID string) (string, error) {
 	p := &stripe.CustomerCreateParams{Metadata: map[string]string{"account_id": accountID}}
 	p.SetIdempotencyKey("customer:" + accountID)
@@ -20,7 +20,7 @@ func (s *Store) createCustomer(ctx context.Context, accountID string) (string, e
 	return c.ID, nil
 }
 
-// createIntent charges the saved card while nobody is there to ask (off session).
+// createIntent charges the saved card without the user (off session).
 func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	text, yes := stripe.String[string], stripe.Bool(true)
 	p := &stripe.PaymentIntentCreateParams{
@@ -38,17 +38,17 @@ func (s *Store) createIntent(ctx context.Context, c checkout) (*stripe.PaymentIn
 	return s.client.V1PaymentIntents.Create(ctx, p)
 }
 
-// isFinal says whether the same request would be refused again.
+// isFinal reports whether a repeated request would fail with the same error.
 func isFinal(e *stripe.Error) bool {
 	switch e.HTTPStatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests:
-		// our key, or too many at once
+		// our key, or too many requests
 		return false
 	}
 	return e.HTTPStatusCode >= 400 && e.HTTPStatusCode < 500 && e.Type != stripe.ErrorTypeIdempotency
 }
 
-// getIntent finds the payment of an attempt whose answer was lost; nil if there is none.
+// getIntent finds the payment of an attempt whose response was lost; nil if there is none.
 func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentIntent, error) {
 	from := &stripe.RangeQueryParams{GreaterThanOrEqual: c.CreatedUS/1e6 - 3600} // clocks differ
 	for i, err := range s.client.V1PaymentIntents.List(ctx,
@@ -62,8 +62,8 @@ func (s *Store) getIntent(ctx context.Context, c checkout) (*stripe.PaymentInten
 	return nil, nil
 }
 
-// cancelIntent ends a payment that was not made. That it has ended, in whichever way, is
-// no error: who follows it asks how.
+// cancelIntent cancels a payment that is not paid. It returns no error for a payment that has already ended; the caller
+// fetches its state.
 func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
 	_, err := s.client.V1PaymentIntents.Cancel(ctx, intentID, nil)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Code == stripe.ErrorCodePaymentIntentUnexpectedState {
@@ -72,7 +72,7 @@ func (s *Store) cancelIntent(ctx context.Context, intentID string) error {
 	return err
 }
 
-// detachCard has Stripe forget a card. One that it does not know is forgotten.
+// detachCard deletes a card at Stripe. An unknown card is no error.
 func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	_, err := s.client.V1PaymentMethods.Detach(ctx, paymentMethod, nil)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && e.Type == stripe.ErrorTypeInvalidRequest {
@@ -81,7 +81,7 @@ func (s *Store) detachCard(ctx context.Context, paymentMethod string) error {
 	return err
 }
 
-// isStuck says whether an automatic payment waits for somebody who is not there.
+// isStuck reports whether an automatic payment waits for an action of the user.
 func (f facts) isStuck() bool {
 	switch f.intent.Status {
 	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusRequiresAction,
@@ -91,8 +91,7 @@ func (f facts) isStuck() bool {
 	return false
 }
 
-// declineReason says why an automatic payment was not made. The charge remembers it also
-// after the payment is cancelled.
+// declineReason returns why an automatic payment failed. The charge keeps the reason after the payment is canceled.
 func (f facts) declineReason() string {
 	code, reason := "", ""
 	if c := f.latestCharge(); c != nil {
@@ -118,7 +117,7 @@ func (f facts) declineReason() string {
 	return "payment_failed"
 }
 
-// findIntentDifference says in what an automatic payment is not what was ordered, or "".
+// findIntentDifference describes how an automatic payment differs from the order, "" if it does not.
 func findIntentDifference(i *stripe.PaymentIntent, c checkout, live bool) string {
 	switch {
 	case i.Amount != c.Cents:
@@ -139,7 +138,7 @@ func findIntentDifference(i *stripe.PaymentIntent, c checkout, live bool) string
 	return ""
 }
 
-// brandName writes Stripe's name of a card's brand as people do.
+// brandName returns the display name of a card brand.
 func brandName(name string) string {
 	names := map[string]string{
 		"visa":       "Visa",

@@ -1,9 +1,9 @@
-// Package topups takes money in: it opens Stripe's Checkout for a user, listens to
-// Stripe's events, and has the ledger follow (contract §2, semantics 8; decision 023).
+// Package topups adds money to balances: it opens Stripe Checkout for a user, charges saved cards
+// automatically, receives Stripe's events, and gives the ledger the commands that follow (contract
+// §2, semantics 8; decision 023).
 //
-// An event is only a hint that something changed. What did is asked of Stripe, and
-// compared with what was opened: amount, currency, account, mode. From the answer
-// follow commands of the ledger that may be repeated and come in any order. So an
-// event that is repeated, late, early, forged or lost can neither add money nor lose
-// it: jobs ask for what nobody told us (F-62 to F-67).
+// An event only says that something may have changed. The Store then fetches the state of the payment from Stripe and
+// compares it with the order: amount, currency, account, mode. The ledger commands that follow may be repeated and may
+// come in any order. So a repeated, late, early, forged or lost event can neither add money nor lose it: jobs fetch the
+// state when no event has arrived (F-62 to F-67).
 package topups

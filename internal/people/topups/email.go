@@ -43,7 +43,7 @@ func (s *Store) chargedEmail(p plan, c checkout) ui.Email {
 // turnedOffEmail reports that automatic top-up was turned off, because of a failed card or a payment that was reversed.
 func (s *Store) turnedOffEmail(p plan, why string) ui.Email {
 	action := ui.Link{Href: s.DashboardURL + "/top-up", Text: "Top up"}
-	if why == offWentBack {
+	if why == offReversed {
 		return s.automaticEmail(
 			"Automatic top-up is off: a payment was reversed", action,
 			"One of your payments was refunded or disputed by your bank. To be safe, we no longer charge your card "+

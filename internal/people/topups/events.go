@@ -18,11 +18,11 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// maxEventBytes is more than any event has that we ask for.
+// maxEventBytes bounds the body of an event. The events that we subscribe to are smaller.
 const maxEventBytes = 64 << 10
 
-// receiveEvent is POST /stripe/events. It answers when what follows is committed (F-66); any
-// error makes Stripe send it again.
+// receiveEvent is POST /stripe/events. It answers after the changes are committed (F-66). After an
+// error Stripe sends the event again.
 func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	s := h.Store
 	if !s.IsConfigured() {
@@ -33,7 +33,7 @@ func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), s.Config.WebhookSecret,
-		// only names are read of it; the rest is asked for
+		// only ids are read from the event; the state is fetched
 		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
 	if err != nil || e.Data == nil {
 		return apierr.InvalidRequest.Errorf("Stripe-Signature: does not fit").WithCause(err)
@@ -47,7 +47,7 @@ func (h *Handler) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-// handleEvent follows an event, once.
+// handleEvent reconciles the checkout of an event, unless the event was already handled.
 func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 	if old, err := wasSeen(ctx, s.DB, e.ID); err != nil || old {
 		return err
@@ -56,7 +56,7 @@ func (s *Store) handleEvent(ctx context.Context, e stripe.Event) error {
 		return s.refuseTopUp("", fmt.Sprintf("event %s is of another account or mode", e.ID))
 	}
 	c, err := s.findCheckoutOfEvent(ctx, e)
-	if errors.Is(err, sql.ErrNoRows) { // of something else that is sold there
+	if errors.Is(err, sql.ErrNoRows) { // the event is about another payment of this Stripe account
 		return markSeen(ctx, s.DB, e.ID, string(e.Type), s.Now().UnixMicro())
 	} else if err != nil {
 		return err
@@ -94,8 +94,8 @@ func (s *Store) findCheckoutOfEvent(ctx context.Context, e stripe.Event) (checko
 	return checkout{}, sql.ErrNoRows
 }
 
-// findCheckoutOfSession finds the checkout of a session, which the event repeats: it must fit,
-// too. One whose answer was lost is found by the name that we gave it.
+// findCheckoutOfSession finds the checkout of a session and checks the session of the event against the order. If the
+// response with the session id was lost, it finds the checkout by the client reference id.
 func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.CheckoutSession) (checkout, error) {
 	c, err := getBySession(ctx, s.DB, session.ID)
 	if errors.Is(err, sql.ErrNoRows) && session.ClientReferenceID != "" {
@@ -115,9 +115,8 @@ func (s *Store) findCheckoutOfSession(ctx context.Context, session *stripe.Check
 	return c, nil
 }
 
-// findCheckoutOfAttempt finds the automatic checkout of a payment, which must fit. One whose
-// answer was lost is found by the name that we gave it. That of a session is told by
-// events of the session.
+// findCheckoutOfAttempt finds the automatic checkout of a payment by its metadata and checks the payment against the
+// order. It returns sql.ErrNoRows for a payment of a session, which has events of its session.
 func (s *Store) findCheckoutOfAttempt(ctx context.Context, intent *stripe.PaymentIntent) (checkout, error) {
 	c, err := getCheckout(ctx, s.DB, intent.Metadata["topup_id"])
 	if err != nil {
@@ -132,8 +131,7 @@ func (s *Store) findCheckoutOfAttempt(ctx context.Context, intent *stripe.Paymen
 	return c, nil
 }
 
-// findCheckoutOfIntent finds the checkout of a payment, even if we have not heard yet that it
-// was paid (F-63).
+// findCheckoutOfIntent finds the checkout of a payment, even before the event that it was paid has arrived (F-63).
 func (s *Store) findCheckoutOfIntent(ctx context.Context, intent string) (checkout, error) {
 	p, err := store.PaymentByIntent(ctx, s.DB, intent)
 	if err == nil {

@@ -46,9 +46,9 @@ func (h *Handler) signedIn(next accounts.PageHandler) web.Handler {
 	})
 }
 
-// latest and maxListed are how many top-ups the form and the list show.
+// Numbers of top-ups on the form and in the list.
 const (
-	latest    = 3
+	maxLatest = 3
 	maxListed = 100
 )
 
@@ -64,7 +64,7 @@ func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.
 	if err != nil {
 		return fmt.Errorf("topups: balance: %w", err)
 	}
-	list, err := store.PaymentsOfAccount(r.Context(), s.DB, a.ID, latest)
+	list, err := store.PaymentsOfAccount(r.Context(), s.DB, a.ID, maxLatest)
 	if err != nil {
 		return fmt.Errorf("topups: payments: %w", err)
 	}
@@ -95,7 +95,7 @@ func (h *Handler) renderForm(w http.ResponseWriter, r *http.Request, a accounts.
 	return ui.Render(w, status, page)
 }
 
-// checkoutURL is where people pay.
+// checkoutURL returns the origin of the payment page.
 func (s *Store) checkoutURL() string {
 	if s.Config.BaseURL != "" {
 		return s.Config.BaseURL
@@ -103,8 +103,8 @@ func (s *Store) checkoutURL() string {
 	return "https://checkout.stripe.com"
 }
 
-// submitTopUp is POST /top-up: it leads to Stripe's page. Sent twice it leads to the same
-// session, or to the receipt when that is over.
+// submitTopUp is POST /top-up: it redirects to Stripe. A form that is sent again redirects to the
+// same session, or to the receipt if the payment has ended.
 func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s := h.Store
 	if !s.IsConfigured() {
@@ -131,14 +131,14 @@ func (h *Handler) submitTopUp(w http.ResponseWriter, r *http.Request, a accounts
 	return h.redirectToStripe(w, r, c)
 }
 
-// describeUnreachable tells the operator why Checkout was not opened, and the person that.
+// describeUnreachable logs why Checkout was not opened, raises an alarm and returns the text for the user.
 func (s *Store) describeUnreachable(err error, topupID string) string {
-	s.Log.Error("Checkout was not opened", "topup_id", topupID, "error", err)
+	s.Log.Error("checkout not opened", "topup_id", topupID, "error", err)
 	s.Metrics.RaiseAlarm("checkout_failed", "stripe")
 	return "We can’t reach Stripe right now. You haven’t been charged. Please try again in a minute."
 }
 
-// redirectToStripe leads to where a checkout is paid, or to its receipt when it is over.
+// redirectToStripe redirects to the payment page of a checkout, or to its receipt if the payment has ended.
 func (h *Handler) redirectToStripe(w http.ResponseWriter, r *http.Request, c checkout) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, c.ID)
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *Handler) redirectToStripe(w http.ResponseWriter, r *http.Request, c che
 	return web.SeeOther(w, c.URL)
 }
 
-// ParseCents reads an amount as typed, or says what is wrong with it.
+// ParseCents parses an amount that a user typed. It returns a problem for the user if the amount is invalid.
 func ParseCents(typed string) (int64, string) { return parseCentsWithin(typed, MinCents, MaxCents) }
 
 func parseCentsWithin(typed string, least, most money.MC) (int64, string) {
@@ -177,8 +177,8 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	})
 }
 
-// showReceipt is GET /top-ups/{id}. It shows what the ledger says: coming back from
-// Stripe moves no money, events do.
+// showReceipt is GET /top-ups/{id}. It shows the state of the ledger. The redirect back from Stripe
+// changes nothing; only events and jobs do.
 func (h *Handler) showReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	p, err := store.GetPayment(r.Context(), h.Store.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && p.AccountID != a.ID {
@@ -245,7 +245,7 @@ func describeRecord(r rules.PaymentRecord) string {
 	return "Refunded"
 }
 
-// failureTexts say why a payment came to nothing.
+// failureTexts describe why a payment failed, by reason.
 var failureTexts = map[string]string{
 	"expired":              "The payment was not completed in time.",
 	"payment_failed":       "Your bank declined the payment.",

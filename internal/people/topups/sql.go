@@ -7,22 +7,22 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 )
 
-// A checkout is one attempt to pay.
+// A checkout is one attempt to pay, by hand or automatic.
 type checkout struct {
 	order
 	SessionID, URL string // "" = Stripe has not answered yet
-	NextUS         int64  // 0 = it is over
+	NextUS         int64  // time of the next reconciliation; 0 = none
 	CreatedUS      int64
-	SaveCard       bool   // the user agreed that the card is kept
-	Customer       string // who keeps it, or has; "" = nobody
+	SaveCard       bool   // the user agreed to save the card
+	Customer       string // Stripe customer of the card; "" = none
 	attempt
 }
 
-// An attempt is what only an automatic checkout has.
+// An attempt has the fields of an automatic checkout.
 type attempt struct {
-	N             int64 // of the account's; 0 = by hand
-	MonthUS       int64 // when the month began that it counts for
-	MostCents     int64 // the month's maximum then
+	N             int64 // number of the account's attempt; 0 = by hand
+	MonthUS       int64 // start of the month that it counts for
+	MostCents     int64 // the monthly maximum at the time
 	PaymentMethod string
 	IntentID      string // "" = Stripe has not answered yet
 }
@@ -39,7 +39,7 @@ func (c *checkout) fields() []any {
 		&c.N, &c.MonthUS, &c.MostCents, &c.PaymentMethod, &c.IntentID}
 }
 
-// insertCheckout adds c unless its form was sent before, and returns what is there.
+// insertCheckout inserts c unless its form was sent before, and returns the stored checkout.
 func insertCheckout(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
 	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card,
 			customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
@@ -63,7 +63,7 @@ func getBySession(ctx context.Context, q db.Queryer, sessionID string) (c checko
 	return c, err
 }
 
-// setSession remembers what Stripe answered. A session never changes.
+// setSession stores the session of a checkout. A stored session never changes.
 func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET session_id = $2, url = $3
 		WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
@@ -78,17 +78,18 @@ func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) err
 	return err
 }
 
-// getNextDue returns the checkout that has waited longest, or sql.ErrNoRows.
+// getNextDue returns the checkout that is due for the longest time, or sql.ErrNoRows.
 func getNextDue(ctx context.Context, q db.Queryer, nowUS int64) (c checkout, err error) {
 	err = q.QueryRowContext(ctx, `SELECT `+checkoutColumns+` FROM checkouts
 		WHERE next_us <= $1 ORDER BY next_us, id LIMIT 1`, nowUS).Scan(c.fields()...)
 	return c, err
 }
 
-// claimCheckout claims a checkout whose turn is still turnUS; false when somebody was faster.
-func claimCheckout(ctx context.Context, d *db.DB, topupID string, turnUS, untilUS int64) (bool, error) {
+// claimCheckout claims a due checkout until untilUS. It returns false if another node has changed its next time from
+// nextUS.
+func claimCheckout(ctx context.Context, d *db.DB, topupID string, nextUS, untilUS int64) (bool, error) {
 	r, err := d.ExecContext(ctx, `UPDATE checkouts SET next_us = $3
-		WHERE id = $1 AND next_us = $2`, topupID, turnUS, untilUS)
+		WHERE id = $1 AND next_us = $2`, topupID, nextUS, untilUS)
 	if err != nil {
 		return false, err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/purserhq/purser/internal/people/mail"
 )
 
-// What one top-up may be.
+// Bounds of one top-up.
 const (
 	MinCents = 5_00
 	MaxCents = 1000_00
@@ -30,9 +30,9 @@ const (
 
 // Waits and lifetimes.
 const (
-	reconcileAfter    = time.Hour       // poll Stripe if no webhook arrived for this long
+	reconcileAfter    = time.Hour       // poll Stripe if no event has arrived for this long
 	claimTTL          = 5 * time.Minute // lease of a claimed checkout; failures are retried after it
-	retryUnknownAfter = 24 * time.Hour  // until Stripe is asked again for an unknown session
+	retryUnknownAfter = 24 * time.Hour  // until the next request for a session that Stripe does not know
 	seenRetention     = 30 * 24 * time.Hour
 )
 
@@ -41,7 +41,7 @@ type Store struct {
 	DB           *db.DB
 	Ledger       *store.Writer
 	Config       Config
-	DashboardURL string // where people come back to
+	DashboardURL string // Stripe redirects users back to it
 	Mails        *mail.Store
 	Metrics      *metrics.Metrics
 	Log          *slog.Logger
@@ -50,8 +50,8 @@ type Store struct {
 	client *stripe.Client
 }
 
-// Configure makes s usable. It refuses a key without a secret for its events: with an
-// empty one anybody could sign (F-64).
+// Configure checks the configuration and makes the Stripe client. It refuses a key without a webhook secret, because an
+// empty secret would let anyone sign events (F-64).
 func (s *Store) Configure() error {
 	c := s.Config
 	switch {
@@ -67,16 +67,16 @@ func (s *Store) Configure() error {
 	return nil
 }
 
-// IsConfigured says whether people can top up.
+// IsConfigured reports whether users can top up.
 func (s *Store) IsConfigured() bool { return s.client != nil }
 
 func (s *Store) receiptURL(topupID string) string { return s.DashboardURL + "/top-ups/" + topupID }
 
-// startCheckout opens a checkout, or finds the one that the same form opened: it is one
-// attempt however often it is sent. The row is there before Stripe is asked, so that
-// a crash in between leaves an attempt that can be repeated, and nothing else.
+// startCheckout opens a checkout, or returns the one that the same form has opened, so that a form that is sent again
+// starts no second payment. The row is committed before the request to Stripe, so that a crash
+// leaves a checkout that can be repeated.
 //
-// customer is Stripe's, who keeps the card; "" = nobody does.
+// customer is the Stripe customer that will keep the card; "" = the card is not saved.
 func (s *Store) startCheckout(ctx context.Context, accountID, customer, token string,
 	cents int64) (c checkout, err error) {
 	now := s.Now()
@@ -104,7 +104,8 @@ func (s *Store) startCheckout(ctx context.Context, accountID, customer, token st
 	return c, s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return s.openPayment(ctx, tx, c) })
 }
 
-// openPayment writes the pending row of a checkout (decision 023), once.
+// openPayment records the session or intent of a checkout and opens its payment in the ledger (decision 023). It may be
+// repeated.
 func (s *Store) openPayment(ctx context.Context, tx *db.Tx, c checkout) error {
 	var err error
 	if c.automatic() {
@@ -123,20 +124,20 @@ func (s *Store) openPayment(ctx context.Context, tx *db.Tx, c checkout) error {
 	return err
 }
 
-// refused is what Stripe says that is not what was opened. It moved nothing.
+// refused is the error for data of Stripe that differs from the order. Nothing was changed.
 type refused struct{ text string }
 
 func (r *refused) Error() string { return "topups: refused: " + r.text }
 
-// refuseTopUp tells the operator of it.
+// refuseTopUp logs the difference, raises an alarm and returns the error.
 func (s *Store) refuseTopUp(topupID, text string) error {
-	s.Log.Error("what Stripe says is not what was opened: nothing was moved", "topup_id", topupID, "why", text)
+	s.Log.Error("top-up refused", "topup_id", topupID, "difference", text)
 	s.Metrics.RaiseAlarm("payment_refused", "stripe")
 	return &refused{text}
 }
 
-// reconcile asks Stripe how a checkout stands, and has the ledger follow. also runs in
-// the transaction.
+// reconcile fetches the state of a checkout from Stripe and applies the commands that follow. also runs in the
+// transaction.
 func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Context, *db.Tx) error) error {
 	f, err := s.fetchFacts(ctx, c)
 	if err != nil {
@@ -146,7 +147,7 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 		return s.refuseTopUp(c.ID, wrong)
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		plan, err := lockPlan(ctx, tx, c.AccountID) // before the balance, as begin does
+		plan, err := lockPlan(ctx, tx, c.AccountID) // before the balance, in the order of beginAttempt
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -174,8 +175,8 @@ func (s *Store) reconcile(ctx context.Context, c checkout, also func(context.Con
 	return err
 }
 
-// makeCommands are what follows from Stripe's answer. Each may be repeated, and finds
-// what it has done; an answer that is older than one that was followed adds nothing.
+// makeCommands returns the ledger commands that follow from the facts. Each command is idempotent, and commands from
+// older facts change nothing.
 func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (list []rules.Command) {
 	list = append(list, rules.OpenPayment{
 		PaymentID: o.ID,
@@ -196,7 +197,7 @@ func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (li
 	refunded := f.refundedMC()
 	lost := min(f.lostMC(), amount-refunded)
 	switch {
-	case refunded+lost >= amount: // if it was not credited yet, it never will be
+	case refunded+lost >= amount: // a payment that is not credited yet fails
 		list = append(list,
 			rules.FailPayment{
 				PaymentID: o.ID,
@@ -215,7 +216,7 @@ func (f facts) makeCommands(o order, now time.Time, clearance time.Duration) (li
 		rules.ReversePayment{PaymentID: o.ID, Reason: "dispute_lost", TotalMC: lost})
 }
 
-// nextReconcileUS is when to ask Stripe again; 0 = when an event says so.
+// nextReconcileUS returns the time of the next reconciliation in microseconds; 0 = only after an event.
 func nextReconcileUS(p rules.Payment, now time.Time) int64 {
 	switch {
 	case p.Status != rules.PaymentPending:
@@ -226,8 +227,8 @@ func nextReconcileUS(p rules.Payment, now time.Time) int64 {
 	return now.Add(reconcileAfter).UnixMicro()
 }
 
-// RunDue settles what has been cleared, asks for what nobody told us, and tops up
-// balances that run low. Any node may do it: whatever it does is claimed first.
+// RunDue settles cleared payments, reconciles checkouts without events, tops up low balances and
+// detaches removed cards. Every node may run it: it claims each item first.
 func (s *Store) RunDue(ctx context.Context) error {
 	if !s.IsConfigured() {
 		return nil
@@ -251,7 +252,7 @@ func (s *Store) reconcileDue(ctx context.Context) error {
 			continue
 		}
 		if err := s.reconcileClaimed(ctx, c); err != nil {
-			s.Log.Error("a top-up could not be settled, and is tried again", "topup_id", c.ID, "error", err)
+			s.Log.Error("top-up not reconciled", "topup_id", c.ID, "error", err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -263,7 +264,7 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 	switch {
 	case c.automatic():
 		err = s.chargeAttempt(ctx, c)
-	case c.SessionID == "": // Stripe's answer never came, so nobody was sent there
+	case c.SessionID == "": // Stripe did not answer, so the user was never redirected
 		return setNext(ctx, s.DB, c.ID, 0)
 	default:
 		err = s.reconcile(ctx, c, noChange)
@@ -276,7 +277,7 @@ func (s *Store) reconcileClaimed(ctx context.Context, c checkout) (err error) {
 
 func noChange(context.Context, *db.Tx) error { return nil }
 
-// Purge forgets events that Stripe no longer sends again.
+// Purge deletes the ids of events that Stripe no longer repeats.
 func (s *Store) Purge(ctx context.Context) error {
 	return deleteSeenBefore(ctx, s.DB, s.Now().Add(-seenRetention).UnixMicro())
 }

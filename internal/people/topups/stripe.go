@@ -12,20 +12,20 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// Config is how Stripe is reached.
+// Config is the configuration of Stripe.
 type Config struct {
-	Key           string        // of Stripe's API; "" = nobody can top up
-	WebhookSecret string        // signs its events
-	BaseURL       string        // of its API, if not Stripe's own: an emulator
-	Clearance     time.Duration // how long paid money waits before it can be used
+	Key           string        // API key; "" = top-ups are unavailable
+	WebhookSecret string        // verifies the signatures of events
+	BaseURL       string        // API of an emulator; "" = Stripe's
+	Clearance     time.Duration // clearance hold of each payment
 }
 
-// isLive says whether the key moves real money.
+// isLive reports whether the key is for live mode, which moves real money.
 func (c Config) isLive() bool {
 	return len(c.Key) > 8 && (c.Key[:8] == "sk_live_" || c.Key[:8] == "rk_live_")
 }
 
-// requestTimeout is how long one question to Stripe may take.
+// requestTimeout is the time limit for one request to Stripe.
 const requestTimeout = 20 * time.Second
 
 func newClient(c Config) *stripe.Client {
@@ -39,7 +39,7 @@ func newClient(c Config) *stripe.Client {
 	return stripe.NewClient(c.Key, stripe.WithBackends(stripe.NewBackendsWithConfig(backend)))
 }
 
-// order is what a checkout asks of Stripe, and what Stripe must say it sells.
+// order has the values of a checkout that Stripe must confirm.
 type order struct {
 	ID, AccountID string
 	Cents         int64
@@ -47,8 +47,8 @@ type order struct {
 
 const currency = stripe.CurrencyUSD
 
-// createSession opens Checkout, or returns the session that the same order opened before:
-// its id is the idempotency key.
+// createSession creates a Checkout session. A repeated request returns the same session, because the order's id is the
+// idempotency key.
 func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.CheckoutSession, error) {
 	text := stripe.String[string]
 	p := &stripe.CheckoutSessionCreateParams{
@@ -70,7 +70,7 @@ func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.Checkout
 		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: c.metadata()},
 		Metadata:          c.metadata(),
 	}
-	if c.SaveCard { // a card, and Stripe shows what keeping it means
+	if c.SaveCard { // only cards, and Stripe shows the terms of saving them
 		p.Customer, p.PaymentMethodTypes, p.PaymentIntentData.SetupFutureUsage = &c.Customer, []*string{text("card")},
 			text("off_session")
 		p.ConsentCollection = &stripe.CheckoutSessionCreateConsentCollectionParams{
@@ -83,19 +83,19 @@ func (s *Store) createSession(ctx context.Context, c checkout) (*stripe.Checkout
 	return s.client.V1CheckoutSessions.Create(ctx, p)
 }
 
-// metadata names the order in whatever Stripe makes of it.
+// metadata returns the ids by which Stripe's objects name the order.
 func (o order) metadata() map[string]string {
 	return map[string]string{"topup_id": o.ID, "account_id": o.AccountID}
 }
 
-// facts are what Stripe says of a checkout, as of now.
+// facts are the present state of a checkout at Stripe.
 type facts struct {
-	session  *stripe.CheckoutSession // nil: the payment is automatic
-	intent   *stripe.PaymentIntent   // nil: nobody has paid yet
+	session  *stripe.CheckoutSession // nil for automatic payments
+	intent   *stripe.PaymentIntent   // nil = not paid yet
 	disputes []*stripe.Dispute
 }
 
-// fetchFacts returns what Stripe says of a checkout.
+// fetchFacts fetches the state of a checkout from Stripe.
 func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error) {
 	if c.automatic() {
 		p := &stripe.PaymentIntentRetrieveParams{}
@@ -127,7 +127,7 @@ func (s *Store) fetchFacts(ctx context.Context, c checkout) (f facts, err error)
 	return f, nil
 }
 
-// findSessionOfIntent finds the session that an intent paid for; "" if it paid for none.
+// findSessionOfIntent returns the id of the session that an intent paid for; "" if there is none.
 func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string, error) {
 	for session, err := range s.client.V1CheckoutSessions.List(ctx,
 		&stripe.CheckoutSessionListParams{PaymentIntent: &intent}).All(ctx) {
@@ -139,7 +139,7 @@ func (s *Store) findSessionOfIntent(ctx context.Context, intent string) (string,
 	return "", nil
 }
 
-// isUnknown says whether Stripe has never heard of what was asked for.
+// isUnknown reports whether Stripe does not have the requested object.
 func isUnknown(err error) bool {
 	e, ok := errors.AsType[*stripe.Error](err)
 	return ok && e.Code == stripe.ErrorCodeResourceMissing
@@ -159,7 +159,7 @@ func (f facts) isPaid() bool {
 	return f.session.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && f.intent != nil
 }
 
-// failureReason says why nobody will pay, or "".
+// failureReason returns why a payment has failed, "" if it has not.
 func (f facts) failureReason() string {
 	switch {
 	case f.isPaid():
@@ -174,12 +174,12 @@ func (f facts) failureReason() string {
 		return ""
 	case f.intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod ||
 		f.intent.Status == stripe.PaymentIntentStatusCanceled:
-		return "payment_failed" // an asynchronous method that came to nothing
+		return "payment_failed" // an asynchronous payment method failed
 	}
 	return ""
 }
 
-// refundedMC is what was given back of the charge.
+// refundedMC returns the refunded part of the charge.
 func (f facts) refundedMC() money.MC {
 	if c := f.latestCharge(); c != nil {
 		return money.MC(c.AmountRefunded) * money.Cent
@@ -187,7 +187,7 @@ func (f facts) refundedMC() money.MC {
 	return 0
 }
 
-// lostMC is what disputes took.
+// lostMC returns the sum of the lost disputes.
 func (f facts) lostMC() (sum money.MC) {
 	for _, d := range f.disputes {
 		if d.Status == stripe.DisputeStatusLost {
@@ -197,7 +197,7 @@ func (f facts) lostMC() (sum money.MC) {
 	return sum
 }
 
-// isContested says whether a dispute may still take money, or has.
+// isContested reports whether a dispute is open or lost.
 func isContested(d *stripe.Dispute) bool {
 	switch d.Status {
 	case stripe.DisputeStatusNeedsResponse, stripe.DisputeStatusUnderReview, stripe.DisputeStatusLost:
@@ -206,7 +206,7 @@ func isContested(d *stripe.Dispute) bool {
 	return false
 }
 
-// isOpen says whether a dispute is not decided yet.
+// isOpen reports whether a dispute is not decided yet.
 func (f facts) isOpen() bool {
 	for _, d := range f.disputes {
 		if isContested(d) && d.Status != stripe.DisputeStatusLost {
@@ -216,7 +216,7 @@ func (f facts) isOpen() bool {
 	return false
 }
 
-// findDifference says in what the facts are not what was ordered, or "" (F-65).
+// findDifference describes how the facts differ from the order, "" if they do not (F-65).
 func (f facts) findDifference(c checkout, live bool) string {
 	if f.session != nil {
 		return findSessionDifference(f.session, c.order, live)
@@ -224,7 +224,7 @@ func (f facts) findDifference(c checkout, live bool) string {
 	return findIntentDifference(f.intent, c, live)
 }
 
-// findSessionDifference says in what a session is not what was ordered, or "" (F-65).
+// findSessionDifference describes how a session differs from the order, "" if it does not (F-65).
 func findSessionDifference(s *stripe.CheckoutSession, o order, live bool) string {
 	switch {
 	case s.AmountTotal != o.Cents:
@@ -238,7 +238,7 @@ func findSessionDifference(s *stripe.CheckoutSession, o order, live bool) string
 	case s.Livemode != live:
 		return fmt.Sprintf("livemode is %t", s.Livemode)
 	}
-	// it is expanded
+	// The amount is 0 if the intent is not expanded.
 	if i := s.PaymentIntent; i != nil && i.Amount != 0 && (i.Amount != o.Cents || i.Currency != currency) {
 		return fmt.Sprintf("the payment is of %d %s", i.Amount, i.Currency)
 	}
