@@ -1,13 +1,11 @@
 package features
 
 import (
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"net/http"
 
 	"github.com/purserhq/purser/internal/apps/apps"
-	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -116,12 +114,8 @@ func (h *Handler) patchFeature(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, f.resource())
 }
 
-func notFoundError(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("no such feature")
-	}
-	return err
-}
+// notFoundError returns 404 in place of sql.ErrNoRows.
+func notFoundError(err error) error { return db.NotFound(err, "no such feature") }
 
 // requireApp returns the id of the app of the path, which must be the authenticated app.
 func (h *Handler) requireApp(r *http.Request) (appID string, err error) {

@@ -1,12 +1,11 @@
 package sandbox
 
 import (
-	"database/sql"
-	"errors"
 	"net/http"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
@@ -111,7 +110,7 @@ func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if err := h.Store.requireTestAccount(r.Context(), developerID, r.PathValue("wac_id")); err != nil {
-		return notFoundError(err) // before the body: what is not there has no wrong members
+		return notFoundError(err) // before the body is read: 404 comes before 400
 	}
 	var body struct {
 		AmountMC web.Field[money.MC] `json:"amount_mc"`
@@ -129,17 +128,11 @@ func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request) error 
 	return web.WriteJSON(w, http.StatusOK, t.resource())
 }
 
-// notFoundError answers for everything that is not the developer's test account, as for
-// what does not exist.
-func notFoundError(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("no such test account")
-	}
-	return err
-}
+// notFoundError returns 404 in place of sql.ErrNoRows.
+func notFoundError(err error) error { return db.NotFound(err, "no such test account") }
 
-// requireDeveloper returns who owns the app of the path, which must be the one whose
-// credentials are sent, and in sandbox: a live app takes real accounts only.
+// requireDeveloper returns the owner of the app of the path, which must be the authenticated app
+// and in the sandbox: live apps accept only real accounts.
 func (h *Handler) requireDeveloper(r *http.Request) (accountID string, err error) {
 	app, err := h.Apps.Authenticate(r.Context(), r)
 	if err != nil {

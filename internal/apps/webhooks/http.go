@@ -1,13 +1,12 @@
 package webhooks
 
 import (
-	"database/sql"
-	"errors"
 	"net/http"
 	"strconv"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/web"
 )
@@ -220,10 +219,8 @@ func (h *Handler) redeliver(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d, err := h.Store.Redeliver(r.Context(), e, r.PathValue("deliveryId"))
-	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("no such delivery")
-	} else if err != nil {
-		return err
+	if err != nil {
+		return db.NotFound(err, "no such delivery")
 	}
 	return web.WriteJSON(w, http.StatusOK, d.resource())
 }
@@ -289,9 +286,5 @@ func (h *Handler) requireEndpoint(r *http.Request) (Endpoint, error) {
 	return e, notFoundError(err)
 }
 
-func notFoundError(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return apierr.NotFound.Errorf("no such webhook endpoint")
-	}
-	return err
-}
+// notFoundError returns 404 in place of sql.ErrNoRows.
+func notFoundError(err error) error { return db.NotFound(err, "no such webhook endpoint") }

@@ -12,7 +12,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/purserhq/purser/internal/base/apierr"
 )
+
+// NotFound returns 404 not_found with the message in place of an error that wraps sql.ErrNoRows. It
+// returns other errors unchanged.
+func NotFound(err error, message string) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return apierr.NotFound.Errorf("%s", message)
+	}
+	return err
+}
 
 // sqlState returns PostgreSQL's SQLSTATE of err, or "".
 func sqlState(err error) string {

@@ -1,6 +1,6 @@
 package db
 
-// BoolInt is the integer, 0 or 1, in which a column keeps a truth.
+// BoolInt returns the value of a boolean column: 0 or 1.
 func BoolInt(b bool) int64 {
 	if b {
 		return 1
@@ -8,7 +8,7 @@ func BoolInt(b bool) int64 {
 	return 0
 }
 
-// NullText is the argument for a column that keeps an empty text as NULL.
+// NullText returns the argument for a column in which an empty text is NULL.
 func NullText(s string) any {
 	if s == "" {
 		return nil
@@ -16,7 +16,7 @@ func NullText(s string) any {
 	return s
 }
 
-// NullInt is the argument for a column that keeps a missing integer as NULL.
+// NullInt returns the argument for a column in which a missing integer is NULL.
 func NullInt(n *int64) any {
 	if n == nil {
 		return nil

@@ -116,7 +116,7 @@ func ofEntry(e *rules.Entry) (*Receipt, error) {
 		ConnectionID: e.ConnectionID,
 		CreatedAt:    timestamp.Format(e.CreatedUS),
 		Model:        &e.Model,
-		Feature:      orNull(e.Feature),
+		Feature:      rules.TextOrNull(e.Feature),
 		Billed:       true,
 		Charge: &Charge{
 			HoldAmountMC:      e.HoldMC,
@@ -158,7 +158,7 @@ func ofHold(h *rules.HoldRow) *Receipt {
 		ConnectionID: h.ConnectionID,
 		CreatedAt:    timestamp.Format(h.CreatedUS),
 		Model:        &h.Model,
-		Feature:      orNull(h.Feature),
+		Feature:      rules.TextOrNull(h.Feature),
 		Lines:        []Line{},
 		Explanation:  fmt.Sprintf("The call is in progress. Up to %s is held for it.", h.HoldMC.Display()),
 	}
@@ -183,8 +183,8 @@ func ofRefusal(r *rules.Refusal) *Receipt {
 		Status:       "refused",
 		ConnectionID: r.ConnectionID,
 		CreatedAt:    timestamp.Format(r.CreatedUS),
-		Model:        orNull(r.Model),
-		Feature:      orNull(r.Feature),
+		Model:        rules.TextOrNull(r.Model),
+		Feature:      rules.TextOrNull(r.Feature),
 		Lines:        []Line{},
 		Error: &Refusal{
 			Code:    r.Code,
@@ -195,12 +195,4 @@ func ofRefusal(r *rules.Refusal) *Receipt {
 		Explanation: fmt.Sprintf("The call was refused with %d %s, and nothing was billed: %s.",
 			r.Status, r.Code, strings.TrimSuffix(r.Message, ".")),
 	}
-}
-
-// orNull returns nil for an empty text.
-func orNull(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

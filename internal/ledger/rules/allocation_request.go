@@ -55,13 +55,19 @@ type AllocationRequestResource struct {
 // Resource returns the request in the contract's shape, without approval_url.
 func (r AllocationRequest) Resource() AllocationRequestResource {
 	out := AllocationRequestResource{
-		ID: r.ID, ConnectionID: r.ConnectionID, Status: r.Status,
-		CurrentAllocationMC: r.CurrentMC, CurrentAllocationDisplay: r.CurrentMC.Display(),
-		TargetAllocationMC: r.TargetMC, TargetAllocationDisplay: r.TargetMC.Display(),
-		Reason: orNull(r.Reason), SupersededBy: orNull(r.SupersededBy), CreatedAt: timestamp.Format(r.CreatedUS),
+		ID:                       r.ID,
+		ConnectionID:             r.ConnectionID,
+		Status:                   r.Status,
+		CurrentAllocationMC:      r.CurrentMC,
+		CurrentAllocationDisplay: r.CurrentMC.Display(),
+		TargetAllocationMC:       r.TargetMC,
+		TargetAllocationDisplay:  r.TargetMC.Display(),
+		Reason:                   TextOrNull(r.Reason),
+		SupersededBy:             TextOrNull(r.SupersededBy),
+		CreatedAt:                timestamp.Format(r.CreatedUS),
 	}
 	if r.DecidedUS != nil {
-		out.DecidedAt = orNull(timestamp.Format(*r.DecidedUS))
+		out.DecidedAt = TextOrNull(timestamp.Format(*r.DecidedUS))
 	}
 	return out
 }

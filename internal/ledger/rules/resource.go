@@ -81,28 +81,29 @@ func (e Entry) Resource() EntryResource {
 		AccountID:    e.AccountID,
 		CreatedAt:    timestamp.Format(e.CreatedUS),
 		Status:       e.Status,
-		ReversalOf:   orNull(e.ReversalOf),
-		Reason:       orNull(e.Reason),
-		ConnectionID: orNull(e.ConnectionID),
-		AppID:        orNull(e.AppID),
-		Feature:      orNull(e.Feature),
-		Model:        orNull(e.Model),
-		PaidBy:       orNull(e.PaidBy),
-		Settlement:   orNull(string(e.Settlement)),
+		ReversalOf:   TextOrNull(e.ReversalOf),
+		Reason:       TextOrNull(e.Reason),
+		ConnectionID: TextOrNull(e.ConnectionID),
+		AppID:        TextOrNull(e.AppID),
+		Feature:      TextOrNull(e.Feature),
+		Model:        TextOrNull(e.Model),
+		PaidBy:       TextOrNull(e.PaidBy),
+		Settlement:   TextOrNull(string(e.Settlement)),
 	}
 	switch e.Type {
 	case EntrySpend:
 		r.HoldAmountMC, r.ProviderCostMC, r.SvcFeeMC = &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC
 		r.DevMarginMC, r.UserChargeMC = &e.DevMarginMC, &e.UserChargeMC
-		r.UserChargeDisplay = orNull(e.UserChargeMC.Display())
-		r.RequestID = orNull(e.RequestID())
+		r.UserChargeDisplay = TextOrNull(e.UserChargeMC.Display())
+		r.RequestID = TextOrNull(e.RequestID())
 	case EntryTopUp:
-		r.AmountMC, r.AmountDisplay = &e.AmountMC, orNull(e.AmountMC.Display())
+		r.AmountMC, r.AmountDisplay = &e.AmountMC, TextOrNull(e.AmountMC.Display())
 	}
 	return r
 }
 
-func orNull(s string) *string {
+// TextOrNull returns nil for an empty text, which the API shows as null.
+func TextOrNull(s string) *string {
 	if s == "" {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Package estimates calibrates token counts (decision 017). Per model it compares the input tokens that the provider
 // reports with those that were counted before the call, corrects the next counts by the ratio, and raises an alarm
-// when a call used more than its hold was computed for. The rules are in rule.go. A node keeps its statistics in
-// memory and saves them once a minute.
+// when a call used more than its hold was computed for. Package calibration has the rules. A node
+// keeps its statistics in memory and saves them once a minute.
 package estimates
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/estimates/calibration"
 )
 
 // A Calibration holds this node's statistics of all models. A nil one corrects and records nothing.
@@ -29,7 +30,7 @@ type Calibration struct {
 }
 
 type model struct {
-	Stat
+	calibration.Stat
 	alarms  int64
 	alarmed time.Time // when an alarm was last logged
 	changed bool      // since the last Save
@@ -38,7 +39,7 @@ type model struct {
 // ModelStats are the statistics of one model, for metrics and pages.
 type ModelStats struct {
 	Model string
-	Stat
+	calibration.Stat
 	Alarms int64 // calls that exceeded their hold's share, since the start of the process
 }
 
@@ -61,12 +62,12 @@ func (c *Calibration) Correct(name string, counted int64) int64 {
 		return counted
 	}
 	c.mu.Lock()
-	factor := int64(RatioOne)
+	factor := int64(calibration.RatioOne)
 	if m := c.models[name]; m != nil {
 		factor = m.FactorPPM()
 	}
 	c.mu.Unlock()
-	held, err := money.MulDiv(counted, factor, RatioOne, money.Up)
+	held, err := money.MulDiv(counted, factor, calibration.RatioOne, money.Up)
 	if err != nil { // more tokens than any model takes: the call is refused for its cost
 		return counted
 	}
@@ -90,7 +91,7 @@ func (c *Calibration) Record(name string, counted, held, real int64) {
 	}
 	m.Stat, m.changed = m.Add(counted, real), true
 	alarm := false
-	if ExceedsHold(held, real) {
+	if calibration.ExceedsHold(held, real) {
 		m.alarms++
 		if now := c.now(); m.alarmed.IsZero() || now.Sub(m.alarmed) >= alarmInterval {
 			m.alarmed, alarm = now, true

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/models/estimates/calibration"
 )
 
 // savedModel is a row of the table estimates.
 type savedModel struct {
 	name string
-	Stat
+	calibration.Stat
 }
 
 // readModels reads the statistics of all models.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/estimates/calibration"
 )
 
 // sources collects the numbers of other packages at each scrape.
@@ -64,4 +65,4 @@ func (s sources) Collect(to chan<- prometheus.Metric) {
 	put(priceFails, prometheus.CounterValue, float64(s.prices.Failures()))
 }
 
-func toRatio(ppm int64) float64 { return float64(ppm) / estimates.RatioOne }
+func toRatio(ppm int64) float64 { return float64(ppm) / calibration.RatioOne }

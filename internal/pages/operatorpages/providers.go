@@ -10,6 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/estimates"
+	"github.com/purserhq/purser/internal/models/estimates/calibration"
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
@@ -164,7 +165,7 @@ func calibrationTable(list []estimates.ModelStats) *ui.Table {
 		Empty: "No calls compared yet.",
 	}
 	ratio := func(ppm int64) ui.Cell {
-		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/estimates.RatioOne, ppm%estimates.RatioOne/1000)}
+		return ui.Cell{Text: fmt.Sprintf("%d.%03d", ppm/calibration.RatioOne, ppm%calibration.RatioOne/1000)}
 	}
 	for _, m := range list {
 		t.Rows = append(t.Rows,

@@ -39,14 +39,11 @@ func (h *Handler) Mount(rt *web.Router) {
 	openIDPages{h, loginStore{h.Store}}.mount(rt)
 }
 
-// signedIn redirects a browser without a session to the sign-in page, which leads back here.
-func (h *Handler) signedIn(next accounts.PageHandler) web.Handler { return h.Sessions.Require(next) }
-
 // requireRecentSignIn guards pages that ask for the password: an account without a password must
 // have signed in recently.
 func (h *Handler) requireRecentSignIn(next func(http.ResponseWriter, *http.Request,
 	accounts.Account) error) web.Handler {
-	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if h.Accounts.MustSignInAgain(r.Context(), a) {
 			return accounts.RenderSignInAgain(w, r, a)
 		}
@@ -57,7 +54,7 @@ func (h *Handler) requireRecentSignIn(next func(http.ResponseWriter, *http.Reque
 // requirePassword guards pages about sign-in methods that rely on the password: an account without
 // one is asked to set it first.
 func (h *Handler) requirePassword(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
-	return h.signedIn(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if a.HasPassword {
 			return next(w, r, a)
 		}

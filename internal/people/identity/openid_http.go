@@ -28,8 +28,8 @@ func (h openIDPages) mount(rt *web.Router) {
 	rt.HandlePage("POST /sign-in/provider", h.requireProvider(h.startSignIn))
 	rt.HandlePage("GET "+callbackPath, h.requireProvider(h.Sessions.With(h.handleCallback)))
 	rt.HandlePage("GET "+loginPath, h.requireProvider(h.requirePassword(h.showLogin)))
-	rt.HandlePage("POST "+loginPath, h.requireProvider(h.signedIn(h.startLink)))
-	rt.HandlePage("POST "+loginPath+"/unlink", h.requireProvider(h.signedIn(h.submitUnlink)))
+	rt.HandlePage("POST "+loginPath, h.requireProvider(h.Sessions.Require(h.startLink)))
+	rt.HandlePage("POST "+loginPath+"/unlink", h.requireProvider(h.Sessions.Require(h.submitUnlink)))
 }
 
 // requireProvider answers 404 when no provider is configured.

@@ -25,8 +25,8 @@ func (h passkeyPages) mount(rt *web.Router) {
 	rt.HandlePage("POST "+passkeyPath+"/answer", h.Sessions.With(h.submitSignIn))
 	rt.HandlePage("GET /settings/passkeys/new", h.requireRecentSignIn(h.showNew))
 	rt.HandlePage("POST /settings/passkeys/new", h.requireRecentSignIn(h.submitNew))
-	rt.HandlePage("GET /settings/passkeys/make", h.signedIn(h.showRegistration))
-	rt.HandlePage("POST /settings/passkeys/make", h.signedIn(h.submitRegistration))
+	rt.HandlePage("GET /settings/passkeys/make", h.Sessions.Require(h.showRegistration))
+	rt.HandlePage("POST /settings/passkeys/make", h.Sessions.Require(h.submitRegistration))
 	rt.HandlePage("GET /settings/passkeys/{id}", h.requireRecentSignIn(h.showRemove))
 	rt.HandlePage("POST /settings/passkeys/{id}", h.requireRecentSignIn(h.submitRemove))
 }

@@ -21,12 +21,12 @@ type settingsPages struct {
 }
 
 func (h settingsPages) mount(rt *web.Router) {
-	rt.HandlePage("GET /settings", h.signedIn(h.showIndex))
-	rt.HandlePage("POST /settings/developer", h.signedIn(h.submitDeveloper))
-	rt.HandlePage("GET /settings/security", h.signedIn(h.showSecurity))
-	rt.HandlePage("POST /settings/security/sessions", h.signedIn(h.submitEndSession))
+	rt.HandlePage("GET /settings", h.Sessions.Require(h.showIndex))
+	rt.HandlePage("POST /settings/developer", h.Sessions.Require(h.submitDeveloper))
+	rt.HandlePage("GET /settings/security", h.Sessions.Require(h.showSecurity))
+	rt.HandlePage("POST /settings/security/sessions", h.Sessions.Require(h.submitEndSession))
 	rt.HandlePage("GET /settings/password", h.requirePassword(h.showPassword))
-	rt.HandlePage("POST /settings/password", h.signedIn(h.submitPassword))
+	rt.HandlePage("POST /settings/password", h.Sessions.Require(h.submitPassword))
 	rt.HandlePage("GET /settings/email", h.requireRecentSignIn(h.showEmail))
 	rt.HandlePage("POST /settings/email", h.requireRecentSignIn(h.submitEmail))
 }

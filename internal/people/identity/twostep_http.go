@@ -20,8 +20,8 @@ type twoStepPages struct {
 func (h twoStepPages) mount(rt *web.Router) {
 	rt.HandlePage("GET /settings/two-step", h.requireRecentSignIn(h.showTwoStep))
 	rt.HandlePage("POST /settings/two-step", h.requireRecentSignIn(h.submitTwoStep))
-	rt.HandlePage("GET /settings/two-step/setup", h.signedIn(h.showSetup))
-	rt.HandlePage("POST /settings/two-step/setup", h.signedIn(h.submitSetup))
+	rt.HandlePage("GET /settings/two-step/setup", h.Sessions.Require(h.showSetup))
+	rt.HandlePage("POST /settings/two-step/setup", h.Sessions.Require(h.submitSetup))
 	rt.HandlePage("GET /settings/two-step/codes", h.requireRecentSignIn(h.showRecoveryCodes))
 	rt.HandlePage("POST /settings/two-step/codes", h.requireRecentSignIn(h.submitRecoveryCodes))
 	rt.HandlePage("GET /settings/two-step/off", h.requireRecentSignIn(h.showOff))

@@ -103,7 +103,7 @@ func setCard(ctx context.Context, tx *db.Tx, p plan, paymentMethod, brand, last4
 	_, err := tx.ExecContext(ctx, `UPDATE auto_topups
 		SET payment_method = $2, brand = $3, last4 = $4, expires = $5, failures = 0, next_us = 0, off_reason = '',
 			enabled = CASE WHEN $6 = 0 THEN 0 ELSE enabled END
-		WHERE account_id = $1`, p.AccountID, orNull(paymentMethod), brand, last4, expires,
+		WHERE account_id = $1`, p.AccountID, db.NullText(paymentMethod), brand, last4, expires,
 		db.BoolInt(paymentMethod != ""))
 	return err
 }
@@ -146,7 +146,7 @@ func insertAttempt(ctx context.Context, tx *db.Tx, c checkout, token string) err
 // setIntent stores the payment intent of an attempt. A stored intent never changes.
 func setIntent(ctx context.Context, tx *db.Tx, topupID, intentID string) error {
 	_, err := tx.ExecContext(ctx, `UPDATE checkouts SET intent_id = $2
-		WHERE id = $1 AND intent_id IS NULL`, topupID, orNull(intentID))
+		WHERE id = $1 AND intent_id IS NULL`, topupID, db.NullText(intentID))
 	return err
 }
 

@@ -24,20 +24,20 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /top-up", h.signedIn(h.showForm))
-	rt.HandlePage("POST /top-up", h.signedIn(h.submitTopUp))
-	rt.HandlePage("GET "+autoPath, h.signedIn(h.showAuto))
-	rt.HandlePage("POST "+autoPath, h.signedIn(h.saveAuto))
-	rt.HandlePage("POST "+autoPath+"/off", h.signedIn(h.submitAutoOff))
-	rt.HandlePage("POST "+autoPath+"/card", h.signedIn(h.saveCard))
-	rt.HandlePage("POST "+autoPath+"/card/remove", h.signedIn(h.removeCard))
-	rt.HandlePage("GET /top-ups", h.signedIn(h.showList))
-	rt.HandlePage("GET /top-ups/{id}", h.signedIn(h.showReceipt))
+	rt.HandlePage("GET /top-up", h.requireRealAccount(h.showForm))
+	rt.HandlePage("POST /top-up", h.requireRealAccount(h.submitTopUp))
+	rt.HandlePage("GET "+autoPath, h.requireRealAccount(h.showAuto))
+	rt.HandlePage("POST "+autoPath, h.requireRealAccount(h.saveAuto))
+	rt.HandlePage("POST "+autoPath+"/off", h.requireRealAccount(h.submitAutoOff))
+	rt.HandlePage("POST "+autoPath+"/card", h.requireRealAccount(h.saveCard))
+	rt.HandlePage("POST "+autoPath+"/card/remove", h.requireRealAccount(h.removeCard))
+	rt.HandlePage("GET /top-ups", h.requireRealAccount(h.showList))
+	rt.HandlePage("GET /top-ups/{id}", h.requireRealAccount(h.showReceipt))
 	rt.Handle("POST /stripe/events", h.receiveEvent)
 }
 
-// signedIn requires a signed-in account. Test accounts, whose money is fake, get 404.
-func (h *Handler) signedIn(next accounts.PageHandler) web.Handler {
+// requireRealAccount requires a signed-in account. Test accounts, whose money is fake, get 404.
+func (h *Handler) requireRealAccount(next accounts.PageHandler) web.Handler {
 	return h.Sessions.Require(func(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 		if a.Sandbox {
 			return ui.NotFound()

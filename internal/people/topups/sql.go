@@ -43,7 +43,7 @@ func (c *checkout) fields() []any {
 func insertCheckout(ctx context.Context, tx *db.Tx, c checkout, token string) (is checkout, err error) {
 	_, err = tx.ExecContext(ctx, `INSERT INTO checkouts (id, account_id, token, cents, next_us, created_us, save_card,
 			customer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account_id, token) DO NOTHING`,
-		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, db.BoolInt(c.SaveCard), orNull(c.Customer))
+		c.ID, c.AccountID, token, c.Cents, c.NextUS, c.CreatedUS, db.BoolInt(c.SaveCard), db.NullText(c.Customer))
 	if err != nil {
 		return is, err
 	}
@@ -69,8 +69,6 @@ func setSession(ctx context.Context, tx *db.Tx, topupID, sessionID, url string) 
 		WHERE id = $1 AND session_id IS NULL`, topupID, sessionID, url)
 	return err
 }
-
-func orNull(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
 func setNext(ctx context.Context, q db.Execer, topupID string, nextUS int64) error {
 	_, err := q.ExecContext(ctx, `UPDATE checkouts SET next_us = $2

@@ -1,4 +1,6 @@
-package estimates
+// Package calibration has the rules of the estimate calibration (decision 017): the statistics of a
+// model's calls, and the factor that corrects the next count. It is pure.
+package calibration
 
 // RatioOne is the ratio 1 in parts per million.
 const RatioOne = 1_000_000

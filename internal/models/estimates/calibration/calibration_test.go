@@ -1,4 +1,4 @@
-package estimates
+package calibration
 
 import (
 	"math"
