@@ -90,7 +90,6 @@ func (s *Server) Mount(home ui.Home) {
 	(&console.Handler{
 		DB:       s.DB,
 		Ledger:   s.Ledger,
-		Accounts: s.Accounts,
 		Sessions: sessions,
 		Apps:     s.Apps,
 		Features: s.Features,

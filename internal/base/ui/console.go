@@ -198,46 +198,46 @@ type ProviderKey struct{ Provider, Name, Last4, Tested string }
 
 func (ProviderKeys) name() string { return "developer/provider-keys" }
 
-// Hooks are the webhook endpoints of an app, and a form for another.
-type Hooks struct {
+// EndpointList are the webhook endpoints of an app, and a form for another.
+type EndpointList struct {
 	Console
-	List   []Hook
+	List   []Endpoint
 	Fields []Field
 	Events []Option
 }
 
-// Hook is a webhook endpoint.
-type Hook struct{ ID, URL, Events, Status, Created string }
+// Endpoint is a webhook endpoint.
+type Endpoint struct{ ID, URL, Events, Status, Created string }
 
-func (Hooks) name() string { return "developer/endpoints" }
+func (EndpointList) name() string { return "developer/endpoints" }
 
-// HookPage is one webhook endpoint with its history.
-type HookPage struct {
+// EndpointPage is one webhook endpoint with its history.
+type EndpointPage struct {
 	Console
-	Hook
+	Endpoint
 	Fields     []Field
 	Choices    []Option // of events
 	Types      []string
-	Deliveries []HookDelivery
+	Deliveries []Delivery
 }
 
-// HookDelivery is one delivery of an event.
-type HookDelivery struct {
+// Delivery is one delivery of an event.
+type Delivery struct {
 	ID, Type, Status, Attempts, Answer, Created, Next string
 }
 
-func (HookPage) name() string { return "developer/endpoint" }
+func (EndpointPage) name() string { return "developer/endpoint" }
 
-// HookPayload shows what a delivery carries.
-type HookPayload struct {
+// DeliveryPage shows what a delivery carries.
+type DeliveryPage struct {
 	Console
-	Hook     Hook
-	Delivery HookDelivery
+	Endpoint Endpoint
+	Delivery Delivery
 	Facts    []Fact
 	Payload  string
 }
 
-func (HookPayload) name() string { return "developer/delivery" }
+func (DeliveryPage) name() string { return "developer/delivery" }
 
 // Analytics is what the calls of an app came to.
 type Analytics struct {
@@ -324,14 +324,14 @@ func (GoLive) name() string { return "developer/go-live" }
 // Playground makes a call as a test account.
 type Playground struct {
 	Console
-	Plays  []Tab  // what there is to play with
-	Why    string // why it cannot be used; "" = it can
-	Fields []Field
-	Result *Played
+	Playgrounds []Tab  // of the text and the voice playground
+	Why         string // why it cannot be used; "" = it can
+	Fields      []Field
+	Result      *PlaygroundResult
 }
 
-// Played is a call that the playground made.
-type Played struct {
+// PlaygroundResult is a call that the playground made.
+type PlaygroundResult struct {
 	Status string
 	OK     bool
 	Answer string

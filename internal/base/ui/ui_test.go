@@ -282,7 +282,8 @@ func hostilePages() []Page {
 		filled[TopUpForm](), filled[TopUpAuto](), filled[TopUpList](), filled[TopUpReceipt](), filled[Report](),
 		filled[Developer](), filled[Enable](), filled[FormPage](), filled[Secret](), filled[AppOverview](),
 		filled[AppSettings](), filled[FeatureList](), filled[TestAccounts](),
-		filled[ProviderKeys](), filled[Hooks](), filled[HookPage](), filled[HookPayload](), filled[Analytics](),
+		filled[ProviderKeys](), filled[EndpointList](), filled[EndpointPage](), filled[DeliveryPage](),
+		filled[Analytics](),
 		filled[RequestLog](), filled[CallPage](), filled[GoLive](), filled[Playground](),
 		filled[Voice](), talkable(filled[Voice]()),
 	}

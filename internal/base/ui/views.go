@@ -3,6 +3,8 @@ package ui
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A Problem is what is wrong with one field of a form.
@@ -124,3 +126,20 @@ type Callback struct {
 func (Callback) name() string       { return "dev/callback" }
 func (Callback) title() string      { return "Callback" }
 func (Callback) formAction() string { return "" }
+
+// Sentence makes text a sentence: it begins with a capital letter and ends with a full stop. "" stays "".
+func Sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	c, n := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(c)) + EndSentence(text[n:])
+}
+
+// EndSentence adds a full stop to text unless it ends as a sentence does.
+func EndSentence(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "!") || strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
+}

@@ -4,10 +4,10 @@ package ui
 // that needs a script and a microphone.
 type Voice struct {
 	Console
-	Plays    []Tab  // what there is to play with
-	Why      string // why it cannot be used; "" = it can
-	Fields   []Field
-	Sessions []VoiceSession
+	Playgrounds []Tab  // of the text and the voice playground
+	Why         string // why it cannot be used; "" = it can
+	Fields      []Field
+	Sessions    []VoiceSession
 }
 
 func (Voice) name() string { return "developer/voice" }

@@ -8,19 +8,31 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
 )
 
-// ranges are the times that analytics look back on.
+// ranges are the periods of the analytics, in days.
 var ranges = []struct {
 	name, text string
 	days       int
 }{{"7", "7 days", 7}, {"30", "30 days", 30}, {"90", "90 days", 90}}
 
-// analytics is GET /developer/apps/{id}/analytics.
-func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) error {
-	page := ui.Analytics{Console: v.page(r, "Analytics", "/analytics")}
-	days, asked := month, r.URL.Query().Get("days")
+// analyticsPages show what the calls of an app cost and earned.
+type analyticsPages struct {
+	DB  *db.DB
+	Now func() time.Time
+}
+
+func (h analyticsPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/analytics", access.requireApp(h.showAnalytics))
+}
+
+// showAnalytics is GET /developer/apps/{id}/analytics.
+func (h analyticsPages) showAnalytics(w http.ResponseWriter, r *http.Request, v visit) error {
+	page := ui.Analytics{Console: v.newPage(r, "Analytics", "/analytics")}
+	days, asked := overviewDays, r.URL.Query().Get("days")
 	for _, x := range ranges {
 		if x.name == asked {
 			days = x.days
@@ -33,25 +45,25 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 			Current: x.days == days,
 		})
 	}
-	since := h.since(days)
-	list, err := by(r.Context(), h.DB, v.app, "day", since)
+	since := firstDay(h.Now(), days)
+	list, err := sumBy(r.Context(), h.DB, v.app, "day", since)
 	if err != nil {
 		return err
 	}
-	page.Total, page.ByDay = total(list).shown(), h.daily(list, days)
+	page.Total, page.ByDay = sumAll(list).format(), dailySpend(h.Now(), list, days)
 	for _, g := range []struct{ column, heading, of string }{
 		{"feature", "By feature", "Feature"},
 		{"model", "By model", "Model"},
 	} {
-		list, err := by(r.Context(), h.DB, v.app, g.column, since)
+		list, err := sumBy(r.Context(), h.DB, v.app, g.column, since)
 		if err != nil {
 			return err
 		}
 		if len(list) > 0 {
-			page.Groups = append(page.Groups, group(list, g.column, g.heading, g.of))
+			page.Groups = append(page.Groups, groupSums(list, g.column, g.heading, g.of))
 		}
 	}
-	counts, err := refusedBy(r.Context(), h.DB, v.app.ID, since)
+	counts, err := countRefusals(r.Context(), h.DB, v.app.ID, since)
 	if err != nil {
 		return err
 	}
@@ -61,25 +73,25 @@ func (h *Handler) analytics(w http.ResponseWriter, r *http.Request, v visit) err
 		page.Refusals = append(page.Refusals, ui.RefusalSum{
 			Code:  c.code,
 			Count: ui.Count(c.n),
-			Last:  short(c.lastUS),
-			Means: meanings[c.code],
+			Last:  formatTime(c.lastUS),
+			Means: refusalTexts[c.code],
 		})
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// sameNumbers is said of every drawing to those who cannot see it.
+// sameNumbers is part of the description of each drawing, for screen readers.
 const sameNumbers = "The table has the same numbers."
 
-// parts are what the bars of money are made of.
-var parts = [2]string{"Provider cost and fee", "Your margin"}
+// moneyParts are the two parts of each bar.
+var moneyParts = [2]string{"Provider cost and fee", "Your margin"}
 
-// since is the first of so many days, today included.
-func (h *Handler) since(days int) time.Time { return h.Now().UTC().AddDate(0, 0, 1-days) }
+// firstDay returns the first of the given number of days that end with now's, in UTC.
+func firstDay(now time.Time, days int) time.Time { return now.UTC().AddDate(0, 0, 1-days) }
 
-// daily draws days, those without a call too, and lists the others newest first.
-func (h *Handler) daily(list []sum, days int) ui.Daily {
-	all, on := total(list), map[string]sum{}
+// dailySpend draws every day, and lists the days with calls, newest first.
+func dailySpend(now time.Time, list []callSum, days int) ui.Daily {
+	all, on := sumAll(list), map[string]callSum{}
 	for _, s := range list {
 		on[s.Name] = s
 	}
@@ -90,29 +102,29 @@ func (h *Handler) daily(list []sum, days int) ui.Daily {
 			ui.Dollars(all.Margin), sameNumbers),
 	}}
 	if all.Margin > 0 {
-		d.Parts = parts
+		d.Parts = moneyParts
 	}
-	for first, i := h.since(days), 0; i < days; i++ {
+	for first, i := firstDay(now, days), 0; i < days; i++ {
 		at := first.AddDate(0, 0, i)
-		s := on[day(at)]
+		s := on[formatDay(at)]
 		d.Bars = append(d.Bars, ui.Bar{Label: at.Format("2 Jan"), Amount: s.Revenue, Part: s.Margin})
 	}
 	newest := slices.Clone(list)
 	slices.Reverse(newest)
-	d.Table = shownSums("By day, newest first", "Day", newest)
+	d.Table = formatSums("By day, newest first", "Day", newest)
 	return d
 }
 
-// group draws and lists what calls came to by a column, the largest first.
-func group(list []sum, column, heading, of string) ui.Group {
-	slices.SortStableFunc(list, func(a, b sum) int { return cmp.Compare(b.Revenue, a.Revenue) })
+// groupSums draws and lists the sums of one column's values, the largest first.
+func groupSums(list []callSum, column, heading, of string) ui.Group {
+	slices.SortStableFunc(list, func(a, b callSum) int { return cmp.Compare(b.Revenue, a.Revenue) })
 	g := ui.Group{
 		Heading: heading,
 		Ranks:   ui.Ranks{ID: "by-" + column, Title: "Spent by users, " + strings.ToLower(heading), Desc: sameNumbers},
-		Table:   named(shownSums(heading+", the largest first", of, list), column),
+		Table:   describeFeatureSums(formatSums(heading+", the largest first", of, list), column),
 	}
-	if total(list).Margin > 0 {
-		g.Ranks.Parts = parts
+	if sumAll(list).Margin > 0 {
+		g.Ranks.Parts = moneyParts
 	}
 	for i, s := range list {
 		g.Ranks.List = append(g.Ranks.List, ui.Rank{
@@ -125,8 +137,8 @@ func group(list []sum, column, heading, of string) ui.Group {
 	return g
 }
 
-// named says what the two names mean that no feature has (contract §2, Feature).
-func named(t ui.Sums, column string) ui.Sums {
+// describeFeatureSums explains the feature labels that are no features: "" and "other" (contract §2, Feature).
+func describeFeatureSums(t ui.Sums, column string) ui.Sums {
 	if column != "feature" {
 		return t
 	}
@@ -141,8 +153,8 @@ func named(t ui.Sums, column string) ui.Sums {
 	return t
 }
 
-// meanings say in words what the codes of refusals mean (contract §7).
-var meanings = map[string]string{
+// refusalTexts explain the codes of refusals (contract §7).
+var refusalTexts = map[string]string{
 	"invalid_request":              "The request was invalid.",
 	"feature_model_not_configured": "The call named no model, and its feature has no default.",
 	"unauthorized":                 "The access token was invalid.",

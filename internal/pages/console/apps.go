@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -14,14 +15,33 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// maxApps is how many apps a developer may create here.
+// maxApps is the most apps that a developer may have.
 const maxApps = 100
 
-// month is how many days overviews look back on.
-const month = 30
+// overviewDays is the number of days that overviews cover.
+const overviewDays = 30
 
-// front is GET /developer.
-func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// appPages list, create and show apps.
+type appPages struct {
+	DB       *db.DB
+	Apps     *apps.Store
+	Features *features.Store
+	Voice    *voice.Supervisor
+	BaseURL  string
+	AuthURL  string
+	modelOffer
+}
+
+func (h appPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET /developer", access.Sessions.Require(h.showApps))
+	rt.HandlePage("GET /developer/apps/new", access.requireDeveloper(h.showNewApp))
+	rt.HandlePage("POST /developer/apps", access.requireDeveloper(h.createApp))
+	rt.HandlePage("GET "+appPath, access.requireApp(h.showApp))
+	rt.HandlePage("GET "+appPath+"/live", access.requireApp(h.showLive))
+}
+
+// showApps is GET /developer.
+func (h appPages) showApps(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if !a.Developer {
 		return ui.Render(w, http.StatusOK,
 			ui.Enable{
@@ -33,13 +53,13 @@ func (h *Handler) front(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	if err != nil {
 		return err
 	}
-	figures, err := byApp(r.Context(), h.DB, a.ID, h.since(month))
+	figures, err := sumByApp(r.Context(), h.DB, a.ID, firstDay(h.Now(), overviewDays))
 	if err != nil {
 		return err
 	}
-	page := ui.Developer{Console: own(r, a, "Your apps", "/developer")}
+	page := ui.Developer{Console: newDeveloperPage(r, a, "Your apps", "/developer")}
 	for _, app := range list {
-		page.Apps = append(page.Apps, ui.AppLine{ConsoleApp: *head(app), Sum: figures[app.ID].shown()})
+		page.Apps = append(page.Apps, ui.AppLine{ConsoleApp: *appHeader(app), Sum: figures[app.ID].format()})
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
@@ -53,7 +73,7 @@ func newAppFields() []ui.Field {
 
 func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 	return ui.FormPage{
-		Console: own(r, a, "Create app", "/developer"),
+		Console: newDeveloperPage(r, a, "Create app", "/developer"),
 		Lead:    "It starts in the sandbox, with a mock provider and test money.",
 		Action:  "/developer/apps",
 		Button:  "Create app",
@@ -62,14 +82,13 @@ func newAppPage(r *http.Request, a accounts.Account) ui.FormPage {
 	}
 }
 
-// newApp is GET /developer/apps/new.
-func (h *Handler) newApp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showNewApp is GET /developer/apps/new.
+func (h appPages) showNewApp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return ui.Render(w, http.StatusOK, newAppPage(r, a))
 }
 
-// createApp is POST /developer/apps. The secret is on the page that answers, and
-// nowhere else, so there is no redirect.
-func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// createApp is POST /developer/apps. It does not redirect: only its response shows the secret.
+func (h appPages) createApp(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -77,7 +96,7 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 	var app apps.App
 	var secret string
 	err = h.DB.InTx(r.Context(), func(ctx context.Context, tx *db.Tx) error {
-		if _, err := accounts.Lock(ctx, tx, a.ID); err != nil { // so that nobody counts beside us
+		if _, err := accounts.Lock(ctx, tx, a.ID); err != nil { // two requests must not count at the same time
 			return err
 		}
 		list, err := apps.ListOwned(ctx, tx, a.ID)
@@ -90,29 +109,29 @@ func (h *Handler) createApp(w http.ResponseWriter, r *http.Request, a accounts.A
 		app, secret, err = h.Apps.Create(ctx, tx, apps.New{
 			OwnerID:      a.ID,
 			Name:         strings.TrimSpace(form.Get("name")),
-			RedirectURIs: lines(form.Get("redirect_uris")),
+			RedirectURIs: splitLines(form.Get("redirect_uris")),
 		})
 		return err
 	})
 	if err != nil {
 		page := newAppPage(r, a)
-		if page.Errors = problems(err, page.Fields); page.Errors == nil {
+		if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
 			return err
 		}
-		page.Fields = beside(typed(page.Fields, form), page.Errors)
+		page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
 	v := visit{a, app}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, "Your app is ready", ""), Lead: "You won’t see the client secret again.",
+		Console: v.newPage(r, "Your app is ready", ""), Lead: "You won’t see the client secret again.",
 		Facts: []ui.Fact{{Name: "Client id", Value: app.ClientID}, {Name: "Client secret", Value: secret}},
 		Next:  ui.Link{Href: v.path(""), Text: "Continue"},
 	})
 }
 
-// overview is GET /developer/apps/{id}.
-func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) error {
-	days, err := by(r.Context(), h.DB, v.app, "day", h.since(month))
+// showApp is GET /developer/apps/{id}.
+func (h appPages) showApp(w http.ResponseWriter, r *http.Request, v visit) error {
+	days, err := sumBy(r.Context(), h.DB, v.app, "day", firstDay(h.Now(), overviewDays))
 	if err != nil {
 		return err
 	}
@@ -125,11 +144,11 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 		feature = list[0].Slug
 	}
 	page := ui.AppOverview{
-		Console:  v.page(r, "Overview", ""),
-		Month:    total(days).shown(),
-		Connect:  v.connect(h.AuthURL),
-		Exchange: []ui.Code{{Language: "curl", Text: v.exchange(h.BaseURL)}},
-		Call: calls(call{
+		Console:  v.newPage(r, "Overview", ""),
+		Month:    sumAll(days).format(),
+		Connect:  v.authorizeURL(h.AuthURL),
+		Exchange: []ui.Code{{Language: "curl", Text: v.exchangeCommand(h.BaseURL)}},
+		Call: exampleCode(exampleCall{
 			BaseURL:   h.BaseURL,
 			Feature:   feature,
 			Model:     h.firstModel(v.app),
@@ -138,16 +157,16 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 		}),
 		Facts: []ui.Fact{
 			{Name: "Client id", Value: v.app.ClientID}, {Name: "Tier", Value: v.app.Tier},
-			{Name: "Mode", Value: source(v.app)},
-			{Name: "Your margin", Value: inPercent(v.app.DevMargin) + "% of provider cost"},
-			{Name: "Models", Value: modelCount(v.app)},
+			{Name: "Mode", Value: describeMode(v.app)},
+			{Name: "Your margin", Value: formatPercent(v.app.DevMargin) + "% of provider cost"},
+			{Name: "Models", Value: describeModels(v.app)},
 		},
 	}
 	for i := range page.Call {
 		page.Call[i].Language = "3 · Call, with " + page.Call[i].Language
 	}
-	page.ByDay = h.daily(days, month)
-	if page.Now, err = h.now(r.Context(), v.app); err != nil {
+	page.ByDay = dailySpend(h.Now(), days, overviewDays)
+	if page.Now, err = h.loadLive(r.Context(), v.app); err != nil {
 		return err
 	}
 	if page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID}); err != nil {
@@ -156,17 +175,17 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, v visit) erro
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// now is what an app's users spend at this moment.
-func (h *Handler) now(ctx context.Context, app apps.App) (n ui.Now, err error) {
-	connections, held, err := heldNow(ctx, h.DB, app.ID)
+// loadLive returns what an app's users spend today, and what is held for their calls now.
+func (h appPages) loadLive(ctx context.Context, app apps.App) (n ui.Now, err error) {
+	connections, held, err := sumHeld(ctx, h.DB, app.ID)
 	if err != nil {
 		return ui.Now{}, err
 	}
-	today, err := by(ctx, h.DB, app, "day", h.since(1))
+	today, err := sumBy(ctx, h.DB, app, "day", firstDay(h.Now(), 1))
 	if err != nil {
 		return ui.Now{}, err
 	}
-	t := total(today)
+	t := sumAll(today)
 	return ui.Now{
 		Held:        ui.Money(held),
 		Connections: connections,
@@ -175,31 +194,33 @@ func (h *Handler) now(ctx context.Context, app apps.App) (n ui.Now, err error) {
 	}, nil
 }
 
-// live is GET /developer/apps/{id}/live: the same again, while calls run.
-func (h *Handler) live(w http.ResponseWriter, r *http.Request, v visit) error {
-	now, err := h.now(r.Context(), v.app)
+// showLive is GET /developer/apps/{id}/live: the live part of the overview.
+func (h appPages) showLive(w http.ResponseWriter, r *http.Request, v visit) error {
+	now, err := h.loadLive(r.Context(), v.app)
 	if err != nil {
 		return err
 	}
-	return ui.RenderPart(w, ui.AppOverview{Console: ui.Console{App: head(v.app)}, Now: now}, "live")
+	return ui.RenderPart(w, ui.AppOverview{Console: ui.Console{App: appHeader(v.app)}, Now: now}, "live")
 }
 
-func source(a apps.App) string {
+// describeMode describes the provider mode of an app.
+func describeMode(a apps.App) string {
 	if a.ProviderMode == apps.Mock {
 		return "Mock (free, canned answers)"
 	}
 	return "Live (the models’ providers)"
 }
 
-func modelCount(a apps.App) string {
+// describeMode describes the provider mode of an app.
+func describeModels(a apps.App) string {
 	if len(a.AllowedModels) == 0 {
 		return "All models"
 	}
 	return strings.Join(a.AllowedModels, ", ")
 }
 
-// firstModel is a model that the app may call.
-func (h *Handler) firstModel(a apps.App) string {
+// firstModel returns a model that the app may call, for the examples.
+func (h appPages) firstModel(a apps.App) string {
 	if len(a.AllowedModels) > 0 {
 		return a.AllowedModels[0]
 	}
@@ -209,15 +230,15 @@ func (h *Handler) firstModel(a apps.App) string {
 	return "MODEL"
 }
 
-func total(list []sum) (t sum) {
+func sumAll(list []callSum) (t callSum) {
 	for _, s := range list {
 		t.add(s)
 	}
 	return t
 }
 
-// shown writes the figures for people.
-func (s sum) shown() ui.Sum {
+// format returns the sum as text for a table.
+func (s callSum) format() ui.Sum {
 	return ui.Sum{
 		Name:    s.Name,
 		Calls:   ui.Count(s.Calls),
@@ -229,10 +250,10 @@ func (s sum) shown() ui.Sum {
 	}
 }
 
-func shownSums(caption, of string, list []sum) ui.Sums {
+func formatSums(caption, of string, list []callSum) ui.Sums {
 	t := ui.Sums{Caption: caption, Of: of}
 	for _, s := range list {
-		t.List = append(t.List, s.shown())
+		t.List = append(t.List, s.format())
 	}
 	return t
 }

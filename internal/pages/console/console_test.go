@@ -456,7 +456,7 @@ func TestForeignApps(t *testing.T) {
 		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
 			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk,
 			w.tester.ID, w.app.ID)
-		parts := []string{"{session}", talk, "{slug}", "chat", "{hook}", hook, "{delivery}", delivery, "{request}",
+		parts := []string{"{session}", talk, "{slug}", "chat", "{endpoint}", hook, "{delivery}", delivery, "{request}",
 			call, "{account}", w.tester.ID, "{provider}", "openai"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {
 			b.Get(path).Want(t, 200) // they are there

@@ -6,14 +6,28 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// featureFields are a feature's, as the form shows them; a new one has a slug to
-// choose.
-func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
+// featurePages list, create and change the features of an app.
+type featurePages struct {
+	Apps     *apps.Store
+	Features *features.Store
+	modelOffer
+}
+
+func (h featurePages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/features", access.requireApp(h.showFeatures))
+	rt.HandlePage("POST "+appPath+"/features", access.requireApp(h.createFeature))
+	rt.HandlePage("GET "+appPath+"/features/{slug}", access.requireApp(h.showFeature))
+	rt.HandlePage("POST "+appPath+"/features/{slug}", access.requireApp(h.saveFeature))
+}
+
+// featureFields returns the fields of the form. Only a new feature has the field for its slug.
+func (h featurePages) featureFields(v visit, f features.Feature) []ui.Field {
 	fields := []ui.Field{
 		{ID: "display_name", Label: "Name", Value: f.DisplayName, Hint: "Shown to users, such as “Summaries”."},
 		{ID: "description", Label: "Description", Value: f.Description, Hint: "One sentence for users."},
@@ -35,7 +49,7 @@ func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
 			ID:    "dev_margin_rate",
 			Label: "Your margin (%, optional)",
 			Kind:  "number",
-			Hint:  "Overrides the app’s margin of " + inPercent(v.app.DevMargin) + "%.",
+			Hint:  "Overrides the app’s margin of " + formatPercent(v.app.DevMargin) + "%.",
 		},
 	}
 	if f.Slug == "" {
@@ -55,7 +69,7 @@ func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
 		case field.ID == "rate_limit" && f.RateLimit != nil:
 			field.Value = strconv.FormatInt(*f.RateLimit, 10)
 		case field.ID == "dev_margin_rate" && f.DevMargin != nil:
-			field.Value = inPercent(*f.DevMargin)
+			field.Value = formatPercent(*f.DevMargin)
 		case field.ID == "default_model":
 			if f.DefaultModel != nil {
 				model = *f.DefaultModel
@@ -66,8 +80,8 @@ func (h *Handler) featureFields(v visit, f features.Feature) []ui.Field {
 	return fields
 }
 
-// modelOptions are the offered models, and chosen even if it is offered no more.
-func (h *Handler) modelOptions(none, chosen string) []ui.Option {
+// modelOptions returns the offered models, and the chosen one even if it is no longer offered.
+func (h featurePages) modelOptions(none, chosen string) []ui.Option {
 	var list []ui.Option
 	if none != "" {
 		list = append(list, ui.Option{Text: none, Chosen: chosen == ""})
@@ -75,32 +89,35 @@ func (h *Handler) modelOptions(none, chosen string) []ui.Option {
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
 		list = append(list, ui.Option{ID: m.ID, Text: m.ID, Chosen: m.ID == chosen})
 	}
-	if chosen != "" && !h.offered(chosen) {
+	if chosen != "" && !h.isOffered(chosen) {
 		list = append(list, ui.Option{ID: chosen, Text: chosen + " (no longer offered)", Chosen: true})
 	}
 	return list
 }
 
-// featureChange reads the form.
-func featureChange(form url.Values) (features.Change, []ui.Problem) {
-	in := reader{form: form}
+// parseFeature reads the form.
+func parseFeature(form url.Values) (features.Change, []ui.Problem) {
+	in := formReader{form: form}
 	c := features.Change{
-		DisplayName:      in.text("display_name"),
-		Description:      in.text("description"),
-		MaxCostPerCallMC: in.dollars("max_cost_per_call_mc", "Max cost per call"),
-		MaxTokens:        in.whole("max_tokens", "Default output limit"),
-		RateLimit:        in.whole("rate_limit", "Calls per minute"),
-		DevMarginRate:    in.percent("dev_margin_rate", "Your margin", true),
-		DefaultModel:     null[string](),
+		DisplayName:      in.readText("display_name"),
+		Description:      in.readText("description"),
+		MaxCostPerCallMC: in.readDollars("max_cost_per_call_mc", "Max cost per call"),
+		MaxTokens:        in.readInteger("max_tokens", "Default output limit"),
+		RateLimit:        in.readInteger("rate_limit", "Calls per minute"),
+		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", true),
+		DefaultModel:     nullField[string](),
 	}
 	if form.Get("default_model") != "" {
-		c.DefaultModel = in.text("default_model")
+		c.DefaultModel = in.readText("default_model")
 	}
 	return c, in.problems
 }
 
-func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) {
-	page := ui.FeatureList{Console: v.page(r, "Features", "/features"), Fields: h.featureFields(v, features.Feature{})}
+func (h featurePages) featureList(r *http.Request, v visit) (ui.FeatureList, error) {
+	page := ui.FeatureList{
+		Console: v.newPage(r, "Features", "/features"),
+		Fields:  h.featureFields(v, features.Feature{}),
+	}
 	list, err := h.Features.ListAll(r.Context(), v.app.ID)
 	for _, f := range list {
 		page.List = append(page.List, ui.FeatureLine{
@@ -113,7 +130,7 @@ func (h *Handler) featureList(r *http.Request, v visit) (ui.FeatureList, error) 
 	return page, err
 }
 
-// describeGuardrails says what a feature's guardrails are, in a line.
+// describeGuardrails returns a feature's guardrails as one line of text.
 func describeGuardrails(f features.Feature) string {
 	var list []string
 	if f.MaxCostPerCallMC != nil {
@@ -129,13 +146,13 @@ func describeGuardrails(f features.Feature) string {
 		list = append(list, *f.DefaultModel+" by default")
 	}
 	if f.DevMargin != nil {
-		list = append(list, "margin "+inPercent(*f.DevMargin)+"%")
+		list = append(list, "margin "+formatPercent(*f.DevMargin)+"%")
 	}
 	return strings.Join(list, " · ")
 }
 
-// features is GET /developer/apps/{id}/features.
-func (h *Handler) features(w http.ResponseWriter, r *http.Request, v visit) error {
+// showFeatures is GET /developer/apps/{id}/features.
+func (h featurePages) showFeatures(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, err := h.featureList(r, v)
 	if err != nil {
 		return err
@@ -144,13 +161,13 @@ func (h *Handler) features(w http.ResponseWriter, r *http.Request, v visit) erro
 }
 
 // createFeature is POST /developer/apps/{id}/features.
-func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit) error {
+func (h featurePages) createFeature(w http.ResponseWriter, r *http.Request, v visit) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	change, found := featureChange(form)
-	if change.Slug = given(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
+	change, found := parseFeature(form)
+	if change.Slug = setField(strings.TrimSpace(form.Get("slug"))); len(found) == 0 {
 		if _, err = h.Features.Create(r.Context(), v.app.ID, change); err == nil {
 			h.Apps.NotifyChange()
 			return web.SeeOther(w, v.path("/features?done=feature"))
@@ -161,17 +178,17 @@ func (h *Handler) createFeature(w http.ResponseWriter, r *http.Request, v visit)
 		return listErr
 	}
 	if page.Errors = found; err != nil {
-		if page.Errors = problems(err, page.Fields); page.Errors == nil {
+		if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
 			return err
 		}
 	}
-	page.Fields = beside(typed(page.Fields, form), page.Errors)
+	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-func (h *Handler) featurePage(r *http.Request, v visit, f features.Feature) ui.FormPage {
+func (h featurePages) featurePage(r *http.Request, v visit, f features.Feature) ui.FormPage {
 	return ui.FormPage{
-		Console: v.page(r, "Feature "+f.Slug, "/features"),
+		Console: v.newPage(r, "Feature "+f.Slug, "/features"),
 		Fields:  h.featureFields(v, f),
 		Action:  v.path("/features/" + f.Slug),
 		Button:  "Save",
@@ -179,28 +196,28 @@ func (h *Handler) featurePage(r *http.Request, v visit, f features.Feature) ui.F
 	}
 }
 
-// feature is GET /developer/apps/{id}/features/{slug}.
-func (h *Handler) feature(w http.ResponseWriter, r *http.Request, v visit) error {
+// showFeature is GET /developer/apps/{id}/features/{slug}.
+func (h featurePages) showFeature(w http.ResponseWriter, r *http.Request, v visit) error {
 	f, err := h.Features.Get(r.Context(), v.app.ID, r.PathValue("slug"))
 	if err != nil {
-		return gone(err)
+		return notFound(err)
 	}
 	return ui.Render(w, http.StatusOK, h.featurePage(r, v, f))
 }
 
 // saveFeature is POST /developer/apps/{id}/features/{slug}.
-func (h *Handler) saveFeature(w http.ResponseWriter, r *http.Request, v visit) error {
+func (h featurePages) saveFeature(w http.ResponseWriter, r *http.Request, v visit) error {
 	f, err := h.Features.Get(r.Context(), v.app.ID, r.PathValue("slug"))
 	if err != nil {
-		return gone(err)
+		return notFound(err)
 	}
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	change, found := featureChange(form)
+	change, found := parseFeature(form)
 	if f.DefaultModel != nil && *f.DefaultModel == change.DefaultModel.Value {
-		change.DefaultModel = web.Field[string]{} // it may have retired since, and stays
+		change.DefaultModel = web.Field[string]{} // a model that has retired since may stay
 	}
 	if len(found) == 0 {
 		if _, err = h.Features.Patch(r.Context(), v.app.ID, f.Slug, change); err == nil {
@@ -210,10 +227,10 @@ func (h *Handler) saveFeature(w http.ResponseWriter, r *http.Request, v visit) e
 	}
 	page := h.featurePage(r, v, f)
 	if page.Errors = found; err != nil {
-		if page.Errors = problems(err, page.Fields); page.Errors == nil {
-			return gone(err)
+		if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
+			return notFound(err)
 		}
 	}
-	page.Fields = beside(typed(page.Fields, form), page.Errors)
+	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,10 +16,9 @@ import (
 	"github.com/purserhq/purser/internal/models/catalog"
 )
 
-// problems says what a store refuses in the words of the form: beside its field
-// where it names one of the fields, else above the form. It returns nil for an
-// error that the person could do nothing about.
-func problems(err error, fields []ui.Field) []ui.Problem {
+// formProblems turns a store's refusal into problems of the form: of the field that its message names, or of the form
+// as a whole. It returns nil for an error that the user can do nothing about.
+func formProblems(err error, fields []ui.Field) []ui.Problem {
 	e, ok := errors.AsType[*apierr.Error](err)
 	if !ok || e.Code.Status >= 500 && e.Code != apierr.ProviderError || e.Code == apierr.NotFound {
 		return nil
@@ -30,17 +27,17 @@ func problems(err error, fields []ui.Field) []ui.Problem {
 	name, index, listed := strings.Cut(member, "[")
 	i := slices.IndexFunc(fields, func(f ui.Field) bool { return f.ID == name })
 	if !found || i < 0 {
-		return []ui.Problem{{Field: "form", Text: sentence(e.Message)}}
+		return []ui.Problem{{Field: "form", Text: ui.Sentence(e.Message)}}
 	}
 	text := fields[i].Label
 	if n, err := strconv.Atoi(strings.TrimSuffix(index, "]")); listed && err == nil {
 		text += ", line " + strconv.Itoa(n+1)
 	}
-	return []ui.Problem{{Field: name, Text: text + ": " + ended(rule)}}
+	return []ui.Problem{{Field: name, Text: text + ": " + ui.EndSentence(rule)}}
 }
 
-// beside puts the problems to their fields.
-func beside(fields []ui.Field, list []ui.Problem) []ui.Field {
+// withErrors adds the problems to the fields that they are about.
+func withErrors(fields []ui.Field, list []ui.Problem) []ui.Field {
 	for i := range fields {
 		for _, p := range list {
 			if p.Field == fields[i].ID {
@@ -51,8 +48,8 @@ func beside(fields []ui.Field, list []ui.Problem) []ui.Field {
 	return fields
 }
 
-// typed puts what was typed back into the fields.
-func typed(fields []ui.Field, form url.Values) []ui.Field {
+// withValues fills the fields with the values of the submitted form.
+func withValues(fields []ui.Field, form url.Values) []ui.Field {
 	for i := range fields {
 		fields[i].Value = form.Get(fields[i].ID)
 		for j := range fields[i].Options {
@@ -62,21 +59,8 @@ func typed(fields []ui.Field, form url.Values) []ui.Field {
 	return fields
 }
 
-// sentence begins with a capital and ends with a full stop.
-func sentence(s string) string {
-	c, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToUpper(c)) + ended(s[n:])
-}
-
-func ended(s string) string {
-	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") {
-		return s
-	}
-	return s + "."
-}
-
-// lines are what stands in a text area, one to a line, without empty ones.
-func lines(text string) []string {
+// splitLines returns the lines of a text area, trimmed and without empty ones.
+func splitLines(text string) []string {
 	list := []string{}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -86,8 +70,8 @@ func lines(text string) []string {
 	return list
 }
 
-// ticked returns which of the boxes "prefix.x" are ticked, in the order of all.
-func ticked(form url.Values, prefix string, all []string) []string {
+// checkedBoxes returns which of the boxes "prefix.x" are ticked, in the order of all.
+func checkedBoxes(form url.Values, prefix string, all []string) []string {
 	list := []string{}
 	for _, x := range all {
 		if form.Has(prefix + x) {
@@ -97,82 +81,85 @@ func ticked(form url.Values, prefix string, all []string) []string {
 	return list
 }
 
-// boxes are the boxes "prefix.x", those of chosen ticked.
-func boxes(prefix string, all, chosen []string) (list []ui.Option) {
+// checkboxes returns the boxes "prefix.x", with those of chosen ticked.
+func checkboxes(prefix string, all, chosen []string) (list []ui.Option) {
 	for _, x := range all {
 		list = append(list, ui.Option{ID: prefix + x, Text: x, Chosen: slices.Contains(chosen, x)})
 	}
 	return list
 }
 
-func given[T any](v T) web.Field[T] { return web.Field[T]{Set: true, Value: v} }
+// setField returns a member that is present in a change.
+func setField[T any](v T) web.Field[T] { return web.Field[T]{Set: true, Value: v} }
 
-func null[T any]() web.Field[T] { return web.Field[T]{Set: true, Null: true} }
+// nullField returns a member that is null in a change.
+func nullField[T any]() web.Field[T] { return web.Field[T]{Set: true, Null: true} }
 
-// A reader reads optional values of a form and collects what is wrong with them.
-type reader struct {
+// A formReader reads optional values of a form and collects what is wrong with them.
+type formReader struct {
 	form     url.Values
 	problems []ui.Problem
 }
 
-func (r *reader) wrong(field, text string) {
+func (r *formReader) addProblem(field, text string) {
 	r.problems = append(r.problems, ui.Problem{Field: field, Text: text})
 }
 
-// text is a field's text.
-func (r *reader) text(field string) web.Field[string] {
-	return given(strings.TrimSpace(r.form.Get(field)))
+// readText returns a field's text, trimmed.
+func (r *formReader) readText(field string) web.Field[string] {
+	return setField(strings.TrimSpace(r.form.Get(field)))
 }
 
-// whole is a whole number; an empty field is null.
-func (r *reader) whole(field, label string) web.Field[int64] {
+// readInteger returns a whole number; null for an empty field.
+func (r *formReader) readInteger(field, label string) web.Field[int64] {
 	text := strings.TrimSpace(r.form.Get(field))
 	if text == "" {
-		return null[int64]()
+		return nullField[int64]()
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		r.wrong(field, label+": enter a whole number, or leave it empty.")
+		r.addProblem(field, label+": enter a whole number, or leave it empty.")
 	}
-	return given(n)
+	return setField(n)
 }
 
-// dollars is an amount; an empty field is null.
-func (r *reader) dollars(field, label string) web.Field[money.MC] {
+// readDollars returns an amount; null for an empty field.
+func (r *formReader) readDollars(field, label string) web.Field[money.MC] {
 	text := strings.TrimSpace(r.form.Get(field))
 	if text == "" {
-		return null[money.MC]()
+		return nullField[money.MC]()
 	}
 	amount, err := money.Parse(text)
 	if err != nil {
-		r.wrong(field, label+": enter an amount in dollars, such as 0.05, or leave it empty.")
+		r.addProblem(field, label+": enter an amount in dollars, such as 0.05, or leave it empty.")
 	}
-	return given(amount)
+	return setField(amount)
 }
 
-// percent is a rate, typed in percent with at most four decimals; an empty field
-// is null if that may be, else nothing.
-func (r *reader) percent(field, label string, optional bool) web.Field[jsontext.Value] {
+// readPercent returns a rate that was typed in percent, with at most four decimals. An empty field is null if it is
+// optional, and 0 otherwise.
+func (r *formReader) readPercent(field, label string, optional bool) web.Field[jsontext.Value] {
 	text := strings.TrimSuffix(strings.TrimSpace(r.form.Get(field)), "%")
 	if text = strings.TrimSpace(text); text == "" && optional {
-		return null[jsontext.Value]()
+		return nullField[jsontext.Value]()
 	}
 	rate, err := money.ParseRate(text)
 	if text == "" {
 		rate, err = 0, nil
 	}
 	if err != nil || rate%100 != 0 || rate/100 > 10*money.One {
-		r.wrong(field, label+": enter a percentage from 0 to 1000, such as 20 or 12.5.")
+		r.addProblem(field, label+": enter a percentage from 0 to 1000, such as 20 or 12.5.")
 		return web.Field[jsontext.Value]{}
 	}
-	return given(jsontext.Value((rate / 100).String()))
+	return setField(jsontext.Value((rate / 100).String()))
 }
 
-// inPercent writes a rate the way it is typed.
-func inPercent(rate money.PPM) string { return (rate * 100).String() }
+// formatPercent returns a rate in percent, as readPercent reads it.
+func formatPercent(rate money.PPM) string { return (rate * 100).String() }
 
-// models are the offered ones, by provider in the catalogue's order.
-func models(offered []catalog.Listing, chosen []string) (groups []ui.ModelGroup) {
+// modelGroups returns checkboxes for the offered models by provider, in the catalog's order, and for chosen models that
+// are no longer offered.
+func modelGroups(offered []catalog.Listing, chosen []string) (groups []ui.ModelGroup) {
 	add := func(provider string, o ui.Option) {
 		i := slices.IndexFunc(groups, func(g ui.ModelGroup) bool { return g.Provider == provider })
 		if i < 0 {

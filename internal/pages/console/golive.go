@@ -9,8 +9,18 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
-	page := ui.GoLive{Console: v.page(r, "Go live", "/go-live"), Tier: v.app.Tier, Ready: true}
+// goLivePages show the go-live checklist of an app and request a review.
+type goLivePages struct {
+	GoLive *golive.Store
+}
+
+func (h goLivePages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/go-live", access.requireApp(h.showGoLive))
+	rt.HandlePage("POST "+appPath+"/go-live", access.requireApp(h.requestGoLive))
+}
+
+func (h goLivePages) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
+	page := ui.GoLive{Console: v.newPage(r, "Go live", "/go-live"), Tier: v.app.Tier, Ready: true}
 	switch v.app.Tier {
 	case apps.Sandbox:
 		page.Next = apps.LimitedLive
@@ -48,8 +58,8 @@ func (h *Handler) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 	return page, nil
 }
 
-// goLive is GET /developer/apps/{id}/go-live.
-func (h *Handler) goLive(w http.ResponseWriter, r *http.Request, v visit) error {
+// showGoLive is GET /developer/apps/{id}/go-live.
+func (h goLivePages) showGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, err := h.goLivePage(r, v)
 	if err != nil {
 		return err
@@ -57,8 +67,8 @@ func (h *Handler) goLive(w http.ResponseWriter, r *http.Request, v visit) error 
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// askGoLive is POST /developer/apps/{id}/go-live.
-func (h *Handler) askGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
+// requestGoLive is POST /developer/apps/{id}/go-live.
+func (h goLivePages) requestGoLive(w http.ResponseWriter, r *http.Request, v visit) error {
 	_, err := h.GoLive.CreateRequest(r.Context(), v.app.ID)
 	if err == nil {
 		return web.SeeOther(w, v.path("/go-live?done=asked"))
@@ -67,7 +77,7 @@ func (h *Handler) askGoLive(w http.ResponseWriter, r *http.Request, v visit) err
 	if pageErr != nil {
 		return pageErr
 	}
-	if page.Errors = problems(err, nil); page.Errors == nil {
+	if page.Errors = formProblems(err, nil); page.Errors == nil {
 		return err
 	}
 	return ui.Render(w, http.StatusUnprocessableEntity, page)

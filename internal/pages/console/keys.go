@@ -9,8 +9,19 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-func (h *Handler) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys, error) {
-	page := ui.ProviderKeys{Console: own(r, a, "Provider keys", "/developer/keys"), Fields: []ui.Field{
+// keyPages manage the provider keys of a developer.
+type keyPages struct {
+	Keys *providerkeys.Store
+}
+
+func (h keyPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET /developer/keys", access.requireDeveloper(h.showKeys))
+	rt.HandlePage("POST /developer/keys", access.requireDeveloper(h.putKey))
+	rt.HandlePage("POST /developer/keys/{provider}/delete", access.requireDeveloper(h.deleteKey))
+}
+
+func (h keyPages) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys, error) {
+	page := ui.ProviderKeys{Console: newDeveloperPage(r, a, "Provider keys", "/developer/keys"), Fields: []ui.Field{
 		{ID: "provider", Label: "Provider", Kind: "select"},
 		{
 			ID:    "key",
@@ -34,8 +45,8 @@ func (h *Handler) keysPage(r *http.Request, a accounts.Account) (ui.ProviderKeys
 	return page, err
 }
 
-// keys is GET /developer/keys.
-func (h *Handler) keys(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showKeys is GET /developer/keys.
+func (h keyPages) showKeys(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	page, err := h.keysPage(r, a)
 	if err != nil {
 		return err
@@ -43,8 +54,8 @@ func (h *Handler) keys(w http.ResponseWriter, r *http.Request, a accounts.Accoun
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// putKey is POST /developer/keys. The key that was typed is never sent back.
-func (h *Handler) putKey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// putKey is POST /developer/keys. No response repeats the submitted key.
+func (h keyPages) putKey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -60,20 +71,20 @@ func (h *Handler) putKey(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	if listErr != nil {
 		return listErr
 	}
-	if page.Errors = problems(err, page.Fields); page.Errors == nil {
+	if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
 		return err
 	}
 	for i := range page.Fields[0].Options {
 		page.Fields[0].Options[i].Chosen = page.Fields[0].Options[i].ID == provider
 	}
-	page.Fields = beside(page.Fields, page.Errors)
+	page.Fields = withErrors(page.Fields, page.Errors)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
 // deleteKey is POST /developer/keys/{provider}/delete.
-func (h *Handler) deleteKey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h keyPages) deleteKey(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if err := h.Keys.Delete(r.Context(), a.ID, r.PathValue("provider")); err != nil {
-		return gone(err)
+		return notFound(err)
 	}
 	return web.SeeOther(w, "/developer/keys?done=deleted")
 }

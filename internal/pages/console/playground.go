@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/purserhq/purser/internal/apps/apps"
+	"github.com/purserhq/purser/internal/apps/features"
 	"github.com/purserhq/purser/internal/apps/oauth"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/db"
@@ -28,16 +29,33 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// playCap is the cap of a connection that the playground makes.
-const playCap = 10 * money.Dollar
+// playgroundCap is the spend cap of a connection that the playground creates.
+const playgroundCap = 10 * money.Dollar
 
-// maxPrompt is how long a prompt of the playground may be, in bytes.
-const maxPrompt = 20_000
+// maxPromptBytes is the maximum length of a prompt in the playground.
+const maxPromptBytes = 20_000
 
-// playgroundPage is the form, and the test accounts that can be chosen in it.
-func (h *Handler) playgroundPage(r *http.Request, v visit) (ui.Playground, []sandbox.TestAccount, error) {
-	page := ui.Playground{Console: v.page(r, "Playground", "/playground"), Plays: v.plays("")}
-	fields, people, why, err := h.players(r.Context(), v, false)
+// playgroundPages make calls for test accounts.
+type playgroundPages struct {
+	DB       *db.DB
+	Ledger   *store.Writer
+	Features *features.Store
+	Sandbox  *sandbox.Store
+	Tokens   *oauth.Store
+	API      http.Handler
+	BaseURL  string
+	modelOffer
+}
+
+func (h playgroundPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/playground", access.requireApp(h.showPlayground))
+	rt.HandlePage("POST "+appPath+"/playground", access.requireApp(h.runCall))
+}
+
+// playgroundPage returns the page with its form, and the test accounts that the form offers.
+func (h playgroundPages) playgroundPage(r *http.Request, v visit) (ui.Playground, []sandbox.TestAccount, error) {
+	page := ui.Playground{Console: v.newPage(r, "Playground", "/playground"), Playgrounds: v.playgroundTabs("")}
+	fields, testAccounts, why, err := h.callFields(r.Context(), v, false)
 	if page.Why = why; err != nil || why != "" {
 		return page, nil, err
 	}
@@ -45,45 +63,45 @@ func (h *Handler) playgroundPage(r *http.Request, v visit) (ui.Playground, []san
 		ui.Field{ID: "max_tokens", Label: "Output limit (tokens)", Kind: "number", Value: "200"},
 		ui.Field{ID: "prompt", Label: "Prompt", Kind: "area", Value: "Say hello in three languages."},
 	)
-	return page, people, nil
+	return page, testAccounts, nil
 }
 
-// plays are the playgrounds; at is the one that is shown.
-func (v visit) plays(at string) (list []ui.Tab) {
+// playgroundTabs returns the tabs of the text and the voice playground; tab is the current one.
+func (v visit) playgroundTabs(tab string) (list []ui.Tab) {
 	for _, t := range []struct{ rest, text string }{{"", "Text"}, {"/voice", "Voice"}} {
-		list = append(list, ui.Tab{Href: v.path("/playground" + t.rest), Text: t.text, Current: t.rest == at})
+		list = append(list, ui.Tab{Href: v.path("/playground" + t.rest), Text: t.text, Current: t.rest == tab})
 	}
 	return list
 }
 
-// players are the fields that choose who calls what, of the models that speak or of
-// the others, and the test accounts to choose from; why says that nobody can call.
-func (h *Handler) players(ctx context.Context, v visit,
-	realtime bool) (fields []ui.Field, people []sandbox.TestAccount, why string, err error) {
+// callFields returns the fields for the test account, the feature and the model, and the test accounts to choose from.
+// It offers only realtime models, or only others. If no call is possible, why tells the developer the reason.
+func (h playgroundPages) callFields(ctx context.Context, v visit,
+	realtime bool) (fields []ui.Field, testAccounts []sandbox.TestAccount, why string, err error) {
 	if v.app.Tier != apps.Sandbox {
 		return nil, nil, "This app is live, and test accounts can’t use it. Create another app for the playground.", nil
 	}
-	people, err = h.Sandbox.List(ctx, v.ID)
-	// it belongs to somebody
-	people = slices.DeleteFunc(people, func(t sandbox.TestAccount) bool { return t.TesterID != "" })
+	testAccounts, err = h.Sandbox.List(ctx, v.ID)
+	// Leave out the test accounts of testers: those users decide about them.
+	testAccounts = slices.DeleteFunc(testAccounts, func(t sandbox.TestAccount) bool { return t.TesterID != "" })
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if len(people) == 0 {
+	if len(testAccounts) == 0 {
 		return nil, nil, "The playground needs a test account. Create one under Test accounts.", nil
 	}
 	list, err := h.Features.ListAll(ctx, v.app.ID)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	who := ui.Field{
+	account := ui.Field{
 		ID:    "account",
 		Label: "Run as",
 		Kind:  "select",
-		Hint:  "Connects it to the app with a spend cap of " + ui.Dollars(playCap) + ", if needed.",
+		Hint:  "Connects it to the app with a spend cap of " + ui.Dollars(playgroundCap) + ", if needed.",
 	}
-	for _, t := range people {
-		who.Options = append(who.Options,
+	for _, t := range testAccounts {
+		account.Options = append(account.Options,
 			ui.Option{ID: t.ID, Text: t.Email + ", " + ui.Dollars(t.Balance.AvailableMC) + " available"})
 	}
 	feature := ui.Field{ID: "feature", Label: "Feature", Kind: "select", Options: []ui.Option{{Text: "None"}}}
@@ -100,20 +118,20 @@ func (h *Handler) players(ctx context.Context, v visit,
 	if len(model.Options) == 0 {
 		return nil, nil, "None of the app’s allowed models can be used here. Change them in its settings.", nil
 	}
-	return []ui.Field{who, feature, model}, people, "", nil
+	return []ui.Field{account, feature, model}, testAccounts, "", nil
 }
 
-// chosen is the test account that a form names, or 404.
-func chosen(people []sandbox.TestAccount, form url.Values) (sandbox.TestAccount, error) {
-	i := slices.IndexFunc(people, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
+// chosenAccount returns the test account that a form names; 404 if there is none.
+func chosenAccount(testAccounts []sandbox.TestAccount, form url.Values) (sandbox.TestAccount, error) {
+	i := slices.IndexFunc(testAccounts, func(t sandbox.TestAccount) bool { return t.ID == form.Get("account") })
 	if i < 0 {
 		return sandbox.TestAccount{}, ui.NotFound()
 	}
-	return people[i], nil
+	return testAccounts[i], nil
 }
 
-// playground is GET /developer/apps/{id}/playground.
-func (h *Handler) playground(w http.ResponseWriter, r *http.Request, v visit) error {
+// showPlayground is GET /developer/apps/{id}/playground.
+func (h playgroundPages) showPlayground(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, _, err := h.playgroundPage(r, v)
 	if err != nil {
 		return err
@@ -121,10 +139,10 @@ func (h *Handler) playground(w http.ResponseWriter, r *http.Request, v visit) er
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// play is POST /developer/apps/{id}/playground: one call through this node's own
-// API, with a token that is worthless afterwards.
-func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
-	page, people, err := h.playgroundPage(r, v)
+// runCall is POST /developer/apps/{id}/playground: one call to this node's API, with a token that is
+// revoked afterwards.
+func (h playgroundPages) runCall(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, testAccounts, err := h.playgroundPage(r, v)
 	if err != nil {
 		return err
 	}
@@ -132,30 +150,30 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	if err != nil {
 		return err
 	}
-	who, err := chosen(people, form)
+	account, err := chosenAccount(testAccounts, form)
 	if err != nil {
 		return err
 	}
-	c, found := playCall(form.Get("model"), form.Get("feature"), form.Get("max_tokens"), form.Get("prompt"))
+	c, found := parseCall(form.Get("model"), form.Get("feature"), form.Get("max_tokens"), form.Get("prompt"))
 	c.BaseURL = h.BaseURL
-	page.Fields = beside(typed(page.Fields, form), found)
+	page.Fields = withErrors(withValues(page.Fields, form), found)
 	if page.Errors = found; len(found) > 0 {
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	tokens, err := h.borrow(r.Context(), v.app.ID, who.Account)
+	tokens, err := h.connectTestAccount(r.Context(), v.app.ID, account.Account)
 	if err != nil {
-		if page.Errors = problems(err, nil); page.Errors == nil {
-			return gone(err)
+		if page.Errors = formProblems(err, nil); page.Errors == nil {
+			return notFound(err)
 		}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	answer := h.send(r.Context(), c, tokens.AccessToken)
+	answer := h.postCompletion(r.Context(), c, tokens.AccessToken)
 	if err := h.Tokens.RevokeToken(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
 		return err
 	}
-	page.Result = played(c, answer)
+	page.Result = describeResult(c, answer)
 	requestID := answer.header.Get("X-Request-Id")
-	// not every refusal is kept
+	// not every refusal is recorded
 	if _, err := store.GetRefusal(r.Context(), h.DB, requestID); page.Result.OK || err == nil {
 		page.Result.Log = v.path("/requests/" + requestID)
 	} else if !errors.Is(err, sql.ErrNoRows) {
@@ -164,9 +182,9 @@ func (h *Handler) play(w http.ResponseWriter, r *http.Request, v visit) error {
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// playCall reads the form.
-func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
-	c := call{Model: model, Feature: feature, Prompt: prompt}
+// parseCall reads the form.
+func parseCall(model, feature, limit, prompt string) (exampleCall, []ui.Problem) {
+	c := exampleCall{Model: model, Feature: feature, Prompt: prompt}
 	var found []ui.Problem
 	var err error
 	if c.MaxTokens, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil || c.MaxTokens < 1 ||
@@ -174,24 +192,23 @@ func playCall(model, feature, limit, prompt string) (call, []ui.Problem) {
 		found = append(found,
 			ui.Problem{Field: "max_tokens", Text: "Output limit: enter a whole number from 1 to 4000."})
 	}
-	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPrompt {
+	if strings.TrimSpace(prompt) == "" || len(prompt) > maxPromptBytes {
 		found = append(found,
-			ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPrompt) + " bytes."})
+			ui.Problem{Field: "prompt", Text: "Prompt: enter 1 to " + ui.Count(maxPromptBytes) + " bytes."})
 	}
 	return c, found
 }
 
-// borrow connects a test account to the app, unless it is already, and returns a
-// token for one call. As at the token endpoint, the app and the account stay what
-// they are until the connection is made (I29).
-func (h *Handler) borrow(ctx context.Context, appID string,
-	person accounts.Account) (t oauth.TokenResponse, err error) {
+// connectTestAccount connects a test account to the app, unless it is connected, and returns tokens for one call. As
+// at the token endpoint, locks keep the app and the account as they are until the connection is created (I29).
+func (h playgroundPages) connectTestAccount(ctx context.Context, appID string,
+	account accounts.Account) (t oauth.TokenResponse, err error) {
 	err = h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		app, err := apps.LockShared(ctx, tx, appID)
 		if err != nil {
 			return err
 		}
-		a, err := accounts.Lock(ctx, tx, person.ID)
+		a, err := accounts.Lock(ctx, tx, account.ID)
 		if err != nil {
 			return err
 		}
@@ -206,7 +223,7 @@ func (h *Handler) borrow(ctx context.Context, appID string,
 				AppID:        appID,
 				AccountID:    a.ID,
 				Sandbox:      true,
-				RequestedMC:  playCap,
+				RequestedMC:  playgroundCap,
 				MaxMC:        tiers.PolicyOf(app.Tier).MaxCapMC,
 			})
 			conn = done.Connection
@@ -223,44 +240,44 @@ func (h *Handler) borrow(ctx context.Context, appID string,
 	return t, nil
 }
 
-// A recorder keeps the answer of a request that never leaves the process.
+// A recorder keeps the response to a request that stays within the process.
 type recorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-// Header returns the answer's header.
+// Header returns the header of the response.
 func (a *recorder) Header() http.Header { return a.header }
 
-// WriteHeader keeps the status.
+// WriteHeader records the status.
 func (a *recorder) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
 	}
 }
 
-// Write keeps the body.
+// Write records the body.
 func (a *recorder) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	return a.body.Write(p)
 }
 
-// send makes the call as an app's server would, but for the wire.
-func (h *Handler) send(ctx context.Context, c call, token string) *recorder {
+// postCompletion makes the call as an app's server would.
+func (h playgroundPages) postCompletion(ctx context.Context, c exampleCall, token string) *recorder {
 	more := http.Header{"Idempotency-Key": {id.NewUUID()}}
 	if c.Feature != "" {
 		more.Set(web.FeatureHeader, c.Feature)
 	}
-	return h.ask(ctx, "/v1/chat/completions", c.body(), token, more)
+	return h.postJSON(ctx, "/v1/chat/completions", c.requestBody(), token, more)
 }
 
-// ask posts JSON to this node's own API.
-func (h *Handler) ask(ctx context.Context, path, body, token string, more http.Header) *recorder {
+// postJSON posts JSON to this node's own API.
+func (h playgroundPages) postJSON(ctx context.Context, path, body, token string, more http.Header) *recorder {
 	a := &recorder{header: http.Header{}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
 	if err != nil {
-		panic("console: the path is one: " + err.Error())
+		panic("console: the path is valid: " + err.Error())
 	}
 	maps.Copy(req.Header, more)
 	req.Header.Set("Authorization", "Bearer "+token)
@@ -270,8 +287,8 @@ func (h *Handler) ask(ctx context.Context, path, body, token string, more http.H
 	return a
 }
 
-// played reads an answer for people.
-func played(c call, a *recorder) *ui.Played {
+// describeResult returns the response to a call for the page.
+func describeResult(c exampleCall, a *recorder) *ui.PlaygroundResult {
 	var body struct {
 		Choices []struct{ Message struct{ Content string } }
 		Svc     struct {
@@ -284,9 +301,9 @@ func played(c call, a *recorder) *ui.Played {
 		}
 		Error struct{ Code, Message string }
 	}
-	p := &ui.Played{Status: strconv.Itoa(a.status), Raw: indented(a.body.Bytes()), Code: calls(c)}
+	p := &ui.PlaygroundResult{Status: strconv.Itoa(a.status), Raw: indentJSON(a.body.Bytes()), Code: exampleCode(c)}
 	if err := json.Unmarshal(a.body.Bytes(), &body); err != nil || a.status != http.StatusOK || len(body.Choices) == 0 {
-		p.Answer = sentence(body.Error.Message) + " (" + body.Error.Code + ")"
+		p.Answer = ui.Sentence(body.Error.Message) + " (" + body.Error.Code + ")"
 		return p
 	}
 	p.OK, p.Answer = true, body.Choices[0].Message.Content

@@ -14,7 +14,22 @@ import (
 	"github.com/purserhq/purser/internal/models/images"
 )
 
-// settingsFields are the app's, as the form shows them.
+// settingsPages show and change the settings of an app.
+type settingsPages struct {
+	Apps *apps.Store
+	modelOffer
+}
+
+func (h settingsPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/settings", access.requireApp(h.showSettings))
+	rt.HandlePage("POST "+appPath+"/settings", access.requireApp(h.saveSettings))
+	rt.HandlePage("POST "+appPath+"/logo", access.requireApp(h.setLogo))
+	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(h.removeLogo))
+	rt.HandlePage("POST "+appPath+"/secret", access.requireApp(h.replaceSecret))
+	rt.HandlePage("POST "+appPath+"/switch", access.requireApp(h.changeSuspension))
+}
+
+// settingsFields returns the fields of the form with the app's settings.
 func settingsFields(a apps.App) []ui.Field {
 	fields := append(newAppFields(),
 		ui.Field{
@@ -27,8 +42,9 @@ func settingsFields(a apps.App) []ui.Field {
 			ID:    "dev_margin_rate",
 			Label: "Your margin (%)",
 			Kind:  "number",
-			Value: inPercent(a.DevMargin),
-			Hint:  "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls immediately.",
+			Value: formatPercent(a.DevMargin),
+			Hint: "On top of provider cost, paid by the user. Features can have their own margin. Applies to new calls " +
+				"immediately.",
 		},
 	)
 	fields[0].Value, fields[1].Value = a.Name, strings.Join(a.RedirectURIs, "\n")
@@ -60,81 +76,76 @@ func settingsFields(a apps.App) []ui.Field {
 	)
 }
 
-func (h *Handler) settingsPage(r *http.Request, v visit) ui.AppSettings {
+func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 	p := ui.AppSettings{
-		Console:  v.page(r, "Settings", "/settings"),
+		Console:  v.newPage(r, "Settings", "/settings"),
 		Fields:   settingsFields(v.app),
 		ClientID: v.app.ClientID,
 		Created:  ui.Date(v.app.CreatedUS),
 		Off:      v.app.SwitchedOff,
-		Models:   models(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
+		Models:   modelGroups(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
 	}
 	if v.app.Suspension != nil {
-		p.Suspension = sentence(v.app.Suspension.Reason)
+		p.Suspension = ui.Sentence(v.app.Suspension.Reason)
 	}
 	return p
 }
 
-// settings is GET /developer/apps/{id}/settings.
-func (h *Handler) settings(w http.ResponseWriter, r *http.Request, v visit) error {
+// showSettings is GET /developer/apps/{id}/settings.
+func (h settingsPages) showSettings(w http.ResponseWriter, r *http.Request, v visit) error {
 	return ui.Render(w, http.StatusOK, h.settingsPage(r, v))
 }
 
-// saveSettings is POST /developer/apps/{id}/settings: a PATCH of everything that
-// the form has.
-func (h *Handler) saveSettings(w http.ResponseWriter, r *http.Request, v visit) error {
+// saveSettings is POST /developer/apps/{id}/settings: it patches every setting of the
+// form.
+func (h settingsPages) saveSettings(w http.ResponseWriter, r *http.Request, v visit) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
-	change, found := h.settingsChange(form, v.app)
+	change, found := h.parseSettings(form, v.app)
 	if len(found) == 0 {
-		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.offered); err == nil {
+		if _, err = h.Apps.Patch(r.Context(), v.app.ID, change, h.isOffered); err == nil {
 			h.Apps.NotifyChange()
 			return web.SeeOther(w, v.path("/settings?done=saved"))
 		}
 	}
 	page := h.settingsPage(r, v)
 	if page.Errors = found; err != nil {
-		if page.Errors = problems(err,
+		if page.Errors = formProblems(err,
 			append(page.Fields, ui.Field{ID: "allowed_models", Label: "Allowed models"})); page.Errors == nil {
 			return err
 		}
 	}
-	page.Fields = beside(typed(page.Fields, form), page.Errors)
-	page.Models = models(h.Catalog.Current().Offered(h.Now()), change.AllowedModels.Value)
+	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
+	page.Models = modelGroups(h.Catalog.Current().Offered(h.Now()), change.AllowedModels.Value)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-// settingsChange reads the form.
-func (h *Handler) settingsChange(form url.Values, a apps.App) (apps.Change, []ui.Problem) {
-	in := reader{form: form}
-	all := a.AllowedModels // a retired one may stay
+// parseSettings reads the form.
+func (h settingsPages) parseSettings(form url.Values, a apps.App) (apps.Change, []ui.Problem) {
+	in := formReader{form: form}
+	all := a.AllowedModels // retired models may stay
 	for _, m := range h.Catalog.Current().Offered(h.Now()) {
 		if !slices.Contains(a.AllowedModels, m.ID) {
 			all = append(all[:len(all):len(all)], m.ID)
 		}
 	}
 	c := apps.Change{
-		Name:             in.text("name"),
-		RedirectURIs:     given(lines(form.Get("redirect_uris"))),
-		AllowedModels:    given(ticked(form, modelPrefix, all)),
-		DefaultMaxTokens: in.whole("default_max_tokens", "Default output limit"),
-		DevMarginRate:    in.percent("dev_margin_rate", "Your margin", false),
+		Name:             in.readText("name"),
+		RedirectURIs:     setField(splitLines(form.Get("redirect_uris"))),
+		AllowedModels:    setField(checkedBoxes(form, modelPrefix, all)),
+		DefaultMaxTokens: in.readInteger("default_max_tokens", "Default output limit"),
+		DevMarginRate:    in.readPercent("dev_margin_rate", "Your margin", false),
 	}
 	if a.Tier == apps.Sandbox {
-		c.ProviderMode, c.TestAllowlist = in.text("provider_mode"), given(lines(form.Get("test_allowlist")))
+		c.ProviderMode, c.TestAllowlist = in.readText("provider_mode"), setField(splitLines(form.Get("test_allowlist")))
 	}
 	return c, in.problems
 }
 
-func (h *Handler) offered(model string) bool {
-	_, _, ok := h.Catalog.Current().Find(model, h.Now())
-	return ok
-}
-
 // setLogo is POST /developer/apps/{id}/logo.
-func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+func (h settingsPages) setLogo(w http.ResponseWriter, r *http.Request, v visit) error {
 	file, err := web.ReadFile(r, "logo", images.MaxLogoBytes)
 	if err == nil {
 		err = h.Apps.SetLogo(r.Context(), v.app.ID, file)
@@ -143,7 +154,7 @@ func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error
 		return web.SeeOther(w, v.path("/settings?done=logo"))
 	}
 	page := h.settingsPage(r, v)
-	if page.Errors = problems(err, []ui.Field{{ID: "logo", Label: "Logo"}}); page.Errors == nil {
+	if page.Errors = formProblems(err, []ui.Field{{ID: "logo", Label: "Logo"}}); page.Errors == nil {
 		return err
 	}
 	page.LogoError = page.Errors[0].Text
@@ -151,29 +162,29 @@ func (h *Handler) setLogo(w http.ResponseWriter, r *http.Request, v visit) error
 }
 
 // removeLogo is POST /developer/apps/{id}/logo/delete.
-func (h *Handler) removeLogo(w http.ResponseWriter, r *http.Request, v visit) error {
+func (h settingsPages) removeLogo(w http.ResponseWriter, r *http.Request, v visit) error {
 	if err := h.Apps.RemoveLogo(r.Context(), v.app.ID); err != nil {
 		return err
 	}
 	return web.SeeOther(w, v.path("/settings?done=no-logo"))
 }
 
-// replaceSecret is POST /developer/apps/{id}/secret. The old one stops at once.
-func (h *Handler) replaceSecret(w http.ResponseWriter, r *http.Request, v visit) error {
+// replaceSecret is POST /developer/apps/{id}/secret. The old secret ends immediately.
+func (h settingsPages) replaceSecret(w http.ResponseWriter, r *http.Request, v visit) error {
 	secret, err := h.Apps.ReplaceSecret(r.Context(), v.app.ID)
 	if err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: v.page(r, "New client secret", "/settings"),
+		Console: v.newPage(r, "New client secret", "/settings"),
 		Lead:    "You won’t see this secret again. The old one no longer works.",
 		Facts:   []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
 		Next:    ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
 	})
 }
 
-// switchApp is POST /developer/apps/{id}/switch.
-func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) error {
+// changeSuspension is POST /developer/apps/{id}/switch.
+func (h settingsPages) changeSuspension(w http.ResponseWriter, r *http.Request, v visit) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -182,19 +193,19 @@ func (h *Handler) switchApp(w http.ResponseWriter, r *http.Request, v visit) err
 	if to != "on" && to != "off" {
 		return apierr.InvalidRequest.Errorf("to: must be on or off")
 	}
-	if to == "on" && v.app.Suspension != nil { // Patch would refuse it; the developer's own switch may stay as it is
+	if to == "on" && v.app.Suspension != nil { // Patch would refuse it
 		page := h.settingsPage(r, v)
 		page.Errors = []ui.Problem{
 			{
 				Field: "form",
 				Text: "The service suspended this app, and only the operator can lift this: " +
-					sentence(v.app.Suspension.Reason),
+					ui.Sentence(v.app.Suspension.Reason),
 			},
 		}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	}
-	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: given(to == "off")},
-		h.offered); err != nil {
+	if _, err := h.Apps.Patch(r.Context(), v.app.ID, apps.Change{Suspended: setField(to == "off")},
+		h.isOffered); err != nil {
 		return err
 	}
 	h.Apps.NotifyChange()

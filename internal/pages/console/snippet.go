@@ -11,8 +11,8 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 )
 
-// connect is an authorize address of the app, to be completed by its server.
-func (v visit) connect(authURL string) string {
+// authorizeURL returns the app's authorization URL, with placeholders for what its server adds.
+func (v visit) authorizeURL(authURL string) string {
 	redirect := "YOUR_REDIRECT_URI"
 	if len(v.app.RedirectURIs) > 0 {
 		redirect = v.app.RedirectURIs[0]
@@ -22,60 +22,69 @@ func (v visit) connect(authURL string) string {
 		"\n  &state=YOUR_STATE\n  &code_challenge=YOUR_CHALLENGE&code_challenge_method=S256"
 }
 
-// exchange is the exchange of a code as a command.
-func (v visit) exchange(baseURL string) string {
+// exchangeCommand returns a curl command that exchanges a code.
+func (v visit) exchangeCommand(baseURL string) string {
 	redirect := "YOUR_REDIRECT_URI"
 	if len(v.app.RedirectURIs) > 0 {
 		redirect = v.app.RedirectURIs[0]
 	}
-	return fmt.Sprintf(
-		"curl -s -u %s:\"$CLIENT_SECRET\" \\\n  -d grant_type=authorization_code \\\n  -d code=\"$CODE\" \\\n  --data-urlencode %s \\\n  -d code_verifier=\"$VERIFIER\" \\\n  %s/oauth/token",
-		v.app.ClientID, quoted("redirect_uri="+redirect), baseURL)
+	return fmt.Sprintf(`curl -s -u %s:"$CLIENT_SECRET" \
+  -d grant_type=authorization_code \
+  -d code="$CODE" \
+  --data-urlencode %s \
+  -d code_verifier="$VERIFIER" \
+  %s/oauth/token`,
+		v.app.ClientID, quoteShell("redirect_uri="+redirect), baseURL)
 }
 
-// A call is what the examples show: one chat completion.
-type call struct {
+// An exampleCall is one chat completion that the examples show.
+type exampleCall struct {
 	BaseURL, Feature, Model, Prompt string
 	MaxTokens                       int64 // 0 = not sent
 }
 
-// calls shows a call in three languages.
-func calls(c call) []ui.Code {
+// exampleCode returns the call in three languages.
+func exampleCode(c exampleCall) []ui.Code {
 	return []ui.Code{
-		{Language: "curl", Text: c.curl()},
-		{Language: "Go", Text: c.golang()},
-		{Language: "TypeScript", Text: c.typescript()},
+		{Language: "curl", Text: c.curlCommand()},
+		{Language: "Go", Text: c.goCode()},
+		{Language: "TypeScript", Text: c.typeScriptCode()},
 	}
 }
 
-// body is the request's JSON.
-func (c call) body() string {
+// requestBody returns the JSON body of the request.
+func (c exampleCall) requestBody() string {
 	tokens := ""
 	if c.MaxTokens > 0 {
 		tokens = `"max_tokens": ` + strconv.FormatInt(c.MaxTokens, 10) + `, `
 	}
-	return `{"model": ` + literal(c.Model) + `, ` + tokens + `"messages": [{"role": "user", "content": ` +
-		literal(c.Prompt) + `}]}`
+	return `{"model": ` + quoteJSON(c.Model) + `, ` + tokens + `"messages": [{"role": "user", "content": ` +
+		quoteJSON(c.Prompt) + `}]}`
 }
 
-func (c call) curl() string {
+func (c exampleCall) curlCommand() string {
 	feature := ""
 	if c.Feature != "" {
 		feature = fmt.Sprintf("  -H '%s: %s' \\\n", web.FeatureHeader, c.Feature)
 	}
-	return fmt.Sprintf(
-		"curl -s %s/v1/chat/completions \\\n  -H \"Authorization: Bearer $ACCESS_TOKEN\" \\\n  -H \"Idempotency-Key: $(uuidgen)\" \\\n  -H 'Content-Type: application/json' \\\n%s  -d %s",
-		c.BaseURL, feature, quoted(c.body()))
+	return fmt.Sprintf(`curl -s %s/v1/chat/completions \
+  -H "Authorization: Bearer $ACCESS_TOKEN" \
+  -H "Idempotency-Key: $(uuidgen)" \
+  -H 'Content-Type: application/json' \
+%s  -d %s`,
+		c.BaseURL, feature, quoteShell(c.requestBody()))
 }
 
-func (c call) golang() string {
+func (c exampleCall) goCode() string {
 	var b strings.Builder
 	b.WriteString("// go get github.com/openai/openai-go/v3\nclient := openai.NewClient(\n")
 	fmt.Fprintf(&b, "\toption.WithBaseURL(%q),\n\toption.WithAPIKey(os.Getenv(\"ACCESS_TOKEN\")),\n", c.BaseURL+"/v1")
 	if c.Feature != "" {
 		fmt.Fprintf(&b, "\toption.WithHeader(%q, %q),\n", web.FeatureHeader, c.Feature)
 	}
-	fmt.Fprintf(&b, ")\nanswer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{\n\tModel:    %q,\n\tMessages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(%q)},\n", c.Model, c.Prompt)
+	fmt.Fprintf(&b, ")\nanswer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{\n"+
+		"\tModel:    %q,\n"+
+		"\tMessages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(%q)},\n", c.Model, c.Prompt)
 	if c.MaxTokens > 0 {
 		fmt.Fprintf(&b, "\tMaxTokens: openai.Int(%d),\n", c.MaxTokens)
 	}
@@ -83,22 +92,24 @@ func (c call) golang() string {
 	return b.String()
 }
 
-func (c call) typescript() string {
+func (c exampleCall) typeScriptCode() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "import OpenAI from \"openai\";\n\nconst client = new OpenAI({\n  baseURL: %s,\n  apiKey: process.env.ACCESS_TOKEN,\n", literal(c.BaseURL+"/v1"))
+	fmt.Fprintf(&b, "import OpenAI from \"openai\";\n\nconst client = new OpenAI({\n"+
+		"  baseURL: %s,\n  apiKey: process.env.ACCESS_TOKEN,\n", quoteJSON(c.BaseURL+"/v1"))
 	if c.Feature != "" {
-		fmt.Fprintf(&b, "  defaultHeaders: { %s: %s },\n", literal(web.FeatureHeader), literal(c.Feature))
+		fmt.Fprintf(&b, "  defaultHeaders: { %s: %s },\n", quoteJSON(web.FeatureHeader), quoteJSON(c.Feature))
 	}
-	fmt.Fprintf(&b, "});\nconst answer = await client.chat.completions.create({\n  model: %s,\n", literal(c.Model))
+	fmt.Fprintf(&b, "});\nconst answer = await client.chat.completions.create({\n  model: %s,\n", quoteJSON(c.Model))
 	if c.MaxTokens > 0 {
 		fmt.Fprintf(&b, "  max_tokens: %d,\n", c.MaxTokens)
 	}
-	fmt.Fprintf(&b, "  messages: [{ role: \"user\", content: %s }],\n});\nconsole.log(answer.choices[0].message.content);", literal(c.Prompt))
+	fmt.Fprintf(&b, "  messages: [{ role: \"user\", content: %s }],\n});\n"+
+		"console.log(answer.choices[0].message.content);", quoteJSON(c.Prompt))
 	return b.String()
 }
 
-// literal writes text as JSON and JavaScript do.
-func literal(text string) string {
+// quoteJSON returns text as a string literal of JSON and JavaScript.
+func quoteJSON(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -108,5 +119,5 @@ func literal(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// quoted quotes for the shell: what people typed will be pasted there.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// quoteShell quotes text for a shell, since developers paste the command there.
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

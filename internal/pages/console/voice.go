@@ -18,10 +18,23 @@ import (
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
-// voicePage is the form that begins a call, and the sessions that there were.
-func (h *Handler) voicePage(r *http.Request, v visit) (ui.Voice, []sandbox.TestAccount, error) {
-	page := ui.Voice{Console: v.page(r, "Playground", "/playground"), Plays: v.plays("/voice")}
-	fields, people, why, err := h.players(r.Context(), v, true)
+// voicePages run voice sessions for test accounts.
+type voicePages struct {
+	playgroundPages
+	Voice *voice.Supervisor
+}
+
+func (h voicePages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/playground/voice", access.requireApp(h.showVoice))
+	rt.HandlePage("POST "+appPath+"/playground/voice", access.requireApp(h.startSession))
+	rt.HandlePage("GET "+appPath+"/voice/{session}", access.requireApp(h.showSession))
+	rt.HandlePage("POST "+appPath+"/voice/{session}/end", access.requireApp(h.endSession))
+}
+
+// voicePage returns the page with the form for a session and the past sessions, and the test accounts of the form.
+func (h voicePages) voicePage(r *http.Request, v visit) (ui.Voice, []sandbox.TestAccount, error) {
+	page := ui.Voice{Console: v.newPage(r, "Playground", "/playground"), Playgrounds: v.playgroundTabs("/voice")}
+	fields, testAccounts, why, err := h.callFields(r.Context(), v, true)
 	if err != nil {
 		return page, nil, err
 	}
@@ -32,11 +45,11 @@ func (h *Handler) voicePage(r *http.Request, v visit) (ui.Voice, []sandbox.TestA
 		)
 	}
 	page.Sessions, err = h.Voice.ListForPage(r.Context(), voice.Filter{AppID: v.app.ID})
-	return page, people, err
+	return page, testAccounts, err
 }
 
-// talk is GET /developer/apps/{id}/playground/voice.
-func (h *Handler) talk(w http.ResponseWriter, r *http.Request, v visit) error {
+// showVoice is GET /developer/apps/{id}/playground/voice.
+func (h voicePages) showVoice(w http.ResponseWriter, r *http.Request, v visit) error {
 	page, _, err := h.voicePage(r, v)
 	if err != nil {
 		return err
@@ -49,22 +62,22 @@ func (h *Handler) talk(w http.ResponseWriter, r *http.Request, v visit) error {
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// A begun is a session for the page's script: the ticket, and where to ask further.
-type begun struct {
+// A startedSession is the answer to the page's script: the client's ticket and two addresses.
+type startedSession struct {
 	Watch  string          `json:"watch"`
 	End    string          `json:"end"`
-	Client json.RawMessage `json:"client"` // as the app's browser would get it
+	Client json.RawMessage `json:"client"` // as the app's server would pass it to its browser
 }
 
-// refuseTalk tells the page's script why not.
-func refuseTalk(w http.ResponseWriter, status int, text string) error {
+// writeVoiceError answers the page's script with an error.
+func writeVoiceError(w http.ResponseWriter, status int, text string) error {
 	return web.WriteJSON(w, status, map[string]string{"error": text})
 }
 
-// beginTalk is POST /developer/apps/{id}/playground/voice: a session made as an app's
-// server makes it, of a connection of a test account. The token stays here.
-func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) error {
-	page, people, err := h.voicePage(r, v)
+// startSession is POST /developer/apps/{id}/playground/voice: it creates a session as an app's
+// server would, for a test account's connection. The access token stays on this node.
+func (h voicePages) startSession(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, testAccounts, err := h.voicePage(r, v)
 	if err != nil {
 		return err
 	}
@@ -72,31 +85,32 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 	if err != nil {
 		return err
 	}
-	who, err := chosen(people, form)
+	account, err := chosenAccount(testAccounts, form)
 	if err != nil {
 		return err
 	}
-	most, err := money.Parse(form.Get("max_cost"))
-	if err != nil || most == 0 {
-		return refuseTalk(w, http.StatusUnprocessableEntity, "Max cost: enter an amount in dollars, such as 1 or 0.25.")
+	maxCost, err := money.Parse(form.Get("max_cost"))
+	if err != nil || maxCost == 0 {
+		return writeVoiceError(w, http.StatusUnprocessableEntity,
+			"Max cost: enter an amount in dollars, such as 1 or 0.25.")
 	}
-	tokens, err := h.borrow(r.Context(), v.app.ID, who.Account)
+	tokens, err := h.connectTestAccount(r.Context(), v.app.ID, account.Account)
 	if err != nil {
-		if found := problems(err, page.Fields); found != nil {
-			return refuseTalk(w, http.StatusUnprocessableEntity, found[0].Text)
+		if found := formProblems(err, page.Fields); found != nil {
+			return writeVoiceError(w, http.StatusUnprocessableEntity, found[0].Text)
 		}
-		return gone(err)
+		return notFound(err)
 	}
 	body, err := json.Marshal(map[string]any{
 		"model":        form.Get("model"),
 		"feature":      form.Get("feature"),
 		"instructions": form.Get("instructions"),
-		"max_cost_mc":  most,
+		"max_cost_mc":  maxCost,
 	})
 	if err != nil {
 		return fmt.Errorf("console: voice: %w", err)
 	}
-	answer := h.ask(r.Context(), "/v1/realtime/sessions", string(body), tokens.AccessToken, nil)
+	answer := h.postJSON(r.Context(), "/v1/realtime/sessions", string(body), tokens.AccessToken, nil)
 	if err := h.Tokens.RevokeToken(context.WithoutCancel(r.Context()), v.app.ID, tokens.RefreshToken); err != nil {
 		return err
 	}
@@ -109,16 +123,16 @@ func (h *Handler) beginTalk(w http.ResponseWriter, r *http.Request, v visit) err
 		return fmt.Errorf("console: voice: %w", err)
 	}
 	if answer.status != http.StatusCreated {
-		return refuseTalk(w, answer.status, sentence(made.Error.Message)+" ("+made.Error.Code+")")
+		return writeVoiceError(w, answer.status, ui.Sentence(made.Error.Message)+" ("+made.Error.Code+")")
 	}
 	at := v.path("/voice/" + made.ID)
-	return web.WriteJSON(w, http.StatusCreated, begun{Watch: at, End: at + "/end", Client: made.Client})
+	return web.WriteJSON(w, http.StatusCreated, startedSession{Watch: at, End: at + "/end", Client: made.Client})
 }
 
-// A heard is a session as the page shows it now.
-type heard struct {
+// A sessionState is a session as the page's script shows it.
+type sessionState struct {
 	Text    string  `json:"text"`
-	Bad     bool    `json:"bad"` // the text is no good news
+	Bad     bool    `json:"bad"` // Text reports a failure
 	Ended   bool    `json:"ended"`
 	Time    string  `json:"time"`
 	Spent   string  `json:"spent"`
@@ -131,13 +145,13 @@ type reply struct {
 	Href   string `json:"href"` // of its receipt
 }
 
-// session is GET /developer/apps/{id}/voice/{session}, for the page's script.
-func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error {
+// showSession is GET /developer/apps/{id}/voice/{session}, for the page's script.
+func (h voicePages) showSession(w http.ResponseWriter, r *http.Request, v visit) error {
 	s, err := h.voiceSession(r, v)
 	if err != nil {
 		return err
 	}
-	out := heard{
+	out := sessionState{
 		Text:    s.StatusText() + ".",
 		Ended:   s.Status == session.Ended,
 		Time:    s.Duration(h.Now()),
@@ -162,8 +176,8 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, v visit) error
 	return web.WriteJSON(w, http.StatusOK, out)
 }
 
-// voiceSession returns the session of the path, if it is the app's.
-func (h *Handler) voiceSession(r *http.Request, v visit) (voice.Session, error) {
+// voiceSession returns the session of the path; 404 unless it is the app's.
+func (h voicePages) voiceSession(r *http.Request, v visit) (voice.Session, error) {
 	s, err := h.Voice.GetOfApp(r.Context(), v.app.ID, r.PathValue("session"))
 	if e, ok := errors.AsType[*apierr.Error](err); ok && e.Code == apierr.NotFound {
 		err = ui.NotFound()
@@ -171,13 +185,13 @@ func (h *Handler) voiceSession(r *http.Request, v visit) (voice.Session, error) 
 	return s, err
 }
 
-// endTalk is POST /developer/apps/{id}/voice/{session}/end: after what is heard now.
-func (h *Handler) endTalk(w http.ResponseWriter, r *http.Request, v visit) error {
+// endSession is POST /developer/apps/{id}/voice/{session}/end: after what is sessionState now.
+func (h voicePages) endSession(w http.ResponseWriter, r *http.Request, v visit) error {
 	s, err := h.voiceSession(r, v)
 	if err != nil {
 		return err
 	}
-	if v.app.Tier != apps.Sandbox { // nobody's call but a tester's
+	if v.app.Tier != apps.Sandbox { // only sessions of test accounts end here
 		return ui.NotFound()
 	}
 	if err := h.Voice.End(r.Context(), s.ID, session.AfterHeard); err != nil {

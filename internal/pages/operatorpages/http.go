@@ -104,7 +104,7 @@ func (h *Handler) serveAction(build buildReport, act action) web.Handler {
 			if err != nil {
 				return err
 			}
-			c.Refill(form, []ui.Problem{{Field: "reason", Text: asSentence(e.Message)}})
+			c.Refill(form, []ui.Problem{{Field: "reason", Text: describeReason(e.Message)}})
 			return ui.Render(w, http.StatusUnprocessableEntity, c)
 		} else if err != nil {
 			return err
@@ -178,14 +178,12 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// asSentence turns an error message of the API into a sentence for the page.
-func asSentence(message string) string {
+// describeReason turns an error message about the reason into a sentence for the page.
+func describeReason(message string) string {
 	if rest, ok := strings.CutPrefix(message, "reason: "); ok {
 		message = "the reason " + rest
-	} else if message == "" {
-		return ""
 	}
-	return strings.ToUpper(message[:1]) + strings.TrimSuffix(message[1:], ".") + "."
+	return ui.Sentence(message)
 }
 
 // formatTime returns a time that does not break across lines; "–" for zero.

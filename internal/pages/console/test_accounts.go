@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/base/ui"
@@ -12,9 +13,21 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-func (h *Handler) testAccountsPage(r *http.Request, a accounts.Account) (ui.TestAccounts, error) {
+// testAccountPages manage the test accounts of a developer.
+type testAccountPages struct {
+	Sandbox *sandbox.Store
+}
+
+func (h testAccountPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET /developer/test-accounts", access.requireDeveloper(h.showTestAccounts))
+	rt.HandlePage("POST /developer/test-accounts", access.requireDeveloper(h.createTestAccount))
+	rt.HandlePage("POST /developer/test-accounts/{account}/fund", access.requireDeveloper(h.fundTestAccount))
+	rt.HandlePage("POST /developer/test-accounts/{account}/delete", access.requireDeveloper(h.deleteTestAccount))
+}
+
+func (h testAccountPages) testAccountsPage(r *http.Request, a accounts.Account) (ui.TestAccounts, error) {
 	page := ui.TestAccounts{
-		Console: own(r, a, "Test accounts", "/developer/test-accounts"),
+		Console: newDeveloperPage(r, a, "Test accounts", "/developer/test-accounts"),
 		Most:    accounts.MaxTestAccounts,
 	}
 	list, err := h.Sandbox.List(r.Context(), a.ID)
@@ -31,8 +44,8 @@ func (h *Handler) testAccountsPage(r *http.Request, a accounts.Account) (ui.Test
 	return page, err
 }
 
-// testAccounts is GET /developer/test-accounts.
-func (h *Handler) testAccounts(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showTestAccounts is GET /developer/test-accounts.
+func (h testAccountPages) showTestAccounts(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	page, err := h.testAccountsPage(r, a)
 	if err != nil {
 		return err
@@ -40,12 +53,12 @@ func (h *Handler) testAccounts(w http.ResponseWriter, r *http.Request, a account
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// refuseTestAccount shows the list with what was refused, or passes on what is no
-// refusal.
-func (h *Handler) refuseTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account, refusal error) error {
-	found := problems(refusal, nil)
+// showTestAccountError shows the list with a refusal. It returns other errors.
+func (h testAccountPages) showTestAccountError(w http.ResponseWriter, r *http.Request, a accounts.Account,
+	refusal error) error {
+	found := formProblems(refusal, nil)
 	if errors.Is(refusal, sql.ErrNoRows) || found == nil {
-		return gone(refusal)
+		return notFound(refusal)
 	}
 	page, err := h.testAccountsPage(r, a)
 	if err != nil {
@@ -55,15 +68,15 @@ func (h *Handler) refuseTestAccount(w http.ResponseWriter, r *http.Request, a ac
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-// createTestAccount is POST /developer/test-accounts. The password is on the page
-// that answers, and nowhere else.
-func (h *Handler) createTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// createTestAccount is POST /developer/test-accounts. Only its response shows the
+// password.
+func (h testAccountPages) createTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	t, password, err := h.Sandbox.Create(r.Context(), a.ID)
 	if err != nil {
-		return h.refuseTestAccount(w, r, a, err)
+		return h.showTestAccountError(w, r, a, err)
 	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
-		Console: own(r, a, "New test account", "/developer/test-accounts"),
+		Console: newDeveloperPage(r, a, "New test account", "/developer/test-accounts"),
 		Lead:    "You won’t see the password again. Use these to sign in as this test user.",
 		Facts: []ui.Fact{
 			{Name: "Email", Value: t.Email},
@@ -75,7 +88,7 @@ func (h *Handler) createTestAccount(w http.ResponseWriter, r *http.Request, a ac
 }
 
 // fundTestAccount is POST /developer/test-accounts/{account}/fund.
-func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h testAccountPages) fundTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -87,15 +100,15 @@ func (h *Handler) fundTestAccount(w http.ResponseWriter, r *http.Request, a acco
 		_, err = h.Sandbox.Fund(r.Context(), a.ID, r.PathValue("account"), amount)
 	}
 	if err != nil {
-		return h.refuseTestAccount(w, r, a, err)
+		return h.showTestAccountError(w, r, a, err)
 	}
 	return web.SeeOther(w, "/developer/test-accounts?done=funded")
 }
 
 // deleteTestAccount is POST /developer/test-accounts/{account}/delete.
-func (h *Handler) deleteTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+func (h testAccountPages) deleteTestAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if err := h.Sandbox.Delete(r.Context(), a.ID, r.PathValue("account")); err != nil {
-		return gone(err)
+		return notFound(err)
 	}
 	return web.SeeOther(w, "/developer/test-accounts?done=deleted")
 }

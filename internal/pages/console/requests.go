@@ -9,29 +9,41 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/timestamp"
 	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// logged is how many calls a page of the request log has.
-const logged = 50
+// requestsPerPage is the number of calls on a page of the request log.
+const requestsPerPage = 50
 
-// requests is GET /developer/apps/{id}/requests: billed calls, or refused ones.
-// A page begins behind the last id of the one before it.
-func (h *Handler) requests(w http.ResponseWriter, r *http.Request, v visit) error {
+// requestPages show the request log and the receipts of an app.
+type requestPages struct {
+	DB *db.DB
+}
+
+func (h requestPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/requests", access.requireApp(h.showRequests))
+	rt.HandlePage("GET "+appPath+"/requests/{request}", access.requireApp(h.showRequest))
+}
+
+// showRequests is GET /developer/apps/{id}/requests: billed calls, or refused ones,
+// older than the id in the query.
+func (h requestPages) showRequests(w http.ResponseWriter, r *http.Request, v visit) error {
 	q := r.URL.Query()
-	page := ui.RequestLog{Console: v.page(r, "Requests", "/requests"), Refused: q.Get("show") == "refused"}
+	page := ui.RequestLog{Console: v.newPage(r, "Requests", "/requests"), Refused: q.Get("show") == "refused"}
 	page.Kinds = []ui.Tab{
 		{Href: v.path("/requests"), Text: "Billed", Current: !page.Refused},
 		{Href: v.path("/requests?show=refused"), Text: "Refused", Current: page.Refused},
 	}
 	before := q.Get("before")
 	if !strings.HasPrefix(before, id.Request) {
-		before = "" // nobody's link of ours
+		before = "" // no link of these pages
 	}
 	var err error
 	older := v.path("/requests?before=")
@@ -44,25 +56,25 @@ func (h *Handler) requests(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return fmt.Errorf("console: requests: %w", err)
 	}
-	if len(page.List) > logged {
-		page.List = page.List[:logged]
-		page.Older = older + page.List[logged-1].ID
+	if len(page.List) > requestsPerPage {
+		page.List = page.List[:requestsPerPage]
+		page.Older = older + page.List[requestsPerPage-1].ID
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
+func (h requestPages) billedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
 	if before != "" {
 		before = id.ReplacePrefix(before, id.Request, id.Ledger)
 	}
-	rows, err := store.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+	rows, err := store.EntriesOfApp(r.Context(), h.DB, v.app.ID, before, requestsPerPage+1)
 	for _, e := range rows {
 		c := ui.LoggedCall{
 			ID:         id.ReplacePrefix(e.ID, id.Ledger, id.Request),
 			When:       timestamp.Format(e.CreatedUS),
-			Shown:      short(e.CreatedUS),
+			Shown:      formatTime(e.CreatedUS),
 			Model:      e.Model,
-			Feature:    shownFeature(e),
+			Feature:    describeFeature(e),
 			Connection: e.ConnectionID,
 			Charge:     ui.Dollars(e.UserChargeMC),
 			Margin:     ui.Dollars(e.DevMarginMC),
@@ -80,20 +92,20 @@ func (h *Handler) billedCalls(r *http.Request, v visit, before string) (list []u
 	return list, err
 }
 
-func shownFeature(e rules.Entry) string {
+func describeFeature(e rules.Entry) string {
 	if e.Feature != "" && e.FeatureLabel != e.Feature {
 		return e.Feature + " (not registered)"
 	}
 	return e.Feature
 }
 
-func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
-	rows, err := store.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, logged+1)
+func (h requestPages) refusedCalls(r *http.Request, v visit, before string) (list []ui.LoggedCall, err error) {
+	rows, err := store.RefusalsOfApp(r.Context(), h.DB, v.app.ID, before, requestsPerPage+1)
 	for _, f := range rows {
 		list = append(list, ui.LoggedCall{
 			ID:         f.RequestID,
 			When:       timestamp.Format(f.CreatedUS),
-			Shown:      short(f.CreatedUS),
+			Shown:      formatTime(f.CreatedUS),
 			Model:      f.Model,
 			Feature:    f.Feature,
 			Connection: f.ConnectionID,
@@ -103,16 +115,16 @@ func (h *Handler) refusedCalls(r *http.Request, v visit, before string) (list []
 	return list, err
 }
 
-// request is GET /developer/apps/{id}/requests/{request}: one call in words and
-// numbers. Who paid it is not told: an app knows connections, not people.
-func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error {
-	requestID, page := r.PathValue("request"), v.page(r, "Receipt", "/requests")
+// showRequest is GET /developer/apps/{id}/requests/{request}: the receipt of one call. It does not show
+// the user: apps know connections, not accounts.
+func (h requestPages) showRequest(w http.ResponseWriter, r *http.Request, v visit) error {
+	requestID, page := r.PathValue("request"), v.newPage(r, "Receipt", "/requests")
 	if !strings.HasPrefix(requestID, id.Request) {
 		return ui.NotFound()
 	}
 	e, err := store.GetEntry(r.Context(), h.DB, id.ReplacePrefix(requestID, id.Request, id.Ledger))
 	if err == nil && e.AppID == v.app.ID && e.ReversalOf != "" {
-		return ui.Render(w, http.StatusOK, refund(page, requestID, &e))
+		return ui.Render(w, http.StatusOK, refundPage(page, requestID, &e))
 	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("console: refund: %w", err)
 	}
@@ -124,20 +136,20 @@ func (h *Handler) request(w http.ResponseWriter, r *http.Request, v visit) error
 	}
 	switch {
 	case found.Charge != nil:
-		return ui.Render(w, http.StatusOK, billed(page, found, &e))
+		return ui.Render(w, http.StatusOK, billedPage(page, found, &e))
 	case found.Error != nil:
-		return ui.Render(w, http.StatusOK, refusal(page, found))
+		return ui.Render(w, http.StatusOK, refusalPage(page, found))
 	}
 	return ui.Render(w, http.StatusOK, ui.CallPage{
 		Console: page,
 		ID:      requestID,
 		Says:    found.Explanation,
-		Facts:   about(found),
+		Facts:   callFacts(found),
 	})
 }
 
-// billed explains a charge, token class by token class at its unit price.
-func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
+// billedPage explains a charge, token class by token class at its unit price.
+func billedPage(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 	p := ui.CallPage{Console: c, ID: found.ID}
 	how := "from the usage reported by the provider, at the prices in effect when it started"
 	if e.Settlement == rules.Estimated {
@@ -150,8 +162,8 @@ func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 	for _, l := range found.Lines {
 		p.Lines = append(p.Lines, ui.TokenLine(l.Class, l.Tokens, l.UnitPriceUSDPer1M, l.CostMC))
 	}
-	p.Money = amounts(e)
-	p.Facts = append(about(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)},
+	p.Money = amountFacts(e)
+	p.Facts = append(callFacts(found), ui.Fact{Name: "Idempotency key", Value: orNone(e.Key)},
 		ui.Fact{Name: "Authorized", Value: e.HoldMC.Display()},
 		ui.Fact{Name: "Remaining spend cap", Value: e.RemainingMC.Display()})
 	if found.PriceVersion != nil {
@@ -169,8 +181,8 @@ func billed(c ui.Console, found *receipts.Receipt, e *rules.Entry) ui.CallPage {
 	return p
 }
 
-// amounts are what a charge, or what comes back of it, is made of.
-func amounts(e *rules.Entry) []ui.Fact {
+// amountFacts returns the parts of a charge, or of its refund.
+func amountFacts(e *rules.Entry) []ui.Fact {
 	return []ui.Fact{
 		{Name: "Provider cost", Value: e.ProviderCostMC.Display()}, {Name: "Service fee", Value: e.SvcFeeMC.Display()},
 		{Name: "Your margin", Value: e.DevMarginMC.Display()},
@@ -178,16 +190,16 @@ func amounts(e *rules.Entry) []ui.Fact {
 	}
 }
 
-// refund explains a row that takes a charge back.
-func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
+// refundPage explains the reversal of a charge.
+func refundPage(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	return ui.CallPage{
 		Console: c,
 		ID:      requestID,
 		Says:    "This is the refund of an earlier call. Your margin on it was reversed.",
-		Money:   amounts(e),
+		Money:   amountFacts(e),
 		Facts: []ui.Fact{
 			{Name: "Request", Value: requestID}, {Name: "When", Value: ui.Date(e.CreatedUS)},
-			{Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(shownFeature(*e))},
+			{Name: "Model", Value: e.Model}, {Name: "Feature", Value: orNone(describeFeature(*e))},
 			{Name: "Connection", Value: e.ConnectionID},
 			{Name: "Refund of", Value: id.ReplacePrefix(e.ReversalOf, id.Ledger, id.Request)},
 			{Name: "Reason", Value: orNone(e.Reason)},
@@ -195,24 +207,24 @@ func refund(c ui.Console, requestID string, e *rules.Entry) ui.CallPage {
 	}
 }
 
-// refusal explains why a call was refused.
-func refusal(c ui.Console, found *receipts.Receipt) ui.CallPage {
+// refusalPage explains why a call was refused.
+func refusalPage(c ui.Console, found *receipts.Receipt) ui.CallPage {
 	p := ui.CallPage{
 		Console: c,
 		ID:      found.ID,
-		Says:    "The call was refused, and nothing was billed: " + ended(found.Error.Message),
+		Says:    "The call was refused, and nothing was billed: " + ui.EndSentence(found.Error.Message),
 	}
 	p.Facts = append([]ui.Fact{{Name: "Code", Value: fmt.Sprintf("%d %s", found.Error.Status, found.Error.Code)}},
-		about(found)...)
+		callFacts(found)...)
 	if details := string(found.Error.Details); details != "" && details != "{}" {
-		p.JSON = indented(found.Error.Details)
+		p.JSON = indentJSON(found.Error.Details)
 	}
 	return p
 }
 
-// about is what is known of every call, however it ended.
-func about(found *receipts.Receipt) []ui.Fact {
-	given := func(s *string) string {
+// callFacts returns the details that every call has, whatever its outcome.
+func callFacts(found *receipts.Receipt) []ui.Fact {
+	orAbsent := func(s *string) string {
 		if s == nil {
 			return "none"
 		}
@@ -223,8 +235,8 @@ func about(found *receipts.Receipt) []ui.Fact {
 		when = ui.Date(at.UnixMicro())
 	}
 	return []ui.Fact{
-		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: given(found.Model)},
-		{Name: "Feature", Value: given(found.Feature)},
+		{Name: "Request", Value: found.ID}, {Name: "When", Value: when}, {Name: "Model", Value: orAbsent(found.Model)},
+		{Name: "Feature", Value: orAbsent(found.Feature)},
 		{Name: "Connection", Value: orNone(found.ConnectionID)},
 	}
 }

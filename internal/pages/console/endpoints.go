@@ -1,0 +1,288 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/ui"
+	"github.com/purserhq/purser/internal/base/web"
+)
+
+const eventPrefix = "event."
+
+// endpointPages manage the webhook endpoints of an app.
+type endpointPages struct {
+	Webhooks *webhooks.Store
+}
+
+func (h endpointPages) mount(rt *web.Router, access access) {
+	rt.HandlePage("GET "+appPath+"/webhooks", access.requireApp(h.showEndpoints))
+	rt.HandlePage("POST "+appPath+"/webhooks", access.requireApp(h.createEndpoint))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}", access.requireApp(h.showEndpoint))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}", access.requireApp(h.saveEndpoint))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(h.rotateSecret))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(h.deleteEndpoint))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(h.sendTestEvent))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}", access.requireApp(h.showDelivery))
+	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/deliveries/{delivery}", access.requireApp(h.redeliver))
+}
+
+func endpointFields(e webhooks.Endpoint) []ui.Field {
+	fields := []ui.Field{{ID: "url", Label: "URL", Kind: "url", Value: e.URL, Hint: "Public HTTPS URL"}}
+	if e.ID != "" {
+		fields = append(fields, ui.Field{
+			ID:    "status",
+			Label: "Status",
+			Kind:  "select",
+			Value: e.Status,
+			Options: []ui.Option{
+				{ID: webhooks.Active, Text: "Active", Chosen: e.Status == webhooks.Active},
+				{ID: webhooks.Disabled, Text: "Disabled: events wait", Chosen: e.Status == webhooks.Disabled},
+			},
+		})
+	}
+	return fields
+}
+
+// parseEndpoint reads the form. The form of a new endpoint has no status.
+func parseEndpoint(form url.Values) webhooks.Change {
+	c := webhooks.Change{
+		URL:    setField(strings.TrimSpace(form.Get("url"))),
+		Events: setField(checkedBoxes(form, eventPrefix, webhooks.Types)),
+	}
+	if form.Has("status") {
+		c.Status = setField(form.Get("status"))
+	}
+	return c
+}
+
+func describeEndpoint(e webhooks.Endpoint) ui.Endpoint {
+	events := "All events"
+	if len(e.Events) > 0 {
+		events = strings.Join(e.Events, ", ")
+	}
+	return ui.Endpoint{ID: e.ID, URL: e.URL, Events: events, Status: e.Status, Created: ui.Date(e.CreatedUS)}
+}
+
+func describeDelivery(d webhooks.Delivery) ui.Delivery {
+	out := ui.Delivery{
+		ID:       d.ID,
+		Type:     d.EventType,
+		Status:   d.Status,
+		Attempts: strconv.Itoa(d.Attempts),
+		Created:  formatTime(d.CreatedUS),
+		Answer:   "–",
+	}
+	switch {
+	case d.ResponseStatus != nil:
+		out.Answer = "HTTP " + strconv.FormatInt(*d.ResponseStatus, 10)
+	case d.LastError != nil:
+		out.Answer = *d.LastError
+	}
+	if d.NextUS != nil {
+		out.Next = ui.Date(*d.NextUS)
+	}
+	return out
+}
+
+func (h endpointPages) endpointsPage(r *http.Request, v visit) (ui.EndpointList, error) {
+	page := ui.EndpointList{
+		Console: v.newPage(r, "Webhooks", "/webhooks"),
+		Fields:  endpointFields(webhooks.Endpoint{}),
+		Events:  checkboxes(eventPrefix, webhooks.Types, nil),
+	}
+	list, _, err := h.Webhooks.List(r.Context(), v.app.ID, web.Page{Limit: webhooks.MaxPerApp})
+	for _, e := range list {
+		page.List = append(page.List, describeEndpoint(e))
+	}
+	return page, err
+}
+
+// showEndpoints is GET /developer/apps/{id}/webhooks.
+func (h endpointPages) showEndpoints(w http.ResponseWriter, r *http.Request, v visit) error {
+	page, err := h.endpointsPage(r, v)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// createEndpoint is POST /developer/apps/{id}/webhooks.
+func (h endpointPages) createEndpoint(w http.ResponseWriter, r *http.Request, v visit) error {
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	e, secret, err := h.Webhooks.Create(r.Context(), v.app.ID, parseEndpoint(form))
+	if err == nil {
+		return h.showSecret(w, r, v, e, "The endpoint is ready", secret)
+	}
+	page, listErr := h.endpointsPage(r, v)
+	if listErr != nil {
+		return listErr
+	}
+	if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
+		return err
+	}
+	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
+	page.Events = checkboxes(eventPrefix, webhooks.Types, checkedBoxes(form, eventPrefix, webhooks.Types))
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+func (h endpointPages) showSecret(w http.ResponseWriter, r *http.Request, v visit, e webhooks.Endpoint,
+	heading, secret string) error {
+	return ui.Render(w, http.StatusOK, ui.Secret{
+		Console: v.newPage(r, heading, "/webhooks"),
+		Lead:    "You won’t see the webhook secret again. Your server verifies our signatures with it.",
+		Facts:   []ui.Fact{{Name: "URL", Value: e.URL}, {Name: "Webhook secret", Value: secret}},
+		Next:    ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Continue"},
+	})
+}
+
+// getEndpoint returns the endpoint of the path; 404 unless it is the app's.
+func (h endpointPages) getEndpoint(r *http.Request, v visit) (webhooks.Endpoint, error) {
+	e, err := h.Webhooks.Get(r.Context(), v.app.ID, r.PathValue("endpoint"))
+	return e, notFound(err)
+}
+
+func (h endpointPages) endpointPage(r *http.Request, v visit, e webhooks.Endpoint) (ui.EndpointPage, error) {
+	page := ui.EndpointPage{
+		Console:  v.newPage(r, e.URL, "/webhooks"),
+		Endpoint: describeEndpoint(e),
+		Fields:   endpointFields(e),
+		Choices:  checkboxes(eventPrefix, webhooks.Types, e.Events),
+		Types:    webhooks.Types,
+	}
+	list, err := h.Webhooks.ListDeliveries(r.Context(), e.ID)
+	for _, d := range list {
+		page.Deliveries = append(page.Deliveries, describeDelivery(d))
+	}
+	return page, err
+}
+
+// showEndpoint is GET /developer/apps/{id}/webhooks/{endpoint}.
+func (h endpointPages) showEndpoint(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	page, err := h.endpointPage(r, v, e)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// saveEndpoint is POST /developer/apps/{id}/webhooks/{endpoint}.
+func (h endpointPages) saveEndpoint(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if _, err = h.Webhooks.Patch(r.Context(), v.app.ID, e.ID, parseEndpoint(form)); err == nil {
+		return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=saved"))
+	}
+	page, listErr := h.endpointPage(r, v, e)
+	if listErr != nil {
+		return listErr
+	}
+	if page.Errors = formProblems(err, page.Fields); page.Errors == nil {
+		return notFound(err)
+	}
+	page.Fields = withErrors(withValues(page.Fields, form), page.Errors)
+	page.Choices = checkboxes(eventPrefix, webhooks.Types, checkedBoxes(form, eventPrefix, webhooks.Types))
+	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// rotateSecret is POST /developer/apps/{id}/webhooks/{endpoint}/rotate.
+func (h endpointPages) rotateSecret(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, secret, err := h.Webhooks.RotateSecret(r.Context(), v.app.ID, r.PathValue("endpoint"))
+	if err != nil {
+		return notFound(err)
+	}
+	return h.showSecret(w, r, v, e, "New webhook secret", secret)
+}
+
+// deleteEndpoint is POST /developer/apps/{id}/webhooks/{endpoint}/delete.
+func (h endpointPages) deleteEndpoint(w http.ResponseWriter, r *http.Request, v visit) error {
+	if err := h.Webhooks.Delete(r.Context(), v.app.ID, r.PathValue("endpoint")); err != nil {
+		return notFound(err)
+	}
+	return web.SeeOther(w, v.path("/webhooks?done=deleted"))
+}
+
+// sendTestEvent is POST /developer/apps/{id}/webhooks/{endpoint}/test.
+func (h endpointPages) sendTestEvent(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	if _, err := h.Webhooks.SendTest(r.Context(), e, form.Get("type")); err != nil {
+		return err
+	}
+	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=sent"))
+}
+
+// showDelivery is GET /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}.
+func (h endpointPages) showDelivery(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	d, body, err := h.Webhooks.GetPayload(r.Context(), e, r.PathValue("delivery"))
+	if err != nil {
+		return notFound(err)
+	}
+	page := ui.DeliveryPage{
+		Console:  v.newPage(r, d.EventType, "/webhooks"),
+		Endpoint: describeEndpoint(e),
+		Delivery: describeDelivery(d),
+		Payload:  indentJSON(body),
+	}
+	page.Facts = []ui.Fact{
+		{Name: "Status", Value: d.Status}, {Name: "Attempts", Value: page.Delivery.Attempts},
+		{Name: "Last response", Value: page.Delivery.Answer},
+		{Name: "Created", Value: ui.Date(d.CreatedUS)}, {Name: "Event", Value: d.EventID}, {Name: "To", Value: e.URL},
+	}
+	if d.DeliveredUS != nil {
+		page.Facts = append(page.Facts, ui.Fact{Name: "Delivered", Value: ui.Date(*d.DeliveredUS)})
+	}
+	if page.Delivery.Next != "" {
+		page.Facts = append(page.Facts, ui.Fact{Name: "Next attempt", Value: page.Delivery.Next})
+	}
+	return ui.Render(w, http.StatusOK, page)
+}
+
+// redeliver is POST /developer/apps/{id}/webhooks/{endpoint}/deliveries/{delivery}.
+func (h endpointPages) redeliver(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	if _, err := h.Webhooks.Redeliver(r.Context(), e, r.PathValue("delivery")); err != nil {
+		return notFound(err)
+	}
+	return web.SeeOther(w, v.path("/webhooks/"+e.ID+"?done=again"))
+}
+
+// indentJSON indents a JSON text. It returns any other text as it is.
+func indentJSON(text []byte) string {
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return string(text)
+	}
+	return b.String()
+}
