@@ -360,9 +360,11 @@ func sources(t *testing.T) (all []source) {
 		switch {
 		case err != nil:
 			return err
+		case isForeignFolder(name, d):
+			return fs.SkipDir
 		case d.IsDir():
 			if name != "." && (strings.HasPrefix(d.Name(), ".") ||
-				slices.Contains([]string{"testdata", "node_modules", "e2e"}, d.Name())) {
+				slices.Contains([]string{"testdata", "e2e"}, d.Name())) {
 				return fs.SkipDir
 			}
 			return nil

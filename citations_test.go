@@ -126,7 +126,7 @@ func repositoryTexts(t *testing.T) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{".git", "node_modules", "purser-data", "dist"}, d.Name()):
+		case isForeignFolder(name, d):
 			return fs.SkipDir
 		case !slices.Contains([]string{".go", ".md", ".sql", ".txt", ".html", ".yaml", ".js"}, path.Ext(name)):
 			return nil

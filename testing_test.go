@@ -29,7 +29,7 @@ func TestLongTestsAreListed(t *testing.T) {
 	}
 	calls := 0
 	err = fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && strings.HasSuffix(name, "node_modules") {
+		if err != nil || isForeignFolder(name, d) {
 			return errOr(err, fs.SkipDir)
 		}
 		if d.IsDir() || !strings.HasSuffix(name, "_test.go") || name == "testing_test.go" {

@@ -99,7 +99,7 @@ func widthFiles(t *testing.T) []string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules", "dist"}, d.Name()):
+		case isForeignFolder(name, d) || d.IsDir() && d.Name() == "testdata":
 			return fs.SkipDir
 		case !d.IsDir() && slices.Contains([]string{".go", ".md"}, filepath.Ext(name)):
 			names = append(names, name)

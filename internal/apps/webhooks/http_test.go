@@ -299,7 +299,7 @@ func TestDeliveriesListed(t *testing.T) {
 		b.clock.move(1e9)
 		last = read[delivered](t,
 			b.mine.Do(t, "POST", fmt.Sprintf("%s/%s/test", b.collection(), e.ID),
-				`{"type":"`+webhooks.Types[i%12]+`"}`)).ID
+				`{"type":"`+webhooks.Types[i%len(webhooks.Types)]+`"}`)).ID
 	}
 	if list := b.deliveries(t, e.ID); len(list) != 50 || list[0].ID != last || list[0].Status != "pending" ||
 		list[0].NextAttemptAt == nil {
