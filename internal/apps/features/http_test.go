@@ -134,7 +134,7 @@ func TestFeatureLife(t *testing.T) {
 	})
 }
 
-// Whoever is not the app sees that nothing exists, whether it does or not.
+// Other apps get 404 for existing and unknown features.
 func TestForeignFeaturesDoNotExist(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

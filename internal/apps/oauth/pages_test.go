@@ -423,7 +423,7 @@ func TestConsentingAgain(t *testing.T) {
 	})
 }
 
-// Somebody without a balance is told so, and connects with nothing allocated: free
+// An account without a balance sees that, and connects with an allocation of 0: free
 // credit may pay for the first calls.
 func TestNoBalanceYet(t *testing.T) {
 	t.Parallel()

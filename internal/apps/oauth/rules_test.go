@@ -234,7 +234,7 @@ func codeOf(err error) string {
 	return err.Error()
 }
 
-// What is kept for a retry tells nothing to whoever only has the table.
+// A stored response cannot be read with the table alone.
 func TestSealedAnswers(t *testing.T) {
 	t.Parallel()
 	sealed, err := sealResponse("credential", "key", []byte("the answer"))

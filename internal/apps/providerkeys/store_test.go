@@ -277,7 +277,7 @@ func TestAClientThatLeftIsNoProviderError(t *testing.T) {
 	}
 }
 
-// The gateway is no place to try keys that somebody has found.
+// The rate limit prevents testing of stolen keys.
 func TestTestsAreRateLimited(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, db.SQLite)

@@ -143,7 +143,7 @@ func (w *world) count(text string, args ...any) (n int64) {
 
 // The life of a test account: every app of its developer has it, its password is
 // shown once and works, it is funded, and when it is deleted it is connected to
-// nothing and nobody, while its books stay.
+// no other app or account, and its ledger rows stay.
 func TestLifeOfATestAccount(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

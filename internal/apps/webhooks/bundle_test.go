@@ -33,7 +33,7 @@ func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at 
 
 func (c *clock) move(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.at = c.at.Add(d) }
 
-// bundle is a server with two apps, and a node that delivers when it is told to.
+// bundle is a server with two apps, and a dispatcher that sends when a test calls it.
 type bundle struct {
 	db              *db.DB
 	clock           *clock
@@ -165,7 +165,7 @@ type call struct {
 	body   []byte
 }
 
-// receiver is an app's server. It answers as it is told and keeps what it got.
+// receiver is an app's server. It answers as the test sets and stores the requests.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex

@@ -131,7 +131,7 @@ func TestEndpointRules(t *testing.T) {
 	}
 }
 
-// Whoever is not the app sees that nothing exists, whether it does or not.
+// Other apps get 404 for existing and unknown endpoints.
 func TestForeignEndpointsDoNotExist(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -258,7 +258,7 @@ func TestEventsAreReadInOrder(t *testing.T) {
 	})
 }
 
-// What apps were told can be read for 90 days.
+// Events can be read for 90 days.
 func TestOldEventsAreForgotten(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -14,12 +14,12 @@ const maxCredentialBytes = 1024
 // Basic returns the client id and secret of HTTP Basic credentials (contract §5, RFC 7617). They are not
 // percent-decoded: ours have no character that RFC 6749 §2.3.1 would encode. The error is that of NewBasicRefusal.
 func Basic(r *http.Request) (id, secret string, err error) {
-	encoded, ok := credential(r, "Basic")
+	encoded, ok := readCredential(r, "Basic")
 	if !ok {
 		return "", "", NewBasicRefusal()
 	}
 	plain, derr := base64.StdEncoding.Strict().DecodeString(encoded)
-	if derr != nil || !plainText(string(plain)) {
+	if derr != nil || !isPlainText(string(plain)) {
 		return "", "", NewBasicRefusal()
 	}
 	id, secret, ok = strings.Cut(string(plain), ":")
@@ -32,7 +32,7 @@ func Basic(r *http.Request) (id, secret string, err error) {
 // Bearer returns the access token of the request (contract §5, RFC 6750 §2.1). The error is that of NewBearerRefusal;
 // without any credentials, its challenge has no error code.
 func Bearer(r *http.Request) (string, error) {
-	token, ok := credential(r, "Bearer")
+	token, ok := readCredential(r, "Bearer")
 	if ok && isB64Token(token) {
 		return token, nil
 	}
@@ -59,8 +59,8 @@ func NewBearerRefusal() *apierr.Error {
 	return e
 }
 
-// credential returns the text after the scheme in the Authorization header, of which there must be one.
-func credential(r *http.Request, scheme string) (string, bool) {
+// readCredential returns the text after the scheme in the Authorization header, of which there must be one.
+func readCredential(r *http.Request, scheme string) (string, bool) {
 	values := r.Header["Authorization"]
 	if len(values) != 1 || len(values[0]) > maxCredentialBytes {
 		return "", false

@@ -67,7 +67,7 @@ func Envelope(e *apierr.Error, l Links) ([]byte, error) {
 			out.ReviewURL = &u
 		}
 	}
-	return marshal(envelope{out})
+	return marshalJSON(envelope{out})
 }
 
 // WriteError answers with err. It is the only writer of envelopes and error pages. It panics with
@@ -137,8 +137,7 @@ func toAPIError(err error) *apierr.Error {
 	return apierr.Internal.Errorf(internalMessage).WithCause(err)
 }
 
-// logError puts the code and the cause into the log line. The message does not
-// go there: it may quote what the client sent.
+// logError adds the code and the cause to the log line. It does not log the message, which may quote the client.
 func logError(ctx context.Context, x *exchange, e *apierr.Error) {
 	if x != nil && e.Code.Status >= 500 {
 		x.ctx.failed = true
@@ -152,8 +151,7 @@ func logError(ctx context.Context, x *exchange, e *apierr.Error) {
 	}
 }
 
-// setErrorHeaders drops what a handler had set for the answer that did not come,
-// and says what the error says in headers.
+// setErrorHeaders removes the headers that a handler has set for its response, and sets those of the error.
 func setErrorHeaders(h http.Header, e *apierr.Error) {
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Link"} {
 		h.Del(name)
@@ -174,22 +172,22 @@ func setErrorHeaders(h http.Header, e *apierr.Error) {
 	}
 }
 
-// WriteJSON answers with v. A nil slice is an empty list, never null. The error
-// is one of encoding v; nothing has been written then.
+// WriteJSON answers with v. A nil slice is an empty list, never null. An error means that v cannot
+// be encoded and nothing was written.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	if rv := reflect.ValueOf(v); rv.Kind() == reflect.Slice && rv.IsNil() {
 		v = []struct{}{}
 	}
-	body, err := marshal(v)
+	body, err := marshalJSON(v)
 	if err != nil {
 		return err
 	}
 	return writeBody(w, status, "application/json", body)
 }
 
-// marshal encodes v without escaping < > &, which JSON need not, and ends it
+// marshalJSON encodes v without escaping < > &, which JSON need not, and ends it
 // with a line feed.
-func marshal(v any) ([]byte, error) {
+func marshalJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

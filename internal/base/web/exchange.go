@@ -60,8 +60,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// RequestID returns the id of the request that ctx belongs to, req_…, or "" if
-// ctx came through no Router. It stays valid after the request has ended.
+// RequestID returns the id of the request of ctx, req_…, or "" outside of a Router. It is still valid after the request
+// has ended.
 func RequestID(ctx context.Context) string {
 	if x := exchangeOf(ctx); x != nil {
 		return x.ctx.requestID
@@ -69,9 +69,8 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// Log adds attributes to the one log line of the request that ctx belongs to.
-// They must hold no secret and no text of a user. After the line is written, and
-// outside of a Router, Log has no effect.
+// Log adds attributes to the log line of the request of ctx. They must contain no secret and no text of a user. Log has
+// no effect after the line is written and outside of a Router.
 func Log(ctx context.Context, attrs ...slog.Attr) {
 	x := exchangeOf(ctx)
 	if x == nil {
@@ -82,16 +81,15 @@ func Log(ctx context.Context, attrs ...slog.Attr) {
 	x.ctx.attrs = append(x.ctx.attrs, attrs...)
 }
 
-// logAttrs returns what has been added so far; what comes later is not in it.
+// logAttrs returns the attributes that were added so far. Later ones are ignored.
 func (x *exchange) logAttrs() []slog.Attr {
 	x.ctx.mu.Lock()
 	defer x.ctx.mu.Unlock()
 	return x.ctx.attrs
 }
 
-// response counts what is sent. Until a route of ours has taken the request,
-// what is written is ServeMux's own plain 404, 405 or redirect: it is kept apart
-// in refusal and never sent.
+// response counts the bytes that are sent. Before one of our routes runs, any output is ServeMux's own 404, 405 or
+// redirect. It is stored in refusal and never sent.
 type response struct {
 	w       http.ResponseWriter
 	routed  bool
@@ -136,10 +134,10 @@ func (rw *response) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends what has been written, for callers that ask for a http.Flusher.
+// Flush implements http.Flusher.
 func (rw *response) Flush() { _ = rw.FlushError() }
 
-// FlushError sends what has been written, for http.ResponseController.
+// FlushError flushes for http.ResponseController.
 func (rw *response) FlushError() error {
 	if rw.status == 0 {
 		rw.status = http.StatusOK
@@ -147,5 +145,5 @@ func (rw *response) FlushError() error {
 	return http.NewResponseController(rw.w).Flush()
 }
 
-// Unwrap gives http.ResponseController the deadlines and Hijack beneath.
+// Unwrap gives http.ResponseController access to deadlines and Hijack.
 func (rw *response) Unwrap() http.ResponseWriter { return rw.w }

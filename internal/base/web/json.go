@@ -14,17 +14,15 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// maxDepth bounds the nesting of a JSON body. JSON Schemas of tools are the
-// deepest things that honest bodies hold.
+// maxDepth bounds the nesting of a JSON body. The JSON Schemas of tools are the deepest valid values.
 const maxDepth = 64
 
-// Decode reads one JSON value into dst, strictly: exact member names, none twice,
-// valid UTF-8, no NUL, integers as integers, at most 64 levels, nothing behind
-// the value, and a JSON object if dst is a struct. Members that dst does not know
-// are refused, or dropped if allowUnknown. null reads as the zero value; use
-// Field where the two differ. Errors are 400 invalid_request and name the member.
+// Decode decodes one JSON value into dst. It is strict: exact member names without duplicates, valid UTF-8, no NUL,
+// integers as integers, at most 64 levels, no data after the value, and a JSON object if dst is a struct. It refuses
+// unknown members, or drops them if allowUnknown is set. null becomes the zero value; use Field where the two differ.
+// Errors are 400 invalid_request and name the member.
 func Decode(data []byte, dst any, allowUnknown bool) error {
-	if depth, nulAt := scan(data); depth > maxDepth {
+	if depth, nulAt := scanJSON(data); depth > maxDepth {
 		return apierr.InvalidRequest.Errorf("body: must be nested at most %d levels deep", maxDepth)
 	} else if nulAt >= 0 {
 		return apierr.InvalidRequest.Errorf("%s: must not hold the character NUL", pathAt(data, nulAt))
@@ -43,11 +41,10 @@ func wantsObject(dst any) bool {
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
 }
 
-// scan looks for what the JSON package does not refuse: too deep nesting, and NUL
-// spelled \u0000, which PostgreSQL cannot store. It returns the depth, as far as
-// it looked, and where the first string with a NUL begins, -1 if none. Text that
-// is no JSON passes; the parser tells.
-func scan(data []byte) (depth, nulAt int) {
+// scanJSON checks what the JSON package accepts: deep nesting, and NUL as \u0000, which PostgreSQL cannot store. It
+// returns the depth up to where it stopped, and the offset of the first string with a NUL, -1 if
+// none. It ignores syntax errors, which the parser reports.
+func scanJSON(data []byte) (depth, nulAt int) {
 	open := 0
 	for i := 0; i < len(data) && depth <= maxDepth; i++ {
 		switch data[i] {
@@ -67,8 +64,7 @@ func scan(data []byte) (depth, nulAt int) {
 	return depth, -1
 }
 
-// scanString returns where the string that begins at i ends, at its closing
-// quote, and whether it spells NUL.
+// scanString returns the offset of the closing quote of the string at i, and whether the string contains NUL.
 func scanString(data []byte, i int) (end int, nul bool) {
 	if n := bytes.IndexByte(data[i:], '"'); n >= 0 && bytes.IndexByte(data[i:i+n], '\\') < 0 {
 		return i + n, false
@@ -80,23 +76,23 @@ func scanString(data []byte, i int) (end int, nul bool) {
 		if bytes.HasPrefix(data[i:], []byte(`\u0000`)) {
 			return i, true
 		}
-		i++ // whatever is escaped, a quote or a backslash too
+		i++ // the escaped character, which may be a quote or a backslash
 	}
 	return i, false
 }
 
-// pathAt names the value that begins at offset.
+// pathAt returns the path of the value at offset.
 func pathAt(data []byte, offset int) string {
 	d := jsontext.NewDecoder(bytes.NewReader(data))
 	for {
 		_, err := d.ReadToken()
 		if err != nil || d.InputOffset() > int64(offset) {
-			return path(d.StackPointer())
+			return formatPath(d.StackPointer())
 		}
 	}
 }
 
-// decodeError says what the JSON package found wrong in our own words.
+// decodeError rewords an error of the JSON package.
 func decodeError(err error) error {
 	if e, ok := errors.AsType[*apierr.Error](err); ok {
 		return e
@@ -104,7 +100,7 @@ func decodeError(err error) error {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		switch {
 		case errors.Is(e.Err, jsontext.ErrDuplicateName):
-			return apierr.InvalidRequest.Errorf("%s: must come once", path(e.JSONPointer))
+			return apierr.InvalidRequest.Errorf("%s: must come once", formatPath(e.JSONPointer))
 		case errors.Is(e.Err, io.ErrUnexpectedEOF):
 			return apierr.InvalidRequest.Errorf("body: must be JSON, it ends too early after byte %d", e.ByteOffset)
 		}
@@ -115,12 +111,12 @@ func decodeError(err error) error {
 		return apierr.InvalidRequest.Errorf("body: must be JSON").WithCause(err)
 	}
 	if errors.Is(e.Err, json.ErrUnknownName) {
-		return apierr.InvalidRequest.Errorf("%s: is not a member that this request takes", path(e.JSONPointer))
+		return apierr.InvalidRequest.Errorf("%s: is not a member that this request takes", formatPath(e.JSONPointer))
 	}
-	return apierr.InvalidRequest.Errorf("%s: %s", path(e.JSONPointer), typeRule(e)).WithCause(err)
+	return apierr.InvalidRequest.Errorf("%s: %s", formatPath(e.JSONPointer), typeRule(e)).WithCause(err)
 }
 
-// typeRule says what JSON a Go type takes.
+// typeRule describes the JSON values that a Go type accepts.
 func typeRule(e *json.SemanticError) string {
 	if errors.Is(e.Err, strconv.ErrRange) {
 		return "is out of range"
@@ -147,12 +143,12 @@ func typeRule(e *json.SemanticError) string {
 	return "is not valid"
 }
 
-// path spells a JSON pointer the way people write it: messages[0].role.
-func path(p jsontext.Pointer) string {
+// formatPath formats a JSON pointer as messages[0].role.
+func formatPath(p jsontext.Pointer) string {
 	var b strings.Builder
 	for token := range p.Tokens() {
 		switch {
-		case digits(token):
+		case isDigits(token):
 			b.WriteString("[" + token + "]")
 		case memberName(token):
 			if b.Len() > 0 {
@@ -173,7 +169,7 @@ func path(p jsontext.Pointer) string {
 	return b.String()
 }
 
-// shortName quotes a name that a client chose, unless it is a plain one.
+// shortName returns a name from the client, shortened and quoted unless it is plain.
 func shortName(name string) string {
 	if memberName(name) {
 		return name
@@ -184,7 +180,7 @@ func shortName(name string) string {
 	return strconv.QuoteToASCII(name)
 }
 
-func digits(s string) bool {
+func isDigits(s string) bool {
 	return s != "" && len(s) < 20 && strings.Trim(s, "0123456789") == ""
 }
 
@@ -197,15 +193,15 @@ func memberName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// A Field is a member of a PATCH body (decision 005: absent =
-// unchanged, null clears). It tells the three cases apart.
+// A Field is a member of a PATCH body, which may be absent, null or set (decision 005: absent =
+// unchanged, null clears).
 type Field[T any] struct {
-	Set   bool // the member is there
-	Null  bool // … and is null
-	Value T    // its value, zero when absent or null
+	Set   bool // the member is present
+	Null  bool // it is null
+	Value T    // its value, zero if absent or null
 }
 
-// UnmarshalJSONFrom reads the member.
+// UnmarshalJSONFrom decodes the member.
 func (f *Field[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	*f = Field[T]{Set: true}
 	if d.PeekKind() == 'n' {

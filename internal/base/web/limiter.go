@@ -7,13 +7,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxLimiterKeys bounds the buckets of one Limiter, about 10 MB when full. The
-// cache drops the keys used least, whose buckets have refilled by then.
+// maxLimiterKeys bounds the token buckets of one Limiter, about 10 MB if full. The cache drops the least recently used
+// keys, whose token buckets are full again.
 const maxLimiterKeys = 100_000
 
-// A Limiter is a token bucket for each key: a client_id, or a client and an
-// address. It lives in one node's memory and guards the node; the limits of the
-// contract live in the database.
+// A Limiter is a token bucket for each key, for example a client_id. It is in the memory of one node and protects the
+// node; the limits of the contract are in the database.
 type Limiter struct {
 	every   rate.Limit
 	burst   int
@@ -21,8 +20,7 @@ type Limiter struct {
 	buckets *otter.Cache[string, *rate.Limiter]
 }
 
-// NewLimiter returns a Limiter whose buckets hold burst tokens and gain one
-// every interval.
+// NewLimiter returns a Limiter whose token buckets hold burst tokens and gain one per interval.
 func NewLimiter(interval time.Duration, burst int, now func() time.Time) *Limiter {
 	return &Limiter{
 		every:   rate.Every(interval),
@@ -32,8 +30,7 @@ func NewLimiter(interval time.Duration, burst int, now func() time.Time) *Limite
 	}
 }
 
-// Allow takes a token of key. When there is none it takes nothing and returns
-// the time until there is.
+// Allow takes a token of key. If there is none, it returns the time until the next one.
 func (l *Limiter) Allow(key string) (retryAfter time.Duration, ok bool) {
 	now := l.now()
 	r := l.bucket(key).ReserveN(now, 1)
@@ -44,8 +41,7 @@ func (l *Limiter) Allow(key string) (retryAfter time.Duration, ok bool) {
 	return 0, true
 }
 
-// Peek is Allow without taking a token. With it only failures are counted: peek
-// before the try, take after a failed one.
+// Peek is Allow without taking a token. To count only failures, call Peek before an attempt and Allow after a failure.
 func (l *Limiter) Peek(key string) (retryAfter time.Duration, ok bool) {
 	tokens := l.bucket(key).TokensAt(l.now())
 	if tokens >= 1 {

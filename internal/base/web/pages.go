@@ -19,10 +19,10 @@ const answerPolicy = "default-src 'none'; frame-ancestors 'none'"
 const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; " + formAction
 
-// formAction stands last in the policy, so that AllowFormAction appends to it.
+// formAction is the end of the policy, so that AllowFormAction can append to it.
 const formAction = "form-action 'self'"
 
-// setPageHeaders protects a page. A handler may still change each of them.
+// setPageHeaders sets the security headers of a page. A handler may change them.
 func setPageHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	// Not "no-referrer": browsers would send "Origin: null" with our own forms.
@@ -31,12 +31,11 @@ func setPageHeaders(h http.Header) {
 	h.Set("Permissions-Policy", permissions+"microphone=()")
 }
 
-// permissions lets no page use what a browser asks people for.
+// permissions denies all pages the browser features that need the user's permission.
 const permissions = "camera=(), geolocation=(), payment=(), "
 
-// AllowFormAction lets the forms of the page being answered end at the origin of
-// redirectURI: Chromium holds the redirect that follows a form's POST against
-// form-action as well. It is for the consent page, before it is written.
+// AllowFormAction adds the origin of redirectURI to form-action, because Chromium also checks the
+// redirect after a form's POST. Call it before the page is written.
 func AllowFormAction(w http.ResponseWriter, redirectURI string) error {
 	u, err := url.Parse(redirectURI)
 	if err != nil {
@@ -55,9 +54,8 @@ func AllowFormAction(w http.ResponseWriter, redirectURI string) error {
 	return nil
 }
 
-// AllowVoice lets the page being answered run our own script, and that use the
-// microphone and speak with the API at baseURL, also through WebSockets. It is for the
-// one page that cannot do without.
+// AllowVoice lets the page run our script, use the microphone and connect to the API at baseURL,
+// also with WebSockets. It is for the one page that needs it.
 func AllowVoice(w http.ResponseWriter, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil {
@@ -75,8 +73,8 @@ func AllowVoice(w http.ResponseWriter, baseURL string) error {
 	return nil
 }
 
-// policySource spells the origin of u in the grammar of content security
-// policies, which has no IPv6 addresses: for one of them only the scheme is said.
+// policySource returns the origin of u as a source of a content security policy. The grammar has no IPv6 addresses; for
+// one it returns only the scheme.
 func policySource(u *url.URL) (string, error) {
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return "", fmt.Errorf("form action: %q is no web address", u.Redacted())
@@ -96,7 +94,7 @@ func isAlphaNum(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// crossOrigin answers a form that another site sent in the user's name.
+// crossOrigin refuses a form that another site sent with the user's cookies.
 var crossOrigin = apierr.Code{
 	Name:   "cross_origin_request",
 	Status: http.StatusForbidden,
@@ -114,8 +112,7 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// A PageError renders e as a page: it writes the status e.Code.Status and the
-// body. The headers that e asks for are already set.
+// A PageError renders e as a page: it writes the status e.Code.Status and the body. The headers of e are already set.
 type PageError func(w http.ResponseWriter, r *http.Request, e *apierr.Error)
 
 var plainPage = template.Must(template.New("error").Parse(`<!doctype html>
@@ -123,18 +120,18 @@ var plainPage = template.Must(template.New("error").Parse(`<!doctype html>
 <body><h1>{{.Title}}</h1><p>{{.Message}}</p><p>Request <code>{{.RequestID}}</code></p></body></html>
 `))
 
-// plainPageError is the renderer until SetPageError gives a nicer one.
+// plainPageError is the default renderer of error pages.
 func plainPageError(w http.ResponseWriter, r *http.Request, e *apierr.Error) {
 	var b strings.Builder
 	err := plainPage.Execute(&b, struct{ Title, Message, RequestID string }{
 		http.StatusText(e.Code.Status), e.Message, RequestID(r.Context())})
 	if err != nil {
-		panic(err) // the template is a constant of ours
+		panic(err) // the template is a constant
 	}
 	_ = writeBody(w, e.Code.Status, "text/html; charset=utf-8", []byte(b.String()))
 }
 
-// SeeOther answers 303: the browser goes on to location with a GET.
+// SeeOther answers 303: the browser gets location.
 func SeeOther(w http.ResponseWriter, location string) error {
 	w.Header().Set("Location", location)
 	w.WriteHeader(http.StatusSeeOther)

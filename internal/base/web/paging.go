@@ -11,11 +11,11 @@ import (
 // A Page is the requested part of a list (decision 004).
 type Page struct {
 	Limit         int    // rows at most: 1–100, or 1000 without parameters
-	StartingAfter string // the last id of the page before; "" = from the newest
+	StartingAfter string // the last id of the previous page; "" = from the newest
 }
 
-// ReadPage reads limit and starting_after from the query; starting_after alone
-// means a page of 100. Errors are 400 invalid_request.
+// ReadPage reads limit and starting_after from the query. starting_after alone means a limit of 100. Errors are 400
+// invalid_request.
 func ReadPage(r *http.Request) (Page, error) {
 	q, err := ReadQuery(r)
 	if err != nil {
@@ -31,7 +31,7 @@ func ReadPage(r *http.Request) (Page, error) {
 	if q.Has("limit") {
 		text := q.Get("limit")
 		n, err := strconv.Atoi(text)
-		if err != nil || !digits(text) || n < 1 || n > 100 {
+		if err != nil || !isDigits(text) || n < 1 || n > 100 {
 			return Page{}, apierr.InvalidRequest.Errorf("limit: must be an integer from 1 to 100")
 		}
 		p.Limit = n
@@ -39,14 +39,13 @@ func ReadPage(r *http.Request) (Page, error) {
 	return p, nil
 }
 
-// LinkNext sets the header Link to the page that follows the row lastID (RFC
-// 8288), as a reference relative to this address. Call it, before writing, when
-// there are more rows than the page holds.
+// LinkNext sets the header Link (RFC 8288) to the page after the row lastID, as a relative reference. Call it before
+// writing if there are more rows than the page holds.
 func LinkNext(w http.ResponseWriter, r *http.Request, lastID string) {
 	LinkTo(w, r, "starting_after", lastID)
 }
 
-// LinkTo is LinkNext for lists that go on by another parameter.
+// LinkTo is LinkNext for lists that continue by another parameter.
 func LinkTo(w http.ResponseWriter, r *http.Request, parameter, value string) {
 	q := r.URL.Query()
 	q.Set(parameter, value)

@@ -11,14 +11,12 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// A Handler answers a request or returns the error to answer with: an
-// *apierr.Error is shown, anything else is a 500 that shows nothing. A handler
-// that returns an error after its answer has begun gets its connection cut.
+// A Handler answers a request or returns the error to answer with. An *apierr.Error is shown; any other error is a 500
+// that reveals nothing. If a handler returns an error after its response has begun, the connection is cut.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// A Router sends requests to handlers by method and path, writes their errors,
-// survives their panics and writes one log line a request. Routes are added
-// before it serves; then it is safe for concurrent use.
+// A Router calls handlers by method and path, writes their errors, recovers their panics and writes one log line per
+// request. Add routes before it serves; then it is safe for concurrent use.
 type Router struct {
 	mux       *http.ServeMux
 	log       *slog.Logger
@@ -32,14 +30,14 @@ func NewRouter(log *slog.Logger, links Links) *Router {
 	return &Router{mux: http.NewServeMux(), log: log, links: links, pageError: plainPageError}
 }
 
-// Handle adds a route whose errors are envelopes. The pattern is one of
-// http.ServeMux, with a method and without a host.
+// Handle adds a route whose errors are envelopes. The pattern is that of http.ServeMux, with a
+// method and without a host.
 func (rt *Router) Handle(pattern string, h Handler) {
 	rt.add(pattern, &route{h: h})
 }
 
-// HandlePage adds a route for browsers: security headers are set before h runs,
-// a cross-origin POST is refused, and errors are rendered by the page renderer.
+// HandlePage adds a route for browsers: it sets security headers before h runs, refuses cross-origin POSTs, and renders
+// errors as pages.
 func (rt *Router) HandlePage(pattern string, h Handler) {
 	rt.add(pattern, &route{h: h, page: true})
 }
@@ -49,13 +47,13 @@ func (rt *Router) add(pattern string, ro *route) {
 	rt.patterns = append(rt.patterns, pattern)
 }
 
-// Routes lists the patterns of all routes, in the order in which they were added.
+// Routes returns the patterns of all routes, in the order in which they were added.
 func (rt *Router) Routes() []string { return slices.Clone(rt.patterns) }
 
 // SetPageError replaces the renderer of error pages.
 func (rt *Router) SetPageError(render PageError) { rt.pageError = render }
 
-// A route is what ServeMux finds. It runs only inside Router.ServeHTTP.
+// A route is a handler of ServeMux. It runs only inside Router.ServeHTTP.
 type route struct {
 	h    Handler
 	page bool
@@ -77,7 +75,7 @@ func (ro *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// These header values are shared by all answers: Set and Add never write into them.
+// These header values are shared by all responses. Set and Add do not modify them.
 var (
 	versionValue = []string{Version}
 	nosniffValue = []string{"nosniff"}
@@ -98,9 +96,8 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["X-Content-Type-Options"] = nosniffValue
 	h["Content-Security-Policy"] = policyValue
 	if len(r.TransferEncoding) > 0 {
-		// net/http hides whether the request had a Content-Length too. A proxy before
-		// us may have believed that, so nothing after such a body is read as another
-		// request (RFC 9112 §6.1).
+		// net/http hides whether the request also had a Content-Length. A proxy in front of us may
+		// have used that, so the connection is closed after a chunked body (RFC 9112 §6.1).
 		h["Connection"] = closeValue
 	}
 
@@ -115,8 +112,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers what ServeMux has no route for. Its redirect of /tree to
-// /tree/ is such a case too.
+// refuse answers a request without a route. ServeMux's redirect of /tree to /tree/ counts as one.
 func (rt *Router) refuse(x *exchange, r *http.Request) {
 	x.rw.routed = true
 	r.Pattern = ""
@@ -135,14 +131,13 @@ func (rt *Router) refuse(x *exchange, r *http.Request) {
 	}
 }
 
-// finish is deferred by ServeHTTP: it turns a panic into a 500 and writes the
-// log line. A cut answer goes on as http.ErrAbortHandler, which makes net/http
-// close the connection without a word.
+// finish is deferred by ServeHTTP: it turns a panic into a 500 and writes the log line. To cut a
+// response, it panics with http.ErrAbortHandler, which makes net/http close the connection.
 func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
 	v := recover()
 	cut := v == http.ErrAbortHandler
 	if v != nil && !cut {
-		cut = rt.panicked(x, r, v)
+		cut = rt.handlePanic(x, r, v)
 	}
 	rt.logRequest(x, r, start, cut)
 	if cut {
@@ -150,9 +145,8 @@ func (rt *Router) finish(x *exchange, r *http.Request, start time.Time) {
 	}
 }
 
-// panicked logs the stack and answers 500, or reports that the answer must be
-// cut because it has begun.
-func (rt *Router) panicked(x *exchange, r *http.Request, v any) (cut bool) {
+// handlePanic logs the stack and answers 500, or reports that the response has begun and must be cut.
+func (rt *Router) handlePanic(x *exchange, r *http.Request, v any) (cut bool) {
 	rt.log.LogAttrs(r.Context(), slog.LevelError, "panic",
 		slog.String("request_id", x.ctx.requestID),
 		slog.String("route", r.Pattern),
@@ -161,7 +155,7 @@ func (rt *Router) panicked(x *exchange, r *http.Request, v any) (cut bool) {
 	if x.rw.status != 0 {
 		return true
 	}
-	defer func() { // a page renderer that panics must not take the log line with it
+	defer func() { // write the log line even if the page renderer panics
 		if recover() != nil {
 			x.rw.status = http.StatusInternalServerError
 			cut = true
@@ -172,8 +166,7 @@ func (rt *Router) panicked(x *exchange, r *http.Request, v any) (cut bool) {
 	return false
 }
 
-// statusClientGone stands in the log for a request whose client left before the
-// answer began; nothing is sent.
+// statusClientGone is the logged status of a request whose client disconnected before the response began.
 const statusClientGone = 499
 
 func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut bool) {
@@ -183,7 +176,7 @@ func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut 
 	case cut:
 		status = statusClientGone
 	default:
-		status = http.StatusOK // net/http sends it when a handler writes nothing
+		status = http.StatusOK // net/http sends it if a handler writes nothing
 	}
 	level := slog.LevelInfo
 	if status >= 500 || x.ctx.failed {
@@ -210,7 +203,7 @@ func (rt *Router) logRequest(x *exchange, r *http.Request, start time.Time, cut 
 	_ = log.Handle(ctx, record) // there is nowhere to report a failing log
 }
 
-// loggedMethod keeps a client's free text out of the log.
+// loggedMethod returns the method for the log, without free text of the client.
 func loggedMethod(m string) string {
 	switch m {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE":

@@ -1,7 +1,7 @@
 package web
 
-// The header names in which the contract writes the service's own name, and the
-// contract's version (contract §9). They are spelled here only.
+// The header names with the neutral token of the contract, and the contract's version (contract §9). They are spelled
+// only here.
 const (
 	VersionHeader = "Svc-Version"
 	FeatureHeader = "X-Svc-Feature"

@@ -10,21 +10,20 @@ import (
 
 func errNoRoute() *apierr.Error { return apierr.NotFound.Errorf("There is nothing at this address.") }
 
-// checkTarget refuses the request targets that ServeMux would redirect or answer
-// in plain text, and decoded paths that no identifier can hold, so that neither
-// a redirect nor a byte the database refuses comes of a foreign path.
+// checkTarget refuses request targets that ServeMux would redirect or answer in plain text, and decoded paths with
+// characters that the database refuses.
 func checkTarget(r *http.Request) error {
 	if r.URL.Host != "" || r.URL.Scheme != "" || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/") {
 		return apierr.InvalidRequest.Errorf("The request target must be a path, such as /v1/models.")
 	}
-	if !cleanSegments(r.URL.Path) || !plainText(r.URL.Path) {
+	if !cleanSegments(r.URL.Path) || !isPlainText(r.URL.Path) {
 		return errNoRoute()
 	}
 	return nil
 }
 
-// cleanSegments reports whether the decoded path, and so the path as it was sent, has
-// no empty segment, except the one that a trailing slash makes, and no "." or "..".
+// cleanSegments reports whether the decoded path has no "." or ".." segment and no empty one, except after a trailing
+// slash.
 func cleanSegments(path string) bool {
 	for rest := path[1:]; ; {
 		segment, tail, more := strings.Cut(rest, "/")
@@ -38,8 +37,8 @@ func cleanSegments(path string) bool {
 	}
 }
 
-// plainText reports whether s is valid UTF-8 without control characters.
-func plainText(s string) bool { return plainExcept(s, "") }
+// isPlainText reports whether s is valid UTF-8 without control characters.
+func isPlainText(s string) bool { return plainExcept(s, "") }
 
 func plainExcept(s, allowed string) bool {
 	for i := range len(s) {

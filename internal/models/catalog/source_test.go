@@ -221,7 +221,7 @@ func TestReloadSees(t *testing.T) {
 	s.want("written in place", 9*dollar, 0, false)
 }
 
-// At the start a wrong file is an error: nobody should find out by a bill.
+// At the start an invalid file is an error.
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	if _, err := Open(filepath.Join(t.TempDir(), "none.yaml"), slog.New(slog.DiscardHandler)); err == nil {

@@ -43,7 +43,7 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		calls: counter("purser_calls_total", "Calls that were held for, by how they ended.", "provider", "model",
+		calls: counter("purser_calls_total", "Calls that were held, by outcome.", "provider", "model",
 			"outcome"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "purser_call_seconds",
@@ -53,14 +53,14 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		errors: counter("purser_provider_errors_total",
 			"Failures at a provider, by its HTTP status; none = no answer, cut = a stream that broke off.", "provider",
 			"status"),
-		refusals: counter("purser_refused_calls_total", "Calls that an app was answered an error for, by its code.",
+		refusals: counter("purser_refused_calls_total", "Calls that were answered with an error, by its code.",
 			"code"),
-		alarms: counter("purser_alarms_total", "What the operator must look at; the log says more.", "alarm",
+		alarms: counter("purser_alarms_total", "Alarms for the operator; the log has the details.", "alarm",
 			"subject"),
-		mails: counter("purser_mails_total", "Attempts to send a mail, by how they ended.", "outcome"),
+		mails: counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "purser_mails_pending",
-			Help: "Mails that wait to be sent, on all nodes.",
+			Help: "Emails that wait to be sent, on all nodes.",
 		}),
 	}
 	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.waiting,

@@ -29,7 +29,7 @@ var (
 		"Calls whose real input was compared with its count, over all restarts.", "model")
 	tooLow = newDesc("purser_estimate_alarms_total",
 		"Calls whose real input exceeded the share of the hold that was for it.", "model")
-	priceListInfo = newDesc("purser_prices_info", "The version of the price book in force.", "version")
+	priceListInfo = newDesc("purser_prices_info", "The version of the current price list.", "version")
 	priceBroken   = newDesc("purser_prices_broken",
 		"1 while the operator's file of prices cannot be used, and those before stay in force.")
 	priceFails = newDesc("purser_prices_failures_total",

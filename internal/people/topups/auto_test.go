@@ -104,13 +104,13 @@ func TestAuto(t *testing.T) {
 		w.deliver(w.fresh(), http.StatusOK)
 		w.once()
 		p.wants(75*dollars, rules.PaymentSettled)
-		p.lend(45 * dollars) // 30 is not less than 30
+		p.allocate(45 * dollars) // 30 is not less than 30
 		w.once()
 		p.charged(5000, 1)
-		p.lend(1 * dollars)
+		p.allocate(1 * dollars)
 		w.once()
 		p.wants(79*dollars, rules.PaymentSettled)
-		p.lend(60 * dollars)
+		p.allocate(60 * dollars)
 		w.once()
 		p.wants(19*dollars, rules.PaymentSettled)
 		p.charged(10000, 2)
@@ -135,9 +135,9 @@ func TestAuto(t *testing.T) {
 		p.wants(69*dollars, rules.PaymentSettled)
 		p.charged(15000, 3)
 		p.told(4, "We added $50.00")
-		p.lend(60 * dollars)
+		p.allocate(60 * dollars)
 		w.once()
-		p.lend(30 * dollars)
+		p.allocate(30 * dollars)
 		w.once()
 		p.told(6, full) // of another month
 		p.charged(20000, 4)
@@ -387,7 +387,7 @@ func TestAutoStops(t *testing.T) {
 		p := w.person(accounts.NewAccount{})
 		p.saves("25", "works")
 		p.wishes("20", "50", "100")
-		return p, p.lend(10 * dollars)
+		return p, p.allocate(10 * dollars)
 	}
 	stops := map[string]func(t *testing.T, w *world){
 		"a paused connection": func(t *testing.T, w *world) {
@@ -433,7 +433,7 @@ func TestAutoStops(t *testing.T) {
 		"a lost dispute of what was charged and spent": func(t *testing.T, w *world) {
 			p, _ := ready(w)
 			w.once()
-			p.lend(60 * dollars)
+			p.allocate(60 * dollars)
 			intent := p.payment().PaymentIntent
 			w.do(intent, "dispute")
 			w.do(intent, "lost")
@@ -461,7 +461,7 @@ func TestAutoStops(t *testing.T) {
 			p, _ := ready(w)
 			p.wishes("20", "50", "50")
 			w.once()
-			p.lend(60 * dollars)
+			p.allocate(60 * dollars)
 			w.exec(`UPDATE accounts SET sandbox = 1, owner_id = '` + w.person(accounts.NewAccount{}).ID + `'
 				WHERE id = '` + p.ID + `'`)
 			w.once()
@@ -522,7 +522,7 @@ func TestAutoClearance(t *testing.T) {
 		w.later(73 * time.Hour)
 		w.once()
 		p.wants(25*dollars, rules.PaymentSettled)
-		p.lend(10 * dollars)
+		p.allocate(10 * dollars)
 		w.once()
 		p.wants(15*dollars, rules.PaymentPending)
 		p.charged(5000, 1)
@@ -591,7 +591,7 @@ func TestAutoForged(t *testing.T) {
 }
 
 // TestAutoRace: many workers of two nodes, and people who spend as fast as it comes.
-// Nobody is charged a cent beyond the month's maximum, or twice for one crossing.
+// No card is charged above the monthly maximum, or twice for one crossing of the threshold.
 func TestAutoRace(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -613,7 +613,7 @@ func TestAutoRace(t *testing.T) {
 				for range 3 {
 					for _, p := range people {
 						if i%16 == 0 {
-							p.lend(50 * dollars) // all that there is
+							p.allocate(50 * dollars) // all that there is
 						}
 					}
 					if err := store.RunDue(t.Context()); err != nil {
@@ -625,7 +625,7 @@ func TestAutoRace(t *testing.T) {
 		workers.Wait()
 		for range 4 {
 			for _, p := range people {
-				p.lend(50 * dollars)
+				p.allocate(50 * dollars)
 			}
 			w.once()
 		}

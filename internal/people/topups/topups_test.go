@@ -99,7 +99,7 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// TestDisorder is F-63: the refund is told before the payment, and the rest after it.
+// TestDisorder is F-63: the event of the refund arrives before that of the payment.
 func TestDisorder(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -218,7 +218,7 @@ func TestWrong(t *testing.T) {
 	})
 }
 
-// TestCrashes is F-66: whatever is lost on the way, money comes in once.
+// TestCrashes is F-66: after each lost request or response, the money is added one time.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -264,7 +264,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestLostEvents: nobody told us; after an hour we ask.
+// TestLostEvents: without an event, the payment is fetched after an hour.
 func TestLostEvents(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -335,7 +335,7 @@ func TestAsynchronous(t *testing.T) {
 	})
 }
 
-// TestTakenBack is F-67: a payment goes back after its money was lent.
+// TestTakenBack is F-67: a payment is reversed after its money was allocated.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
@@ -343,7 +343,7 @@ func TestTakenBack(t *testing.T) {
 		session := p.begin("50")
 		w.do(session, "pay")
 		w.deliver(w.fresh(), http.StatusOK)
-		lent := p.lend(40 * dollars)
+		lent := p.allocate(40 * dollars)
 		w.do(session, "dispute")
 		w.deliver(w.fresh(), http.StatusOK)
 		p.wants(10*dollars, rules.PaymentSettled)
@@ -363,7 +363,7 @@ func TestTakenBack(t *testing.T) {
 			t.Error("resumed below zero")
 		}
 		p.Get("/top-up").Want(t, http.StatusOK, "Below zero", "-$40.00")
-		if c := p.lend(5 * dollars); w.status(c) != rules.Active { // it gets nothing, and takes nothing
+		if c := p.allocate(5 * dollars); w.status(c) != rules.Active { // it gets nothing, and takes nothing
 			t.Error("connect below zero")
 		}
 		w.do(p.begin("100"), "pay")

@@ -32,7 +32,7 @@ const (
 	secret = "whsec_0123456789abcdef"
 )
 
-// A world is the pages and the way for events, served, with a Stripe beside them.
+// A world is a server with the pages and the event endpoint, and an emulated Stripe.
 type world struct {
 	*httptest.Server
 	t      *testing.T
@@ -254,8 +254,8 @@ func (w *world) tell(event []byte, signature string) int {
 	return a.StatusCode
 }
 
-// lend connects an app that may spend so much, and returns the connection.
-func (p *person) lend(amount money.MC) string {
+// allocate connects an app with an allocation and returns the connection.
+func (p *person) allocate(amount money.MC) string {
 	p.t.Helper()
 	r, err := p.ledger.Do(p.t.Context(), rules.Connect{
 		ConnectionID: id.New(id.Connection, p.now()),
