@@ -16,7 +16,8 @@ import (
 // unwanted are words that docs/glossary.md replaces, and turns of phrase that users stumbled over. They must not come
 // back in texts for people.
 var unwanted = regexp.MustCompile(`(?i)\b(lends?|lent|lending|anew|for good|stands? in|whoever|all the same|to the letter|` +
-	`somebody|nobody|of its own|hold good|bring it back|e-mail|switched off|play money|people who)\b|(^|[.>] *)So that `)
+	`somebody|nobody|of its own|hold good|bring it back|e-mail|switched off|play money|people who|` +
+	`what this link leads to|ordinary outcome|pace allowed|rest returned)\b|(^|[.>] *)So that `)
 
 // withTexts are the packages whose string literals people read: on pages, in emails and in messages of errors.
 var withTexts = []string{

@@ -26,19 +26,17 @@ const (
 	exportStep   = 1000
 )
 
-// refunds is the value of the filter for reversed spends, which are no type of
-// their own.
+// refunds is the filter value for reversals, which have the type of the row that they reverse.
 const refunds = "refund"
 
-// A search is what the address of the activity asks for.
+// A search is the query of the activity page.
 type search struct {
 	store.EntryFilter
-	query  url.Values // of the filters as given
+	query  url.Values // the filters, for links
 	before int64      // 0 = from the newest
 }
 
-// readSearch reads the address. What is wrong with a field is a problem to show
-// beside it; the field is then left out.
+// readSearch reads the query. It leaves out invalid dates and returns them as problems.
 func readSearch(r *http.Request, accountID string) (s search, problems []ui.Problem, err error) {
 	q, err := web.ReadQuery(r)
 	if err != nil {
@@ -78,18 +76,18 @@ func readSearch(r *http.Request, accountID string) (s search, problems []ui.Prob
 	return s, problems, nil
 }
 
-// activity is GET /activity.
-func (h *Handler) activity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showActivity is GET /activity.
+func (h *Handler) showActivity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s, problems, err := readSearch(r, a.ID)
 	if err != nil {
 		return err
 	}
 	page := ui.Activity{
 		Shell: a.Shell(ui.Activities), Model: s.query.Get("model"), From: s.query.Get("from"), To: s.query.Get("to"),
-		Filtered: len(s.query) > 0, CSV: address("/activity.csv", s.query, 0), Errors: problems,
+		Filtered: len(s.query) > 0, CSV: activityPath("/activity.csv", s.query, 0), Errors: problems,
 	}
-	n := h.names()
-	if err := h.options(r, n, s, &page); err != nil {
+	n := h.newAppNames()
+	if err := h.fillOptions(r, n, s, &page); err != nil {
 		return err
 	}
 	status := http.StatusOK
@@ -101,20 +99,20 @@ func (h *Handler) activity(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	if page.Rows, err = lines(r.Context(), n, rows); err != nil {
+	if page.Rows, err = formatEntries(r.Context(), n, rows); err != nil {
 		return err
 	}
 	if next > 0 {
-		page.Older = address("/activity", s.query, next)
+		page.Older = activityPath("/activity", s.query, next)
 	}
 	if s.before > 0 {
-		page.Newest = address("/activity", s.query, 0)
+		page.Newest = activityPath("/activity", s.query, 0)
 	}
 	return ui.Render(w, status, page)
 }
 
-// address is a page of the list, or its export.
-func address(path string, filters url.Values, before int64) string {
+// activityPath returns the address of a page of the list, or of its export.
+func activityPath(path string, filters url.Values, before int64) string {
 	q := url.Values{}
 	for name, v := range filters {
 		q[name] = v
@@ -128,15 +126,15 @@ func address(path string, filters url.Values, before int64) string {
 	return path + "?" + q.Encode()
 }
 
-// options fills the selects with what the account has.
-func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity) error {
+// fillOptions adds the account's apps and connections, and the types, to the filters.
+func (h *Handler) fillOptions(r *http.Request, n appNames, s search, page *ui.Activity) error {
 	list, err := store.ConnectionsOfAccount(r.Context(), h.DB, s.AccountID, maxListed)
 	if err != nil {
 		return fmt.Errorf("dashboard: connections: %w", err)
 	}
 	page.Apps, page.Connections = []ui.Option{{Text: "All apps"}}, []ui.Option{{Text: "All connections"}}
 	for _, c := range list {
-		app, err := n.of(r.Context(), c.AppID)
+		app, err := n.nameOf(r.Context(), c.AppID)
 		if err != nil {
 			return err
 		}
@@ -151,15 +149,15 @@ func (h *Handler) options(r *http.Request, n names, s search, page *ui.Activity)
 		}
 	}
 	page.Types = []ui.Option{{Text: "Everything"}, {ID: refunds, Text: "Refunds", Chosen: s.Reversed}}
-	for kind, name := range kinds {
+	for kind, name := range entryNames {
 		page.Types = append(page.Types, ui.Option{ID: string(kind), Text: name, Chosen: kind == s.Type && !s.Reversed})
 	}
 	slices.SortFunc(page.Types[1:], func(a, b ui.Option) int { return cmp.Compare(a.Text, b.Text) })
 	return nil
 }
 
-// export is GET /activity.csv: the same rows, all of them, as they are read.
-func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// exportActivity is GET /activity.csv: all rows of the list, streamed.
+func (h *Handler) exportActivity(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	s, problems, err := readSearch(r, a.ID)
 	if err != nil {
 		return err
@@ -172,17 +170,17 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	}
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="purser-activity.csv"`)
-	out, n := csv.NewWriter(w), h.names()
-	if err := out.Write(strings.Split(columns, " ")); err != nil {
+	out, n := csv.NewWriter(w), h.newAppNames()
+	if err := out.Write(strings.Split(csvColumns, " ")); err != nil {
 		return err
 	}
 	for {
 		for i := range rows {
-			app, err := n.of(r.Context(), rows[i].AppID)
+			app, err := n.nameOf(r.Context(), rows[i].AppID)
 			if err != nil {
 				return err
 			}
-			if err := out.Write(record(&rows[i], app)); err != nil {
+			if err := out.Write(csvRecord(&rows[i], app)); err != nil {
 				return err
 			}
 		}
@@ -195,15 +193,15 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	}
 }
 
-// columns are the heads of the export. Amounts are whole micro-cents: 100,000,000
-// are a dollar.
-const columns = "id seq created_at what type status reversal_of app connection_id feature model settlement paid_by hold_mc provider_cost_mc svc_fee_mc dev_margin_mc user_charge_mc available_change_mc reserved_change_mc"
+// csvColumns are the columns of the export. Amounts are whole micro-cents: 100,000,000 are a US dollar.
+const csvColumns = "id seq created_at what type status reversal_of app connection_id feature model settlement " +
+	"paid_by hold_mc provider_cost_mc svc_fee_mc dev_margin_mc user_charge_mc available_change_mc reserved_change_mc"
 
-func record(e *rules.Entry, app string) []string {
+func csvRecord(e *rules.Entry, app string) []string {
 	list := []string{
-		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), kindOf(e), string(e.Type), e.Status,
-		e.ReversalOf, harmless(app), e.ConnectionID,
-		harmless(e.Feature), harmless(e.Model), string(e.Settlement), e.PaidBy,
+		e.ID, strconv.FormatInt(e.Seq, 10), timestamp.Format(e.CreatedUS), entryName(e), string(e.Type), e.Status,
+		e.ReversalOf, escapeFormula(app), e.ConnectionID,
+		escapeFormula(e.Feature), escapeFormula(e.Model), string(e.Settlement), e.PaidBy,
 	}
 	for _, mc := range []int64{int64(e.HoldMC), int64(e.ProviderCostMC), int64(e.SvcFeeMC), int64(e.DevMarginMC),
 		int64(e.UserChargeMC), int64(e.AvailableDeltaMC), int64(e.ReservedDeltaMC)} {
@@ -212,9 +210,9 @@ func record(e *rules.Entry, app string) []string {
 	return list
 }
 
-// harmless keeps spreadsheets from running what an app may have written: a text
-// that they would take for a formula gets an apostrophe before it.
-func harmless(text string) string {
+// escapeFormula prefixes text that a spreadsheet would take for a formula with an apostrophe: apps choose some of these
+// texts.
+func escapeFormula(text string) string {
 	if trimmed := strings.TrimLeft(text, " \t\r\n\u00a0\ufeff"); trimmed != "" &&
 		strings.ContainsAny(trimmed[:1], "=+-@|%") || strings.HasPrefix(trimmed, "＝") ||
 		strings.HasPrefix(trimmed, "＋") || strings.HasPrefix(trimmed, "－") || strings.HasPrefix(trimmed, "＠") {

@@ -17,32 +17,32 @@ import (
 
 func connectionPath(connectionID string) string { return "/connections/" + connectionID }
 
-// connection is GET /connections/{id}: what it may do, did, and holds now.
-func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showConnection is GET /connections/{id}: its limits, its calls and what it holds now.
+func (h *Handler) showConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
-	v, err := h.visit(ctx, a, r.PathValue("id"), connectionPath(r.PathValue("id")))
+	v, err := h.loadVisit(ctx, a, r.PathValue("id"), connectionPath(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
-	c, page := v.conn, h.funded(v)
-	waiting, err := store.PendingRequestsOfAccount(ctx, h.DB, c.AccountID)
+	c, page := v.conn, h.connectionPage(v)
+	requests, err := store.PendingRequestsOfAccount(ctx, h.DB, c.AccountID)
 	if err != nil {
 		return fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
-	if raise, ok := waiting[c.ID]; ok && c.Status != rules.Revoked {
-		page.Request, page.RequestTarget = raise.ID, ui.Dollars(raise.TargetMC)
+	if request, ok := requests[c.ID]; ok && c.Status != rules.Revoked {
+		page.Request, page.RequestTarget = request.ID, ui.Dollars(request.TargetMC)
 	}
-	totals, err := store.ListDailyTotals(ctx, h.DB, c.AccountID, c.ID, h.since())
+	totals, err := store.ListDailyTotals(ctx, h.DB, c.AccountID, c.ID, h.firstChartDay())
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
-	page.Chart = h.chart(totals)
+	page.Chart = h.spendChart(totals)
 	rows, _, err := store.BrowseEntries(ctx, h.DB, store.EntryFilter{AccountID: c.AccountID, ConnectionID: c.ID}, 0,
 		maxCalls)
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	if page.Rows, err = lines(ctx, h.names(), rows); err != nil {
+	if page.Rows, err = formatEntries(ctx, h.newAppNames(), rows); err != nil {
 		return err
 	}
 	if page.Voices, err = h.Voice.ListForPage(ctx, voice.Filter{ConnectionID: c.ID}); err != nil {
@@ -54,14 +54,14 @@ func (h *Handler) connection(w http.ResponseWriter, r *http.Request, a accounts.
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// funded is a page with the money of its connection, as it is now.
-func (h *Handler) funded(v visit) ui.Connection {
+// connectionPage returns the page with the current amounts.
+func (h *Handler) connectionPage(v visit) ui.Connection {
 	c := v.conn
 	page := ui.Connection{
 		Person:       v.Person,
-		Funds:        funds(c, v.app),
+		Funds:        describeFunds(c, v.app),
 		ConnectionID: c.ID,
-		Percent:      percent(c.ConsumedMC, c.AllocationMC),
+		Percent:      meterPercent(c.ConsumedMC, c.AllocationMC),
 		Exact: [4]ui.Amount{ui.Money(c.AllocationMC), ui.Money(c.ConsumedMC), ui.Money(c.HeldMC),
 			ui.Money(c.RemainingMC())},
 		Today: ui.Dollars(money.MC(c.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
@@ -77,25 +77,25 @@ func (h *Handler) funded(v visit) ui.Connection {
 	return page
 }
 
-// live is GET /connections/{id}/live: the money again, while calls run.
-func (h *Handler) live(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
+// showLive is GET /connections/{id}/live: the live part of the page.
+func (h *Handler) showLive(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
-	return ui.RenderPart(w, h.funded(v), "live")
+	return ui.RenderPart(w, h.connectionPage(v), "live")
 }
 
-// freeze is POST /connections/{id}/freeze: the user pauses it at once (contract §3).
-func (h *Handler) freeze(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.act(w, r, a, func(connectionID string) rules.Command {
+// freezeConnection is POST /connections/{id}/freeze: the user pauses it (contract §3).
+func (h *Handler) freezeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
 		return rules.Freeze{ConnectionID: connectionID, ByUser: true}
 	}, "?done=freeze")
 }
 
-// revokePage is GET /connections/{id}/revoke, which asks once more.
-func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id"))+"/revoke")
+// showRevoke is GET /connections/{id}/revoke: it asks for confirmation.
+func (h *Handler) showRevoke(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id"))+"/revoke")
 	if err != nil {
 		return err
 	}
@@ -104,30 +104,29 @@ func (h *Handler) revokePage(w http.ResponseWriter, r *http.Request, a accounts.
 	}
 	return ui.Render(w, http.StatusOK, ui.Revoke{
 		Person:       v.Person,
-		Funds:        funds(v.conn, v.app),
+		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
 	})
 }
 
-// revoke is POST /connections/{id}/revoke.
-func (h *Handler) revoke(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	return h.act(w, r, a, func(connectionID string) rules.Command {
+// revokeConnection is POST /connections/{id}/revoke.
+func (h *Handler) revokeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
 		return rules.Revoke{ConnectionID: connectionID}
 	}, "")
 }
 
-// act does what a button says, and shows the connection as it then is. One that
-// was revoked meanwhile is shown as that.
-func (h *Handler) act(w http.ResponseWriter, r *http.Request, a accounts.Account,
+// runCommand runs the command of a button and redirects to the connection, also if it was revoked meanwhile.
+func (h *Handler) runCommand(w http.ResponseWriter, r *http.Request, a accounts.Account,
 	command func(connectionID string) rules.Command, done string) error {
-	v, err := h.visit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), connectionPath(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
 	if _, err := web.ReadForm(r); err != nil {
 		return err
 	}
-	if _, err := h.Ledger.Do(r.Context(), command(v.conn.ID)); err != nil && told(err) == "" {
+	if _, err := h.Ledger.Do(r.Context(), command(v.conn.ID)); err != nil && refusalText(err) == "" {
 		return err
 	}
 	return web.SeeOther(w, connectionPath(v.conn.ID)+done)

@@ -1,8 +1,6 @@
-// Package dashboard serves the pages on which people look after their money and
-// what they lent to apps: the overview, every movement with its receipt, their
-// connections, the answer to an allocation request, the cap, and the review of a
-// connection that is paused (contract §2, 2; §3; §7, increase_url and review_url). A GET
-// never changes anything, and what belongs to somebody else is answered like what
-// does not exist. Pages read the day's totals and bounded parts of the ledger, so
-// that they stay fast however long the record gets.
+// Package dashboard serves the user's pages: the overview, the activity with a receipt for each
+// ledger row, connections, allocation requests, spend caps, and the review of a paused connection
+// (contract §2, 2; §3; §7, increase_url and review_url). A GET changes nothing. What belongs to
+// another account is 404, like what does not exist. Pages read daily totals and bounded parts of
+// the ledger, so they stay fast as the ledger grows.
 package dashboard

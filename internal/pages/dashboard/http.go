@@ -30,26 +30,26 @@ type Handler struct {
 
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
-	rt.HandlePage("GET /dashboard", h.Sessions.Require(h.overview))
-	rt.HandlePage("GET /activity", h.Sessions.Require(h.activity))
-	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.export))
-	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.entry))
-	rt.HandlePage("GET /requests/{id}", h.Sessions.Require(h.requestReceipt))
-	rt.HandlePage("GET /connections", h.Sessions.Require(h.list))
-	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.connection))
-	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.live))
-	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freeze))
-	rt.HandlePage("GET /connections/{id}/revoke", h.Sessions.Require(h.revokePage))
-	rt.HandlePage("POST /connections/{id}/revoke", h.Sessions.Require(h.revoke))
-	rt.HandlePage("GET /connections/{id}/increase", h.Sessions.Require(h.increase))
-	rt.HandlePage("POST /connections/{id}/increase", h.Sessions.Require(h.change))
-	rt.HandlePage("GET /connections/{id}/review", h.Sessions.Require(h.review))
-	rt.HandlePage("POST /connections/{id}/review", h.Sessions.Require(h.answer))
-	rt.HandlePage("GET /allocation-requests/{id}", h.Sessions.Require(h.request))
-	rt.HandlePage("POST /allocation-requests/{id}", h.Sessions.Require(h.decide))
+	rt.HandlePage("GET /dashboard", h.Sessions.Require(h.showOverview))
+	rt.HandlePage("GET /activity", h.Sessions.Require(h.showActivity))
+	rt.HandlePage("GET /activity.csv", h.Sessions.Require(h.exportActivity))
+	rt.HandlePage("GET /activity/{id}", h.Sessions.Require(h.showEntry))
+	rt.HandlePage("GET /requests/{id}", h.Sessions.Require(h.showCallReceipt))
+	rt.HandlePage("GET /connections", h.Sessions.Require(h.showConnections))
+	rt.HandlePage("GET /connections/{id}", h.Sessions.Require(h.showConnection))
+	rt.HandlePage("GET /connections/{id}/live", h.Sessions.Require(h.showLive))
+	rt.HandlePage("POST /connections/{id}/freeze", h.Sessions.Require(h.freezeConnection))
+	rt.HandlePage("GET /connections/{id}/revoke", h.Sessions.Require(h.showRevoke))
+	rt.HandlePage("POST /connections/{id}/revoke", h.Sessions.Require(h.revokeConnection))
+	rt.HandlePage("GET /connections/{id}/increase", h.Sessions.Require(h.showIncrease))
+	rt.HandlePage("POST /connections/{id}/increase", h.Sessions.Require(h.saveLimits))
+	rt.HandlePage("GET /connections/{id}/review", h.Sessions.Require(h.showReview))
+	rt.HandlePage("POST /connections/{id}/review", h.Sessions.Require(h.decideReview))
+	rt.HandlePage("GET /allocation-requests/{id}", h.Sessions.Require(h.showRequest))
+	rt.HandlePage("POST /allocation-requests/{id}", h.Sessions.Require(h.decideRequest))
 }
 
-// A visit is somebody at the page of a connection that is theirs.
+// A visit is a user's request for a page of a connection, with the data that each of these pages shows.
 type visit struct {
 	ui.Person
 	conn    rules.Connection
@@ -57,9 +57,9 @@ type visit struct {
 	balance rules.Balance
 }
 
-// visit returns the connection if it is a's, or that of a test account of a's,
-// which nobody else can speak for (contract §5, Sandbox).
-func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, path string) (v visit, err error) {
+// loadVisit loads a connection. It is 404 unless the connection belongs to a, or to a test account of a: developers
+// decide for their test accounts (contract §5, Sandbox).
+func (h *Handler) loadVisit(ctx context.Context, a accounts.Account, connectionID, path string) (v visit, err error) {
 	v.Person = ui.Person{Shell: a.Shell(ui.Connected), Path: path}
 	v.conn, err = store.GetConnection(ctx, h.DB, connectionID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -86,10 +86,10 @@ func (h *Handler) visit(ctx context.Context, a accounts.Account, connectionID, p
 	return v, nil
 }
 
-// terms are what the app's present tier allows.
-func (v visit) terms() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
+// policy returns what the app's current tier allows.
+func (v visit) policy() tiers.Policy { return tiers.PolicyOf(v.app.Tier) }
 
-func funds(c rules.Connection, app apps.App) ui.Funds {
+func describeFunds(c rules.Connection, app apps.App) ui.Funds {
 	f := ui.Funds{
 		App: app.Name, Logo: app.LogoPath(), Sandbox: app.Tier == apps.Sandbox, Status: c.EffectiveStatus(),
 		Cap: ui.Dollars(c.AllocationMC), Used: ui.Dollars(c.ConsumedMC), Remaining: ui.Dollars(c.RemainingMC()),
@@ -100,9 +100,8 @@ func funds(c rules.Connection, app apps.App) ui.Funds {
 	return f
 }
 
-// told returns what to tell a person of a refused command, or "" if the error is
-// none that they could do something about.
-func told(err error) string {
+// refusalText returns the message of a refused command, or "" for an error that the user can do nothing about.
+func refusalText(err error) string {
 	if e, ok := errors.AsType[*apierr.Error](err); ok && (e.Code == apierr.InvalidRequest ||
 		e.Code == apierr.ConnectionRevoked) {
 		return e.Message

@@ -24,18 +24,18 @@ const (
 	fieldDaily = "daily_limit"
 )
 
-// A Form is the form of the cap as typed.
+// A Form is the submitted form.
 type Form struct{ Cap, Daily string }
 
-// Terms are what the form says.
-type Terms struct {
+// Limits are the amounts of the form.
+type Limits struct {
 	CapMC      money.MC
 	VelocityMC *money.MC // spend per 24 hours; nil = no limit
 }
 
-// Terms reads the amounts, and names every field that is wrong. A cap of zero is
-// one: it takes back whatever is not used.
-func (f Form) Terms() (t Terms, problems []ui.Problem) {
+// Parse reads the amounts, and returns a problem for each invalid field. A cap of zero is valid: it returns all unused
+// money.
+func (f Form) Parse() (t Limits, problems []ui.Problem) {
 	var problem string
 	if t.CapMC, problem = ui.ReadCap(f.Cap); problem != "" {
 		problems = append(problems, ui.Problem{Field: fieldCap, Text: problem})
@@ -48,8 +48,8 @@ func (f Form) Terms() (t Terms, problems []ui.Problem) {
 
 func increasePath(connectionID string) string { return "/connections/" + connectionID + "/increase" }
 
-// increase is GET /connections/{id}/increase.
-func (h *Handler) increase(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showIncrease is GET /connections/{id}/increase.
+func (h *Handler) showIncrease(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	page, err := h.increasePage(r, a)
 	if err != nil {
 		return err
@@ -58,11 +58,11 @@ func (h *Handler) increase(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// change is POST /connections/{id}/increase. Lowering acts at once, and stops at
-// what is used and held (contract §2, 2).
-func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// saveLimits is POST /connections/{id}/increase. A lower cap takes effect immediately; it can't go below what is used
+// and held (contract §2, 2).
+func (h *Handler) saveLimits(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	connectionID := r.PathValue("id")
-	v, err := h.visit(r.Context(), a, connectionID, increasePath(connectionID))
+	v, err := h.loadVisit(r.Context(), a, connectionID, increasePath(connectionID))
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return err
 	}
 	form := Form{Cap: body.Get(fieldCap), Daily: body.Get(fieldDaily)}
-	terms, problems := form.Terms()
+	limits, problems := form.Parse()
 	if len(problems) == 0 {
-		err = h.save(r.Context(), v, terms)
-		text := told(err)
+		err = h.changeLimits(r.Context(), v, limits)
+		text := refusalText(err)
 		if err == nil {
 			return web.SeeOther(w, increasePath(v.conn.ID)+"?"+url.Values{"saved": {"1"}}.Encode())
 		} else if text == "" {
@@ -90,30 +90,30 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
-// save changes both amounts, or none. A cap that is as it was moves nothing.
-func (h *Handler) save(ctx context.Context, v visit, t Terms) error {
+// changeLimits changes both limits, or none. It writes no ledger row for an unchanged cap.
+func (h *Handler) changeLimits(ctx context.Context, v visit, limits Limits) error {
 	return h.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if t.CapMC != v.conn.AllocationMC {
-			c := rules.ChangeCap{ConnectionID: v.conn.ID, TargetMC: t.CapMC, MaxMC: v.terms().MaxCapMC}
+		if limits.CapMC != v.conn.AllocationMC {
+			c := rules.ChangeCap{ConnectionID: v.conn.ID, TargetMC: limits.CapMC, MaxMC: v.policy().MaxCapMC}
 			if _, err := h.Ledger.DoTx(ctx, tx, c); err != nil {
 				return err
 			}
 		}
-		_, err := h.Ledger.DoTx(ctx, tx, rules.SetVelocityLimit{ConnectionID: v.conn.ID, LimitMC: t.VelocityMC})
+		_, err := h.Ledger.DoTx(ctx, tx, rules.SetVelocityLimit{ConnectionID: v.conn.ID, LimitMC: limits.VelocityMC})
 		return err
 	})
 }
 
-// increasePage gathers what the page says, as things stand now.
+// increasePage builds the page from current data.
 func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase, error) {
 	connectionID := r.PathValue("id")
-	v, err := h.visit(r.Context(), a, connectionID, increasePath(connectionID))
+	v, err := h.loadVisit(r.Context(), a, connectionID, increasePath(connectionID))
 	if err != nil {
 		return ui.Increase{}, err
 	}
 	p := ui.Increase{
 		Person:       v.Person,
-		Funds:        funds(v.conn, v.app),
+		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
 		Available:    ui.Dollars(v.balance.AvailableMC),
 		SpendCap:     ui.Typed(v.conn.AllocationMC),
@@ -123,14 +123,14 @@ func (h *Handler) increasePage(r *http.Request, a accounts.Account) (ui.Increase
 		p.CapHint += " It can’t go below what is used and held, " + ui.Dollars(least) + "."
 	}
 	if v.app.Tier == apps.LimitedLive {
-		p.CapHint += " At most " + ui.Dollars(v.terms().MaxCapMC) + " while the app is new."
+		p.CapHint += " At most " + ui.Dollars(v.policy().MaxCapMC) + " while the app is new."
 	}
 	if v.conn.VelocityLimitMC != nil {
 		p.DailyLimit = ui.Typed(*v.conn.VelocityLimitMC)
 	}
-	raise, err := store.PendingRequestOfConnection(r.Context(), h.DB, v.conn.ID)
+	request, err := store.PendingRequestOfConnection(r.Context(), h.DB, v.conn.ID)
 	if err == nil {
-		p.Request, p.RequestTarget = raise.ID, ui.Dollars(raise.TargetMC)
+		p.Request, p.RequestTarget = request.ID, ui.Dollars(request.TargetMC)
 	} else if !errors.Is(err, sql.ErrNoRows) {
 		return ui.Increase{}, fmt.Errorf("dashboard: allocation request: %w", err)
 	}

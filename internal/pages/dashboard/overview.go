@@ -19,7 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// What the overview shows at most.
+// Bounds of the overview.
 const (
 	chartDays  = 30
 	maxShares  = 6
@@ -27,35 +27,35 @@ const (
 	maxConcern = 5
 )
 
-// names remembers the names of apps for one page.
-type names struct {
+// appNames caches the names of apps for one page.
+type appNames struct {
 	apps  *apps.Store
-	known map[string]string
+	names map[string]string
 }
 
-func (h *Handler) names() names { return names{h.Apps, map[string]string{}} }
+func (h *Handler) newAppNames() appNames { return appNames{h.Apps, map[string]string{}} }
 
-// of returns the name of an app; "" has none.
-func (n names) of(ctx context.Context, appID string) (string, error) {
-	if name, ok := n.known[appID]; ok || appID == "" {
+// nameOf returns the name of an app; "" for no app.
+func (n appNames) nameOf(ctx context.Context, appID string) (string, error) {
+	if name, ok := n.names[appID]; ok || appID == "" {
 		return name, nil
 	}
 	app, err := n.apps.Get(ctx, appID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("dashboard: app: %w", err)
 	}
-	n.known[appID] = cmp.Or(app.Name, appID)
-	return n.known[appID], nil
+	n.names[appID] = cmp.Or(app.Name, appID)
+	return n.names[appID], nil
 }
 
-// overview is GET /dashboard.
-func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showOverview is GET /dashboard.
+func (h *Handler) showOverview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
 	balance, err := store.GetBalance(ctx, h.DB, a.ID)
 	if err != nil {
 		return fmt.Errorf("dashboard: balance: %w", err)
 	}
-	totals, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", h.since())
+	totals, err := store.ListDailyTotals(ctx, h.DB, a.ID, "", h.firstChartDay())
 	if err != nil {
 		return fmt.Errorf("dashboard: totals: %w", err)
 	}
@@ -67,14 +67,14 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if err != nil {
 		return fmt.Errorf("dashboard: activity: %w", err)
 	}
-	n := h.names()
+	n := h.newAppNames()
 	page := ui.Dashboard{
 		Shell:     a.Shell(ui.Overview),
 		Available: ui.Money(balance.AvailableMC),
 		Reserved:  ui.Money(balance.ReservedMC),
 		Sandbox:   a.Sandbox,
 		NewHere:   balance.Seq == 0 && len(list) == 0,
-		Chart:     h.chart(totals),
+		Chart:     h.spendChart(totals),
 	}
 	var spent money.MC
 	for _, t := range totals {
@@ -84,7 +84,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Ac
 	if page.Shares, err = breakdowns(ctx, n, totals); err != nil {
 		return err
 	}
-	if page.Recent, err = lines(ctx, n, rows); err != nil {
+	if page.Recent, err = formatEntries(ctx, n, rows); err != nil {
 		return err
 	}
 	for _, c := range list {
@@ -92,19 +92,19 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, a accounts.Ac
 			page.Open++
 		}
 	}
-	if page.Concerns, err = h.concerns(ctx, n, a.ID, list); err != nil {
+	if page.Concerns, err = h.listConcerns(ctx, n, a.ID, list); err != nil {
 		return err
 	}
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// since is the first day of the chart.
-func (h *Handler) since() string {
+// firstChartDay returns the first day of the chart.
+func (h *Handler) firstChartDay() string {
 	return h.DB.Now().UTC().AddDate(0, 0, 1-chartDays).Format(time.DateOnly)
 }
 
-// chart draws what was spent on each of the last days, those without any too.
-func (h *Handler) chart(totals []store.DailyTotal) ui.Chart {
+// spendChart draws the spend of each day, including days without any.
+func (h *Handler) spendChart(totals []store.DailyTotal) ui.Chart {
 	spent, calls := map[string]money.MC{}, map[string]int64{}
 	var all money.MC
 	for _, t := range totals {
@@ -130,8 +130,8 @@ func (h *Handler) chart(totals []store.DailyTotal) ui.Chart {
 	return c
 }
 
-// breakdowns says which apps, features and models the money went to.
-func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.Shares, error) {
+// breakdowns sums the spend by app, feature and model.
+func breakdowns(ctx context.Context, n appNames, totals []store.DailyTotal) ([]ui.Shares, error) {
 	type sum struct {
 		name  string
 		spent money.MC
@@ -142,7 +142,7 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 		title, head string
 		name        func(store.DailyTotal) (string, error)
 	}{
-		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.of(ctx, t.AppID) }},
+		{"By app", "App", func(t store.DailyTotal) (string, error) { return n.nameOf(ctx, t.AppID) }},
 		{"By feature", "Feature", func(t store.DailyTotal) (string, error) {
 			return cmp.Or(t.Feature, "No feature"), nil
 		}},
@@ -173,7 +173,7 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 				Name:    s.name,
 				Spent:   ui.Money(s.spent),
 				Calls:   ui.Count(s.calls),
-				Percent: percent(s.spent, list[0].spent),
+				Percent: meterPercent(s.spent, list[0].spent),
 			})
 		}
 		if len(list) > 0 {
@@ -183,8 +183,8 @@ func breakdowns(ctx context.Context, n names, totals []store.DailyTotal) ([]ui.S
 	return out, nil
 }
 
-// percent is for meters, which show no exact number.
-func percent(part, whole money.MC) int {
+// meterPercent returns a share in percent, rounded down, for a meter.
+func meterPercent(part, whole money.MC) int {
 	if part <= 0 || whole <= 0 {
 		return 0
 	}
@@ -195,10 +195,10 @@ func percent(part, whole money.MC) int {
 	return int(p)
 }
 
-// concerns are the connections on which something waits for their person.
-func (h *Handler) concerns(ctx context.Context, n names, accountID string,
+// listConcerns returns the connections that need a decision of the user.
+func (h *Handler) listConcerns(ctx context.Context, n appNames, accountID string,
 	list []rules.Connection) (out []ui.Concern, err error) {
-	waiting, err := store.PendingRequestsOfAccount(ctx, h.DB, accountID)
+	requests, err := store.PendingRequestsOfAccount(ctx, h.DB, accountID)
 	if err != nil {
 		return nil, fmt.Errorf("dashboard: allocation requests: %w", err)
 	}
@@ -207,16 +207,16 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string,
 			continue
 		}
 		concern := ui.Concern{}
-		if concern.App, err = n.of(ctx, c.AppID); err != nil {
+		if concern.App, err = n.nameOf(ctx, c.AppID); err != nil {
 			return nil, err
 		}
-		raise, asks := waiting[c.ID]
+		request, asks := requests[c.ID]
 		switch {
 		case c.Status == rules.Frozen:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Paused", "bad", reviewPath(c.ID), "Review"
 		case asks:
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Requested a spend cap of "+
-				ui.Dollars(raise.TargetMC), "warn", "/allocation-requests/"+raise.ID, "Decide"
+				ui.Dollars(request.TargetMC), "warn", "/allocation-requests/"+request.ID, "Decide"
 		case c.EffectiveStatus() == "exhausted":
 			concern.Why, concern.Badge, concern.Href, concern.Action = "Spend cap used up", "warn", increasePath(c.ID),
 				"Change spend cap"
@@ -230,8 +230,8 @@ func (h *Handler) concerns(ctx context.Context, n names, accountID string,
 	return out, nil
 }
 
-// kinds are what people call the types of ledger rows.
-var kinds = map[rules.EntryType]string{
+// entryNames are the names of the types of ledger rows on pages.
+var entryNames = map[rules.EntryType]string{
 	rules.EntrySpend:   "Call",
 	rules.EntryTopUp:   "Top-up",
 	rules.EntryConnect: "Connected",
@@ -240,20 +240,20 @@ var kinds = map[rules.EntryType]string{
 	rules.EntryRelease: "Unspent money returned",
 }
 
-// kindOf is what people call a row.
-func kindOf(e *rules.Entry) string {
+// entryName returns the name of a ledger row on pages.
+func entryName(e *rules.Entry) string {
 	if e.Status == "reversed" && e.Type == rules.EntrySpend {
 		return "Refund"
 	}
-	return cmp.Or(kinds[e.Type], string(e.Type))
+	return cmp.Or(entryNames[e.Type], string(e.Type))
 }
 
-// lines writes ledger rows for a list.
-func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
+// formatEntries returns ledger rows for a list.
+func formatEntries(ctx context.Context, n appNames, rows []rules.Entry) ([]ui.Row, error) {
 	out := make([]ui.Row, 0, len(rows))
 	for i := range rows {
 		e := &rows[i]
-		app, err := n.of(ctx, e.AppID)
+		app, err := n.nameOf(ctx, e.AppID)
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +262,7 @@ func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 			Href:    "/activity/" + e.ID,
 			When:    timestamp.Format(e.CreatedUS),
 			Shown:   time.UnixMicro(e.CreatedUS).UTC().Format("2 Jan 2006, 15:04:05"),
-			What:    kindOf(e),
+			What:    entryName(e),
 			App:     app,
 			Model:   e.Model,
 			Feature: e.Feature,
@@ -274,15 +274,15 @@ func lines(ctx context.Context, n names, rows []rules.Entry) ([]ui.Row, error) {
 		case e.Settlement == rules.Estimated:
 			row.Note = "estimated"
 		case change == 0 && e.Type != rules.EntrySpend:
-			row.Moved, row.Note = true, moved(e)
+			row.Moved, row.Note = true, describeMove(e)
 		}
 		out = append(out, row)
 	}
 	return out, nil
 }
 
-// moved says what a row moved from one pocket to the other.
-func moved(e *rules.Entry) string {
+// describeMove describes money that a row moved between available and reserved.
+func describeMove(e *rules.Entry) string {
 	switch {
 	case e.ReservedDeltaMC > 0:
 		return ui.Dollars(e.ReservedDeltaMC) + " reserved"

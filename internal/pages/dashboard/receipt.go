@@ -18,8 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// entry is GET /activity/{id}: the receipt of a ledger row.
-func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showEntry is GET /activity/{id}: the receipt of a ledger row.
+func (h *Handler) showEntry(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx := r.Context()
 	e, err := store.GetEntry(ctx, h.DB, r.PathValue("id"))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -28,18 +28,18 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return fmt.Errorf("dashboard: ledger row: %w", err)
 	}
 	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
-	if page.For, err = h.owns(ctx, a, e.AccountID); err != nil {
+	if page.For, err = h.checkOwner(ctx, a, e.AccountID); err != nil {
 		return err
 	}
 	if e.Type == rules.EntrySpend && e.Status != "reversed" {
-		return h.call(w, r, page, e.RequestID())
+		return h.renderCall(w, r, page, e.RequestID())
 	}
-	if page.App, err = h.names().of(ctx, e.AppID); err != nil {
+	if page.App, err = h.newAppNames().nameOf(ctx, e.AppID); err != nil {
 		return err
 	}
 	page.ID, page.When, page.Connection, page.Model, page.Feature = e.ID, ui.Date(e.CreatedUS), e.ConnectionID, e.Model,
 		e.Feature
-	explain(&page, &e)
+	explainEntry(&page, &e)
 	for _, f := range []struct {
 		term   string
 		change money.MC
@@ -52,12 +52,12 @@ func (h *Handler) entry(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// explain says in words what a row that is no call did.
-func explain(page *ui.Receipt, e *rules.Entry) {
+// explainEntry explains a ledger row that is not a call.
+func explainEntry(page *ui.Receipt, e *rules.Entry) {
 	say := func(format string, args ...any) {
 		page.Explanation = append(page.Explanation, fmt.Sprintf(format, args...))
 	}
-	page.Heading, page.Status, page.Badge = kindOf(e), "Done", "good"
+	page.Heading, page.Status, page.Badge = entryName(e), "Done", "good"
 	switch {
 	case e.Type == rules.EntrySpend:
 		page.Status = "Refunded"
@@ -90,8 +90,8 @@ func explain(page *ui.Receipt, e *rules.Entry) {
 	}
 }
 
-// requestReceipt is GET /requests/{id}: the receipt of a call, billed or not.
-func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// showCallReceipt is GET /requests/{id}: the receipt of a call, billed or not.
+func (h *Handler) showCallReceipt(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	ctx, requestID := r.Context(), r.PathValue("id")
 	if !strings.HasPrefix(requestID, "req_") {
 		return ui.NotFound()
@@ -109,15 +109,14 @@ func (h *Handler) requestReceipt(w http.ResponseWriter, r *http.Request, a accou
 		return fmt.Errorf("dashboard: connection: %w", err)
 	}
 	page := ui.Receipt{Shell: a.Shell(ui.Activities)}
-	if page.For, err = h.owns(ctx, a, c.AccountID); err != nil {
+	if page.For, err = h.checkOwner(ctx, a, c.AccountID); err != nil {
 		return err
 	}
-	return h.call(w, r, page, requestID)
+	return h.renderCall(w, r, page, requestID)
 }
 
-// owns refuses who is neither the account nor the developer of the test account;
-// it returns the test account's address to the latter.
-func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string) (string, error) {
+// checkOwner is 404 unless accountID is a or a test account of a, whose email address it returns.
+func (h *Handler) checkOwner(ctx context.Context, a accounts.Account, accountID string) (string, error) {
 	if accountID == a.ID {
 		return "", nil
 	}
@@ -130,8 +129,8 @@ func (h *Handler) owns(ctx context.Context, a accounts.Account, accountID string
 	return owner.Email, nil
 }
 
-// statuses are what a receipt's status means, as a badge and a heading.
-var statuses = map[string][3]string{
+// callStatuses are the badge, its text and the heading of a receipt, by the status of the call.
+var callStatuses = map[string][3]string{
 	"settled":   {"good", "Settled", "Call"},
 	"estimated": {"warn", "Estimated", "Call"},
 	"pending":   {"warn", "Pending", "Call, not charged yet"},
@@ -140,16 +139,16 @@ var statuses = map[string][3]string{
 	"failed":    {"", "Failed, nothing charged", "Failed call"},
 }
 
-// call shows the receipt of a call whose account the visitor may see.
-func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, requestID string) error {
+// renderCall shows the receipt of a call. The caller has checked whose it is.
+func (h *Handler) renderCall(w http.ResponseWriter, r *http.Request, page ui.Receipt, requestID string) error {
 	found, appID, err := receipts.Find(r.Context(), h.DB, requestID)
 	if err != nil {
 		return fmt.Errorf("dashboard: receipt of %s: %w", requestID, err)
 	}
-	if page.App, err = h.names().of(r.Context(), appID); err != nil {
+	if page.App, err = h.newAppNames().nameOf(r.Context(), appID); err != nil {
 		return err
 	}
-	shown := statuses[found.Status]
+	shown := callStatuses[found.Status]
 	page.Badge, page.Status, page.Heading = shown[0], shown[1], shown[2]
 	page.ID, page.When, page.Connection = found.ID, found.CreatedAt, found.ConnectionID
 	if at, err := time.Parse(time.RFC3339, found.CreatedAt); err == nil {
@@ -163,7 +162,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	}
 	switch {
 	case found.Charge != nil:
-		charged(&page, found)
+		explainCharge(&page, found)
 	case found.Error != nil:
 		page.Explanation = []string{"The app’s call was refused. Nothing was charged.",
 			"The app received: “" + strings.TrimSuffix(found.Error.Message, ".") + ".”"}
@@ -175,20 +174,21 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request, page ui.Receipt, 
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// charged adds the words and the sums of a billed call.
-func charged(page *ui.Receipt, found *receipts.Receipt) {
+// explainCharge adds the explanation and the sums of a billed call.
+func explainCharge(page *ui.Receipt, found *receipts.Receipt) {
 	c := found.Charge
-	who := "It was paid from the spend cap of the app."
+	paidBy := "It was paid from the spend cap of the app."
 	if c.PaidBy == rules.PaidByFreeCredit {
-		who = "It was paid by free credit. Your balance wasn’t charged."
+		paidBy = "It was paid by free credit. Your balance wasn’t charged."
 	}
 	page.Heading = "Call for " + ui.Dollars(c.UserChargeMC)
 	page.Explanation = []string{
-		fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), who),
+		fmt.Sprintf("%s made a call to %s that cost %s. %s", page.App, page.Model, c.UserChargeMC.Display(), paidBy),
 	}
 	if found.Status == "estimated" {
 		page.Explanation = append(page.Explanation,
-			"Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and never exceed the amount held.")
+			"Estimated: the provider did not report the usage, so we counted it. Estimates are rounded down and "+
+				"never exceed the amount held.")
 	} else {
 		page.Explanation = append(page.Explanation,
 			"Settled: based on the usage reported by the provider, at the prices in effect when the call started.")

@@ -18,34 +18,34 @@ import (
 
 func requestPath(requestID string) string { return "/allocation-requests/" + requestID }
 
-// asked returns an allocation request and the connection that it is about.
-func (h *Handler) asked(ctx context.Context, a accounts.Account,
+// loadRequest loads an allocation request and its connection.
+func (h *Handler) loadRequest(ctx context.Context, a accounts.Account,
 	requestID string) (rules.AllocationRequest, visit, error) {
-	raise, err := store.GetAllocationRequest(ctx, h.DB, requestID)
+	request, err := store.GetAllocationRequest(ctx, h.DB, requestID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return rules.AllocationRequest{}, visit{}, ui.NotFound()
 	} else if err != nil {
 		return rules.AllocationRequest{}, visit{}, fmt.Errorf("dashboard: allocation request: %w", err)
 	}
-	v, err := h.visit(ctx, a, raise.ConnectionID, requestPath(raise.ID))
-	return raise, v, err
+	v, err := h.loadVisit(ctx, a, request.ConnectionID, requestPath(request.ID))
+	return request, v, err
 }
 
-// request is GET /allocation-requests/{id}. A superseded one leads to the newer.
-func (h *Handler) request(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	raise, v, err := h.asked(r.Context(), a, r.PathValue("id"))
+// showRequest is GET /allocation-requests/{id}. A superseded request redirects to the newer one.
+func (h *Handler) showRequest(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	request, v, err := h.loadRequest(r.Context(), a, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if raise.Status == rules.RequestSuperseded {
-		return web.SeeOther(w, requestPath(raise.SupersededBy))
+	if request.Status == rules.RequestSuperseded {
+		return web.SeeOther(w, requestPath(request.SupersededBy))
 	}
-	return ui.Render(w, http.StatusOK, v.approval(raise))
+	return ui.Render(w, http.StatusOK, v.approvalPage(request))
 }
 
-// decide is POST /allocation-requests/{id}: the user's answer.
-func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	raise, v, err := h.asked(r.Context(), a, r.PathValue("id"))
+// decideRequest is POST /allocation-requests/{id}: the user's answer.
+func (h *Handler) decideRequest(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	request, v, err := h.loadRequest(r.Context(), a, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -58,14 +58,14 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 		return apierr.InvalidRequest.Errorf("decision: must be approve or deny")
 	}
 	done, err := h.Ledger.Do(r.Context(), rules.DecideAllocationRequest{
-		RequestID: raise.ID, AccountID: v.conn.AccountID, Approve: decision == "approve", MaxMC: v.terms().MaxCapMC,
+		RequestID: request.ID, AccountID: v.conn.AccountID, Approve: decision == "approve", MaxMC: v.policy().MaxCapMC,
 	})
-	switch text := told(err); {
-	case text != "": // it stays pending; the page shows the balance of now
-		if raise, v, err = h.asked(r.Context(), a, raise.ID); err != nil {
+	switch text := refusalText(err); {
+	case text != "": // it stays pending; show the current balance
+		if request, v, err = h.loadRequest(r.Context(), a, request.ID); err != nil {
 			return err
 		}
-		page := v.approval(raise)
+		page := v.approvalPage(request)
 		page.Errors = []ui.Problem{{Field: "decision", Text: text}}
 		return ui.Render(w, http.StatusUnprocessableEntity, page)
 	case err != nil:
@@ -73,18 +73,18 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	case done.AllocationRequest.Status == rules.RequestSuperseded:
 		return web.SeeOther(w, requestPath(done.AllocationRequest.SupersededBy))
 	case done.Outcome == rules.Done:
-		page := v.approval(done.AllocationRequest)
+		page := v.approvalPage(done.AllocationRequest)
 		page.Again = true
 		return ui.Render(w, http.StatusOK, page)
 	}
-	return web.SeeOther(w, requestPath(raise.ID))
+	return web.SeeOther(w, requestPath(request.ID))
 }
 
-// approval is the page of a request.
-func (v visit) approval(r rules.AllocationRequest) ui.Approval {
+// approvalPage returns the page of a request.
+func (v visit) approvalPage(r rules.AllocationRequest) ui.Approval {
 	p := ui.Approval{
 		Person:       v.Person,
-		Funds:        funds(v.conn, v.app),
+		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
 		Status:       string(r.Status),
 		Reason:       r.Reason,
@@ -99,7 +99,7 @@ func (v visit) approval(r rules.AllocationRequest) ui.Approval {
 	if needs := r.TargetMC - v.conn.AllocationMC; needs > 0 {
 		p.Needs, p.Left = ui.Dollars(needs), ui.Dollars(max(0, v.balance.AvailableMC-needs))
 		if lacks := needs - v.balance.AvailableMC; lacks > 0 {
-			p.Missing = ui.Dollars((lacks + money.Cent - 1) / money.Cent * money.Cent) // less would not do
+			p.Missing = ui.Dollars((lacks + money.Cent - 1) / money.Cent * money.Cent) // rounded up to cents
 		}
 	}
 	return p

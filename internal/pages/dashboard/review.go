@@ -17,14 +17,14 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// maxCalls is how many calls a review shows.
+// maxCalls is the number of calls on a review page.
 const maxCalls = 20
 
 func reviewPath(connectionID string) string { return "/connections/" + connectionID + "/review" }
 
-// review is GET /connections/{id}/review.
-func (h *Handler) review(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	v, err := h.visit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
+// showReview is GET /connections/{id}/review.
+func (h *Handler) showReview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -38,10 +38,10 @@ func (h *Handler) review(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	return ui.Render(w, http.StatusOK, page)
 }
 
-// answer is POST /connections/{id}/review: the user resumes the connection, or
-// ends it.
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	v, err := h.visit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
+// decideReview is POST /connections/{id}/review: the user resumes or revokes the
+// connection.
+func (h *Handler) decideReview(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	v, err := h.loadVisit(r.Context(), a, r.PathValue("id"), reviewPath(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -63,15 +63,14 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	default:
 		return apierr.InvalidRequest.Errorf("decision: must be resume or revoke")
 	}
-	if _, err := h.Ledger.Do(r.Context(), c); told(err) == "" && err != nil {
-		return err // but one that was revoked meanwhile is shown as it is
+	if _, err := h.Ledger.Do(r.Context(), c); refusalText(err) == "" && err != nil {
+		return err // show a connection that was revoked meanwhile as it is
 	}
 	return web.SeeOther(w, reviewPath(v.conn.ID)+"?done="+decision)
 }
 
-// speeds are the choices of how fast the connection may spend from now on, as a
-// multiple of the usual (contract §3, §8).
-func speeds(now int64) []ui.Choice {
+// speedChoices are the choices of faster spend: multiples of the usual risk thresholds (contract §3, §8).
+func speedChoices(now int64) []ui.Choice {
 	list := []ui.Choice{
 		{
 			ID:     "1",
@@ -85,7 +84,7 @@ func speeds(now int64) []ui.Choice {
 	return list
 }
 
-// readSpeed reads the choice; nothing chosen leaves the speed as it is.
+// readSpeed reads the choice. 0 = no choice, which changes nothing.
 func readSpeed(text string) (int64, error) {
 	switch text {
 	case "":
@@ -96,7 +95,7 @@ func readSpeed(text string) (int64, error) {
 	return 0, apierr.InvalidRequest.Errorf("speed: must be 1, 2 or 3")
 }
 
-// reviewPage gathers what the connection spent.
+// reviewPage builds the page with the latest calls.
 func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 	rows, err := store.RecentEntries(ctx, h.DB, v.conn.AccountID, v.conn.ID, maxCalls)
 	if err != nil {
@@ -104,10 +103,10 @@ func (h *Handler) reviewPage(ctx context.Context, v visit) (ui.Review, error) {
 	}
 	p := ui.Review{
 		Person:       v.Person,
-		Funds:        funds(v.conn, v.app),
+		Funds:        describeFunds(v.conn, v.app),
 		ConnectionID: v.conn.ID,
 		Today:        ui.Dollars(money.MC(v.conn.Spent.Sum(h.DB.Now(), tiers.DailyWindow))),
-		Speeds:       speeds(v.conn.FasterSpend),
+		Speeds:       speedChoices(v.conn.FasterSpend),
 	}
 	for _, e := range rows {
 		p.Calls = append(p.Calls, ui.Spent{

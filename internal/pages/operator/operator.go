@@ -17,36 +17,35 @@ import (
 // A Handler serves /v1/operator/.
 type Handler struct {
 	Service *Service
-	Token   string // of the operator; "" = there is no such API
+	Token   string // of the operator; "" = the API is off
 
 	failures *web.Limiter // wrong tokens, by address
 }
 
-// Mount adds the routes. Without a token there are none: each is a 404 like any
-// address that does not exist.
+// Mount adds the routes. Without a token it adds none.
 func (h *Handler) Mount(rt *web.Router) {
 	if h.Token == "" {
 		return
 	}
 	h.failures = web.NewLimiter(time.Minute/10, 10, h.Service.Now)
-	rt.Handle("GET /v1/operator/go-live", h.only(h.requests))
-	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.only(h.approve))
-	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.only(h.refuse))
-	rt.Handle("GET /v1/operator/suspended-apps", h.only(h.suspended))
-	rt.Handle("GET /v1/operator/apps/{id}", h.only(h.app))
-	rt.Handle("POST /v1/operator/apps/{id}/suspend", h.only(h.suspend))
-	rt.Handle("POST /v1/operator/apps/{id}/lift", h.only(h.lift))
-	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.only(h.reverse))
-	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.only(h.freeze))
-	rt.Handle("POST /v1/operator/connections/{id}/resume", h.only(h.resume))
-	rt.Handle("POST /v1/operator/roles", h.only(h.grant))
-	rt.Handle("GET /v1/operator/log", h.only(h.log))
+	rt.Handle("GET /v1/operator/go-live", h.requireToken(h.requests))
+	rt.Handle("POST /v1/operator/go-live/{id}/approve", h.requireToken(h.approve))
+	rt.Handle("POST /v1/operator/go-live/{id}/refuse", h.requireToken(h.refuse))
+	rt.Handle("GET /v1/operator/suspended-apps", h.requireToken(h.suspended))
+	rt.Handle("GET /v1/operator/apps/{id}", h.requireToken(h.app))
+	rt.Handle("POST /v1/operator/apps/{id}/suspend", h.requireToken(h.suspend))
+	rt.Handle("POST /v1/operator/apps/{id}/lift", h.requireToken(h.lift))
+	rt.Handle("POST /v1/operator/ledger/{id}/reverse", h.requireToken(h.reverse))
+	rt.Handle("POST /v1/operator/connections/{id}/freeze", h.requireToken(h.freeze))
+	rt.Handle("POST /v1/operator/connections/{id}/resume", h.requireToken(h.resume))
+	rt.Handle("POST /v1/operator/roles", h.requireToken(h.grant))
+	rt.Handle("GET /v1/operator/log", h.requireToken(h.log))
 }
 
-// only lets the operator through. Ten wrong tokens a minute from one address are
-// answered 401, more are 429, so that nobody guesses.
-func (h *Handler) only(f web.Handler) web.Handler {
-	want := []byte(id.Hash(h.Token)) // of one length, so that the comparison tells nothing
+// requireToken serves f to requests with the operator's token. Wrong tokens are 401, and 429 beyond ten a minute from
+// one address, against guessing.
+func (h *Handler) requireToken(f web.Handler) web.Handler {
+	want := []byte(id.Hash(h.Token)) // hashes have equal lengths, so that the comparison reveals nothing
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
 		from := web.ClientAddress(r)
@@ -67,12 +66,12 @@ func (h *Handler) only(f web.Handler) web.Handler {
 	}
 }
 
-// reasonBody is the body of actions that somebody must be able to understand later.
+// reasonBody is the body of actions that require a reason.
 type reasonBody struct {
 	Reason web.Field[string] `json:"reason"`
 }
 
-// readReason returns the reason of an action, which people will read.
+// readReason returns the reason of an action.
 func readReason(r *http.Request) (string, error) {
 	var b reasonBody
 	if err := web.ReadJSON(r, &b); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// roles are what an account may be on the operator's pages, in the API's words.
+// roles are the roles on the operator's pages, by their names in the API.
 var roles = map[string]accounts.Role{"operator": accounts.Operator, "viewer": accounts.Viewer, "none": accounts.NoRole}
 
-// roleName is the API's word for a role.
+// roleName returns the name of a role in the API.
 func roleName(role accounts.Role) string {
 	if role == accounts.NoRole {
 		return "none"
@@ -22,17 +22,16 @@ func roleName(role accounts.Role) string {
 	return string(role)
 }
 
-// roleEntry is a role as the log keeps it: without the address, which its owner
-// may want erased one day, and no entry ever changes.
+// roleEntry is a role in the audit log. It has no email address: users may have theirs erased, and entries are
+// permanent.
 type roleEntry struct {
 	AccountID string `json:"account_id"`
 	Role      string `json:"role"`
 }
 
-// Grant gives the account of an address a role on the operator's pages, or takes
-// it with accounts.NoRole. The pages ask for the role with every request, so
-// sessions that run are let in or shut out at once. Nobody is kept from taking the
-// last operator's role: whoever has the operator's token can give it back.
+// Grant gives the account with an email address a role on the operator's pages; accounts.NoRole removes it. The pages
+// read the role at each request, so the change takes effect immediately. The last operator's role can be removed too:
+// the operator's token can grant it again.
 func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Role) (accounts.Account, error) {
 	person, err := d.Accounts.GetByEmail(ctx, email)
 	if err != nil {
@@ -45,7 +44,7 @@ func (d *Service) Grant(ctx context.Context, by, email string, role accounts.Rol
 		return person, apierr.InvalidRequest.Errorf("email: this address is not confirmed yet")
 	}
 	a := action{by: by, what: "grant", subject: person.ID}
-	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := d.Accounts.SetRole(ctx, tx, person.ID, role)
 		if err != nil {
 			return missing(err, "account")

@@ -31,7 +31,7 @@ type Service struct {
 	Now      func() time.Time
 }
 
-// An action is what is written into the log.
+// An action is an entry to append to the audit log.
 type action struct {
 	by            string
 	what, subject string
@@ -39,14 +39,14 @@ type action struct {
 	before, after any // as the API shows them
 }
 
-// act runs f and writes what it did into the log, in one transaction.
-func (d *Service) act(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
+// runAction runs f and appends the action to the audit log, in one transaction.
+func (d *Service) runAction(ctx context.Context, a *action, f func(ctx context.Context, tx *db.Tx) error) error {
 	err := d.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a.before, a.after = nil, nil
 		if err := f(ctx, tx); err != nil {
 			return err
 		}
-		return d.write(ctx, tx, *a)
+		return d.appendEntry(ctx, tx, *a)
 	})
 	if err != nil {
 		return fmt.Errorf("operator: %s %s: %w", a.what, a.subject, err)
@@ -56,7 +56,7 @@ func (d *Service) act(ctx context.Context, a *action, f func(ctx context.Context
 	return nil
 }
 
-func (d *Service) write(ctx context.Context, tx *db.Tx, a action) error {
+func (d *Service) appendEntry(ctx context.Context, tx *db.Tx, a action) error {
 	now := d.Now()
 	e := Entry{
 		ID:        id.New(logPrefix, now),
@@ -78,8 +78,7 @@ func (d *Service) write(ctx context.Context, tx *db.Tx, a action) error {
 
 const maxReason = 500
 
-// CheckReason returns the reason of an action, trimmed; people will read it. One
-// that is empty or too long is 400 invalid_request.
+// CheckReason returns the reason of an action, trimmed. An empty or too long one is 400 invalid_request.
 func CheckReason(text string) (string, error) {
 	reason := strings.TrimSpace(text)
 	return reason, apps.CheckText("reason", reason, maxReason)
@@ -88,7 +87,7 @@ func CheckReason(text string) (string, error) {
 // Approve moves the app of a go-live request to the tier that it asked for.
 func (d *Service) Approve(ctx context.Context, by, requestID string) (req golive.Request, app apps.App, err error) {
 	a := action{by: by, what: "approve", subject: requestID}
-	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		var before apps.App
 		if req, before, app, err = d.GoLive.Approve(ctx, tx, requestID); err != nil {
 			return err
@@ -102,7 +101,7 @@ func (d *Service) Approve(ctx context.Context, by, requestID string) (req golive
 // Refuse leaves the app of a go-live request as it is.
 func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req golive.Request, err error) {
 	a := action{by: by, what: "refuse", subject: requestID, reason: reason}
-	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		if req, err = d.GoLive.Reject(ctx, tx, requestID, reason); err != nil {
 			return err
 		}
@@ -114,7 +113,7 @@ func (d *Service) Refuse(ctx context.Context, by, requestID, reason string) (req
 	return req, err
 }
 
-// Suspend switches an app off.
+// Suspend suspends an app.
 func (d *Service) Suspend(ctx context.Context, by, appID, reason string) (apps.App, error) {
 	a := action{by: by, what: "suspend", subject: appID, reason: reason}
 	return d.changeApp(ctx, &a, "the app is suspended already",
@@ -134,7 +133,7 @@ func (d *Service) Lift(ctx context.Context, by, appID, reason string) (apps.App,
 
 func (d *Service) changeApp(ctx context.Context, a *action, same string,
 	f func(context.Context, *db.Tx) (before, after apps.App, err error)) (after apps.App, err error) {
-	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		var before apps.App
 		if before, after, err = f(ctx, tx); err != nil {
 			return unchanged(missing(err, "app"), same)
@@ -157,7 +156,7 @@ func unchanged(err error, says string) error {
 // available once it is revoked (contract §2, 7).
 func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reversal rules.Entry, err error) {
 	a := action{by: by, what: "reverse", subject: entryID, reason: reason}
-	err = d.act(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, &a, func(ctx context.Context, tx *db.Tx) error {
 		original, err := store.GetEntry(ctx, tx, entryID)
 		if err != nil {
 			return missing(err, "ledger row")
@@ -180,19 +179,19 @@ func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reve
 // Freeze pauses a connection.
 func (d *Service) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
-	return d.turn(ctx, &a, rules.Freeze{ConnectionID: connectionID}, rules.Frozen)
+	return d.changeFreeze(ctx, &a, rules.Freeze{ConnectionID: connectionID}, rules.Frozen)
 }
 
 // Resume lifts the pause of a connection. The reason may be empty.
 func (d *Service) Resume(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "resume", subject: connectionID, reason: reason}
-	return d.turn(ctx, &a, rules.Resume{ConnectionID: connectionID}, rules.Active)
+	return d.changeFreeze(ctx, &a, rules.Resume{ConnectionID: connectionID}, rules.Active)
 }
 
-// turn pauses a connection or lifts that.
-func (d *Service) turn(ctx context.Context, a *action, c rules.Command,
+// changeFreeze pauses or resumes a connection.
+func (d *Service) changeFreeze(ctx context.Context, a *action, c rules.Command,
 	to rules.ConnectionStatus) (after rules.Connection, err error) {
-	err = d.act(ctx, a, func(ctx context.Context, tx *db.Tx) error {
+	err = d.runAction(ctx, a, func(ctx context.Context, tx *db.Tx) error {
 		before, err := store.LockConnection(ctx, tx, a.subject)
 		if err != nil {
 			return missing(err, "connection")

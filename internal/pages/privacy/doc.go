@@ -1,5 +1,4 @@
-// Package privacy is for people who want their data, or want to go: an export of
-// everything that is kept of them, and the closing of an account (contract §2, Account).
-// What closing erases belongs to other packages; each does its part in the one
-// transaction of Close. The ledger's rows stay, as they must: they name a tombstone.
+// Package privacy lets users export all their data and close their account (contract §2, Account). Other packages own
+// what closing erases; each erases its part in the one transaction of Close. The ledger's rows
+// stay, under the id of the closed account.
 package privacy

@@ -15,8 +15,8 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// step is how many rows are read at once of what can be long.
-const step = 1000
+// exportStep is the number of rows that one query reads from a long list.
+const exportStep = 1000
 
 const readme = `All your data at Purser, as of the moment of the download.
 
@@ -41,9 +41,8 @@ Passwords, keys, tokens and other users' addresses are not included. Responses
 to calls are stored for 7 days for the app that made them. Ask the app for them.
 `
 
-// Export writes everything that is kept of an account as a ZIP, while it is read:
-// nothing of it is kept, here or in memory. An error leaves a file without an end,
-// which no program opens.
+// Export streams all data of an account as a ZIP file. After an error the file has no directory at its end, so that no
+// program opens it.
 func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) error {
 	z := zip.NewWriter(w)
 	text, err := s.create(z, "README.txt")
@@ -58,7 +57,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, a accounts.Account) err
 		rows func(context.Context, accounts.Account, put) error
 	}{
 		{"account", s.putAccount}, {"connections", s.putConnections}, {"ledger", s.putLedger},
-		{"top-ups", s.putPayments}, {"allocation-requests", s.putRaises},
+		{"top-ups", s.putPayments}, {"allocation-requests", s.putAllocationRequests},
 		{"notices", s.putNotices}, {"security-events", s.putEvents}, {"sessions", s.putSessions},
 		{"passkeys", s.putPasskeys}, {"logins", s.putLogins}, {"auto-top-up", s.putAuto}, {"apps", s.putApps},
 		{"test-accounts", s.putTestAccounts},
@@ -81,7 +80,7 @@ func (s *Store) create(z *zip.Writer, name string) (io.Writer, error) {
 	return z.CreateHeader(&zip.FileHeader{Name: "purser-data/" + name, Method: zip.Deflate, Modified: s.Now()})
 }
 
-// put writes a row.
+// put writes one JSON row.
 type put func(row any) error
 
 func (s *Store) putAccount(ctx context.Context, a accounts.Account, row put) error {
@@ -134,7 +133,7 @@ func (s *Store) putConnections(ctx context.Context, a accounts.Account, row put)
 
 func (s *Store) putLedger(ctx context.Context, a accounts.Account, row put) error {
 	for before := int64(0); ; {
-		rows, next, err := store.BrowseEntries(ctx, s.DB, store.EntryFilter{AccountID: a.ID}, before, step)
+		rows, next, err := store.BrowseEntries(ctx, s.DB, store.EntryFilter{AccountID: a.ID}, before, exportStep)
 		if err != nil {
 			return err
 		}
@@ -154,8 +153,8 @@ func (s *Store) putLedger(ctx context.Context, a accounts.Account, row put) erro
 	}
 }
 
-// happened is one thing that happened to a payment.
-type happened struct {
+// A paymentRecord is one record of a payment.
+type paymentRecord struct {
 	What      string   `json:"what"`
 	AmountMC  money.MC `json:"amount_mc"`
 	Reason    string   `json:"reason,omitempty"`
@@ -168,17 +167,17 @@ func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) er
 		return err
 	}
 	for _, p := range list {
-		records := []happened{}
+		records := []paymentRecord{}
 		for _, r := range p.Records {
-			records = append(records, happened{r.Kind, r.AmountMC, r.Reason, timestamp.Format(r.CreatedUS)})
+			records = append(records, paymentRecord{r.Kind, r.AmountMC, r.Reason, timestamp.Format(r.CreatedUS)})
 		}
 		if err := row(struct {
-			ID         string     `json:"id"`
-			Status     string     `json:"status"`
-			AmountMC   money.MC   `json:"amount_mc"`
-			ReturnedMC money.MC   `json:"returned_mc"`
-			Intent     string     `json:"stripe_payment_intent,omitempty"`
-			Records    []happened `json:"records"`
+			ID         string          `json:"id"`
+			Status     string          `json:"status"`
+			AmountMC   money.MC        `json:"amount_mc"`
+			ReturnedMC money.MC        `json:"returned_mc"`
+			Intent     string          `json:"stripe_payment_intent,omitempty"`
+			Records    []paymentRecord `json:"records"`
 		}{p.ID, string(p.Status), p.AmountMC, p.ReversedMC, p.PaymentIntent, records}); err != nil {
 			return err
 		}
@@ -186,14 +185,14 @@ func (s *Store) putPayments(ctx context.Context, a accounts.Account, row put) er
 	return nil
 }
 
-func (s *Store) putRaises(ctx context.Context, a accounts.Account, row put) error {
+func (s *Store) putAllocationRequests(ctx context.Context, a accounts.Account, row put) error {
 	connections, err := store.ConnectionsOfAccount(ctx, s.DB, a.ID, maxRows)
 	if err != nil {
 		return err
 	}
 	for _, c := range connections {
 		for after := ""; ; {
-			list, err := store.AllocationRequestsOfConnection(ctx, s.DB, c.ID, after, step)
+			list, err := store.AllocationRequestsOfConnection(ctx, s.DB, c.ID, after, exportStep)
 			if err != nil {
 				return err
 			}
@@ -202,7 +201,7 @@ func (s *Store) putRaises(ctx context.Context, a accounts.Account, row put) erro
 					return err
 				}
 			}
-			if len(list) < step {
+			if len(list) < exportStep {
 				break
 			}
 			after = list[len(list)-1].ID
@@ -213,7 +212,7 @@ func (s *Store) putRaises(ctx context.Context, a accounts.Account, row put) erro
 
 func (s *Store) putNotices(ctx context.Context, a accounts.Account, row put) error {
 	for after := ""; ; {
-		list, err := notices(ctx, s.DB, a.ID, after, step)
+		list, err := listNotices(ctx, s.DB, a.ID, after, exportStep)
 		if err != nil {
 			return err
 		}
@@ -223,7 +222,7 @@ func (s *Store) putNotices(ctx context.Context, a accounts.Account, row put) err
 			}
 			after = n.ID
 		}
-		if len(list) < step {
+		if len(list) < exportStep {
 			return nil
 		}
 	}
@@ -247,7 +246,7 @@ func (s *Store) putEvents(ctx context.Context, a accounts.Account, row put) erro
 	return nil
 }
 
-// putSessions leaves out their ids, which are hashes of what opens them.
+// putSessions leaves out the ids, which are hashes of the sessions' tokens.
 func (s *Store) putSessions(ctx context.Context, a accounts.Account, row put) error {
 	list, err := s.Sessions.ListSessions(ctx, a.ID)
 	if err != nil {
@@ -304,7 +303,7 @@ func (s *Store) putLogins(ctx context.Context, a accounts.Account, row put) erro
 	return nil
 }
 
-// putAuto writes nothing for somebody who never saved a card.
+// putAuto writes no row for a user without a saved card.
 func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error {
 	auto, ok, err := s.Topups.GetAuto(ctx, a.ID)
 	if err != nil || !ok {
@@ -313,7 +312,7 @@ func (s *Store) putAuto(ctx context.Context, a accounts.Account, row put) error 
 	return row(auto)
 }
 
-// putApps leaves out who may test them: those are other people's addresses.
+// putApps leaves out the testers: their addresses are other users' data.
 func (s *Store) putApps(ctx context.Context, a accounts.Account, row put) error {
 	list, err := apps.ListOwned(ctx, s.DB, a.ID)
 	if err != nil {

@@ -25,31 +25,29 @@ type Handler struct {
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	h.exports = web.NewLimiter(20*time.Minute, 3, h.Store.Now)
-	rt.HandlePage("GET /settings/data", h.signedIn(h.data))
+	rt.HandlePage("GET /settings/data", h.signedIn(h.showData))
 	rt.HandlePage("POST /settings/data/export", h.signedIn(h.export))
-	rt.HandlePage("GET /settings/data/close", h.signedIn(h.confirm))
-	rt.HandlePage("POST /settings/data/close", h.signedIn(h.close))
+	rt.HandlePage("GET /settings/data/close", h.signedIn(h.showClose))
+	rt.HandlePage("POST /settings/data/close", h.signedIn(h.closeAccount))
 }
 
-// signedIn asks whoever is not signed in to do so, and to come back to the page.
-func (h *Handler) signedIn(next func(http.ResponseWriter, *http.Request, accounts.Account) error) web.Handler {
+// signedIn redirects a browser without a session to the sign-in page, which leads back to
+// /settings/data: the export has no page to come back to.
+func (h *Handler) signedIn(next accounts.PageHandler) web.Handler {
 	return h.Store.Sessions.With(func(w http.ResponseWriter, r *http.Request) error {
 		a, ok := accounts.CurrentAccount(r.Context())
 		if !ok {
-			w.Header().Set("Location", accounts.SignInPath("/settings/data"))
-			w.WriteHeader(http.StatusSeeOther)
-			return nil
+			return web.SeeOther(w, accounts.SignInPath("/settings/data"))
 		}
 		return next(w, r, a)
 	})
 }
 
-func (h *Handler) data(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
+func (h *Handler) showData(w http.ResponseWriter, _ *http.Request, a accounts.Account) error {
 	return ui.Render(w, http.StatusOK, ui.YourData{Shell: a.Shell(ui.Settings)})
 }
 
-// export is POST /settings/data/export: three in an hour, since it reads
-// everything. That it was done is an event of the account's security.
+// export is POST /settings/data/export, three times an hour at most, since it reads much. It records a security event.
 func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	if _, err := web.ReadForm(r); err != nil {
 		return err
@@ -75,8 +73,8 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	return s.Export(r.Context(), w, a)
 }
 
-func (h *Handler) confirm(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
-	st, err := h.Store.standing(r.Context(), h.Store.DB, a)
+func (h *Handler) showClose(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	st, err := h.Store.loadStanding(r.Context(), h.Store.DB, a)
 	if err != nil {
 		return err
 	}
@@ -86,12 +84,12 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request, a accounts.Acc
 	if h.Store.Accounts.MustSignInAgain(r.Context(), a) {
 		return accounts.RenderSignInAgain(w, r, a)
 	}
-	return ui.Render(w, http.StatusOK, st.page(a))
+	return ui.Render(w, http.StatusOK, st.closePage(a))
 }
 
-// close is POST /settings/data/close. What is wrong with the form is told before
-// the password is tried, so that a slip costs no attempt.
-func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+// closeAccount is POST /settings/data/close. It checks the form before the password, so that a typing error costs no
+// attempt.
+func (h *Handler) closeAccount(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
@@ -100,17 +98,17 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		return accounts.RenderSignInAgain(w, r, a)
 	}
 	typed := form.Get("confirm")
-	again := func(status int, problems ...ui.Problem) error {
-		st, err := h.Store.standing(r.Context(), h.Store.DB, a)
+	renderAgain := func(status int, problems ...ui.Problem) error {
+		st, err := h.Store.loadStanding(r.Context(), h.Store.DB, a)
 		if err != nil {
 			return err
 		}
-		page := st.page(a)
+		page := st.closePage(a)
 		page.Typed, page.Errors = typed, problems
 		return ui.Render(w, status, page)
 	}
 	if email, err := accounts.NormalizeEmail(typed); !a.Sandbox && (err != nil || email != a.Email) {
-		return again(http.StatusUnprocessableEntity,
+		return renderAgain(http.StatusUnprocessableEntity,
 			ui.Problem{Field: "confirm", Text: "This is not your account’s email address."})
 	}
 	err = h.Store.Accounts.Reauthenticate(r.Context(), accounts.ClientOf(r), a, form.Get("present"))
@@ -118,12 +116,12 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 		if e.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 		}
-		return again(e.Code.Status, ui.Problem{Field: "present", Text: e.Message})
+		return renderAgain(e.Code.Status, ui.Problem{Field: "present", Text: e.Message})
 	} else if err != nil {
 		return err
 	}
 	if err := h.Store.Close(r.Context(), a); errors.Is(err, errObstacles) {
-		return again(http.StatusConflict)
+		return renderAgain(http.StatusConflict)
 	} else if err != nil {
 		return err
 	}
@@ -132,6 +130,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request, a accounts.Accou
 	}
 	return ui.Render(w, http.StatusOK, ui.Message{
 		Heading: "Your account is closed",
-		Text:    "Your personal data is erased and you’re signed out everywhere. We sent you a last email to confirm. Thanks for using Purser.",
+		Text: "Your personal data is erased and you’re signed out everywhere. We sent you a last email to confirm. " +
+			"Thanks for using Purser.",
 	})
 }

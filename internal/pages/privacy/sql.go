@@ -9,14 +9,15 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
-// countHolds counts the calls of an account that are not over.
+// countHolds counts the open and pending holds of an account.
 func countHolds(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
 	err = q.QueryRowContext(ctx,
-		`SELECT COUNT(*) FROM holds WHERE state <> 'failed' AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID).Scan(&n)
+		`SELECT COUNT(*) FROM holds WHERE state <> 'failed'
+		AND connection_id IN (SELECT id FROM connections WHERE account_id = $1)`, accountID).Scan(&n)
 	return n, err
 }
 
-// countUsers counts the connections of other people to the live apps of an account.
+// countUsers counts the connections of other accounts to the live apps of an account.
 func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err error) {
 	err = q.QueryRowContext(ctx, `SELECT COUNT(*) FROM apps a JOIN connections c ON c.app_id = a.id
 		WHERE a.owner_id = $1 AND a.tier <> 'sandbox' AND c.status <> 'revoked' AND c.account_id <> $1`,
@@ -24,9 +25,8 @@ func countUsers(ctx context.Context, q db.Queryer, accountID string) (n int, err
 	return n, err
 }
 
-// liveConnections returns the connections of an account that have not ended, in
-// the order in which they are locked. Whoever holds the account's lock knows that
-// no more are made.
+// liveConnections returns the connections of an account that are not revoked, in the order in which they are locked.
+// While the account is locked, no connection is added.
 func liveConnections(ctx context.Context, q db.Queryer, accountID string) (list []string, err error) {
 	rows, err := q.QueryContext(ctx,
 		`SELECT id FROM connections WHERE account_id = $1 AND status <> 'revoked' ORDER BY id`, accountID)
@@ -44,7 +44,7 @@ func liveConnections(ctx context.Context, q db.Queryer, accountID string) (list 
 	return list, rows.Err()
 }
 
-// A notice is something that an account was told.
+// A notice is an email about money that an account was sent.
 type notice struct {
 	ID           string          `json:"id"`
 	Kind         string          `json:"kind"`
@@ -54,10 +54,11 @@ type notice struct {
 	CreatedAt    string          `json:"created_at"`
 }
 
-// notices returns what an account was told after the notice named, oldest first.
-func notices(ctx context.Context, q db.Queryer, accountID, after string, limit int) (list []notice, err error) {
+// listNotices returns the notices of an account after a notice's id, oldest first.
+func listNotices(ctx context.Context, q db.Queryer, accountID, after string, limit int) (list []notice, err error) {
 	rows, err := q.QueryContext(ctx,
-		`SELECT id, kind, connection_id, app_id, data, created_us FROM notices WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3`, accountID, after, limit)
+		`SELECT id, kind, connection_id, app_id, data, created_us FROM notices
+		WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3`, accountID, after, limit)
 	if err != nil {
 		return nil, err
 	}

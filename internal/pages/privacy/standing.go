@@ -13,23 +13,23 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// maxRows bounds the lists of an account that are read at once: connections,
-// payments, security events. The ledger is read in steps.
+// maxRows bounds the lists of an account that are read in one query: connections, payments, security events. The
+// ledger is read in steps.
 const maxRows = 100_000
 
-// A standing is all that decides whether an account can be closed.
+// A standing is the data that decides whether an account can be closed.
 type standing struct {
 	balance      rules.Balance
-	live         int  // connections that have not ended
-	held         bool // a call is in progress, or its charge is not known yet
-	paying       bool // a payment is on its way
-	users        int  // connections of other people to the account's live apps
+	live         int  // connections that are not revoked
+	held         bool // a call is in progress, or its charge is pending
+	paying       bool // a payment is pending
+	users        int  // connections of other accounts to the account's live apps
 	apps         []apps.App
 	testAccounts []accounts.Account
 }
 
-// standing reads how an account stands; within a transaction, too.
-func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) (st standing, err error) {
+// loadStanding loads the standing of an account; q may be a transaction.
+func (s *Store) loadStanding(ctx context.Context, q db.Queryer, a accounts.Account) (st standing, err error) {
 	if st.balance, err = store.GetBalance(ctx, q, a.ID); err != nil {
 		return st, fmt.Errorf("privacy: balance: %w", err)
 	}
@@ -43,7 +43,7 @@ func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) 
 			st.live++
 		}
 	}
-	holds, err := countHolds(ctx, q, a.ID) // free credit holds nothing of a connection
+	holds, err := countHolds(ctx, q, a.ID) // a call on free credit holds nothing of its connection
 	if err != nil {
 		return st, fmt.Errorf("privacy: holds: %w", err)
 	}
@@ -65,16 +65,16 @@ func (s *Store) standing(ctx context.Context, q db.Queryer, a accounts.Account) 
 	return st, err
 }
 
-// obstacles are what must happen before the account can be closed, in the order in
-// which its owner would go about it. A rest below a cent is none: no card can be
-// paid that.
+// obstacles lists what the user must do before the account can be closed, in that order. A balance below a cent is no
+// obstacle: it cannot be refunded to a card.
 func (st standing) obstacles() (list []ui.Obstacle) {
 	add := func(link *ui.Link, format string, args ...any) {
 		list = append(list, ui.Obstacle{Text: fmt.Sprintf(format, args...), Link: link})
 	}
 	if st.held {
 		add(&ui.Link{Href: "/connections", Text: "Your connections"},
-			"A call is still in progress, or its charge is pending. This takes a few minutes at most. Pause or revoke the connection to prevent new calls.")
+			"A call is still in progress, or its charge is pending. This takes a few minutes at most. Pause or revoke "+
+				"the connection to prevent new calls.")
 	}
 	if st.paying {
 		add(&ui.Link{Href: "/top-ups", Text: "Your top-ups"},
@@ -87,14 +87,16 @@ func (st standing) obstacles() (list []ui.Obstacle) {
 			st.balance.AvailableMC.Display())
 	case sum >= money.Cent && st.balance.ReservedMC > 0:
 		add(&ui.Link{Href: "/connections", Text: "Revoke your connections"},
-			"You still have %s: %s ready to use and %s reserved for apps. Revoke their connections, then contact support for a refund to your card.",
+			"You still have %s: %s ready to use and %s reserved for apps. Revoke their connections, then contact "+
+				"support for a refund to your card.",
 			sum.Display(), st.balance.AvailableMC.Display(), st.balance.ReservedMC.Display())
 	case sum >= money.Cent:
 		add(nil, "You still have %s. Spend it, or contact support for a refund to your card.", sum.Display())
 	}
 	if st.users > 0 {
 		add(&ui.Link{Href: "/developer", Text: "Your apps"},
-			"Users are connected to your live apps, over %d connection%s. Revoke those first: your app can, by DELETE /v1/connections/{id}.", st.users, plural(st.users))
+			"Users are connected to your live apps, over %d connection%s. Revoke those first: your app can, by DELETE "+
+				"/v1/connections/{id}.", st.users, plural(st.users))
 	}
 	return list
 }

@@ -35,34 +35,33 @@ type Store struct {
 	Now      func() time.Time
 }
 
-// errObstacles says that something must happen before the account can be closed.
+// errObstacles is returned while obstacles keep the account from being closed.
 var errObstacles = errors.New("privacy: the account cannot be closed yet")
 
 const closedReason = "The developer closed their account."
 
-// Close closes the account of somebody who is signed in, knows the password and
-// has said that they mean it. Their connections are revoked, their apps switched
-// off and test accounts deleted, and whatever says who they are is erased: all of
-// it or nothing. The error wraps errObstacles when something must happen first.
+// Close closes an account whose user has confirmed it with the password. In one transaction it revokes the connections,
+// suspends the apps, deletes the test accounts and erases the personal data. The error wraps errObstacles while
+// obstacles remain.
 func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	if a.Sandbox {
 		return apierr.InvalidRequest.Errorf("A test account is deleted by its developer, in the developer console.")
 	}
-	st, err := s.standing(ctx, s.DB, a)
+	st, err := s.loadStanding(ctx, s.DB, a)
 	if err != nil {
 		return err
 	}
 	if len(st.obstacles()) > 0 {
 		return errObstacles
 	}
-	if err := s.Accounts.FlushEvents(ctx); err != nil { // none may follow
+	if err := s.Accounts.FlushEvents(ctx); err != nil { // none may be written later
 		return err
 	}
 	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := s.settle(ctx, tx, a); err != nil {
+		if err := s.endConnections(ctx, tx, a); err != nil {
 			return err
 		}
-		if err := s.withdraw(ctx, tx, st.apps); err != nil {
+		if err := s.suspendApps(ctx, tx, st.apps); err != nil {
 			return err
 		}
 		if err := s.Keys.DeleteAccountKeys(ctx, tx, a.ID); err != nil {
@@ -83,10 +82,9 @@ func (s *Store) Close(ctx context.Context, a accounts.Account) error {
 	return nil
 }
 
-// settle ends what the account and its test accounts allocated, under the account's
-// lock, and looks once more at how it stands: a call may have begun meanwhile. What
-// that holds is still reserved after the connection has ended.
-func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error {
+// endConnections revokes the connections of the account and deletes its test accounts, under the account's lock. It
+// then checks the standing again: a call that started meanwhile leaves money reserved after its connection is revoked.
+func (s *Store) endConnections(ctx context.Context, tx *db.Tx, a accounts.Account) error {
 	now, err := accounts.Lock(ctx, tx, a.ID)
 	if err != nil {
 		return err
@@ -103,7 +101,7 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 			return err
 		}
 	}
-	st, err := s.standing(ctx, tx, a)
+	st, err := s.loadStanding(ctx, tx, a)
 	if err != nil {
 		return err
 	}
@@ -118,10 +116,9 @@ func (s *Store) settle(ctx context.Context, tx *db.Tx, a accounts.Account) error
 	return nil
 }
 
-// withdraw switches apps off in a way that only the operator could lift, and
-// forgets their secrets and where they wanted their events: nothing that people did
-// with them is told to somebody who has gone.
-func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error {
+// suspendApps suspends apps so that only the operator could lift it, and deletes their secrets and webhook endpoints:
+// no event of a user reaches a developer whose account is closed.
+func (s *Store) suspendApps(ctx context.Context, tx *db.Tx, list []apps.App) error {
 	for _, app := range list {
 		if _, _, err := s.Apps.Suspend(ctx, tx, app.ID, apps.ByOperator, closedReason); err != nil &&
 			!errors.Is(err, apps.ErrUnchanged) {
@@ -137,8 +134,8 @@ func (s *Store) withdraw(ctx context.Context, tx *db.Tx, list []apps.App) error 
 	return nil
 }
 
-// page is what the account's owner reads before it is closed.
-func (st standing) page(a accounts.Account) ui.CloseAccount {
+// closePage returns the page that asks for confirmation.
+func (st standing) closePage(a accounts.Account) ui.CloseAccount {
 	p := ui.CloseAccount{
 		Shell:        a.Shell(ui.Settings),
 		Obstacles:    st.obstacles(),
