@@ -84,7 +84,7 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	b.says("Slug: ")
 	b.fill("Slug", "summaries")
 	b.press("button", "Add feature")
-	b.says("Feature added.", "at most $0.25 a call", "margin 25 %")
+	b.says("Feature added.", "at most $0.25 per call", "margin 25%")
 	b.press("link", "Summaries")
 	look("feature")
 
@@ -93,7 +93,7 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	b.pick("Model", model)
 	b.write("Prompt", "It's \"late\". <Say> hello.")
 	b.press("button", "Run")
-	b.says("Answer", "Charge", "HTTP 200", "X-Svc-Feature: summaries")
+	b.says("Response", "Charge", "HTTP 200", "X-Svc-Feature: summaries")
 	look("playground-call")
 	b.press("link", "Receipt")
 	look("request")

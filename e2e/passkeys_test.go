@@ -114,7 +114,7 @@ func TestPasskeys(t *testing.T) {
 		b.says("This is your last second step")
 		look("remove")
 		b.fill("Password", person.Password)
-		b.press("button", "Remove it")
+		b.press("button", "Remove")
 		b.says("Two-step verification is off", "Passkey removed")
 		b.press("button", "Sign out")
 		b.open(here + "/sign-in?next=/settings/security")

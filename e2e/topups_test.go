@@ -79,10 +79,10 @@ func TestAutoTopUp(t *testing.T) {
 	b.says("Automatic top-up is on.",
 		"When your balance is below $30.00, we charge $50.00 to your Visa ending in 4242.")
 	b.waitFor("/top-up/auto", "Credited")
-	b.says("$50.00 of at most $100.00, $50.00 is left")
+	b.says("$50.00 of $100.00 charged, $50.00 left")
 	b.look("auto-on")
 	b.open(p.BaseURL + "/top-up")
-	b.says("$75.00", "On. When less than $30.00 is available")
+	b.says("$75.00", "On. When your balance is below $30.00")
 	b.open(p.BaseURL + "/dev/mail")
 	b.says("We added $50.00 to your balance")
 	b.open(p.BaseURL + "/top-up/auto")
