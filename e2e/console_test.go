@@ -114,7 +114,7 @@ func developerFromNothing(t *testing.T, p *servertest.Process) {
 	b.press("link", "Refused")
 
 	b.press("link", "Webhooks")
-	b.fill("Address", "http://127.0.0.1:9/hook")
+	b.fill("URL", "http://127.0.0.1:9/hook")
 	b.press("button", "Add endpoint")
 	b.says("Webhook secret")
 	b.press("link", "Continue")

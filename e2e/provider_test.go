@@ -97,7 +97,7 @@ func TestProvider(t *testing.T) {
 	b.signIn(email, password)
 	b.look("provider-link")
 	b.fill("Password", password)
-	leave("Go on to Acme")
+	leave("Continue to Acme")
 	b.press("button", email)
 	b.says("Login linked", email)
 	b.look("provider-linked")
