@@ -32,7 +32,7 @@ type Limit struct {
 	Max     int64         // calls, or micro-cents
 	Code    apierr.Code   // the refusal of contract §7
 	Owner   string        // for the message: "feature summarize"
-	Event   string        // told to the app when the limit is reached, once per crossing; "" = none
+	Event   string        // emitted to the app when the limit is reached, once per crossing; "" = none
 }
 
 // Widths of buckets. A bucket counts whole until its end has left the window,
@@ -42,7 +42,9 @@ const (
 	SpendBucketWidth = 10 * time.Minute
 )
 
-// BucketWidth returns the width of the buckets of a counter of this kind.
+// BucketWidth returns the width of the buckets of a counter of this kind. A row stores
+// every bucket of the window, so a limit of calls per day needs a coarser width than a
+// second.
 func (u Unit) BucketWidth(window time.Duration) time.Duration {
 	switch {
 	case window == 0:

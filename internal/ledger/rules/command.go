@@ -6,9 +6,11 @@ import (
 	"github.com/purserhq/purser/internal/ledger/limits"
 )
 
-// A Command is one change of money, or of the right to spend it.
+// A Command is one change that the ledger's writer commits: of money, or of the right to
+// spend it. EmitEvent and RecordRefusal change neither; they append a row in the order of
+// the other commands.
 type Command interface {
-	// wants adds the rows that the command reads or changes.
+	// addKeys adds the rows that the command reads or changes.
 	addKeys(*RowKeys)
 	// apply checks everything, then changes everything; an error leaves s as it was.
 	apply(s *State, now int64) (Result, error)

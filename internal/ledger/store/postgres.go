@@ -133,9 +133,9 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 		q.pipeline.Queue(`SELECT subject, buckets, held, told FROM windows WHERE subject = ANY($1)
 			ORDER BY subject FOR UPDATE`, subjects).Query(func(rows pgx.Rows) error {
 			var subject, buckets string
-			var held, told int64
-			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets, &held, &told}, func() (err error) {
-				c := &rules.Counter{HeldMC: money.MC(held), LimitReported: told != 0}
+			var held, reported int64
+			_, err := pgx.ForEachRow(rows, []any{&subject, &buckets, &held, &reported}, func() (err error) {
+				c := &rules.Counter{HeldMC: money.MC(held), LimitReported: reported != 0}
 				c.Spent, err = limits.ParseSeries(w.Counters[subject], buckets)
 				s.Counters[subject] = c
 				return err
@@ -406,15 +406,16 @@ func (q *postgres) saveTotalsAndCounters(s *rules.State) {
 		dev_margin_mc = r.dev_margin_mc + excluded.dev_margin_mc,
 		user_charge_mc = r.user_charge_mc + excluded.user_charge_mc`)
 	if len(s.Changes.Counters) > 0 {
-		subjects, buckets, held, told := slices.Sorted(maps.Keys(s.Changes.Counters)), []string(nil), []int64(nil),
-			[]int64(nil)
+		subjects := slices.Sorted(maps.Keys(s.Changes.Counters))
+		var buckets []string
+		var held, reported []int64
 		for _, subject := range subjects {
 			c := s.Counters[subject]
-			buckets, held, told = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC)),
-				append(told, db.BoolInt(c.LimitReported))
+			buckets, held = append(buckets, c.Spent.String()), append(held, int64(c.HeldMC))
+			reported = append(reported, db.BoolInt(c.LimitReported))
 		}
-		q.pipeline.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.told
-			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, told)
-			WHERE t.subject = v.subject`, subjects, buckets, held, told)
+		q.pipeline.Queue(`UPDATE windows t SET buckets = v.buckets, held = v.held, told = v.reported
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) v(subject, buckets, held, reported)
+			WHERE t.subject = v.subject`, subjects, buckets, held, reported)
 	}
 }

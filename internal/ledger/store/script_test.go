@@ -191,6 +191,9 @@ func prefix(c rules.Command, p string) rules.Command {
 	case rules.SetVelocityLimit:
 		c.ConnectionID = p + c.ConnectionID
 		return c
+	case rules.EmitEvent:
+		c.ConnectionID = p + c.ConnectionID
+		return c
 	case rules.Hold:
 		c.Call = call(c.Call)
 		c.Claim += p
@@ -456,6 +459,8 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 			c.FasterSpend = int64(num(v))
 		}
 		return c
+	case "emit":
+		return rules.EmitEvent{ConnectionID: f[1], Type: f[2], Data: "{}"}
 	case "hold":
 		h := rules.Hold{Call: call(), Claim: fmt.Sprint(len(f), id.NewSecret())}
 		h.Fingerprint, h.HoldMC = f[3], num(f[4])
