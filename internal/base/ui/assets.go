@@ -28,7 +28,7 @@ var htmxJS []byte
 var voiceJS []byte
 
 // An asset is served under a path that holds the hash of its bytes, so that
-// browsers may keep it for good.
+// browsers may cache it forever.
 type asset struct {
 	path, kind string
 	integrity  string // for the element that names it
@@ -40,7 +40,7 @@ var (
 	icon  = newAsset("icon", ".svg", "image/svg+xml", svg)
 	// passkeys is needed for them: browsers use them for scripts alone.
 	passkeys = newAsset("passkeys", ".js", "text/javascript; charset=utf-8", passkeysJS)
-	// htmx makes parts of a page fetch themselves anew; every page works without.
+	// htmx refreshes live parts of pages; every page works without it.
 	htmx = newAsset("htmx", ".js", "text/javascript; charset=utf-8", htmxJS)
 	// the page that needs it cannot do without
 	voice = newAsset("voice", ".js", "text/javascript; charset=utf-8", voiceJS)

@@ -3,7 +3,7 @@ package ui
 // TopUpAuto is the page on which a person has their balance topped up automatically.
 type TopUpAuto struct {
 	Shell
-	Off       bool       // nobody can pay here
+	Off       bool       // payments are not set up on this server
 	Done      string     // what they just did, in words
 	Card      *SavedCard // nil: none is saved, so that one is asked for
 	On        bool

@@ -12,7 +12,7 @@ import (
 type Bar struct {
 	Label  string // as people read it: "21 Nov"
 	Amount money.MC
-	Note   string   // beside the amount in the table, such as "12 calls"; "" = nothing
+	Note   string   // next to the amount in the table, such as "12 calls"; "" = nothing
 	Part   money.MC // of the amount, what is drawn apart, on top, if the chart has Parts
 }
 
@@ -33,7 +33,7 @@ type Chart struct {
 // Measures of the drawing, in units of its view box.
 const (
 	chartWidth, chartHeight = 720, 220
-	chartTop, chartLeft     = 14, 112 // above the bars, and beside them for amounts
+	chartTop, chartLeft     = 14, 112 // space above the bars, and left of them for amounts
 	chartFoot               = 34      // below them, for labels
 )
 

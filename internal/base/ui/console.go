@@ -40,7 +40,7 @@ type Field struct {
 	Error           string
 }
 
-// Described names what is said about the field beside it.
+// Described returns the ids of the elements that describe the field.
 func (f Field) Described() string {
 	var ids []string
 	if f.Error != "" {
@@ -91,7 +91,7 @@ type AppLine struct {
 
 func (Developer) name() string { return "developer/apps" }
 
-// Enable tells somebody who is no developer how to become one.
+// Enable offers to enable developer tools.
 type Enable struct {
 	Console
 	TestAccount bool // which never becomes one

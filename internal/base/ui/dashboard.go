@@ -6,7 +6,7 @@ import "slices"
 type Person struct {
 	Shell
 	For  string // the test account that the page is about, for its developer; else ""
-	Path string // of the page, to come back to as somebody else
+	Path string // of the page, to return to after switching accounts
 }
 
 // Funds is the money of a connection, as people read it.

@@ -6,7 +6,7 @@ import "slices"
 // password and prove who they are.
 type Form struct {
 	Shell
-	Passkeys      // offered beside the form, in place of it
+	Passkeys      // offered as an alternative to the form
 	Heading, Lead string
 	Note          string // set off from the rest; "" = none
 	Action        string // where it posts to
@@ -70,7 +70,7 @@ type Security struct {
 	Events   []SecurityEvent
 }
 
-// Login is who somebody is at a provider.
+// Login is a linked login at an identity provider.
 type Login struct {
 	Email string // "" = not known
 	Since string
@@ -109,7 +109,7 @@ func (Passkey) name() string       { return "account/passkey" }
 func (p Passkey) title() string    { return p.Heading }
 func (Passkey) formAction() string { return "" }
 
-// Device is a browser in which somebody is signed in.
+// Device is a browser with a sign-in session.
 type Device struct {
 	ID, Name, Started, Seen string
 	This                    bool
@@ -118,7 +118,7 @@ type Device struct {
 // SecurityEvent is one thing that happened.
 type SecurityEvent struct {
 	Text, When, Shown, Address, Device string
-	Bad                                bool // somebody failed at something
+	Bad                                bool // a failed attempt
 }
 
 func (Security) name() string       { return "account/security" }

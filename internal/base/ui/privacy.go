@@ -18,7 +18,7 @@ type CloseAccount struct {
 	Connections  int        // that would end
 	Apps         int        // that would be switched off
 	TestAccounts int        // that would be deleted
-	Rest         string     // less than a cent that nobody can pay out; "" = nothing
+	Rest         string     // less than a cent, which cannot be paid out; "" = nothing
 	Password     bool       // is asked for: the account has one
 	Typed        string     // the address, as typed before
 	Errors       []Problem

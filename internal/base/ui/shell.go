@@ -4,7 +4,7 @@ package ui
 // the navigation, and the way out. Embed it in the page's struct; accounts.Account
 // makes one. A page whose shell has no Email is shown without it.
 type Shell struct {
-	Email               string // of whoever is signed in; "" = nobody
+	Email               string // of the signed-in account; "" = not signed in
 	Developer, Operator bool   // their pages stand in the navigation
 	TestAccount         bool   // its money is not real: there is nothing to top up
 	Section             string // where the page belongs: a Section of the navigation, or ""

@@ -5,7 +5,7 @@ import "strings"
 // TopUpForm is the page on which a person puts money in (contract §2, semantics 8).
 type TopUpForm struct {
 	Shell
-	Off           bool // nobody can pay here: the operator has not set it up
+	Off           bool // payments are not set up on this server
 	Available     string
 	Below         bool     // a payment went back, and the balance is below zero
 	Tokens        []string // of its two forms: each is one attempt, however often it is sent
@@ -52,7 +52,7 @@ type TopUpReceipt struct {
 	Reason    string // why it failed
 	Returned  string // what went back
 	Disputed  bool
-	Automatic bool   // nobody was there: the saved card was charged
+	Automatic bool   // charged to the saved card
 	SavesCard bool   // it was paid to save a card
 	Reference string // stripe_payment_intent
 	Entries   []LedgerLine

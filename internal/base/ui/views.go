@@ -32,7 +32,7 @@ func (SignIn) formAction() string { return "" }
 // Consent is the page on which a user allows an app to spend (contract §5, flow
 // rule 2). Amounts are written as people read them.
 type Consent struct {
-	Email      string // of whoever is signed in
+	Email      string // of the signed-in account
 	App        string
 	Logo       string // address of the app's logo; "" = it has none
 	Sandbox    bool

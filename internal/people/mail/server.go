@@ -91,7 +91,7 @@ type sendFailure struct {
 
 func (f *sendFailure) Error() string { return f.text }
 
-// send delivers the mail to the server over a connection of its own. All errors are *sendFailure.
+// send delivers the mail to the server over a new connection. All errors are *sendFailure.
 func (s Server) send(ctx context.Context, m Mail) error {
 	message, err := s.compose(m)
 	if err != nil {

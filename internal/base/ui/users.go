@@ -33,7 +33,7 @@ type Shares struct {
 // A Concern is a connection that a person should look at.
 type Concern struct{ App, Why, Badge, Href, Action string }
 
-// Dashboard is the first page of somebody who is signed in.
+// Dashboard is the overview of a signed-in user.
 type Dashboard struct {
 	Shell
 	Available, Reserved, Spent Amount
