@@ -13,27 +13,27 @@ import (
 	"time"
 )
 
-// one lets a single client call h for a moment, and returns what it found.
-func one(t *testing.T, stream, billed bool, h http.HandlerFunc) result {
+// callOnce lets a single client call h for a moment, and returns what it found.
+func callOnce(t *testing.T, stream, billed bool, h http.HandlerFunc) loadResult {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	r, err := spec{
+	r, err := loadSpec{
 		URL:      s.URL,
 		Tokens:   []string{"token"},
 		Clients:  1,
 		Cell:     map[bool]string{false: "plain", true: "stream"}[stream],
 		Billed:   billed,
 		Duration: 30 * time.Millisecond,
-	}.run()
+	}.runClients()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// through answers as the upstream does, with its bytes changed by edit.
-func through(edit func([]byte) []byte) http.HandlerFunc {
+// editAnswers answers as the upstream does, with its bytes changed by edit.
+func editAnswers(edit func([]byte) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := httptest.NewRecorder()
 		answerChat(rec, r)
@@ -44,7 +44,7 @@ func through(edit func([]byte) []byte) http.HandlerFunc {
 func TestGoodAnswersCount(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []bool{false, true} {
-		r := one(t, stream, false, answerChat)
+		r := callOnce(t, stream, false, answerChat)
 		if r.faults() != 0 || r.Answered == 0 {
 			t.Errorf("stream %v: %+v", stream, r)
 		}
@@ -57,45 +57,45 @@ func TestBrokenAnswersAreFaults(t *testing.T) {
 	tests := map[string]struct {
 		stream, billed bool
 		h              http.HandlerFunc
-		count          func(result) int64
+		count          func(loadResult) int64
 	}{
-		"whole answer cut": {false, false, through(cut), func(r result) int64 { return r.Truncated }},
-		"stream cut":       {true, false, through(cut), func(r result) int64 { return r.Truncated }},
-		"stream without a chunk": {true, false, through(func(b []byte) []byte {
+		"whole answer cut": {false, false, editAnswers(cut), func(r loadResult) int64 { return r.Truncated }},
+		"stream cut":       {true, false, editAnswers(cut), func(r loadResult) int64 { return r.Truncated }},
+		"stream without a chunk": {true, false, editAnswers(func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"delta":{"content"`), []byte(`"x":{"content"`), 1)
-		}), func(r result) int64 { return r.Truncated }},
+		}), func(r loadResult) int64 { return r.Truncated }},
 		"chunk sent twice": {true, false,
-			through(func(b []byte) []byte { return append([]byte("data: {\"delta\":{}}\n\n"), b...) }),
-			func(r result) int64 {
+			editAnswers(func(b []byte) []byte { return append([]byte("data: {\"delta\":{}}\n\n"), b...) }),
+			func(r loadResult) int64 {
 				return r.Wrong
 			}},
 		"another text": {false, false,
-			through(func(b []byte) []byte { return bytes.Replace(b, []byte("Thursday"), []byte("Tuesday"), 1) }),
-			func(r result) int64 {
+			editAnswers(func(b []byte) []byte { return bytes.Replace(b, []byte("Thursday"), []byte("Tuesday"), 1) }),
+			func(r loadResult) int64 {
 				return r.Wrong
 			}},
-		"answer without a charge": {false, true, answerChat, func(r result) int64 { return r.Wrong }},
-		"stream without a charge": {true, true, answerChat, func(r result) int64 { return r.Wrong }},
+		"answer without a charge": {false, true, answerChat, func(r loadResult) int64 { return r.Wrong }},
+		"stream without a charge": {true, true, answerChat, func(r loadResult) int64 { return r.Wrong }},
 		"an error": {false, false, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(503)
-		}, func(r result) int64 {
+		}, func(r loadResult) int64 {
 			return r.Failed
 		}},
 		"a connection that breaks": {true, false, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, "data: {}\n\n")
 			http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		}, func(r result) int64 { return r.Truncated }},
+		}, func(r loadResult) int64 { return r.Truncated }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := one(t, tt.stream, tt.billed, tt.h)
+			r := callOnce(t, tt.stream, tt.billed, tt.h)
 			if r.Answered != 0 || tt.count(r) == 0 || tt.count(r) != r.faults() {
 				t.Errorf("%+v", r)
 			}
-			rep := report{Samples: []sample{{result: r}}}
-			if rep.verdict() == nil {
+			rep := report{Samples: []sample{{loadResult: r}}}
+			if rep.checkValid() == nil {
 				t.Error("the run counts as valid")
 			}
 		})
@@ -105,15 +105,15 @@ func TestBrokenAnswersAreFaults(t *testing.T) {
 // A call without its row in the ledger makes the run invalid.
 func TestMissingRowInvalidatesTheRun(t *testing.T) {
 	t.Parallel()
-	for name, a := range map[string]audit{
+	for name, a := range map[string]ledgerCheck{
 		"row missing": {Answered: 2, SpendRows: 1}, "row too many": {Answered: 1, SpendRows: 2},
 		"hold open": {Answered: 1, SpendRows: 1, OpenHolds: 1}, "unreadable": {Error: "no such file"},
 	} {
-		if (&report{Audits: []audit{a}}).verdict() == nil {
+		if (&report{Audits: []ledgerCheck{a}}).checkValid() == nil {
 			t.Errorf("%s: the run counts as valid", name)
 		}
 	}
-	if err := (&report{Audits: []audit{{Answered: 1, SpendRows: 1}}}).verdict(); err != nil {
+	if err := (&report{Audits: []ledgerCheck{{Answered: 1, SpendRows: 1}}}).checkValid(); err != nil {
 		t.Error(err)
 	}
 }
@@ -128,7 +128,7 @@ func TestProxiesHandOnWholeAnswers(t *testing.T) {
 	}
 	for name, h := range map[string]http.Handler{"floor": newFloor(target), "null": newNull(target)} {
 		for _, stream := range []bool{false, true} {
-			r := one(t, stream, false, h.ServeHTTP)
+			r := callOnce(t, stream, false, h.ServeHTTP)
 			if r.faults() != 0 || r.Answered == 0 {
 				t.Errorf("%s, stream %v: %+v", name, stream, r)
 			}
@@ -139,13 +139,13 @@ func TestProxiesHandOnWholeAnswers(t *testing.T) {
 func TestPromptsAndKeysDiffer(t *testing.T) {
 	t.Parallel()
 	c := &client{rng: rand.New(rand.NewPCG(1, 2))}
-	if a, b := c.prompt(), c.prompt(); bytes.Equal(a, b) || len(a) < 500 {
+	if a, b := c.newPrompt(), c.newPrompt(); bytes.Equal(a, b) || len(a) < 500 {
 		t.Errorf("%s\n%s", a, b)
 	}
 	v4 := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	for range 1000 {
-		u := uuid(c.rng)
+		u := newUUID(c.rng)
 		if !v4.MatchString(u) || seen[u] {
 			t.Fatal(u)
 		}
@@ -153,7 +153,7 @@ func TestPromptsAndKeysDiffer(t *testing.T) {
 	}
 }
 
-// A charge that was never told, told twice, or of a reply that nobody ended makes the
+// A charge that was not reported, reported twice, or of an unknown reply makes the
 // run invalid.
 func TestChargesOfVoiceAreCounted(t *testing.T) {
 	t.Parallel()
@@ -175,17 +175,17 @@ func TestChargesOfVoiceAreCounted(t *testing.T) {
 	} {
 		p := newRealtime(1)
 		p.said["a"], p.said["b"] = from, from
-		got := tally{when: p.written, settled: map[string]int{}}
+		got := chargeTally{when: p.doneTime, settled: map[string]int{}}
 		for i, e := range tt.events {
-			got.add(e, from.Add(time.Duration(i+1)*time.Millisecond))
+			got.addSettlement(e, from.Add(time.Duration(i+1)*time.Millisecond))
 		}
 		var s voiceSample
-		got.figures(from, from.Add(time.Second), &s)
-		got.sum(p, &s)
+		got.computeFigures(from, from.Add(time.Second), &s)
+		got.compareReplies(p, &s)
 		if s.Done != 2 || s.Wrong != tt.wrong || s.Missing != tt.lost || s.P50US != 1000 {
 			t.Errorf("%s: %+v", name, s)
 		}
-		if valid := (&report{Voice: []voiceSample{s}}).verdict() == nil; valid != (tt.wrong+tt.lost == 0) {
+		if valid := (&report{Voice: []voiceSample{s}}).checkValid() == nil; valid != (tt.wrong+tt.lost == 0) {
 			t.Errorf("%s: the run is valid: %t", name, valid)
 		}
 	}
@@ -199,11 +199,11 @@ func TestTableShowsMedians(t *testing.T) {
 	var rep report
 	for _, perSecond := range []float64{9000, 1000, 5000} {
 		rep.Samples = append(rep.Samples, sample{
-			Gateway: "purser sqlite",
-			Cell:    "plain",
-			Clients: 64,
-			OfFloor: perSecond / 10000,
-			result:  result{PerSecond: perSecond},
+			Gateway:    "purser sqlite",
+			Cell:       "plain",
+			Clients:    64,
+			OfFloor:    perSecond / 10000,
+			loadResult: loadResult{PerSecond: perSecond},
 		})
 	}
 	var out strings.Builder
@@ -216,7 +216,7 @@ func TestTableShowsMedians(t *testing.T) {
 func TestKept(t *testing.T) {
 	t.Parallel()
 	const profile = "heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 7\n# HeapAlloc = 1000\n# HeapSys = 5000\n# Stack = 200 / 900\n"
-	if got := kept(profile); got != 1200 {
+	if got := parseHeapBytes(profile); got != 1200 {
 		t.Errorf("%d bytes", got)
 	}
 }

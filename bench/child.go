@@ -19,17 +19,22 @@ import (
 	"time"
 )
 
-// Everything that is measured runs in a process of its own, so that garbage
-// collectors and schedulers do not mix, and memory and CPU time can be told apart.
+// Each measured program runs in a separate process, so that garbage collectors and
+// schedulers do not interfere, and memory and CPU time are measured separately.
 
-// roles are what this binary can be when it starts itself again.
+// roles are the functions of this binary when it starts itself as a child.
 var roles = map[string]func(args []string) error{
-	"upstream": upstream, "floor": floor, "null": null, "load": load, "ledger": ledgerAlone, "talk": talk,
-	"seed": seedRole,
+	"upstream": runUpstreamRole,
+	"floor":    runFloorRole,
+	"null":     runNullRole,
+	"load":     runLoadRole,
+	"ledger":   runLedgerRole,
+	"talk":     runVoiceRole,
+	"seed":     runSeedRole,
 }
 
-// serveRole serves h on a free port, says where on standard output, and ends when
-// the parent does, which closes standard input.
+// serveRole serves h on a free port, prints the URL to standard output, and ends when the
+// parent ends, which closes standard input.
 func serveRole(h http.Handler) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +77,7 @@ func startRole(dir, role string, args ...string) (*child, error) {
 	c.stop = stdin.Close
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s did not start: see %s", role, c.log), c.close())
+		return nil, errors.Join(fmt.Errorf("%s did not start: see %s", role, c.log), c.closeProcess())
 	}
 	c.url = strings.TrimSpace(strings.TrimPrefix(line, "ready "))
 	return c, nil
@@ -93,15 +98,15 @@ func newChild(dir, name, binary string, args ...string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process gets a descriptor of its own
+	defer log.Close() // the process gets its own descriptor
 	c.cmd = exec.Command(binary, args...)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.cmd.Stderr, err = os.OpenFile(c.log, os.O_APPEND|os.O_WRONLY, 0o644)
 	return c, err
 }
 
-// close ends the process in good order, and by force after ten seconds.
-func (c *child) close() error {
+// closeProcess stops the process, and kills it after ten seconds.
+func (c *child) closeProcess() error {
 	done := make(chan error, 1)
 	go func() { done <- c.cmd.Wait() }()
 	err := c.stop()
@@ -134,10 +139,10 @@ func waitForHTTP(ctx context.Context, url string) error {
 	}
 }
 
-// memory returns what is resident now and what was at most since resetPeak, in
-// KiB; zeros where there is no /proc.
+// memory returns the resident memory now and its peak since resetPeak, in KiB; zeros where
+// there is no /proc.
 func (c *child) memory() (rss, peak int64) {
-	text, err := os.ReadFile(c.proc("status"))
+	text, err := os.ReadFile(c.procFile("status"))
 	if err != nil {
 		return 0, 0
 	}
@@ -156,13 +161,13 @@ func (c *child) memory() (rss, peak int64) {
 
 // resetPeak starts VmHWM again from what is resident now.
 func (c *child) resetPeak() {
-	// Where that is not possible the peak is the process's whole life: still true.
-	_ = os.WriteFile(c.proc("clear_refs"), []byte("5"), 0)
+	// If that fails, the peak is that of the process's whole life.
+	_ = os.WriteFile(c.procFile("clear_refs"), []byte("5"), 0)
 }
 
-// cpu returns the processor time that the process has used.
-func (c *child) cpu() time.Duration {
-	text, err := os.ReadFile(c.proc("stat"))
+// cpuTime returns the processor time that the process has used.
+func (c *child) cpuTime() time.Duration {
+	text, err := os.ReadFile(c.procFile("stat"))
 	if err != nil {
 		return 0
 	}
@@ -176,7 +181,7 @@ func (c *child) cpu() time.Duration {
 	return time.Duration(user+system) * (time.Second / 100) // USER_HZ is 100 on Linux
 }
 
-func (c *child) proc(file string) string {
+func (c *child) procFile(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, file)
 }
 

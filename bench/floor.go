@@ -22,16 +22,15 @@ func proxyTransport() *http.Transport {
 	}
 }
 
-// floor is the role that no billing gateway built on net/http gets under: a bare
-// reverse proxy. It reads the request body whole before it forwards; without that
-// a ReverseProxy truncates some streams, and its figures would not be of whole
-// answers. ReverseProxy flushes text/event-stream at once by itself.
-func floor(args []string) error { return serveProxy(args, newFloor) }
+// runFloorRole is the role of a bare reverse proxy, the lower bound of every billing
+// gateway on net/http. It reads the whole request body before it forwards it; otherwise a
+// ReverseProxy truncates some streams, and its figures would not be of whole answers.
+// ReverseProxy flushes text/event-stream immediately.
+func runFloorRole(args []string) error { return serveProxy(args, newFloor) }
 
-// null is the role of a hand-written proxy without billing: what is left of
-// Purser when nothing is parsed, held or stored. It shows what HTTP alone costs
-// in Purser's place; it is not part of a default run.
-func null(args []string) error { return serveProxy(args, newNull) }
+// runNullRole is the role of a hand-written proxy without billing: Purser without parsing,
+// holds and storage. It shows what HTTP alone costs. It is not part of a default run.
+func runNullRole(args []string) error { return serveProxy(args, newNull) }
 
 func serveProxy(args []string, proxy func(*url.URL) http.Handler) error {
 	if len(args) != 1 {
@@ -90,13 +89,13 @@ func newNull(target *url.URL) http.Handler {
 			return
 		}
 		defer resp.Body.Close()
-		relay(w, resp)
+		relayAnswer(w, resp)
 	})
 }
 
-// relay hands an answer on as it arrives. A cut answer aborts the client's
-// connection, so that it is counted as truncated.
-func relay(w http.ResponseWriter, resp *http.Response) {
+// relayAnswer forwards an answer as it arrives. A cut answer aborts the client's
+// connection, so that it counts as truncated.
+func relayAnswer(w http.ResponseWriter, resp *http.Response) {
 	w.Header()["Content-Type"] = resp.Header["Content-Type"]
 	if l, ok := resp.Header["Content-Length"]; ok {
 		w.Header()["Content-Length"] = l

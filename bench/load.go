@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// spec is one measurement: who is asked what, by how many, for how long.
-type spec struct {
+// loadSpec is one measurement of a gateway by clients in parallel.
+type loadSpec struct {
 	URL      string        `json:"url"`
 	Tokens   []string      `json:"tokens"` // one access token a connection
 	Clients  int           `json:"clients"`
@@ -28,10 +28,10 @@ type spec struct {
 	Duration time.Duration `json:"duration"`
 }
 
-// result is what one measurement found. Times are microseconds. Only calls that
-// ended inside the measured time count in the figures; Answered, and the errors,
-// are of the whole run, warm-up included.
-type result struct {
+// loadResult is the result of one measurement. Times are microseconds. The figures count
+// the calls that ended inside the measured time; Answered and the errors count the whole
+// run with the warm-up.
+type loadResult struct {
 	Calls       int64   `json:"calls"`
 	PerSecond   float64 `json:"calls_per_s"`
 	P50US       int64   `json:"p50_us"`
@@ -40,26 +40,28 @@ type result struct {
 	Answered    int64   `json:"answered"`
 	Failed      int64   `json:"failed"`    // no answer, or not 200
 	Truncated   int64   `json:"truncated"` // the answer ended before its end
-	Wrong       int64   `json:"wrong"`     // complete, but not what the upstream said
+	Wrong       int64   `json:"wrong"`     // complete, but not the upstream's answer
 	FirstFault  string  `json:"first_fault,omitempty"`
 	GeneratorUS float64 `json:"generator_cpu_us_per_call"`
 }
 
-func (r result) faults() int64 { return r.Failed + r.Truncated + r.Wrong }
+func (r loadResult) faults() int64 { return r.Failed + r.Truncated + r.Wrong }
 
-// measure runs the load generator in a fresh process.
-func measure(ctx context.Context, s spec) (result, error) { return askRole[result](ctx, "load", s) }
-
-// load is the role of the load generator.
-func load([]string) error {
-	debug.SetGCPercent(400) // its garbage is not what is measured
-	return answerRole(spec.run)
+// measureLoad runs the load generator in a new process.
+func measureLoad(ctx context.Context, s loadSpec) (loadResult, error) {
+	return askRole[loadResult](ctx, "load", s)
 }
 
-func (s spec) run() (result, error) {
+// runLoadRole is the role of the load generator.
+func runLoadRole([]string) error {
+	debug.SetGCPercent(400) // its collections must not disturb the measurement
+	return answerRole(loadSpec.runClients)
+}
+
+func (s loadSpec) runClients() (loadResult, error) {
 	target, err := url.Parse(s.URL + "/v1/ai/" + models[s.Cell])
 	if err != nil {
-		return result{}, err
+		return loadResult{}, err
 	}
 	from := time.Now().Add(s.Warmup)
 	until := from.Add(s.Duration)
@@ -67,20 +69,20 @@ func (s spec) run() (result, error) {
 	var wg sync.WaitGroup
 	for i := range clients {
 		c := &client{
-			spec:      s,
+			loadSpec:  s,
 			url:       target,
 			rng:       rand.New(rand.NewPCG(uint64(i), uint64(from.UnixNano()))),
 			transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1},
 		}
 		clients[i] = c
-		wg.Go(func() { c.work(from, until) })
+		wg.Go(func() { c.callUntil(from, until) })
 	}
 	wg.Wait()
-	return s.sum(clients), nil
+	return s.sumClients(clients), nil
 }
 
-func (s spec) sum(clients []*client) result {
-	var r result
+func (s loadSpec) sumClients(clients []*client) loadResult {
+	var r loadResult
 	var all, first []int64
 	for _, c := range clients {
 		all, first = append(all, c.latencies...), append(first, c.firsts...)
@@ -112,7 +114,7 @@ func percentile(list []int64, p int) int64 {
 
 // A client makes one call after another over one kept-alive connection.
 type client struct {
-	spec
+	loadSpec
 	url       *url.URL
 	rng       *rand.Rand
 	transport *http.Transport
@@ -124,16 +126,16 @@ type client struct {
 	fault                              string
 }
 
-func (c *client) work(from, until time.Time) {
+func (c *client) callUntil(from, until time.Time) {
 	for n := 0; ; n++ {
 		start := time.Now()
 		if start.After(until) {
 			return
 		}
-		err := c.call(n)
+		err := c.makeCall(n)
 		end := time.Now()
 		if err != nil {
-			c.note(err)
+			c.countFault(err)
 			continue
 		}
 		c.answered++
@@ -144,13 +146,13 @@ func (c *client) work(from, until time.Time) {
 	}
 }
 
-// The ways in which a call can go wrong once it is answered.
+// The faults of a call that was answered.
 var (
 	errTruncated = errors.New("truncated")
 	errWrong     = errors.New("wrong answer")
 )
 
-func (c *client) note(err error) {
+func (c *client) countFault(err error) {
 	switch {
 	case errors.Is(err, errTruncated):
 		c.truncated++
@@ -162,18 +164,18 @@ func (c *client) note(err error) {
 	if c.fault == "" {
 		c.fault = err.Error()
 	}
-	time.Sleep(10 * time.Millisecond) // a broken gateway is not to be hammered
+	time.Sleep(10 * time.Millisecond) // do not flood a broken gateway
 }
 
-// call makes one call and checks its answer.
-func (c *client) call(n int) error {
-	body := c.prompt()
+// makeCall makes one call and checks its answer.
+func (c *client) makeCall(n int) error {
+	body := c.newPrompt()
 	req := &http.Request{
 		Method: http.MethodPost, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{
 			"Authorization":   {"Bearer " + c.Tokens[c.rng.IntN(len(c.Tokens))]},
 			"Content-Type":    {"application/json"},
-			"Idempotency-Key": {uuid(c.rng)},
+			"Idempotency-Key": {newUUID(c.rng)},
 			"X-Svc-Feature":   {feature},
 		},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
@@ -183,7 +185,7 @@ func (c *client) call(n int) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := c.read(resp.Body); err != nil {
+	if err := c.readAnswer(resp.Body); err != nil {
 		return fmt.Errorf("%w: %w after %d bytes", errTruncated, err, len(c.answer))
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -198,8 +200,8 @@ func (c *client) call(n int) error {
 	return c.checkStream()
 }
 
-// read keeps the whole answer and notes when its first byte came.
-func (c *client) read(body io.Reader) error {
+// readAnswer reads the whole answer and the time of its first byte.
+func (c *client) readAnswer(body io.Reader) error {
 	c.answer, c.first = c.answer[:0], time.Time{}
 	for {
 		if len(c.answer) == cap(c.answer) {
@@ -225,7 +227,7 @@ func (c *client) checkWhole(n int) error {
 		return fmt.Errorf("%w: ends with %.80q", errTruncated, a[max(0, len(a)-80):])
 	case !bytes.Contains(a, []byte(wholeText)), !bytes.Contains(a, []byte(`"usage":`)),
 		c.Billed && !bytes.Contains(a, []byte(`"user_charge_mc":`)),
-		n%64 == 0 && !json.Valid(a): // the rest is cheap enough for every answer
+		n%64 == 0 && !json.Valid(a): // too expensive for every answer
 		return fmt.Errorf("%w: %.300q", errWrong, a)
 	}
 	return nil
@@ -257,9 +259,8 @@ func (c *client) checkForeign() error {
 	return nil
 }
 
-// prompt writes a body with a system message and about 300 bytes of the user's
-// own text, which no two calls share.
-func (c *client) prompt() []byte {
+// newPrompt returns a body with a system message and about 300 bytes of random user text.
+func (c *client) newPrompt() []byte {
 	b := make([]byte, 0, 1024)
 	b = append(b, `{"messages":[{"role":"system","content":"You are the assistant inside a mail client. Sum up what the user has to do today, in three sentences, most urgent first. Do not invent anything."},{"role":"user","content":"`...)
 	from := len(b)
@@ -278,8 +279,8 @@ in repair and nobody else drives our route before then please answer by noon leg
 page four about notice periods which looks harmless but should be read by someone who remembers last year lunch moved to one o'clock
 invoice 4711 is still open although we reminded them twice can we talk about numbers for March budget review slides attached thanks`)
 
-// uuid returns a random UUID, version 4.
-func uuid(rng *rand.Rand) string {
+// newUUID returns a random UUID, version 4.
+func newUUID(rng *rand.Rand) string {
 	hi, lo := rng.Uint64()&^0xf000|0x4000, rng.Uint64()&^(3<<62)|1<<63
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xffff, lo>>48, lo&(1<<48-1))
 }

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// What every call asks for.
+// The model and the feature of every call.
 const (
 	model   = "gpt-5.4-mini"
 	feature = "mail-digest"
 )
 
-// models are whom the cells ask.
+// models are the models of the cells.
 var models = map[string]string{
 	"plain":     model,
 	"stream":    model,
@@ -54,20 +54,20 @@ type options struct {
 func main() {
 	if len(os.Args) > 1 {
 		if role, ok := roles[os.Args[1]]; ok {
-			exit(role(os.Args[2:]))
+			exitWith(role(os.Args[2:]))
 		}
 	}
-	o, err := parse(os.Args[1:])
+	o, err := parseOptions(os.Args[1:])
 	if err != nil {
-		exit(err)
+		exitWith(err)
 	}
-	runtime.LockOSThread() // children die with the thread that starts them, even if we are killed
+	runtime.LockOSThread() // children end with the thread that starts them (Pdeathsig)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(run(ctx, o))
+	exitWith(runBench(ctx, o))
 }
 
-func exit(err error) {
+func exitWith(err error) {
 	if errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	} else if err != nil {
@@ -77,7 +77,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func parse(args []string) (options, error) {
+func parseOptions(args []string) (options, error) {
 	var o options
 	var clients, callers, engines, cells string
 	var quick bool
@@ -92,24 +92,24 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table shows medians")
 	f.StringVar(&clients, "clients", "1,16,64", "clients at a time")
 	f.StringVar(&engines, "engines", "sqlite,postgres",
-		"what stands beside the floor: sqlite, postgres, null (a proxy by hand), floor (itself: the noise)")
+		"what is compared with the floor: sqlite, postgres, null (a proxy without billing), floor (itself: the noise)")
 	f.StringVar(&cells, "cells", "plain,stream,anthropic,google",
 		"whole answers; streamed ones; streamed ones of Anthropic and Google, which are translated")
 	f.StringVar(&callers, "callers", "64,256", "callers of the ledger alone")
 	f.StringVar(&o.parts, "parts", "http,ledger,voice",
 		"what is measured: http, ledger, voice, pages (with as many rows as --rows says)")
-	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients: does it work at all?")
+	f.BoolVar(&quick, "quick", false, "one round of one second at 64 clients, to see that it works")
 	f.IntVar(&o.connections, "connections", 64, "connections that the calls are spread over")
 	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
 	f.StringVar(&o.dir, "dir", "",
 		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
-	f.BoolVar(&o.limits, "limits", false, "count every limit at each call: tier, daily, rate, pace, free credit")
+	f.BoolVar(&o.limits, "limits", false, "check every limit at each call: tier, daily, rate, risk, free credit")
 	f.StringVar(&o.before, "before", "",
 		"folder with an older commit checked out: its product is measured in the same rounds")
 	f.StringVar(&o.profiles, "profile", "", "write CPU profiles of Purser into this folder")
-	f.StringVar(&o.pgo, "pgo", "", "write what the CPU profiles say together into this file, for go build -pgo")
+	f.StringVar(&o.pgo, "pgo", "", "write the merged CPU profiles into this file, for go build -pgo")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -121,12 +121,12 @@ func parse(args []string) (options, error) {
 	}
 	o.engines, o.cells = strings.Split(engines, ","), strings.Split(cells, ",")
 	var err1, err2 error
-	o.clients, err1 = numbers("--clients", clients)
-	o.callers, err2 = numbers("--callers", callers)
-	return o, errors.Join(err1, err2, o.check())
+	o.clients, err1 = parseNumbers("--clients", clients)
+	o.callers, err2 = parseNumbers("--callers", callers)
+	return o, errors.Join(err1, err2, o.checkOptions())
 }
 
-func (o options) check() error {
+func (o options) checkOptions() error {
 	if o.rounds < 1 || o.duration <= 0 || o.connections < 1 || o.sessions < 1 || o.rows < 0 {
 		return errors.New("--rounds, --duration, --connections and --sessions must be positive")
 	}
@@ -148,7 +148,7 @@ func (o options) check() error {
 	return nil
 }
 
-func numbers(name, list string) ([]int, error) {
+func parseNumbers(name, list string) ([]int, error) {
 	var out []int
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(word)

@@ -18,9 +18,8 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// The pages are those of people who look at a ledger with a long past: a user who
-// has a share of it, the developer whose app made all of it, and the operator.
-// What needs more than a ledger to be there (a webhook, a review) is left out.
+// pages are the pages of a user, a developer and the operator that show a long ledger.
+// Pages that need more than a ledger (a webhook, a review) are left out.
 var pages = map[string][]string{
 	"user": {
 		"/", "/dashboard", "/activity", "/activity?before={middle}", "/activity?type=topup",
@@ -50,10 +49,10 @@ var pages = map[string][]string{
 	},
 }
 
-// pageTries is how often each page is asked for; the first time finds no cache.
+// pageTries is the number of requests for each page. The first one finds no cache.
 const pageTries = 10
 
-// A pageSample is one page, asked for again and again.
+// A pageSample is the result for one page.
 type pageSample struct {
 	Engine   string  `json:"engine"`
 	Rows     float64 `json:"million_rows"`
@@ -61,34 +60,34 @@ type pageSample struct {
 	Bytes    int     `json:"bytes"`
 	FirstUS  int64   `json:"first_us"`
 	MedianUS int64   `json:"median_us"`
-	MostUS   int64   `json:"most_us"` // of all, the first included
+	MostUS   int64   `json:"most_us"` // of all requests, with the first
 	Fault    string  `json:"fault,omitempty"`
 }
 
-// look times every page of each engine's largest ledger.
-func (b *bench) look(ctx context.Context) (err error) {
+// measurePages measures every page of each engine's largest ledger.
+func (b *bench) measurePages(ctx context.Context) (err error) {
 	n := len(b.closers)
-	defer func() { err = errors.Join(err, b.close(n)) }()
-	up, err := b.role("upstream")
+	defer func() { err = errors.Join(err, b.closeFrom(n)) }()
+	up, err := b.startBenchRole("upstream")
 	if err != nil {
 		return err
 	}
 	for _, e := range b.engines {
-		d, err := b.store(ctx, e, b.rows, b.connections)
+		d, err := b.prepareDatabase(ctx, e, b.rows, b.connections)
 		if err != nil {
 			return err
 		}
-		v, err := d.visit(ctx)
+		v, err := d.newVisitor(ctx)
 		if err != nil {
-			return fmt.Errorf("who looks at the pages: %w", err)
+			return fmt.Errorf("prepare the pages: %w", err)
 		}
-		t, err := b.startPurser(ctx, title(e, b.rows), d, up.url)
+		t, err := b.startPurser(ctx, engineTitle(e, b.rows), d, up.url)
 		if err != nil {
 			return err
 		}
 		for _, who := range []string{"user", "developer", "operator"} {
 			for _, path := range pages[who] {
-				s := v.page(ctx, t.url, who, path)
+				s := v.measurePage(ctx, t.url, who, path)
 				s.Engine, s.Rows = e, b.rows
 				b.report.Pages = append(b.report.Pages, s)
 			}
@@ -98,15 +97,15 @@ func (b *bench) look(ctx context.Context) (err error) {
 	return nil
 }
 
-// A visit is who looks, and at what.
-type visit struct {
+// A pageVisitor requests pages as a signed-in account.
+type pageVisitor struct {
 	cookies map[string]*http.Cookie // by user, developer, operator
-	names   *strings.Replacer       // of what stands in paths
+	names   *strings.Replacer       // of the placeholders in paths
 }
 
-// visit signs everybody in, and finds something of each kind to look at: in the
-// middle of the past, where no cache has it.
-func (d *database) visit(ctx context.Context) (v visit, err error) {
+// newVisitor signs the accounts in, and finds rows for the placeholders: in the middle of
+// the ledger, where no cache has them.
+func (d *database) newVisitor(ctx context.Context) (v pageVisitor, err error) {
 	store, err := db.Open(ctx, d.url)
 	if err != nil {
 		return v, err
@@ -135,16 +134,16 @@ func (d *database) visit(ctx context.Context) (v visit, err error) {
 	}
 	var entry string
 	var middle, madeUS int64
-	err = store.QueryRowContext(ctx,
-		`SELECT id, seq, created_us FROM ledger WHERE account_id = $1 AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`, g.Account).Scan(&entry, &middle, &madeUS)
+	err = store.QueryRowContext(ctx, `SELECT id, seq, created_us FROM ledger WHERE account_id = $1
+		AND seq = (SELECT seq FROM balances WHERE account_id = $1) / 2 + 1 AND type = 'spend'`,
+		g.Account).Scan(&entry, &middle, &madeUS)
 	v.names = strings.NewReplacer("{account}", g.Account, "{app}", g.App, "{connection}", g.Connection, "{feature}",
 		feature, "{entry}", entry, "{request}", id.ReplacePrefix(entry, id.Ledger, id.Request),
 		"{middle}", strconv.FormatInt(middle, 10), "{day}", time.UnixMicro(madeUS).UTC().Format(time.DateOnly))
 	return v, err
 }
 
-// signIn returns the cookie of a browser in which an account has just signed in, with
-// a second step.
+// signIn signs an account in with a second step, and returns the session cookie.
 func signIn(ctx context.Context, people *accounts.Store, account string) (*http.Cookie, error) {
 	a, err := people.Get(ctx, account)
 	if err != nil {
@@ -160,13 +159,13 @@ func signIn(ctx context.Context, people *accounts.Store, account string) (*http.
 	return answer.Result().Cookies()[0], nil
 }
 
-// page asks for one page again and again.
-func (v visit) page(ctx context.Context, base, who, path string) pageSample {
+// measurePage requests one page pageTries times.
+func (v pageVisitor) measurePage(ctx context.Context, base, who, path string) pageSample {
 	s := pageSample{Path: path}
 	var took []int64
 	for range pageTries {
 		start := time.Now()
-		size, err := v.get(ctx, base+v.names.Replace(path), who)
+		size, err := v.getPage(ctx, base+v.names.Replace(path), who)
 		if err != nil {
 			s.Fault = err.Error()
 			return s
@@ -180,13 +179,13 @@ func (v visit) page(ctx context.Context, base, who, path string) pageSample {
 	return s
 }
 
-func (v visit) get(ctx context.Context, address, who string) (size int, err error) {
+func (v pageVisitor) getPage(ctx context.Context, address, who string) (size int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return 0, err
 	}
 	req.AddCookie(v.cookies[who])
-	resp, err := http.DefaultTransport.RoundTrip(req) // whoever is sent elsewhere is not signed in
+	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirect: that would be the sign-in page
 	if err != nil {
 		return 0, err
 	}

@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// guide writes the profiles of the run's cells, merged, as the file that the compiler
-// is told by -pgo which calls are hot.
-func (b *bench) guide(ctx context.Context) error {
+// writeMergedProfile merges the profiles of the run's cells into the file for the
+// compiler's option -pgo.
+func (b *bench) writeMergedProfile(ctx context.Context) error {
 	files, err := filepath.Glob(filepath.Join(b.profiles, "*.pprof"))
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (b *bench) guide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if profile, err = nowhere(profile); err != nil {
+	if profile, err = removeFolders(profile); err != nil {
 		return err
 	}
 	return os.WriteFile(b.pgo, profile, 0o644)
@@ -46,9 +46,9 @@ const (
 	protobufVarint = 0
 )
 
-// nowhere takes out of a profile the folders of the machine that it was made on: the
-// compiler knows functions by their names and lines.
-func nowhere(profile []byte) ([]byte, error) {
+// removeFolders removes the folders of this machine from a profile. The compiler finds
+// functions by their names and lines.
+func removeFolders(profile []byte) ([]byte, error) {
 	zipped, err := gzip.NewReader(bytes.NewReader(profile))
 	if err != nil {
 		return nil, err

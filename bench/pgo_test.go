@@ -27,7 +27,7 @@ func TestProfileIsFromNowhere(t *testing.T) {
 	if !strings.Contains(unzip(t, made.Bytes()), folder+"/pgo_test.go") {
 		t.Fatal("no folder is in it to be taken out: was this built with -trimpath?")
 	}
-	profile, err := nowhere(made.Bytes())
+	profile, err := removeFolders(made.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestProfileIsFromNowhere(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, bad := range [][]byte{nil, []byte("x"), made.Bytes()[:20]} {
-		if _, err := nowhere(bad); err == nil {
+		if _, err := removeFolders(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}

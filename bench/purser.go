@@ -20,7 +20,7 @@ import (
 // startPurser builds Purser, gives it a database, and starts it in front of the
 // upstream.
 func (b *bench) startPurser(ctx context.Context, title string, d *database, upstream string) (*target, error) {
-	if err := b.build(ctx); err != nil {
+	if err := b.buildPurser(ctx); err != nil {
 		return nil, err
 	}
 	return b.startGateway(ctx, b.purser, title, d, upstream)
@@ -38,7 +38,7 @@ func (b *bench) startGateway(ctx context.Context, binary, title string, d *datab
 	}
 	name := "purser " + title
 	file := strings.ReplaceAll(name, " ", "-")
-	config, err := b.config(file, listen, d.url, upstream)
+	config, err := b.writeConfig(file, listen, d.url, upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (b *bench) startGateway(ctx context.Context, binary, title string, d *datab
 	if err := t.cmd.Start(); err != nil {
 		return nil, err
 	}
-	b.closers = append(b.closers, t.close)
+	b.closers = append(b.closers, t.closeProcess)
 	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := waitForHTTP(ready, t.url+"/v1/models"); err != nil {
@@ -64,12 +64,12 @@ func (b *bench) startGateway(ctx context.Context, binary, title string, d *datab
 	return t, nil
 }
 
-// config writes the file that purser serve is started with. JSON is YAML too.
-func (b *bench) config(name, listen, database, upstream string) (string, error) {
+// writeConfig writes the file that purser serve is started with. JSON is YAML too.
+func (b *bench) writeConfig(name, listen, database, upstream string) (string, error) {
 	origin := "http://" + listen
 	pool := "0"
 	if b.limits {
-		pool = "0.01" // used up in no time, and looked into at every call
+		pool = "0.01" // used up soon, and checked at every call
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"database":     database,
@@ -90,9 +90,9 @@ func (b *bench) config(name, listen, database, upstream string) (string, error) 
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// build compiles Purser once, as make build does. For profiles it is compiled with one more file,
-// which listens for them: the product itself has no such door.
-func (b *bench) build(ctx context.Context) error {
+// buildPurser compiles Purser once, as make build does. For profiles it adds a file that
+// serves them, because the product has no such endpoint.
+func (b *bench) buildPurser(ctx context.Context) error {
 	if b.purser != "" {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (b *bench) build(ctx context.Context) error {
 	args := []string{"build", "-trimpath", "-pgo", filepath.Join(folder, "hot.pgo"), "-o",
 		filepath.Join(b.dir, "purser")}
 	if b.profiles != "" {
-		overlay, err := b.overlay(folder)
+		overlay, err := b.writeOverlay(folder)
 		if err != nil {
 			return err
 		}
@@ -132,8 +132,8 @@ import (
 func init() { go http.ListenAndServe(os.Getenv("` + profileEnv + `"), nil) }
 `
 
-// overlay writes the additional file and the list that puts it into cmd/purser.
-func (b *bench) overlay(folder string) (string, error) {
+// writeOverlay writes the additional file and the overlay that adds it to cmd/purser.
+func (b *bench) writeOverlay(folder string) (string, error) {
 	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
 		return "", err
 	}
@@ -147,25 +147,25 @@ func (b *bench) overlay(folder string) (string, error) {
 	return list, errors.Join(os.WriteFile(source, []byte(profileSource), 0o644), os.WriteFile(list, text, 0o644))
 }
 
-// record takes a CPU profile of the measured time, if one is wanted. The returned
-// function waits for it.
-func (t *target) record(ctx context.Context, folder, file string, warmup, duration time.Duration) func() error {
+// recordProfile takes a CPU profile of the measured time if profiles are enabled. The
+// returned function waits for it.
+func (t *target) recordProfile(ctx context.Context, folder, file string, warmup, duration time.Duration) func() error {
 	if t.profile == "" {
 		return func() error { return nil }
 	}
 	done := make(chan error, 1)
 	go func() {
 		time.Sleep(warmup)
-		done <- download(ctx,
+		done <- downloadFile(ctx,
 			fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.profile, max(1, int(duration.Seconds()))),
 			filepath.Join(folder, file))
 	}()
 	return func() error { return <-done }
 }
 
-// live says what Purser keeps in KiB, its heap and stacks after a collection, when a
-// time has passed; 0 if no profiles are wanted. The returned function waits for it.
-func (t *target) live(ctx context.Context, after time.Duration) func() (int64, error) {
+// measureLiveMemory measures the heap and the stacks of Purser after a collection, in KiB,
+// when a time has passed; 0 if profiles are disabled. The returned function waits for it.
+func (t *target) measureLiveMemory(ctx context.Context, after time.Duration) func() (int64, error) {
 	type result struct {
 		kib int64
 		err error
@@ -178,8 +178,8 @@ func (t *target) live(ctx context.Context, after time.Duration) func() (int64, e
 		}
 		time.Sleep(after)
 		var text bytes.Buffer
-		err := fetch(ctx, "http://"+t.profile+"/debug/pprof/heap?gc=1&debug=1", &text)
-		done <- result{kept(text.String()) / 1024, err}
+		err := fetchURL(ctx, "http://"+t.profile+"/debug/pprof/heap?gc=1&debug=1", &text)
+		done <- result{parseHeapBytes(text.String()) / 1024, err}
 	}()
 	return func() (int64, error) {
 		r := <-done
@@ -187,8 +187,8 @@ func (t *target) live(ctx context.Context, after time.Duration) func() (int64, e
 	}
 }
 
-// kept reads the bytes of heap and stacks in a heap profile's text.
-func kept(profile string) (sum int64) {
+// parseHeapBytes returns the bytes of heap and stacks from the text of a heap profile.
+func parseHeapBytes(profile string) (sum int64) {
 	for line := range strings.Lines(profile) {
 		var n int64
 		for _, format := range []string{"# HeapAlloc = %d", "# Stack = %d"} {
@@ -200,15 +200,15 @@ func kept(profile string) (sum int64) {
 	return sum
 }
 
-func download(ctx context.Context, from, file string) error {
+func downloadFile(ctx context.Context, from, file string) error {
 	out, err := os.Create(file)
 	if err != nil {
 		return err
 	}
-	return errors.Join(fetch(ctx, from, out), out.Close())
+	return errors.Join(fetchURL(ctx, from, out), out.Close())
 }
 
-func fetch(ctx context.Context, from string, to io.Writer) error {
+func fetchURL(ctx context.Context, from string, to io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return err
@@ -222,8 +222,8 @@ func fetch(ctx context.Context, from string, to io.Writer) error {
 	return err
 }
 
-// freeAddress is a port that nobody had a moment ago: Purser is told where to
-// listen, because its own address stands in its configuration.
+// freeAddress returns an address with an unused port. Purser cannot choose the port itself,
+// because its configuration has its URL.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The fake realtime provider takes calls without media: it answers an offer, and
-// tells the call's sideband the events of one spoken reply after another, in the
-// order in which they were recorded of OpenAI's.
+// The fake realtime provider takes calls without media: it answers an offer, and sends the
+// call's sideband the events of one spoken reply after another, in the recorded order of
+// OpenAI's events.
 
 const (
 	replyEvery = 2 * time.Second        // of one call, from start to start
@@ -23,19 +23,19 @@ const (
 	replyWords = 9
 )
 
-// realtime is the provider. All its calls begin to speak when begin is closed,
-// spread evenly over the time between two replies.
+// realtime is the provider. All its calls start to speak after begin is closed, spread
+// evenly over the time between two replies.
 type realtime struct {
-	calls int // that will be made
+	calls int // expected
 	begin chan struct{}
 	from  time.Time // set before begin is closed, as is until
 	until time.Time
 
 	mu    sync.Mutex
 	made  int
-	said  map[string]time.Time // when the done of a reply was written
+	said  map[string]time.Time // by reply: when its response.done was written
 	fault error
-	work  sync.WaitGroup // replies; it is waited for when every call is attached
+	work  sync.WaitGroup // calls that speak; waited for after every call is attached
 }
 
 func newRealtime(calls int) *realtime {
@@ -44,13 +44,13 @@ func newRealtime(calls int) *realtime {
 
 func (p *realtime) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/realtime/calls", p.create)
-	mux.HandleFunc("GET /v1/realtime", p.attach)
+	mux.HandleFunc("POST /v1/realtime/calls", p.createCall)
+	mux.HandleFunc("GET /v1/realtime", p.serveSideband)
 	mux.HandleFunc("POST /v1/realtime/calls/{id}/hangup", func(http.ResponseWriter, *http.Request) {})
 	return mux
 }
 
-func (p *realtime) create(w http.ResponseWriter, r *http.Request) {
+func (p *realtime) createCall(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
 	}
@@ -64,13 +64,13 @@ func (p *realtime) create(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, sdp)
 }
 
-// sdp is offer and answer: long as a browser's, and never connected.
+// sdp is both offer and answer. It has the length of a browser's, and is never connected.
 var sdp = "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0 1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111 63 9 0 8 13 110 126\r\nc=IN IP4 0.0.0.0\r\n" +
 	strings.Repeat("a=candidate:1 1 udp 2113937151 127.0.0.1 50000 typ host generation 0 network-cost 999\r\n", 8) +
 	"a=rtpmap:111 opus/48000/2\r\na=sendrecv\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=mid:1\r\na=sctp-port:5000\r\n"
 
-// attach serves the sideband of a call.
-func (p *realtime) attach(w http.ResponseWriter, r *http.Request) {
+// serveSideband serves the sideband of a call.
+func (p *realtime) serveSideband(w http.ResponseWriter, r *http.Request) {
 	var call int
 	if _, err := fmt.Sscanf(r.URL.Query().Get("call_id"), "rtc_%d", &call); err != nil {
 		http.NotFound(w, r)
@@ -78,10 +78,10 @@ func (p *realtime) attach(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		return // it has been answered
+		return // Accept has answered
 	}
 	defer ws.CloseNow()
-	p.work.Go(func() { p.note(p.talk(ws, call)) })
+	p.work.Go(func() { p.keepFault(p.speakReplies(ws, call)) })
 	for {
 		_, data, err := ws.Read(context.Background())
 		if err != nil {
@@ -92,13 +92,13 @@ func (p *realtime) attach(w http.ResponseWriter, r *http.Request) {
 			Session json.RawMessage `json:"session"`
 		}
 		if json.Unmarshal(data, &e) == nil && e.Type == "session.update" {
-			p.note(send(ws, `{"type":"session.updated","event_id":"event_0","session":%s}`, e.Session))
+			p.keepFault(sendEvent(ws, `{"type":"session.updated","event_id":"event_0","session":%s}`, e.Session))
 		}
 	}
 }
 
-// note keeps the first fault.
-func (p *realtime) note(err error) {
+// keepFault keeps the first fault.
+func (p *realtime) keepFault(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault == nil && err != nil {
@@ -106,13 +106,13 @@ func (p *realtime) note(err error) {
 	}
 }
 
-// talk speaks one reply after another until the time is over.
-func (p *realtime) talk(ws *websocket.Conn, call int) error {
+// speakReplies speaks one reply after another until the time is over.
+func (p *realtime) speakReplies(ws *websocket.Conn, call int) error {
 	<-p.begin
 	at := p.from.Add(replyEvery * time.Duration(call) / time.Duration(p.calls))
 	for n := 0; at.Before(p.until); n++ {
 		time.Sleep(time.Until(at))
-		if err := p.reply(ws, fmt.Sprintf("resp_%d_%d", call, n)); err != nil {
+		if err := p.sendReply(ws, fmt.Sprintf("resp_%d_%d", call, n)); err != nil {
 			return err
 		}
 		at = at.Add(replyEvery)
@@ -120,22 +120,22 @@ func (p *realtime) talk(ws *websocket.Conn, call int) error {
 	return nil
 }
 
-// reply tells the events of one reply.
-func (p *realtime) reply(ws *websocket.Conn, id string) error {
+// sendReply sends the events of one reply.
+func (p *realtime) sendReply(ws *websocket.Conn, id string) error {
 	for _, text := range spokenFirst {
-		if err := send(ws, text, id); err != nil {
+		if err := sendEvent(ws, text, id); err != nil {
 			return err
 		}
 	}
 	for i := range replyWords {
-		if err := send(ws,
+		if err := sendEvent(ws,
 			`{"type":"response.output_audio_transcript.delta","event_id":"event_%[1]s_%[2]d","response_id":"%[1]s","item_id":"item_%[1]s","output_index":0,"content_index":0,"delta":"%[3]s","obfuscation":"Yk3vTz0"}`, id, i, pieces[i]); err != nil {
 			return err
 		}
 		time.Sleep(wordEvery)
 	}
 	for _, text := range spokenLast {
-		if err := send(ws, text, id); err != nil {
+		if err := sendEvent(ws, text, id); err != nil {
 			return err
 		}
 	}
@@ -143,14 +143,14 @@ func (p *realtime) reply(ws *websocket.Conn, id string) error {
 	p.said[id] = time.Now()
 	p.mu.Unlock()
 	for _, text := range spokenDone {
-		if err := send(ws, text, id); err != nil {
+		if err := sendEvent(ws, text, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func send(ws *websocket.Conn, format string, a ...any) error {
+func sendEvent(ws *websocket.Conn, format string, a ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, format, a...))

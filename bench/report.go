@@ -17,7 +17,7 @@ type sample struct {
 	Cell    string `json:"cell"` // a key of titles
 	Clients int    `json:"clients"`
 	Round   int    `json:"round"`
-	result
+	loadResult
 	CPUUS      float64 `json:"cpu_us_per_call"` // of the gateway's process
 	RSSKiB     int64   `json:"rss_kib"`         // right after the load
 	PeakKiB    int64   `json:"peak_kib"`        // during it
@@ -26,8 +26,8 @@ type sample struct {
 	AddedP50US int64   `json:"added_p50_us"`
 }
 
-// An audit compares what the clients saw with what the ledger says.
-type audit struct {
+// A ledgerCheck compares the calls that clients saw answered with the ledger's rows.
+type ledgerCheck struct {
 	Gateway   string `json:"gateway"`
 	Answered  int64  `json:"answered"`   // calls that the clients saw through
 	SpendRows int64  `json:"spend_rows"` // new spend rows in the ledger
@@ -48,17 +48,17 @@ type ledgerSample struct {
 	RSSKiB    int64   `json:"rss_kib"`
 }
 
-// report is everything that a run found.
+// report has all figures of a run.
 type report struct {
-	Run     about          `json:"run"`
+	Run     runInfo        `json:"run"`
 	Samples []sample       `json:"samples"`
-	Audits  []audit        `json:"audits"`
+	Audits  []ledgerCheck  `json:"audits"`
 	Ledger  []ledgerSample `json:"ledger"`
 	Voice   []voiceSample  `json:"voice"`
 	Pages   []pageSample   `json:"pages"`
 }
 
-func (r *report) write(file string) error {
+func (r *report) writeJSON(file string) error {
 	out, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
@@ -66,9 +66,9 @@ func (r *report) write(file string) error {
 	return os.WriteFile(file, append(out, '\n'), 0o644)
 }
 
-// answered is how many calls the clients of a gateway saw through, and may have
-// seen cut: an exact ledger has a row for each.
-func (r *report) answered(gateway string) (n int64) {
+// countAnswered returns the number of answered calls of a gateway. An exact ledger has a
+// row for each.
+func (r *report) countAnswered(gateway string) (n int64) {
 	for _, s := range r.Samples {
 		if s.Gateway == gateway {
 			n += s.Answered
@@ -77,8 +77,8 @@ func (r *report) answered(gateway string) (n int64) {
 	return n
 }
 
-// verdict is an error if any figure cannot be trusted.
-func (r *report) verdict() error {
+// checkValid returns an error if any figure is invalid.
+func (r *report) checkValid() error {
 	var faults int64
 	for _, s := range r.Samples {
 		faults += s.faults()
@@ -164,7 +164,8 @@ func printRow(w io.Writer, name string, list []sample) {
 func (r *report) printPages(w io.Writer, engine string) {
 	list := slices.DeleteFunc(slices.Clone(r.Pages), func(p pageSample) bool { return p.Engine != engine })
 	slices.SortFunc(list, func(a, b pageSample) int { return cmp.Compare(b.MedianUS, a.MedianUS) })
-	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", title(engine, list[0].Rows), pageTries, "median ms",
+	fmt.Fprintf(w, "\npages, %s, %d tries each\n%10s%10s%10s%9s\n", engineTitle(engine, list[0].Rows), pageTries,
+		"median ms",
 		"first ms", "most ms", "KB")
 	for _, p := range list {
 		fmt.Fprintf(w, "%10.1f%10.1f%10.1f%9.1f  %s", float64(p.MedianUS)/1000, float64(p.FirstUS)/1000,
@@ -176,7 +177,7 @@ func (r *report) printPages(w io.Writer, engine string) {
 	}
 }
 
-// median is that of f over list: of an even number, the upper one.
+// median returns the median of f over list; of an even number, the upper one.
 func median[T any](list []T, f func(T) float64) float64 {
 	values := make([]float64, len(list))
 	for i, s := range list {
@@ -206,7 +207,8 @@ func (r *report) printAudits(w io.Writer) {
 
 // printLedger prints the medians of the ledger alone.
 func (r *report) printLedger(w io.Writer) {
-	fmt.Fprintf(w, "\nthe ledger alone: hold and settle, each answered when it is committed\n%-26s%9s%10s%9s%9s%9s%9s\n", "", "callers", "calls/s", "p50 ms", "p99 ms", "cpu µs", "RSS MB")
+	fmt.Fprintf(w, "\nthe ledger alone: hold and settle, each answered when it is committed\n"+
+		"%-26s%9s%10s%9s%9s%9s%9s\n", "", "callers", "calls/s", "p50 ms", "p99 ms", "cpu µs", "RSS MB")
 	type key struct {
 		name    string
 		callers int
@@ -214,7 +216,7 @@ func (r *report) printLedger(w io.Writer) {
 	var keys []key
 	of := map[key][]ledgerSample{}
 	for _, s := range r.Ledger {
-		k := key{title(s.Engine, s.Rows), s.Callers}
+		k := key{engineTitle(s.Engine, s.Rows), s.Callers}
 		if of[k] == nil {
 			keys = append(keys, k)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/purserhq/purser/internal/base/id"
 )
 
-// The generator writes a past: spend rows of the bench's own connections, so that
-// tables and indexes have the size, the shape and the random keys of a ledger that
-// has run for long. Balances and counters agree with it; hashes are filler, so the
-// chain is not to be verified.
+// The generator writes spend rows of the bench's connections, so that tables and indexes
+// have the size, the shape and the random keys of a ledger that has run for a long time.
+// Balances and counters agree with the rows; hashes are filler, so the chain cannot be
+// verified.
 
 // One generated call, in micro-cents.
 const (
@@ -52,7 +52,7 @@ func generatorOf(target string) generator {
 		return generator{
 			driver: "sqlite",
 			source: path,
-			// No ANALYZE: Purser runs none, and with it SQLite plans a statement anew for each value that is bound.
+			// No ANALYZE: Purser runs none, and with it SQLite plans a statement for each bound value.
 			before:  []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
 			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
 			random:  `(random() & 9223372036854775807)`,
@@ -73,9 +73,9 @@ func generatorOf(target string) generator {
 	}
 }
 
-// fill writes about *count spend rows and puts the exact number there. Indexes are
-// dropped first and built again at the end, which is many times faster.
-func fill(ctx context.Context, target string, grants []grant, count *int64) (err error) {
+// fillLedger writes about *count spend rows and sets *count to their exact number. It
+// drops the indexes first and builds them at the end, which is many times faster.
+func fillLedger(ctx context.Context, target string, grants []benchConnection, count *int64) (err error) {
 	g := generatorOf(target)
 	pool, err := sql.Open(g.driver, g.source)
 	if err != nil {
@@ -89,7 +89,7 @@ func fill(ctx context.Context, target string, grants []grant, count *int64) (err
 	defer conn.Close()
 	each := *count / int64(len(grants))
 	*count = each * int64(len(grants))
-	indexes, err := pairs(ctx, conn, g.indexes)
+	indexes, err := queryPairs(ctx, conn, g.indexes)
 	if err != nil {
 		return err
 	}
@@ -100,24 +100,24 @@ func fill(ctx context.Context, target string, grants []grant, count *int64) (err
 	if err := execAll(ctx, conn, g.before); err != nil {
 		return err
 	}
-	if err := g.insert(ctx, conn, grants, *count); err != nil {
+	if err := g.insertRows(ctx, conn, grants, *count); err != nil {
 		return err
 	}
 	return execAll(ctx, conn, append([]string{
 		fmt.Sprintf(`UPDATE balances SET seq = seq + %d, reserved_mc = reserved_mc - %d`, each, each*pastChargeMC),
 		fmt.Sprintf(`UPDATE connections SET consumed_mc = consumed_mc + %d`, each*pastChargeMC),
-		g.totals(),
+		g.totalsStatement(),
 	}, g.after...))
 }
 
-// insert writes the rows in steps, with progress on standard error.
-func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, count int64) error {
+// insertRows writes the rows in steps, with progress on standard error.
+func (g generator) insertRows(ctx context.Context, conn *sql.Conn, grants []benchConnection, count int64) error {
 	const step = 250_000
 	start := time.Now()
 	begin := start.AddDate(0, 0, -pastDays)
 	apart := (pastDays - 1) * 24 * time.Hour / time.Duration(count)
 	for from := int64(0); from < count; from += step {
-		text := g.statement(grants, begin, apart, begin.Add(apart*time.Duration(from)))
+		text := g.insertStatement(grants, begin, apart, begin.Add(apart*time.Duration(from)))
 		if _, err := conn.ExecContext(ctx, text, from, min(from+step, count)); err != nil {
 			return err
 		}
@@ -128,10 +128,11 @@ func (g generator) insert(ctx context.Context, conn *sql.Conn, grants []grant, c
 	return nil
 }
 
-// statement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n, and was
+// insertStatement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n, and was
 // made i times apart after begin. Ids rise with i, and have the time at which the
 // step begins.
-func (g generator) statement(grants []grant, begin time.Time, apart time.Duration, step time.Time) string {
+func (g generator) insertStatement(grants []benchConnection, begin time.Time, apart time.Duration,
+	step time.Time) string {
 	n := len(grants)
 	var list []string
 	for i, a := range grants {
@@ -156,8 +157,8 @@ FROM n JOIN who ON k = i %% %d`,
 		-pastChargeMC, pastChargeMC, begin.UnixMicro(), apart.Microseconds(), digits(43, "i"), g.random, n)
 }
 
-// totals adds the days up, as settlements would have done.
-func (g generator) totals() string {
+// totalsStatement returns the statement that computes the daily totals, as settlements do.
+func (g generator) totalsStatement() string {
 	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
 		SELECT ` + g.day +
 		` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*), 61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
@@ -170,7 +171,7 @@ const rowsOfGrant = 2
 // ledgerPrefix is the part of a ledger id that depends on its time alone.
 func ledgerPrefix(at time.Time) string { return id.New(id.Ledger, at)[:len(id.Ledger)+9] }
 
-func pairs(ctx context.Context, conn *sql.Conn, text string) (list [][2]string, err error) {
+func queryPairs(ctx context.Context, conn *sql.Conn, text string) (list [][2]string, err error) {
 	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {
 		return nil, err

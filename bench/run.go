@@ -24,7 +24,7 @@ type target struct {
 	profile  string    // address of its profiles, if wanted
 }
 
-// bench is a run: the processes it started, and what it found.
+// bench is a run with its processes and its report.
 type bench struct {
 	options
 	report  report
@@ -36,50 +36,50 @@ type bench struct {
 	cluster *dbtest.Cluster      // nil without PostgreSQL
 }
 
-func run(ctx context.Context, o options) (err error) {
+func runBench(ctx context.Context, o options) (err error) {
 	b := &bench{options: o, stores: map[string]*database{}}
-	defer func() { err = errors.Join(err, b.close(0)) }()
+	defer func() { err = errors.Join(err, b.closeFrom(0)) }()
 	if err := b.prepare(); err != nil {
 		return err
 	}
-	if b.report.Run, err = describe(o, b.dir); err != nil {
+	if b.report.Run, err = describeRun(o, b.dir); err != nil {
 		return err
 	}
 	fmt.Println(b.report.Run)
 	if strings.Contains(o.parts, "http") {
-		if err := b.http(ctx); err != nil {
+		if err := b.measureGateways(ctx); err != nil {
 			return err
 		}
 	}
 	if strings.Contains(o.parts, "ledger") {
-		if err := b.ledger(ctx); err != nil {
+		if err := b.measureLedgers(ctx); err != nil {
 			return err
 		}
 	}
 	if strings.Contains(o.parts, "voice") {
-		if err := b.voice(ctx); err != nil {
+		if err := b.measureVoice(ctx); err != nil {
 			return err
 		}
 	}
 	if strings.Contains(o.parts, "pages") {
-		if err := b.look(ctx); err != nil {
+		if err := b.measurePages(ctx); err != nil {
 			return err
 		}
 	}
 	if o.pgo != "" {
-		if err := b.guide(ctx); err != nil {
+		if err := b.writeMergedProfile(ctx); err != nil {
 			return err
 		}
 	}
 	if o.jsonFile != "" {
-		if err := b.report.write(o.jsonFile); err != nil {
+		if err := b.report.writeJSON(o.jsonFile); err != nil {
 			return err
 		}
 	}
-	return b.report.verdict()
+	return b.report.checkValid()
 }
 
-// prepare makes the folder of the run, and starts PostgreSQL if it is measured.
+// prepare creates the folder of the run, and starts PostgreSQL if it is measured.
 func (b *bench) prepare() (err error) {
 	if b.dir == "" {
 		if b.dir, err = os.MkdirTemp("", "purser-bench-"); err != nil {
@@ -105,8 +105,8 @@ func (b *bench) prepare() (err error) {
 	return nil
 }
 
-// close ends what was started since there were n to be closed, the last first.
-func (b *bench) close(n int) error {
+// closeFrom closes the closers from index n on, the last first.
+func (b *bench) closeFrom(n int) error {
 	var errs []error
 	for _, f := range slices.Backward(b.closers[n:]) {
 		errs = append(errs, f())
@@ -123,23 +123,23 @@ func (b *bench) sizes() []float64 {
 	return []float64{0}
 }
 
-// http measures the gateways: in each round of each cell every gateway right
+// measureGateways measures the gateways: in each round of each cell every gateway right
 // after the floor, so that a slow moment of the machine hits both.
-func (b *bench) http(ctx context.Context) (err error) {
+func (b *bench) measureGateways(ctx context.Context) (err error) {
 	n := len(b.closers)
-	defer func() { err = errors.Join(err, b.close(n)) }() // the ledger alone needs their databases
-	if err := b.start(ctx); err != nil {
+	defer func() { err = errors.Join(err, b.closeFrom(n)) }() // the ledger alone needs their databases
+	if err := b.startGateways(ctx); err != nil {
 		return err
 	}
 	for _, cell := range b.cells {
 		for _, clients := range b.clients {
 			for round := range b.rounds {
 				for _, t := range b.targets {
-					base, err := b.sample(ctx, b.floor, nil, cell, clients, round)
+					base, err := b.measureSample(ctx, b.floor, nil, cell, clients, round)
 					if err != nil {
 						return err
 					}
-					if _, err := b.sample(ctx, t, base, cell, clients, round); err != nil {
+					if _, err := b.measureSample(ctx, t, base, cell, clients, round); err != nil {
 						return err
 					}
 				}
@@ -149,7 +149,8 @@ func (b *bench) http(ctx context.Context) (err error) {
 	}
 	for _, t := range b.targets {
 		if t.database != nil {
-			b.report.Audits = append(b.report.Audits, t.database.audit(ctx, t.name, b.report.answered(t.name)))
+			b.report.Audits = append(b.report.Audits,
+				t.database.checkLedger(ctx, t.name, b.report.countAnswered(t.name)))
 		}
 	}
 	b.report.printAudits(os.Stdout)
@@ -157,14 +158,14 @@ func (b *bench) http(ctx context.Context) (err error) {
 	return nil
 }
 
-// start starts the upstream, the floor and every gateway.
-func (b *bench) start(ctx context.Context) error {
-	up, err := b.role("upstream")
+// startGateways starts the upstream, the floor and every gateway.
+func (b *bench) startGateways(ctx context.Context) error {
+	up, err := b.startBenchRole("upstream")
 	if err != nil {
 		return err
 	}
 	tokens := []string{"none"}
-	c, err := b.role("floor", up.url)
+	c, err := b.startBenchRole("floor", up.url)
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (b *bench) start(ctx context.Context) error {
 	for _, e := range b.engines {
 		switch e {
 		case "null", "floor":
-			c, err := b.role(e, up.url)
+			c, err := b.startBenchRole(e, up.url)
 			if err != nil {
 				return err
 			}
@@ -180,11 +181,11 @@ func (b *bench) start(ctx context.Context) error {
 			b.targets = append(b.targets, &target{child: c, tokens: tokens})
 		default:
 			for _, rows := range b.sizes() {
-				d, err := b.store(ctx, e, rows, b.connections)
+				d, err := b.prepareDatabase(ctx, e, rows, b.connections)
 				if err != nil {
 					return err
 				}
-				t, err := b.startPurser(ctx, title(e, rows), d, up.url)
+				t, err := b.startPurser(ctx, engineTitle(e, rows), d, up.url)
 				if err != nil {
 					return err
 				}
@@ -203,23 +204,23 @@ func (b *bench) start(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) role(role string, args ...string) (*child, error) {
+func (b *bench) startBenchRole(role string, args ...string) (*child, error) {
 	c, err := startRole(b.dir, role, args...)
 	if err != nil {
 		return nil, err
 	}
-	b.closers = append(b.closers, c.close)
+	b.closers = append(b.closers, c.closeProcess)
 	return c, nil
 }
 
-// sample measures t once, and compares it with what the floor just did.
-func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell string,
+// measureSample measures t once, and compares it with what the floor just did.
+func (b *bench) measureSample(ctx context.Context, t *target, floor *sample, cell string,
 	clients, round int) (*sample, error) {
 	t.resetPeak()
-	before := t.cpu()
-	wait := t.record(ctx, b.profiles,
+	before := t.cpuTime()
+	wait := t.recordProfile(ctx, b.profiles,
 		fmt.Sprintf("%s-%s-%d.pprof", strings.ReplaceAll(t.name, " ", "-"), cell, clients), b.warmup, b.duration)
-	r, err := measure(ctx, spec{
+	r, err := measureLoad(ctx, loadSpec{
 		URL:      t.url,
 		Tokens:   t.tokens,
 		Clients:  clients,
@@ -231,9 +232,9 @@ func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell strin
 	if err := errors.Join(err, wait()); err != nil {
 		return nil, fmt.Errorf("%s, %s, %d clients: %w", t.name, cell, clients, err)
 	}
-	s := sample{Gateway: t.name, Cell: cell, Clients: clients, Round: round + 1, result: r}
+	s := sample{Gateway: t.name, Cell: cell, Clients: clients, Round: round + 1, loadResult: r}
 	if r.Answered > 0 {
-		s.CPUUS = float64((t.cpu() - before).Microseconds()) / float64(r.Answered)
+		s.CPUUS = float64((t.cpuTime() - before).Microseconds()) / float64(r.Answered)
 	}
 	s.RSSKiB, s.PeakKiB = t.memory()
 	if floor != nil && floor.Calls > 0 {
@@ -245,8 +246,8 @@ func (b *bench) sample(ctx context.Context, t *target, floor *sample, cell strin
 	return &s, nil
 }
 
-// about is what a run's figures depend on.
-type about struct {
+// runInfo is the environment that a run's figures depend on.
+type runInfo struct {
 	Started     time.Time `json:"started"`
 	CPUs        int       `json:"cpus"`
 	Go          string    `json:"go"`
@@ -258,14 +259,14 @@ type about struct {
 	Rows        float64   `json:"million_rows"`
 }
 
-func (a about) String() string {
+func (a runInfo) String() string {
 	return fmt.Sprintf("%d CPUs, %s, %s; disk %.0f durable 4 KiB appends/s; %d × %s a cell, %d connections",
 		a.CPUs, a.System, a.Go, a.FsyncPerS, a.Rounds, a.Duration, a.Connections)
 }
 
-func describe(o options, dir string) (about, error) {
+func describeRun(o options, dir string) (runInfo, error) {
 	fsync, err := fsyncRate(dir)
-	return about{
+	return runInfo{
 		Started:     time.Now().UTC().Truncate(time.Second),
 		CPUs:        runtime.GOMAXPROCS(0),
 		Go:          runtime.Version(),
@@ -278,8 +279,8 @@ func describe(o options, dir string) (about, error) {
 	}, err
 }
 
-// fsyncRate says how many small appends a second the disk makes durable: the
-// scale for everything that is committed, and a warning of a disk in memory.
+// fsyncRate returns how many appends of 4 KiB per second the disk makes durable. It is the
+// scale for commits, and reveals a disk in memory.
 func fsyncRate(dir string) (float64, error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {

@@ -22,49 +22,49 @@ import (
 	"github.com/purserhq/purser/internal/people/accounts"
 )
 
-// A grant is one connection that calls are made on.
-type grant struct {
+// A benchConnection is one connection that calls are made on.
+type benchConnection struct {
 	Account    string `json:"account"`
 	App        string `json:"app"`
 	Connection string `json:"connection"`
 	Token      string `json:"token"`
 }
 
-// allocationMC is lent to each connection: more than a run can spend.
+// allocationMC is the allocation of each connection, more than a run can spend.
 const allocationMC = 1_000_000 * money.Dollar
 
 // A database is a store that the bench has filled for a gateway or a ledger.
 type database struct {
 	url    string
-	grants []grant
+	grants []benchConnection
 	spends int64 // spend rows before the run
 }
 
-// title names an engine and its size in tables.
-func title(engine string, rows float64) string {
+// engineTitle returns the name of an engine and ledger size for tables.
+func engineTitle(engine string, rows float64) string {
 	if rows > 0 {
 		return fmt.Sprintf("%s %gM rows", engine, rows)
 	}
 	return engine
 }
 
-// store returns the run's database of an engine and size. The first time, it makes
-// it: seeded with so many connections, and with a past of rows million rows.
-func (b *bench) store(ctx context.Context, engine string, rows float64, connections int) (*database, error) {
-	name := fmt.Sprintf("%s, %d connections", title(engine, rows), connections)
+// prepareDatabase returns the run's database of an engine and size. The first time, it
+// creates the database with the connections and with rows million ledger rows.
+func (b *bench) prepareDatabase(ctx context.Context, engine string, rows float64, connections int) (*database, error) {
+	name := fmt.Sprintf("%s, %d connections", engineTitle(engine, rows), connections)
 	if d := b.stores[name]; d != nil {
 		return d, nil
 	}
-	target, err := b.fresh(ctx, engine)
+	target, err := b.createDatabase(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
 	d := &database{url: target}
-	if d.grants, err = seed(ctx, target, connections, b.limits); err != nil {
+	if d.grants, err = seedDatabase(ctx, target, connections, b.limits); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	if d.spends = int64(rows * 1e6); d.spends > 0 {
-		if err := fill(ctx, target, d.grants, &d.spends); err != nil {
+		if err := fillLedger(ctx, target, d.grants, &d.spends); err != nil {
 			return nil, fmt.Errorf("fill the ledger of %s: %w", name, err)
 		}
 	}
@@ -72,8 +72,8 @@ func (b *bench) store(ctx context.Context, engine string, rows float64, connecti
 	return d, nil
 }
 
-// fresh returns the URL of an empty database.
-func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
+// createDatabase creates an empty database and returns its URL.
+func (b *bench) createDatabase(ctx context.Context, engine string) (string, error) {
 	name := "bench" + strconv.Itoa(len(b.stores)+1)
 	if engine == "sqlite" {
 		folder := filepath.Join(b.dir, name) // of an earlier run, if --dir was used before
@@ -95,8 +95,8 @@ func (b *bench) fresh(ctx context.Context, engine string) (string, error) {
 	return u.String(), nil
 }
 
-// fund gives an account its money and lends it to the app.
-func fund(ctx context.Context, d *db.DB, w *store.Writer, g grant, limited bool) error {
+// fundConnection tops an account up and connects it to the app.
+func fundConnection(ctx context.Context, d *db.DB, w *store.Writer, g benchConnection, limited bool) error {
 	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := w.DoTx(ctx, tx, rules.TopUp{AccountID: g.Account, AmountMC: 2 * allocationMC}); err != nil {
 			return err
@@ -116,11 +116,10 @@ func fund(ctx context.Context, d *db.DB, w *store.Writer, g grant, limited bool)
 	})
 }
 
-// seed opens the database as Purser would, and gives it n connections with what
-// stands around them: a live app with one feature, an account each, and access
-// tokens that outlive the run. With limits every limit of contract §8 is counted at
-// each call, far from where it would refuse one.
-func seed(ctx context.Context, target string, n int, limited bool) (list []grant, err error) {
+// seedDatabase opens the database as Purser does, and creates n connections with a live
+// app of one feature, an account each, and access tokens that outlive the run. If limited,
+// each call checks every limit of contract §8, and none refuses it.
+func seedDatabase(ctx context.Context, target string, n int, limited bool) (list []benchConnection, err error) {
 	d, err := db.Open(ctx, target)
 	if err != nil {
 		return nil, err
@@ -131,11 +130,11 @@ func seed(ctx context.Context, target string, n int, limited bool) (list []grant
 	var app apps.App
 	for i := range n {
 		if i%connectionsOfApp == 0 {
-			if app, err = publish(ctx, d, people, limited, i/connectionsOfApp); err != nil {
+			if app, err = createApp(ctx, d, people, limited, i/connectionsOfApp); err != nil {
 				return nil, err
 			}
 		}
-		g, err := connect(ctx, d, w, people, app, limited, i)
+		g, err := createConnection(ctx, d, w, people, app, limited, i)
 		if err != nil {
 			return nil, err
 		}
@@ -148,13 +147,13 @@ func seed(ctx context.Context, target string, n int, limited bool) (list []grant
 // users are suddenly charged more than $50 within an hour: 200,000 calls.
 const connectionsOfApp = 16
 
-// publish makes the nth developer and their app.
-func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool, nth int) (app apps.App, err error) {
+// createApp creates the nth developer and their app.
+func createApp(ctx context.Context, d *db.DB, people *accounts.Store, limited bool, nth int) (app apps.App, err error) {
 	tier := apps.FullLive
 	describe := features.Change{
-		Slug:        text(feature),
-		DisplayName: text("Mail digest"),
-		Description: text("What your mail asks of you today."),
+		Slug:        textField(feature),
+		DisplayName: textField("Mail digest"),
+		Description: textField("What your mail asks of you today."),
 	}
 	if limited {
 		tier = apps.LimitedLive
@@ -182,12 +181,13 @@ func publish(ctx context.Context, d *db.DB, people *accounts.Store, limited bool
 	return app, err
 }
 
-func text(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
+func textField(s string) web.Field[string] { return web.Field[string]{Set: true, Value: s} }
 
-// connect makes an account with money, its connection, and a token for it.
-func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App, limited bool,
-	i int) (grant, error) {
-	g := grant{App: app.ID, Connection: id.New(id.Connection, d.Now())}
+// createConnection creates a funded account, its connection, and a token for it.
+func createConnection(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.Store, app apps.App,
+	limited bool,
+	i int) (benchConnection, error) {
+	g := benchConnection{App: app.ID, Connection: id.New(id.Connection, d.Now())}
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		a, err := people.Create(ctx, tx, accounts.NewAccount{Email: fmt.Sprintf("user%d@example.com", i)})
 		g.Account = a.ID
@@ -196,7 +196,7 @@ func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.St
 	if err != nil {
 		return g, err
 	}
-	if err := fund(ctx, d, w, g, limited); err != nil {
+	if err := fundConnection(ctx, d, w, g, limited); err != nil {
 		return g, err
 	}
 	tokens := &oauth.Store{DB: d, Ledger: w, Now: d.Now}
@@ -212,10 +212,10 @@ func connect(ctx context.Context, d *db.DB, w *store.Writer, people *accounts.St
 	})
 }
 
-// audit compares the calls that clients saw through with the ledger's rows, beside
-// the running server.
-func (d *database) audit(ctx context.Context, gateway string, answered int64) audit {
-	a := audit{Gateway: gateway, Answered: answered}
+// checkLedger compares the calls that clients saw answered with the ledger's rows, while
+// the server runs.
+func (d *database) checkLedger(ctx context.Context, gateway string, answered int64) ledgerCheck {
+	a := ledgerCheck{Gateway: gateway, Answered: answered}
 	err := func() error {
 		store, err := db.OpenReadOnly(ctx, d.url)
 		if err != nil {

@@ -16,12 +16,12 @@ func TestSeedAndFill(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			target := dbtest.URL(t, engine)
-			grants, err := seed(t.Context(), target, 3, true)
+			grants, err := seedDatabase(t.Context(), target, 3, true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			count := int64(1000)
-			if err := fill(t.Context(), target, grants, &count); err != nil {
+			if err := fillLedger(t.Context(), target, grants, &count); err != nil {
 				t.Fatal(err)
 			}
 			if count != 999 {
@@ -62,7 +62,7 @@ func TestSeedAndFill(t *testing.T) {
 				}
 			}
 			base := database{url: target, spends: count}
-			if a := base.audit(t.Context(), "purser", 0); a.SpendRows != 0 || a.OpenHolds != 0 || a.Error != "" {
+			if a := base.checkLedger(t.Context(), "purser", 0); a.SpendRows != 0 || a.OpenHolds != 0 || a.Error != "" {
 				t.Errorf("%+v", a)
 			}
 		})

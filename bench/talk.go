@@ -30,20 +30,20 @@ type voiceSpec struct {
 	Duration time.Duration `json:"duration"`
 }
 
-// talk is the role of everybody but Purser: the provider, the browsers that make
-// offers, and the apps that create sessions and listen to their control channels. They
-// are one process, so that one clock says how long a charge takes.
-func talk([]string) error {
+// runVoiceRole is the role of the provider, of the browsers that make offers, and of the
+// apps that create sessions and read their control channels. They are one process, so
+// that one clock measures how long a charge takes.
+func runVoiceRole([]string) error {
 	debug.SetGCPercent(400) // its garbage is not what is measured
-	return answerRole(voiceSpec.run)
+	return answerRole(voiceSpec.measureSessions)
 }
 
-// party is all that talks with Purser in one measurement.
-type party struct {
+// voiceClients are the peers of Purser in one measurement.
+type voiceClients struct {
 	voiceSpec
 	provider *realtime
 	client   *http.Client
-	tally    tally
+	tally    chargeTally
 	sessions []*session
 }
 
@@ -53,17 +53,17 @@ type session struct {
 	control   *websocket.Conn
 	started   chan struct{}
 	over      chan struct{}
-	ended     bool // was told; read when over is closed
+	ended     bool // the end was reported; read after over is closed
 }
 
-func (s voiceSpec) run() (voiceSample, error) {
-	p := &party{
+func (s voiceSpec) measureSessions() (voiceSample, error) {
+	p := &voiceClients{
 		voiceSpec: s,
 		provider:  newRealtime(s.Sessions),
 		client:    &http.Client{Transport: proxyTransport()},
 		sessions:  make([]*session, s.Sessions),
 	}
-	p.tally = tally{when: p.provider.written, settled: map[string]int{}}
+	p.tally = chargeTally{when: p.provider.doneTime, settled: map[string]int{}}
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return voiceSample{}, err
@@ -72,19 +72,19 @@ func (s voiceSpec) run() (voiceSample, error) {
 	purser := child{cmd: &exec.Cmd{Process: &os.Process{Pid: s.PID}}}
 	out := voiceSample{Sessions: s.Sessions}
 	out.BeforeKiB, _ = purser.memory()
-	if err := p.each(p.open); err != nil {
+	if err := p.forEachSession(p.openSession); err != nil {
 		return out, err
 	}
-	p.speak(&purser, &out)
-	if err := p.each(p.end); err != nil {
-		p.tally.note(err)
+	p.measureReplies(&purser, &out)
+	if err := p.forEachSession(p.endSession); err != nil {
+		p.tally.countFault(err)
 	}
-	p.tally.sum(p.provider, &out)
+	p.tally.compareReplies(p.provider, &out)
 	return out, nil
 }
 
-// each does f for every session, some at a time.
-func (p *party) each(f func(i int) error) error {
+// forEachSession calls f for every session, eight at a time.
+func (p *voiceClients) forEachSession(f func(i int) error) error {
 	errs := make([]error, p.Sessions)
 	turns := make(chan struct{}, 8)
 	var wg sync.WaitGroup
@@ -99,29 +99,29 @@ func (p *party) each(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// speak lets every call speak, and measures.
-func (p *party) speak(purser *child, out *voiceSample) {
+// measureReplies lets every call speak, and measures.
+func (p *voiceClients) measureReplies(purser *child, out *voiceSample) {
 	from := time.Now().Add(p.Warmup)
 	until := from.Add(p.Duration)
 	p.provider.from, p.provider.until = time.Now(), until
 	close(p.provider.begin)
 	time.Sleep(time.Until(from))
-	before := purser.cpu()
+	before := purser.cpuTime()
 	time.Sleep(time.Until(until))
-	cpu := purser.cpu() - before
+	cpu := purser.cpuTime() - before
 	out.LiveKiB, _ = purser.memory()
 	p.provider.work.Wait()
-	for deadline := time.Now().Add(30 * time.Second); p.tally.count() < p.provider.count() &&
+	for deadline := time.Now().Add(30 * time.Second); p.tally.countSettled() < p.provider.countReplies() &&
 		time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	p.tally.figures(from, until, out)
+	p.tally.computeFigures(from, until, out)
 	out.CPUUS = float64(cpu.Microseconds()) / float64(max(out.Replies, 1))
 }
 
-// open makes session i live: its app creates it and listens, its browser makes an
-// offer.
-func (p *party) open(i int) error {
+// openSession starts session i: its app creates it and reads the control channel, and its
+// browser makes an offer.
+func (p *voiceClients) openSession(i int) error {
 	s := &session{token: p.Tokens[i%len(p.Tokens)], started: make(chan struct{}), over: make(chan struct{})}
 	p.sessions[i] = s
 	var created struct {
@@ -132,7 +132,7 @@ func (p *party) open(i int) error {
 		}
 		ControlURL string `json:"control_url"`
 	}
-	answer, err := p.post("/v1/realtime/sessions", "application/json", s.token,
+	answer, err := p.postRequest("/v1/realtime/sessions", "application/json", s.token,
 		`{"model":"`+voiceModel+`","voice":"marin","max_duration_s":3540,"instructions":"`+voiceInstructions+
 			`","tools":[`+voiceTool+`]}`)
 	if err != nil {
@@ -149,8 +149,9 @@ func (p *party) open(i int) error {
 		return fmt.Errorf("control channel: %w", err)
 	}
 	s.control.SetReadLimit(1 << 20)
-	go p.listen(s)
-	if _, err := p.post(strings.TrimPrefix(created.Client.OfferURL, p.URL), "application/sdp", created.Client.Ticket,
+	go p.readControlEvents(s)
+	if _, err := p.postRequest(strings.TrimPrefix(created.Client.OfferURL, p.URL), "application/sdp",
+		created.Client.Ticket,
 		sdp); err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ const (
 	voiceTool         = `{"type":"function","function":{"name":"open_thread","description":"Opens a mail thread on the user's screen.","parameters":{"type":"object","properties":{"thread_id":{"type":"string"}},"required":["thread_id"]}}}`
 )
 
-func (p *party) post(path, kind, token, body string) ([]byte, error) {
+func (p *voiceClients) postRequest(path, kind, token, body string) ([]byte, error) {
 	req, err := http.NewRequest(http.MethodPost, p.URL+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -189,15 +190,15 @@ func (p *party) post(path, kind, token, body string) ([]byte, error) {
 	return answer, err
 }
 
-// listen reads a control channel to its end.
-func (p *party) listen(s *session) {
+// readControlEvents reads a control channel to its end.
+func (p *voiceClients) readControlEvents(s *session) {
 	defer close(s.over)
 	live := sync.OnceFunc(func() { close(s.started) })
 	for {
 		_, data, err := s.control.Read(context.Background())
 		if err != nil {
 			if !s.ended {
-				p.tally.note(fmt.Errorf("the control channel: %w", err))
+				p.tally.countFault(fmt.Errorf("the control channel: %w", err))
 			}
 			return
 		}
@@ -206,13 +207,13 @@ func (p *party) listen(s *session) {
 		case "svc.session.started":
 			live()
 		case "svc.response.settled":
-			p.tally.add(data, at)
+			p.tally.addSettlement(data, at)
 		case "svc.session.ending":
 		case "svc.session.ended":
 			s.ended = true
 		default:
 			if strings.HasPrefix(kind, "svc.") || kind == "error" {
-				p.tally.note(fmt.Errorf("unexpected: %.300s", data))
+				p.tally.countFault(fmt.Errorf("unexpected: %.300s", data))
 			}
 		}
 	}
@@ -228,11 +229,11 @@ func kindOf(event []byte) string {
 	return string(kind)
 }
 
-// end ends session i, and waits until its app is told.
-func (p *party) end(i int) error {
+// endSession ends session i, and waits until its app gets the event.
+func (p *voiceClients) endSession(i int) error {
 	s := p.sessions[i]
 	defer s.control.CloseNow()
-	if _, err := p.post("/v1/realtime/sessions/"+s.id+"/end", "application/json", s.token,
+	if _, err := p.postRequest("/v1/realtime/sessions/"+s.id+"/end", "application/json", s.token,
 		`{"when":"immediate"}`); err != nil {
 		return err
 	}
@@ -244,39 +245,39 @@ func (p *party) end(i int) error {
 	}
 }
 
-// written is when the done of a reply was written.
-func (p *realtime) written(reply string) (time.Time, bool) {
+// doneTime returns when response.done of a reply was written.
+func (p *realtime) doneTime(reply string) (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, ok := p.said[reply]
 	return at, ok
 }
 
-func (p *realtime) count() int {
+func (p *realtime) countReplies() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.said)
 }
 
-// tally is what the control channels told of charges.
-type tally struct {
-	when func(reply string) (time.Time, bool) // its done was written
+// chargeTally counts the charges that the control channels reported.
+type chargeTally struct {
+	when func(reply string) (time.Time, bool) // when its response.done was written
 
 	mu      sync.Mutex
-	settled map[string]int // how often
+	settled map[string]int // by reply: the number of its settlements
 	times   []charge
 	wrong   int64
 	fault   string
 }
 
-// charge is how long the charge of a reply took.
+// charge is the delay of one charge.
 type charge struct {
-	at time.Time // it was told
+	at time.Time // when it was reported
 	us int64
 }
 
-// add takes in a svc.response.settled.
-func (t *tally) add(event []byte, at time.Time) {
+// addSettlement records an event svc.response.settled.
+func (t *chargeTally) addSettlement(event []byte, at time.Time) {
 	var e struct {
 		Reply   string `json:"response_id"`
 		Receipt struct {
@@ -294,12 +295,12 @@ func (t *tally) add(event []byte, at time.Time) {
 	}
 	t.mu.Unlock()
 	if err != nil || !known || !first || e.Receipt.Source != "provider" || e.Receipt.MC <= 0 {
-		t.note(fmt.Errorf("a wrong charge: %.400s", event))
+		t.countFault(fmt.Errorf("a wrong charge: %.400s", event))
 	}
 }
 
-// note counts what must not be, and keeps the first.
-func (t *tally) note(err error) {
+// countFault counts a fault, and keeps the first.
+func (t *chargeTally) countFault(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wrong++
@@ -308,14 +309,15 @@ func (t *tally) note(err error) {
 	}
 }
 
-func (t *tally) count() int {
+func (t *chargeTally) countSettled() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.settled)
 }
 
-// figures are those of the charges that were told inside the measured time.
-func (t *tally) figures(from, until time.Time, out *voiceSample) {
+// computeFigures computes the figures of the charges that were reported inside the
+// measured time.
+func (t *chargeTally) computeFigures(from, until time.Time, out *voiceSample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var list []int64
@@ -328,8 +330,8 @@ func (t *tally) figures(from, until time.Time, out *voiceSample) {
 	out.P50US, out.P99US, out.MaxUS = percentile(list, 50), percentile(list, 99), percentile(list, 100)
 }
 
-// sum compares what the provider said with what was told of charges.
-func (t *tally) sum(p *realtime, out *voiceSample) {
+// compareReplies compares the provider's replies with the reported charges.
+func (t *chargeTally) compareReplies(p *realtime, out *voiceSample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.mu.Lock()

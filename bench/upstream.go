@@ -35,8 +35,8 @@ const (
 // the pieces, and the finish reason.
 var deltaChunks = len(pieces) + 2
 
-// upstream is the role that serves the fake provider.
-func upstream([]string) error {
+// runUpstreamRole is the role that serves the fake provider.
+func runUpstreamRole([]string) error {
 	debug.SetGCPercent(400) // its garbage is not what is measured
 	return serveRole(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; { // by a gateway that translates, or by the floor

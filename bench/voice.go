@@ -11,7 +11,7 @@ import (
 
 // voiceSample is what one measurement of live voice sessions found. Times are from
 // the provider's response.done to svc.response.settled on the control channel, of
-// charges that were told inside the measured time; the counts are of the whole run.
+// charges that were reported inside the measured time; the counts are of the whole run.
 type voiceSample struct {
 	Engine     string  `json:"engine"`
 	Round      int     `json:"round"`
@@ -30,8 +30,8 @@ type voiceSample struct {
 	KeptKiB    int64   `json:"kept_kib"`              // heap and stacks after a collection; 0 = not asked
 	EachKiB    float64 `json:"kept_kib_per_session"`  // of that each session more
 	Done       int64   `json:"done"`                  // replies that the provider ended
-	Missing    int64   `json:"missing"`               // of these, of which no charge was told
-	Wrong      int64   `json:"wrong"`                 // what was told and must not be
+	Missing    int64   `json:"missing"`               // of these, those without a reported charge
+	Wrong      int64   `json:"wrong"`                 // wrong events
 	FirstFault string  `json:"first_fault,omitempty"`
 }
 
@@ -44,22 +44,22 @@ func (s voiceSample) valid() error {
 	return nil
 }
 
-// voice measures live voice sessions on each engine, each round on a process of
+// measureVoice measures live voice sessions on each engine, each round on a process of
 // Purser that has just started, first with a tenth of the sessions: how much more memory
 // the others take is what a session takes.
-func (b *bench) voice(ctx context.Context) error {
+func (b *bench) measureVoice(ctx context.Context) error {
 	var audits report
 	for _, engine := range b.engines {
 		if engine != "sqlite" && engine != "postgres" {
 			continue
 		}
 		// contract §8: two at a time on a connection
-		d, err := b.store(ctx, engine, 0, max(b.connections, (b.sessions+1)/2))
+		d, err := b.prepareDatabase(ctx, engine, 0, max(b.connections, (b.sessions+1)/2))
 		if err != nil {
 			return err
 		}
 		for round := range b.rounds {
-			s, a, err := b.converse(ctx, engine, d, round)
+			s, a, err := b.measureVoiceRound(ctx, engine, d, round)
 			if err != nil {
 				return fmt.Errorf("voice, %s: %w", engine, err)
 			}
@@ -73,12 +73,12 @@ func (b *bench) voice(ctx context.Context) error {
 	return nil
 }
 
-// converse measures once.
-func (b *bench) converse(ctx context.Context, engine string, d *database,
-	round int) (s voiceSample, a audit, err error) {
+// measureVoiceRound runs one round.
+func (b *bench) measureVoiceRound(ctx context.Context, engine string, d *database,
+	round int) (s voiceSample, a ledgerCheck, err error) {
 	n := len(b.closers)
-	defer func() { err = errors.Join(err, b.close(n)) }()
-	d.spends += d.audit(ctx, "", 0).SpendRows // what other parts and rounds have left
+	defer func() { err = errors.Join(err, b.closeFrom(n)) }()
+	d.spends += d.checkLedger(ctx, "", 0).SpendRows // what other parts and rounds have left
 	listen, err := freeAddress()
 	if err != nil {
 		return s, a, err
@@ -97,7 +97,7 @@ func (b *bench) converse(ctx context.Context, engine string, d *database,
 		Duration: b.duration,
 	}
 	late := spec.Warmup + spec.Duration*4/5
-	live := t.live(ctx, late)
+	live := t.measureLiveMemory(ctx, late)
 	few, err := askRole[voiceSample](ctx, "talk", spec) // what any load takes, however many sessions there are
 	keptByFew, liveErr := live()
 	if err := errors.Join(err, liveErr, few.valid()); err != nil {
@@ -105,8 +105,8 @@ func (b *bench) converse(ctx context.Context, engine string, d *database,
 	}
 	d.spends += few.Done
 	spec.Sessions = b.sessions
-	wait := t.record(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
-	live = t.live(ctx, late)
+	wait := t.recordProfile(ctx, b.profiles, fmt.Sprintf("voice-%s-%d.pprof", engine, round+1), b.warmup, b.duration)
+	live = t.measureLiveMemory(ctx, late)
 	s, err = askRole[voiceSample](ctx, "talk", spec)
 	s.KeptKiB, liveErr = live()
 	if err := errors.Join(err, liveErr, wait()); err != nil {
@@ -116,7 +116,7 @@ func (b *bench) converse(ctx context.Context, engine string, d *database,
 	s.BeforeKiB, s.FewKiB = few.BeforeKiB, few.LiveKiB
 	s.GrownKiB = float64(s.LiveKiB-s.BeforeKiB) / float64(s.Sessions)
 	s.SessionKiB = float64(s.LiveKiB-s.FewKiB) / float64(max(s.Sessions-few.Sessions, 1))
-	return s, d.audit(ctx, "voice "+engine, s.Done), nil
+	return s, d.checkLedger(ctx, "voice "+engine, s.Done), nil
 }
 
 // printVoice prints the medians of the voice sessions.

@@ -14,16 +14,16 @@ import (
 	"github.com/purserhq/purser/emulator/exchange"
 )
 
-// start serves an emulator.
-func start(t *testing.T) *httptest.Server {
+// startEmulator serves an emulator.
+func startEmulator(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(New(Options{}))
 	t.Cleanup(s.Close)
 	return s
 }
 
-// post sends a body to a path with the key and the version that it wants.
-func post(t *testing.T, s *httptest.Server, path, body string) (*http.Response, string, error) {
+// postBody sends a body to a path with the key and the version that it wants.
+func postBody(t *testing.T, s *httptest.Server, path, body string) (*http.Response, string, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -59,9 +59,9 @@ const (
 // quoted is a text as JSON.
 func quoted(text string) string { return string(exchange.Encode(text)) }
 
-// asks is a request with one text of the user, for each path; more goes before
+// promptBodies is a request with one text of the user, for each path; more goes before
 // the messages.
-func asks(path, text, more string) string {
+func promptBodies(path, text, more string) string {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):
 		return `{"model":"claude-haiku-4-5","max_tokens":1000,` + more + `"messages":[{"role":"user","content":` +
@@ -211,11 +211,11 @@ func TestRefusesWhatTheProviderRefuses(t *testing.T) {
 		"google: above the ceiling": {googlePath,
 			`{"contents":[` + said + `],"generationConfig":{"maxOutputTokens":65537}}`,
 			`maxOutputTokens value of 65537`},
-		"steering that is not known": {chatPath, asks(chatPath, "!emu statsu=500", ""), `statsu`},
+		"steering that is not known": {chatPath, promptBodies(chatPath, "!emu statsu=500", ""), `statsu`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			resp, body, err := post(t, start(t), c.path, c.body)
+			resp, body, err := postBody(t, startEmulator(t), c.path, c.body)
 			if err != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, c.want) {
 				t.Errorf("%v, %v: %s", resp, err, body)
 			}
@@ -230,7 +230,8 @@ func TestTakesSchemasOfBothKinds(t *testing.T) {
 	for _, member := range []string{`"responseSchema":{"type":"OBJECT"}`,
 		`"responseJsonSchema":{"type":"object","additionalProperties":false}`} {
 		more := `"generationConfig":{"responseMimeType":"application/json",` + member + `},`
-		if resp, body, err := post(t, start(t), googlePath, asks(googlePath, "Hi", more)); err != nil ||
+		if resp, body, err := postBody(t, startEmulator(t), googlePath,
+			promptBodies(googlePath, "Hi", more)); err != nil ||
 			resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %v, %v: %s", member, resp, err, body)
 		}
@@ -242,8 +243,8 @@ func FuzzRequest(f *testing.F) {
 	for i, path := range paths {
 		for _, text := range []string{"Hi", "Hi\n!call f {\"a\":1}\n!step\n!call g",
 			"!emu words=3 usage=1,2,3,4 cut=5 split", "!emu calls=2 malformed_call thinking"} {
-			f.Add(i, asks(path, text, ""))
-			f.Add(i, asks(path, text, `"stream":true,`))
+			f.Add(i, promptBodies(path, text, ""))
+			f.Add(i, promptBodies(path, text, `"stream":true,`))
 		}
 	}
 	e := New(Options{})
@@ -265,7 +266,7 @@ func FuzzRequest(f *testing.F) {
 
 func TestTakesPlaceholderAndOldTurnsWithoutSignature(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startEmulator(t)
 	said, call := `{"role":"user","parts":[{"text":"Hi"}]}`, `{"role":"model","parts":[{"functionCall":{"name":"f"}}]}`
 	answer := `{"role":"user","parts":[{"functionResponse":{"name":"f","response":{"output":"x"}}}]}`
 	marked := strings.Replace(call, `}}]`, `},"thoughtSignature":"skip_thought_signature_validator"}]`, 1)
@@ -273,7 +274,7 @@ func TestTakesPlaceholderAndOldTurnsWithoutSignature(t *testing.T) {
 		"placeholder": said + "," + marked + "," + answer,
 		"older turn":  said + "," + call + "," + answer + "," + said,
 	} {
-		if resp, text, err := post(t, s, googlePath, `{"contents":[`+body+`]}`); err != nil ||
+		if resp, text, err := postBody(t, s, googlePath, `{"contents":[`+body+`]}`); err != nil ||
 			resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %v %s", name, err, text)
 		}
@@ -282,9 +283,9 @@ func TestTakesPlaceholderAndOldTurnsWithoutSignature(t *testing.T) {
 
 func TestDropsThinkingWhenAsked(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	_, text, _ := post(t, s, claudePath,
-		strings.Replace(asks(claudePath, "Hi", ""), "claude-haiku-4-5", "claude-opus-5-5", 1))
+	s := startEmulator(t)
+	_, text, _ := postBody(t, s, claudePath,
+		strings.Replace(promptBodies(claudePath, "Hi", ""), "claude-haiku-4-5", "claude-opus-5-5", 1))
 	var first struct {
 		Content jsontext.Value `json:"content"`
 	}
@@ -315,7 +316,7 @@ func TestDropsThinkingWhenAsked(t *testing.T) {
 		!strings.Contains(string(body), "prefix_binding_mismatch") {
 		t.Errorf("%v: %s", err, body)
 	}
-	if _, body, _ := post(t, s, claudePath, again); !strings.Contains(body,
+	if _, body, _ := postBody(t, s, claudePath, again); !strings.Contains(body,
 		"block_binding: Extra inputs are not permitted") {
 		t.Errorf("without the header: %s", body)
 	}

@@ -19,17 +19,18 @@ var paths = []string{chatPath, claudePath, googlePath, responsesPath}
 // streaming is a request for a stream.
 func streaming(path, text string) (string, string) {
 	if path == googlePath {
-		return strings.Replace(path, ":g", ":streamG", 1) + "?alt=sse", asks(path, text, "")
+		return strings.Replace(path, ":g", ":streamG", 1) + "?alt=sse", promptBodies(path, text, "")
 	}
-	return path, asks(path, text, `"stream":true,`)
+	return path, promptBodies(path, text, `"stream":true,`)
 }
 
 func TestFailsTheFirstTries(t *testing.T) {
 	t.Parallel()
 	for _, path := range paths {
-		s := start(t)
+		s := startEmulator(t)
 		for try, want := range []int{503, 503, 200} {
-			resp, body, err := post(t, s, path, asks(path, "Hi\n!emu status=503 fails=2 retry_after=2.5", ""))
+			resp, body, err := postBody(t, s, path,
+				promptBodies(path, "Hi\n!emu status=503 fails=2 retry_after=2.5", ""))
 			if err != nil || resp.StatusCode != want {
 				t.Fatalf("%s, try %d: %v %s", path, try, err, body)
 			}
@@ -42,14 +43,16 @@ func TestFailsTheFirstTries(t *testing.T) {
 
 func TestSaysWhenToTryAgain(t *testing.T) {
 	t.Parallel()
-	resp, _, err := post(t, start(t), chatPath, asks(chatPath, "!emu status=429 retry_after_date=2", ""))
+	resp, _, err := postBody(t, startEmulator(t), chatPath,
+		promptBodies(chatPath, "!emu status=429 retry_after_date=2", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if at, err := http.ParseTime(resp.Header.Get("Retry-After")); err != nil || time.Until(at) > 3*time.Second {
 		t.Errorf("%v %v", resp.Header, err)
 	}
-	_, body, _ := post(t, start(t), googlePath, asks(googlePath, "!emu status=429 retry_after=34 daily", ""))
+	_, body, _ := postBody(t, startEmulator(t), googlePath,
+		promptBodies(googlePath, "!emu status=429 retry_after=34 daily", ""))
 	if !strings.Contains(body, `"retryDelay":"34s"`) || !strings.Contains(body, "PerDay") {
 		t.Error(body)
 	}
@@ -58,15 +61,16 @@ func TestSaysWhenToTryAgain(t *testing.T) {
 func TestCutsAfterBytes(t *testing.T) {
 	t.Parallel()
 	for _, path := range paths {
-		s := start(t)
+		s := startEmulator(t)
 		to, ask := streaming(path, "Hi\n!emu cut=300")
-		if _, body, err := post(t, s, to, ask); !errors.Is(err, syscall.ECONNRESET) || len(body) != 300 {
+		if _, body, err := postBody(t, s, to, ask); !errors.Is(err, syscall.ECONNRESET) || len(body) != 300 {
 			t.Errorf("%s streamed: %d bytes, %v", path, len(body), err)
 		}
-		if _, body, err := post(t, s, path, asks(path, "Hi\n!emu cut=100", "")); err == nil || len(body) != 100 {
+		if _, body, err := postBody(t, s, path, promptBodies(path, "Hi\n!emu cut=100", "")); err == nil ||
+			len(body) != 100 {
 			t.Errorf("%s: %d bytes, %v", path, len(body), err)
 		}
-		if _, _, err := post(t, s, path, asks(path, "Hi\n!emu cut=0", "")); err == nil {
+		if _, _, err := postBody(t, s, path, promptBodies(path, "Hi\n!emu cut=0", "")); err == nil {
 			t.Errorf("%s: answered although cut before the first byte", path)
 		}
 	}
@@ -81,10 +85,10 @@ func TestBreaksStreams(t *testing.T) {
 		responsesPath: "response.completed",
 	}
 	for _, path := range paths {
-		s := start(t)
+		s := startEmulator(t)
 		for words, want := range map[string]string{"end=3": "", "error=3": `"error"`, "error=0": `"error"`} {
 			to, ask := streaming(path, "Hello\n!emu "+words)
-			_, body, err := post(t, s, to, ask)
+			_, body, err := postBody(t, s, to, ask)
 			if err != nil || strings.Contains(body, finished[path]) || !strings.Contains(body, want) {
 				t.Errorf("%s %s: %v %s", path, words, err, body)
 			}
@@ -95,13 +99,13 @@ func TestBreaksStreams(t *testing.T) {
 func TestSplitAndHugeSayTheSame(t *testing.T) {
 	t.Parallel()
 	for _, path := range paths {
-		s := start(t)
+		s := startEmulator(t)
 		to, ask := streaming(path, "Hello\n!emu words=5 split")
-		if _, body, err := post(t, s, to, ask); err != nil || !strings.Contains(body, "said:") {
+		if _, body, err := postBody(t, s, to, ask); err != nil || !strings.Contains(body, "said:") {
 			t.Errorf("%s: %v %s", path, err, body)
 		}
 		to, ask = streaming(path, "Hello\n!emu huge")
-		_, body, err := post(t, s, to, ask)
+		_, body, err := postBody(t, s, to, ask)
 		longest := 0
 		for line := range strings.Lines(body) {
 			longest = max(longest, len(line))
@@ -126,7 +130,7 @@ func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 		return list
 	}
 	for _, path := range paths {
-		s := start(t)
+		s := startEmulator(t)
 		for _, text := range []string{"Hello", "!emu words=300", "!emu words=3000", "!emu usage=1000,200,100,50",
 			"!emu reasoning_only"} {
 			more := map[string]string{
@@ -134,15 +138,15 @@ func TestStreamsUseWhatWholeAnswersUse(t *testing.T) {
 				chatPath:      `"max_completion_tokens":700,`,
 				googlePath:    `"generationConfig":{"maxOutputTokens":700},`,
 			}[path]
-			_, whole, _ := post(t, s, path, asks(path, text, more))
-			to, stream := path, asks(path, text, more+`"stream":true,`)
+			_, whole, _ := postBody(t, s, path, promptBodies(path, text, more))
+			to, stream := path, promptBodies(path, text, more+`"stream":true,`)
 			if path == chatPath {
-				stream = asks(path, text, more+`"stream":true,"stream_options":{"include_usage":true},`)
+				stream = promptBodies(path, text, more+`"stream":true,"stream_options":{"include_usage":true},`)
 			} else if path == googlePath {
 				to, _ = streaming(path, "")
-				stream = asks(path, text, more)
+				stream = promptBodies(path, text, more)
 			}
-			_, streamed, _ := post(t, s, to, stream)
+			_, streamed, _ := postBody(t, s, to, stream)
 			a, b := strings.Join(counts(whole), " "), strings.Join(counts(streamed), " ")
 			if a != b || a == "" {
 				t.Errorf("%s %q: whole %s, streamed %s", path, text, a, b)
@@ -161,7 +165,7 @@ func TestUsageFollowsEachConvention(t *testing.T) {
 		googlePath: {`"promptTokenCount":1000`, `"cachedContentTokenCount":200`, `"candidatesTokenCount":40`,
 			`"thoughtsTokenCount":10`, `"totalTokenCount":1050`},
 	} {
-		_, body, _ := post(t, start(t), path, asks(path, "!emu usage=1000,200,100,50,10", ""))
+		_, body, _ := postBody(t, startEmulator(t), path, promptBodies(path, "!emu usage=1000,200,100,50,10", ""))
 		for _, want := range wants {
 			if !strings.Contains(body, want) {
 				t.Errorf("%s: no %s in %s", path, want, body)
@@ -172,9 +176,9 @@ func TestUsageFollowsEachConvention(t *testing.T) {
 
 func TestShowsRequestsWithoutKeys(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startEmulator(t)
 	for _, path := range paths {
-		if _, _, err := post(t, s, path, asks(path, "Hi", "")); err != nil {
+		if _, _, err := postBody(t, s, path, promptBodies(path, "Hi", "")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +197,8 @@ func TestShowsRequestsWithoutKeys(t *testing.T) {
 		t.Fatalf("%v %s", err, body)
 	}
 	for i, r := range list.Data {
-		if r.Path != paths[i] || string(r.Body) != asks(paths[i], "Hi", "") || r.Status != 200 || r.End != "whole" {
+		if r.Path != paths[i] || string(r.Body) != promptBodies(paths[i], "Hi", "") || r.Status != 200 ||
+			r.End != "whole" {
 			t.Errorf("%+v", r)
 		}
 	}

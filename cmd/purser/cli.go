@@ -19,8 +19,7 @@ import (
 	"github.com/purserhq/purser/internal/server"
 )
 
-// Exit codes: all is well; it failed, or the audit found something; it could
-// not even be tried.
+// Exit codes: success; failure, or findings of a verification; wrong usage or settings.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -30,12 +29,12 @@ const (
 const description = `Purser is a metered AI billing gateway: apps spend a bounded part of a user's
 balance on AI calls, and every micro-cent is in an immutable ledger.
 
-Exit codes: 0 all is well; 1 it failed, or the audit found something; 2 wrong usage or settings, or the audit could not look.
+Exit codes: 0 success; 1 failure, or ledger verify has findings; 2 wrong usage or settings, or ledger verify could not run.
 
 Start here:
   ` + firstCommand
 
-// A program is purser with what it is connected to.
+// A program is one run of purser with its streams and environment.
 type program struct {
 	out, err io.Writer
 	environ  []string // NAME=value
@@ -47,12 +46,12 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run a node of the service."`
 	Listen   listenCmd   `cmd:"" help:"Forward an app's events to your own machine."`
 	Trigger  triggerCmd  `cmd:"" help:"Make a sample event."`
-	Ledger   ledgerCmd   `cmd:"" help:"Look after the ledger."`
+	Ledger   ledgerCmd   `cmd:"" help:"Verify the ledger."`
 	Operator operatorCmd `cmd:"" help:"Review go-live requests, suspend apps, reverse charges."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// runCommand carries out a command line and returns the exit code.
+// runCommand runs a command line and returns the exit code.
 func (p *program) runCommand(args []string) int {
 	c := cli{Serve: serveCmd{Plugins: kong.Plugins{newSettingFlags()}}}
 	exit := -1
@@ -88,19 +87,18 @@ func (p *program) printError(err error, code int) int {
 	return code
 }
 
-// exitError is an error with an exit code of its own. Without an error inside,
-// everything has been said.
+// exitError is an error with an exit code. Without an error inside, nothing is printed.
 type exitError struct {
 	error
 	code int
 }
 
-// newLogger writes to standard error. Format auto is text for people on a terminal,
-// and JSON for everybody else.
+// newLogger returns a logger to standard error. Format auto is text on a terminal, and
+// JSON otherwise.
 func (p *program) newLogger(level, format string) *slog.Logger {
 	var at slog.Level
 	if err := at.UnmarshalText([]byte(level)); err != nil {
-		at = slog.LevelInfo // cannot be: levels are checked before
+		at = slog.LevelInfo // unreachable: the level was validated
 	}
 	options := &slog.HandlerOptions{Level: at}
 	if format == "text" || format == "auto" && isTerminal(p.err) {
@@ -155,21 +153,21 @@ func (c *serveCmd) Run(p *program) error {
 }
 
 type ledgerCmd struct {
-	Verify verifyCmd `cmd:"" help:"Audit the whole database."`
+	Verify verifyCmd `cmd:"" help:"Verify the whole database."`
 }
 
 type verifyCmd struct {
-	Database string `placeholder:"URL" help:"sqlite:PATH or postgres://…; its server may go on running." xor:"where" required:""`
+	Database string `placeholder:"URL" help:"sqlite:PATH or postgres://…; its server may be running." xor:"where" required:""`
 	Config   string `placeholder:"FILE" help:"Or the settings file of purser serve." xor:"where" required:""`
 }
 
 // Help is shown by purser ledger verify --help.
 func (verifyCmd) Help() string {
 	return "Checks every balance, allocation and hold against the ledger, and the ledger’s hash chain. It changes nothing, and works while the server runs and on a copy of its files.\n\n" +
-		"Exits with 0 when all is well, 1 when it prints a finding, 2 when it could not look.\n\nExample:\n  purser ledger verify --database sqlite:purser-data/purser.db"
+		"Exits with 0 without findings, 1 with findings, 2 when it could not run.\n\nExample:\n  purser ledger verify --database sqlite:purser-data/purser.db"
 }
 
-// Run audits and exits with what it found.
+// Run verifies the database. The exit code says whether there are findings.
 func (c *verifyCmd) Run(p *program) error {
 	database := c.Database
 	if c.Config != "" {

@@ -36,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 		out, err string
 	}{
 		{args: "version", out: "contract 0.1.0"},
-		{args: "--help", out: "Exit codes: 0 all is well"},
+		{args: "--help", out: "Exit codes: 0 success"},
 		{args: "dev --help", out: "purser dev --data"},
 		{args: "serve --help", out: "PURSER_PROVIDERS_OPENAI_KEY"},
 		{args: "serve --help", out: "--fee-rate=VALUE"},

@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/dev"
 )
 
-// testDoubles are the commands that stand in for the outside world. A binary built
-// with the tag serve has none of them, and none of what they import.
+// testDoubles are the commands that replace external services. A binary built with the
+// tag serve has neither them nor their imports.
 type testDoubles struct {
 	Dev      devCmd      `cmd:"" help:"Run everything in one process, with a mock provider and fake money."`
 	Emulator emulatorCmd `cmd:"" help:"Run a server that emulates the AI providers."`
@@ -22,7 +22,7 @@ type devCmd struct {
 	Data      string        `default:"./purser-data" placeholder:"FOLDER" help:"Folder of the database and its key (default: ./purser-data)."`
 	Listen    string        `default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Address to listen on; port 0 picks a free one (default: 127.0.0.1:8080)."`
 	Database  string        `placeholder:"URL" help:"sqlite:PATH or postgres://… instead of a file in the data folder."`
-	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"WHO" help:"Who answers: mock, canned answers at once; emulator, the three providers' APIs served in this process; live, the real ones by PURSER_PROVIDERS_… (default: mock)."`
+	Providers string        `default:"mock" enum:"mock,emulator,live" placeholder:"NAME" help:"What answers calls: mock, canned answers; emulator, the three providers' APIs served in this process; live, the real providers by PURSER_PROVIDERS_… (default: mock)."`
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`

@@ -42,7 +42,7 @@ Lines in the instructions of a realtime session steer the call:
   !emu pace=500ms no_usage | duplicate | hang=3 | fail=x    its replies
   !browser {"type":"response.create"}    what the browser sends
 
-GET /emulator/realtime tells of the calls; a POST to one makes happen what you want.
+GET /emulator/realtime lists the calls; a POST to one of them steers it.
 
 The package comment of purser/emulator has the whole list. GET /emulator/requests shows what was sent, DELETE forgets it.
 
@@ -73,13 +73,13 @@ func (c *emulatorCmd) Run(p *program) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	// No limit of time: an answer may be asked to hang. It ends with the process.
+	// There is no write timeout, because a script may let an answer hang.
 	server := &http.Server{
 		Handler:           emulator.New(emulator.Options{TokenPPM: c.TokenPPM}),
 		ReadHeaderTimeout: time.Minute,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	closed := context.AfterFunc(ctx, func() { _ = server.Close() }) // whatever is left of the answers is lost anyway
+	closed := context.AfterFunc(ctx, func() { _ = server.Close() }) // cuts the answers in flight
 	defer closed()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -21,15 +21,15 @@ import (
 	"github.com/purserhq/purser/internal/apps/webhooks"
 )
 
-// appFlags say which app of which service a command works for.
+// appFlags name the app that a command works for, and its service.
 type appFlags struct {
 	URL          string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where the service is (default: http://127.0.0.1:8080)."`
 	App          string `placeholder:"ID" help:"The app's id; or PURSER_APP."`
 	ClientID     string `name:"client-id" placeholder:"ID" help:"The app's client_id; or PURSER_CLIENT_ID."`
-	ClientSecret string `name:"client-secret" placeholder:"SECRET" help:"The app's client_secret; better PURSER_CLIENT_SECRET, for other users of the machine can read flags."`
+	ClientSecret string `name:"client-secret" placeholder:"SECRET" help:"The app's client_secret; prefer PURSER_CLIENT_SECRET, because other users of the machine can read flags."`
 }
 
-// newClient returns what calls the service as the app.
+// newClient returns a client that calls the service as the app.
 func (f appFlags) newClient(environ []string) (*appClient, error) {
 	for _, v := range []struct {
 		name string
@@ -43,7 +43,7 @@ func (f appFlags) newClient(environ []string) (*appClient, error) {
 	return &appClient{at, f.ClientID, f.ClientSecret, &http.Client{Timeout: 30 * time.Second}}, nil
 }
 
-// environmentVariable returns the last value of an environment variable, as programs see it.
+// environmentVariable returns the last value of an environment variable; "" = not set.
 func environmentVariable(environ []string, name string) (value string) {
 	for _, pair := range environ {
 		if v, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -60,10 +60,10 @@ type appClient struct {
 	http             *http.Client
 }
 
-// maxEventsBytes is more than an answer of events can be.
+// maxEventsBytes bounds an answer. It is more than a list of events can have.
 const maxEventsBytes = 4 << 20
 
-// callAPI sends a request and reads its answer, which must be a success.
+// callAPI sends a request and reads the answer. An answer other than 200 is an apiError.
 func (c *appClient) callAPI(ctx context.Context, method, query string, body []byte) ([]byte, http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.eventsURL+query, bytes.NewReader(body))
 	if err != nil {
@@ -84,18 +84,18 @@ func (c *appClient) callAPI(ctx context.Context, method, query string, body []by
 		var e struct {
 			Error struct{ Code, Message string }
 		}
-		_ = json.Unmarshal(text, &e) // what is no envelope says nothing more than its status
+		_ = json.Unmarshal(text, &e) // without an envelope only the status is known
 		return nil, nil, apiError{resp.StatusCode, e.Error.Code, e.Error.Message}
 	}
 	return text, resp.Header, nil
 }
 
-// nextLink finds the address to ask next in the header Link.
+// nextLink matches the URL of the next page in the header Link.
 var nextLink = regexp.MustCompile(`<([^<>]*)>; rel="next"`)
 
-// listEvents reads events, as they are, for signatures are over bytes; and the place to
-// go on from, "" if it is not told.
-func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, place string, err error) {
+// listEvents returns events as the bytes that are signed, and the cursor after them, "" if
+// there is none.
+func (c *appClient) listEvents(ctx context.Context, query string) (list []json.RawMessage, cursor string, err error) {
 	text, header, err := c.callAPI(ctx, http.MethodGet, query, nil)
 	if err != nil {
 		return nil, "", err
@@ -108,26 +108,26 @@ func (c *appClient) listEvents(ctx context.Context, query string) (list []json.R
 		if err != nil {
 			return nil, "", err
 		}
-		place = to.Query().Get("after")
+		cursor = to.Query().Get("after")
 	}
-	return list, place, nil
+	return list, cursor, nil
 }
 
-// cursorAfter returns the place of the nth event after a place. It is for a listener
-// that is being stopped, so it has a time limit and no parent context. If the
-// service does not answer, it returns the place it was given: events may be posted
-// again, but none is left out.
+// cursorAfter returns the cursor n events after another one. It is for a listener that is
+// being stopped, so it has a time limit and no parent context. If the service does not
+// answer, it returns the cursor that it was given: events may be posted again, but none
+// is left out.
 func (c *appClient) cursorAfter(after string, n int) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	list, place, err := c.listEvents(ctx, "?after="+url.QueryEscape(after)+"&limit="+strconv.Itoa(n))
+	list, cursor, err := c.listEvents(ctx, "?after="+url.QueryEscape(after)+"&limit="+strconv.Itoa(n))
 	if err != nil || len(list) != n {
 		return after
 	}
-	return cmp.Or(place, after)
+	return cmp.Or(cursor, after)
 }
 
-// apiError is an answer that is no success.
+// apiError is an error answer of the API.
 type apiError struct {
 	status        int
 	code, message string
@@ -135,20 +135,20 @@ type apiError struct {
 
 func (r apiError) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.code, r.message) }
 
-// isPermanent reports whether trying again cannot help.
+// isPermanent reports whether a retry cannot succeed.
 func (r apiError) isPermanent() bool { return r.status < 500 && r.status != http.StatusTooManyRequests }
 
 type listenCmd struct {
 	appFlags
 	ForwardTo string        `name:"forward-to" required:"" placeholder:"URL" help:"Where each event is posted, such as http://localhost:3000/webhooks."`
-	Secret    string        `placeholder:"SECRET" help:"Sign with this signing secret (whsec_…), or PURSER_WEBHOOK_SECRET; without it, with one that belongs to the app and is printed."`
-	After     string        `placeholder:"PLACE" help:"Go on after this event or place, 0 for all there are; without it, with what happens from now on."`
+	Secret    string        `placeholder:"SECRET" help:"Signing secret (whsec_…), or PURSER_WEBHOOK_SECRET (default: one that is derived from the app and printed)."`
+	After     string        `placeholder:"CURSOR" help:"Start after this cursor or event id; 0 = with the first event (default: new events only)."`
 	Every     time.Duration `default:"1s" hidden:""`
 }
 
 // Help is shown by purser listen --help.
 func (listenCmd) Help() string {
-	return `Posts the app's events to your own machine as they happen, those that are sent again too, signed as a webhook is. No endpoint has to be registered. A post that fails is not repeated: send the event again. When the service cannot be reached, it goes on where it was as soon as it can; when you stop it, it tells where to go on.
+	return `Posts the app's events to your machine as they happen, signed like webhooks. Events that are sent again are posted too. You need not register an endpoint. A failed post is not repeated: send the event again. If the service cannot be reached, it retries and continues where it was. When you stop it, it prints the cursor to continue from.
 
 Example:
   PURSER_CLIENT_SECRET=… purser listen --app app_… --client-id cid_… --forward-to http://localhost:3000/webhooks`
@@ -179,27 +179,27 @@ func (l *listenCmd) Run(p *program) error {
 	return l.forwardEvents(ctx, p, c)
 }
 
-// deriveSigningSecret derives an app's secret for listening, always the same, so that the
-// developer's server need not learn another one each time.
+// deriveSigningSecret derives the signing secret for listening from the client secret
+// (HKDF, RFC 5869), so that it is the same each time.
 func deriveSigningSecret(clientSecret string) (string, error) {
 	key, err := hkdf.Key(sha256.New, []byte(clientSecret), nil, "purser listen", 33)
 	return "whsec_" + base64.StdEncoding.EncodeToString(key), err
 }
 
-// forwardEvents posts what happens after l.After, or from now on, until ctx ends.
+// forwardEvents posts the events after l.After, or new events only, until ctx ends.
 func (l *listenCmd) forwardEvents(ctx context.Context, p *program, c *appClient) error {
 	if l.After == "" {
-		_, place, err := c.listEvents(ctx, "?limit=1") // the newest: what is older is not forwarded
+		_, cursor, err := c.listEvents(ctx, "?limit=1") // the newest event: older ones are not posted
 		if err != nil {
 			return err
 		}
-		l.After = cmp.Or(place, "0")
+		l.After = cmp.Or(cursor, "0")
 	}
 	fmt.Fprintf(p.out, "Listening. Events are signed with %s\n", l.Secret)
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		list, place, err := c.listEvents(ctx, "?after="+url.QueryEscape(l.After))
+		list, cursor, err := c.listEvents(ctx, "?after="+url.QueryEscape(l.After))
 		if r, ok := errors.AsType[apiError](err); ok && r.isPermanent() {
 			return err
 		} else if err != nil && ctx.Err() == nil {
@@ -207,8 +207,8 @@ func (l *listenCmd) forwardEvents(ctx context.Context, p *program, c *appClient)
 		}
 		switch posted := l.postEvents(ctx, p, list); posted {
 		case len(list):
-			l.After = cmp.Or(place, l.After)
-		case 0: // interrupted before the first one
+			l.After = cmp.Or(cursor, l.After)
+		case 0: // no events, or interrupted before the first one
 		default:
 			l.After = c.cursorAfter(l.After, posted)
 		}
@@ -220,11 +220,11 @@ func (l *listenCmd) forwardEvents(ctx context.Context, p *program, c *appClient)
 		case <-ctx.Done():
 		}
 	}
-	fmt.Fprintf(p.out, "Stopped. To go on from here: --after %s\n", l.After)
+	fmt.Fprintf(p.out, "Stopped. To continue from here: --after %s\n", l.After)
 	return nil
 }
 
-// postEvents forwards events until ctx ends, and returns how many it has posted.
+// postEvents posts events until ctx ends, and returns how many it has posted.
 func (l *listenCmd) postEvents(ctx context.Context, p *program, list []json.RawMessage) int {
 	for i, body := range list {
 		if ctx.Err() != nil || !l.postEvent(ctx, p, body) {
@@ -234,8 +234,8 @@ func (l *listenCmd) postEvents(ctx context.Context, p *program, list []json.RawM
 	return len(list)
 }
 
-// postEvent forwards one event and prints the result. It returns false if ctx ended
-// the attempt: the event counts as not posted.
+// postEvent posts one event and prints the result. It returns false if ctx ended the
+// attempt: the event counts as not posted.
 func (l *listenCmd) postEvent(ctx context.Context, p *program, body []byte) bool {
 	var e struct{ ID, Type string }
 	said, err := "", json.Unmarshal(body, &e)
@@ -276,7 +276,7 @@ type triggerCmd struct {
 
 // Help is shown by purser trigger --help.
 func (triggerCmd) Help() string {
-	return "Makes a sample event: the app's endpoints get it, and purser listen. It is about a connection that does not exist, and moves nothing.\n\n" +
+	return "Makes a sample event, which the app's endpoints and purser listen receive. It is about a connection that does not exist, and moves no money.\n\n" +
 		"Events: " + strings.Join(webhooks.Types, ", ") +
 		"\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
 }

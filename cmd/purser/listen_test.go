@@ -114,7 +114,7 @@ func listen(t *testing.T, node *servertest.Process) {
 	redeliver(t, node, mine.URL)
 	expect("request.settled", lines)
 	stop()
-	place, ok := strings.CutPrefix(<-lines, "Stopped. To go on from here: --after ")
+	place, ok := strings.CutPrefix(<-lines, "Stopped. To continue from here: --after ")
 	if !ok || len(arrived) != 0 {
 		t.Errorf("at last %q; %d events more", place, len(arrived))
 	}
@@ -250,7 +250,7 @@ func TestListenStops(t *testing.T) {
 			var posted []string
 			var at string
 			out := writerFunc(func(b []byte) {
-				at, _ = strings.CutPrefix(string(b), "Stopped. To go on from here: --after ")
+				at, _ = strings.CutPrefix(string(b), "Stopped. To continue from here: --after ")
 				if id, _, ok := strings.Cut(string(b), " : 200 OK"); ok {
 					posted = append(posted, id)
 					if id == test.last {

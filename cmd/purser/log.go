@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// logWriter gathers log lines for a moment, because a write for each would cost
-// a busy node more than the lines themselves. A line that tells of trouble goes
-// out at once, with everything before it.
+// logWriter buffers log lines for at most logDelay, because a write for each would cost a
+// busy node more than the lines themselves. A warning or an error is written immediately,
+// with everything before it.
 type logWriter struct {
 	mu  sync.Mutex
 	buf *bufio.Writer
 }
 
-// logDelay is how long a quiet line may wait.
+// logDelay is how long a line of level info or debug may wait.
 const logDelay = 100 * time.Millisecond
 
 func newLogWriter(w io.Writer) *logWriter {
@@ -46,5 +46,5 @@ func (l *logWriter) Write(line []byte) (int, error) {
 func (l *logWriter) flushLines() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.buf.Flush() // there is nowhere to say that nothing can be said
+	_ = l.buf.Flush() // an error of the log cannot be logged
 }

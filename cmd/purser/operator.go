@@ -21,26 +21,26 @@ type operatorCmd struct {
 
 	Requests  requestsCmd  `cmd:"" help:"List the go-live requests to review, oldest first."`
 	Approve   approveCmd   `cmd:"" help:"Approve a go-live request: the app moves to its next tier."`
-	Refuse    refuseCmd    `cmd:"" help:"Refuse a go-live request: the app keeps its tier and may ask again."`
+	Refuse    refuseCmd    `cmd:"" help:"Reject a go-live request: the app keeps its tier and may ask again."`
 	App       appCmd       `cmd:"" help:"Show an app."`
 	Suspended suspendedCmd `cmd:"" help:"List the suspended apps."`
-	Suspend   suspendCmd   `cmd:"" help:"Switch an app off: no calls, no tokens, no new connections."`
-	Lift      liftCmd      `cmd:"" help:"Lift a suspension: what was granted works again."`
+	Suspend   suspendCmd   `cmd:"" help:"Suspend an app: no calls, no tokens, no new connections."`
+	Lift      liftCmd      `cmd:"" help:"Lift a suspension: the app's connections work again."`
 	Reverse   reverseCmd   `cmd:"" help:"Refund a charge by a new ledger row."`
 	Freeze    freezeCmd    `cmd:"" help:"Pause a connection."`
 	Resume    resumeCmd    `cmd:"" help:"Resume a connection."`
-	Grant     grantCmd     `cmd:"" help:"Let a person use the operator's pages, or take that away."`
-	Log       logCmd       `cmd:"" help:"List what the operator did, newest first."`
+	Grant     grantCmd     `cmd:"" help:"Give an account access to the operator's pages, or remove it."`
+	Log       logCmd       `cmd:"" help:"List the audit log, newest first."`
 }
 
 // Help is shown by purser operator --help.
 func (operatorCmd) Help() string {
-	return "A client of the operator's API, which a node has once its setting operator_token is set. Answers are JSON.\n\n" +
+	return "Calls the operator's API of a node. The node needs the setting operator_token. Answers are JSON.\n\n" +
 		"Example:\n  PURSER_OPERATOR_TOKEN=$(cat purser-data/operator.token) purser operator requests"
 }
 
-// callAPI sends one request and prints its answer. A refusal is an error with the
-// answer's own words.
+// callAPI sends one request and prints its answer. An error answer becomes an error with
+// its code and message.
 func (c *operatorCmd) callAPI(p *program, method, path string, body any) error {
 	token, err := c.readToken(p.environ)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *operatorCmd) callAPI(p *program, method, path string, body any) error {
 		return exitError{err, exitUsage}
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	// the token goes nowhere else
+	// A redirect must not get the token.
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -91,7 +91,7 @@ func newRequest(ctx context.Context, method, address string, body any) (*http.Re
 	return req, err
 }
 
-// describeRefusal says what the envelope of an error says.
+// describeRefusal returns an error with the code and message of an error envelope.
 func describeRefusal(status int, text []byte) error {
 	var e struct {
 		Error struct{ Code, Message string }
@@ -105,8 +105,8 @@ func describeRefusal(status int, text []byte) error {
 	return fmt.Errorf("%s: %s", e.Error.Code, e.Error.Message)
 }
 
-// readToken comes from a file or the environment, never from the command line, which
-// every user of the machine can read.
+// readToken reads the operator's token from a file or the environment. It is never on the
+// command line, which every user of the machine can read.
 func (c *operatorCmd) readToken(environ []string) (string, error) {
 	if c.TokenFile != "" {
 		text, err := os.ReadFile(c.TokenFile)
@@ -120,14 +120,14 @@ func (c *operatorCmd) readToken(environ []string) (string, error) {
 	return "", errors.New("the operator's token is missing: set PURSER_OPERATOR_TOKEN, or give --token-file")
 }
 
-// reason is what actions say for the log, and for people who are affected.
+// reason is the reason of an action, for the audit log and for the affected users.
 type reason struct {
-	Reason string `required:"" placeholder:"TEXT" help:"Why, in words that those affected may read."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; the affected users may read it."`
 }
 
 func (r reason) requestBody() any { return map[string]string{"reason": r.Reason} }
 
-// exampleHelp is a help text of nothing but an example.
+// exampleHelp returns a help text that is only an example.
 func exampleHelp(command string) string { return "Example:\n  purser operator " + command }
 
 type requestsCmd struct{}
@@ -258,13 +258,13 @@ func (a *resumeCmd) Run(p *program, c *cli) error {
 }
 
 type grantCmd struct {
-	Email string `arg:"" help:"The address of the person's account."`
-	Role  string `arg:"" enum:"operator,viewer,none" help:"operator (acts), viewer (only looks) or none."`
+	Email string `arg:"" help:"The email address of the account."`
+	Role  string `arg:"" enum:"operator,viewer,none" help:"operator (full access), viewer (read-only) or none."`
 }
 
 // Help is shown by purser operator grant --help.
 func (grantCmd) Help() string {
-	return "The person needs an account whose address is confirmed, and two-step sign-in to be let in.\n\n" +
+	return "The account needs a confirmed email address, and two-step sign-in to open the pages.\n\n" +
 		exampleHelp("grant person@example.com operator")
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/purserhq/purser/internal/config"
 )
 
-// newSettingFlags makes the struct that kong reads flags into, from config's own
-// list: a *string for each setting that is no secret.
+// newSettingFlags returns a pointer to the struct that kong reads flags into. It has a
+// *string for each setting of config.Keys that is no secret.
 func newSettingFlags() any {
 	var fields []reflect.StructField
 	for i, k := range config.Keys() {

@@ -338,29 +338,29 @@ func (b outputBlock) deltas() (list []raw) {
 // countTokens serves POST /v1/messages/count_tokens.
 func (e *API) countTokens(w http.ResponseWriter, r *http.Request) {
 	d := &messages{api: e, counting: true}
-	body, rec, f := e.server.Receive(w, r, d)
+	body, rec, f := e.server.ReceiveRequest(w, r, d)
 	var p *exchange.Prompt
 	if f == nil {
-		p, f = d.Read(r, body)
+		p, f = d.ReadPrompt(r, body)
 	}
 	if f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	d.SetHeaders(w.Header(), false)
-	_, err := w.Write(exchange.Encode(map[string]int{"input_tokens": p.Input.Report(e.server.TokenPPM())}))
-	e.server.Finish(rec, http.StatusOK, err)
+	_, err := w.Write(exchange.Encode(map[string]int{"input_tokens": p.Input.ReportedCount(e.server.TokenPPM())}))
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // ListModels serves GET /v1/models.
 func (e *API) ListModels(w http.ResponseWriter, r *http.Request) {
-	rec, d := e.server.Record(r, nil), &messages{api: e}
+	rec, d := e.server.RecordRequest(r, nil), &messages{api: e}
 	if f := d.CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	list := []any{}
-	for _, m := range e.server.Models(exchange.Anthropic) {
+	for _, m := range e.server.ListModels(exchange.Anthropic) {
 		list = append(list, map[string]any{
 			"type":             "model",
 			"id":               m.ID,
@@ -374,7 +374,7 @@ func (e *API) ListModels(w http.ResponseWriter, r *http.Request) {
 	}
 	d.SetHeaders(w.Header(), false)
 	_, err := w.Write(exchange.Encode(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil}))
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // raw is a JSON value that is passed on as it is.

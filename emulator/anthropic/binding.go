@@ -115,7 +115,7 @@ func (c *messages) checkFirstThought() *exchange.Refusal {
 		return nil
 	}
 	for i, turn := range c.turns {
-		if len(ids(turn.Blocks)) > 0 && !strings.HasSuffix(turn.Blocks[0].Type, "thinking") {
+		if len(toolUseIDs(turn.Blocks)) > 0 && !strings.HasSuffix(turn.Blocks[0].Type, "thinking") {
 			return badRequest(
 				"messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. When "+
 					"`thinking` is enabled, a final `assistant` message must start with a thinking "+

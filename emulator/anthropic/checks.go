@@ -85,7 +85,7 @@ func (c *messages) checkOrder(p *exchange.Prompt) *exchange.Refusal {
 	for i, turn := range c.turns {
 		var calls []string
 		if i > 0 {
-			calls = ids(c.turns[i-1].Blocks)
+			calls = toolUseIDs(c.turns[i-1].Blocks)
 		}
 		open, first := slices.Clone(calls), true
 		for j, b := range turn.Blocks {
@@ -110,11 +110,11 @@ func (c *messages) checkOrder(p *exchange.Prompt) *exchange.Refusal {
 			}
 		}
 		if len(open) > 0 {
-			return orphans(i-1, open)
+			return missingResults(i-1, open)
 		}
 	}
-	if n := len(c.turns) - 1; len(ids(c.turns[n].Blocks)) > 0 {
-		return orphans(n, ids(c.turns[n].Blocks))
+	if n := len(c.turns) - 1; len(toolUseIDs(c.turns[n].Blocks)) > 0 {
+		return missingResults(n, toolUseIDs(c.turns[n].Blocks))
 	}
 	if used && len(p.Tools) == 0 {
 		return badRequest("Requests which include `tool_use` or `tool_result` blocks must define tools.")
@@ -122,14 +122,14 @@ func (c *messages) checkOrder(p *exchange.Prompt) *exchange.Refusal {
 	return nil
 }
 
-func orphans(i int, ids []string) *exchange.Refusal {
+func missingResults(i int, ids []string) *exchange.Refusal {
 	return badRequest(
 		"messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` "+
 			"block must have a corresponding `tool_result` block in the next message.", i, strings.Join(ids, ", "))
 }
 
-// ids of the calls among blocks.
-func ids(blocks []inputBlock) (list []string) {
+// toolUseIDs of the calls among blocks.
+func toolUseIDs(blocks []inputBlock) (list []string) {
 	for _, b := range blocks {
 		if b.Type == "tool_use" {
 			list = append(list, b.ID)
@@ -155,7 +155,7 @@ func (c *messages) checkLastTurn(p *exchange.Prompt) *exchange.Refusal {
 			p.Text, p.Rounds, p.Results = strings.Join(texts, "\n"), 0, nil
 		case turn.Role == "user":
 			p.Results = append(p.Results, results...)
-		case len(ids(turn.Blocks)) > 0:
+		case len(toolUseIDs(turn.Blocks)) > 0:
 			p.Rounds++
 		}
 	}

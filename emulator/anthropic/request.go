@@ -123,12 +123,12 @@ func decodeBody(body []byte, v any, at string) *exchange.Refusal {
 	return badRequest("The request body is not valid JSON: %v", err)
 }
 
-func (c *messages) Read(r *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
+func (c *messages) ReadPrompt(r *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
 	if f := decodeBody(body, q, ""); f != nil {
 		return nil, f
 	}
-	m, ok := c.api.server.Model(exchange.Anthropic, q.Model)
+	m, ok := c.api.server.FindModel(exchange.Anthropic, q.Model)
 	if !ok && q.Model != "" {
 		return nil, &exchange.Refusal{Status: 404, Message: "model: " + q.Model}
 	}

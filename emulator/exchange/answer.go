@@ -52,8 +52,8 @@ func (t *InputTokens) AddTexts(texts ...string) {
 // AddMessage is what each message costs beside its text.
 func (t *InputTokens) AddMessage() { t.Text += 4 }
 
-// Report is the count that is told; the tokens of images are the same for all.
-func (t InputTokens) Report(ppm int) int { return (t.Text*ppm+999_999)/1_000_000 + t.Images }
+// ReportedCount is the count that is told; the tokens of images are the same for all.
+func (t InputTokens) ReportedCount(ppm int) int { return (t.Text*ppm+999_999)/1_000_000 + t.Images }
 
 // A ToolCall is one that the answer makes.
 type ToolCall struct{ ID, Name, Args string }
@@ -103,7 +103,7 @@ func composeAnswer(p *Prompt, s *script.Script, steps [][]script.Call, said stri
 	if s.Thinking {
 		a.Thought = "The user says something, and I think about how to answer it."
 	}
-	a.Usage.Input = p.Input.Report(ppm)
+	a.Usage.Input = p.Input.ReportedCount(ppm)
 	a.Calls = p.ChooseCalls(s, steps)
 	if len(a.Calls) == 0 || s.Say {
 		a.Text = ComposeText(said, p.Results, s.Words)
@@ -236,10 +236,10 @@ func sampleArguments(schema jsontext.Value) string {
 func ComposeText(said string, results []string, words int) string {
 	text := "You said nothing."
 	if said != "" {
-		text = "You said: " + clip(said, 400) + "."
+		text = "You said: " + truncateText(said, 400) + "."
 	}
 	if len(results) > 0 {
-		text = "The tools say: " + clip(strings.Join(results, "; "), 400) + "."
+		text = "The tools say: " + truncateText(strings.Join(results, "; "), 400) + "."
 	}
 	if words == 0 {
 		return text + " I am a canned answer, the same for the same request. 👋"
@@ -251,8 +251,8 @@ func ComposeText(said string, results []string, words int) string {
 	return strings.Join(list[:words], " ")
 }
 
-// clip shortens a text to n characters.
-func clip(text string, n int) string {
+// truncateText shortens a text to n characters.
+func truncateText(text string, n int) string {
 	if r := []rune(text); len(r) > n {
 		return string(r[:n]) + "…"
 	}

@@ -97,8 +97,8 @@ func setDefaults(m *Model) {
 	}
 }
 
-// Model finds a model of a provider.
-func (e *Server) Model(provider, id string) (Model, bool) {
+// FindModel finds a model of a provider.
+func (e *Server) FindModel(provider, id string) (Model, bool) {
 	i := slices.IndexFunc(e.models, func(m Model) bool { return m.Provider == provider && m.ID == id })
 	if i < 0 {
 		return Model{}, false
@@ -106,8 +106,8 @@ func (e *Server) Model(provider, id string) (Model, bool) {
 	return e.models[i], true
 }
 
-// Models lists the models of a provider.
-func (e *Server) Models(provider string) (list []Model) {
+// ListModels lists the models of a provider.
+func (e *Server) ListModels(provider string) (list []Model) {
 	for _, m := range e.models {
 		if m.Provider == provider {
 			list = append(list, m)

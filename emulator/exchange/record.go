@@ -10,8 +10,8 @@ import (
 
 // What is kept of the latest requests.
 const (
-	keptRequests = 500
-	keptBody     = 256 << 10
+	maxRecords      = 500
+	maxRecordedBody = 256 << 10
 )
 
 // A Record is one request as it came, for tests to look at.
@@ -28,14 +28,14 @@ type Record struct {
 	End    string         `json:"end"`    // "", whole, or what ended it
 }
 
-// Record keeps a request.
-func (e *Server) Record(r *http.Request, body []byte) *Record {
+// RecordRequest keeps a request.
+func (e *Server) RecordRequest(r *http.Request, body []byte) *Record {
 	header := r.Header.Clone()
 	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"} {
 		header.Del(name)
 	}
 	kept := jsontext.Value("null")
-	if len(body) <= keptBody {
+	if len(body) <= maxRecordedBody {
 		if kept = slices.Clone(body); !kept.IsValid() {
 			kept = Encode(string(body))
 		}
@@ -54,14 +54,14 @@ func (e *Server) Record(r *http.Request, body []byte) *Record {
 	e.count++
 	rec.Number = e.count
 	e.requests = append(e.requests, rec)
-	if len(e.requests) > keptRequests {
+	if len(e.requests) > maxRecords {
 		e.requests = slices.Delete(e.requests, 0, 1)
 	}
 	return rec
 }
 
-// Finish says how a request ended.
-func (e *Server) Finish(rec *Record, status int, err error) {
+// FinishRecord says how a request ended.
+func (e *Server) FinishRecord(rec *Record, status int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	rec.Status, rec.End = status, "whole"

@@ -24,8 +24,8 @@ func locateError(err error) (pointer string, unknown bool) {
 	return "", false
 }
 
-// Wait waits, unless the client goes away.
-func Wait(ctx context.Context, d time.Duration) bool {
+// WaitFor waits, unless the client goes away.
+func WaitFor(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
@@ -42,13 +42,13 @@ func (e *Server) sendFault(w http.ResponseWriter, r *http.Request, rec *Record, 
 	switch {
 	case s.Hang < 0:
 		<-r.Context().Done()
-		e.Finish(rec, 0, ErrHung)
+		e.FinishRecord(rec, 0, ErrHung)
 	case s.Cut == 0:
-		e.Finish(rec, 0, ResetConnection(http.NewResponseController(w)))
+		e.FinishRecord(rec, 0, ResetConnection(http.NewResponseController(w)))
 	case s.Redirect:
 		w.Header().Set("Location", "/emulator/elsewhere")
 		w.WriteHeader(http.StatusFound)
-		e.Finish(rec, http.StatusFound, nil)
+		e.FinishRecord(rec, http.StatusFound, nil)
 	case s.HTML:
 		status := max(s.Status, 0)
 		if status == 0 {
@@ -59,12 +59,12 @@ func (e *Server) sendFault(w http.ResponseWriter, r *http.Request, rec *Record, 
 		_, err := w.Write(
 			[]byte("<html>\r\n<head><title>Bad Gateway</title></head>\r\n<body><center><h1>Bad " +
 				"Gateway</h1></center></body>\r\n</html>\r\n"))
-		e.Finish(rec, status, err)
+		e.FinishRecord(rec, status, err)
 	case s.Status != 0:
 		for name, values := range s.Header {
 			w.Header()[name] = values
 		}
-		e.Refuse(w, rec, d, &Refusal{
+		e.RefuseRequest(w, rec, d, &Refusal{
 			Status:  s.Status,
 			Code:    s.Code,
 			Message: "The emulator was asked for this error.",
@@ -90,7 +90,7 @@ func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record,
 		control:    http.NewResponseController(w),
 		left:       s.Cut,
 		split:      s.Split,
-		beforeLast: func() { e.Finish(rec, http.StatusOK, nil) },
+		beforeLast: func() { e.FinishRecord(rec, http.StatusOK, nil) },
 	}
 	var err error
 	if p.Stream {
@@ -99,7 +99,7 @@ func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record,
 		err = sendWhole(r.Context(), o, d, d.EncodeAnswer(a, s), s)
 	}
 	if err != nil || s.End != script.Never || s.ErrorAt != script.Never {
-		e.Finish(rec, http.StatusOK, err)
+		e.FinishRecord(rec, http.StatusOK, err)
 	}
 }
 
@@ -117,14 +117,14 @@ func sendWhole(ctx context.Context, o *clientWriter, d Dialect, body []byte, s *
 	}
 	o.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if s.Hang != script.Never {
-		if err := o.write(body[:len(body)/2]); err != nil {
+		if err := o.writeBytes(body[:len(body)/2]); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return ErrHung
 	}
 	o.beforeLast()
-	return o.write(body)
+	return o.writeBytes(body)
 }
 
 // streamError is the error that happens while the model speaks.
@@ -139,12 +139,12 @@ func streamError(s *script.Script) *Refusal {
 // sendStream sends events one by one.
 func sendStream(ctx context.Context, o *clientWriter, d Dialect, events [][]byte, s *script.Script) error {
 	for i, event := range events {
-		if s.Pace > 0 && !Wait(ctx, s.Pace) {
+		if s.Pace > 0 && !WaitFor(ctx, s.Pace) {
 			return ctx.Err()
 		}
 		switch i {
 		case s.ErrorAt:
-			return o.write(d.EncodeErrorEvent(streamError(s)))
+			return o.writeBytes(d.EncodeErrorEvent(streamError(s)))
 		case s.End:
 			return o.flush()
 		case s.Hang:
@@ -162,7 +162,7 @@ func sendStream(ctx context.Context, o *clientWriter, d Dialect, events [][]byte
 		if i == len(events)-1 {
 			o.beforeLast()
 		}
-		if err := o.write(event); err != nil {
+		if err := o.writeBytes(event); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ type clientWriter struct {
 	beforeLast func() // told before the last write, so that the record is whole when the client has it
 }
 
-func (o *clientWriter) write(p []byte) error {
+func (o *clientWriter) writeBytes(p []byte) error {
 	over := len(p) >= o.left
 	if over {
 		p = p[:o.left]

@@ -53,8 +53,8 @@ func (e *Server) TokenPPM() int { return e.ppm }
 type Dialect interface {
 	ErrorWriter
 	CheckKey(r *http.Request) *Refusal
-	// Read checks the body as the provider does.
-	Read(r *http.Request, body []byte) (*Prompt, *Refusal)
+	// ReadPrompt checks the body as the provider does.
+	ReadPrompt(r *http.Request, body []byte) (*Prompt, *Refusal)
 	// EncodeAnswer and events are the answer, at once and as a stream.
 	EncodeAnswer(a *Answer, s *script.Script) []byte
 	EncodeEvents(a *Answer, s *script.Script) [][]byte
@@ -82,20 +82,20 @@ const maxBody = 64 << 20
 
 // Handler answers the requests of one path.
 func (e *Server) Handler(begin func() Dialect) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { e.Answer(w, r, begin()) }
+	return func(w http.ResponseWriter, r *http.Request) { e.AnswerRequest(w, r, begin()) }
 }
 
-// Answer answers one request in a dialect, as its steering says.
-func (e *Server) Answer(w http.ResponseWriter, r *http.Request, d Dialect) {
+// AnswerRequest answers one request in a dialect, as its steering says.
+func (e *Server) AnswerRequest(w http.ResponseWriter, r *http.Request, d Dialect) {
 	s := script.New()
-	body, rec, f := e.Receive(w, r, d)
+	body, rec, f := e.ReceiveRequest(w, r, d)
 	if f != nil {
-		e.Refuse(w, rec, d, f, &s)
+		e.RefuseRequest(w, rec, d, f, &s)
 		return
 	}
-	p, f := d.Read(r, body)
+	p, f := d.ReadPrompt(r, body)
 	if f != nil {
-		e.Refuse(w, rec, d, f, &s)
+		e.RefuseRequest(w, rec, d, f, &s)
 		return
 	}
 	steps, said, err := script.Extract(p.Text, &s, time.Now())
@@ -103,23 +103,24 @@ func (e *Server) Answer(w http.ResponseWriter, r *http.Request, d Dialect) {
 		err = s.ReadWords(r.Header.Get("X-Emulator"), time.Now())
 	}
 	if err != nil {
-		e.Refuse(w, rec, d, &Refusal{Status: http.StatusBadRequest, Message: err.Error()}, &s)
+		e.RefuseRequest(w, rec, d, &Refusal{Status: http.StatusBadRequest, Message: err.Error()}, &s)
 		return
 	}
 	if s.Fails > 0 && e.countTry(r.URL.Path+"\n"+p.Text) > s.Fails {
 		s.RemoveFaults()
 	}
-	if !Wait(r.Context(), s.Delay) || e.sendFault(w, r, rec, d, &s) {
+	if !WaitFor(r.Context(), s.Delay) || e.sendFault(w, r, rec, d, &s) {
 		return
 	}
 	a := composeAnswer(p, &s, steps, said, e.ppm)
 	e.sendAnswer(w, r, rec, d, p, a, &s)
 }
 
-// Receive records a request and checks what stands before its meaning.
-func (e *Server) Receive(w http.ResponseWriter, r *http.Request, d Dialect) (body []byte, rec *Record, f *Refusal) {
+// ReceiveRequest records a request and checks what stands before its meaning.
+func (e *Server) ReceiveRequest(w http.ResponseWriter, r *http.Request,
+	d Dialect) (body []byte, rec *Record, f *Refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	rec = e.Record(r, body)
+	rec = e.RecordRequest(r, body)
 	if f := d.CheckKey(r); f != nil {
 		return nil, rec, f
 	}
@@ -138,13 +139,13 @@ func (e *Server) Receive(w http.ResponseWriter, r *http.Request, d Dialect) (bod
 	return body, rec, nil
 }
 
-// Refuse answers with an error.
-func (e *Server) Refuse(w http.ResponseWriter, rec *Record, d ErrorWriter, f *Refusal, s *script.Script) {
+// RefuseRequest answers with an error.
+func (e *Server) RefuseRequest(w http.ResponseWriter, rec *Record, d ErrorWriter, f *Refusal, s *script.Script) {
 	d.SetHeaders(w.Header(), false)
 	w.WriteHeader(f.Status)
-	e.Finish(rec, f.Status, nil) // before the client can ask about it
+	e.FinishRecord(rec, f.Status, nil) // before the client can ask about it
 	if _, err := w.Write(d.EncodeError(f, s)); err != nil {
-		e.Finish(rec, f.Status, err)
+		e.FinishRecord(rec, f.Status, err)
 	}
 }
 

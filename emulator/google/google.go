@@ -42,13 +42,14 @@ func (e *API) serveCall(w http.ResponseWriter, r *http.Request) {
 	switch call[i+1:] {
 	case "streamGenerateContent":
 		d.stream = true
-		e.server.Answer(w, r, d)
+		e.server.AnswerRequest(w, r, d)
 	case "generateContent":
-		e.server.Answer(w, r, d)
+		e.server.AnswerRequest(w, r, d)
 	case "countTokens":
 		e.countTokens(w, r, d)
 	default:
-		e.server.Refuse(w, e.server.Record(r, nil), d, &exchange.Refusal{Status: 404, Message: "Method not found."},
+		e.server.RefuseRequest(w, e.server.RecordRequest(r, nil), d,
+			&exchange.Refusal{Status: 404, Message: "Method not found."},
 			&script.Script{})
 	}
 }
@@ -371,7 +372,7 @@ func (c *generate) closeStream(list [][]byte) [][]byte {
 
 // countTokens serves countTokens, of contents or of a whole request.
 func (e *API) countTokens(w http.ResponseWriter, r *http.Request, d *generate) {
-	body, rec, f := e.server.Receive(w, r, d)
+	body, rec, f := e.server.ReceiveRequest(w, r, d)
 	var ask struct {
 		Contents               raw `json:"contents"`
 		GenerateContentRequest raw `json:"generateContentRequest"`
@@ -385,29 +386,29 @@ func (e *API) countTokens(w http.ResponseWriter, r *http.Request, d *generate) {
 		if len(request) == 0 {
 			request = exchange.Encode(map[string]any{"contents": ask.Contents})
 		}
-		p, f = d.Read(r, request)
+		p, f = d.ReadPrompt(r, request)
 	}
 	if f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	d.SetHeaders(w.Header(), false)
-	n := p.Input.Report(e.server.TokenPPM())
+	n := p.Input.ReportedCount(e.server.TokenPPM())
 	_, err := w.Write(exchange.Encode(map[string]any{"totalTokens": n, "promptTokensDetails": []any{
 		map[string]any{"modality": "TEXT", "tokenCount": n},
 	}}))
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // listModels serves GET /v1beta/models.
 func (e *API) listModels(w http.ResponseWriter, r *http.Request) {
-	rec, d := e.server.Record(r, nil), &generate{api: e}
+	rec, d := e.server.RecordRequest(r, nil), &generate{api: e}
 	if f := d.CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	list := []any{}
-	for _, m := range e.server.Models(exchange.Google) {
+	for _, m := range e.server.ListModels(exchange.Google) {
 		list = append(list, map[string]any{
 			"name":                       "models/" + m.ID,
 			"displayName":                m.ID,
@@ -418,7 +419,7 @@ func (e *API) listModels(w http.ResponseWriter, r *http.Request) {
 	}
 	d.SetHeaders(w.Header(), false)
 	_, err := w.Write(exchange.Encode(map[string]any{"models": list}))
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // raw is a JSON value that is passed on as it is.

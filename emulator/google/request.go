@@ -157,9 +157,9 @@ func snakeCase(path string) string {
 	return capitalLetter.ReplaceAllStringFunc(path, func(c string) string { return "_" + strings.ToLower(c) })
 }
 
-func (c *generate) Read(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
+func (c *generate) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
-	m, ok := c.api.server.Model(exchange.Google, c.name)
+	m, ok := c.api.server.FindModel(exchange.Google, c.name)
 	if !ok {
 		return nil, &exchange.Refusal{
 			Status: 404,

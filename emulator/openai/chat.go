@@ -73,14 +73,14 @@ func (c *chat) object(a *exchange.Answer, kind string) chatObject {
 	return chatObject{
 		ID:          "chatcmpl-" + exchange.RandomID(29),
 		Object:      kind,
-		Created:     now(),
+		Created:     unixNow(),
 		Model:       snapshotName(c.model()),
 		ServiceTier: tier,
 	}
 }
 
 func (c *chat) model() exchange.Model {
-	m, _ := c.api.server.Model(exchange.OpenAI, c.request.Model)
+	m, _ := c.api.server.FindModel(exchange.OpenAI, c.request.Model)
 	return m
 }
 

@@ -95,7 +95,7 @@ type chatTool struct {
 	} `json:"function"`
 }
 
-func (c *chat) Read(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
+func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
 	if f := decodeBody(body, q); f != nil {
 		return nil, f

@@ -162,7 +162,7 @@ func (e *API) findModel(id string) (exchange.Model, *exchange.Refusal) {
 	if id == "" {
 		return exchange.Model{}, BadParam("", "", "you must provide a model parameter")
 	}
-	m, ok := e.server.Model(exchange.OpenAI, id)
+	m, ok := e.server.FindModel(exchange.OpenAI, id)
 	if !ok {
 		return m, &exchange.Refusal{
 			Status:  404,
@@ -315,13 +315,13 @@ func ReadToolChoice(raw jsontext.Value, named string, p *exchange.Prompt) *excha
 
 // ListModels serves GET /v1/models.
 func (e *API) ListModels(w http.ResponseWriter, r *http.Request) {
-	rec := e.server.Record(r, nil)
+	rec := e.server.RecordRequest(r, nil)
 	if f := CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, Common{}, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, Common{}, f, &script.Script{})
 		return
 	}
 	list := []any{}
-	for _, m := range e.server.Models(exchange.OpenAI) {
+	for _, m := range e.server.ListModels(exchange.OpenAI) {
 		list = append(list, map[string]any{
 			"id":       m.ID,
 			"object":   "model",
@@ -330,13 +330,13 @@ func (e *API) ListModels(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	exchange.SendJSON(w, http.StatusOK, exchange.Encode(map[string]any{"object": "list", "data": list}))
-	e.server.Finish(rec, http.StatusOK, nil)
+	e.server.FinishRecord(rec, http.StatusOK, nil)
 }
 
 // snapshotName is the name by which OpenAI answers.
 func snapshotName(m exchange.Model) string { return m.ID + "-2026-06-01" }
 
-func now() int64 { return time.Now().Unix() }
+func unixNow() int64 { return time.Now().Unix() }
 
 // raw is a JSON value that is passed on as it is.
 type raw = jsontext.Value

@@ -84,7 +84,7 @@ func (c *responses) object() responseObject {
 	o := responseObject{
 		ID:                "resp_" + exchange.RandomID(48),
 		Object:            "response",
-		CreatedAt:         now(),
+		CreatedAt:         unixNow(),
 		Status:            "in_progress",
 		Model:             snapshotName(c.model()),
 		Metadata:          map[string]any{},
@@ -120,7 +120,7 @@ func (c *responses) object() responseObject {
 }
 
 func (c *responses) model() exchange.Model {
-	m, _ := c.api.server.Model(exchange.OpenAI, c.request.Model)
+	m, _ := c.api.server.FindModel(exchange.OpenAI, c.request.Model)
 	return m
 }
 

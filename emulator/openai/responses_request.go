@@ -89,7 +89,7 @@ func (q *responsesRequest) isStored() bool { return q.Store == nil || *q.Store }
 
 func (q *responsesRequest) includes(what string) bool { return slices.Contains(q.Include, what) }
 
-func (c *responses) Read(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
+func (c *responses) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exchange.Refusal) {
 	q := &c.request
 	if f := decodeBody(body, q); f != nil {
 		return nil, f

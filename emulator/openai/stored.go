@@ -44,15 +44,15 @@ func (e *API) findStored(match func(*storedAnswer) bool) (list []*storedAnswer) 
 
 // getStored serves GET of one stored answer.
 func (e *API) getStored(w http.ResponseWriter, r *http.Request) {
-	rec, d := e.server.Record(r, nil), &chat{api: e}
+	rec, d := e.server.RecordRequest(r, nil), &chat{api: e}
 	if f := d.CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	id := r.PathValue("id")
 	list := e.findStored(func(s *storedAnswer) bool { return s.id == id })
 	if len(list) == 0 {
-		e.server.Refuse(w, rec, d, &exchange.Refusal{
+		e.server.RefuseRequest(w, rec, d, &exchange.Refusal{
 			Status:  404,
 			Kind:    "invalid_request_error",
 			Code:    "not_found",
@@ -62,14 +62,14 @@ func (e *API) getStored(w http.ResponseWriter, r *http.Request) {
 	}
 	d.SetHeaders(w.Header(), false)
 	_, err := w.Write(list[0].body)
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // deleteStored serves DELETE of one stored answer.
 func (e *API) deleteStored(w http.ResponseWriter, r *http.Request) {
-	rec, d, id := e.server.Record(r, nil), &chat{api: e}, r.PathValue("id")
+	rec, d, id := e.server.RecordRequest(r, nil), &chat{api: e}, r.PathValue("id")
 	if f := d.CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	e.mu.Lock()
@@ -77,15 +77,15 @@ func (e *API) deleteStored(w http.ResponseWriter, r *http.Request) {
 	e.mu.Unlock()
 	d.SetHeaders(w.Header(), false)
 	_, err := w.Write(exchange.Encode(map[string]any{"object": "chat.completion.deleted", "id": id, "deleted": true}))
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // listStored serves the list of stored completions: by model and metadata, page
 // by page, oldest first unless order is desc.
 func (e *API) listStored(w http.ResponseWriter, r *http.Request) {
-	rec, d, q := e.server.Record(r, nil), &chat{api: e}, r.URL.Query()
+	rec, d, q := e.server.RecordRequest(r, nil), &chat{api: e}, r.URL.Query()
 	if f := d.CheckKey(r); f != nil {
-		e.server.Refuse(w, rec, d, f, &script.Script{})
+		e.server.RefuseRequest(w, rec, d, f, &script.Script{})
 		return
 	}
 	list := e.findStored(func(s *storedAnswer) bool {
@@ -127,7 +127,7 @@ func (e *API) listStored(w http.ResponseWriter, r *http.Request) {
 	}
 	d.SetHeaders(w.Header(), false)
 	_, err = w.Write(exchange.Encode(page))
-	e.server.Finish(rec, http.StatusOK, err)
+	e.server.FinishRecord(rec, http.StatusOK, err)
 }
 
 // metadataKey reads metadata[key].

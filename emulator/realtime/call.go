@@ -57,12 +57,12 @@ type loggedEvent struct {
 	Type string    `json:"type"`
 }
 
-// keptEvents is how many events of a call are remembered by their types.
-const keptEvents = 200
+// maxLoggedEvents is how many events of a call are remembered by their types.
+const maxLoggedEvents = 200
 
 // answerOffer answers the offer, and starts what happens by itself.
 func (c *call) answerOffer(ctx context.Context, offer string) (answer string, f *exchange.Refusal) {
-	if !exchange.Wait(ctx, c.script.slow) {
+	if !exchange.WaitFor(ctx, c.script.slow) {
 		return "", openai.BadParam("", "", "The client has gone.")
 	}
 	if c.script.noMedia {
@@ -77,7 +77,7 @@ func (c *call) answerOffer(ctx context.Context, offer string) (answer string, f 
 		life = c.script.expire
 		c.session.ExpiresAt = c.created.Add(life).Unix()
 	}
-	c.after(life, c.expire)
+	c.scheduleAfter(life, c.expireCall)
 	return answer, nil
 }
 
@@ -87,8 +87,8 @@ type callTimer struct {
 	off   bool
 }
 
-// after does f later, unless the call has ended or the alarm was stopped.
-func (c *call) after(d time.Duration, f func()) *callTimer {
+// scheduleAfter does f later, unless the call has ended or the alarm was stopped.
+func (c *call) scheduleAfter(d time.Duration, f func()) *callTimer {
 	a := &callTimer{}
 	a.timer = time.AfterFunc(d, func() {
 		c.mu.Lock()
@@ -109,8 +109,8 @@ func (c *call) after(d time.Duration, f func()) *callTimer {
 	return a
 }
 
-// stop is of no effect on an alarm that has rung.
-func (a *callTimer) stop() {
+// stopTimer is of no effect on an alarm that has rung.
+func (a *callTimer) stopTimer() {
 	if a != nil {
 		a.off = true
 		a.timer.Stop()
@@ -124,39 +124,39 @@ func newEvent(kind string, members object) object {
 	return ev
 }
 
-// emit sends an event to the browser and to every sideband.
-func (c *call) emit(kind string, members object) {
+// emitEvent sends an event to the browser and to every sideband.
+func (c *call) emitEvent(kind string, members object) {
 	c.sendEvent(kind, exchange.Encode(newEvent(kind, members)), true)
 }
 
 // sendEvent sends what may be no event at all.
 func (c *call) sendEvent(kind string, text []byte, sideband bool) {
 	c.logEvent("provider", kind)
-	c.toBrowser(text)
+	c.sendToBrowser(text)
 	if sideband {
 		for s := range c.sockets {
-			c.toSocket(s, kind, text)
+			c.sendToSocket(s, kind, text)
 		}
 	}
 	c.seen[kind]++
 	for _, b := range c.script.browser {
 		if b.at == kind && b.nth == c.seen[kind] {
-			c.after(0, func() { c.receiveEvent([]byte(b.event), nil) })
+			c.scheduleAfter(0, func() { c.receiveEvent([]byte(b.event), nil) })
 		}
 	}
 }
 
 func (c *call) logEvent(from, kind string) {
 	c.log = append(c.log, loggedEvent{time.Now(), from, kind})
-	if len(c.log) > keptEvents {
+	if len(c.log) > maxLoggedEvents {
 		c.log = append(c.log[:0], c.log[1:]...)
 	}
 }
 
-// toBrowser sends on the data channel, if there is one.
-func (c *call) toBrowser(text []byte) {
+// sendToBrowser sends on the data channel, if there is one.
+func (c *call) sendToBrowser(text []byte) {
 	if c.peer != nil && !c.left {
-		c.peer.send(text)
+		c.peer.sendEvent(text)
 	}
 }
 
@@ -167,9 +167,9 @@ func (c *call) hasEnded() bool {
 	return c.end != ""
 }
 
-// finish ends the call: hangup, expired, browser, closed. The sidebands are closed
+// finishCall ends the call: hangup, expired, browser, closed. The sidebands are closed
 // with a code; 0 lets them stand, without a word ever after.
-func (c *call) finish(why string, code int) {
+func (c *call) finishCall(why string, code int) {
 	if c.end != "" {
 		return
 	}
@@ -180,27 +180,27 @@ func (c *call) finish(why string, code int) {
 	c.end, c.endedAt = why, time.Now()
 	for s := range c.sockets {
 		if code != 0 {
-			s.close(code, why)
+			s.closeSocket(code, why)
 		}
 	}
 	clear(c.sockets)
 	for _, t := range c.timers {
-		t.stop()
+		t.stopTimer()
 	}
 	c.timers, c.reply = nil, nil
 	if c.peer != nil {
-		go c.peer.close() // it waits for its own callbacks, which may wait for our lock
+		go c.peer.closePeer() // it waits for its own callbacks, which may wait for our lock
 	}
 }
 
-// expire ends a session that has lasted too long.
-func (c *call) expire() {
-	c.emit("error", object{"error": eventError{
+// expireCall ends a session that has lasted too long.
+func (c *call) expireCall() {
+	c.emitEvent("error", object{"error": eventError{
 		Type:    "invalid_request_error",
 		Code:    "session_expired",
 		Message: "Your session hit the maximum duration of 60 minutes.",
 	}})
-	c.finish("expired", 1000)
+	c.finishCall("expired", 1000)
 }
 
 // loseBrowser is the browser's end. What the provider does then is not known for sure:
@@ -213,9 +213,9 @@ func (c *call) loseBrowser() {
 	c.left = true
 	switch {
 	case c.script.closes:
-		c.finish("browser", 1000)
+		c.finishCall("browser", 1000)
 	case c.script.gone:
-		c.finish("browser", 0)
+		c.finishCall("browser", 0)
 	}
 }
 

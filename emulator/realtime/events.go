@@ -48,9 +48,9 @@ func (c *call) receiveEvent(text []byte, from *socket) {
 	refused := encodeErrorEvent(f, ev.EventID)
 	c.logEvent("provider", "error")
 	if from == nil {
-		c.toBrowser(refused)
+		c.sendToBrowser(refused)
 	} else if c.sockets[from] {
-		c.toSocket(from, "error", refused)
+		c.sendToSocket(from, "error", refused)
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *call) handleEvent(ev *clientEvent, from *socket) *exchange.Refusal {
 		return nil
 	case "input_audio_buffer.clear":
 		c.buffer = 0
-		c.emit("input_audio_buffer.cleared", nil)
+		c.emitEvent("input_audio_buffer.cleared", nil)
 		return nil
 	case "input_audio_buffer.commit":
 		if from != nil {
@@ -278,8 +278,8 @@ func (c *call) createItem(ev *clientEvent) *exchange.Refusal {
 		c.lastTokens = tokenCounts{}
 	}
 	added := c.insertItem(item, ev.PreviousItemID)
-	c.emit("conversation.item.added", added)
-	c.emit("conversation.item.done", added)
+	c.emitEvent("conversation.item.added", added)
+	c.emitEvent("conversation.item.done", added)
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (c *call) truncateItem(item *conversationItem, ms int) {
 	for i := range item.Content {
 		item.Content[i].Transcript = nil
 	}
-	c.emit("conversation.item.truncated", object{"item_id": item.ID, "content_index": 0, "audio_end_ms": ms})
+	c.emitEvent("conversation.item.truncated", object{"item_id": item.ID, "content_index": 0, "audio_end_ms": ms})
 }
 
 func (c *call) editItem(ev *clientEvent) *exchange.Refusal {
@@ -319,12 +319,12 @@ func (c *call) editItem(ev *clientEvent) *exchange.Refusal {
 			ev.ItemID)
 	}
 	if verb == "retrieve" {
-		c.emit("conversation.item.retrieved", object{"item": item})
+		c.emitEvent("conversation.item.retrieved", object{"item": item})
 		return nil
 	}
 	c.items = slices.DeleteFunc(c.items, func(i *conversationItem) bool { return i == item })
 	c.lastTokens = tokenCounts{}
-	c.emit("conversation.item.deleted", object{"item_id": item.ID})
+	c.emitEvent("conversation.item.deleted", object{"item_id": item.ID})
 	return nil
 }
 

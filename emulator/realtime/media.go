@@ -111,7 +111,7 @@ func (c *call) connect(offer string) (answer string, f *exchange.Refusal) {
 	answer, err := p.answerOffer(c, offer)
 	if err != nil {
 		if p.pc != nil {
-			p.close()
+			p.closePeer()
 		}
 		return "", openai.BadParam("invalid_offer", "sdp", "The SDP offer was not understood: %v", err)
 	}
@@ -182,7 +182,7 @@ func (p *peer) connectionChanged(c *call, s webrtc.PeerConnectionState) {
 		c.mu.Lock()
 		c.loseBrowser()
 		c.mu.Unlock()
-		p.close()
+		p.closePeer()
 	}
 }
 
@@ -198,7 +198,7 @@ func (p *peer) openChannel(c *call, d *webrtc.DataChannel) {
 		p.channel = d
 		p.mu.Unlock()
 		c.logEvent("provider", "session.created")
-		c.toBrowser(exchange.Encode(newEvent("session.created", object{"session": c.session})))
+		c.sendToBrowser(exchange.Encode(newEvent("session.created", object{"session": c.session})))
 	})
 	d.OnMessage(func(m webrtc.DataChannelMessage) {
 		c.mu.Lock()
@@ -214,8 +214,8 @@ func (p *peer) openChannel(c *call, d *webrtc.DataChannel) {
 	})
 }
 
-// send sends an event; a channel that is not there, or no more, has no need of it.
-func (p *peer) send(text []byte) {
+// sendEvent sends an event; a channel that is not there, or no more, has no need of it.
+func (p *peer) sendEvent(text []byte) {
 	p.mu.Lock()
 	d := p.channel
 	p.mu.Unlock()
@@ -224,8 +224,8 @@ func (p *peer) send(text []byte) {
 	}
 }
 
-// close ends the connection.
-func (p *peer) close() {
+// closePeer ends the connection.
+func (p *peer) closePeer() {
 	p.closing.Do(func() {
 		close(p.closed)
 		_ = p.pc.Close() // there is nobody to tell

@@ -124,9 +124,9 @@ func (b *browser) until(kind string) {
 	}
 }
 
-func (v *voice) report(id string) (r callReport) {
+func (v *voice) getReport(id string) (r callReport) {
 	v.Helper()
-	_, _, text := v.do("GET", "/emulator/realtime/"+id, "", "")
+	_, _, text := v.sendRequest("GET", "/emulator/realtime/"+id, "", "")
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		v.Fatalf("%v: %s", err, text)
 	}
@@ -138,7 +138,7 @@ func TestBrowserTalksAndHears(t *testing.T) {
 	v := startVoice(t, false)
 	b := v.browse(config("!emu words=3", ""))
 	b.until("session.created")
-	w, _ := v.dial(b.id)
+	w, _ := v.dialSideband(b.id)
 	b.loud.Store(true)
 	w.until("input_audio_buffer.speech_started")
 	b.loud.Store(false)
@@ -150,7 +150,7 @@ func TestBrowserTalksAndHears(t *testing.T) {
 	}
 	w.until("output_audio_buffer.stopped")
 	b.until("output_audio_buffer.stopped")
-	if r := v.report(b.id); b.heard.Load() == 0 || r.PacketsIn == 0 || r.AudioOutMS != 900 || r.AudioInMS < 60 ||
+	if r := v.getReport(b.id); b.heard.Load() == 0 || r.PacketsIn == 0 || r.AudioOutMS != 900 || r.AudioInMS < 60 ||
 		r.Browser != "connected" {
 		t.Errorf("heard %d packets, %+v", b.heard.Load(), r)
 	}
@@ -165,9 +165,9 @@ func TestBrowserTalksAndHears(t *testing.T) {
 	if err := b.pc.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for v.report(b.id).Browser != "gone" {
+	for v.getReport(b.id).Browser != "gone" {
 	}
-	if r := v.report(b.id); r.State != "live" || r.Sidebands != 1 {
+	if r := v.getReport(b.id); r.State != "live" || r.Sidebands != 1 {
 		t.Errorf("nobody is told that the browser has gone, but: %+v", r)
 	}
 }

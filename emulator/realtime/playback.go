@@ -32,8 +32,8 @@ func (c *call) currentPlayback() *playback {
 	return c.queue[0]
 }
 
-// enqueue plays audio when what was before it has been played.
-func (c *call) enqueue(p *playback) {
+// enqueuePlayback plays audio when what was before it has been played.
+func (c *call) enqueuePlayback(p *playback) {
 	c.spoken = true
 	c.queue = append(c.queue, p)
 	if len(c.queue) == 1 {
@@ -44,7 +44,7 @@ func (c *call) enqueue(p *playback) {
 func (c *call) startPlayback(p *playback) {
 	p.started = time.Now()
 	c.updateSound()
-	c.emit("output_audio_buffer.started", object{"response_id": p.response})
+	c.emitEvent("output_audio_buffer.started", object{"response_id": p.response})
 	if p.whole {
 		c.schedulePlaybackEnd(p)
 	}
@@ -57,14 +57,14 @@ func (c *call) schedulePlaybackEnd(p *playback) {
 		return
 	}
 	left := time.Duration(p.lengthMS)*time.Millisecond/time.Duration(p.fast) - time.Since(p.started)
-	p.timer = c.after(max(left, 0), func() { c.endPlayback(p) })
+	p.timer = c.scheduleAfter(max(left, 0), func() { c.endPlayback(p) })
 }
 
 // endPlayback is told when the user has heard all.
 func (c *call) endPlayback(p *playback) {
 	c.removePlayback(time.Now(), p)
 	if !p.silentEnd {
-		c.emit("output_audio_buffer.stopped", object{"response_id": p.response})
+		c.emitEvent("output_audio_buffer.stopped", object{"response_id": p.response})
 	}
 	if next := c.currentPlayback(); next != nil {
 		c.startPlayback(next)
@@ -77,7 +77,7 @@ func (c *call) removePlayback(now time.Time, p *playback) {
 	if !c.left {
 		c.played += time.Duration(p.heardMS(now)) * time.Millisecond
 	}
-	p.timer.stop()
+	p.timer.stopTimer()
 	c.queue = c.queue[1:]
 	c.updateSound()
 }
@@ -92,7 +92,7 @@ func (c *call) clearPlayback(now time.Time) {
 	heard := p.heardMS(now)
 	c.queue = c.queue[:1]
 	c.removePlayback(now, p)
-	c.emit("output_audio_buffer.cleared", object{"response_id": p.response})
+	c.emitEvent("output_audio_buffer.cleared", object{"response_id": p.response})
 	if heard < p.item.audioMS && c.findItem(p.item.ID) != nil {
 		c.truncateItem(p.item, heard)
 	}
@@ -111,7 +111,7 @@ func (c *call) playedUntil(now time.Time) time.Duration {
 func (c *call) stopAudio(now time.Time) {
 	c.played, c.heard = c.playedUntil(now), c.heardUntil(now)
 	for _, p := range c.queue {
-		p.timer.stop()
+		p.timer.stopTimer()
 	}
 	c.queue, c.speech = nil, userSpeech{}
 	c.updateSound()

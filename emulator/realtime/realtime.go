@@ -27,8 +27,8 @@ type callList struct {
 	count int     // of all calls
 }
 
-// keptCalls is how many calls that have ended are remembered.
-const keptCalls = 500
+// maxEndedCalls is how many calls that have ended are remembered.
+const maxEndedCalls = 500
 
 // An API emulates OpenAI's realtime API.
 type API struct {
@@ -44,7 +44,7 @@ func New(s *exchange.Server, noMedia bool) *API { return &API{server: s, noMedia
 func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/realtime/calls", e.createCall)
 	mux.HandleFunc("POST /v1/realtime/calls/{id}/hangup", e.hangUp)
-	mux.HandleFunc("GET /v1/realtime", e.sideband)
+	mux.HandleFunc("GET /v1/realtime", e.serveSideband)
 	mux.HandleFunc("GET /emulator/realtime", e.listCalls)
 	mux.HandleFunc("DELETE /emulator/realtime", e.forgetCalls)
 	mux.HandleFunc("GET /emulator/realtime/{id}", e.getCall)
@@ -53,16 +53,16 @@ func (e *API) Mount(mux *http.ServeMux) {
 
 // Close ends all calls, without a word, as a provider that goes down.
 func (e *API) Close() {
-	for _, c := range e.calls.list() {
+	for _, c := range e.calls.copyCalls() {
 		c.mu.Lock()
-		c.finish("closed", 1001)
+		c.finishCall("closed", 1001)
 		c.mu.Unlock()
 	}
 }
 
-// find returns a call.
-func (s *callList) find(id string) *call {
-	for _, c := range s.list() {
+// findCall returns a call.
+func (s *callList) findCall(id string) *call {
+	for _, c := range s.copyCalls() {
 		if c.id == id {
 			return c
 		}
@@ -70,20 +70,20 @@ func (s *callList) find(id string) *call {
 	return nil
 }
 
-// list is a copy of the calls.
-func (s *callList) list() []*call {
+// copyCalls is a copy of the calls.
+func (s *callList) copyCalls() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*call(nil), s.calls...)
 }
 
-// add keeps a call, and forgets one that has ended if there are many.
-func (s *callList) add(c *call) {
+// addCall keeps a call, and forgets one that has ended if there are many.
+func (s *callList) addCall(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
 	c.number = s.count
-	kept, over := s.calls[:0], len(s.calls)+1-keptCalls
+	kept, over := s.calls[:0], len(s.calls)+1-maxEndedCalls
 	for _, old := range s.calls {
 		if over > 0 && old.hasEnded() {
 			over--
@@ -106,7 +106,7 @@ func callNotFound() *exchange.Refusal {
 
 // refuseCall answers with an error of OpenAI.
 func (e *API) refuseCall(w http.ResponseWriter, rec *exchange.Record, f *exchange.Refusal) {
-	e.server.Refuse(w, rec, openai.Common{}, f, &script.Script{})
+	e.server.RefuseRequest(w, rec, openai.Common{}, f, &script.Script{})
 }
 
 // createCall answers an offer.
@@ -123,7 +123,7 @@ func (e *API) createCall(w http.ResponseWriter, r *http.Request) {
 	}
 	if c.script.callSteering.hang {
 		<-r.Context().Done()
-		e.server.Finish(rec, 0, exchange.ErrHung)
+		e.server.FinishRecord(rec, 0, exchange.ErrHung)
 		return
 	}
 	if c.script.status != 0 {
@@ -139,11 +139,11 @@ func (e *API) createCall(w http.ResponseWriter, r *http.Request) {
 		e.refuseCall(w, rec, f)
 		return
 	}
-	e.calls.add(c)
+	e.calls.addCall(c)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as it was recorded, against the description
 	w.Header().Set("Location", "/v1/realtime/calls/"+c.id)
 	w.WriteHeader(http.StatusCreated)
-	e.server.Finish(rec, http.StatusCreated, nil)
+	e.server.FinishRecord(rec, http.StatusCreated, nil)
 	_, _ = io.WriteString(w, answer) // a client that has gone misses nothing
 }
 
@@ -151,7 +151,7 @@ func (e *API) createCall(w http.ResponseWriter, r *http.Request) {
 func (e *API) readOffer(w http.ResponseWriter,
 	r *http.Request) (offer string, session []byte, rec *exchange.Record, f *exchange.Refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-	rec = e.server.Record(r, body)
+	rec = e.server.RecordRequest(r, body)
 	if f := openai.CheckKey(r); f != nil {
 		return "", nil, rec, f
 	}
@@ -247,12 +247,12 @@ func (e *API) newCall(r *http.Request, offer string, session []byte) (*call, *ex
 
 // hangUp ends a call, or refuses to, if the script says so.
 func (e *API) hangUp(w http.ResponseWriter, r *http.Request) {
-	rec := e.server.Record(r, nil)
+	rec := e.server.RecordRequest(r, nil)
 	if f := openai.CheckKey(r); f != nil {
 		e.refuseCall(w, rec, f)
 		return
 	}
-	c := e.calls.find(r.PathValue("id"))
+	c := e.calls.findCall(r.PathValue("id"))
 	if c == nil || c.key != exchange.BearerToken(r) {
 		e.refuseCall(w, rec, callNotFound())
 		return
@@ -262,9 +262,9 @@ func (e *API) hangUp(w http.ResponseWriter, r *http.Request) {
 	case f != nil:
 		e.refuseCall(w, rec, f)
 	case lost:
-		e.server.Finish(rec, 0, exchange.ResetConnection(http.NewResponseController(w)))
+		e.server.FinishRecord(rec, 0, exchange.ResetConnection(http.NewResponseController(w)))
 	default:
-		e.server.Finish(rec, http.StatusOK, nil)
+		e.server.FinishRecord(rec, http.StatusOK, nil)
 		w.WriteHeader(http.StatusOK)
 	}
 }
@@ -278,7 +278,7 @@ func (c *call) recordHangup() (f *exchange.Refusal, lost bool) {
 		return &exchange.Refusal{Status: c.script.hangupStatus, Message: "The emulator was asked for this error."},
 			false
 	}
-	c.finish("hangup", 1000)
+	c.finishCall("hangup", 1000)
 	switch {
 	case n > 0 && n <= c.script.hangupLost:
 		return nil, true

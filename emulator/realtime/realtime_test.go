@@ -41,8 +41,8 @@ func startVoice(t *testing.T, noMedia bool) *voice {
 const cannedOffer = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF " +
 	"111\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
 
-// do sends a request with the key.
-func (v *voice) do(method, path, kind, body string) (status int, header http.Header, text string) {
+// sendRequest sends a request with the key.
+func (v *voice) sendRequest(method, path, kind, body string) (status int, header http.Header, text string) {
 	v.Helper()
 	r, err := http.NewRequestWithContext(v.Context(), method, v.url+path, strings.NewReader(body))
 	if err != nil {
@@ -88,7 +88,7 @@ func (v *voice) offer(sdp, session string) (status int, header http.Header, text
 	if err := form.Close(); err != nil {
 		v.Fatal(err)
 	}
-	return v.do("POST", "/v1/realtime/calls", form.FormDataContentType(), body.String())
+	return v.sendRequest("POST", "/v1/realtime/calls", form.FormDataContentType(), body.String())
 }
 
 // config is a session with instructions; more goes before its end.
@@ -96,8 +96,8 @@ func config(instructions, more string) string {
 	return `{"type":"realtime","model":"gpt-realtime-2.1","instructions":` + quoted(instructions) + more + `}`
 }
 
-// call makes a call without media and returns its id.
-func (v *voice) call(instructions, more string) string {
+// createCall makes a call without media and returns its id.
+func (v *voice) createCall(instructions, more string) string {
 	v.Helper()
 	status, header, text := v.offer(cannedOffer, config(instructions, more))
 	if status != http.StatusCreated {
@@ -113,7 +113,7 @@ type wire struct {
 	ctx  context.Context
 }
 
-func (v *voice) dial(id string) (*wire, int) {
+func (v *voice) dialSideband(id string) (*wire, int) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), 30*time.Second)
 	v.Cleanup(cancel)
@@ -129,7 +129,7 @@ func (v *voice) dial(id string) (*wire, int) {
 	return &wire{v.T, conn, ctx}, resp.StatusCode
 }
 
-func (w *wire) send(events ...string) {
+func (w *wire) sendEvent(events ...string) {
 	w.Helper()
 	for _, e := range events {
 		if err := w.conn.Write(w.ctx, websocket.MessageText, []byte(e)); err != nil {
@@ -192,8 +192,8 @@ type voiceUsage struct {
 	} `json:"output_token_details"`
 }
 
-// next reads one event.
-func (w *wire) next() (ev anyEvent, err error) {
+// readEvent reads one event.
+func (w *wire) readEvent() (ev anyEvent, err error) {
 	w.Helper()
 	_, text, err := w.conn.Read(w.ctx)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *wire) next() (ev anyEvent, err error) {
 func (w *wire) until(kind string) (ev anyEvent, kinds []string) {
 	w.Helper()
 	for {
-		ev, err := w.next()
+		ev, err := w.readEvent()
 		if err != nil {
 			w.Fatalf("waiting for %s after %s: %v", kind, kinds, err)
 		}
@@ -231,14 +231,14 @@ func TestCallIsAnsweredListenedToAndHungUp(t *testing.T) {
 		t.Fatalf("%d %v: %s", status, header, sdp)
 	}
 	id := path.Base(header.Get("Location"))
-	w, _ := v.dial(id)
-	w.send(`{"type":"session.update","session":{"type":"realtime","max_output_tokens":1000}}`)
+	w, _ := v.dialSideband(id)
+	w.sendEvent(`{"type":"session.update","session":{"type":"realtime","max_output_tokens":1000}}`)
 	updated, kinds := w.until("session.updated")
 	if len(kinds) != 1 || string(updated.Session.MaxOutputTokens) != "1000" ||
 		updated.Session.Instructions != "Be kind.\n!emu fast=100" {
 		t.Fatalf("%s: %+v", kinds, updated.Session)
 	}
-	w.send(hello, respond)
+	w.sendEvent(hello, respond)
 	_, kinds = w.until("output_audio_buffer.stopped")
 	kinds = slices.Compact(slices.DeleteFunc(kinds, func(k string) bool { return k == "output_audio_buffer.started" }))
 	want := []string{
@@ -252,18 +252,19 @@ func TestCallIsAnsweredListenedToAndHungUp(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("got  %s\nwant %s", kinds, want)
 	}
-	if status, _, text := v.do("POST", "/v1/realtime/calls/"+id+"/hangup", "", ""); status != http.StatusOK ||
+	if status, _, text := v.sendRequest("POST", "/v1/realtime/calls/"+id+"/hangup", "", ""); status != http.StatusOK ||
 		text != "" {
 		t.Errorf("hangup: %d %s", status, text)
 	}
-	if _, err := w.next(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+	if _, err := w.readEvent(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Errorf("the sideband ends with %v", err)
 	}
-	if status, _, text := v.do("POST", "/v1/realtime/calls/"+id+"/hangup", "", ""); status != http.StatusNotFound ||
+	if status, _, text := v.sendRequest("POST", "/v1/realtime/calls/"+id+"/hangup", "",
+		""); status != http.StatusNotFound ||
 		!strings.Contains(text, `"call_id_not_found"`) {
 		t.Errorf("hangup again: %d %s", status, text)
 	}
-	if _, status := v.dial(id); status != http.StatusNotFound {
+	if _, status := v.dialSideband(id); status != http.StatusNotFound {
 		t.Errorf("dial again: %d", status)
 	}
 }

@@ -48,7 +48,7 @@ const wordMS = 300
 
 // beginReply makes a reply to what is in context.
 func (c *call) beginReply(conf sessionSettings, context []*conversationItem, outOfBand bool, metadata raw) {
-	c.idleTimer.stop()
+	c.idleTimer.stopTimer()
 	c.replies++
 	r := &reply{
 		id:        "resp_" + exchange.RandomID(21),
@@ -63,12 +63,12 @@ func (c *call) beginReply(conf sessionSettings, context []*conversationItem, out
 	}
 	c.composeReply(r, context)
 	c.reply = r
-	c.emit("response.created", object{"response": c.replyObject(r, "in_progress", nil, raw("null"))})
+	c.emitEvent("response.created", object{"response": c.replyObject(r, "in_progress", nil, raw("null"))})
 	c.planSteps(r)
 	if r.script.hang == 0 {
 		return
 	}
-	r.timer = c.after(r.script.delay, func() { c.stepReply(r, 1) })
+	r.timer = c.scheduleAfter(r.script.delay, func() { c.stepReply(r, 1) })
 }
 
 // stepReply makes the next step of a reply, and sees to the one after it.
@@ -82,7 +82,7 @@ func (c *call) stepReply(r *reply, made int) {
 	if made >= r.script.hang || c.end != "" || c.reply != r {
 		return
 	}
-	r.timer = c.after(r.script.pace, func() { c.stepReply(r, made+1) })
+	r.timer = c.scheduleAfter(r.script.pace, func() { c.stepReply(r, made+1) })
 }
 
 // composeReply decides what is said.
@@ -139,7 +139,7 @@ func followConversation(p *exchange.Prompt, context []*conversationItem, s *stee
 			if item.Role != "user" {
 				continue
 			}
-			p.Rounds, p.Results, said, last = 0, nil, item.text(), 0
+			p.Rounds, p.Results, said, last = 0, nil, item.joinText(), 0
 		}
 	}
 	own, rest, err := s.readText(said)
@@ -152,8 +152,8 @@ func followConversation(p *exchange.Prompt, context []*conversationItem, s *stee
 	return rest
 }
 
-// text is the text of a message.
-func (i *conversationItem) text() string {
+// joinText is the text of a message.
+func (i *conversationItem) joinText() string {
 	var list []string
 	for _, part := range i.Content {
 		switch {
@@ -175,7 +175,7 @@ func (c *call) countTokens(text string) int {
 
 // countInput counts what a reply reads: everything, every time.
 func (c *call) countInput(context []*conversationItem, instructions string, p *exchange.Prompt) (in tokenCounts) {
-	in.text = c.countTokens(instructions) + p.Input.Report(c.api.server.TokenPPM())
+	in.text = c.countTokens(instructions) + p.Input.ReportedCount(c.api.server.TokenPPM())
 	for _, item := range context {
 		t := c.countItem(item)
 		in.text, in.audio = in.text+t.text, in.audio+t.audio
@@ -252,7 +252,7 @@ func (c *call) planSteps(r *reply) {
 		do(func() { c.openMessage(r) })
 		parts := exchange.SplitWords(r.text, 3)
 		for i, part := range parts {
-			do(func() { c.say(r, part, r.lengthMS*(i+1)/len(parts)) })
+			do(func() { c.speakPiece(r, part, r.lengthMS*(i+1)/len(parts)) })
 		}
 		do(func() { c.closeMessage(r, "completed") })
 	}
@@ -260,7 +260,7 @@ func (c *call) planSteps(r *reply) {
 		do(func() { c.makeCall(r, call) })
 	}
 	if r.script.unknown {
-		do(func() { c.emit("response.weather_report.delta", object{"response_id": r.id, "delta": "cloudy"}) })
+		do(func() { c.emitEvent("response.weather_report.delta", object{"response_id": r.id, "delta": "cloudy"}) })
 	}
 	if r.script.garbage {
 		do(func() { c.sendEvent("garbage", []byte(`{"type":"oops`), true) })
@@ -272,9 +272,13 @@ func (c *call) openItem(r *reply, item *conversationItem) {
 	item.ID, item.Object, item.Status, item.reply = "item_"+exchange.RandomID(21), "realtime.item", "in_progress",
 		r.number
 	r.items = append(r.items, item)
-	c.emit("response.output_item.added", object{"response_id": r.id, "output_index": len(r.items) - 1, "item": item})
+	c.emitEvent("response.output_item.added", object{
+		"response_id":  r.id,
+		"output_index": len(r.items) - 1,
+		"item":         item,
+	})
 	if !r.outOfBand {
-		c.emit("conversation.item.added", c.insertItem(item, ""))
+		c.emitEvent("conversation.item.added", c.insertItem(item, ""))
 	}
 }
 
@@ -283,9 +287,13 @@ func (c *call) closeItem(r *reply, item *conversationItem, status string) {
 	item.Status = status
 	if !r.outOfBand {
 		done := object{"previous_item_id": c.previousID(item), "item": item}
-		c.emit("conversation.item.done", done)
+		c.emitEvent("conversation.item.done", done)
 	}
-	c.emit("response.output_item.done", object{"response_id": r.id, "output_index": len(r.items) - 1, "item": item})
+	c.emitEvent("response.output_item.done", object{
+		"response_id":  r.id,
+		"output_index": len(r.items) - 1,
+		"item":         item,
+	})
 }
 
 // previousID is the id of the item that stands before another.
@@ -316,23 +324,23 @@ func (c *call) openMessage(r *reply) {
 	if r.isAudio() {
 		part = object{"type": "audio", "transcript": ""}
 	}
-	c.emit("response.content_part.added", r.partMembers(object{"part": part}))
+	c.emitEvent("response.content_part.added", r.partMembers(object{"part": part}))
 }
 
-// say says one piece, up to so much of the audio.
-func (c *call) say(r *reply, part string, untilMS int) {
+// speakPiece says one piece, up to so much of the audio.
+func (c *call) speakPiece(r *reply, part string, untilMS int) {
 	r.said += part
 	r.output.text = c.countTokens(r.said)
 	delta := r.partMembers(object{"delta": part, "obfuscation": exchange.RandomID(8)})
 	if !r.isAudio() {
-		c.emit("response.output_text.delta", delta)
+		c.emitEvent("response.output_text.delta", delta)
 		return
 	}
 	r.output.audio, r.open.audioMS = audioTokens(untilMS), untilMS
-	c.emit("response.output_audio_transcript.delta", delta)
+	c.emitEvent("response.output_audio_transcript.delta", delta)
 	if r.play == nil {
 		r.play = &playback{response: r.id, item: r.open, fast: r.script.fast, silentEnd: r.script.noStopped}
-		c.enqueue(r.play)
+		c.enqueuePlayback(r.play)
 	}
 	r.play.lengthMS = untilMS
 }
@@ -342,14 +350,14 @@ func (c *call) closeMessage(r *reply, status string) {
 	part := object{"type": "text", "text": said}
 	if r.isAudio() {
 		part = object{"type": "audio", "transcript": said}
-		c.emit("response.output_audio.done", r.partMembers(nil))
-		c.emit("response.output_audio_transcript.done", r.partMembers(object{"transcript": said}))
+		c.emitEvent("response.output_audio.done", r.partMembers(nil))
+		c.emitEvent("response.output_audio_transcript.done", r.partMembers(object{"transcript": said}))
 		item.Content = []contentPart{{Type: "output_audio", Transcript: &said}}
 	} else {
-		c.emit("response.output_text.done", r.partMembers(object{"text": said}))
+		c.emitEvent("response.output_text.done", r.partMembers(object{"text": said}))
 		item.Content = []contentPart{{Type: "output_text", Text: &said}}
 	}
-	c.emit("response.content_part.done", r.partMembers(object{"part": part}))
+	c.emitEvent("response.content_part.done", r.partMembers(object{"part": part}))
 	c.closeItem(r, item, status)
 	r.open = nil
 }
@@ -365,12 +373,12 @@ func (c *call) makeCall(r *reply, call exchange.ToolCall) {
 		return o
 	}
 	for _, crumb := range exchange.SplitArguments(call.Args) {
-		c.emit("response.function_call_arguments.delta",
+		c.emitEvent("response.function_call_arguments.delta",
 			where(object{"delta": crumb, "obfuscation": exchange.RandomID(8)}))
 	}
 	r.output.text += c.countTokens(call.Name) + c.countTokens(call.Args) + 8
 	item.Args = &call.Args
-	c.emit("response.function_call_arguments.done", where(object{"name": call.Name, "arguments": call.Args}))
+	c.emitEvent("response.function_call_arguments.done", where(object{"name": call.Name, "arguments": call.Args}))
 	status := "completed"
 	if r.reason == "max_output_tokens" {
 		status = "incomplete"
@@ -397,7 +405,7 @@ func (c *call) endReply(r *reply) {
 // cutReply ends the active reply before its time.
 func (c *call) cutReply(reason string) {
 	r := c.reply
-	r.timer.stop()
+	r.timer.stopTimer()
 	if r.open != nil {
 		c.closeMessage(r, "incomplete")
 	}
@@ -419,15 +427,15 @@ func (c *call) finishReply(r *reply, status string, details any, usage raw) {
 		delete(response["response"].(object), "usage")
 	}
 	if !r.script.noDone {
-		c.emit("response.done", response)
+		c.emitEvent("response.done", response)
 	}
 	if r.script.duplicate {
-		c.emit("response.done", response)
+		c.emitEvent("response.done", response)
 	}
 	if c.end != "" {
 		return
 	}
-	c.emit("rate_limits.updated",
+	c.emitEvent("rate_limits.updated",
 		object{"rate_limits": []object{{
 			"name":          "tokens",
 			"limit":         4_000_000,

@@ -42,8 +42,8 @@ type callReport struct {
 	Events []loggedEvent `json:"events"` // the latest, by their types
 }
 
-// report tells of a call.
-func (c *call) report(now time.Time) callReport {
+// newReport tells of a call.
+func (c *call) newReport(now time.Time) callReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := callReport{
@@ -54,7 +54,7 @@ func (c *call) report(now time.Time) callReport {
 		Created:      c.created,
 		Media:        !c.script.noMedia,
 		Session:      c.session,
-		Browser:      c.browser(),
+		Browser:      c.browserState(),
 		Replies:      c.replies,
 		Active:       c.reply != nil,
 		Playing:      c.currentPlayback() != nil,
@@ -86,8 +86,8 @@ func (c *call) report(now time.Time) callReport {
 	return r
 }
 
-// browser tells how the browser is.
-func (c *call) browser() string {
+// browserState tells how the browser is.
+func (c *call) browserState() string {
 	switch {
 	case c.left:
 		return "gone"
@@ -103,8 +103,8 @@ func (e *API) listCalls(w http.ResponseWriter, _ *http.Request) {
 	now, list := time.Now(), []callReport{}
 	var live, hangups, replies int
 	var longest, loudest int64
-	for _, c := range e.calls.list() {
-		r := c.report(now)
+	for _, c := range e.calls.copyCalls() {
+		r := c.newReport(now)
 		r.Events = nil
 		list = append(list, r)
 		if r.State == "live" {
@@ -133,12 +133,12 @@ func (e *API) forgetCalls(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *API) getCall(w http.ResponseWriter, r *http.Request) {
-	c := e.calls.find(r.PathValue("id"))
+	c := e.calls.findCall(r.PathValue("id"))
 	if c == nil {
 		http.NotFound(w, r)
 		return
 	}
-	exchange.SendJSON(w, http.StatusOK, exchange.Encode(c.report(time.Now())))
+	exchange.SendJSON(w, http.StatusOK, exchange.Encode(c.newReport(time.Now())))
 }
 
 // A steerCommand makes happen what only the world can.
@@ -153,7 +153,7 @@ type steerCommand struct {
 
 // postCommand does it, and answers with the call.
 func (e *API) postCommand(w http.ResponseWriter, r *http.Request) {
-	c := e.calls.find(r.PathValue("id"))
+	c := e.calls.findCall(r.PathValue("id"))
 	if c == nil {
 		http.NotFound(w, r)
 		return
@@ -172,7 +172,7 @@ func (e *API) postCommand(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the emulator cannot do that, or the call has ended", http.StatusConflict)
 		return
 	}
-	exchange.SendJSON(w, http.StatusOK, exchange.Encode(c.report(time.Now())))
+	exchange.SendJSON(w, http.StatusOK, exchange.Encode(c.newReport(time.Now())))
 }
 
 func (c *call) runCommand(s *steerCommand) bool {
@@ -183,7 +183,7 @@ func (c *call) runCommand(s *steerCommand) bool {
 	}
 	switch s.Do {
 	case "speak":
-		c.speak(s.Text, time.Duration(s.MS)*time.Millisecond, s.Fast)
+		c.speakFor(s.Text, time.Duration(s.MS)*time.Millisecond, s.Fast)
 	case "speech_start":
 		c.startTalking(s.Text, s.Fast)
 	case "speech_stop":
@@ -199,9 +199,9 @@ func (c *call) runCommand(s *steerCommand) bool {
 	case "vanish":
 		c.loseBrowser()
 	case "expire":
-		c.expire()
+		c.expireCall()
 	case "close":
-		c.finish("closed", s.Code)
+		c.finishCall("closed", s.Code)
 	default:
 		return false
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/purserhq/purser/emulator/exchange"
 )
 
-// live makes a call without media and listens to it.
-func live(t *testing.T, instructions, more string) (*voice, *wire, string) {
+// startLiveCall makes a call without media and listens to it.
+func startLiveCall(t *testing.T, instructions, more string) (*voice, *wire, string) {
 	t.Helper()
 	v := startVoice(t, true)
-	id := v.call("!emu fast=100 pace=1ms\n"+instructions, more)
-	w, status := v.dial(id)
+	id := v.createCall("!emu fast=100 pace=1ms\n"+instructions, more)
+	w, status := v.dialSideband(id)
 	if w == nil {
 		t.Fatalf("the sideband is refused: %d", status)
 	}
@@ -27,14 +27,15 @@ func live(t *testing.T, instructions, more string) (*voice, *wire, string) {
 
 func (v *voice) steer(id, body string) {
 	v.Helper()
-	if status, _, text := v.do("POST", "/emulator/realtime/"+id, "application/json", body); status != http.StatusOK {
+	if status, _, text := v.sendRequest("POST", "/emulator/realtime/"+id, "application/json",
+		body); status != http.StatusOK {
 		v.Fatalf("%s: %d %s", body, status, text)
 	}
 }
 
 func (v *voice) hangup(id string) int {
 	v.Helper()
-	status, _, _ := v.do("POST", "/v1/realtime/calls/"+id+"/hangup", "", "")
+	status, _, _ := v.sendRequest("POST", "/v1/realtime/calls/"+id+"/hangup", "", "")
 	return status
 }
 
@@ -84,7 +85,7 @@ func TestCallRefusesWhatTheProviderRefuses(t *testing.T) {
 
 func TestEventsAreRefused(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t, "!emu pace=1h", "")
+	_, w, _ := startLiveCall(t, "!emu pace=1h", "")
 	for _, c := range []struct{ event, code, message string }{
 		{`{`, "invalid_json", ""},
 		{`{"type":"session.update"}`, "missing_required_parameter", "'session'"},
@@ -104,14 +105,14 @@ func TestEventsAreRefused(t *testing.T) {
 		{`{"type":"response.create","response":{"max_output_tokens":0}}`, "invalid_value", "max_output_tokens"},
 	} {
 		event := strings.Replace(c.event, `{"type"`, `{"event_id":"mine","type"`, 1)
-		w.send(event)
+		w.sendEvent(event)
 		got, kinds := w.until("error")
 		if got.Error.Code != c.code || !strings.Contains(got.Error.Message, c.message) || len(kinds) != 1 ||
 			event != "{" && (got.Error.EventID == nil || *got.Error.EventID != "mine") {
 			t.Errorf("%s: %s %+v", event, kinds, got.Error)
 		}
 	}
-	w.send(respond, respond)
+	w.sendEvent(respond, respond)
 	if got, _ := w.until("error"); got.Error.Code != "conversation_already_has_active_response" {
 		t.Errorf("%+v", got.Error)
 	}
@@ -119,16 +120,16 @@ func TestEventsAreRefused(t *testing.T) {
 
 func TestVoiceCannotChangeAfterAudio(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t, "", "")
+	_, w, _ := startLiveCall(t, "", "")
 	cedar := `{"type":"session.update","session":{"type":"realtime","audio":{"output":{"voice":"cedar"}}}}`
-	w.send(cedar)
+	w.sendEvent(cedar)
 	if updated, _ := w.until("session.updated"); string(updated.Session.Audio.Output.Voice) != `"cedar"` ||
 		updated.Session.Audio.Output.Speed != 1 {
 		t.Errorf("%+v", updated.Session.Audio.Output)
 	}
-	w.send(respond)
+	w.sendEvent(respond)
 	w.until("output_audio_buffer.started")
-	w.send(strings.Replace(cedar, "cedar", "ash", 1))
+	w.sendEvent(strings.Replace(cedar, "cedar", "ash", 1))
 	if got, _ := w.until("error"); got.Error.Code != "cannot_update_voice" {
 		t.Errorf("%+v", got.Error)
 	}
@@ -137,7 +138,7 @@ func TestVoiceCannotChangeAfterAudio(t *testing.T) {
 // TestUsageGrows: each reply reads all that was said, most of it from the cache.
 func TestUsageGrows(t *testing.T) {
 	t.Parallel()
-	v, w, id := live(t, "Be kind. "+strings.Repeat("Very kind. ", 40)+"\n!emu audio=2s", "")
+	v, w, id := startLiveCall(t, "Be kind. "+strings.Repeat("Very kind. ", 40)+"\n!emu audio=2s", "")
 	var replies []*voiceUsage
 	for range 3 {
 		v.steer(id, `{"do":"speak","ms":3000,"fast":30}`)
@@ -166,9 +167,9 @@ func TestUsageGrows(t *testing.T) {
 func TestSpeechCutsAReply(t *testing.T) {
 	t.Parallel()
 	v := startVoice(t, true)
-	id := v.call("!emu words=100 pace=20s delay=1ms", "")
-	w, _ := v.dial(id)
-	w.send(hello, respond)
+	id := v.createCall("!emu words=100 pace=20s delay=1ms", "")
+	w, _ := v.dialSideband(id)
+	w.sendEvent(hello, respond)
 	w.until("response.output_item.added")
 	v.steer(id, `{"do":"speech_start"}`)
 	done, kinds := w.until("response.done")
@@ -192,10 +193,10 @@ func TestSpeechCutsAReply(t *testing.T) {
 
 func TestReplyIsCancelled(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t, "!emu words=100 delay=1ms pace=20s", "")
-	w.send(respond)
+	_, w, _ := startLiveCall(t, "!emu words=100 delay=1ms pace=20s", "")
+	w.sendEvent(respond)
 	w.until("response.content_part.added")
-	w.send(`{"type":"response.cancel"}`, `{"type":"output_audio_buffer.clear"}`)
+	w.sendEvent(`{"type":"response.cancel"}`, `{"type":"output_audio_buffer.clear"}`)
 	done, kinds := w.until("response.done")
 	if done.Response.Status != "cancelled" || done.Response.Details.Reason != "client_cancelled" ||
 		!slices.Contains(kinds, "response.output_item.done") {
@@ -207,11 +208,11 @@ func TestToolsAreCalled(t *testing.T) {
 	t.Parallel()
 	tools := `,"tools":[{"type":"function","name":"weather","description":"tells","parameters":{"type":"object",` +
 		`"properties":{"city":{"type":"string"}},"required":["city"]}}]`
-	_, w, _ := live(t, "!call weather\n!call weather {\"city\":\"Rome 🙂\"}", tools)
-	w.send(hello, respond)
+	_, w, _ := startLiveCall(t, "!call weather\n!call weather {\"city\":\"Rome 🙂\"}", tools)
+	w.sendEvent(hello, respond)
 	var calls []anyEvent
 	for {
-		ev, err := w.next()
+		ev, err := w.readEvent()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,14 +230,14 @@ func TestToolsAreCalled(t *testing.T) {
 		t.Fatalf("%+v", calls)
 	}
 	for _, c := range calls {
-		w.send(fmt.Sprintf(
+		w.sendEvent(fmt.Sprintf(
 			`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":%q,"output":"sunny"}}`,
 			c.Item.CallID))
 	}
-	w.send(respond)
+	w.sendEvent(respond)
 	var said string
 	for {
-		ev, err := w.next()
+		ev, err := w.readEvent()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,8 +255,8 @@ func TestToolsAreCalled(t *testing.T) {
 
 func TestOverridesAreSeen(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t, "", "")
-	w.send(`{"type":"response.create","response":{"max_output_tokens":50,"conversation":"none","instructions":"!emu ` +
+	_, w, _ := startLiveCall(t, "", "")
+	w.sendEvent(`{"type":"response.create","response":{"max_output_tokens":50,"conversation":"none","instructions":"!emu ` +
 		`words=500","input":[]}}`)
 	created, _ := w.until("response.created")
 	done, kinds := w.until("response.done")
@@ -295,12 +296,12 @@ func TestRepliesGoWrong(t *testing.T) {
 	} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
-			v, w, id := live(t, "!emu audio=100ms "+words, "")
-			w.send(hello, respond)
+			v, w, id := startLiveCall(t, "!emu audio=100ms "+words, "")
+			w.sendEvent(hello, respond)
 			var done anyEvent
 			var kinds []string
 			for { // to the end of the reply, and of its playback where there is one
-				ev, err := w.next()
+				ev, err := w.readEvent()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -311,7 +312,7 @@ func TestRepliesGoWrong(t *testing.T) {
 					break
 				}
 			}
-			for r := v.report(id); r.Playing; r = v.report(id) {
+			for r := v.getReport(id); r.Playing; r = v.getReport(id) {
 			}
 			v.steer(id, `{"do":"emit","event":{"type":"end"}}`)
 			_, after := w.until("end")
@@ -333,15 +334,15 @@ func times(list []string, what string) (n int) {
 
 func TestAHungReplyIsCancelled(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t, "!emu hang=3", "")
-	w.send(respond)
+	_, w, _ := startLiveCall(t, "!emu hang=3", "")
+	w.sendEvent(respond)
 	w.until("response.output_audio_transcript.delta")
-	w.send(`{"type":"response.cancel"}`)
+	w.sendEvent(`{"type":"response.cancel"}`)
 	if done, _ := w.until("response.done"); done.Response.Status != "cancelled" || done.Response.Usage.Out.Audio == 0 {
 		t.Errorf("%+v", done.Response)
 	}
-	_, w, _ = live(t, "!emu hang=0 deaf", "")
-	w.send(respond, `{"type":"response.cancel"}`, `{"type":"response.cancel","response_id":"other"}`)
+	_, w, _ = startLiveCall(t, "!emu hang=0 deaf", "")
+	w.sendEvent(respond, `{"type":"response.cancel"}`, `{"type":"response.cancel","response_id":"other"}`)
 	if got, kinds := w.until("error"); len(kinds) != 2 || got.Error.Code != "response_cancel_not_active" {
 		t.Errorf("%s %+v", kinds, got.Error)
 	}
@@ -350,16 +351,16 @@ func TestAHungReplyIsCancelled(t *testing.T) {
 func TestSidebandIsNotFoundAtFirst(t *testing.T) {
 	t.Parallel()
 	v := startVoice(t, true)
-	id := v.call("!emu not_found=2", "")
+	id := v.createCall("!emu not_found=2", "")
 	for _, want := range []int{404, 404, 101} {
-		if _, status := v.dial(id); status != want {
+		if _, status := v.dialSideband(id); status != want {
 			t.Errorf("%d, want %d", status, want)
 		}
 	}
-	if r := v.report(id); r.Dials != 3 || r.RefusedDials != 2 || r.Sidebands != 1 {
+	if r := v.getReport(id); r.Dials != 3 || r.RefusedDials != 2 || r.Sidebands != 1 {
 		t.Errorf("%+v", r)
 	}
-	if _, status := v.dial(v.call("!emu fresh=1h", "")); status != 404 {
+	if _, status := v.dialSideband(v.createCall("!emu fresh=1h", "")); status != 404 {
 		t.Errorf("a fresh call: %d", status)
 	}
 }
@@ -367,23 +368,23 @@ func TestSidebandIsNotFoundAtFirst(t *testing.T) {
 // TestSidebandIsDropped: so many times, and the call goes on.
 func TestSidebandIsDropped(t *testing.T) {
 	t.Parallel()
-	v, w, id := live(t, "!emu drop=response.created drops=2 drop_code=1000 audio=3s", "")
+	v, w, id := startLiveCall(t, "!emu drop=response.created drops=2 drop_code=1000 audio=3s", "")
 	for i, want := range []websocket.StatusCode{1000, 1000, -1} {
-		w.send(respond)
+		w.sendEvent(respond)
 		var err error
 		for ev := (anyEvent{}); err == nil && ev.Type != "output_audio_buffer.stopped"; {
-			ev, err = w.next()
+			ev, err = w.readEvent()
 		}
 		if got := websocket.CloseStatus(err); got != want || (err == nil) != (i == 2) {
 			t.Fatalf("%d: %v, %v", i, got, err)
 		}
-		for r := v.report(id); r.Active || r.Playing; r = v.report(id) { // it goes on
+		for r := v.getReport(id); r.Active || r.Playing; r = v.getReport(id) { // it goes on
 		}
 		if i < 2 {
-			w, _ = v.dial(id)
+			w, _ = v.dialSideband(id)
 		}
 	}
-	r := v.report(id)
+	r := v.getReport(id)
 	if r.Drops != 2 || r.Replies != 3 || len(r.Unwatched) != 3 || r.Unwatched[1].AudioOutMS != 3000 ||
 		r.UnwatchedLoud != 3000 || r.State != "live" {
 		t.Errorf("%+v", r)
@@ -392,34 +393,34 @@ func TestSidebandIsDropped(t *testing.T) {
 		t.Error(code)
 	}
 
-	v, w, id = live(t, "!emu drop=0 drops=2", "")
+	v, w, id = startLiveCall(t, "!emu drop=0 drops=2", "")
 	for i := range 3 {
 		if i > 0 {
-			w, _ = v.dial(id)
+			w, _ = v.dialSideband(id)
 		}
 		// it may be gone already
 		_ = w.conn.Write(w.ctx, websocket.MessageText, []byte(`{"type":"input_audio_buffer.clear"}`))
-		if _, err := w.next(); (err == nil) != (i == 2) {
+		if _, err := w.readEvent(); (err == nil) != (i == 2) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
 
-	v, w, id = live(t, "!emu drop=1 down=forever", "")
-	w.send(hello)
-	if ev, err := w.next(); err != nil || ev.Type != "conversation.item.added" {
+	v, w, id = startLiveCall(t, "!emu drop=1 down=forever", "")
+	w.sendEvent(hello)
+	if ev, err := w.readEvent(); err != nil || ev.Type != "conversation.item.added" {
 		t.Errorf("%s %v", ev.Type, err)
 	}
-	if _, err := w.next(); err == nil || websocket.CloseStatus(err) != -1 {
+	if _, err := w.readEvent(); err == nil || websocket.CloseStatus(err) != -1 {
 		t.Errorf("a broken connection: %v", err)
 	}
-	if _, status := v.dial(id); status != 503 {
+	if _, status := v.dialSideband(id); status != 503 {
 		t.Errorf("dialled again: %d", status)
 	}
 }
 
 func TestBrowserSendsEvents(t *testing.T) {
 	t.Parallel()
-	_, w, _ := live(t,
+	_, w, _ := startLiveCall(t,
 		"!browser {\"type\":\"session.update\",\"session\":{\"type\":\"realtime\",\"max_output_tokens\":4096}}\n"+
 			"!browser@session.updated {\"type\":\"response.create\"}", "")
 	updated, _ := w.until("session.updated")
@@ -428,12 +429,12 @@ func TestBrowserSendsEvents(t *testing.T) {
 	}
 	w.until("response.done")
 
-	v, w, id := live(t,
+	v, w, id := startLiveCall(t,
 		"!emu private\n!browser "+
 			"{\"type\":\"session.update\",\"session\":{\"type\":\"realtime\",\"instructions\":\"x\"}}", "")
-	for v.report(id).Session.Instructions != "x" {
+	for v.getReport(id).Session.Instructions != "x" {
 	}
-	w.send(hello)
+	w.sendEvent(hello)
 	if _, kinds := w.until("conversation.item.added"); len(kinds) != 1 {
 		t.Errorf("it was to be private: %s", kinds)
 	}
@@ -448,15 +449,15 @@ func TestBrowserIsLost(t *testing.T) {
 	}{"": {"live", 200, true}, "leave_close": {"ended", 404, false}, "leave_gone": {"ended", 404, true}} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
-			v, w, id := live(t, "!emu vanish=1 audio=1h "+words, "")
-			w.send(respond)
+			v, w, id := startLiveCall(t, "!emu vanish=1 audio=1h "+words, "")
+			w.sendEvent(respond)
 			w.until("rate_limits.updated")
-			r := v.report(id)
+			r := v.getReport(id)
 			if r.State != want.state || r.Browser != "gone" || r.AudioOutMS > 3_500_000 {
 				t.Errorf("%+v", r)
 			}
 			if !want.silent {
-				if _, err := w.next(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+				if _, err := w.readEvent(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 					t.Error(err)
 				}
 			}
@@ -470,18 +471,18 @@ func TestBrowserIsLost(t *testing.T) {
 func TestSessionExpires(t *testing.T) {
 	t.Parallel()
 	v := startVoice(t, true)
-	id := v.call("!emu expire=1ms", "")
-	for r := v.report(id); r.State == "live"; r = v.report(id) {
+	id := v.createCall("!emu expire=1ms", "")
+	for r := v.getReport(id); r.State == "live"; r = v.getReport(id) {
 	}
-	if r := v.report(id); r.End != "expired" || r.Session.ExpiresAt > r.Created.Unix() {
+	if r := v.getReport(id); r.End != "expired" || r.Session.ExpiresAt > r.Created.Unix() {
 		t.Errorf("%+v", r)
 	}
-	v, w, id := live(t, "", "")
+	v, w, id := startLiveCall(t, "", "")
 	v.steer(id, `{"do":"expire"}`)
 	if got, _ := w.until("error"); got.Error.Code != "session_expired" {
 		t.Errorf("%+v", got.Error)
 	}
-	if _, err := w.next(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+	if _, err := w.readEvent(); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Error(err)
 	}
 	if code := v.hangup(id); code != 404 {
@@ -497,13 +498,13 @@ func TestHangUpIsRefused(t *testing.T) {
 		"hangup_fails=1 hangup_status=503 hangup_gone": {503, 404, 404},
 		"hangup_lost=2": {0, 0, 404},
 	} {
-		id := v.call("!emu "+words, "")
+		id := v.createCall("!emu "+words, "")
 		for i, code := range want {
 			if got := v.hangup(id); got != code {
 				t.Errorf("%s: %d is %d, want %d", words, i+1, got, code)
 			}
 		}
-		if r := v.report(id); r.State != "ended" || r.Hangups != len(want) {
+		if r := v.getReport(id); r.State != "ended" || r.Hangups != len(want) {
 			t.Errorf("%s: %+v", words, r)
 		}
 	}
@@ -512,13 +513,13 @@ func TestHangUpIsRefused(t *testing.T) {
 // TestTurnsByScript: a call without media that talks by itself, for load.
 func TestTurnsByScript(t *testing.T) {
 	t.Parallel()
-	v, w, id := live(t, "!emu turns=3 speech=2s every=1s audio=1s", "")
+	v, w, id := startLiveCall(t, "!emu turns=3 speech=2s every=1s audio=1s", "")
 	for range 3 {
 		w.until("input_audio_buffer.speech_started")
 		w.until("response.done")
 		w.until("output_audio_buffer.stopped")
 	}
-	if r := v.report(id); r.Replies != 3 || r.AudioOutMS != 3000 || r.AudioInMS < 6000 {
+	if r := v.getReport(id); r.Replies != 3 || r.AudioOutMS != 3000 || r.AudioInMS < 6000 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -526,10 +527,10 @@ func TestTurnsByScript(t *testing.T) {
 // TestAMuteSidebandDoesNotAnswerPings: a connection that is dead, but open.
 func TestAMuteSidebandDoesNotAnswerPings(t *testing.T) {
 	t.Parallel()
-	v, w, id := live(t, "!emu mute=2", "")
-	w.send(hello, hello)
+	v, w, id := startLiveCall(t, "!emu mute=2", "")
+	w.sendEvent(hello, hello)
 	w.until("conversation.item.done")
-	if r := v.report(id); r.Sidebands != 1 || r.Events[len(r.Events)-1].From != "provider" {
+	if r := v.getReport(id); r.Sidebands != 1 || r.Events[len(r.Events)-1].From != "provider" {
 		t.Errorf("%+v", r)
 	}
 	ponged := make(chan error, 1)
@@ -549,8 +550,8 @@ func TestTurnsAsTheSessionWants(t *testing.T) {
 		return `{"type":"session.update","session":{"type":"realtime","audio":{"input":{"turn_detection":` + value +
 			more + `}}}}`
 	}
-	v, w, id := live(t, "", "")
-	w.send(turns(`{"type":"semantic_vad","create_response":false,"interrupt_response":true}`,
+	v, w, id := startLiveCall(t, "", "")
+	w.sendEvent(turns(`{"type":"semantic_vad","create_response":false,"interrupt_response":true}`,
 		`,"transcription":{"model":"gpt-realtime-whisper"}`))
 	w.until("session.updated")
 	v.steer(id, `{"do":"speak","text":"Hello","ms":1500,"fast":100}`)
@@ -559,19 +560,19 @@ func TestTurnsAsTheSessionWants(t *testing.T) {
 		written.Usage.Type != "duration" || written.Usage.Seconds < 2 || slices.Contains(kinds, "response.created") {
 		t.Errorf("%s %+v", kinds, written)
 	}
-	w.send(turns("null", ""))
+	w.sendEvent(turns("null", ""))
 	w.until("session.updated")
 	// there is nothing: it is told so, not the sideband
 	v.steer(id, `{"do":"browser","event":{"type":"input_audio_buffer.commit"}}`)
-	before := v.report(id).AudioInMS
+	before := v.getReport(id).AudioInMS
 	v.steer(id, `{"do":"speak","ms":1500,"fast":100}`)
-	for v.report(id).AudioInMS < before+1000 {
+	for v.getReport(id).AudioInMS < before+1000 {
 	}
 	v.steer(id, `{"do":"browser","event":{"type":"input_audio_buffer.commit"}}`)
 	if _, kinds := w.until("input_audio_buffer.committed"); len(kinds) != 1 {
 		t.Errorf("%s", kinds)
 	}
-	w.send(`{"type":"input_audio_buffer.commit"}`)
+	w.sendEvent(`{"type":"input_audio_buffer.commit"}`)
 	if got, _ := w.until("error"); got.Error.Code != "invalid_event" {
 		t.Errorf("%+v", got.Error)
 	}
@@ -623,6 +624,6 @@ func FuzzVoiceEvents(f *testing.F) {
 			}
 		}
 		c.beginIdleReply()
-		c.finish("closed", 1000)
+		c.finishCall("closed", 1000)
 	})
 }

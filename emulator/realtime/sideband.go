@@ -24,12 +24,12 @@ type socket struct {
 	why   string
 }
 
-// queuedEvents is how many events wait for a slow client before it is dropped.
-const queuedEvents = 1024
+// maxQueuedEvents is how many events wait for a slow client before it is dropped.
+const maxQueuedEvents = 1024
 
-// sideband takes a WebSocket that listens to a call.
-func (e *API) sideband(w http.ResponseWriter, r *http.Request) {
-	rec := e.server.Record(r, nil)
+// serveSideband takes a WebSocket that listens to a call.
+func (e *API) serveSideband(w http.ResponseWriter, r *http.Request) {
+	rec := e.server.RecordRequest(r, nil)
 	if f := openai.CheckKey(r); f != nil {
 		e.refuseCall(w, rec, f)
 		return
@@ -41,15 +41,15 @@ func (e *API) sideband(w http.ResponseWriter, r *http.Request) {
 				"The emulator knows only sidebands of calls: give a call_id."))
 		return
 	}
-	c := e.calls.find(id)
+	c := e.calls.findCall(id)
 	if c == nil || c.key != exchange.BearerToken(r) {
 		e.refuseCall(w, rec, callNotFound())
 		return
 	}
 	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer gone(nil)
-	s := &socket{queue: make(chan []byte, queuedEvents), gone: gone}
-	if f := c.attach(s, time.Now()); f != nil { // before it is accepted, so that it misses nothing from then on
+	s := &socket{queue: make(chan []byte, maxQueuedEvents), gone: gone}
+	if f := c.attachSideband(s, time.Now()); f != nil { // before it is accepted, so that it misses nothing from then on
 		e.refuseCall(w, rec, f)
 		return
 	}
@@ -57,21 +57,21 @@ func (e *API) sideband(w http.ResponseWriter, r *http.Request) {
 		InsecureSkipVerify: true, // a browser has no business here, but no harm comes of it
 		OnPingReceived:     func(context.Context, []byte) bool { return !c.isMuted(s) },
 	})
-	e.server.Finish(rec, http.StatusSwitchingProtocols, err)
+	e.server.FinishRecord(rec, http.StatusSwitchingProtocols, err)
 	if err != nil {
 		c.mu.Lock()
-		c.detach(s)
+		c.detachSideband(s)
 		c.mu.Unlock()
 		return
 	}
 	conn.SetReadLimit(1 << 20)
 	s.conn = conn
 	go s.writeQueue(ctx)
-	c.listen(ctx, s)
+	c.readEvents(ctx, s)
 }
 
-// attach adds a sideband to the call, or says why it is not let in.
-func (c *call) attach(s *socket, now time.Time) *exchange.Refusal {
+// attachSideband adds a sideband to the call, or says why it is not let in.
+func (c *call) attachSideband(s *socket, now time.Time) *exchange.Refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dials++
@@ -105,11 +105,11 @@ func (c *call) attach(s *socket, now time.Time) *exchange.Refusal {
 func (c *call) startScript() {
 	for _, b := range c.script.browser {
 		if b.at == "" {
-			c.after(0, func() { c.receiveEvent([]byte(b.event), nil) })
+			c.scheduleAfter(0, func() { c.receiveEvent([]byte(b.event), nil) })
 		}
 	}
 	if c.script.turns > 0 {
-		c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+		c.scheduleAfter(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
 	}
 	if c.script.vanish == 0 {
 		c.loseBrowser()
@@ -123,8 +123,8 @@ func (c *call) isMuted(s *socket) bool {
 	return s.sent >= c.script.mute
 }
 
-// listen reads events until the socket is gone.
-func (c *call) listen(ctx context.Context, s *socket) {
+// readEvents reads events until the socket is gone.
+func (c *call) readEvents(ctx context.Context, s *socket) {
 	for {
 		kind, text, err := s.conn.Read(ctx)
 		if err != nil {
@@ -137,14 +137,14 @@ func (c *call) listen(ctx context.Context, s *socket) {
 		c.mu.Unlock()
 	}
 	c.mu.Lock()
-	c.detach(s)
+	c.detachSideband(s)
 	c.mu.Unlock()
 	s.gone(io.EOF)
 	_ = s.conn.CloseNow() // it may be closed already
 }
 
-// detach takes a sideband out of the call.
-func (c *call) detach(s *socket) {
+// detachSideband takes a sideband out of the call.
+func (c *call) detachSideband(s *socket) {
 	if !c.sockets[s] {
 		return
 	}
@@ -154,8 +154,8 @@ func (c *call) detach(s *socket) {
 	}
 }
 
-// toSocket queues an event, and drops the socket where the script says so.
-func (c *call) toSocket(s *socket, kind string, text []byte) {
+// sendToSocket queues an event, and drops the socket where the script says so.
+func (c *call) sendToSocket(s *socket, kind string, text []byte) {
 	if s.sent >= c.script.mute {
 		return
 	}
@@ -164,7 +164,7 @@ func (c *call) toSocket(s *socket, kind string, text []byte) {
 	case s.queue <- text:
 	default: // it does not read
 		s.gone(errors.New("it does not read"))
-		c.detach(s)
+		c.detachSideband(s)
 		return
 	}
 	if c.drops < c.script.drops && (s.sent >= c.script.dropAfter || kind == c.script.dropAt) {
@@ -175,12 +175,12 @@ func (c *call) toSocket(s *socket, kind string, text []byte) {
 // dropSideband closes a sideband of a call that goes on.
 func (c *call) dropSideband(s *socket, code int) {
 	c.drops++
-	s.close(code, "the emulator drops the sideband")
-	c.detach(s)
+	s.closeSocket(code, "the emulator drops the sideband")
+	c.detachSideband(s)
 }
 
-// close lets the queue run out, and then closes the socket.
-func (s *socket) close(code int, why string) {
+// closeSocket lets the queue run out, and then closes the socket.
+func (s *socket) closeSocket(code int, why string) {
 	s.code, s.why = code, why
 	close(s.queue)
 }

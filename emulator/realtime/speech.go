@@ -32,13 +32,13 @@ func (c *call) startTalking(text string, fast int) {
 		return
 	}
 	now := time.Now()
-	c.idleTimer.stop()
+	c.idleTimer.stopTimer()
 	c.speech = userSpeech{since: now, item: "item_" + exchange.RandomID(21), text: text, fast: fast}
 	t := c.turnDetection()
 	if t == nil {
 		return
 	}
-	c.emit("input_audio_buffer.speech_started",
+	c.emitEvent("input_audio_buffer.speech_started",
 		object{"audio_start_ms": now.Sub(c.created).Milliseconds(), "item_id": c.speech.item})
 	if *t.Interrupt {
 		if c.reply != nil && !c.reply.script.deaf {
@@ -62,7 +62,7 @@ func (c *call) stopTalking() {
 		c.buffer += length
 		return
 	}
-	c.emit("input_audio_buffer.speech_stopped",
+	c.emitEvent("input_audio_buffer.speech_stopped",
 		object{"audio_end_ms": now.Sub(c.created).Milliseconds(), "item_id": said.item})
 	c.addHeardItem(said.item, said.text, length)
 	if *t.Create && c.end == "" && c.reply == nil {
@@ -82,13 +82,13 @@ func (c *call) addHeardItem(id, text string, length time.Duration) {
 	}
 	item.Content = []contentPart{{Type: "input_audio", spoken: text}}
 	added := c.insertItem(item, "")
-	c.emit("input_audio_buffer.committed", object{"previous_item_id": added["previous_item_id"], "item_id": id})
-	c.emit("conversation.item.added", added)
-	c.emit("conversation.item.done", added)
+	c.emitEvent("input_audio_buffer.committed", object{"previous_item_id": added["previous_item_id"], "item_id": id})
+	c.emitEvent("conversation.item.added", added)
+	c.emitEvent("conversation.item.done", added)
 	if c.session.Audio.Input.Transcription.Kind() == '{' {
-		said := item.text()
+		said := item.joinText()
 		usage := object{"type": "duration", "seconds": int64((length + time.Second - 1) / time.Second)}
-		c.emit("conversation.item.input_audio_transcription.completed", object{
+		c.emitEvent("conversation.item.input_audio_transcription.completed", object{
 			"item_id":       id,
 			"content_index": 0,
 			"transcript":    said,
@@ -110,10 +110,10 @@ func (c *call) commitAudio() *exchange.Refusal {
 	return nil
 }
 
-// speak says something of a length; the clock runs fast times as fast.
-func (c *call) speak(text string, length time.Duration, fast int) {
+// speakFor says something of a length; the clock runs fast times as fast.
+func (c *call) speakFor(text string, length time.Duration, fast int) {
 	c.startTalking(text, fast)
-	c.after(length/time.Duration(fast), c.stopTalking)
+	c.scheduleAfter(length/time.Duration(fast), c.stopTalking)
 }
 
 // nextTurn lets the emulated user say something.
@@ -123,7 +123,7 @@ func (c *call) nextTurn() {
 		return
 	}
 	c.turnsMade++
-	c.speak("", c.script.speech, c.script.fast)
+	c.speakFor("", c.script.speech, c.script.fast)
 }
 
 // scheduleNextTurn is called when the model may have come to an end; the emulated user says
@@ -133,8 +133,8 @@ func (c *call) scheduleNextTurn() {
 		return
 	}
 	if t := c.turnDetection(); t != nil && t.IdleMS != nil {
-		c.idleTimer.stop()
-		c.idleTimer = c.after(time.Duration(*t.IdleMS)*time.Millisecond, c.beginIdleReply)
+		c.idleTimer.stopTimer()
+		c.idleTimer = c.scheduleAfter(time.Duration(*t.IdleMS)*time.Millisecond, c.beginIdleReply)
 	}
 	if c.script.turns == 0 || len(c.items) == 0 {
 		return
@@ -142,7 +142,7 @@ func (c *call) scheduleNextTurn() {
 	if last := c.items[len(c.items)-1]; last.Type == "function_call" || last.Type == "function_call_output" {
 		return
 	}
-	c.after(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
+	c.scheduleAfter(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
 }
 
 // beginIdleReply is called when nobody has said anything for idle_timeout_ms: the model
@@ -152,7 +152,7 @@ func (c *call) beginIdleReply() {
 		return
 	}
 	id, at := "item_"+exchange.RandomID(21), time.Since(c.created).Milliseconds()
-	c.emit("input_audio_buffer.timeout_triggered", object{"audio_start_ms": at, "audio_end_ms": at, "item_id": id})
+	c.emitEvent("input_audio_buffer.timeout_triggered", object{"audio_start_ms": at, "audio_end_ms": at, "item_id": id})
 	c.addHeardItem(id, "nothing", 0)
 	c.beginReply(c.session.sessionSettings, c.items, false, nil)
 }

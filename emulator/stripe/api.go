@@ -17,9 +17,9 @@ type apiError struct {
 	intent              object // that was made all the same
 }
 
-// api checks the key, runs f and writes its answer, or loses the request or the answer.
+// serveAPI checks the key, runs f and writes its answer, or loses the request or the answer.
 // It holds the lock while f runs.
-func (s *Server) api(f func(*http.Request) (object, *apiError)) http.HandlerFunc {
+func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

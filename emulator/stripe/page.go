@@ -72,7 +72,7 @@ func (s *Server) clickButton(w http.ResponseWriter, r *http.Request) {
 	case "cancel":
 		next, _ = session["cancel_url"].(string)
 	default:
-		if err := s.Do(id, do, r.PostForm); err != nil {
+		if err := s.Steer(id, do, r.PostForm); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

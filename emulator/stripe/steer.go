@@ -12,7 +12,7 @@ import (
 func (s *Server) postSteering(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
-	} else if err := s.Do(r.PostForm.Get("session"), r.PostForm.Get("do"), r.PostForm); err != nil {
+	} else if err := s.Steer(r.PostForm.Get("session"), r.PostForm.Get("do"), r.PostForm); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
@@ -48,9 +48,9 @@ var sessionWords = map[string]func(*Server, object, steering) error{
 	"lost":    (*Server).reverseSession,
 }
 
-// Do makes something happen to a session, an automatic payment or a card: the words of
+// Steer makes something happen to a session, an automatic payment or a card: the words of
 // POST /steer, which the comment of Server lists.
-func (s *Server) Do(id, word string, with url.Values) error {
+func (s *Server) Steer(id, word string, with url.Values) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := steering{id, word, with}

@@ -1,7 +1,6 @@
-// Package config is what the operator of `purser serve` may set: one struct,
-// filled from a YAML file, then the environment, then flags, and checked once
-// (decision 048). An unknown or wrong key is an error that names it
-// and where it stands, and repeats no secret.
+// Package config has the settings of `purser serve`: one struct, filled from a YAML file,
+// then the environment, then flags, and checked once (decision 048). An unknown key or a
+// wrong value is an error that names the key and its place, and repeats no secret.
 package config
 
 import (
@@ -40,33 +39,33 @@ type Config struct {
 	RiskThresholds   limits.RiskThresholds // which spend is unusual
 	EnvelopeKey      []byte                // 32 bytes; encrypts secrets at rest (package seal); the same on every node
 	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
-	TrustedProxies   []netip.Prefix        // whose X-Forwarded-For is believed
+	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
 	Lease            time.Duration         // how long holds outlive their node
 	PricesFile       string                // file of prices that go before the built-in ones; "" = none
-	WebhookAllow     []netip.Prefix        // addresses that webhooks may go to beside public ones
+	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
 	NodeURL          string                // how other nodes reach this one; "" = they cannot
 	VoiceIdleTimeout time.Duration         // how long a voice session may be silent
 	LogLevel         string                // debug, info, warn, error
 	LogFormat        string                // auto, text, json; auto is text on a terminal
 	Providers        map[string]Provider
 	Stripe           topups.Config
-	OIDC             identity.OpenIDConfig // who else tells who people are; the zero one = nobody
-	SMTP             mail.Server           // takes our mail; the zero one = mail waits
+	OIDC             identity.OpenIDConfig // the identity provider; the zero value = none
+	SMTP             mail.Server           // the mail server; the zero value = mail stays queued
 }
 
-// String names the configuration and keeps its secrets out of whatever prints it.
+// String names the configuration without its secrets, for formatted printing.
 func (c Config) String() string { return "configuration of " + c.BaseURL }
 
 // Provider is how one AI provider is reached. Without a key it is not offered
 // to live apps.
 type Provider struct {
 	BaseURL, Key string
-	// Store lets OpenAI keep prompts and answers, for up to 30 days, so that a
-	// stream that broke is charged by its record; users are told when they consent.
+	// Store lets OpenAI keep prompts and answers for up to 30 days, so that a broken stream
+	// is charged by its record. The consent screen says so.
 	Store bool
 }
 
-// A Key is one thing that can be set.
+// A Key is one setting.
 type Key struct {
 	Name   string // as in the file: providers.openai.key
 	Help   string
@@ -82,7 +81,7 @@ func (k Key) Variable() string {
 // Flag is the key's name on the command line: providers-openai-base-url.
 func (k Key) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name) }
 
-// Keys lists everything that can be set.
+// Keys returns all settings.
 func Keys() []Key { return slices.Clone(keys) }
 
 var keys = []Key{
@@ -126,7 +125,7 @@ var keys = []Key{
 		func(c *Config) *money.MC {
 			return &c.SandboxDayMC
 		}),
-	dollarsKey("risk.floor", "spend of ten minutes that is usual for everybody, in dollars", func(c *Config) *money.MC {
+	dollarsKey("risk.floor", "least spend of ten minutes that counts as usual, in dollars", func(c *Config) *money.MC {
 		return &c.RiskThresholds.FloorMC
 	}),
 	multipleKey("risk.warn", "times the usual spend beyond which the app is warned", func(c *Config) *int64 {
@@ -164,7 +163,7 @@ var keys = []Key{
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
 		setText(func(c *Config) *string { return &c.PricesFile })},
 	{"webhook_allow",
-		"networks that webhooks may go to beside public addresses, separated by commas, such as 10.1.0.0/16", false,
+		"non-public networks that webhooks may go to, separated by commas, such as 10.1.0.0/16", false,
 		setNetworks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
 	{"trusted_proxies",
 		"networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, setNetworks(func(c *Config) *[]netip.Prefix {
@@ -187,7 +186,7 @@ var keys = []Key{
 	providerURLKey("openai"), providerKeyKey("openai"), providerStoreKey("openai"),
 	providerURLKey("anthropic"), providerKeyKey("anthropic"),
 	providerURLKey("google"), providerKeyKey("google"),
-	{"stripe.key", "our secret key at Stripe, sk_…; without one nobody can top up", true,
+	{"stripe.key", "your secret key at Stripe, sk_…; without it users cannot top up", true,
 		func(c *Config, v string) error {
 			if len(v) < 8 || strings.ContainsAny(v, " \t\r\n\x00") {
 				return errors.New("is too short or has white space")
@@ -249,7 +248,7 @@ var keys = []Key{
 	}},
 }
 
-// dollarsKey makes a key of an amount.
+// dollarsKey returns a key whose value is an amount.
 func dollarsKey(name, help string, at func(*Config) *money.MC) Key {
 	return Key{name, help, false, func(c *Config, v string) (err error) {
 		if *at(c), err = money.Parse(v); err != nil {
@@ -259,7 +258,7 @@ func dollarsKey(name, help string, at func(*Config) *money.MC) Key {
 	}}
 }
 
-// multipleKey makes a key of a multiple.
+// multipleKey returns a key whose value is a multiple.
 func multipleKey(name, help string, at func(*Config) *int64) Key {
 	return Key{name, help, false, func(c *Config, v string) (err error) {
 		if *at(c), err = strconv.ParseInt(v, 10, 64); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {

@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
-// Load reads what Read reads, and checks that nothing is missing for a node.
+// Load reads the settings as Read does, and checks that a node has all that it needs.
 func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	c, err := Read(file, text, environ, flags)
 	if err != nil {
@@ -96,8 +96,8 @@ func (c *Config) readEnvironment(environ []string) error {
 	return nil
 }
 
-// isIgnoredVariable names variables that are not for us: those of the tests, and those that
-// Kubernetes gives every container when a service is called purser.
+// isIgnoredVariable reports whether a variable is no setting: those of the tests, and those
+// that Kubernetes sets in every container when a service is called purser.
 func isIgnoredVariable(name string) bool {
 	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") ||
 		strings.HasPrefix(name, "PURSER_PORT")

@@ -45,8 +45,8 @@ type bill struct {
 	Settlement  string `json:"settlement"`
 }
 
-// books are the calls of all clients of a test, and how often what happened.
-type books struct {
+// callBooks are the calls of all clients of a test, and how often what happened.
+type callBooks struct {
 	t      *testing.T
 	refuse func(status int, code string) bool // which failures are true and allowed
 	http   *http.Client
@@ -58,8 +58,8 @@ type books struct {
 	answered, streamed, replayed, retried, broke, other atomic.Int64
 }
 
-func newBooks(t *testing.T, refuse func(status int, code string) bool) *books {
-	return &books{
+func newBooks(t *testing.T, refuse func(status int, code string) bool) *callBooks {
+	return &callBooks{
 		t:      t,
 		refuse: refuse,
 		http:   &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
@@ -79,18 +79,18 @@ var scripts = []struct {
 	{3, true, "!mock pace=120ms words=60 chunks=30"}, // longer than three checkpoints
 }
 
-func (b *books) fresh() *booked {
+func (b *callBooks) fresh() *booked {
 	n := rand.IntN(15)
 	for _, s := range scripts {
 		if n -= s.weight; n < 0 {
-			return b.add(s.stream, s.text)
+			return b.addCall(s.stream, s.text)
 		}
 	}
 	panic("the weights sum to 15")
 }
 
-// add books a new call with a script for the mock provider.
-func (b *books) add(stream bool, script string) *booked {
+// addCall books a new call with a script for the mock provider.
+func (b *callBooks) addCall(stream bool, script string) *booked {
 	c := &booked{key: servertest.UUID(), stream: stream}
 	c.body = fmt.Sprintf(`{"stream":%t,"max_tokens":100,"messages":[{"role":"user","content":"%s\n%s"}]}`, stream,
 		c.key, script)
@@ -100,9 +100,9 @@ func (b *books) add(stream bool, script string) *booked {
 	return c
 }
 
-// pick chooses what a client sends next: mostly a new call, else an old one
+// pickCall chooses what a client sends next: mostly a new call, else an old one
 // again, gladly one whose stream broke or that was not answered.
-func (b *books) pick() *booked {
+func (b *callBooks) pickCall() *booked {
 	if rand.IntN(3) > 0 {
 		return b.fresh()
 	}
@@ -135,13 +135,13 @@ func (c *booked) state() string {
 	return "unanswered"
 }
 
-// load runs clients until ctx ends. Each asks node for the node of its next call.
-func (b *books) load(ctx context.Context, clients int, node func() *servertest.Process) (wait func()) {
+// runClients runs clients until ctx ends. Each asks node for the node of its next call.
+func (b *callBooks) runClients(ctx context.Context, clients int, node func() *servertest.Process) (wait func()) {
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if p := node(); p == nil || !b.send(ctx, p, b.pick()) {
+				if p := node(); p == nil || !b.sendCall(ctx, p, b.pickCall()) {
 					pause(ctx)
 				}
 			}
@@ -158,10 +158,10 @@ func pause(ctx context.Context) {
 	}
 }
 
-// send makes a call, or a copy of one, and enters what comes back. It returns
+// sendCall makes a call, or a copy of one, and enters what comes back. It returns
 // whether the node answered at all. The call runs on when ctx ends: its answer
 // belongs in the books.
-func (b *books) send(ctx context.Context, p *servertest.Process, c *booked) bool {
+func (b *callBooks) sendCall(ctx context.Context, p *servertest.Process, c *booked) bool {
 	req, err := request(context.WithoutCancel(ctx), p, c)
 	if err != nil {
 		b.t.Error(err)
@@ -208,7 +208,7 @@ func (c *booked) broken(part []byte) {
 }
 
 // enter books an answer. A second one must have the bytes of the first.
-func (b *books) enter(p *servertest.Process, c *booked, resp *http.Response, body []byte) {
+func (b *callBooks) enter(p *servertest.Process, c *booked, resp *http.Response, body []byte) {
 	b.t.Helper()
 	if resp.StatusCode != http.StatusOK {
 		var e struct {
@@ -279,15 +279,15 @@ func billOf(c *booked) (bill, error) {
 }
 
 // snapshot returns the calls so far.
-func (b *books) snapshot() []*booked {
+func (b *callBooks) snapshot() []*booked {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]*booked(nil), b.calls...)
 }
 
-// check compares the books with the ledger: an answered call has exactly one
+// compareLedger compares the books with the ledger: an answered call has exactly one
 // row, which says what was answered; any other key has at most one.
-func (b *books) check(database string) (estimated int) {
+func (b *callBooks) compareLedger(database string) (estimated int) {
 	b.t.Helper()
 	type answered struct {
 		call *booked
@@ -329,7 +329,7 @@ func (b *books) check(database string) (estimated int) {
 // spends reads the spend rows of a database by their keys.
 func spends(t *testing.T, database string) map[string][]bill {
 	t.Helper()
-	d := open(t, database)
+	d := openDatabase(t, database)
 	defer d.Close()
 	rows, err := d.QueryContext(t.Context(),
 		`SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, settlement FROM ledger WHERE type = 'spend'`)
@@ -354,13 +354,13 @@ func spends(t *testing.T, database string) map[string][]bill {
 }
 
 // replayAll sends every answered call once more: the bytes must be the same.
-func (b *books) replayAll(p *servertest.Process) {
+func (b *callBooks) replayAll(p *servertest.Process) {
 	calls := b.snapshot()
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
 			for n := i; n < len(calls); n += 4 {
-				if calls[n].state() == "answered" && !b.send(b.t.Context(), p, calls[n]) {
+				if calls[n].state() == "answered" && !b.sendCall(b.t.Context(), p, calls[n]) {
 					b.t.Errorf("key %s: not answered", calls[n].key)
 				}
 			}
@@ -369,8 +369,8 @@ func (b *books) replayAll(p *servertest.Process) {
 	wg.Wait()
 }
 
-// open opens a database to look at it, beside its node.
-func open(t *testing.T, database string) *db.DB {
+// openDatabase opens a database to look at it, beside its node.
+func openDatabase(t *testing.T, database string) *db.DB {
 	t.Helper()
 	d, err := db.OpenReadOnly(context.Background(), database)
 	if err != nil {
@@ -382,7 +382,7 @@ func open(t *testing.T, database string) *db.DB {
 // number returns the one number that a query answers.
 func number(t *testing.T, database, query string, args ...any) (n int64) {
 	t.Helper()
-	d := open(t, database)
+	d := openDatabase(t, database)
 	defer d.Close()
 	if err := d.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
 		t.Fatal(err)

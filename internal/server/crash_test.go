@@ -52,7 +52,7 @@ func crash(t *testing.T, url string) {
 	b := newBooks(t, func(status int, code string) bool { return status == 502 && code == "provider_error" })
 	var node atomic.Pointer[servertest.Process]
 	ctx, stop := context.WithCancel(t.Context())
-	wait := b.load(ctx, 16, node.Load)
+	wait := b.runClients(ctx, 16, node.Load)
 	defer func() { stop(); wait() }()
 
 	start := func() *servertest.Process {
@@ -81,12 +81,12 @@ func crash(t *testing.T, url string) {
 	wait()
 	eventually(t, 30*time.Second, "sweep of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
 	for _, c := range interrupted { // the load may have asked again
-		if c.state() != "answered" && (!b.send(t.Context(), p, c) || c.state() != "answered") {
+		if c.state() != "answered" && (!b.sendCall(t.Context(), p, c) || c.state() != "answered") {
 			t.Errorf("key %s is not answered after the crashes", c.key)
 		}
 	}
 	b.replayAll(p)
-	estimated := b.check(p.DB)
+	estimated := b.compareLedger(p.DB)
 	p.Verify()
 	released += strings.Count(p.Log(), "hold released by sweep")
 	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
@@ -109,14 +109,14 @@ func crash(t *testing.T, url string) {
 
 // checkLater checks the books of a node that was started after a crash, and returns
 // when the delay has passed, too.
-func (b *books) checkLater(p *servertest.Process, delay time.Duration) {
+func (b *callBooks) checkLater(p *servertest.Process, delay time.Duration) {
 	b.t.Helper()
 	until := time.After(delay)
 	eventually(b.t, 30*time.Second, "sweep of a dead node's holds", func() bool {
 		return number(b.t, p.DB, orphans, time.Now().UnixMicro()) == 0
 	})
 	servertest.Verify(b.t, p.DB)
-	b.check(p.DB)
+	b.compareLedger(p.DB)
 	<-until
 }
 
@@ -124,11 +124,11 @@ func (b *books) checkLater(p *servertest.Process, delay time.Duration) {
 // both on the disk: a checkpoint of the stream, which is then billed as an
 // estimate, and the hold of the whole call, which is then released. So each kind of
 // recovery happens, however few the kills are.
-func (b *books) beginInterrupted(p *servertest.Process) []*booked {
+func (b *callBooks) beginInterrupted(p *servertest.Process) []*booked {
 	b.t.Helper()
 	begin := func(stream bool, script string) *booked {
-		c := b.add(stream, script)
-		go b.send(b.t.Context(), p, c)
+		c := b.addCall(stream, script)
+		go b.sendCall(b.t.Context(), p, c)
 		return c
 	}
 	stream := begin(true, "!mock pace=200ms words=100 chunks=100")

@@ -21,7 +21,7 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	p := servertest.Start(t, dbtest.URL(t, db.Postgres))
 	b := newBooks(t, func(status int, code string) bool { return status == 503 && code == "unavailable" })
 	ctx, stop := context.WithCancel(t.Context())
-	wait := b.load(ctx, 24, func() *servertest.Process { return p })
+	wait := b.runClients(ctx, 24, func() *servertest.Process { return p })
 	defer func() { stop(); wait() }()
 	d, err := db.Open(t.Context(), p.DB+"&application_name=saboteur")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	wait()
 	eventually(t, 20*time.Second, "end of the last holds", func() bool { return number(t, p.DB, openHolds) == 0 })
 	b.replayAll(p)
-	b.check(p.DB)
+	b.compareLedger(p.DB)
 	for _, c := range b.snapshot() {
 		if c.state() != "answered" { // its key is still good
 			if r := ask(p, c); r.status != 200 {
@@ -96,12 +96,12 @@ func TestStatementFails(t *testing.T) {
 		{"UPDATE", "holds", "status=502", false, 0}, // a release
 	} {
 		what := fmt.Sprintf("%s of %s, stream %t", f.event, f.table, f.stream)
-		c := b.add(f.stream, "!mock words=5 "+f.script)
+		c := b.addCall(f.stream, "!mock words=5 "+f.script)
 		undo := fails(t, d, f.event, f.table)
 		r := ask(p, c)
 		undo()
 		inside := f.stream && r.status == 200 && strings.Contains(r.body, `data: {"error":`) // the stream had begun
-		if !inside && (r.status != 500 && r.status != 502 || r.code() == "") {
+		if !inside && (r.status != 500 && r.status != 502 || r.errorCode() == "") {
 			t.Errorf("%s failed: %+v", what, r)
 		}
 		eventually(t, 20*time.Second, "the key works again after a failed "+what, func() bool {
@@ -122,13 +122,13 @@ func TestStatementFails(t *testing.T) {
 // the stream on another node still gets all of it, in order.
 func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	d, err := db.Open(t.Context(), a.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c := newBooks(t, nil).add(true, "!mock pace=100ms words=80 chunks=50")
+	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=80 chunks=50")
 	owner := asking(a, c)
 	eventually(t, 10*time.Second, "a checkpoint", func() bool {
 		return number(t, a.DB, `SELECT COUNT(*) FROM chunks`) > 0

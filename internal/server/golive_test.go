@@ -110,7 +110,7 @@ func promote(t *testing.T, p *servertest.Process) {
 	wants(t, "refuse", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/refuse", `{"reason":"Say more."}`), 200,
 		"", `"status":"refused","reason":"Say more."`)
 	wants(t, "still in the sandbox", app.Do(t, "GET", path, ""), 200, "", `"tier":"sandbox"`)
-	whole(t, p.Call("POST", luna, prompt("before"))).bill(t)
+	whole(t, p.Call("POST", luna, prompt("before"))).billing(t)
 
 	request = memberOf(t, wants(t, "ask again", app.Do(t, "POST", path+"/go-live", ""), 200, "", "pending"), "id")
 	approved := wants(t, "approve", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 200, "",
@@ -121,7 +121,7 @@ func promote(t *testing.T, p *servertest.Process) {
 	}
 	wants(t, "approve twice", operator.Do(t, "POST", "/v1/operator/go-live/"+request+"/approve", ""), 400,
 		"invalid_request", "approved already")
-	whole(t, p.Call("POST", luna, prompt("after"))).want(t, 403, "connection_revoked")
+	whole(t, p.Call("POST", luna, prompt("after"))).wantAnswer(t, 403, "connection_revoked")
 	wants(t, "full-live", app.Do(t, "POST", path+"/go-live", ""), 400, "invalid_request", "not open yet")
 	wants(t, "back to mock", app.Do(t, "PATCH", path, `{"provider_mode":"mock"}`), 400, "invalid_request",
 		"provider_mode: is always live")
@@ -207,7 +207,7 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	}
 	off := func(what, authorize string) {
 		t.Helper()
-		whole(t, p.Call("POST", luna, prompt("while "+what))).want(t, 403, "app_suspended")
+		whole(t, p.Call("POST", luna, prompt("while "+what))).wantAnswer(t, 403, "app_suspended")
 		wants(t, what+", refresh",
 			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 403,
 			"app_suspended", "suspended")
@@ -236,7 +236,7 @@ func suspendAndLift(t *testing.T, p *servertest.Process, refresh string) {
 	}
 	on := func(what string) {
 		t.Helper()
-		whole(t, p.Call("POST", luna, prompt("after "+what))).bill(t)
+		whole(t, p.Call("POST", luna, prompt("after "+what))).billing(t)
 		again := wants(t, what+", refresh",
 			tokenRequest(t, p, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}), 200, "",
 			"refresh_token")
@@ -307,10 +307,10 @@ func reverseAndFreeze(t *testing.T, p *servertest.Process, connectionID string) 
 		t.Errorf("%v consumed after a reversal of %d, %v before", now, charged, consumed)
 	}
 	run(`"status": "frozen"`, "freeze", connectionID, "--reason", "Asked for by its user.")
-	whole(t, p.Call("POST", luna, prompt("frozen"))).want(t, 403, "connection_frozen")
+	whole(t, p.Call("POST", luna, prompt("frozen"))).wantAnswer(t, 403, "connection_frozen")
 	run("frozen already", "freeze", connectionID, "--reason", "x")
 	run(`"status": "active"`, "resume", connectionID)
-	whole(t, p.Call("POST", luna, prompt("resumed"))).bill(t)
+	whole(t, p.Call("POST", luna, prompt("resumed"))).billing(t)
 	run("no such connection", "freeze", "conn_absent", "--reason", "x")
 	run("no such ledger row", "reverse", "led_absent", "--reason", "x")
 	run(`"action": "resume"`, "log")

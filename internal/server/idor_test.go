@@ -81,8 +81,8 @@ func TestForeignIDsDoNotExist(t *testing.T) {
 					continue
 				}
 				tried++
-				foreign := c.Do(t, method, s.fill(t, path, own, false), bodies[route])
-				absent := c.Do(t, method, s.fill(t, path, own, true), bodies[route])
+				foreign := c.Do(t, method, s.fillPath(t, path, own, false), bodies[route])
+				absent := c.Do(t, method, s.fillPath(t, path, own, true), bodies[route])
 				if foreign.Status != 404 || neutral(foreign.Body) != neutral(absent.Body) || absent.Status != 404 {
 					t.Errorf("%s of somebody else: %v; of nobody: %v", route, foreign, absent)
 				}
@@ -146,7 +146,8 @@ func (s *stranger) pages(t *testing.T, p *servertest.Process) {
 		}
 		tried++
 		form := url.Values{"action": {"revoke"}, "decision": {"approve"}, "spend_cap": {"20"}}
-		foreign, absent := ask(method, s.fill(t, path, "", false), form), ask(method, s.fill(t, path, "", true), form)
+		foreign, absent := ask(method, s.fillPath(t, path, "", false), form),
+			ask(method, s.fillPath(t, path, "", true), form)
 		if foreign.status != 404 || absent.status != 404 || neutral(foreign.body) != neutral(absent.body) {
 			t.Errorf("page %s: %d of somebody else, %d of nobody", route, foreign.status, absent.status)
 		}
@@ -161,9 +162,9 @@ var anyID = regexp.MustCompile(`\b(req|rts|conn|acr|whk|whd|wac|app|led|glr|opl|
 // neutral is an answer without the ids that were asked for.
 func neutral(body string) string { return anyID.ReplaceAllString(body, "ID") }
 
-// fill puts the stranger's ids into a path, or ids that never were; own is one's
+// fillPath puts the stranger's ids into a path, or ids that never were; own is one's
 // own app.
-func (s *stranger) fill(t *testing.T, path, own string, absent bool) string {
+func (s *stranger) fillPath(t *testing.T, path, own string, absent bool) string {
 	t.Helper()
 	return parameter.ReplaceAllStringFunc(path, func(m string) string {
 		name := m[1 : len(m)-1]

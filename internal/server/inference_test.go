@@ -62,8 +62,8 @@ func whole(t *testing.T, resp *http.Response) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// bill is the svc block of an answer, streamed or not.
-func (a answer) bill(t *testing.T) (svc map[string]any) {
+// billing is the svc block of an answer, streamed or not.
+func (a answer) billing(t *testing.T) (svc map[string]any) {
 	t.Helper()
 	text := a.body
 	if i := strings.Index(text, `{"svc_final":`); i >= 0 {
@@ -84,7 +84,7 @@ func (a answer) bill(t *testing.T) (svc map[string]any) {
 	return v.SVC
 }
 
-func (a answer) want(t *testing.T, status int, code string) {
+func (a answer) wantAnswer(t *testing.T, status int, code string) {
 	t.Helper()
 	if a.status != status || !strings.Contains(a.body, `"code":"`+code+`"`) {
 		t.Errorf("got %d %s, want %d %s", a.status, a.body, status, code)
@@ -142,12 +142,12 @@ func rowsOf(t *testing.T, p *servertest.Process) (n int) {
 func TestStreamCostsTheSame(t *testing.T) {
 	t.Parallel()
 	eachNode(t, func(t *testing.T, p *servertest.Process) {
-		plain := whole(t, p.Call("POST", luna, prompt("What do you cost?"))).bill(t)
+		plain := whole(t, p.Call("POST", luna, prompt("What do you cost?"))).billing(t)
 		stream := whole(t, p.Call("POST", luna, prompt("What do you cost?", streamed)))
 		delete(plain, "allocation_remaining_mc")
 		delete(plain, "allocation_remaining_display")
 		for member, want := range plain {
-			if got := stream.bill(t)[member]; got != want {
+			if got := stream.billing(t)[member]; got != want {
 				t.Errorf("%s: %v streamed, %v not", member, got, want)
 			}
 		}
@@ -170,19 +170,20 @@ func TestIdempotency(t *testing.T) {
 			again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
 			t.Errorf("replayed %+v, first %+v", again, first)
 		}
-		whole(t, p.Call("POST", luna, prompt("two"), key)).want(t, 409, "idempotency_key_reused")
-		whole(t, p.Call("POST", luna, prompt("one"), key, "X-Svc-Feature: chat")).want(t, 409, "idempotency_key_reused")
-		whole(t, p.Call("POST", "/v1/ai/gpt-6-sol", prompt("one"), key)).want(t, 409, "idempotency_key_reused")
+		whole(t, p.Call("POST", luna, prompt("two"), key)).wantAnswer(t, 409, "idempotency_key_reused")
+		whole(t, p.Call("POST", luna, prompt("one"), key, "X-Svc-Feature: chat")).wantAnswer(t, 409,
+			"idempotency_key_reused")
+		whole(t, p.Call("POST", "/v1/ai/gpt-6-sol", prompt("one"), key)).wantAnswer(t, 409, "idempotency_key_reused")
 
 		// After a 502 the key tries again, with the same body only (edge case 43).
 		key = "Idempotency-Key: " + servertest.UUID()
-		whole(t, p.Call("POST", luna, prompt("!mock status=502"), key)).want(t, 502, "provider_error")
-		whole(t, p.Call("POST", luna, prompt("other"), key)).want(t, 409, "idempotency_key_reused")
-		whole(t, p.Call("POST", luna, prompt("!mock status=502"), key)).want(t, 502, "provider_error")
+		whole(t, p.Call("POST", luna, prompt("!mock status=502"), key)).wantAnswer(t, 502, "provider_error")
+		whole(t, p.Call("POST", luna, prompt("other"), key)).wantAnswer(t, 409, "idempotency_key_reused")
+		whole(t, p.Call("POST", luna, prompt("!mock status=502"), key)).wantAnswer(t, 502, "provider_error")
 
 		// A refusal leaves the key free.
 		key = "Idempotency-Key: " + servertest.UUID()
-		whole(t, p.Call("POST", luna, `{"messages":[]}`, key)).want(t, 400, "invalid_request")
+		whole(t, p.Call("POST", luna, `{"messages":[]}`, key)).wantAnswer(t, 400, "invalid_request")
 		if a := whole(t, p.Call("POST", luna, prompt("fine"), key)); a.status != 200 {
 			t.Errorf("after a refusal: %+v", a)
 		}
@@ -214,7 +215,7 @@ func TestFaults(t *testing.T) {
 			case c.settlement == "" && (billed != 0 || !strings.Contains(a.body, "provider_error")):
 				t.Errorf("%s %s: billed %d, %s", c.script, c.more, billed, a.body)
 			case c.settlement != "":
-				svc := a.bill(t)
+				svc := a.billing(t)
 				if billed != 1 || svc["settlement"] != c.settlement ||
 					svc["user_charge_mc"].(float64) > svc["hold_amount_mc"].(float64) ||
 					svc["user_charge_mc"].(float64) <= 0 {
@@ -225,7 +226,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%s: the stream does not end with [DONE]: %s", c.script, a.body)
 			}
 		}
-		whole(t, p.Call("POST", luna, prompt("!mock status=400"))).want(t, 400, "invalid_request")
+		whole(t, p.Call("POST", luna, prompt("!mock status=400"))).wantAnswer(t, 400, "invalid_request")
 	})
 }
 
@@ -255,8 +256,8 @@ func TestClientGone(t *testing.T) {
 		leave()
 		_ = resp.Body.Close()
 		a := whole(t, p.Call("POST", luna, body, "Idempotency-Key: "+key))
-		svc := a.bill(t)
-		exact := whole(t, p.Call("POST", luna, prompt("!mock pace=50ms words=20"))).bill(t)
+		svc := a.billing(t)
+		exact := whole(t, p.Call("POST", luna, prompt("!mock pace=50ms words=20"))).billing(t)
 		if svc["settlement"] != "settled" || svc["user_charge_mc"] != exact["user_charge_mc"] ||
 			strings.Count(a.body, `"finish_reason":"stop"`) != 1 {
 			t.Errorf("after the client left: %s", a.body)
@@ -337,7 +338,7 @@ func TestExhausted(t *testing.T) {
 			}
 			a = last
 		}
-		a.want(t, 402, "allocation_exhausted")
+		a.wantAnswer(t, 402, "allocation_exhausted")
 		for _, part := range []string{`"reason":"held_by_in_flight"`, `"increase_url":"` + p.DashboardURL,
 			`"required_mc"`, `"remaining_mc"`, `"held_mc"`} {
 			if !strings.Contains(a.body, part) {

@@ -95,15 +95,15 @@ func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, allocati
 	return l
 }
 
-// hold opens a hold of so much on a connection for a node: of free credit, or of the
+// openHold opens a hold of so much on a connection for a node: of free credit, or of the
 // wallet, as the limits are.
-func (l *liveApp) hold(t *testing.T, node string, c rules.Connection, amount money.MC, free bool,
+func (l *liveApp) openHold(t *testing.T, node string, c rules.Connection, amount money.MC, free bool,
 	list []limits.Limit) {
 	t.Helper()
 	cost := amount * 100 / 105 // a hold is 105 % of the cost, rounded up
 	if (cost*105+99)/100 != amount {
-		l.hold(t, node, c, 2, free, list) // no cost makes this sum
-		l.hold(t, node, c, amount-2, free, list)
+		l.openHold(t, node, c, 2, free, list) // no cost makes this sum
+		l.openHold(t, node, c, amount-2, free, list)
 		return
 	}
 	terms := fmt.Sprintf(
@@ -133,8 +133,8 @@ func (l *liveApp) hold(t *testing.T, node string, c rules.Connection, amount mon
 	}
 }
 
-// fill leaves so much of the app's day, and no free credit, by calls in flight.
-func (l *liveApp) fill(t *testing.T, node string, left money.MC) {
+// fillDay leaves so much of the app's day, and no free credit, by calls in flight.
+func (l *liveApp) fillDay(t *testing.T, node string, left money.MC) {
 	t.Helper()
 	whale := l.conns[len(l.conns)-1]
 	var free []limits.Limit
@@ -142,16 +142,16 @@ func (l *liveApp) fill(t *testing.T, node string, left money.MC) {
 	for _, subject := range []string{pool, onApp, onAll} {
 		free = append(free, limits.Limit{Subject: subject, Unit: limits.Spend, Max: int64(money.Max)})
 	}
-	l.hold(t, node, whale, tiers.DefaultFreeCredit.PoolMC, true, free)
+	l.openHold(t, node, whale, tiers.DefaultFreeCredit.PoolMC, true, free)
 	terms := tiers.PolicyOf(tiers.LimitedLive)
-	l.hold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id)[1:]) // of the app alone
+	l.openHold(t, node, whale, terms.AppDayMC-left, false, terms.Limits(l.id)[1:]) // of the app alone
 }
 
 // TestNodesAppDay races 64 callers on two processes, over eight connections, for a
 // limited-live app's last ten calls of the day; then for ten less a micro-cent.
 func TestNodesAppDay(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	nodes := []*servertest.Process{a, b}
 	d, err := db.Open(t.Context(), a.DB)
 	if err != nil {
@@ -163,11 +163,11 @@ func TestNodesAppDay(t *testing.T) {
 		}
 	})
 	books := newBooks(t, nil)
-	probe := books.add(false, "!mock delay=8s words=5")
+	probe := books.addCall(false, "!mock delay=8s words=5")
 	if r := ask(a, probe); r.status != 200 {
 		t.Fatal(r)
 	}
-	call := money.MC(one(t, a, probe.key).HoldMC)
+	call := money.MC(queryOne(t, a, probe.key).HoldMC)
 	const node = "node_of_the_test" // which lives longer than the test
 	if _, err := d.ExecContext(t.Context(), `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, node,
 		d.Now().UnixMicro(), d.Now().Add(time.Hour).UnixMicro()); err != nil {
@@ -178,10 +178,10 @@ func TestNodesAppDay(t *testing.T) {
 		won  int
 	}{{10 * call, 10}, {10*call - 1, 9}} {
 		l := newLiveApp(t, d, fmt.Sprint(race.won, "-"), 9, 300*money.Dollar)
-		l.fill(t, node, race.left)
+		l.fillDay(t, node, race.left)
 		var replies []<-chan reply
 		for i := range 64 {
-			c := books.add(false, "")
+			c := books.addCall(false, "")
 			c.body, c.as = probe.body, l.tokens[i%8] // the same text costs the same
 			replies = append(replies, asking(nodes[i%2], c))
 		}
@@ -190,7 +190,7 @@ func TestNodesAppDay(t *testing.T) {
 			switch r := <-ch; {
 			case r.status == 200:
 				won++
-			case r.status == 429 && r.code() == "app_spend_limited" && r.header.Get("Retry-After") == "1":
+			case r.status == 429 && r.errorCode() == "app_spend_limited" && r.header.Get("Retry-After") == "1":
 				refused++
 			default:
 				t.Errorf("%+v", r)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// serveMetrics answers GET /metrics on a listener of its own, until ctx ends. The
+// serveMetrics answers GET /metrics on a separate listener until ctx ends. The
 // operator chooses an address that only the monitoring reaches.
 func (s *Server) serveMetrics(ctx context.Context, l net.Listener) error {
 	routes := http.NewServeMux()
@@ -24,7 +24,7 @@ func (s *Server) serveMetrics(ctx context.Context, l net.Listener) error {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		if err := server.Close(); err != nil {
-			s.log.Warn("the metrics' listener was not closed", "error", err)
+			s.log.Warn("metrics listener not closed", "error", err)
 		}
 	})
 	defer stop()

@@ -87,7 +87,7 @@ func startNode(t *testing.T, url string, p provider.Provider) *node {
 	if n.Server, err = Open(t.Context(), c, slog.New(slog.DiscardHandler), true); err != nil {
 		t.Fatal(err)
 	}
-	n.monitored, n.metrics = listener()
+	n.metricsListener, n.metrics = listener()
 	n.inference.Providers["openai"] = p
 	if n.seeded, err = seed(t, n.Server); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 	"github.com/purserhq/purser/internal/people/topups"
 )
 
-// Mount is the whole program in one list.
+// Mount adds every handler to the router, layer by layer. home is the start page.
 func (s *Server) Mount(home ui.Home) {
 	c := s.Config
 	s.Router = web.NewRouter(s.log, web.Links{Dashboard: c.DashboardURL})
@@ -37,13 +37,52 @@ func (s *Server) Mount(home ui.Home) {
 	sessions := accounts.NewSessions(s.Accounts, strings.HasPrefix(c.AuthURL, "https://"))
 
 	ui.Mount(s.Router)
+	s.mountPeople(home, sessions)
+	s.mountOAuth(sessions)
+	s.mountApps()
+	s.mountGateway()
+	s.mountPages(sessions)
+	s.mountOperator(home, sessions)
+	s.Router.Handle("GET /openapi.yaml", serveOpenAPI)
+	s.Router.Handle("GET /healthz", serveHealth)
+	s.Router.Handle("GET /readyz", s.serveReadiness)
+}
+
+// mountPeople mounts sign-in, identity providers, top-ups and privacy.
+func (s *Server) mountPeople(home ui.Home, sessions *accounts.Sessions) {
+	c := s.Config
 	(&accounts.Handler{
 		Store:    s.Accounts,
 		Sessions: sessions,
 		Home:     home,
 		Provider: c.OIDC.Name,
-		Passkeys: s.party.PageData(),
+		Passkeys: s.passkeyParty.PageData(),
 	}).Mount(s.Router)
+	(&identity.Handler{
+		Store:    s.identity,
+		Accounts: s.Accounts,
+		Sessions: sessions,
+		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
+	}).Mount(s.Router)
+	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.Router)
+	(&privacy.Handler{Store: &privacy.Store{
+		DB:       s.DB,
+		Accounts: s.Accounts,
+		Sessions: sessions,
+		Identity: s.identity,
+		Apps:     s.Apps,
+		Sandbox:  s.sandbox,
+		Keys:     s.keys,
+		Topups:   s.topups,
+		Webhooks: s.webhooks,
+		Ledger:   s.Ledger,
+		Now:      s.DB.Now,
+	}}).Mount(s.Router)
+}
+
+// mountOAuth mounts the authorization server with its consent screen.
+func (s *Server) mountOAuth(sessions *accounts.Sessions) {
+	c := s.Config
 	(&oauth.Handler{
 		Store:        s.Tokens,
 		Accounts:     s.Accounts,
@@ -58,27 +97,45 @@ func (s *Server) Mount(home ui.Home) {
 		BaseURL:      c.BaseURL,
 		DashboardURL: c.DashboardURL,
 	}).Mount(s.Router)
-	(&identity.Handler{
-		Store:    s.identity,
-		Accounts: s.Accounts,
-		Sessions: sessions,
-		Provider: identity.NewOpenIDClient(c.OIDC, s.DB.Now, c.AuthURL, c.DashboardURL),
+}
+
+// mountApps mounts the API that apps and their developers manage apps by.
+func (s *Server) mountApps() {
+	(&connections.Handler{
+		DB:     s.DB,
+		Apps:   s.Apps,
+		Ledger: s.Ledger,
+		Links:  web.Links{Dashboard: s.Config.DashboardURL},
 	}).Mount(s.Router)
-	(&privacy.Handler{Store: &privacy.Store{
-		DB:       s.DB,
-		Accounts: s.Accounts,
-		Sessions: sessions,
-		Identity: s.identity,
-		Apps:     s.Apps,
-		Sandbox:  s.sandbox,
-		Keys:     s.keys,
-		Topups:   s.topups,
-		Webhooks: s.webhooks,
-		Ledger:   s.Ledger,
-		Now:      s.DB.Now,
-	}}).Mount(s.Router)
+	(&apps.Handler{Store: s.Apps, Offered: s.isModelOffered}).Mount(s.Router)
+	(&golive.Handler{Store: s.golive, Apps: s.Apps}).Mount(s.Router)
+	(&features.Handler{Store: s.Features, Apps: s.Apps}).Mount(s.Router)
+	(&webhooks.Handler{Store: s.webhooks, Apps: s.Apps}).Mount(s.Router)
+	(&sandbox.Handler{Store: s.sandbox, Apps: s.Apps}).Mount(s.Router)
+	(&providerkeys.Handler{Store: s.keys, Apps: s.Apps}).Mount(s.Router)
+}
+
+// mountGateway mounts the API of calls: models, inference, receipts and voice.
+func (s *Server) mountGateway() {
+	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now}).Mount(s.Router)
+	s.callers.Mount(s.Router)
+	s.inference.Mount(s.Router)
+	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
+	(&voice.Handler{
+		Supervisor:  s.voice,
+		Callers:     s.callers,
+		Catalog:     s.catalog,
+		Policy:      s.policy,
+		IdleTimeout: s.Config.VoiceIdleTimeout,
+		PublicURL:   s.Config.BaseURL,
+		Now:         s.DB.Now,
+	}).Mount(s.Router)
+}
+
+// mountPages mounts the pages of users and developers.
+func (s *Server) mountPages(sessions *accounts.Sessions) {
+	c := s.Config
 	(&notices.Handler{Accounts: s.Accounts, Sessions: sessions, Stops: s.notices.Stops}).Mount(s.Router)
-	(&topups.Handler{Store: s.topups, Sessions: sessions}).Mount(s.Router)
 	(&dashboard.Handler{
 		DB:       s.DB,
 		Ledger:   s.Ledger,
@@ -105,69 +162,45 @@ func (s *Server) Mount(home ui.Home) {
 		BaseURL:  c.BaseURL,
 		AuthURL:  c.AuthURL,
 	}).Mount(s.Router)
-	(&catalog.Handler{Catalog: s.catalog, Now: s.DB.Now}).Mount(s.Router)
-	s.callers.Mount(s.Router)
-	s.inference.Mount(s.Router)
-	(&receipts.Handler{DB: s.DB, Apps: s.Apps, Callers: s.callers}).Mount(s.Router)
-	(&voice.Handler{
-		Supervisor:  s.voice,
-		Callers:     s.callers,
-		Catalog:     s.catalog,
-		Policy:      s.policy,
-		IdleTimeout: c.VoiceIdleTimeout,
-		PublicURL:   c.BaseURL,
-		Now:         s.DB.Now,
-	}).Mount(s.Router)
-	(&connections.Handler{
-		DB:     s.DB,
-		Apps:   s.Apps,
-		Ledger: s.Ledger,
-		Links:  web.Links{Dashboard: c.DashboardURL},
-	}).Mount(s.Router)
-	(&apps.Handler{Store: s.Apps, Offered: s.offered}).Mount(s.Router)
-	(&golive.Handler{Store: s.golive, Apps: s.Apps}).Mount(s.Router)
-	(&features.Handler{Store: s.Features, Apps: s.Apps}).Mount(s.Router)
-	(&webhooks.Handler{Store: s.webhooks, Apps: s.Apps}).Mount(s.Router)
-	(&sandbox.Handler{Store: s.sandbox, Apps: s.Apps}).Mount(s.Router)
-	(&providerkeys.Handler{Store: s.keys, Apps: s.Apps}).Mount(s.Router)
-	(&operator.Handler{Service: s.desk, Token: c.OperatorToken}).Mount(s.Router)
+}
+
+// mountOperator mounts the operator's API and pages.
+func (s *Server) mountOperator(home ui.Home, sessions *accounts.Sessions) {
+	(&operator.Handler{Service: s.operators, Token: s.Config.OperatorToken}).Mount(s.Router)
 	(&operatorpages.Handler{
 		DB:        s.DB,
-		Service:   s.desk,
+		Service:   s.operators,
 		Accounts:  s.Accounts,
 		Sessions:  sessions,
 		Catalog:   s.catalog,
 		Estimates: s.estimates,
 		Metrics:   s.metrics,
-		Free:      c.FreeCredit,
-		MFA:       secondFactor(home.Dev),
+		Free:      s.Config.FreeCredit,
+		MFA:       secondFactorCheck(home.Dev),
 	}).Mount(s.Router)
-	s.Router.Handle("GET /openapi.yaml", openapi)
-	s.Router.Handle("GET /healthz", healthy)
-	s.Router.Handle("GET /readyz", s.ready)
 }
 
-// secondFactor says whether a session of an operator proved a second factor. In
+// secondFactorCheck says whether a session of an operator proved a second factor. In
 // development none is asked for.
-func secondFactor(dev bool) func(*http.Request) bool {
+func secondFactorCheck(dev bool) func(*http.Request) bool {
 	if dev {
 		return nil
 	}
 	return accounts.HasMFA
 }
 
-func openapi(w http.ResponseWriter, _ *http.Request) error {
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, err := w.Write(api.Spec)
 	return web.AlreadyReported(err)
 }
 
-func healthy(w http.ResponseWriter, _ *http.Request) error {
+func serveHealth(w http.ResponseWriter, _ *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// ready says whether this node can do work: its database answers.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
+// serveReadiness answers 200 if the database answers.
+func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) error {
 	var one int
 	if err := s.DB.QueryRowContext(r.Context(), `SELECT 1`).Scan(&one); err != nil {
 		return err

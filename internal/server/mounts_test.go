@@ -163,7 +163,7 @@ func TestBehindAProxy(t *testing.T) {
 				r, w := httptest.NewRequest("POST", "/v1/operator/roles", nil), httptest.NewRecorder()
 				r.Header.Set("Authorization", "Bearer wrong")
 				r.Header.Set("X-Forwarded-For", "198.51.100.1, "+from)
-				s.handler().ServeHTTP(w, r)
+				s.rootHandler().ServeHTTP(w, r)
 				return w.Code
 			}
 			for i := 0; guess("203.0.113.9") != http.StatusTooManyRequests; i++ {

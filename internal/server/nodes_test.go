@@ -21,8 +21,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/servertest"
 )
 
-// pair starts two nodes on one fresh PostgreSQL.
-func pair(t *testing.T) (a, b *servertest.Process) {
+// startPair starts two nodes on one fresh PostgreSQL.
+func startPair(t *testing.T) (a, b *servertest.Process) {
 	t.Helper()
 	url := dbtest.URL(t, db.Postgres)
 	return servertest.Start(t, url, "--lease=2s"), servertest.Start(t, url, "--lease=2s")
@@ -36,18 +36,18 @@ type reply struct {
 	err    error
 }
 
-// code is the error code of a reply, "" if it is none.
-func (r reply) code() string {
+// errorCode is the error code of a reply, "" if it is none.
+func (r reply) errorCode() string {
 	var e struct{ Error struct{ Code string } }
 	_ = json.Unmarshal([]byte(r.body), &e) // an answer has none
 	return e.Error.Code
 }
 
 // ask makes a call on a node and reads the whole answer.
-func ask(p *servertest.Process, c *booked) reply { return <-begin(p, c).answer }
+func ask(p *servertest.Process, c *booked) reply { return <-beginCall(p, c).answer }
 
 // asking is ask in the background.
-func asking(p *servertest.Process, c *booked) <-chan reply { return begin(p, c).answer }
+func asking(p *servertest.Process, c *booked) <-chan reply { return beginCall(p, c).answer }
 
 // asked is a call on its way.
 type asked struct {
@@ -56,7 +56,7 @@ type asked struct {
 	leave  func()        // does not wait for it any longer
 }
 
-func begin(p *servertest.Process, c *booked) asked {
+func beginCall(p *servertest.Process, c *booked) asked {
 	a := asked{answer: make(chan reply, 1), begun: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	a.leave = cancel
@@ -87,7 +87,7 @@ func exchange(ctx context.Context, p *servertest.Process, c *booked, begun chan<
 // holdState waits until the key's hold is as wanted: open, failed or gone.
 func holdState(t *testing.T, p *servertest.Process, key, want string) {
 	t.Helper()
-	d := open(t, p.DB)
+	d := openDatabase(t, p.DB)
 	defer d.Close()
 	eventually(t, 20*time.Second, "hold "+want, func() bool {
 		var state string
@@ -100,8 +100,8 @@ func holdState(t *testing.T, p *servertest.Process, key, want string) {
 	})
 }
 
-// one returns the only row of a key.
-func one(t *testing.T, p *servertest.Process, key string) bill {
+// queryOne returns the only row of a key.
+func queryOne(t *testing.T, p *servertest.Process, key string) bill {
 	t.Helper()
 	list := spends(t, p.DB)[key]
 	if len(list) != 1 {
@@ -114,14 +114,14 @@ func one(t *testing.T, p *servertest.Process, key string) bill {
 // that covers exactly one of them, and then for one that lacks a micro-cent (F-49).
 func TestNodesLastMicroCent(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	nodes := []*servertest.Process{a, b}
 	books := newBooks(t, nil)
-	probe := books.add(false, "!mock delay=4s words=5")
+	probe := books.addCall(false, "!mock delay=4s words=5")
 	if r := ask(a, probe); r.status != 200 {
 		t.Fatal(r)
 	}
-	hold := money.MC(one(t, a, probe.key).HoldMC)
+	hold := money.MC(queryOne(t, a, probe.key).HoldMC)
 
 	d, err := db.Open(t.Context(), a.DB)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestNodesLastMicroCent(t *testing.T) {
 		won, refused := 0, 0
 		var replies []<-chan reply
 		for i := range 64 {
-			c := books.add(false, "")
+			c := books.addCall(false, "")
 			c.body = probe.body // the same text costs the same
 			replies = append(replies, asking(nodes[i%2], c))
 		}
@@ -151,7 +151,7 @@ func TestNodesLastMicroCent(t *testing.T) {
 			switch r := <-ch; {
 			case r.status == 200:
 				won++
-			case r.status == 402 && r.code() == "allocation_exhausted":
+			case r.status == 402 && r.errorCode() == "allocation_exhausted":
 				refused++
 			default:
 				t.Errorf("%+v", r)
@@ -168,12 +168,12 @@ func TestNodesLastMicroCent(t *testing.T) {
 // one row, the same bytes for all (F-36, F-37).
 func TestNodesJoin(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	books := newBooks(t, nil)
 	for _, c := range []*booked{
-		books.add(false, "!mock delay=1500ms words=20"), books.add(true, "!mock pace=100ms words=60 chunks=30"),
-		books.add(true, "!mock delay=700ms words=20 chunks=4"),
-		books.add(false, "!mock words=20"), books.add(true, "!mock words=20 chunks=5"),
+		books.addCall(false, "!mock delay=1500ms words=20"), books.addCall(true, "!mock pace=100ms words=60 chunks=30"),
+		books.addCall(true, "!mock delay=700ms words=20 chunks=4"),
+		books.addCall(false, "!mock words=20"), books.addCall(true, "!mock words=20 chunks=5"),
 	} {
 		var copies []<-chan reply
 		for range 6 {
@@ -196,8 +196,8 @@ func TestNodesJoin(t *testing.T) {
 		if c.answer = []byte(first.body); marked != len(copies)-1 {
 			t.Errorf("stream %t: %d of %d copies are marked as replayed", c.stream, marked, len(copies))
 		}
-		if want, err := billOf(c); err != nil || one(t, a, c.key) != want {
-			t.Errorf("answered %+v, %v; the row says %+v", want, err, one(t, a, c.key))
+		if want, err := billOf(c); err != nil || queryOne(t, a, c.key) != want {
+			t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, a, c.key))
 		}
 	}
 	a.Verify()
@@ -207,13 +207,13 @@ func TestNodesJoin(t *testing.T) {
 // next ones have joined, go away: they still get the whole answer.
 func TestNodesJoinerOutlivesLeader(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
-	c := newBooks(t, nil).add(true, "!mock pace=100ms words=60 chunks=30")
+	a, b := startPair(t)
+	c := newBooks(t, nil).addCall(true, "!mock pace=100ms words=60 chunks=30")
 	owner := asking(a, c)
 	holdState(t, a, c.key, "open")
-	first := begin(b, c)
+	first := beginCall(b, c)
 	<-first.begun
-	second := begin(b, c)
+	second := beginCall(b, c)
 	<-second.begun
 	first.leave()
 	if r := <-first.answer; r.err == nil {
@@ -229,10 +229,10 @@ func TestNodesJoinerOutlivesLeader(t *testing.T) {
 // node: after the lease the hold ends, and a retry succeeds (F-03, F-06, F-37).
 func TestNodesOwnerDies(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	books := newBooks(t, nil)
-	whole, stream := books.add(false, "!mock delay=6s words=9"),
-		books.add(true, "!mock pace=100ms words=200 chunks=200")
+	whole, stream := books.addCall(false, "!mock delay=6s words=9"),
+		books.addCall(true, "!mock pace=100ms words=200 chunks=200")
 	owners := []<-chan reply{asking(a, whole), asking(a, stream)}
 	holdState(t, a, whole.key, "open")
 	holdState(t, a, stream.key, "open")
@@ -246,15 +246,15 @@ func TestNodesOwnerDies(t *testing.T) {
 			t.Errorf("answered by the dead: %+v", r)
 		}
 	}
-	if r := <-joined; r.status != 502 || r.code() != "provider_error" {
+	if r := <-joined; r.status != 502 || r.errorCode() != "provider_error" {
 		t.Errorf("a joiner of a dead call got %+v", r)
 	}
 	r := <-following
 	if stream.answer = []byte(r.body); r.status != 200 || !strings.Contains(r.body, `"settlement":"estimated"`) {
 		t.Errorf("a follower of a dead stream got %+v", r)
 	}
-	if want, err := billOf(stream); err != nil || one(t, b, stream.key) != want || want.ChargeMC == 0 {
-		t.Errorf("followed %+v, %v; the row says %+v", want, err, one(t, b, stream.key))
+	if want, err := billOf(stream); err != nil || queryOne(t, b, stream.key) != want || want.ChargeMC == 0 {
+		t.Errorf("followed %+v, %v; the row says %+v", want, err, queryOne(t, b, stream.key))
 	}
 	if again := ask(b, stream); again.body != r.body {
 		t.Errorf("replayed\n%s\nfollowed\n%s", again.body, r.body)
@@ -264,7 +264,7 @@ func TestNodesOwnerDies(t *testing.T) {
 	if r := <-done; r.status != 200 {
 		t.Errorf("a retry got %+v", r)
 	}
-	one(t, b, whole.key)
+	queryOne(t, b, whole.key)
 	b.Verify()
 }
 
@@ -283,8 +283,8 @@ func TestNodesPausedOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b := pair(t)
-			c := newBooks(t, nil).add(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
+			a, b := startPair(t)
+			c := newBooks(t, nil).addCall(strings.Contains(meanwhile.script, "chunks"), meanwhile.script)
 			owner := asking(a, c)
 			holdState(t, a, c.key, "open")
 			a.Signal(syscall.SIGSTOP)
@@ -302,7 +302,7 @@ func TestNodesPausedOwner(t *testing.T) {
 			late := <-owner
 			if meanwhile.copies == "running" {
 				other = <-retry
-				if late.status != 502 || late.code() != "provider_error" {
+				if late.status != 502 || late.errorCode() != "provider_error" {
 					t.Errorf("the fenced owner answered %+v", late)
 				}
 				late = other
@@ -313,8 +313,8 @@ func TestNodesPausedOwner(t *testing.T) {
 			if c.answer = []byte(other.body); other.status != 200 || late.status != 200 {
 				t.Fatalf("late %+v, other %+v", late, other)
 			}
-			if want, err := billOf(c); err != nil || one(t, b, c.key) != want {
-				t.Errorf("answered %+v, %v; the row says %+v", want, err, one(t, b, c.key))
+			if want, err := billOf(c); err != nil || queryOne(t, b, c.key) != want {
+				t.Errorf("answered %+v, %v; the row says %+v", want, err, queryOne(t, b, c.key))
 			}
 			if late.body != other.body && !c.stream { // of a stream, its own text had gone out
 				t.Errorf("the owner answered\n%s\nand the other node\n%s", late.body, other.body)
@@ -331,16 +331,16 @@ func TestNodesPausedOwner(t *testing.T) {
 // next call. A revoked token, which nodes remember, is refused within three seconds.
 func TestNodesRevoke(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t)
+	a, b := startPair(t)
 	books := newBooks(t, nil)
-	if r := ask(b, books.add(false, "!mock words=5")); r.status != 200 { // b knows the connection now
+	if r := ask(b, books.addCall(false, "!mock words=5")); r.status != 200 { // b knows the connection now
 		t.Fatal(r)
 	}
-	running := asking(b, books.add(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
+	running := asking(b, books.addCall(false, "!mock delay=6s words=5")) // long enough to be seen on a busy machine
 	holdState(t, b, books.calls[1].key, "open")
 	basic := base64.StdEncoding.EncodeToString([]byte(a.App.ClientID + ":" + a.App.ClientSecret))
 	form := "Content-Type: application/x-www-form-urlencoded"
-	read(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
+	readBody(t, a.Call("POST", "/oauth/revoke", "token="+a.Connection.AccessToken, "Authorization: Basic "+basic, form))
 	eventually(t, 3*time.Second, "a token that was revoked on the other node is refused", func() bool {
 		return ask(b, &booked{
 			key:  servertest.UUID(),
@@ -348,13 +348,14 @@ func TestNodesRevoke(t *testing.T) {
 			as:   a.Connection.AccessToken,
 		}).status == 401
 	})
-	read(t, a.Call("POST", "/v1/connections/"+a.Connection.ID+"/revoke", "{}", "Authorization: Basic "+basic))
+	readBody(t, a.Call("POST", "/v1/connections/"+a.Connection.ID+"/revoke", "{}", "Authorization: Basic "+basic))
 	for range 3 {
-		if r := ask(b, books.add(false, "!mock words=5")); r.status != 403 || r.code() != "connection_revoked" {
+		if r := ask(b, books.addCall(false, "!mock words=5")); r.status != 403 ||
+			r.errorCode() != "connection_revoked" {
 			t.Errorf("after the revoke, the other node answered %+v", r)
 		}
 	}
-	if shown := read(t, b.Call("GET", "/v1/connection", "")); !strings.Contains(shown, `"status":"revoked"`) {
+	if shown := readBody(t, b.Call("GET", "/v1/connection", "")); !strings.Contains(shown, `"status":"revoked"`) {
 		t.Errorf("the other node shows %s", shown)
 	}
 	if r := <-running; r.status != 200 { // it was held before
@@ -434,11 +435,11 @@ func TestStopUnderLoad(t *testing.T) {
 			p := servertest.Start(t, dbtest.URL(t, e))
 			b := newBooks(t, nil)
 			ctx, stop := context.WithCancel(t.Context())
-			wait := b.load(ctx, 12, func() *servertest.Process { return p })
+			wait := b.runClients(ctx, 12, func() *servertest.Process { return p })
 			defer func() { stop(); wait() }()
 			// One client leaves in the middle of its call: that is finished too.
-			gone := newBooks(t, nil).add(true, "!mock pace=100ms words=60 chunks=30") // nobody asks for it again
-			leaver := begin(p, gone)
+			gone := newBooks(t, nil).addCall(true, "!mock pace=100ms words=60 chunks=30") // nobody asks for it again
+			leaver := beginCall(p, gone)
 			<-leaver.begun // its hold alone could mean that the provider is not asked yet
 			leaver.leave()
 			eventually(t, 20*time.Second, "streams and calls in flight", func() bool {
@@ -450,7 +451,7 @@ func TestStopUnderLoad(t *testing.T) {
 			}
 			stop()
 			wait()
-			b.check(p.DB)
+			b.compareLedger(p.DB)
 			rows := spends(t, p.DB)
 			for _, c := range b.snapshot() {
 				if c != gone && c.state() != "answered" && len(rows[c.key]) > 0 {

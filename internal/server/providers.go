@@ -11,25 +11,25 @@ import (
 	"github.com/purserhq/purser/internal/models/provider/upstream"
 )
 
-// addresses of the real providers, where the operator names no other.
-var addresses = map[string]string{
+// defaultProviderURLs are the providers' own addresses, used unless the operator sets others.
+var defaultProviderURLs = map[string]string{
 	"openai":    "https://api.openai.com/v1",
 	"anthropic": "https://api.anthropic.com",
 	"google":    "https://generativelanguage.googleapis.com",
 }
 
-// providers are the live ones: those that the operator has a key for; and of them
-// those that are let to keep a record of calls.
-func (s *Server) providers() (map[string]provider.Provider, map[string]inference.Recorder) {
+// newProviders returns the providers that the operator has a key for, and of them those
+// that may keep records of calls.
+func (s *Server) newProviders() (map[string]provider.Provider, map[string]inference.Recorder) {
 	list, records := map[string]provider.Provider{}, map[string]inference.Recorder{}
-	s.own = newOwnKeys(s)
-	for name := range addresses {
+	s.developerProviders = newDeveloperProviders(s)
+	for name := range defaultProviderURLs {
 		p := s.Config.Providers[name]
 		if p.Key == "" {
 			continue
 		}
-		client := s.dial(name, p.Key, p.Store)
-		list[name] = upstream.NewReliable(client, s.DB.Now, s.log, s.alarm)
+		client := s.newProviderClient(name, p.Key, p.Store)
+		list[name] = upstream.NewReliable(client, s.DB.Now, s.log, s.reportAlarm)
 		if r, ok := client.(inference.Recorder); ok && p.Store {
 			records[name] = r
 		}
@@ -37,18 +37,18 @@ func (s *Server) providers() (map[string]provider.Provider, map[string]inference
 	return list, records
 }
 
-// address is where a provider is reached.
-func (s *Server) address(name string) string {
+// providerURL returns the base URL of a provider's API.
+func (s *Server) providerURL(name string) string {
 	if at := s.Config.Providers[name].BaseURL; at != "" {
 		return at
 	}
-	return addresses[name]
+	return defaultProviderURLs[name]
 }
 
-// dial returns a client of a provider with a key, the operator's or a developer's
-// own. All keys of a provider share its connections. store lets it keep records.
-func (s *Server) dial(name, key string, store bool) provider.Provider {
-	address, carry := s.address(name), s.own.transports[name]
+// newProviderClient returns a client of a provider with a key of the operator or of a
+// developer. All keys of a provider share its connections. store lets it keep records.
+func (s *Server) newProviderClient(name, key string, store bool) provider.Provider {
+	address, carry := s.providerURL(name), s.developerProviders.transports[name]
 	shared := func(c *upstream.Config) { c.Transport = carry }
 	switch {
 	case name == "anthropic":
@@ -61,23 +61,24 @@ func (s *Server) dial(name, key string, store bool) provider.Provider {
 	return openai.New(address, key, openai.Transport(carry))
 }
 
-// alarm tells the operator what only the operator can mend.
-func (s *Server) alarm(provider, alarm string, cause error) {
+// reportAlarm counts and logs a refusal that only the operator can resolve, such as an
+// invalid key.
+func (s *Server) reportAlarm(provider, alarm string, cause error) {
 	s.metrics.RaiseAlarm(alarm, provider)
-	s.log.Error("alarm: a provider refuses us", "provider", provider, "alarm", alarm, "error", cause)
+	s.log.Error("provider alarm", "provider", provider, "alarm", alarm, "error", cause)
 }
 
-// dialect makes a check of a translation.
-func dialect(encode func(*provider.Request) ([]byte, error)) inference.Dialect {
+// newDialectCheck returns a check that a request can be translated by encode.
+func newDialectCheck(encode func(*provider.Request) ([]byte, error)) inference.Dialect {
 	return func(r *provider.Request) error {
 		_, err := encode(r)
 		return err
 	}
 }
 
-// allowed are the addresses that images may come from beside public ones: this
-// machine's own, in development.
-func allowed(dev bool) []netip.Prefix {
+// allowedPrefixes returns the non-public addresses that images may come from: loopback in
+// development, none otherwise.
+func allowedPrefixes(dev bool) []netip.Prefix {
 	if !dev {
 		return nil
 	}

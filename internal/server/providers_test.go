@@ -157,8 +157,8 @@ func (n *emulated) request(ctx context.Context, model, body, key string) *http.R
 	return req
 }
 
-// ask sends a call and returns its checked answer.
-func (n *emulated) ask(model, body, key string) answer {
+// askModel sends a call and returns its checked answer.
+func (n *emulated) askModel(model, body, key string) answer {
 	n.t.Helper()
 	resp, err := n.http.Do(n.request(n.t.Context(), model, body, key))
 	if err != nil {
@@ -232,8 +232,8 @@ func (n *emulated) released() {
 // alarms counts the lines for the operator.
 func (n *emulated) alarms() int { return strings.Count(n.Log(), `"msg":"alarm:`) }
 
-// row is the one spend row of a key.
-func (n *emulated) row(key string) bill {
+// spendRow is the one spend row of a key.
+func (n *emulated) spendRow(key string) bill {
 	n.t.Helper()
 	list := spends(n.t, n.DB)[key]
 	if len(list) != 1 {
@@ -272,58 +272,58 @@ type fault struct {
 	bill          func(bill) bool // what else must be true of its row
 }
 
-func same(name, script string, e ends) fault {
+func newFault(name, script string, e ends) fault {
 	return fault{name: name, script: script, whole: e, stream: e}
 }
 
-func later(e ends, after string) ends { e.after = after; return e }
+func withAfter(e ends, after string) ends { e.after = after; return e }
 
-func once(e ends) ends { e.tries = 1; return e }
+func withOneTry(e ends) ends { e.tries = 1; return e }
 
 // faults of a provider, by id.
 func (v *vendor) faults() []fault {
 	overrun := func(b bill) bool { return b.ChargeMC > b.HoldMC*105/100 }
 	under := func(b bill) bool { return b.ChargeMC > 0 && b.ChargeMC*10 < b.HoldMC }
 	list := []fault{
-		same("F-12 no usage", "no_usage words=40", estimates),
-		same("F-13 negative", v.usage("-5", "10", "5"), estimates),
-		same("F-13 negative output", v.usage("5", "-10", "-5"), estimates),
-		same("F-13 fraction", v.usage("5.5", "10", "15.5"), estimates),
-		same("F-13 string", v.usage(`"5"`, "10", "15"), estimates),
-		same("F-13 null", v.usage("null", "null", "null"), estimates),
-		same("F-13 above 2^53", v.usage("9007199254740993", "10", "9007199254741003"), estimates),
-		same("F-13 above 2^64", v.usage("99999999999999999999999", "10", "10"), estimates),
-		same("F-13 above the window", v.usage("2000000", "10", "2000010"), estimates),
-		same("F-13 far above the cap", v.usage("10", "5000", "5010"), estimates),
-		same("F-13 nothing at all", v.usage("0", "0", "0"), estimates),
+		newFault("F-12 no usage", "no_usage words=40", estimates),
+		newFault("F-13 negative", v.usage("-5", "10", "5"), estimates),
+		newFault("F-13 negative output", v.usage("5", "-10", "-5"), estimates),
+		newFault("F-13 fraction", v.usage("5.5", "10", "15.5"), estimates),
+		newFault("F-13 string", v.usage(`"5"`, "10", "15"), estimates),
+		newFault("F-13 null", v.usage("null", "null", "null"), estimates),
+		newFault("F-13 above 2^53", v.usage("9007199254740993", "10", "9007199254741003"), estimates),
+		newFault("F-13 above 2^64", v.usage("99999999999999999999999", "10", "10"), estimates),
+		newFault("F-13 above the window", v.usage("2000000", "10", "2000010"), estimates),
+		newFault("F-13 far above the cap", v.usage("10", "5000", "5010"), estimates),
+		newFault("F-13 nothing at all", v.usage("0", "0", "0"), estimates),
 		{"F-14 above the hold", "usage=20000,0,0,350 words=20", settles, settles, overrun},
 		{"F-15 far below the hold", "usage=3,0,0,2 words=20", settles, settles, under},
-		same("F-16 cached, written, reasoning", "usage=1000,200,100,50,10 words=20", settles),
-		same("F-19 reset before the headers", "cut=0", gives),
-		same("F-19 reset at first", "cut=0 fails=1", recovers),
+		newFault("F-16 cached, written, reasoning", "usage=1000,200,100,50,10 words=20", settles),
+		newFault("F-19 reset before the headers", "cut=0", gives),
+		newFault("F-19 reset at first", "cut=0 fails=1", recovers),
 		{"F-20 reset within", "cut=1500 words=200", dies, breaks, nil},
 		{"F-20 ended within", "end=5 words=200", dies, breaks, nil},
 		{"F-20 error within", "error=5 words=200", v.within, breaks, nil},
 		{"F-21 no JSON within", "garbage=5 words=200", dies, breaks, nil},
-		same("F-21 byte by byte", "split words=20", settles),
-		same("F-21 a line of a megabyte", "huge words=20", settles),
-		same("F-22 busy, and says how long", "status=429 retry_after=30", later(once(gives), "30")),
-		same("F-22 busy at first", "status=429 fails=1", recovers),
-		same("F-22 500", "status=500", gives),
-		same("F-22 503 at first", "status=503 fails=1", recovers),
-		same("F-22 529", "status=529", gives),
-		same("F-22 says not to try again", "status=503 should_retry=false", dies),
-		same("F-22 401", "status=401", refused),
-		same("F-22 403", "status=403", refused),
-		same("F-22 404", "status=404", refused),
-		same("F-22 out of quota", v.quota, refused),
-		same("F-23 400", "status=400", rejects),
-		same("F-23 413", "status=413", rejects),
-		same("F-24 an error with 200", "error=0", v.instead),
+		newFault("F-21 byte by byte", "split words=20", settles),
+		newFault("F-21 a line of a megabyte", "huge words=20", settles),
+		newFault("F-22 busy, and says how long", "status=429 retry_after=30", withAfter(withOneTry(gives), "30")),
+		newFault("F-22 busy at first", "status=429 fails=1", recovers),
+		newFault("F-22 500", "status=500", gives),
+		newFault("F-22 503 at first", "status=503 fails=1", recovers),
+		newFault("F-22 529", "status=529", gives),
+		newFault("F-22 says not to try again", "status=503 should_retry=false", dies),
+		newFault("F-22 401", "status=401", refused),
+		newFault("F-22 403", "status=403", refused),
+		newFault("F-22 404", "status=404", refused),
+		newFault("F-22 out of quota", v.quota, refused),
+		newFault("F-23 400", "status=400", rejects),
+		newFault("F-23 413", "status=413", rejects),
+		newFault("F-24 an error with 200", "error=0", v.instead),
 		{"F-24 a page with 200", "html status=200", v.page[0], v.page[1], nil},
-		same("F-24 a page with 502", "html", gives),
-		same("F-25 redirect", "redirect", dies),
-		same("F-27 unknown reason", "stop=strange words=20", settles),
+		newFault("F-24 a page with 502", "html", gives),
+		newFault("F-25 redirect", "redirect", dies),
+		newFault("F-27 unknown reason", "stop=strange words=20", settles),
 		{"F-27 broken call", "malformed_call words=20", v.spelled[0], v.spelled[1], nil},
 	}
 	return list
@@ -350,7 +350,7 @@ func TestProviderFaults(t *testing.T) {
 								t.Errorf("%s: %+v", where, b)
 							}
 						}
-						if a := n.ask(v.model, question("words=5", stream), servertest.UUID()); a.status != 200 {
+						if a := n.askModel(v.model, question("words=5", stream), servertest.UUID()); a.status != 200 {
 							t.Errorf("after %s: %+v", where, a)
 						}
 					}
@@ -375,7 +375,7 @@ func (n *emulated) fault(where string, v *vendor, script string, stream bool, wa
 	n.forget()
 	key, alarms := servertest.UUID(), n.alarms()
 	_, before := n.headroom()
-	a := n.ask(v.model, question(script, stream), key)
+	a := n.askModel(v.model, question(script, stream), key)
 	if a.status != want.status || a.header.Get("Retry-After") != want.after {
 		n.t.Errorf("%s: %+v", where, a)
 	}
@@ -414,24 +414,24 @@ func (n *emulated) unbilled(where string, v *vendor, script string, stream bool,
 		n.t.Errorf("%s: billed %+v", where, rows)
 	}
 	code := map[int]string{400: "invalid_request", 502: "provider_error"}[want.status]
-	again := n.ask(v.model, question(script, stream), key)
-	again.want(n.t, want.status, code)
+	again := n.askModel(v.model, question(script, stream), key)
+	again.wantAnswer(n.t, want.status, code)
 	if tries := len(n.tries("")); tries != 2*want.tries {
 		n.t.Errorf("%s: %d tries after asking again", where, tries)
 	}
 	if again.header.Get("Idempotent-Replayed") != "" {
 		n.t.Errorf("%s: a failure is replayed", where)
 	}
-	n.ask(v.model, question("other "+script, stream), key).want(n.t, 409, "idempotency_key_reused")
+	n.askModel(v.model, question("other "+script, stream), key).wantAnswer(n.t, 409, "idempotency_key_reused")
 }
 
 // billed checks a call that was charged: its row is what was answered, adds up,
 // and is what the key gets for ever.
 func (n *emulated) billed(where string, v *vendor, a answer, body, key string, want ends) bill {
 	n.t.Helper()
-	row := n.row(key)
+	row := n.spendRow(key)
 	var said bill
-	b, err := json.Marshal(a.bill(n.t))
+	b, err := json.Marshal(a.billing(n.t))
 	if err != nil || json.Unmarshal(b, &said) != nil || said != row || row.Settlement != want.settlement {
 		n.t.Errorf("%s: answered %+v, the ledger has %+v", where, said, row)
 	}
@@ -442,7 +442,7 @@ func (n *emulated) billed(where string, v *vendor, a answer, body, key string, w
 	if strings.Contains(body, `"stream":true`) && !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
 		n.t.Errorf("%s: the stream has no end: %s", where, a.body)
 	}
-	again := n.ask(v.model, body, key)
+	again := n.askModel(v.model, body, key)
 	if again.body != a.body || again.header.Get("Idempotent-Replayed") != "true" || again.status != a.status {
 		i := 0
 		for i < min(len(a.body), len(again.body)) && a.body[i] == again.body[i] {
@@ -468,7 +468,7 @@ func TestRetryAfter(t *testing.T) {
 				"retry_after_ms=800": 800 * time.Millisecond,
 				"retry_after_date=2": 900 * time.Millisecond, // a date has whole seconds
 			} {
-				a := n.ask(v.model, question("status=429 fails=1 "+script, true), servertest.UUID())
+				a := n.askModel(v.model, question("status=429 fails=1 "+script, true), servertest.UUID())
 				tries := n.tries(a.header.Get("X-Request-Id"))
 				if a.status != 200 || len(tries) != 2 {
 					t.Errorf("%s, %s: %d tries, %+v", v.name, script, len(tries), a)
@@ -482,8 +482,8 @@ func TestRetryAfter(t *testing.T) {
 				"retry_after_ms=39500": 40,
 				"retry_after_date=40":  40,
 			} {
-				a := n.ask(v.model, question("status=503 "+script, false), servertest.UUID())
-				a.want(t, 502, "provider_error")
+				a := n.askModel(v.model, question("status=503 "+script, false), servertest.UUID())
+				a.wantAnswer(t, 502, "provider_error")
 				if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after > most ||
 					after < most-2 {
 					t.Errorf("%s, %s: the app is told %q", v.name, script, a.header.Get("Retry-After"))
@@ -503,13 +503,14 @@ func TestCircuit(t *testing.T) {
 	eachEmulated(t, func(t *testing.T, n *emulated) {
 		for i, v := range vendors {
 			for range 20 {
-				n.ask(v.model, question("status=503 should_retry=false", i%2 == 0), servertest.UUID()).want(t, 502,
+				n.askModel(v.model, question("status=503 should_retry=false", i%2 == 0),
+					servertest.UUID()).wantAnswer(t, 502,
 					"provider_error")
 			}
 			n.forget()
 			begun := time.Now()
-			a := n.ask(v.model, question("words=5", false), servertest.UUID())
-			a.want(t, 502, "provider_error")
+			a := n.askModel(v.model, question("words=5", false), servertest.UUID())
+			a.wantAnswer(t, 502, "provider_error")
 			if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after < 1 || after > 5 {
 				t.Errorf("%s: the app is told to come after %q", v.name, a.header.Get("Retry-After"))
 			}
@@ -517,17 +518,17 @@ func TestCircuit(t *testing.T) {
 				t.Errorf("%s is dead: %d held, %d tries, %s", v.name, held, len(n.tries("")), time.Since(begun))
 			}
 			for _, other := range vendors[i+1:] {
-				if a := n.ask(other.model, question("words=5", true), servertest.UUID()); a.status != 200 {
+				if a := n.askModel(other.model, question("words=5", true), servertest.UUID()); a.status != 200 {
 					t.Errorf("%s is dead, and %s: %+v", v.name, other.name, a)
 				}
 			}
 		}
 		for _, v := range vendors {
 			eventually(t, 20*time.Second, v.name+" is back", func() bool {
-				return n.ask(v.model, question("words=5", true), servertest.UUID()).status == 200
+				return n.askModel(v.model, question("words=5", true), servertest.UUID()).status == 200
 			})
 			for range 3 {
-				if a := n.ask(v.model, question("words=5", false), servertest.UUID()); a.status != 200 {
+				if a := n.askModel(v.model, question("words=5", false), servertest.UUID()); a.status != 200 {
 					t.Errorf("%s is back: %+v", v.name, a)
 				}
 			}
@@ -544,12 +545,12 @@ func (n *emulated) running() {
 	})
 }
 
-// left asks for what a client has not got, and checks that it was asked of the
+// checkAbandoned asks for what a client has not got, and checks that it was asked of the
 // provider and billed once, exactly.
-func (n *emulated) left(where string, v *vendor, script string, stream bool, key string) {
+func (n *emulated) checkAbandoned(where string, v *vendor, script string, stream bool, key string) {
 	n.t.Helper()
-	a := n.ask(v.model, question(script, stream), key)
-	row := n.row(key)
+	a := n.askModel(v.model, question(script, stream), key)
+	row := n.spendRow(key)
 	if a.status != 200 || row.Settlement != "settled" || stream && !strings.HasSuffix(a.body, "data: [DONE]\n\n") ||
 		strings.Contains(a.body, `data: {"error":`) {
 		n.t.Errorf("%s: %+v, row %+v", where, a, row)
@@ -557,8 +558,8 @@ func (n *emulated) left(where string, v *vendor, script string, stream bool, key
 	if tries := n.tries(""); len(tries) != 1 || tries[0].End != "whole" {
 		n.t.Errorf("%s: tries %+v", where, tries)
 	}
-	exact := n.ask(v.model, question(script, stream), servertest.UUID())
-	if want := exact.bill(n.t)["user_charge_mc"]; want != float64(row.ChargeMC) {
+	exact := n.askModel(v.model, question(script, stream), servertest.UUID())
+	if want := exact.billing(n.t)["user_charge_mc"]; want != float64(row.ChargeMC) {
 		n.t.Errorf("%s: charged %d, a client that stays %v", where, row.ChargeMC, want)
 	}
 	n.released()
@@ -584,7 +585,7 @@ func TestClientFaults(t *testing.T) {
 			} {
 				n.forget()
 				key := servertest.UUID()
-				conn := n.send(v.model, question(leave.script, leave.stream), key)
+				conn := n.sendRaw(v.model, question(leave.script, leave.stream), key)
 				n.running()
 				if leave.script == paced {
 					if _, err := conn.Read(make([]byte, 1)); err != nil {
@@ -594,10 +595,10 @@ func TestClientFaults(t *testing.T) {
 				if err := leave.how(conn); err != nil {
 					t.Fatal(err)
 				}
-				n.left(v.name+", "+leave.name, &v, leave.script, leave.stream, key)
+				n.checkAbandoned(v.name+", "+leave.name, &v, leave.script, leave.stream, key)
 			}
 			for _, stream := range []bool{false, true} {
-				n.half(&v, stream)
+				n.checkHalfClosed(&v, stream)
 				n.lastByte(&v, stream)
 			}
 		}
@@ -613,8 +614,8 @@ func reset(c *net.TCPConn) error {
 	return c.Close()
 }
 
-// send writes a call to a connection of its own.
-func (n *emulated) send(model, body, key string) *net.TCPConn {
+// sendRaw writes a call to a connection of its own.
+func (n *emulated) sendRaw(model, body, key string) *net.TCPConn {
 	n.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(n.BaseURL, "http://"))
 	if err != nil {
@@ -627,12 +628,12 @@ func (n *emulated) send(model, body, key string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// half: a client that has closed its own half gets its answer (F-35).
-func (n *emulated) half(v *vendor, stream bool) {
+// checkHalfClosed: a client that has closed its own half gets its answer (F-35).
+func (n *emulated) checkHalfClosed(v *vendor, stream bool) {
 	n.t.Helper()
 	n.forget()
 	key, script := servertest.UUID(), "delay=400ms words=20"
-	conn := n.send(v.model, question(script, stream), key)
+	conn := n.sendRaw(v.model, question(script, stream), key)
 	n.running()
 	if err := conn.CloseWrite(); err != nil {
 		n.t.Fatal(err)
@@ -642,7 +643,7 @@ func (n *emulated) half(v *vendor, stream bool) {
 		!strings.Contains(string(got), `"user_charge_mc"`) {
 		n.t.Errorf("%s, stream %t, half closed: %v %s", v.name, stream, err, got)
 	}
-	n.left(v.name+", half closed", v, script, stream, key)
+	n.checkAbandoned(v.name+", half closed", v, script, stream, key)
 }
 
 // lastByte: who closes after the last byte has had a success (F-33).
@@ -674,7 +675,7 @@ func (n *emulated) lastByte(v *vendor, stream bool) {
 	if strings.Contains(line, "client_gone") {
 		n.t.Errorf("%s, stream %t: a success is told as a client that has gone: %s", v.name, stream, line)
 	}
-	n.left(v.name+", closed after the last byte", v, "words=20", stream, key)
+	n.checkAbandoned(v.name+", closed after the last byte", v, "words=20", stream, key)
 }
 
 // abortedUpload: a body that does not arrive leaves nothing (F-34).
@@ -696,7 +697,7 @@ func (n *emulated) abortedUpload() {
 		if err := how(conn.(*net.TCPConn)); err != nil {
 			n.t.Fatal(err)
 		}
-		if a := n.ask("gpt-6-luna", `{}`, servertest.UUID()); a.status != 400 { // it is alive
+		if a := n.askModel("gpt-6-luna", `{}`, servertest.UUID()); a.status != 400 { // it is alive
 			n.t.Errorf("%+v", a)
 		}
 	}
@@ -727,7 +728,7 @@ func TestSlowReader(t *testing.T) {
 	eventually(t, 90*time.Second, "the call is settled without its client", func() bool {
 		return len(spends(t, n.DB)[key]) == 1
 	})
-	if row := n.row(key); row.Settlement != "settled" {
+	if row := n.spendRow(key); row.Settlement != "settled" {
 		t.Errorf("row %+v", row)
 	}
 	n.released()

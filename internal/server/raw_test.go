@@ -629,7 +629,7 @@ func TestRawSockets(t *testing.T) {
 			p := servertest.Start(t, dbtest.URL(t, e))
 			before := traces(t, p)
 			for _, c := range rubbish {
-				c.check(t, p)
+				c.checkAnswer(t, p)
 				if after := traces(t, p); after != before {
 					t.Fatalf("%s has left a trace: %s, before %s", c.name, after, before)
 				}
@@ -646,11 +646,11 @@ func TestRawSockets(t *testing.T) {
 	}
 }
 
-func (c *raw) check(t *testing.T, p *servertest.Process) {
+func (c *raw) checkAnswer(t *testing.T, p *servertest.Process) {
 	t.Helper()
 	sends := strings.NewReplacer("{token}", p.Connection.AccessToken, "{key}", servertest.UUID(),
 		"{basic}", base64.StdEncoding.EncodeToString([]byte(p.App.ClientID+":"+p.App.ClientSecret))).Replace(c.sends)
-	first, rest := talk(t, c.name, strings.TrimPrefix(p.BaseURL, "http://"), sends, c.ends)
+	first, rest := exchangeBytes(t, c.name, strings.TrimPrefix(p.BaseURL, "http://"), sends, c.ends)
 	if first == nil {
 		if c.status != 0 {
 			t.Errorf("%s: no answer, want %d", c.name, c.status)
@@ -702,9 +702,9 @@ func (c *raw) enveloped(t *testing.T, resp *http.Response, body []byte) {
 	}
 }
 
-// talk sends bytes over a connection of their own. It returns the first answer,
+// exchangeBytes sends bytes over a connection of their own. It returns the first answer,
 // nil if there is none, and whatever comes after it until the server has closed.
-func talk(t *testing.T, name, address, sends string, ends bool) (first *http.Response, rest []byte) {
+func exchangeBytes(t *testing.T, name, address, sends string, ends bool) (first *http.Response, rest []byte) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

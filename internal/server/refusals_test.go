@@ -50,7 +50,7 @@ func TestRefusals(t *testing.T) {
 			p := servertest.Start(t, dbtest.URL(t, e))
 			before := traces(t, p)
 			for _, c := range cases {
-				c.check(t, p)
+				c.checkAnswer(t, p)
 			}
 			if after := traces(t, p); after != before {
 				t.Errorf("refusals have left a trace: %s, before %s", after, before)
@@ -60,7 +60,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func (c *refusal) check(t *testing.T, p *servertest.Process) {
+func (c *refusal) checkAnswer(t *testing.T, p *servertest.Process) {
 	t.Helper()
 	req, err := http.NewRequest(c.Method,
 		p.BaseURL+strings.NewReplacer("{app}", p.App.ID, "{connection}", p.Connection.ID).Replace(c.Path),

@@ -71,7 +71,7 @@ func TestReleasedDatabases(t *testing.T) {
 				rows := number(t, p.DB, `SELECT COUNT(*) FROM ledger`)
 				p.App.RedirectURI = publicCallback
 				p.Connection.AccessToken, _ = connectAs(t, p, releaseUser, releasePassword, "20.00")
-				whole(t, p.Call("POST", luna, prompt("Hello from a later version"))).bill(t)
+				whole(t, p.Call("POST", luna, prompt("Hello from a later version"))).billing(t)
 				if now := number(t, p.DB, `SELECT COUNT(*) FROM ledger`); now != rows+2 { // the new cap, and the call
 					t.Errorf("%v ledger rows, %v before", now, rows)
 				}
@@ -131,7 +131,7 @@ func writeReleasedDatabases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	zip(t, filepath.Join(folder, sqliteFile), file)
+	writeGzip(t, filepath.Join(folder, sqliteFile), file)
 	key, err := os.ReadFile(filepath.Join(data, envelopeFile))
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func writeReleasedDatabases(t *testing.T) {
 			plain.Write(line)
 		}
 	}
-	zip(t, filepath.Join(folder, postgresFile), plain.Bytes())
+	writeGzip(t, filepath.Join(folder, postgresFile), plain.Bytes())
 }
 
 // fillDatabase runs this version until the database has rows of every kind that a later version must understand.
@@ -185,13 +185,13 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 		"", "")
 
 	key := "Idempotency-Key: " + servertest.UUID()
-	whole(t, p.Call("POST", luna, prompt("Hello"), key, "X-Svc-Feature: chat")).bill(t)
-	whole(t, p.Call("POST", luna, prompt("Hello"), key, "X-Svc-Feature: chat")).bill(t) // a replay
+	whole(t, p.Call("POST", luna, prompt("Hello"), key, "X-Svc-Feature: chat")).billing(t)
+	whole(t, p.Call("POST", luna, prompt("Hello"), key, "X-Svc-Feature: chat")).billing(t) // a replay
 	whole(t, p.Call("POST", luna, prompt("Tell me more", `"stream":true`), "X-Svc-Feature: summarize"))
-	whole(t, p.Call("POST", luna, prompt("!mock usage=none"))).bill(t)                             // estimated
+	whole(t, p.Call("POST", luna, prompt("!mock usage=none"))).billing(t)                          // estimated
 	whole(t, p.Call("POST", luna, prompt("!mock pace=120ms words=60 chunks=20", `"stream":true`))) // checkpoints
 	whole(t, p.Call("POST", luna, prompt("!mock status=500")))                                     // a failed hold
-	whole(t, p.Call("POST", luna, `{"max_tokens":0}`)).want(t, 400, "invalid_request")
+	whole(t, p.Call("POST", luna, `{"max_tokens":0}`)).wantAnswer(t, 400, "invalid_request")
 	speakOnce(t, p)
 
 	var account testAccount
@@ -200,7 +200,7 @@ func fillSandbox(t *testing.T, p *servertest.Process) {
 		t.Fatal(made, err)
 	}
 	token, connection := connectAs(t, p, account.Email, account.Password, "2.50")
-	whole(t, p.Call("POST", luna, prompt("Hello"), "Authorization: Bearer "+token)).bill(t)
+	whole(t, p.Call("POST", luna, prompt("Hello"), "Authorization: Bearer "+token)).billing(t)
 	request := memberOf(t,
 		wants(t, "ask for more", app.Do(t, "POST", "/v1/connections/"+connection+"/allocation-requests",
 			`{"target_allocation_mc":500000000,"reason":"Forty more pages."}`), 200, "", "pending"), "id")
@@ -286,10 +286,10 @@ func fillLive(t *testing.T, p *servertest.Process) {
 	p.App.RedirectURI = publicCallback
 	token, connection := connectAs(t, p, releaseUser, releasePassword, "10.00")
 	p.Connection.AccessToken = token
-	whole(t, p.Call("POST", luna, prompt("Paid by free credit"))).bill(t)
+	whole(t, p.Call("POST", luna, prompt("Paid by free credit"))).billing(t)
 	costly := whole(t,
 		p.Call("POST", "/v1/ai/gpt-6-astra", `{"max_tokens":45000,"messages":[{"role":"user","content":"hello"}]}`))
-	costly.bill(t)
+	costly.billing(t)
 	row := textOf(t, p.DB,
 		`SELECT id FROM ledger WHERE connection_id = '`+connection+`' AND type = 'spend' AND paid_by = 'wallet'`)
 	app := apitest.Client{Base: p.BaseURL, User: p.App.ClientID, Secret: p.App.ClientSecret}
@@ -315,7 +315,7 @@ func signIn(t *testing.T, p *servertest.Process, email, password string) *apites
 // textOf returns the one text that a query selects.
 func textOf(t *testing.T, database, query string) (text string) {
 	t.Helper()
-	d := open(t, database)
+	d := openDatabase(t, database)
 	defer d.Close()
 	if err := d.QueryRowContext(t.Context(), query).Scan(&text); err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func textOf(t *testing.T, database, query string) (text string) {
 	return text
 }
 
-func zip(t *testing.T, path string, text []byte) {
+func writeGzip(t *testing.T, path string, text []byte) {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

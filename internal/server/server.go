@@ -1,5 +1,5 @@
-// Package server puts Purser together: it opens the store, builds every handler
-// and job by plain assignment in one visible list, listens, and stops cleanly.
+// Package server assembles Purser: it opens the store, builds every handler and job by
+// plain assignment in one visible list, listens, and stops cleanly.
 package server
 
 import (
@@ -45,8 +45,8 @@ import (
 	"github.com/purserhq/purser/internal/people/topups"
 )
 
-// Server is one running node. What is exported is for package dev, which puts
-// sample data into it and adds pages of its own.
+// Server is one running node. Its exported fields are for package dev, which adds sample
+// data and pages.
 type Server struct {
 	Config config.Config
 	log    *slog.Logger
@@ -54,47 +54,47 @@ type Server struct {
 	Ledger *store.Writer
 	node   *store.Node
 
-	Accounts  *accounts.Store
-	identity  *identity.Store
-	party     *identity.PasskeyParty
-	Apps      *apps.Store
-	Features  *features.Store
-	sandbox   *sandbox.Store
-	golive    *golive.Store
-	watch     *watch.Watch
-	desk      *operator.Service
-	keys      *providerkeys.Store
-	webhooks  *webhooks.Store
-	Tokens    *oauth.Store
-	callers   *callers.Resolver
-	policy    *policy.Policy
-	catalog   *catalog.Source
-	estimates *estimates.Calibration
-	own       *ownKeys
-	metrics   *metrics.Metrics
-	Mails     *mail.Store
-	sender    *mail.Sender // nil in dev, which sends nothing
-	notices   *notices.Store
-	topups    *topups.Store
-	monitored net.Listener // of the metrics; nil = they are not served
-	inference *inference.Handler
-	voice     *voice.Supervisor
-	Router    *web.Router
+	Accounts           *accounts.Store
+	identity           *identity.Store
+	passkeyParty       *identity.PasskeyParty
+	Apps               *apps.Store
+	Features           *features.Store
+	sandbox            *sandbox.Store
+	golive             *golive.Store
+	watch              *watch.Watch
+	operators          *operator.Service
+	keys               *providerkeys.Store
+	webhooks           *webhooks.Store
+	Tokens             *oauth.Store
+	callers            *callers.Resolver
+	policy             *policy.Policy
+	catalog            *catalog.Source
+	estimates          *estimates.Calibration
+	developerProviders *developerProviders
+	metrics            *metrics.Metrics
+	Mails              *mail.Store
+	sender             *mail.Sender // nil in dev, which sends nothing
+	notices            *notices.Store
+	topups             *topups.Store
+	metricsListener    net.Listener // of the metrics; nil = they are not served
+	inference          *inference.Handler
+	voice              *voice.Supervisor
+	Router             *web.Router
 }
 
-// Serve runs a node until ctx ends, then finishes what is under way.
+// Serve runs a node until ctx ends, then finishes the calls in flight.
 func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
-	listeners, err := listen(c)
+	listeners, err := openListeners(c)
 	if err != nil {
 		return err
 	}
 	s, err := Open(ctx, c, log, false)
 	if err != nil {
-		return errors.Join(err, closeAll(listeners))
+		return errors.Join(err, closeListeners(listeners))
 	}
 	if c.MetricsListen != "" {
-		if s.monitored, err = net.Listen("tcp", c.MetricsListen); err != nil {
-			return errors.Join(fmt.Errorf("listen: %w", err), s.DB.Close(), closeAll(listeners))
+		if s.metricsListener, err = net.Listen("tcp", c.MetricsListen); err != nil {
+			return errors.Join(fmt.Errorf("listen: %w", err), s.DB.Close(), closeListeners(listeners))
 		}
 	}
 	s.Mount(ui.Home{BaseURL: c.BaseURL, AuthURL: c.AuthURL})
@@ -102,11 +102,13 @@ func Serve(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return s.Run(ctx, listeners)
 }
 
-// handler is everything that is served, for clients behind the operator's proxies.
-func (s *Server) handler() http.Handler { return web.TrustProxies(s.Config.TrustedProxies, s.Router) }
+// rootHandler returns the router behind the check of trusted proxies.
+func (s *Server) rootHandler() http.Handler {
+	return web.TrustProxies(s.Config.TrustedProxies, s.Router)
+}
 
-// listen opens the sockets: one for everything, or a second for the pages.
-func listen(c config.Config) ([]net.Listener, error) {
+// openListeners opens the sockets: one for everything, or a second one for the pages.
+func openListeners(c config.Config) ([]net.Listener, error) {
 	var list []net.Listener
 	for _, address := range []string{c.Listen, c.AuthListen} {
 		if address == "" {
@@ -114,50 +116,49 @@ func listen(c config.Config) ([]net.Listener, error) {
 		}
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("listen: %w", err), closeAll(list))
+			return nil, errors.Join(fmt.Errorf("listen: %w", err), closeListeners(list))
 		}
 		list = append(list, l)
 	}
 	return list, nil
 }
 
-func closeAll(list []net.Listener) (err error) {
+func closeListeners(list []net.Listener) (err error) {
 	for _, l := range list {
 		err = errors.Join(err, l.Close())
 	}
 	return err
 }
 
-// ballast is never touched, so it is no memory of the machine's; but the collector
-// runs when the heap has doubled, and counts it as heap.
-var ballast = sync.OnceValue(func() []byte { return make([]byte, 24<<20) })
+// heapBallast is never written, so it takes no physical memory. The garbage collector
+// counts it as heap and therefore runs later.
+var heapBallast = sync.OnceValue(func() []byte { return make([]byte, 24<<20) })
 
-// collectLater trades memory for time: a small heap would be collected ten times
-// a second. With the ballast it grows by 24 MB more than it would, and no more
-// than that when it is large, as a factor would have it. GOGC still wins.
-func collectLater() {
+// delayCollections trades memory for time: a small heap would be collected ten times a
+// second. With the ballast any heap may grow by 24 MB more. GOGC has precedence.
+func delayCollections() {
 	if os.Getenv("GOGC") == "" {
-		ballast()
+		heapBallast()
 	}
 }
 
 // Open opens the store and wires everything that works on it. A development server
 // takes loopback addresses and sends no mail.
 func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Server, error) {
-	collectLater()
+	delayCollections()
 	d, err := db.Open(ctx, c.Database)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{Config: c, log: log, DB: d}
-	if err := s.wire(ctx, dev); err != nil {
+	if err := s.wireAll(ctx, dev); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return s, nil
 }
 
-// grace is how long calls may take to finish after a stop was asked for.
-const grace = 5 * time.Minute
+// shutdownGrace is how long calls may take to finish after a stop was requested.
+const shutdownGrace = 5 * time.Minute
 
 // Run serves until ctx ends. Then it stops accepting, lets calls finish, and
 // settles what they owe, in this order: sockets, jobs, lease, writer, store.
@@ -171,17 +172,17 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	defer signal.Stop(hangUp)
 	working, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
 	jobs, working := errgroup.WithContext(working)
-	for _, j := range s.jobs() {
+	for _, j := range s.listJobs() {
 		jobs.Go(func() error { return j(working) })
 	}
 	jobs.Go(func() error { return s.watchPrices(working, hangUp) })
-	if s.monitored != nil {
-		jobs.Go(func() error { return s.serveMetrics(working, s.monitored) })
+	if s.metricsListener != nil {
+		jobs.Go(func() error { return s.serveMetrics(working, s.metricsListener) })
 	}
 
 	serving, serveCtx := errgroup.WithContext(ctx)
 	for _, l := range listeners {
-		server := web.NewServer(s.handler(), s.log)
+		server := web.NewServer(s.rootHandler(), s.log)
 		serving.Go(func() error {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err
@@ -190,14 +191,14 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 		})
 		serving.Go(func() error {
 			<-serveCtx.Done()
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 			defer cancel()
 			return server.Shutdown(last)
 		})
 	}
-	serving.Go(func() error { // its sockets are not the HTTP server's any longer (F-93)
+	serving.Go(func() error { // Shutdown does not close hijacked connections (F-93)
 		<-serveCtx.Done()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
 		s.voice.Stop(last)
 		return nil

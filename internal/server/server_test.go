@@ -23,9 +23,9 @@ func TestDev(t *testing.T) {
 			p := servertest.Start(t, url)
 			key := "Idempotency-Key: " + servertest.UUID()
 			const body = `{"max_tokens":50,"messages":[{"role":"user","content":"Hello"}]}`
-			first := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key))
+			first := readBody(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key))
 			p.Signal(syscall.SIGHUP) // it has no file of prices to read again, and goes on
-			if again := read(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first ||
+			if again := readBody(t, p.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first ||
 				!strings.Contains(first, `"svc":{`) {
 				t.Errorf("replayed\n%s\nwant\n%s", again, first)
 			}
@@ -38,7 +38,7 @@ func TestDev(t *testing.T) {
 				q.Connection.AccessToken == p.Connection.AccessToken {
 				t.Errorf("started again as %+v, was %+v", q.Data, p.Data)
 			}
-			if again := read(t, q.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first {
+			if again := readBody(t, q.Call("POST", "/v1/ai/gpt-6-luna", body, key)); again != first {
 				t.Errorf("after a restart\n%s\nwant\n%s", again, first)
 			}
 			q.Verify()
@@ -46,7 +46,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, resp *http.Response) string {
+func readBody(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)

@@ -38,7 +38,8 @@ func emulating(t *testing.T, e db.Engine, header, idle time.Duration, at http.Ha
 		anthropic.New(srv.URL, "k", anthropic.Timeouts(header, idle)),
 		google.New(srv.URL, "k", google.Timeouts(header, idle)),
 	} {
-		n.inference.Providers[p.Name()] = upstream.NewReliable(p, n.DB.Now, slog.New(slog.DiscardHandler), n.alarm)
+		n.inference.Providers[p.Name()] = upstream.NewReliable(p, n.DB.Now, slog.New(slog.DiscardHandler),
+			n.reportAlarm)
 	}
 	return n, url
 }

@@ -44,8 +44,8 @@ type emulatedCall struct {
 	Active      bool `json:"reply_active"`
 }
 
-// only returns the only call.
-func (e *emulatedCalls) only() emulatedCall {
+// onlyCall returns the only call.
+func (e *emulatedCalls) onlyCall() emulatedCall {
 	e.t.Helper()
 	var all struct{ Data []emulatedCall }
 	resp, err := http.Get(e.url + "/emulator/realtime")
@@ -62,7 +62,7 @@ func (e *emulatedCalls) only() emulatedCall {
 // speak lets the user say something.
 func (e *emulatedCalls) speak() {
 	e.t.Helper()
-	resp, err := http.Post(e.url+"/emulator/realtime/"+e.only().ID, "application/json",
+	resp, err := http.Post(e.url+"/emulator/realtime/"+e.onlyCall().ID, "application/json",
 		strings.NewReader(`{"do":"speak","fast":20}`))
 	if err != nil || resp.StatusCode != http.StatusOK {
 		e.t.Fatal(resp, err)
@@ -111,21 +111,21 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 		return s
 	}
 	await := func(what string, ok func() bool) { t.Helper(); eventually(t, time.Minute, what, ok) }
-	await("the call is watched", func() bool { return calls.only().Sidebands == 1 })
+	await("the call is watched", func() bool { return calls.onlyCall().Sidebands == 1 })
 	calls.speak()
 	await("the first reply is billed", func() bool { return readSession(a).ResponseCount == 1 })
-	await("it was heard", func() bool { return !calls.only().Playing })
+	await("it was heard", func() bool { return !calls.onlyCall().Playing })
 	calls.speak()
-	await("the second reply is spoken", func() bool { return calls.only().Playing })
+	await("the second reply is spoken", func() bool { return calls.onlyCall().Playing })
 
 	a.Kill()
-	await("the other node watches", func() bool { c := calls.only(); return c.Sidebands == 1 && c.Dials == 2 })
+	await("the other node watches", func() bool { c := calls.onlyCall(); return c.Sidebands == 1 && c.Dials == 2 })
 	calls.speak() // over the second reply, which ends so
 	await("all replies are billed", func() bool { return readSession(b).ResponseCount == 3 })
 	called(t, b.Call("POST", "/v1/realtime/sessions/"+o.ID+"/end", `{}`), http.StatusAccepted, &struct{}{})
 	await("the session ends", func() bool { return readSession(b).Status == session.Ended })
-	await("the call is hung up", func() bool { return calls.only().State == "ended" })
-	s, c := readSession(b), calls.only()
+	await("the call is hung up", func() bool { return calls.onlyCall().State == "ended" })
+	s, c := readSession(b), calls.onlyCall()
 	if *s.EndReason != session.AppEnded || s.ResponseCount != 3 || c.Replies != 3 {
 		t.Errorf("ended by %s with %d receipts of %d replies", *s.EndReason, s.ResponseCount, c.Replies)
 	}
@@ -133,7 +133,7 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 		t.Errorf("%d ms were unwatched", c.UnwatchedMS)
 	}
 	b.Verify()
-	d := open(t, b.DB)
+	d := openDatabase(t, b.DB)
 	defer d.Close()
 	var held int64
 	if err := d.QueryRowContext(t.Context(), `SELECT SUM(held_mc) FROM connections`).Scan(&held); err != nil ||

@@ -38,9 +38,8 @@ import (
 	"github.com/purserhq/purser/internal/people/topups"
 )
 
-// wire builds everything that works on the store, layer by layer: each needs those
-// before it.
-func (s *Server) wire(ctx context.Context, dev bool) error {
+// wireAll builds the services on the store, layer by layer: each needs the previous ones.
+func (s *Server) wireAll(ctx context.Context, dev bool) error {
 	if err := s.wireLedger(ctx); err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func (s *Server) wire(ctx context.Context, dev bool) error {
 	return nil
 }
 
-// wireLedger builds what models cost and the ledger, and joins the nodes.
+// wireLedger builds the catalog and the ledger, and registers the node.
 func (s *Server) wireLedger(ctx context.Context) (err error) {
 	if s.catalog, err = catalog.Open(s.Config.PricesFile, s.log); err != nil {
 		return err
@@ -85,10 +84,10 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	if !dev {
 		s.sender = &mail.Sender{Store: s.Mails, Server: c.SMTP, Metrics: s.metrics, Log: s.log}
 	}
-	if s.party, err = identity.NewPasskeyParty(c.AuthURL, c.DashboardURL); err != nil {
+	if s.passkeyParty, err = identity.NewPasskeyParty(c.AuthURL, c.DashboardURL); err != nil {
 		return err
 	}
-	s.identity = identity.NewStore(s.DB, s.Accounts, s.Mails, box, now, c.DashboardURL, s.party)
+	s.identity = identity.NewStore(s.DB, s.Accounts, s.Mails, box, now, c.DashboardURL, s.passkeyParty)
 	s.topups = &topups.Store{
 		DB:           s.DB,
 		Ledger:       s.Ledger,
@@ -102,23 +101,23 @@ func (s *Server) wirePeople(box *seal.Box, dev bool) (err error) {
 	return s.topups.Configure()
 }
 
-// wireApps builds apps and what belongs to them.
+// wireApps builds apps with their features, keys, tokens and webhooks.
 func (s *Server) wireApps(box *seal.Box, dev bool) {
 	c, now := s.Config, s.DB.Now
 	s.Apps = apps.NewStore(s.DB, now, dev)
-	s.Features = features.NewStore(s.DB, now, s.offered)
+	s.Features = features.NewStore(s.DB, now, s.isModelOffered)
 	s.sandbox = sandbox.NewStore(s.DB, s.Accounts, s.Ledger, now)
 	s.golive = &golive.Store{DB: s.DB, Apps: s.Apps, Ledger: s.Ledger, Now: now}
-	s.keys = providerkeys.NewStore(s.DB, box, now, baseURLs(c))
+	s.keys = providerkeys.NewStore(s.DB, box, now, providerBaseURLs(c))
 	s.Tokens = &oauth.Store{DB: s.DB, Ledger: s.Ledger, Now: now}
 	s.webhooks = webhooks.NewStore(s.DB, box, now, webhooks.Addresses{
-		Allow: append(allowed(dev), c.WebhookAllow...),
+		Allow: append(allowedPrefixes(dev), c.WebhookAllow...),
 		HTTP:  dev,
 		Own:   []string{c.BaseURL, c.AuthURL, c.DashboardURL},
 	}, web.Links{Dashboard: c.DashboardURL})
 }
 
-// wireNotices builds the mail that events of apps cause.
+// wireNotices builds the notices by mail.
 func (s *Server) wireNotices() error {
 	stops, err := notices.NewSigner(s.Config.EnvelopeKey)
 	if err != nil {
@@ -135,10 +134,10 @@ func (s *Server) wireNotices() error {
 	return nil
 }
 
-// wireGateway builds what answers calls, by text and by voice.
+// wireGateway builds the services that answer text and voice calls.
 func (s *Server) wireGateway(dev bool) {
 	c, now := s.Config, s.DB.Now
-	live, records := s.providers()
+	live, records := s.newProviders()
 	s.callers = callers.NewResolver(s.DB, s.Tokens, s.Apps, s.Features, now)
 	s.Apps.OnChange = s.callers.Forget
 	s.policy = &policy.Policy{
@@ -155,16 +154,16 @@ func (s *Server) wireGateway(dev bool) {
 		Callers:           s.callers,
 		Catalog:           s.catalog,
 		Policy:            s.policy,
-		Images:            images.New(images.Config{Allow: allowed(dev)}),
+		Images:            images.New(images.Config{Allow: allowedPrefixes(dev)}),
 		Estimates:         s.estimates,
 		Metrics:           s.metrics,
 		Mock:              mock.New(tokens.Count, s.countInput, now),
 		Providers:         live,
 		Recorders:         records,
-		DeveloperProvider: s.own.provider,
+		DeveloperProvider: s.developerProviders.findProvider,
 		Dialects: map[string]inference.Dialect{
-			"anthropic": dialect(anthropic.Encode),
-			"google":    dialect(google.Encode),
+			"anthropic": newDialectCheck(anthropic.Encode),
+			"google":    newDialectCheck(google.Encode),
 		},
 		Now: now,
 		Log: s.log,
@@ -177,9 +176,9 @@ func (s *Server) wireGateway(dev bool) {
 		Apps:    s.Apps,
 		Policy:  s.policy,
 		Provider: voice.Provider{
-			BaseURL:      s.address("openai"),
+			BaseURL:      s.providerURL("openai"),
 			PlatformKey:  c.Providers["openai"].Key,
-			DeveloperKey: s.ownVoice,
+			DeveloperKey: s.findVoiceKey,
 			Client:       &http.Client{},
 		},
 		Metrics: s.metrics,
@@ -188,7 +187,7 @@ func (s *Server) wireGateway(dev bool) {
 	})
 }
 
-// wireOperator builds what watches live apps, and what operators do.
+// wireOperator builds the watch over live apps and the operator's service.
 func (s *Server) wireOperator() {
 	s.watch = &watch.Watch{
 		DB:      s.DB,
@@ -197,7 +196,7 @@ func (s *Server) wireOperator() {
 		Log:     s.log,
 		Now:     s.DB.Now,
 	}
-	s.desk = &operator.Service{
+	s.operators = &operator.Service{
 		DB:       s.DB,
 		Accounts: s.Accounts,
 		Apps:     s.Apps,
@@ -207,14 +206,15 @@ func (s *Server) wireOperator() {
 	}
 }
 
-// countInput counts a request's input the way its hold does.
+// countInput counts the input tokens of a request as its hold does.
 func (s *Server) countInput(r *provider.Request) int64 {
-	m, _, _ := s.catalog.Current().Find(r.Model, s.DB.Now()) // a model that just retired counts as the default family
+	// A model that has just retired counts as the default family.
+	m, _, _ := s.catalog.Current().Find(r.Model, s.DB.Now())
 	return tokens.CountRequest(r, m.Family)
 }
 
-// baseURLs is where providers are reached that are not at their public address.
-func baseURLs(c config.Config) map[string]string {
+// providerBaseURLs returns the base URLs that the operator has set, by provider.
+func providerBaseURLs(c config.Config) map[string]string {
 	list := map[string]string{}
 	for name, p := range c.Providers {
 		list[name] = p.BaseURL
@@ -222,7 +222,7 @@ func baseURLs(c config.Config) map[string]string {
 	return list
 }
 
-func (s *Server) offered(model string) bool {
+func (s *Server) isModelOffered(model string) bool {
 	_, _, ok := s.catalog.Current().Find(model, s.DB.Now())
 	return ok
 }

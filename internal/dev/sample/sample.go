@@ -42,7 +42,7 @@ type Data struct {
 	AuthURL      string     `json:"auth_url"`
 	DashboardURL string     `json:"dashboard_url"`
 	Operator     Login      `json:"operator"`
-	OperatorFile string     `json:"operator_token_file"` // whoever can read it is the operator
+	OperatorFile string     `json:"operator_token_file"` // its reader is the operator
 	Developer    Login      `json:"developer"`
 	TestAccount  Login      `json:"test_account"`
 	App          App        `json:"app"`

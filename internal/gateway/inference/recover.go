@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -75,27 +74,20 @@ func (h *Handler) EndLostHolds(ctx context.Context) (int, error) {
 // listLostHolds returns the open holds of this node that none of its calls leads. They
 // remain when the database was unavailable for longer than a call could wait.
 func (h *Handler) listLostHolds(ctx context.Context) (lost []rules.HoldRow, err error) {
-	type claimed struct {
-		rules.Key
-		claim string
-	}
-	open, err := db.QueryAll(ctx, h.DB, db.ScanFields(func(c *claimed) []any {
-		return []any{&c.ConnectionID, &c.Key.Key, &c.claim}
-	}), `SELECT connection_id, key, claim FROM holds
-		WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT $2`, h.Node.ID, maxListedHolds)
+	open, err := store.ListOpenHolds(ctx, h.DB, h.Node.ID, maxListedHolds)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range open {
-		if h.calls.isRunning(c.Key, c.claim) {
+		if h.calls.isRunning(c.Key, c.Claim) {
 			continue
 		}
 		row, err := store.GetHold(ctx, h.DB, c.Key)
 		switch {
-		case errors.Is(err, sql.ErrNoRows): // it has ended meanwhile
+		case errors.Is(err, sql.ErrNoRows): // ended in the meantime
 		case err != nil:
 			return nil, err
-		case row.State == rules.Open && row.Claim == c.claim:
+		case row.State == rules.Open && row.Claim == c.Claim:
 			lost = append(lost, row)
 		}
 	}

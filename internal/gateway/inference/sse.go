@@ -29,7 +29,7 @@ type sse struct {
 func newSSE(w http.ResponseWriter) *sse { return &sse{w: w, rc: http.NewResponseController(w)} }
 
 // writeFrames sends frames. The status is sent with the first ones: until then, a failure can
-// be answered with a status of its own.
+// be answered with its own status.
 func (s *sse) writeFrames(frames []byte) {
 	if s.gone || len(frames) == 0 {
 		return

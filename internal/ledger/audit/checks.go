@@ -328,7 +328,7 @@ var checks = []check{
 	},
 	{
 		id:     "I21",
-		title:  "schema: triggers refuse to change or delete a row of the journal or of payments",
+		title:  "schema: triggers refuse to change or delete a row of the ledger or of payments",
 		verify: checkTriggers,
 	},
 	{

@@ -1,6 +1,6 @@
-// Package limits is policy as data: a Limit says how much of what may happen in
-// a rolling window, and a Series remembers what happened. Both are pure; the
-// ledger enforces them inside the hold's transaction (contract §7, §8).
+// Package limits has rolling limits as data: a Limit bounds calls or spend in a rolling
+// window, and a Series counts them. Both are pure; the ledger enforces them in the hold's
+// transaction (contract §7, §8).
 package limits
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// Unit says what a limit counts.
+// A Unit is what a limit counts.
 type Unit int
 
 // Calls counts admitted calls. Spend counts what users pay and Cost what providers
@@ -26,17 +26,17 @@ const (
 
 // A Limit bounds what may happen to one subject in a rolling window.
 type Limit struct {
-	Subject string        // the row that remembers, for example "rate/conn_…/slug"; "" = the connection's own spend
+	Subject string        // the counter, for example "rate/conn_…/slug"; "" = the connection's spend
 	Unit    Unit          // what is counted
-	Window  time.Duration // how far back it counts; 0 = for ever
+	Window  time.Duration // the time that is counted; 0 = all time
 	Max     int64         // calls, or micro-cents
 	Code    apierr.Code   // the refusal of contract §7
-	Owner   string        // for the message: "feature summarize"
-	Event   string        // emitted to the app when the limit is reached, once per crossing; "" = none
+	Owner   string        // who sets the limit, for the message: "feature summarize"
+	Event   string        // type of the event when the limit is reached, once per crossing; "" = none
 }
 
-// Widths of buckets. A bucket counts whole until its end has left the window,
-// so a limit errs on the safe side by at most one width.
+// Widths of buckets. A bucket counts as a whole until its end has left the window, so a
+// limit refuses too early by at most one width, and never too late.
 const (
 	CallsBucketWidth = time.Second
 	SpendBucketWidth = 10 * time.Minute
@@ -63,7 +63,7 @@ type Series struct {
 
 type bucket struct{ index, n int64 }
 
-// ParseSeries reads what String wrote.
+// ParseSeries parses the form that String writes.
 func ParseSeries(width time.Duration, text string) (Series, error) {
 	s := Series{Width: width}
 	for len(text) > 0 {
@@ -94,8 +94,8 @@ func (s Series) String() string {
 	return string(b)
 }
 
-// Add counts n at now and forgets what is older than keep. A clock that stepped
-// back counts in the newest bucket.
+// Add counts n at now and deletes buckets that ended before now − keep. If the clock has
+// stepped back, it counts in the newest bucket.
 func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
 	index := s.bucketIndex(now)
 	old := s.buckets
@@ -127,7 +127,7 @@ func (s Series) Median(now time.Time, window time.Duration) int64 {
 	return old[(len(old)-1)/2]
 }
 
-// Sum returns what was counted in the window that ends at now.
+// Sum returns the count of the window that ends at now.
 func (s Series) Sum(now time.Time, window time.Duration) (sum int64) {
 	for _, b := range s.buckets {
 		if s.inWindow(b, now, window) {
@@ -137,8 +137,8 @@ func (s Series) Sum(now time.Time, window time.Duration) (sum int64) {
 	return sum
 }
 
-// RetryAfter returns how long until enough has left the window that its sum is at
-// most max. It returns the window itself when even an empty one is too full.
+// RetryAfter returns the time until the sum of the window is at most max, without new
+// counts. It returns the window itself if max is negative.
 func (s Series) RetryAfter(now time.Time, window time.Duration, max int64) time.Duration {
 	sum := s.Sum(now, window)
 	for _, b := range s.buckets {

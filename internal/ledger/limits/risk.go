@@ -9,8 +9,8 @@ import (
 // RiskThresholds says how fast spend must be to be unusual: multiples of what the connection
 // spends as a rule (decision 025). The operator sets it.
 type RiskThresholds struct {
-	FloorMC  money.MC // the least that counts as usual
-	Warn     int64    // beyond it, the app is told
+	FloorMC  money.MC // the lowest usual spend
+	Warn     int64    // beyond it, the app gets a warning event
 	Throttle int64    // beyond it, calls wait
 	Freeze   int64    // beyond it, the connection is paused until its user resumes it
 }
@@ -18,7 +18,7 @@ type RiskThresholds struct {
 // DefaultRiskThresholds is what holds unless the operator says otherwise.
 var DefaultRiskThresholds = RiskThresholds{FloorMC: money.Dollar, Warn: 5, Throttle: 10, Freeze: 20}
 
-// RiskWindow is over which spend is looked at.
+// RiskWindow is the window of spend that is compared.
 const RiskWindow = 10 * time.Minute
 
 // RiskLevel is how fast a connection spends.
@@ -38,7 +38,7 @@ func (r RiskThresholds) UsualMC(s Series, faster int64, now time.Time) money.MC 
 	return max(r.FloorMC, money.MC(s.Median(now, RiskWindow))) * money.MC(max(faster, 1))
 }
 
-// LevelOf returns the pace of spentMC within the window, where usual is the rule.
+// LevelOf returns the level of spentMC within the window, compared with the usual spend.
 func (r RiskThresholds) LevelOf(spentMC, usual money.MC) RiskLevel {
 	switch {
 	case spentMC > usual*money.MC(r.Freeze):

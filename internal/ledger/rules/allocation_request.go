@@ -27,7 +27,7 @@ const (
 type AllocationRequest struct {
 	ID, ConnectionID string
 	Status           AllocationRequestStatus
-	CurrentMC        money.MC // the cap when it was asked
+	CurrentMC        money.MC // the allocation when the request was filed
 	TargetMC         money.MC
 	Reason           string // as the app gave it; "" = none
 	SupersededBy     string // the newer request that took its place
@@ -88,7 +88,7 @@ type DecideAllocationRequest struct {
 	RequestID string
 	AccountID string // the deciding user; a request of another account is not found
 	Approve   bool
-	MaxMC     money.MC // as for AskRaise, at the time of the answer
+	MaxMC     money.MC // the highest cap of the app's tier at the time of the decision
 }
 
 // allocationRequests are those of a State. The zero value is ready to use.

@@ -30,11 +30,11 @@ const (
 	Fenced
 )
 
-// Result is what a command answers.
+// Result is the result of a command.
 type Result struct {
 	Outcome Outcome
 	Call    Call // Hold: the call as it is held: who pays, and by which terms
-	// Hold: a refusal that has left a trace, an event or a freeze; Do returns it as an error
+	// Hold: a refusal that has appended an event; Do returns it as an error
 	Refused           *apierr.Error
 	UseProviderKey    bool   // Hold: the developer's own key at the provider serves the call
 	Attempt           int64  // Hold: which attempt of the key this is
@@ -45,12 +45,12 @@ type Result struct {
 	ReleasedMC        money.MC          // Revoke: what returned to the user
 	HoldExpired       bool              // Settle: the hold had expired
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
-	AllocationRequest AllocationRequest // AskRaise, DecideRaise: the request as it is now
+	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now
 }
 
-// TopUp credits an account and opens its balance: funding that nobody pays for, as
-// a sandbox's. What a user pays goes through OpenPayment.
+// TopUp credits an account and opens its balance without a payment, as a sandbox's.
+// Users pay by OpenPayment.
 type TopUp struct {
 	AccountID string
 	Sandbox   bool
@@ -111,7 +111,7 @@ type Hold struct {
 	MaxHoldMC      *money.MC              // the feature's guardrail per call
 	MaxCapMC       money.MC               // how much of the allocation the app's tier lets it spend; 0 = all
 	CostMC         money.MC               // the most that the provider may be paid, for limits of that
-	HasProviderKey bool                   // the developer has a key of their own: a limit of cost is passed with it
+	HasProviderKey bool                   // the developer has a provider key, which serves beyond a limit of cost
 	FreeCredit     *FreeCreditHold        // nil = no free credit
 }
 

@@ -27,14 +27,11 @@ func addLimitKeys(keys *RowKeys, list []limits.Limit) {
 }
 
 // apply checks in the order of decision 008: the connection's state, what the key
-// already did, the limits, the feature's guardrail, the money.
+// already did, the limits, the feature's guardrail, the money. Then it opens the hold.
 func (c Hold) apply(s *State, nowUS int64) (Result, error) {
-	conn, err := s.spendableConnection(c.ConnectionID)
+	conn, err := s.callersConnection(&c)
 	if err != nil {
 		return Result{}, err
-	}
-	if conn.AccountID != c.AccountID || conn.AppID != c.AppID {
-		return Result{}, apierr.NotFound.Errorf("no such connection")
 	}
 	row := s.Holds[c.key()]
 	if found, err := s.findAttempt(c, row); err != nil || found.RequestID != "" {
@@ -45,40 +42,68 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	if err := s.checkCallRates(c, now); err != nil {
 		return Result{}, err
 	}
-	r := Result{Attempt: 1}
-	if c.PaidBy, c.Reservations = PaidByWallet, nil; !s.tryFreeCredit(&c) {
-		a, err := s.admitSpend(&c, conn, now)
-		if r.Refused, r.UseProviderKey = a.refusal, a.useProviderKey; err != nil || r.Refused != nil {
-			return r, err
-		}
-	} else if err := c.checkGuardrail(); err != nil {
+	a, err := s.choosePayer(&c, conn, now)
+	if err != nil {
 		return Result{}, err
 	}
-	// Nothing fails from here on.
+	if a.refusal != nil {
+		return Result{Attempt: 1, Refused: a.refusal, UseProviderKey: a.useProviderKey}, nil
+	}
+	r := s.openHold(&c, conn, row, nowUS)
+	r.UseProviderKey = a.useProviderKey
+	return r, nil
+}
+
+// callersConnection returns the connection if calls are allowed on it and it is the one
+// of the call's account and app.
+func (s *State) callersConnection(c *Hold) (*Connection, error) {
+	conn, err := s.spendableConnection(c.ConnectionID)
+	if err != nil {
+		return nil, err
+	}
+	if conn.AccountID != c.AccountID || conn.AppID != c.AppID {
+		return nil, apierr.NotFound.Errorf("no such connection")
+	}
+	return conn, nil
+}
+
+// choosePayer lets free credit pay for the call if it covers the whole call, else the
+// wallet. It sets the payer, its amounts and its reservations in c.
+func (s *State) choosePayer(c *Hold, conn *Connection, now time.Time) (admission, error) {
+	c.PaidBy, c.Reservations = PaidByWallet, nil
+	if s.tryFreeCredit(c) {
+		return admission{}, c.checkGuardrail()
+	}
+	return s.admitSpend(c, conn, now)
+}
+
+// openHold opens the hold of an admitted call. row is the key's failed attempt, or nil.
+// It cannot fail, so the state changes as a whole.
+func (s *State) openHold(c *Hold, conn *Connection, row *HoldRow, nowUS int64) Result {
+	attempt := int64(1)
 	if row != nil {
-		r.Attempt, c.RequestID = row.Attempt+1, row.RequestID
+		attempt, c.RequestID = row.Attempt+1, row.RequestID
 	}
 	if c.PaidBy == PaidByWallet {
 		conn.HeldMC += c.HoldMC
 	}
 	s.Changes.Connections[conn.ID] = true
 	s.reserveCounters(c.Reservations)
-	s.countCall(c.Limits, now)
+	s.countCall(c.Limits, time.UnixMicro(nowUS))
 	s.Holds[c.key()] = &HoldRow{
 		Call:      c.Call,
 		State:     Open,
-		Attempt:   r.Attempt,
+		Attempt:   attempt,
 		NodeID:    c.NodeID,
 		Claim:     c.Claim,
 		CreatedUS: nowUS,
 	}
 	s.Changes.Holds[c.key()] = true
-	r.Call, r.RequestID, r.Connection = c.Call, c.RequestID, *conn
-	return r, nil
+	return Result{Call: c.Call, RequestID: c.RequestID, Attempt: attempt, Connection: *conn}
 }
 
-// countCall counts a held call in the limits of calls, and makes ready to report a
-// limit of spend again that has room for a tenth of it.
+// countCall counts a held call in the limits of calls. A limit of spend that has room for
+// a tenth of it again may be reported again.
 func (s *State) countCall(list []limits.Limit, now time.Time) {
 	for i := range list {
 		l := &list[i]
@@ -94,9 +119,9 @@ func (s *State) countCall(list []limits.Limit, now time.Time) {
 	}
 }
 
-// findAttempt returns what the key already did. A result without a request means that
-// the key is free for a new attempt. A hold of the same claim is this one, which was
-// committed although its answer was lost (F-02).
+// findAttempt returns the key's earlier attempt. A result without a request means that
+// the key is free for a new attempt. A hold with the same claim is this hold: it was
+// committed although its result was lost (F-02).
 func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 	if d, ok := s.Billed[c.key()]; ok {
 		if d.Fingerprint != c.Fingerprint {
@@ -128,8 +153,8 @@ func (s *State) findAttempt(c Hold, row *HoldRow) (Result, error) {
 	return r, nil
 }
 
-// asHeld returns the call as the lost answer described it. The store may have left the
-// terms out of the row, so they are taken from the command.
+// asHeld returns the call as the lost result described it. The row may lack the terms,
+// so they are taken from the command.
 func (c Hold) asHeld(row *HoldRow) (held Call, useProviderKey bool) {
 	held = c.Call
 	held.RequestID, held.HoldMC, held.PaidBy, held.Reservations = row.RequestID, row.HoldMC, row.PaidBy,

@@ -14,7 +14,7 @@ import (
 type PaymentStatus string
 
 // A payment is pending until it is paid and cleared, or has failed. What went back
-// afterwards is told by ReversedMC (contract §3, Ledger entry status).
+// afterwards is in ReversedMC (contract §3, Ledger entry status).
 const (
 	PaymentPending PaymentStatus = "pending"
 	PaymentSettled PaymentStatus = "settled"

@@ -119,7 +119,7 @@ func (q *postgres) load(ctx context.Context, w *rules.RowKeys) (*rules.State, er
 		s.Counters[subject] = &rules.Counter{Spent: limits.Series{Width: w.Counters[subject]}}
 	}
 	if len(w.Counters) > 0 {
-		// Connections share counters, so these have locks of their own, always taken last.
+		// Connections share counters, so counters are locked separately, always last.
 		subjects := slices.Sorted(maps.Keys(w.Counters))
 		for _, subject := range subjects {
 			if !q.knownCounters[subject] {

@@ -268,6 +268,21 @@ func GetCheckpoints(ctx context.Context, q db.Queryer, requestID string,
 	return body, next, rows.Err()
 }
 
+// A ClaimedKey is the key of an open hold with the claim that holds it.
+type ClaimedKey struct {
+	rules.Key
+	Claim string
+}
+
+// ListOpenHolds returns the keys of at most limit open holds of a node, without those of
+// voice sessions.
+func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) ([]ClaimedKey, error) {
+	return db.QueryAll(ctx, q, db.ScanFields(func(c *ClaimedKey) []any {
+		return []any{&c.ConnectionID, &c.Key.Key, &c.Claim}
+	}), `SELECT connection_id, key, claim FROM holds
+		WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT $2`, nodeID, limit)
+}
+
 // HoldsOfDeadNodes returns open holds whose node's lease has ended, oldest first.
 // Those of voice sessions, whose keys are not UUIDs, end with their session.
 func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.HoldRow, error) {

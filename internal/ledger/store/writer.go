@@ -239,7 +239,7 @@ func drainQueue(batch []*job, queue <-chan *job) []*job {
 }
 
 // runBatch commits a batch and the delayed commands before it, and returns those that
-// it delays. On SQLite holds come first, in a batch of their own: most of them write
+// it delays. On SQLite holds come first, in a separate batch: most of them write
 // nothing, and need not wait for commands that do. (On PostgreSQL two batches would
 // take twice as many round trips.) The other commands are delayed while a sync runs
 // and they are few: no other sync could begin for them yet, and many small commits

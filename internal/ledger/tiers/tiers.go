@@ -1,6 +1,5 @@
-// Package tiers says what each tier of an app allows (contract §3, App tier; §8).
-// The terms are computed from the app's present tier on every call, so a
-// promotion lifts them at once.
+// Package tiers has the policy of each app tier (contract §3, App tier; §8). The policy is
+// looked up by the app's present tier on every call, so a promotion applies immediately.
 package tiers
 
 import (
@@ -21,12 +20,12 @@ const (
 // Names are all tiers, in the order of promotion.
 var Names = []string{Sandbox, LimitedLive, FullLive}
 
-// DailyWindow is the window of daily limits.
+// DailyWindow is the window of the daily limits.
 const DailyWindow = 24 * time.Hour
 
 // Policy are what a tier allows.
 type Policy struct {
-	DefaultCapMC    money.MC // what the consent page proposes when the app asks for nothing
+	DefaultCapMC    money.MC // what the consent screen proposes unless the app asks for a cap
 	MaxCapMC        money.MC // of one connection
 	ConnectionDayMC money.MC // spend of one connection in 24 hours; 0 = no limit
 	AppDayMC        money.MC // spend across the app in 24 hours; 0 = no limit
@@ -94,5 +93,5 @@ type FreeCredit struct {
 	OnAllMC money.MC // of a user, on all apps
 }
 
-// DefaultFreeCredit is what holds unless the operator says otherwise.
+// DefaultFreeCredit applies unless the operator sets other amounts.
 var DefaultFreeCredit = FreeCredit{PoolMC: 50 * money.Dollar, OnAppMC: 2 * money.Dollar, OnAllMC: 10 * money.Dollar}

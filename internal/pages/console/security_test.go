@@ -129,17 +129,17 @@ func TestPagesAreGuarded(t *testing.T) {
 	b, nobody := w.signedIn("developer"), w.browser()
 	for _, path := range w.every("GET", w.app.ID) {
 		if !strings.Contains(path, "{") {
-			b.Get(path).Want(t, 200).Guarded(t)
+			b.Get(path).Want(t, 200).WantSecurityHeaders(t)
 		}
-		b.Get(strings.ReplaceAll(path, "{", "none")).Guarded(t) // errors neither
+		b.Get(strings.ReplaceAll(path, "{", "none")).WantSecurityHeaders(t) // errors neither
 		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
 			path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
 			for _, who := range []*apitest.Browser{b, nobody} {
-				who.Get(elsewhere).StaysHere(t)
+				who.Get(elsewhere).WantLocalRedirect(t)
 			}
 		}
 	}
 	for _, path := range w.every("POST", w.app.ID) {
-		b.Post(path, url.Values{"to": {"off"}, "name": {"x"}}, "Origin", "null").Want(t, 403).Guarded(t)
+		b.Post(path, url.Values{"to": {"off"}, "name": {"x"}}, "Origin", "null").Want(t, 403).WantSecurityHeaders(t)
 	}
 }

@@ -34,13 +34,13 @@ func TestPagesAreGuarded(t *testing.T) {
 	w := newWorld(t, dbtest.Open(t, db.SQLite))
 	b, stranger, nobody := w.signedIn("person"), w.signedIn("stranger"), w.browser()
 	for _, path := range w.every() {
-		b.Get(path).Want(t, 200).Guarded(t)
-		stranger.Get(path).Guarded(t)
-		nobody.Get(path).Want(t, 303).StaysHere(t)
+		b.Get(path).Want(t, 200).WantSecurityHeaders(t)
+		stranger.Get(path).WantSecurityHeaders(t)
+		nobody.Get(path).Want(t, 303).WantLocalRedirect(t)
 		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
 			path + "?next=https://evil.example.com/", "/%2F%2Fevil.example.com" + path} {
 			for _, who := range []*apitest.Browser{b, nobody} {
-				who.Get(elsewhere).StaysHere(t).Lacks(t, `href="//evil`, `href="https://evil`)
+				who.Get(elsewhere).WantLocalRedirect(t).Lacks(t, `href="//evil`, `href="https://evil`)
 			}
 		}
 		for _, forged := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "null"}} {

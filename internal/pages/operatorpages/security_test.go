@@ -58,25 +58,25 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		signIn := "/sign-in?next=" + url.QueryEscape(path)
 		ask(w.browser()).Leads(t, signIn)
 		ask(half).Leads(t, signIn)
-		ask(oneStep).Want(t, http.StatusForbidden, "Two-step verification required").Guarded(t)
-		ask(person).Want(t, http.StatusNotFound).Guarded(t)
-		ask(developer).Want(t, http.StatusNotFound).Guarded(t)
+		ask(oneStep).Want(t, http.StatusForbidden, "Two-step verification required").WantSecurityHeaders(t)
+		ask(person).Want(t, http.StatusNotFound).WantSecurityHeaders(t)
+		ask(developer).Want(t, http.StatusNotFound).WantSecurityHeaders(t)
 		if method == "GET" {
-			ask(viewer).Want(t, http.StatusOK, "You’re a viewer").Guarded(t)
-			ask(operator).Want(t, http.StatusOK).Guarded(t)
+			ask(viewer).Want(t, http.StatusOK, "You’re a viewer").WantSecurityHeaders(t)
+			ask(operator).Want(t, http.StatusOK).WantSecurityHeaders(t)
 			continue
 		}
 		if path != "/operator/verify" && decisions[pattern] == "" {
 			t.Errorf("%s: which form would be taken?", route)
 		}
-		ask(viewer).Want(t, http.StatusForbidden, "but change nothing").Guarded(t)
+		ask(viewer).Want(t, http.StatusForbidden, "but change nothing").WantSecurityHeaders(t)
 		for _, forged := range [][]string{
 			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"},
 			{"Origin", "null"},
 			{"Origin", strings.Replace(w.URL, "127.0.0.1", "localhost", 1)}, {"Origin", w.URL + "0"},
 			{"Sec-Fetch-Site", "cross-site", "Origin", w.URL},
 		} {
-			ask(operator, forged...).Want(t, http.StatusForbidden, "another site").Guarded(t)
+			ask(operator, forged...).Want(t, http.StatusForbidden, "another site").WantSecurityHeaders(t)
 		}
 	}
 	if after := w.everything(); after != before || len(w.routes) < 20 {

@@ -76,7 +76,7 @@ func serve(t *testing.T, d *db.DB, known ...oidctest.Person) *site {
 	here, openID := "http://"+s.Listener.Addr().String(), identity.OpenIDConfig{}
 	if len(known) > 0 {
 		s.login = oidctest.Start(t, s.now, known...)
-		s.login.Allow(here + "/sign-in/provider/callback")
+		s.login.AllowRedirect(here + "/sign-in/provider/callback")
 		openID = identity.OpenIDConfig{
 			Name:         "Acme",
 			Issuer:       s.login.URL,

@@ -506,14 +506,14 @@ func TestAnswersToDistrust(t *testing.T) {
 		"userinfo of someone":    {Thin: true, Info: func(c map[string]any) { c["sub"] = "9" }},
 	} {
 		s.pass(time.Minute) // allow more starts
-		s.login.Do(wrong)
+		s.login.Misbehave(wrong)
 		b := s.browser()
 		if a := b.enter(proved); a.status != 400 || !strings.Contains(a.page, "We couldn’t verify the response") ||
 			b.signedIn() {
 			t.Errorf("%s: %d\n%s", name, a.status, a.page)
 		}
 	}
-	s.login.Do(oidctest.Wrong{})
+	s.login.Misbehave(oidctest.Wrong{})
 	b := s.browser()
 	back := b.choose(b.leave("/sign-in/provider"), proved)
 	if a := b.get(regexp.MustCompile(`&?iss=[^&]*`).ReplaceAllString(back, "")); a.status != 400 {
@@ -536,7 +536,7 @@ func TestAnswersToDistrust(t *testing.T) {
 		}},
 	} {
 		s.pass(time.Minute)
-		s.login.Do(right)
+		s.login.Misbehave(right)
 		if a := s.browser().enter(proved); a.status != 303 {
 			t.Errorf("%s: %d\n%s", name, a.status, a.page)
 		}
@@ -548,7 +548,7 @@ func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
 	s := serve(t, dbtest.Open(t, db.SQLite), proved)
 	for _, down := range []oidctest.Wrong{{Down: true}, {Issuer: "https://evil.example"}} {
-		s.login.Do(down)
+		s.login.Misbehave(down)
 		for range 3 {
 			if a := s.browser().post("/sign-in/provider"); a.status != 503 || a.retryAfter == "" ||
 				!strings.Contains(a.page, "Acme isn’t responding") {
@@ -560,16 +560,16 @@ func TestProviderIsAway(t *testing.T) {
 	if n := s.login.Asked(); n != 1 { // none while it was down
 		t.Errorf("asked %d times", n)
 	}
-	s.login.Do(oidctest.Wrong{InForm: true})
+	s.login.Misbehave(oidctest.Wrong{InForm: true})
 	b := s.browser()
 	b.enter(proved).want(t, 303, "/settings")
 	back := b.choose(b.leave("/sign-in/provider"), proved)
-	s.login.Do(oidctest.Wrong{Down: true})
+	s.login.Misbehave(oidctest.Wrong{Down: true})
 	if a := b.get(back); a.status != 503 {
 		t.Errorf("away when people come back: %d", a.status)
 	}
 	s.pass(2 * time.Hour) // outdated metadata is still used
-	s.login.Do(oidctest.Wrong{Down: true})
+	s.login.Misbehave(oidctest.Wrong{Down: true})
 	b.leave("/sign-in/provider")
 	if n := s.count("openid_attempts"); n != 1 {
 		t.Errorf("%d sign-ins are kept, want the last", n)

@@ -30,12 +30,12 @@ func TestPagesAreGuarded(t *testing.T) {
 		{"Origin", "https://evil.example.com"},
 		{"Origin", "null"},
 	} {
-		p.Post("/top-up", form, forged...).Want(t, http.StatusForbidden).Guarded(t)
+		p.Post("/top-up", form, forged...).Want(t, http.StatusForbidden).WantSecurityHeaders(t)
 	}
 	p.Get("/top-up?"+form.Encode()).Want(t, http.StatusOK)
 	p.Post("/top-up?"+form.Encode(), nil).Want(t, http.StatusBadRequest)
 	tester.Post("/top-up", form).Want(t, http.StatusNotFound)
-	nobody.Post("/top-up", form).Want(t, http.StatusSeeOther).StaysHere(t)
+	nobody.Post("/top-up", form).Want(t, http.StatusSeeOther).WantLocalRedirect(t)
 
 	requests := regexp.MustCompile(`req_[0-9a-z]{26}`)
 	none := requests.ReplaceAllString(stranger.Get("/top-ups/top_00000000000000000000000000").Want(t,
@@ -46,13 +46,13 @@ func TestPagesAreGuarded(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/top-up", "/top-ups", receipt} {
-		p.Get(path).Want(t, http.StatusOK).Guarded(t)
-		nobody.Get(path).Want(t, http.StatusSeeOther).StaysHere(t)
+		p.Get(path).Want(t, http.StatusOK).WantSecurityHeaders(t)
+		nobody.Get(path).Want(t, http.StatusSeeOther).WantLocalRedirect(t)
 		for _, elsewhere := range []string{"//evil.example.com" + path, path + "//evil.example.com",
 			path + "?back=https://evil.example.com/", path + `?back=%22%3E%3Cscript%3Ealert(1)%3C/script%3E`,
 			path + "?next=//evil.example.com"} {
-			p.Get(elsewhere).StaysHere(t).Lacks(t, "<script", "evil.example.com\"")
-			nobody.Get(elsewhere).StaysHere(t)
+			p.Get(elsewhere).WantLocalRedirect(t).Lacks(t, "<script", "evil.example.com\"")
+			nobody.Get(elsewhere).WantLocalRedirect(t)
 		}
 	}
 	if list, err := store.PaymentsOfAccount(t.Context(), w.d, p.ID, 10); err != nil || len(list) != 1 {

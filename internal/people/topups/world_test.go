@@ -216,7 +216,7 @@ func (w *world) do(session, what string, pairs ...string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		with.Set(pairs[i], pairs[i+1])
 	}
-	if err := w.stripe.Do(session, what, with); err != nil {
+	if err := w.stripe.Steer(session, what, with); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -122,7 +122,7 @@ func TestCheckTellsGoodAnswersFromBad(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			req, resp := written(t, c.answer)
-			err := check(req, resp, []byte(c.body), true)
+			err := checkAnswer(req, resp, []byte(c.body), true)
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("complains: %v", err)
@@ -253,7 +253,7 @@ func TestTransportChecksWhatPasses(t *testing.T) {
 // is listed by some operation, HTTP's own method_not_allowed aside.
 func TestEveryCodeIsDocumented(t *testing.T) {
 	t.Parallel()
-	c, err := load()
+	c, err := loadContract()
 	if err != nil {
 		t.Fatal(err)
 	}

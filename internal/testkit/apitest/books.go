@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// Books are the ledger of tests whose world is made of rows, with what calls do to
-// it, and its clock: 10:00 on 21 November 2026, and at every look a moment later.
+// Books are a ledger for tests, with commands that calls give it, and its clock: 10:00 on
+// 21 November 2026, a millisecond later at every reading.
 type Books struct {
 	DB     *db.DB
 	Ledger *store.Writer
@@ -23,7 +23,7 @@ type Books struct {
 	at     time.Time
 }
 
-// NewBooks returns the books in d. They are closed when the test ends.
+// NewBooks returns the ledger in d. It stops when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
 	b := &Books{DB: d, t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	b.Ledger = store.NewWriter(d, b.Now)
@@ -39,7 +39,7 @@ func NewBooks(t testing.TB, d *db.DB) *Books {
 	return b
 }
 
-// Now is the time, a moment later at every look.
+// Now returns the time, a millisecond later at every reading.
 func (b *Books) Now() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,14 +47,14 @@ func (b *Books) Now() time.Time {
 	return b.at
 }
 
-// Pass lets time pass.
+// Pass advances the clock.
 func (b *Books) Pass(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at = b.at.Add(d)
 }
 
-// Do gives the ledger a command that it must take.
+// Do applies a command, which must succeed.
 func (b *Books) Do(c rules.Command) rules.Result {
 	b.t.Helper()
 	r, err := b.Ledger.Do(b.t.Context(), c)
@@ -64,7 +64,7 @@ func (b *Books) Do(c rules.Command) rules.Result {
 	return r
 }
 
-// Hold begins a call on a connection.
+// Hold opens the hold of a new call on a connection.
 func (b *Books) Hold(c rules.Connection, amount money.MC) rules.Call {
 	b.t.Helper()
 	call := rules.Call{
@@ -104,7 +104,7 @@ func (b *Books) Spend(c rules.Connection, amount money.MC) rules.Entry {
 	}).Entry
 }
 
-// Is returns a connection as it is now.
+// Is reads a connection again.
 func (b *Books) Is(c rules.Connection) rules.Connection {
 	b.t.Helper()
 	c, err := store.GetConnection(b.t.Context(), b.DB, c.ID)

@@ -13,11 +13,10 @@ import (
 	"github.com/alexedwards/argon2id"
 )
 
-// Password is the password of everybody in tests whose world is made of rows.
+// Password is the password of every account in tests.
 const Password = "correct horse battery"
 
-// PasswordHash returns the hash of Password by a weak setting: those tests are not
-// about how long a sign-in takes.
+// PasswordHash returns the hash of Password with weak parameters, so that tests are fast.
 func PasswordHash(t testing.TB) string {
 	t.Helper()
 	hash, err := passwordHash()
@@ -37,15 +36,15 @@ var passwordHash = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// A Browser reads pages: it keeps cookies, stops at redirects, and holds every
-// answer to the contract.
+// A Browser reads pages. It keeps cookies, does not follow redirects, and checks every
+// answer against the contract.
 type Browser struct {
 	t      testing.TB
 	base   string
 	client http.Client
 }
 
-// NewBrowser returns a browser in which nobody is signed in, for the pages at base.
+// NewBrowser returns a signed-out browser for the pages at base.
 func NewBrowser(t testing.TB, base string) *Browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -58,7 +57,7 @@ func NewBrowser(t testing.TB, base string) *Browser {
 	}}
 }
 
-// SignIn signs somebody in with Password, and returns the browser.
+// SignIn signs an account in with Password, and returns the browser.
 func (b *Browser) SignIn(email string) *Browser {
 	b.t.Helper()
 	if p := b.Post("/sign-in", url.Values{"email": {email}, "password": {Password}}); p.Status != http.StatusSeeOther {
@@ -86,7 +85,7 @@ func (b *Browser) Post(path string, form url.Values, headers ...string) Page {
 	return b.Do(req, err)
 }
 
-// Do sends what http.NewRequest has returned.
+// Do sends the request that http.NewRequest has returned.
 func (b *Browser) Do(req *http.Request, err error) Page {
 	b.t.Helper()
 	if err != nil {
@@ -104,14 +103,14 @@ func (b *Browser) Do(req *http.Request, err error) Page {
 	return Page{resp.StatusCode, string(body), resp.Header.Get("Location"), resp.Header}
 }
 
-// A Page is what a browser was answered: a page, or where it leads.
+// A Page is an answer to a browser: a page, or a redirect.
 type Page struct {
 	Status   int
 	Body, To string
 	Header   http.Header
 }
 
-// Want checks the status, and that the page says all of these.
+// Want checks the status, and that the page contains each of says.
 func (p Page) Want(t testing.TB, status int, says ...string) Page {
 	t.Helper()
 	if p.Status != status {
@@ -125,7 +124,7 @@ func (p Page) Want(t testing.TB, status int, says ...string) Page {
 	return p
 }
 
-// Lacks checks that the page says none of these.
+// Lacks checks that the page contains none of says.
 func (p Page) Lacks(t testing.TB, says ...string) Page {
 	t.Helper()
 	for _, s := range says {
@@ -136,7 +135,7 @@ func (p Page) Lacks(t testing.TB, says ...string) Page {
 	return p
 }
 
-// Leads checks where a redirect goes.
+// Leads checks that the answer redirects to an address.
 func (p Page) Leads(t testing.TB, to string) Page {
 	t.Helper()
 	if p.Status != http.StatusSeeOther || p.To != to {
@@ -145,7 +144,7 @@ func (p Page) Leads(t testing.TB, to string) Page {
 	return p
 }
 
-// Found returns what the page shows at a pattern with one group.
+// Found returns the match of a pattern's group in the page.
 func (p Page) Found(t testing.TB, pattern string) string {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(p.Body)
@@ -155,8 +154,8 @@ func (p Page) Found(t testing.TB, pattern string) string {
 	return m[1]
 }
 
-// Guarded checks that the page may not be framed or kept, and runs no script.
-func (p Page) Guarded(t testing.TB) Page {
+// WantSecurityHeaders checks that the page must not be framed or cached, and runs no script.
+func (p Page) WantSecurityHeaders(t testing.TB) Page {
 	t.Helper()
 	policy := p.Header.Get("Content-Security-Policy")
 	for _, rule := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'",
@@ -172,8 +171,8 @@ func (p Page) Guarded(t testing.TB) Page {
 	return p
 }
 
-// StaysHere checks that the answer leads nowhere outside.
-func (p Page) StaysHere(t testing.TB) Page {
+// WantLocalRedirect checks that the answer redirects to no other host.
+func (p Page) WantLocalRedirect(t testing.TB) Page {
 	t.Helper()
 	to, err := url.Parse(p.To)
 	if err != nil || to.Host != "" || to.Scheme != "" || strings.HasPrefix(p.To, "//") ||

@@ -16,23 +16,22 @@ import (
 	"github.com/purserhq/purser/internal/base/apierr"
 )
 
-// Check reports to t whatever in the answer the contract does not allow. body is
-// the whole body of resp; of HEAD it is empty.
+// Check reports to t what the contract does not allow in the answer. body is the whole
+// body of resp; for HEAD it is empty.
 func Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
-	if err := check(req, resp, body, true); err != nil {
+	if err := checkAnswer(req, resp, body, true); err != nil {
 		t.Errorf("%s %s answered %d: %v\n%s", req.Method, req.URL.Path, resp.StatusCode, err, shorten(body))
 	}
 }
 
-// check is Check; whole says whether body is all of it, or as much of a stream
-// as was read.
-func check(req *http.Request, resp *http.Response, body []byte, whole bool) error {
-	c, err := load()
+// checkAnswer implements Check. Without whole, body is the part of a stream that was read.
+func checkAnswer(req *http.Request, resp *http.Response, body []byte, whole bool) error {
+	c, err := loadContract()
 	if err != nil {
 		return err
 	}
-	f, err := c.find(req)
+	f, err := c.findOperation(req)
 	if err != nil {
 		return err
 	}
@@ -127,14 +126,14 @@ func (c *contract) checkBody(documented *openapi3.Response, at string, f *found,
 	}
 	switch media {
 	case "application/json":
-		value, err := parse(body)
+		value, err := parseJSON(body)
 		if err != nil {
 			return err
 		}
 		if err := c.validate(at+pointer("content", media, "schema"), value); err != nil {
 			return err
 		}
-		return sums(value)
+		return checkSums(value)
 	case "text/event-stream":
 		return c.checkStream(body, f.path == "/v1/chat/completions", whole)
 	}
@@ -146,7 +145,7 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 	if !isJSON(resp) {
 		return fmt.Errorf("content type %q is not the envelope's", mediaType(resp))
 	}
-	value, err := parse(body)
+	value, err := parseJSON(body)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 const resource = "mem:///openapi.json"
 
 // contract is openapi.yaml, loaded once. kin-openapi reads it, checks it and
-// finds the operation of a request. It compiles a schema anew for every value, in
+// finds the operation of a request. It would compile a schema for every value, in
 // about 3 ms; so the validator beneath it is used directly, compiled once.
 type contract struct {
 	doc    *openapi3.T
@@ -34,7 +34,7 @@ type contract struct {
 	compiler *jsonschema.Compiler
 }
 
-var load = sync.OnceValues(func() (*contract, error) {
+var loadContract = sync.OnceValues(func() (*contract, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(api.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -67,7 +67,7 @@ var load = sync.OnceValues(func() (*contract, error) {
 // Routes returns every operation of openapi.yaml as "METHOD /path", sorted. The
 // server's routes must be the same, pages and their assets aside.
 func Routes() []string {
-	c, err := load()
+	c, err := loadContract()
 	if err != nil {
 		panic(err)
 	}
@@ -88,9 +88,9 @@ type found struct {
 	method    string // lower case
 }
 
-// find returns the operation of a request. Without one, path says whether the
+// findOperation returns the operation of a request. Without one, path says whether the
 // address exists with other methods.
-func (c *contract) find(r *http.Request) (found, error) {
+func (c *contract) findOperation(r *http.Request) (found, error) {
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -143,8 +143,8 @@ func pointer(tokens ...string) string {
 	return b.String()
 }
 
-// parse reads JSON with numbers as they are written.
-func parse(body []byte) (any, error) {
+// parseJSON reads JSON with numbers as they are written.
+func parseJSON(body []byte) (any, error) {
 	if !json.Valid(body) {
 		return nil, errors.New("is not JSON")
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// channelEvents is the schema of what the control channel of a voice session tells an
-// app; its members are told apart by their type (contract §4.4).
+// channelEvents is the schema of the events on the control channel of a voice session. Its
+// alternatives differ by their type (contract §4.4).
 const channelEvents = "VoiceControlEvent"
 
-// Event reports to t whatever in an event of a control channel the contract does not
-// allow: it must meet the schema of its type. Of the provider's events the contract
-// says only which are relayed.
+// Event reports to t what the contract does not allow in an event of a control channel:
+// it must meet the schema of its type. The contract lists which of the provider's events
+// are relayed, and has no schema for them.
 func Event(t testing.TB, event []byte) {
 	t.Helper()
 	if err := checkEvent(event); err != nil {
@@ -25,11 +25,11 @@ func Event(t testing.TB, event []byte) {
 }
 
 func checkEvent(event []byte) error {
-	c, err := load()
+	c, err := loadContract()
 	if err != nil {
 		return err
 	}
-	value, err := parse(event)
+	value, err := parseJSON(event)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func kindsOf(schema *openapi3.Schema) (kinds []string) {
 
 // Events returns the types of all events of a control channel, sorted.
 func Events() (kinds []string) {
-	c, err := load()
+	c, err := loadContract()
 	if err != nil {
 		panic(err)
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // checkStream checks the events of a streamed answer (contract §4.3, Streaming). On
-// the drop-in route the charge rides in the last chunk, if it was asked for; on
-// the others it is an event of its own, unless an error says that nothing was
-// billed. Of a stream that is not whole only the events are checked.
+// the drop-in route the last chunk has the charge, if it was requested; on the others a
+// separate event has it, unless an error says that nothing was billed. Without whole,
+// only the events are checked.
 func (c *contract) checkStream(body []byte, dropIn, whole bool) error {
 	events := strings.Split(string(body), "\n\n")
 	last := events[len(events)-1]
@@ -56,7 +56,7 @@ func payload(event string) (data string, ok bool, err error) {
 	return data, ok, nil
 }
 
-// streamState is what has come so far.
+// streamState records the events so far.
 type streamState struct{ final, failed, done bool }
 
 func (s *streamState) next(c *contract, data string, dropIn bool) error {
@@ -70,7 +70,7 @@ func (s *streamState) next(c *contract, data string, dropIn bool) error {
 	if s.final {
 		return errors.New("comes after svc_final")
 	}
-	value, err := parse([]byte(data))
+	value, err := parseJSON([]byte(data))
 	if err != nil {
 		return err
 	}
@@ -90,5 +90,5 @@ func (s *streamState) next(c *contract, data string, dropIn bool) error {
 	if err := c.validate(schemaOf(schema), value); err != nil {
 		return err
 	}
-	return sums(value)
+	return checkSums(value)
 }

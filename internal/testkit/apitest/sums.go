@@ -8,14 +8,14 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 )
 
-// sums checks in every object what a schema cannot: a _display twin says the
-// same as its _mc, a charge is the sum of its parts, what remains is what is
-// neither consumed nor held, and tokens add up.
-func sums(value any) error {
+// checkSums checks in every object what a schema cannot: a _display member agrees with
+// its _mc, a charge is the sum of its parts, the remaining allocation is what is neither
+// consumed nor held, and tokens add up.
+func checkSums(value any) error {
 	switch v := value.(type) {
 	case []any:
 		for _, item := range v {
-			if err := sums(item); err != nil {
+			if err := checkSums(item); err != nil {
 				return err
 			}
 		}
@@ -24,7 +24,7 @@ func sums(value any) error {
 			return err
 		}
 		for _, member := range v {
-			if err := sums(member); err != nil {
+			if err := checkSums(member); err != nil {
 				return err
 			}
 		}

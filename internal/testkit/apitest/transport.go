@@ -32,7 +32,7 @@ func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if mediaType(resp) == "text/event-stream" {
 		resp.Body = &watched{ReadCloser: resp.Body, report: func(body []byte, whole bool) {
-			if err := check(req, resp, body, whole); err != nil {
+			if err := checkAnswer(req, resp, body, whole); err != nil {
 				tr.t.Errorf("%s %s streamed: %v\n%s", req.Method, req.URL.Path, err, shorten(body))
 			}
 		}}
@@ -46,7 +46,7 @@ func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	if err := check(req, resp, body, true); err != nil {
+	if err := checkAnswer(req, resp, body, true); err != nil {
 		tr.t.Errorf("%s %s answered %d: %v\n%s", req.Method, req.URL.Path, resp.StatusCode, err, shorten(body))
 	}
 	return resp, nil

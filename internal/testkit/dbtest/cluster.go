@@ -53,7 +53,7 @@ func Start(durable bool) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{dir: dir, URL: socketURL(dir)}
-	if err := c.start(bin, durable); err != nil {
+	if err := c.startServer(bin, durable); err != nil {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), c.Stop())
 	}
 	return c, nil
@@ -74,7 +74,7 @@ func folder(durable bool) string {
 // process that started it is gone, and leaves nothing behind.
 const supervise = `"$@" >"$0/log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server; cd / && rm -rf "$0"`
 
-func (c *Cluster) start(bin string, durable bool) error {
+func (c *Cluster) startServer(bin string, durable bool) error {
 	as, err := unprivileged(c.dir)
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ func Open(t testing.TB, e db.Engine) *db.DB {
 	return d
 }
 
-// URL returns the URL of a fresh, migrated database that nobody has open, for
-// tests that start a server of their own. It is gone when the test has ended.
+// URL returns the URL of a fresh, migrated database that is not open, for tests that start
+// a server. The database is deleted when the test ends.
 func URL(t testing.TB, e db.Engine) string {
 	t.Helper()
 	if e == db.SQLite {
@@ -62,7 +62,7 @@ func URL(t testing.TB, e db.Engine) string {
 			t.Error(err)
 		}
 	})
-	return template.url(name)
+	return template.newURL(name)
 }
 
 // copyFile writes a migrated SQLite file: copying is much faster than migrating.
@@ -159,15 +159,15 @@ func (t *template) ensure(ctx context.Context) (err error) {
 	if _, err := conn.ExecContext(ctx, "CREATE DATABASE "+draft); err != nil {
 		return err
 	}
-	if err := migrate(t.url(draft)); err != nil {
+	if err := migrate(t.newURL(draft)); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "ALTER DATABASE "+draft+" RENAME TO "+t.name)
 	return err
 }
 
-// url returns the URL of a database of the cluster.
-func (t *template) url(name string) string {
+// newURL returns the URL of a database of the cluster.
+func (t *template) newURL(name string) string {
 	u := t.cluster
 	u.Path = "/" + name
 	return u.String()

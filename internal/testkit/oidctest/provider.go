@@ -1,6 +1,6 @@
-// Package oidctest is an OpenID Connect provider for tests: discovery, keys, a page
-// on which one chooses who to be, codes with PKCE, and userinfo, over real HTTP.
-// It checks what a provider checks, and can be made to answer wrongly.
+// Package oidctest is an OpenID Connect provider for tests: discovery, keys, a page on
+// which a person is chosen, codes with PKCE, and userinfo, over real HTTP. It makes the
+// checks of a real provider, and can be set to answer wrongly.
 package oidctest
 
 import (
@@ -49,28 +49,27 @@ type Provider struct {
 	asked  int               // for discovery
 }
 
-// Wrong is what the provider does otherwise than it should.
+// Wrong lists faults of the provider.
 type Wrong struct {
 	Down    bool                 // answers 503 to everything
 	Claims  func(map[string]any) // changes those of ID tokens
 	Header  map[string]string    // in place of that of ID tokens
 	Unkeyed bool                 // signs with a key that it does not publish
-	Iss     string               // says it is somebody else when it sends people back
+	Iss     string               // the issuer that it names when it redirects back
 	Thin    bool                 // the ID token has no address: only userinfo tells it
 	Info    func(map[string]any) // changes what userinfo says
 	InForm  bool                 // takes the client's secret in the form only
 	Issuer  string               // of the discovery document
 }
 
-// A grant is what a code stands for.
+// A grant is the sign-in that a code was issued for.
 type grant struct {
 	person                     Person
 	redirect, challenge, nonce string
 	until                      time.Time
 }
 
-// Start starts a provider that knows some people and the addresses that they may
-// be sent back to.
+// Start starts a provider in which people can sign in.
 func Start(t testing.TB, now func() time.Time, people ...Person) *Provider {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,7 +79,7 @@ func Start(t testing.TB, now func() time.Time, people ...Person) *Provider {
 	p := &Provider{key: key, now: now, people: people, grants: map[string]grant{}, access: map[string]Person{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
-	mux.HandleFunc("GET /keys", p.keys)
+	mux.HandleFunc("GET /keys", p.serveKeys)
 	mux.HandleFunc("GET /authorize", p.ask)
 	mux.HandleFunc("POST /authorize", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
@@ -96,21 +95,21 @@ func Start(t testing.TB, now func() time.Time, people ...Person) *Provider {
 	return p
 }
 
-// Allow registers an address that people may be sent back to.
-func (p *Provider) Allow(redirectURI string) {
+// AllowRedirect registers a redirect URI of the client.
+func (p *Provider) AllowRedirect(redirectURI string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backTo = append(p.backTo, redirectURI)
 }
 
-// Do makes the provider answer wrongly from now on; the zero Wrong ends it.
-func (p *Provider) Do(w Wrong) {
+// Misbehave sets the provider's faults from now on. The zero Wrong removes them.
+func (p *Provider) Misbehave(w Wrong) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wrong = w
 }
 
-// Asked returns how often discovery was asked for.
+// Asked returns the number of requests for discovery.
 func (p *Provider) Asked() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +133,7 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	if other := p.state().Issuer; other != "" {
 		issuer = other
 	}
-	answer(w, http.StatusOK, map[string]any{
+	writeAnswer(w, http.StatusOK, map[string]any{
 		"issuer":                                         issuer,
 		"authorization_endpoint":                         p.URL + "/authorize",
 		"token_endpoint":                                 p.URL + "/token",
@@ -148,7 +147,7 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-func answer(w http.ResponseWriter, status int, body map[string]any) {
+func writeAnswer(w http.ResponseWriter, status int, body map[string]any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
@@ -156,13 +155,13 @@ func answer(w http.ResponseWriter, status int, body map[string]any) {
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-func (p *Provider) keys(w http.ResponseWriter, _ *http.Request) {
+func (p *Provider) serveKeys(w http.ResponseWriter, _ *http.Request) {
 	point, err := p.key.PublicKey.Bytes() // 4, x, y
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusOK,
+	writeAnswer(w, http.StatusOK,
 		map[string]any{"keys": []any{map[string]string{
 			"kty": "EC",
 			"crv": "P-256",
@@ -178,8 +177,8 @@ var page = template.Must(template.New(
 	"").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title><link rel="icon" href="data:,"></head>
 <body><main><h1>Who are you?</h1><form method="post">{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
 
-// check is what a provider checks before it shows anything.
-func (p *Provider) check(w http.ResponseWriter, q url.Values) bool {
+// checkRequest checks an authorization request before anything is shown.
+func (p *Provider) checkRequest(w http.ResponseWriter, q url.Values) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	scopes := strings.Fields(q.Get("scope"))
@@ -194,7 +193,7 @@ func (p *Provider) check(w http.ResponseWriter, q url.Values) bool {
 }
 
 func (p *Provider) ask(w http.ResponseWriter, r *http.Request) {
-	if !p.check(w, r.URL.Query()) {
+	if !p.checkRequest(w, r.URL.Query()) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -203,7 +202,7 @@ func (p *Provider) ask(w http.ResponseWriter, r *http.Request) {
 
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if !p.check(w, q) {
+	if !p.checkRequest(w, q) {
 		return
 	}
 	back := url.Values{"state": {q.Get("state")}, "iss": {p.URL}}
@@ -238,7 +237,7 @@ func (p *Provider) client(r *http.Request) bool {
 
 func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	if !p.client(r) {
-		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
+		writeAnswer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
 		return
 	}
 	code := r.PostFormValue("code")
@@ -249,7 +248,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !ok || r.PostFormValue("grant_type") != "authorization_code" || r.PostFormValue("redirect_uri") != g.redirect ||
 		encode(challenge[:]) != g.challenge || p.now().After(g.until) {
-		answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
+		writeAnswer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
 	access := rand.Text()
@@ -271,11 +270,11 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	if wrong.Claims != nil {
 		wrong.Claims(claims)
 	}
-	answer(w, http.StatusOK, map[string]any{
+	writeAnswer(w, http.StatusOK, map[string]any{
 		"access_token": access,
 		"token_type":   "Bearer",
 		"expires_in":   300,
-		"id_token":     p.sign(claims, wrong),
+		"id_token":     p.signToken(claims, wrong),
 	})
 }
 
@@ -295,12 +294,12 @@ func (p *Provider) userinfo(w http.ResponseWriter, r *http.Request) {
 	if f := p.state().Info; f != nil {
 		f(said)
 	}
-	answer(w, http.StatusOK, said)
+	writeAnswer(w, http.StatusOK, said)
 }
 
-// sign makes a token (RFC 7515): of alg none it has no signature, of HS256 one by
-// the key that everybody can read.
-func (p *Provider) sign(claims map[string]any, wrong Wrong) string {
+// signToken makes a token (RFC 7515). With alg none it has no signature, with HS256 one by
+// the public key.
+func (p *Provider) signToken(claims map[string]any, wrong Wrong) string {
 	header := map[string]string{"alg": "ES256", "typ": "JWT", "kid": "1"}
 	if wrong.Header != nil {
 		header = wrong.Header

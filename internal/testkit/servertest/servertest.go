@@ -80,10 +80,10 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start starts `purser dev` on a database URL ("" = a file in a fresh folder), with
-// flags (--name=value) and of the environment (NAME=value), and returns when it is
-// ready. The process is killed when the test ends; its log is
-// shown if the test failed, and a data race in it fails the test.
+// Start starts `purser dev` on a database URL ("" = a file in a fresh folder), with args
+// that are flags (--name=value) or variables (NAME=value), and returns when it is ready.
+// The process is killed when the test ends. Its log is shown if the test failed, and a
+// data race in it fails the test.
 func Start(t testing.TB, database string, args ...string) *Process {
 	t.Helper()
 	p, err := TryStart(t, database, args...)
@@ -138,7 +138,7 @@ func TryStart(t testing.TB, database string, args ...string) (*Process, error) {
 		}
 		ready <- err
 		_, _ = io.Copy(io.Discard, out) // until it ends
-		_ = p.cmd.Wait()                // its exit is told by ProcessState
+		_ = p.cmd.Wait()                // ProcessState has its exit code
 		close(p.done)
 	}()
 	select {
@@ -171,7 +171,7 @@ func (p *Process) Stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends a signal; one to a process that has ended is nothing.
+// Signal sends a signal. It does nothing after the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Log returns what the process has logged so far.
@@ -215,7 +215,7 @@ func (p *Process) Call(method, path, body string, headers ...string) *http.Respo
 // UUID returns a fresh random key.
 func UUID() string { return id.NewUUID() }
 
-// syncBuffer is a log that is read while it is written.
+// syncBuffer is a log that can be read while it is written.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -29,8 +29,8 @@ import (
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
-// ownWorld is a node that reaches the emulator with a key of its own, and what it logs.
-type ownWorld struct {
+// developerKeyNode is a node that reaches the emulator with a key of its own, and what it logs.
+type developerKeyNode struct {
 	*Server
 	log       *lines
 	developer string
@@ -39,9 +39,9 @@ type ownWorld struct {
 	ran       bool
 }
 
-// serve runs the node until the test ends, with the people and the app of
+// startNode runs the node until the test ends, with the people and the app of
 // `purser dev`, and returns them.
-func (w *ownWorld) serve(t *testing.T) sample.Data {
+func (w *developerKeyNode) startNode(t *testing.T) sample.Data {
 	t.Helper()
 	seeded, err := seed(t, w.Server)
 	if err == nil {
@@ -81,11 +81,11 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
+func newOwnWorld(t *testing.T, e db.Engine) *developerKeyNode {
 	t.Helper()
 	emulated := httptest.NewServer(emulator.New(emulator.Options{}))
 	t.Cleanup(emulated.Close)
-	w := &ownWorld{log: &lines{}}
+	w := &developerKeyNode{log: &lines{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func newOwnWorld(t *testing.T, e db.Engine) *ownWorld {
 	return w
 }
 
-func (w *ownWorld) put(t *testing.T, name, key string) {
+func (w *developerKeyNode) putKey(t *testing.T, name, key string) {
 	t.Helper()
 	if _, err := w.keys.Put(t.Context(), w.developer, name, providerkeys.NewSecret(key)); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func (w *ownWorld) put(t *testing.T, name, key string) {
 }
 
 // alarms are those that the operator has got.
-func (w *ownWorld) alarms(t *testing.T) string {
+func (w *developerKeyNode) alarms(t *testing.T) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
 	w.metrics.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
@@ -178,7 +178,7 @@ func TestOwnKeysServeTheirDeveloper(t *testing.T) {
 				if _, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); ok {
 					t.Errorf("%s: a key before one was stored", name)
 				}
-				w.put(t, name, "a-key-of-the-developers-own-"+name)
+				w.putKey(t, name, "a-key-of-the-developers-own-"+name)
 				p, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name)
 				if !ok {
 					t.Errorf("%s: no provider for a key that was just stored", name)
@@ -204,7 +204,7 @@ func TestOwnKeysServeTheirDeveloper(t *testing.T) {
 				if again, _ := w.inference.DeveloperProvider(t.Context(), w.developer, name); again != p {
 					t.Errorf("%s: the same key makes another provider, whose circuit breaker knows nothing", name)
 				}
-				w.put(t, name, "another-key-of-the-developers-own")
+				w.putKey(t, name, "another-key-of-the-developers-own")
 				if other, ok := w.inference.DeveloperProvider(t.Context(), w.developer, name); !ok || other == p {
 					t.Errorf("%s: the key before is still used", name)
 				}
@@ -229,7 +229,7 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 	w := newOwnWorld(t, db.SQLite)
 	for name, model := range ownModels {
 		for key, says := range map[string]string{"bad-key": "the key is refused", "no-quota": "out of"} {
-			p := w.ownProvider(name, providerkeys.NewSecret(key))
+			p := w.newDeveloperProvider(name, providerkeys.NewSecret(key))
 			_, whole := p.Complete(t.Context(), ask(model))
 			_, streamed := p.Stream(t.Context(), stream(model))
 			for _, err := range []error{whole, streamed} {
@@ -243,7 +243,7 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 				}
 			}
 		}
-		if _, err := w.ownProvider(name, providerkeys.NewSecret("a-good-key")).Complete(t.Context(),
+		if _, err := w.newDeveloperProvider(name, providerkeys.NewSecret("a-good-key")).Complete(t.Context(),
 			ask("no-such-model")); err == nil {
 			t.Errorf("%s: a model that does not exist", name)
 		}
@@ -256,8 +256,8 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 			t.Errorf("the log shows a key:\n%s", w.log)
 		}
 	}
-	_, _ = upstream.NewReliable(w.dial("openai", "bad-key", false), w.DB.Now, w.Server.log,
-		w.alarm).Complete(t.Context(), ask("gpt-6-luna"))
+	_, _ = upstream.NewReliable(w.newProviderClient("openai", "bad-key", false), w.DB.Now, w.Server.log,
+		w.reportAlarm).Complete(t.Context(), ask("gpt-6-luna"))
 	if got := w.alarms(t); !strings.Contains(got, "the key is refused") {
 		t.Errorf("the canary: the operator's own refused key raised %q", got)
 	}
@@ -267,8 +267,8 @@ func TestOwnKeysRaiseNoAlarm(t *testing.T) {
 func TestOwnKeysShareConnections(t *testing.T) {
 	t.Parallel()
 	w := newOwnWorld(t, db.SQLite)
-	a, b := w.ownProvider("openai", providerkeys.NewSecret("one")),
-		w.ownProvider("openai", providerkeys.NewSecret("two"))
+	a, b := w.newDeveloperProvider("openai", providerkeys.NewSecret("one")),
+		w.newDeveloperProvider("openai", providerkeys.NewSecret("two"))
 	for range 30 { // more than it takes to open a circuit
 		q := ask("gpt-6-luna")
 		q.Messages[0].Text = "!emu status=500 should_retry=false"
@@ -295,7 +295,7 @@ func TestOwnKeysServeBeyondTheAllowance(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			t.Parallel()
 			w := newOwnWorld(t, e)
-			p := w.serve(t)
+			p := w.startNode(t)
 			server := apitest.Client{Base: w.url, User: p.App.ClientID, Secret: p.App.ClientSecret}
 			token := apitest.Client{Base: w.url, Bearer: p.Connection.AccessToken}
 			call := func(model, text string, stream bool, status int, says string) {

@@ -16,17 +16,17 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 )
 
-// aloneSpec is one measurement of the ledger without HTTP.
-type aloneSpec struct {
-	URL      string        `json:"url"`
-	Grants   []grant       `json:"grants"`
-	Callers  int           `json:"callers"`
-	Warmup   time.Duration `json:"warmup"`
-	Duration time.Duration `json:"duration"`
+// ledgerSpec is one measurement of the ledger without HTTP.
+type ledgerSpec struct {
+	URL      string            `json:"url"`
+	Grants   []benchConnection `json:"grants"`
+	Callers  int               `json:"callers"`
+	Warmup   time.Duration     `json:"warmup"`
+	Duration time.Duration     `json:"duration"`
 }
 
-// ledger measures the ledger alone on each engine, in turn.
-func (b *bench) ledger(ctx context.Context) error {
+// measureLedgers measures the ledger alone on each engine, in turn.
+func (b *bench) measureLedgers(ctx context.Context) error {
 	type store struct {
 		*database
 		engine string
@@ -38,7 +38,7 @@ func (b *bench) ledger(ctx context.Context) error {
 			continue
 		}
 		for _, rows := range b.sizes() {
-			d, err := b.store(ctx, engine, rows, b.connections)
+			d, err := b.prepareDatabase(ctx, engine, rows, b.connections)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func (b *bench) ledger(ctx context.Context) error {
 	for round := range b.rounds {
 		for _, callers := range b.callers {
 			for _, s := range stores {
-				r, err := askRole[ledgerSample](ctx, "ledger", aloneSpec{
+				r, err := askRole[ledgerSample](ctx, "ledger", ledgerSpec{
 					URL:      s.url,
 					Grants:   s.grants,
 					Callers:  callers,
@@ -67,10 +67,10 @@ func (b *bench) ledger(ctx context.Context) error {
 	return nil
 }
 
-// ledgerAlone is the role that drives a ledger.Writer.
-func ledgerAlone([]string) error { return answerRole(aloneSpec.run) }
+// runLedgerRole is the role that drives a ledger.Writer.
+func runLedgerRole([]string) error { return answerRole(ledgerSpec.measureLedger) }
 
-func (s aloneSpec) run() (r ledgerSample, err error) {
+func (s ledgerSpec) measureLedger() (r ledgerSample, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	d, err := db.Open(ctx, s.URL)
@@ -85,13 +85,13 @@ func (s aloneSpec) run() (r ledgerSample, err error) {
 	w := store.NewWriter(d, d.Now)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
-	r, err = s.drive(ctx, w, node)
+	r, err = s.driveCallers(ctx, w, node)
 	cancel()
 	return r, errors.Join(err, <-stopped)
 }
 
-// drive lets every caller hold and settle, call after call.
-func (s aloneSpec) drive(ctx context.Context, w *store.Writer, node string) (ledgerSample, error) {
+// driveCallers lets every caller hold and settle, call after call.
+func (s ledgerSpec) driveCallers(ctx context.Context, w *store.Writer, node string) (ledgerSample, error) {
 	from := time.Now().Add(s.Warmup)
 	until := from.Add(s.Duration)
 	latencies, errs, all := make([][]int64, s.Callers), make([]error, s.Callers), make([]int64, s.Callers)
@@ -104,7 +104,7 @@ func (s aloneSpec) drive(ctx context.Context, w *store.Writer, node string) (led
 				if start.After(until) {
 					return
 				}
-				errs[i] = holdAndSettle(ctx, w, node, s.Grants[rng.IntN(len(s.Grants))], uuid(rng))
+				errs[i] = holdAndSettle(ctx, w, node, s.Grants[rng.IntN(len(s.Grants))], newUUID(rng))
 				all[i]++
 				if end := time.Now(); end.After(from) && end.Before(until) {
 					latencies[i] = append(latencies[i], end.Sub(start).Microseconds())
@@ -131,7 +131,7 @@ func (s aloneSpec) drive(ctx context.Context, w *store.Writer, node string) (led
 var storedAnswer = []byte(strings.Repeat("compressed", 45))
 
 // holdAndSettle is the money of one call.
-func holdAndSettle(ctx context.Context, w *store.Writer, node string, g grant, key string) error {
+func holdAndSettle(ctx context.Context, w *store.Writer, node string, g benchConnection, key string) error {
 	request := id.New(id.Request, time.Now())
 	call := rules.Call{
 		ConnectionID: g.Connection,
