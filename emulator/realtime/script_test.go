@@ -256,8 +256,8 @@ func TestToolsAreCalled(t *testing.T) {
 func TestOverridesAreSeen(t *testing.T) {
 	t.Parallel()
 	_, w, _ := startLiveCall(t, "", "")
-	w.sendEvent(`{"type":"response.create","response":{"max_output_tokens":50,"conversation":"none","instructions":"!emu ` +
-		`words=500","input":[]}}`)
+	w.sendEvent(`{"type":"response.create","response":{"max_output_tokens":50,"conversation":"none",` +
+		`"instructions":"!emu words=500","input":[]}}`)
 	created, _ := w.until("response.created")
 	done, kinds := w.until("response.done")
 	if created.Response.ConversationID != nil || string(created.Response.MaxOutput) != "50" ||
