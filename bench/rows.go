@@ -28,15 +28,16 @@ const (
 
 // pastTerms and pastUsage are as long as those of a real row.
 const (
-	pastTerms = `{"rates":{"book":"2026-11-21-541a21b0","mc_per_million":[[0,75000000,7500000,75000000,450000000]]},"margin_ppm":100000,"fee_ppm":50000,"input_tokens":124,"max_tokens":200}`
+	pastTerms = `{"rates":{"book":"2026-11-21-541a21b0","mc_per_million":[[0,75000000,7500000,75000000,450000000]]},` +
+		`"margin_ppm":100000,"fee_ppm":50000,"input_tokens":124,"max_tokens":200}`
 	pastUsage = `{"input":118,"cached":0,"cache_write":0,"output":61,"reasoning":0}`
 )
 
-// pastDays is how long ago the past begins; it ends a day ago, so that nothing that
-// looks at the last 24 hours finds it.
+// pastDays is how many days ago the generated rows begin. They end a day ago, so that no
+// window of 24 hours has them.
 const pastDays = 60
 
-// generator is what differs between the engines.
+// generator has what differs between the engines.
 type generator struct {
 	driver, source string
 	before, after  []string
@@ -53,12 +54,14 @@ func generatorOf(target string) generator {
 			driver: "sqlite",
 			source: path,
 			// No ANALYZE: Purser runs none, and with it SQLite plans a statement for each bound value.
-			before:  []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
-			key:     `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
-			random:  `(random() & 9223372036854775807)`,
-			number:  `printf('%%0%[1]dd', %[2]s)`,
-			day:     `date(created_us / 1000000, 'unixepoch')`,
-			indexes: `SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
+			before: []string{"PRAGMA synchronous=OFF", "PRAGMA cache_size=-262144", "PRAGMA threads=2"},
+			key: `lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || ` +
+				`'-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`,
+			random: `(random() & 9223372036854775807)`,
+			number: `printf('%%0%[1]dd', %[2]s)`,
+			day:    `date(created_us / 1000000, 'unixepoch')`,
+			indexes: `SELECT name, sql FROM sqlite_master
+				WHERE type = 'index' AND tbl_name = 'ledger' AND sql IS NOT NULL`,
 		}
 	}
 	return generator{
@@ -128,9 +131,9 @@ func (g generator) insertRows(ctx context.Context, conn *sql.Conn, grants []benc
 	return nil
 }
 
-// insertStatement inserts the rows $1 ≤ i < $2. Row i belongs to grant i mod n, and was
-// made i times apart after begin. Ids rise with i, and have the time at which the
-// step begins.
+// insertStatement returns the statement that inserts the rows $1 ≤ i < $2. Row i belongs to
+// connection i mod n, and has the time begin + i × apart. Ids rise with i, and have the
+// time at which the step begins.
 func (g generator) insertStatement(grants []benchConnection, begin time.Time, apart time.Duration,
 	step time.Time) string {
 	n := len(grants)
@@ -143,10 +146,12 @@ func (g generator) insertStatement(grants []benchConnection, begin time.Time, ap
 	return fmt.Sprintf(`WITH RECURSIVE
 	who(k, account_id, app_id, connection_id) AS (VALUES %s),
 	n(i) AS (SELECT CAST($1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2)
-INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model, key, fingerprint, paid_by, settlement, terms, usage,
+INSERT INTO ledger (id, account_id, seq, type, status, connection_id, app_id, feature, bucket, model,
+	key, fingerprint, paid_by, settlement, terms, usage,
 	hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc,
 	available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash, key_hash)
-SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s', %s, %s, 'wallet', 'settled', '%s', '%s',
+SELECT '%s' || %s, account_id, %d + 1 + i / %d, 'spend', 'settled', connection_id, app_id, '%s', '%s', '%s',
+	%s, %s, 'wallet', 'settled', '%s', '%s',
 	%d, %d, %d, %d, %d, %d - %d * (1 + i / %d),
 	0, %d, 0, %d, %d + i * %d, %s, %s
 FROM n JOIN who ON k = i %% %d`,
@@ -159,9 +164,10 @@ FROM n JOIN who ON k = i %% %d`,
 
 // totalsStatement returns the statement that computes the daily totals, as settlements do.
 func (g generator) totalsStatement() string {
-	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens, output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
-		SELECT ` + g.day +
-		` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*), 61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
+	return `INSERT INTO rollups (day, connection_id, feature, model, app_id, account_id, calls, input_tokens,
+			output_tokens, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc)
+		SELECT ` + g.day + ` AS d, connection_id, bucket, model, app_id, account_id, COUNT(*), 118 * COUNT(*),
+			61 * COUNT(*), SUM(provider_cost_mc), SUM(svc_fee_mc), SUM(dev_margin_mc), SUM(user_charge_mc)
 		FROM ledger WHERE type = 'spend' GROUP BY d, connection_id, bucket, model, app_id, account_id`
 }
 

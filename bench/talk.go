@@ -167,8 +167,12 @@ func (p *voiceClients) openSession(i int) error {
 
 const (
 	voiceModel        = "gpt-realtime-2.1-mini"
-	voiceInstructions = "You are the assistant inside a mail client. Sum up what the user has to do today, in three sentences, most urgent first. Do not invent anything. Speak calmly and briefly, and ask back when something is not clear."
-	voiceTool         = `{"type":"function","function":{"name":"open_thread","description":"Opens a mail thread on the user's screen.","parameters":{"type":"object","properties":{"thread_id":{"type":"string"}},"required":["thread_id"]}}}`
+	voiceInstructions = "You are the assistant inside a mail client. Sum up what the user has to do today, in " +
+		"three sentences, most urgent first. Do not invent anything. Speak calmly and briefly, and ask back when " +
+		"something is not clear."
+	voiceTool = `{"type":"function","function":{"name":"open_thread",` +
+		`"description":"Opens a mail thread on the user's screen.","parameters":{"type":"object",` +
+		`"properties":{"thread_id":{"type":"string"}},"required":["thread_id"]}}}`
 )
 
 func (p *voiceClients) postRequest(path, kind, token, body string) ([]byte, error) {

@@ -129,7 +129,8 @@ func (r *report) printVoice(w io.Writer) {
 		}
 		of[s.Engine] = append(of[s.Engine], s)
 	}
-	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s%9s\n", replyEvery.Round(time.Second),
+	fmt.Fprintf(w, "\nlive voice sessions, each with a reply every %s: from response.done to svc.response.settled\n"+
+		"%-26s%9s%11s%9s%9s%9s%9s%10s%9s%10s%14s%9s\n", replyEvery.Round(time.Second),
 		"", "sessions", "replies/s", "p50 ms", "p99 ms", "max ms", "cpu µs", "started", "RSS MB", "grown KB",
 		"KB a session", "kept")
 	for _, name := range names {

@@ -23,7 +23,7 @@ type Emulator struct {
 	realtime *realtime.API
 }
 
-// New makes an emulator.
+// New returns an emulator.
 func New(o Options) *Emulator {
 	s := exchange.New(o.Models, o.TokenPPM)
 	openAI, claude := openai.New(s), anthropic.New(s)
@@ -46,5 +46,5 @@ func New(o Options) *Emulator {
 // ServeHTTP implements http.Handler.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
 
-// Close ends all realtime calls without an event, as a provider does that fails.
+// Close ends all realtime calls without an event, like a provider that crashes.
 func (e *Emulator) Close() { e.realtime.Close() }

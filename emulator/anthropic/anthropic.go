@@ -14,7 +14,7 @@ import (
 // An API emulates Anthropic's API.
 type API struct{ server *exchange.Server }
 
-// New makes one.
+// New returns an API.
 func New(s *exchange.Server) *API { return &API{s} }
 
 // Mount adds the API's paths to mux, but for GET /v1/models.

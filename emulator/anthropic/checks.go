@@ -128,7 +128,7 @@ func missingResults(i int, ids []string) *exchange.Refusal {
 			"block must have a corresponding `tool_result` block in the next message.", i, strings.Join(ids, ", "))
 }
 
-// toolUseIDs of the calls among blocks.
+// toolUseIDs returns the ids of the calls among blocks.
 func toolUseIDs(blocks []inputBlock) (list []string) {
 	for _, b := range blocks {
 		if b.Type == "tool_use" {
@@ -138,8 +138,8 @@ func toolUseIDs(blocks []inputBlock) (list []string) {
 	return list
 }
 
-// checkLastTurn finds what the user said last, and refuses a conversation that ends with
-// the assistant.
+// checkLastTurn finds the user's last text, and refuses a conversation that ends with the
+// assistant, unless the model supports prefill.
 func (c *messages) checkLastTurn(p *exchange.Prompt) *exchange.Refusal {
 	for _, turn := range c.turns {
 		var texts, results []string

@@ -79,7 +79,7 @@ var toolUseID = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 // checkBlock checks one block and counts it.
 func (c *messages) checkBlock(b *inputBlock, role, at string, p *exchange.Prompt) *exchange.Refusal {
-	b.at, b.CacheControl = at, nil // no part of what thinking is bound to
+	b.at, b.CacheControl = at, nil // thinking is not bound to cache_control
 	users := map[string]bool{
 		"image":             true,
 		"tool_result":       true,
@@ -193,7 +193,7 @@ func (c *messages) checkImage(s *imageSource, at string, p *exchange.Prompt) *ex
 	return nil
 }
 
-// checkSizes checks all images together: many must be smaller.
+// checkSizes checks all images together: the more there are, the smaller each must be.
 func (c *messages) checkSizes() *exchange.Refusal {
 	side := 8000
 	if len(c.pictures) > 20 {

@@ -97,7 +97,7 @@ type imageSource struct {
 	FileID    string `json:"file_id,omitzero"`
 }
 
-// An inputTurn is what consecutive messages of one role are merged into.
+// An inputTurn has the merged blocks of consecutive messages of one role.
 type inputTurn struct {
 	Role   string       `json:"role"`
 	Blocks []inputBlock `json:"blocks"`
@@ -107,8 +107,7 @@ func badRequest(format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Message: fmt.Sprintf(format, args...)}
 }
 
-// decodeBody decodes a request, and refuses what is not known; at is where it
-// stands in the whole.
+// decodeBody decodes a part of a request at a path, and refuses unknown members.
 func decodeBody(body []byte, v any, at string) *exchange.Refusal {
 	pointer, unknown, err := exchange.DecodeStrict(body, v)
 	path := strings.Trim(at+strings.ReplaceAll(pointer, "/", "."), ".")

@@ -14,7 +14,7 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// A Prompt is what a request of any dialect comes down to.
+// A Prompt is a request of any dialect, as far as the answer depends on it.
 type Prompt struct {
 	Model  Model
 	Stream bool
@@ -49,16 +49,16 @@ func (t *InputTokens) AddTexts(texts ...string) {
 	}
 }
 
-// AddMessage is what each message costs beside its text.
+// AddMessage adds the tokens that each message has in addition to its text.
 func (t *InputTokens) AddMessage() { t.Text += 4 }
 
-// ReportedCount is the count that is told; the tokens of images are the same for all.
+// ReportedCount returns the count that the API reports: ppm scales that of texts only.
 func (t InputTokens) ReportedCount(ppm int) int { return (t.Text*ppm+999_999)/1_000_000 + t.Images }
 
 // A ToolCall is one that the answer makes.
 type ToolCall struct{ ID, Name, Args string }
 
-// ends of an answer
+// The ends of an answer.
 const (
 	EndStop      = "stop"
 	EndLength    = "length"
@@ -68,7 +68,7 @@ const (
 	EndMalformed = "malformed"
 )
 
-// An Answer is what the model says, before it is put into a dialect.
+// An Answer is the model's answer, independent of the dialect.
 type Answer struct {
 	Reasoned bool // the model has thought
 	Thought  string
@@ -78,8 +78,8 @@ type Answer struct {
 	Usage    Usage
 }
 
-// An Usage has OpenAI's convention: input includes the cached and the written
-// part, output the reasoning.
+// A Usage follows OpenAI's convention: input includes the cached and the written part,
+// output includes the reasoning.
 type Usage struct{ Input, Cached, Written, Output, Reasoning int }
 
 // ReasoningTokens is how many tokens a model thinks, if there is room.
@@ -232,7 +232,7 @@ func sampleArguments(schema jsontext.Value) string {
 	return string(Encode(args))
 }
 
-// ComposeText is the canned answer, of exactly so many words if words is not 0.
+// ComposeText returns the canned answer, with exactly so many words unless words is 0.
 func ComposeText(said string, results []string, words int) string {
 	text := "You said nothing."
 	if said != "" {
@@ -299,7 +299,7 @@ func RandomID(n int) (text string) {
 	return strings.ToLower(text[:n])
 }
 
-// Encode is JSON of what we have made ourselves, which cannot fail.
+// Encode encodes a value of the emulator as JSON, which cannot fail.
 func Encode(v any) []byte {
 	b, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {

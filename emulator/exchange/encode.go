@@ -4,15 +4,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// EncodeData is one event without a name.
+// EncodeData returns one event without a name.
 func EncodeData(v any) []byte { return append(append([]byte("data: "), Encode(v)...), "\n\n"...) }
 
-// EncodeEvent is one event with its name.
+// EncodeEvent returns one event with a name.
 func EncodeEvent(name string, v any) []byte {
 	return append([]byte("event: "+name+"\n"), EncodeData(v)...)
 }
 
-// EncodeTyped is an object whose type stands first, as Anthropic writes it.
+// EncodeTyped returns an object whose first member is its type, as Anthropic writes it.
 func EncodeTyped(kind string, members map[string]any) raw {
 	head, rest := []byte(`{"type":"`+kind+`"`), Encode(members)
 	if len(members) > 0 {

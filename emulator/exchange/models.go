@@ -11,7 +11,7 @@ const (
 	Google    = "google"
 )
 
-// A Model is what the emulator knows of one model.
+// A Model describes one model.
 type Model struct {
 	ID        string
 	Provider  string // openai, anthropic or google
@@ -33,7 +33,7 @@ type Model struct {
 	Signatures bool // Gemini: wants its thought signatures back
 }
 
-// DefaultModels are those that the emulator serves unless told otherwise.
+// DefaultModels returns the models that the emulator serves by default.
 func DefaultModels() []Model {
 	type list = []string
 	with, without := list{"medium", "none", "low", "high", "xhigh", "max"},
@@ -79,7 +79,7 @@ func DefaultModels() []Model {
 	return all
 }
 
-// setDefaults fills in what the models of a provider have in common.
+// setDefaults sets the fields that the models of a provider have in common.
 func setDefaults(m *Model) {
 	provider, context, output := OpenAI, 1_050_000, 128_000
 	switch m.ID[:3] {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What is kept of the latest requests.
+// Bounds of the recorded requests.
 const (
 	maxRecords      = 500
 	maxRecordedBody = 256 << 10
@@ -28,7 +28,7 @@ type Record struct {
 	End    string         `json:"end"`    // "", whole, or what ended it
 }
 
-// RecordRequest keeps a request.
+// RecordRequest records a request.
 func (e *Server) RecordRequest(r *http.Request, body []byte) *Record {
 	header := r.Header.Clone()
 	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"} {
@@ -60,7 +60,7 @@ func (e *Server) RecordRequest(r *http.Request, body []byte) *Record {
 	return rec
 }
 
-// FinishRecord says how a request ended.
+// FinishRecord records how a request ended.
 func (e *Server) FinishRecord(rec *Record, status int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,9 +87,9 @@ func (e *Server) forgetRequests(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// SendJSON answers what is no answer of a model.
+// SendJSON sends an answer of the emulator's steering.
 func SendJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone misses nothing
+	_, _ = w.Write(body) // the client may have disconnected
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// locateError says where in the body an error is.
+// locateError returns the place of an error in the body.
 func locateError(err error) (pointer string, unknown bool) {
 	if e, ok := errors.AsType[*json.SemanticError](err); ok {
 		return string(e.JSONPointer), errors.Is(e.Err, json.ErrUnknownName)
@@ -24,7 +24,7 @@ func locateError(err error) (pointer string, unknown bool) {
 	return "", false
 }
 
-// WaitFor waits, unless the client goes away.
+// WaitFor waits for d, and reports whether ctx is still alive.
 func WaitFor(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -37,7 +37,7 @@ func WaitFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// sendFault does what goes wrong before the answer, if anything does.
+// sendFault causes the script's fault before the answer, and reports whether there is one.
 func (e *Server) sendFault(w http.ResponseWriter, r *http.Request, rec *Record, d Dialect, s *script.Script) bool {
 	switch {
 	case s.Hang < 0:
@@ -81,7 +81,7 @@ var (
 	errCut  = errors.New("cut")
 )
 
-// sendAnswer sends an answer, with what goes wrong within it.
+// sendAnswer sends an answer, with the script's faults within it.
 func (e *Server) sendAnswer(w http.ResponseWriter, r *http.Request, rec *Record, d Dialect, p *Prompt, a *Answer,
 	s *script.Script) {
 	d.SetHeaders(w.Header(), p.Stream)
@@ -127,7 +127,7 @@ func sendWhole(ctx context.Context, o *clientWriter, d Dialect, body []byte, s *
 	return o.writeBytes(body)
 }
 
-// streamError is the error that happens while the model speaks.
+// streamError returns the error in mid-stream.
 func streamError(s *script.Script) *Refusal {
 	status := http.StatusInternalServerError
 	if s.Code == "overloaded_error" {
@@ -180,7 +180,7 @@ type clientWriter struct {
 	control    *http.ResponseController
 	left       int // bytes until it is reset
 	split      bool
-	beforeLast func() // told before the last write, so that the record is whole when the client has it
+	beforeLast func() // called before the last write, so that the record is complete when the client has the answer
 }
 
 func (o *clientWriter) writeBytes(p []byte) error {

@@ -1,6 +1,6 @@
-// Package exchange is what the emulated text APIs have in common: a request is checked and read into
-// a Prompt, an Answer is composed for it, and the answer is sent in the API's dialect, with the faults
-// that its Script asks for. Every request is recorded for tests.
+// Package exchange is the common part of the emulated text APIs: it checks a request and reads it into
+// a Prompt, composes an Answer, and sends the answer in the API's dialect, with the faults of its
+// Script. It records every request for tests.
 package exchange
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// A Server is what the emulated providers share: the models, and a list of the
-// latest requests. It is safe for concurrent use.
+// A Server has the models of the emulated providers and a list of the latest requests. It
+// is safe for concurrent use.
 type Server struct {
 	models []Model
 	ppm    int
@@ -28,8 +28,8 @@ type Server struct {
 	tries    map[string]int // requests of each text that has "fails", by path and text
 }
 
-// New makes a server of these models, or of Models() if they are nil. ppm is
-// how many tokens it reports for a million that it counts in texts; 0 means a million.
+// New returns a server of these models, or of DefaultModels if they are nil. ppm is the
+// number of tokens it reports for a million that it counts in texts; 0 means a million.
 func New(models []Model, ppm int) *Server {
 	if models == nil {
 		models = DefaultModels()
@@ -55,29 +55,29 @@ type Dialect interface {
 	CheckKey(r *http.Request) *Refusal
 	// ReadPrompt checks the body as the provider does.
 	ReadPrompt(r *http.Request, body []byte) (*Prompt, *Refusal)
-	// EncodeAnswer and events are the answer, at once and as a stream.
+	// EncodeAnswer returns a whole answer, EncodeEvents a streamed one.
 	EncodeAnswer(a *Answer, s *script.Script) []byte
 	EncodeEvents(a *Answer, s *script.Script) [][]byte
-	// EncodeErrorEvent is a failure in mid-stream.
+	// EncodeErrorEvent returns the event of a failure in mid-stream.
 	EncodeErrorEvent(f *Refusal) []byte
 }
 
-// An ErrorWriter is what an error needs of a dialect.
+// An ErrorWriter encodes errors in a dialect.
 type ErrorWriter interface {
-	// SetHeaders are those of every answer.
+	// SetHeaders sets the headers of every answer.
 	SetHeaders(h http.Header, stream bool)
-	// EncodeError is the body of an error.
+	// EncodeError returns the body of an error.
 	EncodeError(f *Refusal, s *script.Script) []byte
 }
 
-// A Refusal is an answer that is an error, in words that every dialect has: kind
-// is OpenAI's and Anthropic's type, and Google's status.
+// A Refusal is an error answer. Kind is the type of OpenAI and Anthropic, and the status of
+// Google.
 type Refusal struct {
 	Status                     int
 	Kind, Code, Param, Message string
 }
 
-// maxBody is more than any provider takes.
+// maxBody is more than any provider accepts.
 const maxBody = 64 << 20
 
 // Handler answers the requests of one path.
@@ -85,7 +85,7 @@ func (e *Server) Handler(begin func() Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { e.AnswerRequest(w, r, begin()) }
 }
 
-// AnswerRequest answers one request in a dialect, as its steering says.
+// AnswerRequest answers one request in a dialect by its script.
 func (e *Server) AnswerRequest(w http.ResponseWriter, r *http.Request, d Dialect) {
 	s := script.New()
 	body, rec, f := e.ReceiveRequest(w, r, d)
@@ -116,7 +116,7 @@ func (e *Server) AnswerRequest(w http.ResponseWriter, r *http.Request, d Dialect
 	e.sendAnswer(w, r, rec, d, p, a, &s)
 }
 
-// ReceiveRequest records a request and checks what stands before its meaning.
+// ReceiveRequest records a request and checks its key, size and content type.
 func (e *Server) ReceiveRequest(w http.ResponseWriter, r *http.Request,
 	d Dialect) (body []byte, rec *Record, f *Refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -139,11 +139,11 @@ func (e *Server) ReceiveRequest(w http.ResponseWriter, r *http.Request,
 	return body, rec, nil
 }
 
-// RefuseRequest answers with an error.
+// RefuseRequest answers a request with an error.
 func (e *Server) RefuseRequest(w http.ResponseWriter, rec *Record, d ErrorWriter, f *Refusal, s *script.Script) {
 	d.SetHeaders(w.Header(), false)
 	w.WriteHeader(f.Status)
-	e.FinishRecord(rec, f.Status, nil) // before the client can ask about it
+	e.FinishRecord(rec, f.Status, nil) // before the client gets the answer
 	if _, err := w.Write(d.EncodeError(f, s)); err != nil {
 		e.FinishRecord(rec, f.Status, err)
 	}
@@ -157,15 +157,15 @@ func (e *Server) countTry(text string) int {
 	return e.tries[text]
 }
 
-// DecodeStrict decodes a request, and says where it has a member that is not known or
-// a value of the wrong type; pointer is where, as in RFC 6901.
+// DecodeStrict decodes a request. On an unknown member or a value of the wrong type,
+// pointer is its place as a JSON Pointer (RFC 6901).
 func DecodeStrict(body []byte, v any) (pointer string, unknown bool, err error) {
 	err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
 	pointer, unknown = locateError(err)
 	return pointer, unknown, err
 }
 
-// BearerToken is the secret part of an Authorization header.
+// BearerToken returns the token of the Authorization header.
 func BearerToken(r *http.Request) string {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return strings.TrimSpace(key)

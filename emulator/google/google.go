@@ -16,7 +16,7 @@ import (
 // An API emulates Google's API.
 type API struct{ server *exchange.Server }
 
-// New makes one.
+// New returns an API.
 func New(s *exchange.Server) *API { return &API{s} }
 
 // Mount adds the API's paths to mux.
@@ -102,7 +102,7 @@ type apiError struct {
 	} `json:"error"`
 }
 
-// google is the error with the details that its kind has (provider notes C.9).
+// apiErrorOf returns the error with the details of its kind (provider notes C.9).
 func apiErrorOf(f *exchange.Refusal, s *script.Script) (e apiError) {
 	const kind = "type.googleapis.com/google.rpc."
 	e.Error.Code, e.Error.Message = f.Status, f.Message
@@ -184,7 +184,7 @@ type outputCall struct {
 	Args raw    `json:"args,omitzero"`
 }
 
-// thoughtParts are the part that tells them, if they are to be told.
+// thoughtParts returns the part with the thoughts, if the request includes them.
 func (c *generate) thoughtParts(a *exchange.Answer) (list []outputPart) {
 	g := c.request.GenerationConfig
 	if a.Reasoned && (a.Thought != "" || g != nil && g.ThinkingConfig != nil && g.ThinkingConfig.IncludeThoughts) {
@@ -194,7 +194,7 @@ func (c *generate) thoughtParts(a *exchange.Answer) (list []outputPart) {
 	return list
 }
 
-// callParts are the parts of calls; the first has the signature.
+// callParts returns the parts of calls. The first one has the signature.
 func (c *generate) callParts(a *exchange.Answer) (list []outputPart) {
 	if a.End != exchange.EndToolCalls {
 		return nil // Google shows no call that is broken or cut short
@@ -219,7 +219,7 @@ func (c *generate) signThought(of string) string {
 	return base64.StdEncoding.EncodeToString([]byte(thoughtPrefix + of))
 }
 
-// finishCandidate says how the candidate ended.
+// finishCandidate sets the reason why the candidate ended.
 func (c *generate) finishCandidate(a *exchange.Answer, s *script.Script, to *outputCandidate) {
 	to.FinishReason = map[string]string{
 		exchange.EndStop:      "STOP",
@@ -244,7 +244,7 @@ func (c *generate) finishCandidate(a *exchange.Answer, s *script.Script, to *out
 	}
 }
 
-// encodeUsage is what was used so far; of a blocked prompt only the prompt.
+// encodeUsage returns the usage so far; of a blocked prompt only the prompt's.
 func (c *generate) encodeUsage(a *exchange.Answer, s *script.Script, output int) raw {
 	if s.NoUsage {
 		return nil
@@ -268,10 +268,10 @@ func (c *generate) encodeUsage(a *exchange.Answer, s *script.Script, output int)
 	return exchange.Encode(m)
 }
 
-// spoken is the visible output: Google counts thoughts apart.
+// spokenTokens returns the visible output: Google counts thoughts separately.
 func spokenTokens(u exchange.Usage) int { return max(u.Output-u.Reasoning, 0) }
 
-// blockedObject is the answer to a prompt that is refused: no candidates.
+// blockedObject returns the answer to a blocked prompt, which has no candidates.
 func (c *generate) blockedObject(a *exchange.Answer, s *script.Script) responseObject {
 	o := responseObject{
 		ModelVersion:  c.model.ID,
@@ -309,8 +309,8 @@ func (c *generate) EncodeAnswer(a *exchange.Answer, s *script.Script) []byte {
 	return exchange.Encode(o)
 }
 
-// EncodeEvents are a stream: each chunk is a whole answer of its own, and the last has
-// an empty text and the reason of the end (provider notes C.7).
+// EncodeEvents returns a stream: each chunk is a whole answer, and the last has an empty
+// text and the finish reason (provider notes C.7).
 func (c *generate) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]byte) {
 	if a.End == exchange.EndRefusal {
 		return c.closeStream(append(list, c.frameChunk(exchange.Encode(c.blockedObject(a, s)), true)))
@@ -350,8 +350,8 @@ func (c *generate) EncodeEvents(a *exchange.Answer, s *script.Script) (list [][]
 	return c.closeStream(list)
 }
 
-// frameChunk is one chunk: an event with the line ends that Google has, or an element
-// of the array.
+// frameChunk returns one chunk: an event with Google's line ends, or an element of the
+// array.
 func (c *generate) frameChunk(body []byte, first bool) []byte {
 	switch {
 	case c.sse:
@@ -362,7 +362,7 @@ func (c *generate) frameChunk(body []byte, first bool) []byte {
 	return []byte("\n,\r\n" + string(body))
 }
 
-// closeStream closes the array, if it is one.
+// closeStream closes the array, unless the stream has events.
 func (c *generate) closeStream(list [][]byte) [][]byte {
 	if !c.sse {
 		list = append(list, []byte("\n]\n"))

@@ -22,7 +22,7 @@ func (c *inputContent) countResponses() (n int) {
 	return n
 }
 
-// checkOrder checks that calls and responses stand side by side (provider notes C.3).
+// checkOrder checks that responses follow their calls directly (provider notes C.3).
 func (q *generateRequest) checkOrder() *exchange.Refusal {
 	for i := range q.Contents {
 		c := &q.Contents[i]

@@ -122,7 +122,7 @@ func badRequest(format string, args ...any) *exchange.Refusal {
 	return &exchange.Refusal{Status: 400, Message: fmt.Sprintf(format, args...)}
 }
 
-// decodeBody decodes a request, and refuses what is not known.
+// decodeBody decodes a request, and refuses unknown members.
 func decodeBody(body []byte, v any) *exchange.Refusal {
 	pointer, unknown, err := exchange.DecodeStrict(body, v)
 	path := snakeCase(exchange.DottedPath(pointer))

@@ -8,7 +8,8 @@ import (
 	"github.com/purserhq/purser/emulator/exchange"
 )
 
-// Thought signatures: ours begin with this, and these others are taken too.
+// thoughtPrefix begins the thought signatures of the emulator. placeholderSignatures are
+// accepted as well.
 const thoughtPrefix = "emulated thought of "
 
 var placeholderSignatures = []string{"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
@@ -56,7 +57,7 @@ func (part *inputPart) checkSignature() *exchange.Refusal {
 	}
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err == nil && slices.Contains(placeholderSignatures, string(b)) {
-		return nil // the SDK encodes it once more
+		return nil // the SDK encodes it a second time
 	}
 	if err != nil || !strings.HasPrefix(string(b), thoughtPrefix) {
 		return badRequest("Corrupted thought signature.")

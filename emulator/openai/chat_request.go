@@ -123,7 +123,7 @@ func (c *chat) ReadPrompt(_ *http.Request, body []byte) (*exchange.Prompt, *exch
 	return p, nil
 }
 
-// checkOptions checks what stands beside the conversation.
+// checkOptions checks the members other than the conversation and the tools.
 func (q *chatRequest) checkOptions(m exchange.Model) *exchange.Refusal {
 	switch {
 	case q.N != nil && *q.N != 1:

@@ -24,7 +24,7 @@ type API struct {
 	stored []*storedAnswer // the latest, oldest first
 }
 
-// New makes one.
+// New returns an API.
 func New(s *exchange.Server) *API { return &API{server: s} }
 
 // Mount adds the API's paths to mux, but for GET /v1/models.
@@ -37,7 +37,7 @@ func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/chat/completions", e.listStored)
 }
 
-// Common is what the two APIs of OpenAI have in common.
+// Common is the common part of OpenAI's two text APIs.
 type Common struct{}
 
 // CheckKey refuses a key as OpenAI does.

@@ -84,7 +84,7 @@ type responsesPart struct {
 	Logprobs    raw     `json:"logprobs"`
 }
 
-// isStored: unless told otherwise.
+// isStored reports whether the response is stored, which is the default.
 func (q *responsesRequest) isStored() bool { return q.Store == nil || *q.Store }
 
 func (q *responsesRequest) includes(what string) bool { return slices.Contains(q.Include, what) }

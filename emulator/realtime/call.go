@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/emulator/openai"
 )
 
-// A call is one call. All below the lock is guarded by it.
+// A call is one realtime call. The lock guards the fields below it.
 type call struct {
 	api     *API
 	id, key string
@@ -20,47 +20,47 @@ type call struct {
 	created time.Time
 
 	mu           sync.Mutex
-	end          string // "" while it lives
+	end          string // "" while it is live
 	endedAt      time.Time
 	session      sessionObject
 	conversation string
 	sockets      map[*socket]bool
 	peer         *peer // nil without media
-	left         bool  // the browser has gone
-	spoken       bool  // there was audio out: the voice is fixed
+	left         bool  // the browser has disconnected
+	spoken       bool  // audio was sent, so the voice is fixed
 	timers       []*callTimer
 
 	items      []*conversationItem
 	reply      *reply        // the active one
-	replies    int           // so many were begun
-	lastTokens tokenCounts   // what the last reply had read and said: the part that is cached
-	queue      []*playback   // what is played now, and what comes after it
-	played     time.Duration // what was played before, as it is heard
-	speech     userSpeech    // what the user says now
-	heard      time.Duration // what the user said before
-	buffer     time.Duration // what the user said and nobody committed
-	turnsMade  int           // by the script
+	replies    int           // replies begun
+	lastTokens tokenCounts   // input and output of the last reply: the part that is cached
+	queue      []*playback   // the present playback and those after it
+	played     time.Duration // length of the earlier playbacks
+	speech     userSpeech    // the present speech of the user
+	heard      time.Duration // length of the earlier speech
+	buffer     time.Duration // length of the speech that is not committed
+	turnsMade  int           // turns that the script has made
 
 	dials, refusedDials, drops, hangups int
 	attached                            bool // it has been
 	unwatchedSince                      time.Time
 	unwatched                           []unwatchedGap
 	seen                                map[string]int // events by type
-	idleTimer                           *callTimer     // the model speaks by itself
+	idleTimer                           *callTimer     // lets the model speak after idle_timeout_ms
 	log                                 []loggedEvent
 }
 
-// A loggedEvent event is one that was sent or that came.
+// A loggedEvent is an event that was sent or received.
 type loggedEvent struct {
 	Time time.Time `json:"time"`
 	From string    `json:"from"` // provider, sideband or browser
 	Type string    `json:"type"`
 }
 
-// maxLoggedEvents is how many events of a call are remembered by their types.
+// maxLoggedEvents is the number of events of a call that are kept by their types.
 const maxLoggedEvents = 200
 
-// answerOffer answers the offer, and starts what happens by itself.
+// answerOffer answers the offer, and starts the scripted events.
 func (c *call) answerOffer(ctx context.Context, offer string) (answer string, f *exchange.Refusal) {
 	if !exchange.WaitFor(ctx, c.script.slow) {
 		return "", openai.BadParam("", "", "The client has gone.")
@@ -81,13 +81,13 @@ func (c *call) answerOffer(ctx context.Context, offer string) (answer string, f 
 	return answer, nil
 }
 
-// A callTimer is something that will happen with the lock of the call.
+// A callTimer calls a function later, with the lock of the call held.
 type callTimer struct {
 	timer *time.Timer
 	off   bool
 }
 
-// scheduleAfter does f later, unless the call has ended or the alarm was stopped.
+// scheduleAfter calls f after d, unless the call has ended or the timer was stopped.
 func (c *call) scheduleAfter(d time.Duration, f func()) *callTimer {
 	a := &callTimer{}
 	a.timer = time.AfterFunc(d, func() {
@@ -109,7 +109,7 @@ func (c *call) scheduleAfter(d time.Duration, f func()) *callTimer {
 	return a
 }
 
-// stopTimer is of no effect on an alarm that has rung.
+// stopTimer stops a timer. It has no effect on one that has fired.
 func (a *callTimer) stopTimer() {
 	if a != nil {
 		a.off = true
@@ -129,7 +129,7 @@ func (c *call) emitEvent(kind string, members object) {
 	c.sendEvent(kind, exchange.Encode(newEvent(kind, members)), true)
 }
 
-// sendEvent sends what may be no event at all.
+// sendEvent sends bytes, which need not be a valid event.
 func (c *call) sendEvent(kind string, text []byte, sideband bool) {
 	c.logEvent("provider", kind)
 	c.sendToBrowser(text)
@@ -160,15 +160,15 @@ func (c *call) sendToBrowser(text []byte) {
 	}
 }
 
-// hasEnded tells whether the call has ended.
+// hasEnded reports whether the call has ended.
 func (c *call) hasEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.end != ""
 }
 
-// finishCall ends the call: hangup, expired, browser, closed. The sidebands are closed
-// with a code; 0 lets them stand, without a word ever after.
+// finishCall ends the call: hangup, expired, browser, closed. It closes the sidebands with
+// code; 0 leaves them open without further events.
 func (c *call) finishCall(why string, code int) {
 	if c.end != "" {
 		return
@@ -189,11 +189,11 @@ func (c *call) finishCall(why string, code int) {
 	}
 	c.timers, c.reply = nil, nil
 	if c.peer != nil {
-		go c.peer.closePeer() // it waits for its own callbacks, which may wait for our lock
+		go c.peer.closePeer() // it waits for its callbacks, which may wait for the lock
 	}
 }
 
-// expireCall ends a session that has lasted too long.
+// expireCall ends a call that has reached its maximum duration.
 func (c *call) expireCall() {
 	c.emitEvent("error", object{"error": eventError{
 		Type:    "invalid_request_error",
@@ -203,8 +203,8 @@ func (c *call) expireCall() {
 	c.finishCall("expired", 1000)
 }
 
-// loseBrowser is the browser's end. What the provider does then is not known for sure:
-// unless the script says otherwise nobody is told, and the call is there.
+// loseBrowser handles the disconnect of the browser. What the provider does then is not
+// documented: unless the script says otherwise, the call goes on and no event is sent.
 func (c *call) loseBrowser() {
 	if c.left || c.end != "" {
 		return
@@ -219,7 +219,7 @@ func (c *call) loseBrowser() {
 	}
 }
 
-// An eventError is the member error of an event.
+// An eventError is the member error of an error event.
 type eventError struct {
 	Type    string  `json:"type"`
 	Code    string  `json:"code"`
@@ -228,7 +228,7 @@ type eventError struct {
 	EventID *string `json:"event_id"`
 }
 
-// encodeErrorEvent is an error event about an event of a client.
+// encodeErrorEvent returns an error event about an event of a client.
 func encodeErrorEvent(f *exchange.Refusal, eventID string) []byte {
 	e := eventError{Type: "invalid_request_error", Code: f.Code, Message: f.Message}
 	if f.Param != "" {
@@ -240,5 +240,5 @@ func encodeErrorEvent(f *exchange.Refusal, eventID string) []byte {
 	return exchange.Encode(newEvent("error", object{"error": e}))
 }
 
-// object is a JSON object that is made here.
+// object is a JSON object to encode.
 type object = map[string]any

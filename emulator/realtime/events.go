@@ -30,7 +30,7 @@ type clientEvent struct {
 }
 
 // receiveEvent takes an event from a sideband, or from the browser if there is none.
-// What is wrong with it is told to whom it came from.
+// Its sender gets the error event.
 func (c *call) receiveEvent(text []byte, from *socket) {
 	var ev clientEvent
 	f := readEvent(text, &ev)
@@ -154,7 +154,7 @@ type contentPart struct {
 	ImageURL   string  `json:"image_url,omitzero"`
 	Detail     string  `json:"detail,omitzero"`
 
-	spoken string // what an emulated user says; nobody is shown it
+	spoken string // what an emulated user says; not in any event
 }
 
 // readItem reads an item of a client.
@@ -283,7 +283,7 @@ func (c *call) createItem(ev *clientEvent) *exchange.Refusal {
 	return nil
 }
 
-// truncateHeard takes back what the user has not heard.
+// truncateHeard handles conversation.item.truncate: it removes what the user has not heard.
 func (c *call) truncateHeard(ev *clientEvent) *exchange.Refusal {
 	item := c.findItem(ev.ItemID)
 	switch {
@@ -350,7 +350,7 @@ type replyAudio struct {
 	} `json:"output"`
 }
 
-// createReply is response.create.
+// createReply handles response.create.
 func (c *call) createReply(body []byte) *exchange.Refusal {
 	if c.reply != nil {
 		return openai.BadParam("conversation_already_has_active_response", "",
@@ -402,7 +402,7 @@ func (c *call) inputItem(body []byte) (*conversationItem, *exchange.Refusal) {
 	return c.readItem(body)
 }
 
-// withOverride is the session as one reply has it.
+// withOverride returns the session as one reply has it.
 func (s sessionObject) withOverride(o *replyOverride, m realtimeModel) (sessionSettings, *exchange.Refusal) {
 	conf := s.sessionSettings
 	if o.Instructions != nil {
@@ -430,7 +430,7 @@ func (s sessionObject) withOverride(o *replyOverride, m realtimeModel) (sessionS
 	return conf, conf.validate(m)
 }
 
-// cancelReply is response.cancel.
+// cancelReply handles response.cancel.
 func (c *call) cancelReply(id string) *exchange.Refusal {
 	switch {
 	case c.reply == nil, id != "" && id != c.reply.id:

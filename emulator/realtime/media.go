@@ -97,7 +97,7 @@ var webrtcAPI = sync.OnceValues(func() (*webrtc.API, error) {
 	settings := webrtc.SettingEngine{}
 	settings.SetLite(true)
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
-	// the browser's names are of no use to us: it finds us
+	// The browser's candidates are not needed: the browser connects to the emulator.
 	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetICETimeouts(10*time.Second, 30*time.Second, 2*time.Second)
@@ -172,7 +172,7 @@ func discardReports(sender *webrtc.RTPSender) {
 	}
 }
 
-// connectionChanged sees the browser come and go.
+// connectionChanged follows the state of the browser's connection.
 func (p *peer) connectionChanged(c *call, s webrtc.PeerConnectionState) {
 	switch s {
 	case webrtc.PeerConnectionStateConnected:
@@ -186,7 +186,7 @@ func (p *peer) connectionChanged(c *call, s webrtc.PeerConnectionState) {
 	}
 }
 
-// openChannel takes the data channel.
+// openChannel stores the data channel.
 func (p *peer) openChannel(c *call, d *webrtc.DataChannel) {
 	if d.Label() != eventsChannel {
 		return
@@ -214,7 +214,7 @@ func (p *peer) openChannel(c *call, d *webrtc.DataChannel) {
 	})
 }
 
-// sendEvent sends an event; a channel that is not there, or no more, has no need of it.
+// sendEvent sends an event if the data channel is open.
 func (p *peer) sendEvent(text []byte) {
 	p.mu.Lock()
 	d := p.channel
@@ -228,7 +228,7 @@ func (p *peer) sendEvent(text []byte) {
 func (p *peer) closePeer() {
 	p.closing.Do(func() {
 		close(p.closed)
-		_ = p.pc.Close() // there is nobody to tell
+		_ = p.pc.Close() // an error has no consequence
 	})
 }
 
@@ -257,7 +257,7 @@ func (p *peer) sendAudio(tune [][]byte) {
 // silence is 20 ms of nothing in Opus.
 var silence = []byte{0xf8, 0xff, 0xfe}
 
-// voiceFile is what the model sounds like: four seconds of a tune, a packet a page.
+// voiceFile is the model's voice: four seconds of a tune, one packet per page.
 //
 //go:embed voice.ogg
 var voiceFile []byte
@@ -276,7 +276,7 @@ var loadVoicePackets = sync.OnceValues(func() (packets [][]byte, err error) {
 	return packets, nil
 })
 
-// levelID is the number of the header that says how loud a packet is; 0 = none.
+// levelID returns the number of the header with a packet's audio level; 0 = none.
 func levelID(receiver *webrtc.RTPReceiver) uint8 {
 	for _, h := range receiver.GetParameters().HeaderExtensions {
 		if h.URI == levelHeader {

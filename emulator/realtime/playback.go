@@ -4,19 +4,19 @@ import (
 	"time"
 )
 
-// A playback is the audio of one reply on its way to the user's ear.
+// A playback is the audio of one reply while the user hears it.
 type playback struct {
 	response  string
 	item      *conversationItem
 	fast      int       // times as fast as it is spoken
 	started   time.Time // zero while another plays
 	lengthMS  int       // so far
-	whole     bool      // there is no more to come
-	silentEnd bool      // nobody is told when it stops
+	whole     bool      // no more audio will be added
+	silentEnd bool      // its end sends no event
 	timer     *callTimer
 }
 
-// heardMS is how much of it the user has heard.
+// heardMS returns how much of it the user has heard.
 func (p *playback) heardMS(now time.Time) int {
 	if p.started.IsZero() {
 		return 0
@@ -24,7 +24,7 @@ func (p *playback) heardMS(now time.Time) int {
 	return min(p.lengthMS, int(now.Sub(p.started).Milliseconds())*p.fast)
 }
 
-// currentPlayback is what the user hears now.
+// currentPlayback returns what the user hears now, or nil.
 func (c *call) currentPlayback() *playback {
 	if len(c.queue) == 0 {
 		return nil
@@ -32,7 +32,7 @@ func (c *call) currentPlayback() *playback {
 	return c.queue[0]
 }
 
-// enqueuePlayback plays audio when what was before it has been played.
+// enqueuePlayback plays audio after the playbacks before it.
 func (c *call) enqueuePlayback(p *playback) {
 	c.spoken = true
 	c.queue = append(c.queue, p)
@@ -50,7 +50,7 @@ func (c *call) startPlayback(p *playback) {
 	}
 }
 
-// schedulePlaybackEnd sees to the end of audio of which no more will come.
+// schedulePlaybackEnd schedules the end of a playback that is whole.
 func (c *call) schedulePlaybackEnd(p *playback) {
 	p.whole = true
 	if p != c.currentPlayback() || p.timer != nil {
@@ -60,7 +60,7 @@ func (c *call) schedulePlaybackEnd(p *playback) {
 	p.timer = c.scheduleAfter(max(left, 0), func() { c.endPlayback(p) })
 }
 
-// endPlayback is told when the user has heard all.
+// endPlayback ends a playback that the user has heard to its end.
 func (c *call) endPlayback(p *playback) {
 	c.removePlayback(time.Now(), p)
 	if !p.silentEnd {
@@ -72,7 +72,7 @@ func (c *call) endPlayback(p *playback) {
 	c.scheduleNextTurn()
 }
 
-// removePlayback takes off what is played.
+// removePlayback removes the first playback from the queue.
 func (c *call) removePlayback(now time.Time, p *playback) {
 	if !c.left {
 		c.played += time.Duration(p.heardMS(now)) * time.Millisecond
@@ -82,8 +82,8 @@ func (c *call) removePlayback(now time.Time, p *playback) {
 	c.updateSound()
 }
 
-// clearPlayback cuts the audio off. What the user has not heard is taken out of
-// the conversation.
+// clearPlayback cuts the audio off, and removes from the conversation what the user has
+// not heard.
 func (c *call) clearPlayback(now time.Time) {
 	p := c.currentPlayback()
 	if p == nil {
@@ -99,7 +99,7 @@ func (c *call) clearPlayback(now time.Time) {
 	c.scheduleNextTurn()
 }
 
-// playedUntil is how much the user has heard in the whole call.
+// playedUntil returns how much the user has heard in the whole call.
 func (c *call) playedUntil(now time.Time) time.Duration {
 	if p := c.currentPlayback(); p != nil && !c.left {
 		return c.played + time.Duration(p.heardMS(now))*time.Millisecond
@@ -107,7 +107,7 @@ func (c *call) playedUntil(now time.Time) time.Duration {
 	return c.played
 }
 
-// stopAudio keeps the account of what was heard and said when there will be no more.
+// stopAudio adds the present playback and speech to the totals at the end of the call.
 func (c *call) stopAudio(now time.Time) {
 	c.played, c.heard = c.playedUntil(now), c.heardUntil(now)
 	for _, p := range c.queue {
@@ -117,7 +117,7 @@ func (c *call) stopAudio(now time.Time) {
 	c.updateSound()
 }
 
-// updateSound tells the media whether to send a voice or silence.
+// updateSound switches the media between voice and silence.
 func (c *call) updateSound() {
 	if c.peer != nil {
 		c.peer.speaking.Store(c.currentPlayback() != nil && !c.left)

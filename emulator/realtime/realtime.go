@@ -1,7 +1,7 @@
 // Package realtime emulates OpenAI's realtime API: a browser's offer becomes a call, which a sideband
 // listens to and which is hung up. The comment of package emulator lists its steering.
 //
-// Each call has one lock. What happens later in a call happens in timers that take this lock.
+// Each call has one lock. Its later events run in timers that take this lock.
 package realtime
 
 import (
@@ -27,7 +27,7 @@ type callList struct {
 	count int     // of all calls
 }
 
-// maxEndedCalls is how many calls that have ended are remembered.
+// maxEndedCalls is the number of ended calls that are kept.
 const maxEndedCalls = 500
 
 // An API emulates OpenAI's realtime API.
@@ -37,7 +37,7 @@ type API struct {
 	calls   callList
 }
 
-// New makes one. With noMedia, calls have events only.
+// New returns an API. With noMedia, calls have events only.
 func New(s *exchange.Server, noMedia bool) *API { return &API{server: s, noMedia: noMedia} }
 
 // Mount adds the API's paths and those of its steering to mux.
@@ -51,7 +51,7 @@ func (e *API) Mount(mux *http.ServeMux) {
 	mux.HandleFunc("POST /emulator/realtime/{id}", e.postCommand)
 }
 
-// Close ends all calls, without a word, as a provider that goes down.
+// Close ends all calls without an event, like a provider that crashes.
 func (e *API) Close() {
 	for _, c := range e.calls.copyCalls() {
 		c.mu.Lock()
@@ -60,7 +60,7 @@ func (e *API) Close() {
 	}
 }
 
-// findCall returns a call.
+// findCall returns the call with an id, or nil.
 func (s *callList) findCall(id string) *call {
 	for _, c := range s.copyCalls() {
 		if c.id == id {
@@ -70,14 +70,14 @@ func (s *callList) findCall(id string) *call {
 	return nil
 }
 
-// copyCalls is a copy of the calls.
+// copyCalls returns a copy of the list of calls.
 func (s *callList) copyCalls() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*call(nil), s.calls...)
 }
 
-// addCall keeps a call, and forgets one that has ended if there are many.
+// addCall adds a call, and removes an ended one if there are too many.
 func (s *callList) addCall(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *callList) addCall(c *call) {
 	s.calls = append(kept, c)
 }
 
-// callNotFound is said of a call that does not exist, is too fresh, or has ended.
+// callNotFound returns the refusal for a call that does not exist, is too new, or has ended.
 func callNotFound() *exchange.Refusal {
 	return &exchange.Refusal{
 		Status:  http.StatusNotFound,
@@ -140,14 +140,14 @@ func (e *API) createCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.calls.addCall(c)
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as it was recorded, against the description
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as recorded; the documentation differs
 	w.Header().Set("Location", "/v1/realtime/calls/"+c.id)
 	w.WriteHeader(http.StatusCreated)
 	e.server.FinishRecord(rec, http.StatusCreated, nil)
-	_, _ = io.WriteString(w, answer) // a client that has gone misses nothing
+	_, _ = io.WriteString(w, answer) // the client may have disconnected
 }
 
-// readOffer takes the two parts of the form, and checks them as the provider does.
+// readOffer reads the two parts of the form, and checks them as the provider does.
 func (e *API) readOffer(w http.ResponseWriter,
 	r *http.Request) (offer string, session []byte, rec *exchange.Record, f *exchange.Refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
@@ -210,7 +210,7 @@ func readPart(part *multipart.Part) ([]byte, error) {
 	return io.ReadAll(part)
 }
 
-// newCall makes a call that is not there yet.
+// newCall returns a call that is not in the list yet.
 func (e *API) newCall(r *http.Request, offer string, session []byte) (*call, *exchange.Refusal) {
 	settings, model, f := readSession(session)
 	if f != nil {
@@ -245,7 +245,7 @@ func (e *API) newCall(r *http.Request, offer string, session []byte) (*call, *ex
 	return c, nil
 }
 
-// hangUp ends a call, or refuses to, if the script says so.
+// hangUp ends a call, or refuses if the script says so.
 func (e *API) hangUp(w http.ResponseWriter, r *http.Request) {
 	rec := e.server.RecordRequest(r, nil)
 	if f := openai.CheckKey(r); f != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/purserhq/purser/internal/models/tokens"
 )
 
-// tokenCounts are those of one direction.
+// tokenCounts are the token counts of one direction.
 type tokenCounts struct{ text, audio int }
 
 // A reply is one reply that the model is making.
@@ -71,7 +71,7 @@ func (c *call) beginReply(conf sessionSettings, context []*conversationItem, out
 	r.timer = c.scheduleAfter(r.script.delay, func() { c.stepReply(r, 1) })
 }
 
-// stepReply makes the next step of a reply, and sees to the one after it.
+// stepReply makes the next step of a reply, and schedules the one after it.
 func (c *call) stepReply(r *reply, made int) {
 	if len(r.steps) == 0 {
 		c.endReply(r)
@@ -85,13 +85,13 @@ func (c *call) stepReply(r *reply, made int) {
 	r.timer = c.scheduleAfter(r.script.pace, func() { c.stepReply(r, made+1) })
 }
 
-// composeReply decides what is said.
+// composeReply composes the text and the calls of a reply.
 func (c *call) composeReply(r *reply, context []*conversationItem) {
 	s := newSteering()
 	steps, instructions, err := s.readText(r.conf.Instructions)
 	p, f := readTools(r.conf.Tools, r.conf.ToolChoice, "")
 	if err != nil || f != nil {
-		panic("settings that were checked") // they were when they were set
+		panic("settings that were checked") // they were checked when they were set
 	}
 	p.Parallel = r.conf.Parallel == nil || *r.conf.Parallel
 	said := followConversation(p, context, &s, &steps)
@@ -121,8 +121,8 @@ func (c *call) composeReply(r *reply, context []*conversationItem) {
 	c.fitReply(r)
 }
 
-// followConversation reads what a reply answers to, and returns the last that the user said.
-// Steering in it goes before that of the instructions.
+// followConversation reads the conversation that a reply answers to, and returns the last
+// text of the user. Its steering has precedence over that of the instructions.
 func followConversation(p *exchange.Prompt, context []*conversationItem, s *steering,
 	steps *[][]script.Call) (said string) {
 	last := 0
@@ -143,7 +143,7 @@ func followConversation(p *exchange.Prompt, context []*conversationItem, s *stee
 		}
 	}
 	own, rest, err := s.readText(said)
-	if err != nil { // of a voice, which nobody has checked
+	if err != nil { // spoken text is not checked earlier
 		return err.Error()
 	}
 	if own != nil {
@@ -152,7 +152,7 @@ func followConversation(p *exchange.Prompt, context []*conversationItem, s *stee
 	return rest
 }
 
-// joinText is the text of a message.
+// joinText returns the text of a message.
 func (i *conversationItem) joinText() string {
 	var list []string
 	for _, part := range i.Content {
@@ -168,12 +168,12 @@ func (i *conversationItem) joinText() string {
 	return strings.Join(list, "\n")
 }
 
-// countTokens is the tokens of a text, as they are told.
+// countTokens returns the reported tokens of a text.
 func (c *call) countTokens(text string) int {
 	return (tokens.Count(text)*c.api.server.TokenPPM() + 999_999) / 1_000_000
 }
 
-// countInput counts what a reply reads: everything, every time.
+// countInput counts the input of a reply: the whole conversation.
 func (c *call) countInput(context []*conversationItem, instructions string, p *exchange.Prompt) (in tokenCounts) {
 	in.text = c.countTokens(instructions) + p.Input.ReportedCount(c.api.server.TokenPPM())
 	for _, item := range context {
@@ -204,7 +204,7 @@ func (c *call) countItem(item *conversationItem) (t tokenCounts) {
 	return t
 }
 
-// isAudio tells whether a reply is audio.
+// isAudio reports whether a reply is audio.
 func (r *reply) isAudio() bool { return r.conf.OutputModalities[0] == "audio" }
 
 // fitReply cuts a reply off at its limit.
@@ -242,7 +242,7 @@ func (c *call) fitReply(r *reply) {
 	r.text, r.lengthMS = strings.Join(words[:fits], ""), length(fits)
 }
 
-// audioTokens is the tokens of the model's voice of a length.
+// audioTokens returns the tokens of the model's voice of a length.
 func audioTokens(ms int) int { return (ms + audioTokenMS - 1) / audioTokenMS }
 
 // planSteps makes the steps of a reply.
@@ -416,7 +416,7 @@ func (c *call) cutReply(reason string) {
 	c.finishReply(r, "cancelled", object{"type": "cancelled", "reason": reason}, usage)
 }
 
-// finishReply tells the end of a reply.
+// finishReply ends a reply and sends its last events.
 func (c *call) finishReply(r *reply, status string, details any, usage raw) {
 	c.reply = nil
 	if !r.outOfBand {
@@ -476,7 +476,7 @@ func (c *call) replyObject(r *reply, status string, details any, usage raw) obje
 	}
 }
 
-// encodeUsage is what the reply has used so far.
+// encodeUsage returns the usage of the reply so far.
 func (r *reply) encodeUsage() raw {
 	u := []int{r.input.text, r.input.audio, r.cached.text, r.cached.audio, r.output.text + r.reasoning, r.output.audio,
 		r.reasoning}

@@ -9,12 +9,12 @@ import (
 	"github.com/purserhq/purser/emulator/exchange"
 )
 
-// A callReport is what GET /emulator/realtime tells of a call.
+// A callReport is a call as GET /emulator/realtime shows it.
 type callReport struct {
 	ID      string        `json:"id"`
 	Number  int           `json:"number"` // from 1
 	State   string        `json:"state"`  // live or ended
-	End     string        `json:"end"`    // hangup, expired, browser, closed; "" while it lives
+	End     string        `json:"end"`    // hangup, expired, browser, closed; "" while it is live
 	Created time.Time     `json:"created_at"`
 	Ended   *time.Time    `json:"ended_at"`
 	Media   bool          `json:"media"`
@@ -26,10 +26,10 @@ type callReport struct {
 	Playing bool `json:"playing"`
 
 	Sidebands    int   `json:"sidebands"`        // attached now
-	Dials        int   `json:"sideband_dials"`   // handshakes that were tried
-	RefusedDials int   `json:"sideband_refused"` // of them
+	Dials        int   `json:"sideband_dials"`   // handshakes attempted
+	RefusedDials int   `json:"sideband_refused"` // of these, refused
 	Drops        int   `json:"sideband_drops"`   // by the script
-	Hangups      int   `json:"hangups"`          // asked for
+	Hangups      int   `json:"hangups"`          // requested
 	AudioOutMS   int64 `json:"audio_out_ms"`     // what the user has heard
 	AudioInMS    int64 `json:"audio_in_ms"`      // what the user has said
 	PacketsOut   int64 `json:"packets_out"`      // of media, silence among them
@@ -42,7 +42,7 @@ type callReport struct {
 	Events []loggedEvent `json:"events"` // the latest, by their types
 }
 
-// newReport tells of a call.
+// newReport returns the report of a call.
 func (c *call) newReport(now time.Time) callReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *call) newReport(now time.Time) callReport {
 	return r
 }
 
-// browserState tells how the browser is.
+// browserState returns the state of the browser's connection.
 func (c *call) browserState() string {
 	switch {
 	case c.left:
@@ -124,7 +124,7 @@ func (e *API) listCalls(w http.ResponseWriter, _ *http.Request) {
 	}))
 }
 
-// forgetCalls forgets those that have ended.
+// forgetCalls deletes the ended calls.
 func (e *API) forgetCalls(w http.ResponseWriter, _ *http.Request) {
 	e.calls.mu.Lock()
 	e.calls.calls = slices.DeleteFunc(e.calls.calls, (*call).hasEnded)
@@ -141,7 +141,7 @@ func (e *API) getCall(w http.ResponseWriter, r *http.Request) {
 	exchange.SendJSON(w, http.StatusOK, exchange.Encode(c.newReport(time.Now())))
 }
 
-// A steerCommand makes happen what only the world can.
+// A steerCommand triggers an event outside the API, such as speech of the user.
 type steerCommand struct {
 	Do    string `json:"do"`
 	Text  string `json:"text"`  // of what is said
@@ -151,7 +151,7 @@ type steerCommand struct {
 	Event raw    `json:"event"` // of the browser, or of the provider
 }
 
-// postCommand does it, and answers with the call.
+// postCommand runs a steerCommand, and answers with the call's report.
 func (e *API) postCommand(w http.ResponseWriter, r *http.Request) {
 	c := e.calls.findCall(r.PathValue("id"))
 	if c == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/purserhq/purser/emulator/script"
 )
 
-// A steering is what the words of steering ask of a call and of its replies;
-// the package comment says what they mean.
+// A steering is the script of a call and of its replies. The comment of package emulator
+// lists its words.
 type steering struct {
 	callSteering
 	replySteering
@@ -141,7 +141,7 @@ func (s *steering) texts() map[string]*string {
 	return map[string]*string{"code": &s.code, "usage_raw": &s.usageRaw, "fail": &s.fail, "incomplete": &s.incomplete}
 }
 
-// readWord takes one word of steering.
+// readWord reads one word of steering.
 func (s *steering) readWord(name, value string) (err error) {
 	if flag := s.flags()[name]; flag != nil && value == "" {
 		*flag = true

@@ -38,7 +38,7 @@ func realtimeModels() []realtimeModel {
 	return list
 }
 
-// sessionSettings are what a client may set of a session.
+// sessionSettings are the settings of a session that a client may set.
 type sessionSettings struct {
 	Type             string         `json:"type"`
 	Model            string         `json:"model"`
@@ -92,7 +92,7 @@ type sessionObject struct {
 // maxSessionTime is how long a session may last.
 const maxSessionTime = time.Hour
 
-// defaults are the settings of a session of which nothing is said.
+// defaults are the settings that a session has unless the client sets others.
 func (m realtimeModel) defaults() sessionSettings {
 	format := raw(`{"type":"audio/pcm","rate":24000}`)
 	s := sessionSettings{
@@ -151,7 +151,7 @@ func readSession(body []byte) (s sessionSettings, m realtimeModel, f *exchange.R
 	return s, m, f
 }
 
-// withUpdate is the settings with what body sets.
+// withUpdate returns the settings changed by body.
 func (s sessionSettings) withUpdate(body []byte, m realtimeModel) (sessionSettings, *exchange.Refusal) {
 	var next sessionSettings
 	if err := json.Unmarshal(exchange.Encode(s), &next); err != nil {
@@ -226,7 +226,7 @@ func checkMaxOutput(value raw, where string) *exchange.Refusal {
 		"Invalid '%smax_output_tokens': expected an integer between 1 and %d, or 'inf'.", where, maxOutputTokens)
 }
 
-// maxReplyTokens is how many tokens a reply may have.
+// maxReplyTokens returns how many tokens a reply may have.
 func (m realtimeModel) maxReplyTokens(limit raw) int {
 	n := m.output
 	if json.Unmarshal(limit, &n) != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/purserhq/purser/emulator/openai"
 )
 
-// A socket is one sideband. It has a queue, so that a client that does not read
-// holds nobody up.
+// A socket is one sideband. It has a queue, so that a client that does not read blocks no
+// other.
 type socket struct {
 	conn  *websocket.Conn
 	queue chan []byte
@@ -24,10 +24,11 @@ type socket struct {
 	why   string
 }
 
-// maxQueuedEvents is how many events wait for a slow client before it is dropped.
+// maxQueuedEvents is the number of events that may wait for a slow client. It is dropped
+// at one more.
 const maxQueuedEvents = 1024
 
-// serveSideband takes a WebSocket that listens to a call.
+// serveSideband serves the WebSocket of a sideband.
 func (e *API) serveSideband(w http.ResponseWriter, r *http.Request) {
 	rec := e.server.RecordRequest(r, nil)
 	if f := openai.CheckKey(r); f != nil {
@@ -49,12 +50,13 @@ func (e *API) serveSideband(w http.ResponseWriter, r *http.Request) {
 	ctx, gone := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer gone(nil)
 	s := &socket{queue: make(chan []byte, maxQueuedEvents), gone: gone}
-	if f := c.attachSideband(s, time.Now()); f != nil { // before it is accepted, so that it misses nothing from then on
+	// It is attached before the WebSocket is accepted, so that it misses no event.
+	if f := c.attachSideband(s, time.Now()); f != nil {
 		e.refuseCall(w, rec, f)
 		return
 	}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		InsecureSkipVerify: true, // a browser has no business here, but no harm comes of it
+		InsecureSkipVerify: true, // the Origin does not matter to an emulator
 		OnPingReceived:     func(context.Context, []byte) bool { return !c.isMuted(s) },
 	})
 	e.server.FinishRecord(rec, http.StatusSwitchingProtocols, err)
@@ -70,7 +72,7 @@ func (e *API) serveSideband(w http.ResponseWriter, r *http.Request) {
 	c.readEvents(ctx, s)
 }
 
-// attachSideband adds a sideband to the call, or says why it is not let in.
+// attachSideband adds a sideband to the call, or returns why it is refused.
 func (c *call) attachSideband(s *socket, now time.Time) *exchange.Refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +102,7 @@ func (c *call) attachSideband(s *socket, now time.Time) *exchange.Refusal {
 	return nil
 }
 
-// startScript is called when the first sideband is there: what is to happen by itself
-// waits for it.
+// startScript starts the scripted events. It is called when the first sideband attaches.
 func (c *call) startScript() {
 	for _, b := range c.script.browser {
 		if b.at == "" {
@@ -116,14 +117,14 @@ func (c *call) startScript() {
 	}
 }
 
-// isMuted tells whether a sideband is dead, though its connection is not.
+// isMuted reports whether a sideband gets no more events although it is connected.
 func (c *call) isMuted(s *socket) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.sent >= c.script.mute
 }
 
-// readEvents reads events until the socket is gone.
+// readEvents reads events until the socket is closed.
 func (c *call) readEvents(ctx context.Context, s *socket) {
 	for {
 		kind, text, err := s.conn.Read(ctx)
@@ -143,7 +144,7 @@ func (c *call) readEvents(ctx context.Context, s *socket) {
 	_ = s.conn.CloseNow() // it may be closed already
 }
 
-// detachSideband takes a sideband out of the call.
+// detachSideband removes a sideband from the call.
 func (c *call) detachSideband(s *socket) {
 	if !c.sockets[s] {
 		return
@@ -179,13 +180,13 @@ func (c *call) dropSideband(s *socket, code int) {
 	c.detachSideband(s)
 }
 
-// closeSocket lets the queue run out, and then closes the socket.
+// closeSocket closes the socket after its queue is written.
 func (s *socket) closeSocket(code int, why string) {
 	s.code, s.why = code, why
 	close(s.queue)
 }
 
-// writeQueue sends what is queued. A code of 1006 is a connection that breaks.
+// writeQueue writes the queue. The code 1006 breaks the connection.
 func (s *socket) writeQueue(ctx context.Context) {
 	for {
 		select {
@@ -207,21 +208,21 @@ func (s *socket) writeQueue(ctx context.Context) {
 // finishClosing closes the socket as the script wants it.
 func (s *socket) finishClosing() {
 	if s.code == 1006 {
-		_ = s.conn.CloseNow() // that it is rude is the point
+		_ = s.conn.CloseNow() // the script wants a broken connection
 		return
 	}
-	_ = s.conn.Close(websocket.StatusCode(s.code), s.why) // a client that is gone needs no farewell
+	_ = s.conn.Close(websocket.StatusCode(s.code), s.why) // the client may be gone
 }
 
-// An unwatchedGap is a time in which no sideband listened to a living call.
+// An unwatchedGap is a time in which a live call had no sideband.
 type unwatchedGap struct {
 	From       time.Time `json:"from"`
-	To         time.Time `json:"to"` // when there was one again, or the call ended
+	To         time.Time `json:"to"` // when a sideband attached or the call ended
 	MS         int64     `json:"ms"`
 	AudioOutMS int64     `json:"audio_out_ms"` // what the user heard meanwhile
 	AudioInMS  int64     `json:"audio_in_ms"`  // what the user said
 
-	out, in time.Duration // of the whole call when it began
+	out, in time.Duration // of the whole call at its begin
 }
 
 func (c *call) openGap(now time.Time) {

@@ -7,11 +7,11 @@ import (
 	"github.com/purserhq/purser/emulator/openai"
 )
 
-// An userSpeech is what the user is saying.
+// A userSpeech is the present speech of the user.
 type userSpeech struct {
 	since time.Time // zero = nothing
 	item  string
-	text  string // what an emulated user says, with its steering
+	text  string // of an emulated user, with its steering
 	fast  int    // times as fast as it is counted
 }
 
@@ -22,11 +22,11 @@ func (t userSpeech) length(now time.Time) time.Duration {
 	return now.Sub(t.since) * time.Duration(t.fast)
 }
 
-// heardUntil is how much the user has said in the whole call.
+// heardUntil returns the length of the user's speech in the whole call.
 func (c *call) heardUntil(now time.Time) time.Duration { return c.heard + c.speech.length(now) }
 
-// startTalking is the begin of speech. It interrupts the model, unless the session
-// says that it may not.
+// startTalking starts the user's speech. It interrupts the model, unless the session
+// forbids that.
 func (c *call) startTalking(text string, fast int) {
 	if c.left || !c.speech.since.IsZero() {
 		return
@@ -48,7 +48,7 @@ func (c *call) startTalking(text string, fast int) {
 	}
 }
 
-// stopTalking is the end of speech: the turn is the model's.
+// stopTalking ends the user's speech, and starts the model's turn.
 func (c *call) stopTalking() {
 	if c.speech.since.IsZero() {
 		return
@@ -70,7 +70,7 @@ func (c *call) stopTalking() {
 	}
 }
 
-// addHeardItem adds what the user has said to the conversation.
+// addHeardItem adds the user's speech to the conversation.
 func (c *call) addHeardItem(id, text string, length time.Duration) {
 	item := &conversationItem{
 		ID:      id,
@@ -97,7 +97,7 @@ func (c *call) addHeardItem(id, text string, length time.Duration) {
 	}
 }
 
-// commitAudio is input_audio_buffer.commit, where turns are not found by themselves.
+// commitAudio handles input_audio_buffer.commit, for sessions without turn detection.
 func (c *call) commitAudio() *exchange.Refusal {
 	length := c.buffer + c.speech.length(time.Now())
 	if length < 100*time.Millisecond {
@@ -110,13 +110,13 @@ func (c *call) commitAudio() *exchange.Refusal {
 	return nil
 }
 
-// speakFor says something of a length; the clock runs fast times as fast.
+// speakFor lets the user speak for a length of audio, fast times as fast as it counts.
 func (c *call) speakFor(text string, length time.Duration, fast int) {
 	c.startTalking(text, fast)
 	c.scheduleAfter(length/time.Duration(fast), c.stopTalking)
 }
 
-// nextTurn lets the emulated user say something.
+// nextTurn starts the next turn of the emulated user.
 func (c *call) nextTurn() {
 	if c.left || c.reply != nil || c.currentPlayback() != nil || !c.speech.since.IsZero() ||
 		c.turnsMade >= c.script.turns {
@@ -126,8 +126,8 @@ func (c *call) nextTurn() {
 	c.speakFor("", c.script.speech, c.script.fast)
 }
 
-// scheduleNextTurn is called when the model may have come to an end; the emulated user says
-// the next thing then, if nothing waits for a tool.
+// scheduleNextTurn schedules the next turn of the emulated user if the model has finished
+// and no tool call is open.
 func (c *call) scheduleNextTurn() {
 	if c.end != "" || c.left || c.reply != nil || c.currentPlayback() != nil || !c.speech.since.IsZero() {
 		return
@@ -145,8 +145,7 @@ func (c *call) scheduleNextTurn() {
 	c.scheduleAfter(c.script.silent/time.Duration(c.script.fast), c.nextTurn)
 }
 
-// beginIdleReply is called when nobody has said anything for idle_timeout_ms: the model
-// does, which costs a reply.
+// beginIdleReply begins a reply of the model after idle_timeout_ms of silence.
 func (c *call) beginIdleReply() {
 	if c.reply != nil || !c.speech.since.IsZero() {
 		return

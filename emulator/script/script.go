@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Script is what the words of steering ask for; the package comment says what
-// they mean. Numbers that are not asked for are never.
+// A Script is the meaning of a request's steering words, which the comment of package
+// emulator lists. Numbers that are not set are Never.
 type Script struct {
 	Status         int
 	Code           string
@@ -40,7 +40,7 @@ type Script struct {
 // Never is a number of events or bytes that no answer reaches.
 const Never = math.MaxInt
 
-// New returns a Script that asks for nothing.
+// New returns a Script without faults or options.
 func New() Script {
 	return Script{Cut: Never, End: Never, ErrorAt: Never, Hang: Never, Garbage: Never, Header: http.Header{}}
 }

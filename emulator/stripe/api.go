@@ -17,7 +17,8 @@ type apiError struct {
 	intent              object // that was made all the same
 }
 
-// serveAPI checks the key, runs f and writes its answer, or loses the request or the answer.
+// serveAPI returns a handler that checks the key, calls f and writes its answer, or loses
+// the request or the answer by the script.
 // It holds the lock while f runs.
 func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -41,11 +42,11 @@ func (s *Server) serveAPI(f func(*http.Request) (object, *apiError)) http.Handle
 		}
 		status := http.StatusOK
 		if failed != nil {
-			told := object{"type": failed.kind, "code": failed.code, "message": failed.message}
+			failure := object{"type": failed.kind, "code": failed.code, "message": failed.message}
 			if failed.intent != nil {
-				told["payment_intent"] = failed.intent
+				failure["payment_intent"] = failed.intent
 			}
-			status, answer = failed.status, object{"error": told}
+			status, answer = failed.status, object{"error": failure}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Cards are how a saved card may behave when it is charged while nobody is there.
+// Cards are the behaviors of a saved card in a payment without its owner.
 var Cards = []string{"works", "declined", "poor", "authenticate", "expired"}
 
 // cardChoices are those of the Checkout page.
@@ -154,7 +154,7 @@ func (s *Server) createIntent(r *http.Request) (object, *apiError) {
 	return s.intentAnswer(id)
 }
 
-// declineIntent is what a bank says of a card.
+// declineIntent declines an intent with the bank's reason.
 func (s *Server) declineIntent(intent object, behaves string) {
 	code, reason := "card_declined", "generic_decline"
 	switch behaves {
@@ -236,7 +236,7 @@ func (s *Server) cancelIntent(r *http.Request) (object, *apiError) {
 			message: "You cannot cancel this PaymentIntent because it has a status of " + status + ".",
 		}
 	}
-	intent["status"], intent["last_payment_error"] = "canceled", nil // whoever wants to know why asks the charge
+	intent["status"], intent["last_payment_error"] = "canceled", nil // the charge has the reason
 	s.appendEvent("payment_intent.canceled", intent)
 	return s.expandIntent(id, false, false), nil
 }

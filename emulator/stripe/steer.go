@@ -17,7 +17,7 @@ func (s *Server) postSteering(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A steering is what POST /steer asks for.
+// A steering is a request to POST /steer.
 type steering struct {
 	id   string // of a session
 	word string
@@ -48,8 +48,8 @@ var sessionWords = map[string]func(*Server, object, steering) error{
 	"lost":    (*Server).reverseSession,
 }
 
-// Steer makes something happen to a session, an automatic payment or a card: the words of
-// POST /steer, which the comment of Server lists.
+// Steer applies a word of POST /steer to a session, an automatic payment or a card. The
+// comment of Server lists the words.
 func (s *Server) Steer(id, word string, with url.Values) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

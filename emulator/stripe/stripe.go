@@ -68,7 +68,7 @@ type Server struct {
 	lostRequests int
 }
 
-// New makes a server without any sessions.
+// New returns a server without sessions.
 func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -166,9 +166,8 @@ var keys = []Key{
 		"non-public networks that webhooks may go to, separated by commas, such as 10.1.0.0/16", false,
 		setNetworks(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
 	{"trusted_proxies",
-		"networks of your own reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For says who asks", false, setNetworks(func(c *Config) *[]netip.Prefix {
-			return &c.TrustedProxies
-		})},
+		"networks of your reverse proxies, separated by commas, such as 10.1.0.0/16: their X-Forwarded-For is trusted",
+		false, setNetworks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
 	{"node_url", "URL by which other nodes reach this very one, for control channels of voice sessions that it runs",
 		false, setURL(func(c *Config) *string { return &c.NodeURL })},
 	{"voice_idle", "how long a voice session may be without speech and reply, such as 2m", false,
@@ -209,13 +208,14 @@ var keys = []Key{
 			}
 			return nil
 		}},
-	{"oidc.name", "name of the OpenID Connect provider that people may sign in by, as on the button \"Continue with NAME\"", false, func(c *Config, v string) error {
-		if v == "" || len(v) > 40 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return errors.New("must be 1 to 40 printable bytes")
-		}
-		c.OIDC.Name = v
-		return nil
-	}},
+	{"oidc.name", "name of the OpenID Connect provider for sign-in, as on the button \"Continue with NAME\"", false,
+		func(c *Config, v string) error {
+			if v == "" || len(v) > 40 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				return errors.New("must be 1 to 40 printable bytes")
+			}
+			c.OIDC.Name = v
+			return nil
+		}},
 	{"oidc.issuer", "its issuer URL, exactly as it spells it, such as https://accounts.google.com", false,
 		func(c *Config, v string) error {
 			if err := setURL(func(*Config) *string { return new(string) })(c, v); err != nil {

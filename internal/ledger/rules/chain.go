@@ -102,9 +102,11 @@ func (c Column) Value() any {
 
 // EntryColumns are the columns of the table ledger except the hashes, in the table's
 // order.
-const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket, model,
+const EntryColumns = `id, account_id, seq, type, status, reversal_of, reason, connection_id, app_id, feature, bucket,
+	model,
 	key, fingerprint, paid_by, settlement, terms, usage, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc,
-	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us`
+	user_charge_mc, remaining_mc, amount_mc, available_delta_mc, reserved_delta_mc, allocation_delta_mc,
+	consumed_delta_mc, created_us`
 
 // Columns returns the row's values in the order of EntryColumns.
 func (e *Entry) Columns() [30]Column {
