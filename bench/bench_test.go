@@ -215,7 +215,8 @@ func TestTableShowsMedians(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	t.Parallel()
-	const profile = "heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 7\n# HeapAlloc = 1000\n# HeapSys = 5000\n# Stack = 200 / 900\n"
+	const profile = "heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 7\n# HeapAlloc = " +
+		"1000\n# HeapSys = 5000\n# Stack = 200 / 900\n"
 	if got := parseHeapBytes(profile); got != 1200 {
 		t.Errorf("%d bytes", got)
 	}

@@ -262,7 +262,9 @@ func (c *client) checkForeign() error {
 // newPrompt returns a body with a system message and about 300 bytes of random user text.
 func (c *client) newPrompt() []byte {
 	b := make([]byte, 0, 1024)
-	b = append(b, `{"messages":[{"role":"system","content":"You are the assistant inside a mail client. Sum up what the user has to do today, in three sentences, most urgent first. Do not invent anything."},{"role":"user","content":"`...)
+	b = append(b, `{"messages":[{"role":"system","content":"You are the assistant inside a mail client. Sum up what `+
+		`the user has to do today, in three sentences, most urgent first. Do not invent anything."},{"role":"user",`+
+		`"content":"`...)
 	from := len(b)
 	for len(b) < from+300 {
 		b = append(append(b, words[c.rng.IntN(len(words))]...), ' ')

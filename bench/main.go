@@ -84,7 +84,8 @@ func parseOptions(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
 		fmt.Fprint(f.Output(),
-			"Measures Purser against a bare reverse proxy in front of the same fake provider.\nExample: go run ./bench --clients 64 --rounds 3 --json figures.json\n\n")
+			"Measures Purser against a bare reverse proxy in front of the same fake provider.\nExample: go run "+
+				"./bench --clients 64 --rounds 3 --json figures.json\n\n")
 		f.PrintDefaults()
 	}
 	f.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of one cell")
@@ -103,7 +104,8 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.sessions, "sessions", 200, "live voice sessions; they get as many connections as they need")
 	f.Float64Var(&o.rows, "rows", 0, "also measure with a ledger of this many million rows")
 	f.StringVar(&o.dir, "dir", "",
-		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed afterwards); PostgreSQL lies in /tmp")
+		"folder for SQLite files and logs, on the disk to be measured (default: a temporary one, removed "+
+			"afterwards); PostgreSQL lies in /tmp")
 	f.StringVar(&o.jsonFile, "json", "", "write every figure to this file")
 	f.BoolVar(&o.limits, "limits", false, "check every limit at each call: tier, daily, rate, risk, free credit")
 	f.StringVar(&o.before, "before", "",

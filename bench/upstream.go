@@ -28,7 +28,10 @@ var pieces = []string{
 const (
 	promptTokens     = 118
 	completionTokens = 61
-	usageJSON        = `{"prompt_tokens":118,"completion_tokens":61,"total_tokens":179,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`
+	usageJSON        = `{"prompt_tokens":118,"completion_tokens":61,"total_tokens":179,` +
+		`"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},` +
+		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,` +
+		`"rejected_prediction_tokens":0}}`
 )
 
 // deltaChunks is how many chunks of a streamed answer carry a delta: the role,
@@ -71,7 +74,9 @@ func answerChat(w http.ResponseWriter, r *http.Request) {
 	}
 	out := fmt.Appendf(head,
 		`","created":%d,"model":"`+model+
-			`-2026-03-05","choices":[{"index":0,"message":{"role":"assistant","content":"%s","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":%s,"service_tier":"default","system_fingerprint":"fp_bench00001"}`,
+			`-2026-03-05","choices":[{"index":0,"message":{"role":"assistant","content":"%s","refusal":null,`+
+			`"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":%s,"service_tier":"default",`+
+			`"system_fingerprint":"fp_bench00001"}`,
 		time.Now().Unix(), wholeText, usageJSON)
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
@@ -130,14 +135,16 @@ var anthropicStream = func() (list [][]byte) {
 	}
 	event("message_start",
 		`,"message":{"id":"msg_bench","type":"message","role":"assistant","model":"`+models["anthropic"]+
-			`","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}`)
+			`","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":118,`+
+			`"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}`)
 	event("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`)
 	for _, p := range pieces {
 		event("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"`+p+`"}`)
 	}
 	event("content_block_stop", `,"index":0`)
 	event("message_delta",
-		`,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
+		`,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":118,`+
+			`"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":61}`)
 	event("message_stop", "")
 	return list
 }()
@@ -151,7 +158,10 @@ var googleStream = func() (list [][]byte) {
 		}
 		list = append(list,
 			fmt.Appendf(nil,
-				`data: {"candidates":[{"content":{"parts":[{"text":"%s"}],"role":"model"}%s,"index":0}],"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d,"totalTokenCount":%d,"promptTokensDetails":[{"modality":"TEXT","tokenCount":%d}]},"modelVersion":"%s","responseId":"bench"}`+"\r\n\r\n",
+				`data: {"candidates":[{"content":{"parts":[{"text":"%s"}],"role":"model"}%s,"index":0}],`+
+					`"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d,"totalTokenCount":%d,`+
+					`"promptTokensDetails":[{"modality":"TEXT","tokenCount":%d}]},"modelVersion":"%s",`+
+					`"responseId":"bench"}`+"\r\n\r\n",
 				p, end, promptTokens, output, promptTokens+output, promptTokens, models["google"]))
 	}
 	return list

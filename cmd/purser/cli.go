@@ -132,9 +132,11 @@ type serveCmd struct {
 
 // Help is shown by purser serve --help.
 func (serveCmd) Help() string {
-	return "Flags win over the environment, which wins over the file. In the environment every setting, secrets too, is called PURSER_ and its name:\n\n" +
+	return "Flags win over the environment, which wins over the file. In the environment every setting, secrets too," +
+		" is called PURSER_ and its name:\n\n" +
 		listSettings() +
-		"\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen 0.0.0.0:8080"
+		"\nExample:\n  PURSER_ENVELOPE_KEY=$(cat /run/secrets/purser) purser serve --config purser.yaml --listen " +
+		"0.0.0.0:8080"
 }
 
 // Run runs a node until it is interrupted.
@@ -163,8 +165,10 @@ type verifyCmd struct {
 
 // Help is shown by purser ledger verify --help.
 func (verifyCmd) Help() string {
-	return "Checks every balance, allocation and hold against the ledger, and the ledger’s hash chain. It changes nothing, and works while the server runs and on a copy of its files.\n\n" +
-		"Exits with 0 without findings, 1 with findings, 2 when it could not run.\n\nExample:\n  purser ledger verify --database sqlite:purser-data/purser.db"
+	return "Checks every balance, allocation and hold against the ledger, and the ledger’s hash chain. It changes " +
+		"nothing, and works while the server runs and on a copy of its files.\n\n" +
+		"Exits with 0 without findings, 1 with findings, 2 when it could not run.\n\nExample:\n  purser ledger " +
+		"verify --database sqlite:purser-data/purser.db"
 }
 
 // Run verifies the database. The exit code says whether there are findings.

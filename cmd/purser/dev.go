@@ -31,7 +31,8 @@ type devCmd struct {
 
 // Help is shown by purser dev --help.
 func (devCmd) Help() string {
-	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev --data ./purser-data --listen 127.0.0.1:8080"
+	return "Everything that is printed, tokens and passwords, is for fake money only.\n\nExample:\n  purser dev " +
+		"--data ./purser-data --listen 127.0.0.1:8080"
 }
 
 // Run runs the development node until it is interrupted.

@@ -276,7 +276,8 @@ type triggerCmd struct {
 
 // Help is shown by purser trigger --help.
 func (triggerCmd) Help() string {
-	return "Makes a sample event, which the app's endpoints and purser listen receive. It is about a connection that does not exist, and moves no money.\n\n" +
+	return "Makes a sample event, which the app's endpoints and purser listen receive. It is about a connection " +
+		"that does not exist, and moves no money.\n\n" +
 		"Events: " + strings.Join(webhooks.Types, ", ") +
 		"\n\nExample:\n  PURSER_CLIENT_SECRET=… purser trigger connection.revoked --app app_… --client-id cid_…"
 }

@@ -221,7 +221,8 @@ type reverseCmd struct {
 
 // Help is shown by purser operator reverse --help.
 func (reverseCmd) Help() string {
-	return "The money returns to the connection, or to the user's available balance if it is revoked. A charge can be reversed once.\n\n" +
+	return "The money returns to the connection, or to the user's available balance if it is revoked. A charge can " +
+		"be reversed once.\n\n" +
 		exampleHelp("reverse led_06f2k8m3q5t7w9y1b3d5f7h9j1 --reason provider_error")
 }
 

@@ -201,7 +201,8 @@ func TestRefused(t *testing.T) {
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	c, err := Load("p.yaml",
-		[]byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: a@example.com}\noidc: {name: A, issuer: 'https://a', client_id: a, client_secret: sk-hidden}\n"), nil, nil)
+		[]byte(minimal+"providers:\n  openai:\n    key: sk-hidden\nsmtp: {url: 'smtp://u:sk-hidden@h', from: "+
+			"a@example.com}\noidc: {name: A, issuer: 'https://a', client_id: a, client_secret: sk-hidden}\n"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -332,7 +332,8 @@ func spends(t *testing.T, database string) map[string][]bill {
 	d := openDatabase(t, database)
 	defer d.Close()
 	rows, err := d.QueryContext(t.Context(),
-		`SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, settlement FROM ledger WHERE type = 'spend'`)
+		`SELECT key, hold_amount_mc, provider_cost_mc, svc_fee_mc, dev_margin_mc, user_charge_mc, remaining_mc, `+
+			`settlement FROM ledger WHERE type = 'spend'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +393,8 @@ func number(t *testing.T, database, query string, args ...any) (n int64) {
 
 const (
 	openHolds = `SELECT COUNT(*) FROM holds WHERE state = 'open'`
-	orphans   = `SELECT COUNT(*) FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id WHERE state = 'open' AND (nodes.id IS NULL OR nodes.lease_us <= $1)`
+	orphans   = `SELECT COUNT(*) FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id WHERE state = 'open' AND ` +
+		`(nodes.id IS NULL OR nodes.lease_us <= $1)`
 )
 
 // eventually polls until ok, and fails the test if that takes too long.

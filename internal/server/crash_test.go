@@ -89,7 +89,8 @@ func crash(t *testing.T, url string) {
 	estimated := b.compareLedger(p.DB)
 	p.Verify()
 	released += strings.Count(p.Log(), "hold released by sweep")
-	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
+	t.Logf("%d kills, %d calls in flight at them; %d calls, %d answered (%d streams), %d replayed by a later "+
+		"process, %d retried after a broken stream, %d broke, %d refused; %d billed as estimates, %d holds released",
 		n, inFlight, len(b.snapshot()), b.answered.Load(), b.streamed.Load(), b.replayed.Load(), b.retried.Load(),
 		b.broke.Load(), b.other.Load(), estimated, released)
 	for what, count := range map[string]int64{

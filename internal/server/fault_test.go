@@ -32,7 +32,8 @@ func TestDatabaseConnectionsCut(t *testing.T) {
 	for range 150 {
 		var n int64
 		if err := d.QueryRowContext(t.Context(),
-			`SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'purser'`).Scan(&n); err != nil {
+			`SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND `+
+				`application_name = 'purser'`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		cut += n
@@ -66,7 +67,8 @@ func fails(t *testing.T, d *db.DB, event, table string) (undo func()) {
 			t.Fatal(err)
 		}
 	}
-	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''sabotage''; END'`)
+	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ` +
+		`''sabotage''; END'`)
 	run(fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s FOR EACH ROW EXECUTE FUNCTION sabotage()`, event, table))
 	return func() { run(`DROP TRIGGER sabotage ON ` + table) }
 }

@@ -31,19 +31,10 @@ type liveApp struct {
 // newLiveApp makes the app beside a running node, through the stores.
 func newLiveApp(t *testing.T, d *db.DB, prefix string, connections int, allocationMC money.MC) *liveApp {
 	t.Helper()
-	w := store.NewWriter(d, d.Now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	w := apitest.StartLedger(t, d, d.Now)
 	people, tokens := accounts.NewStore(d, d.Now), &oauth.Store{DB: d, Ledger: w, Now: d.Now}
 	l := &liveApp{d: d, w: w}
-	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		developer, err := people.Create(ctx, tx, accounts.NewAccount{
 			Email:     prefix + "live@example.com",
 			Password:  id.NewSecret(),
@@ -107,7 +98,8 @@ func (l *liveApp) openHold(t *testing.T, node string, c rules.Connection, amount
 		return
 	}
 	terms := fmt.Sprintf(
-		`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,"max_tokens":1000000`, cost)
+		`{"rates":{"book":"test","mc_per_million":[[0,0,0,0,%d]]},"margin_ppm":0,"fee_ppm":0,"input_tokens":0,`+
+			`"max_tokens":1000000`, cost)
 	key := servertest.UUID()
 	h := rules.Hold{Claim: key, NodeID: node, Limits: list, Call: rules.Call{
 		ConnectionID: c.ID,

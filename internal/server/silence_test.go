@@ -73,7 +73,8 @@ func (n *node) ask(model, key, text string, stream bool) (int, string) {
 func (n *node) row(key string) (settlement string, cost, charge, hold int64) {
 	n.t.Helper()
 	err := n.DB.QueryRowContext(n.t.Context(),
-		`SELECT settlement, provider_cost_mc, user_charge_mc, hold_amount_mc FROM ledger WHERE type = 'spend' AND key = $1`, key).Scan(&settlement, &cost, &charge, &hold)
+		`SELECT settlement, provider_cost_mc, user_charge_mc, hold_amount_mc FROM ledger WHERE type = 'spend' AND `+
+			`key = $1`, key).Scan(&settlement, &cost, &charge, &hold)
 	if err != nil {
 		n.t.Errorf("key %s: %v", key, err)
 	}

@@ -100,7 +100,8 @@ func TestKilledNodeOfAVoiceSession(t *testing.T) {
 	}
 	body := `{"model":"gpt-realtime-2.1-mini","instructions":"Be kind.\n!emu fast=20 pace=1ms audio=1s only=2 hang=3"}`
 	called(t, a.Call("POST", "/v1/realtime/sessions", body), http.StatusCreated, &o)
-	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
+	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nm=application 9 UDP/DTLS/SCTP " +
+		"webrtc-datachannel\r\n"
 	if r := whole(t,
 		a.Call("POST", strings.TrimPrefix(o.Client.OfferURL, a.BaseURL), sdp, "Authorization: Bearer "+o.Client.Ticket,
 			"Content-Type: application/sdp")); r.status != http.StatusCreated {

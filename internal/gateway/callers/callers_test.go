@@ -17,6 +17,7 @@ import (
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -37,19 +38,10 @@ type bundle struct {
 func newBundle(t *testing.T, d *db.DB) *bundle {
 	t.Helper()
 	b := &bundle{t: t, db: d, now: time.Now()}
-	b.ledger = store.NewWriter(d, b.clock)
+	b.ledger = apitest.StartLedger(t, d, b.clock)
 	b.tokens = &oauth.Store{DB: d, Ledger: b.ledger, Now: b.clock}
 	b.apps, b.features = apps.NewStore(d, b.clock, true), features.NewStore(d, b.clock, nil)
 	b.appID = id.New(id.App, b.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- b.ledger.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
@@ -58,7 +50,7 @@ func newBundle(t *testing.T, d *db.DB) *bundle {
 			VALUES ('` + b.appID +
 			`', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,
 	} {
-		if _, err := d.ExecContext(ctx, text); err != nil {
+		if _, err := d.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
 	}

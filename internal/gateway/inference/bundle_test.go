@@ -30,6 +30,7 @@ import (
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/catalog"
 	"github.com/purserhq/purser/internal/models/provider"
+	"github.com/purserhq/purser/internal/testkit/apitest"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -143,11 +144,13 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ledger := store.NewWriter(d, b.clock)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- ledger.Run(ctx) }()
-	node, err := store.JoinNode(ctx, d, id.New(id.Node, b.now), time.Minute, b.clock)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ledger := apitest.StartLedger(t, d, b.clock)
+	node, err := store.JoinNode(t.Context(), d, id.New(id.Node, b.now), time.Minute, b.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,13 +175,6 @@ func newBundle(t *testing.T, e db.Engine, f *fakeProvider) *bundle {
 	t.Cleanup(func() {
 		close(f.quit)
 		server.Close()
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	return b
 }

@@ -18,7 +18,8 @@ import (
 // to the provider's cost, rounded once, and the book they stand in is named.
 func TestReceiptLines(t *testing.T) {
 	t.Parallel()
-	const rates = `{"book":"2026-11-21-0123abcd","mc_per_million":[[0,10000000,1000000,12500000,50000000],[272000,20000000,2000000,25000000,75000000]]}`
+	const rates = `{"book":"2026-11-21-0123abcd","mc_per_million":[[0,10000000,1000000,12500000,50000000],[272000,` +
+		`20000000,2000000,25000000,75000000]]}`
 	for _, tt := range []struct {
 		name      string
 		usage     provider.Usage

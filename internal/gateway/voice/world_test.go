@@ -119,19 +119,12 @@ func newWorldAt(t *testing.T, e db.Engine, mode, tier, base string) *world {
 	w.exec(`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
 			provider_mode, test_allowlist, dev_margin_ppm, created_us)
 		VALUES ($1, 'wac_dev', 'App', 'cid_1', '', '[]', '[]', $2, $3, '[]', 100000, 1)`, w.app, tier, mode)
-	w.book = store.NewWriter(d, w.now)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.book.Run(ctx) }()
 	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	w.book = apitest.StartLedger(t, d, w.now)
 	tokens := &oauth.Store{DB: d, Ledger: w.book, Now: w.now}
 	other := id.New(id.Connection, now)
 	for account, conn := range map[string]string{"wac_user": w.conn, "wac_other": other} {

@@ -32,7 +32,8 @@ type call struct {
 
 func termsOf(steps string, input, most int64) string {
 	return fmt.Sprintf(
-		`{"rates":{"book":"2026-11-21","mc_per_million":%s},"margin_ppm":150000,"fee_ppm":50000,"input_tokens":%d,"max_tokens":%d}`, steps, input, most)
+		`{"rates":{"book":"2026-11-21","mc_per_million":%s},"margin_ppm":150000,"fee_ppm":50000,"input_tokens":%d,`+
+			`"max_tokens":%d}`, steps, input, most)
 }
 
 func usageOf(input, cached, output int64) string {
@@ -97,9 +98,11 @@ var (
 		charge:     2_000_000,
 	}
 	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
-		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
+		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],` +
+			`"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
 			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024}`,
-		usage:      `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,"output":3,"audio_output":7}`,
+		usage: `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,` +
+			`"output":3,"audio_output":7}`,
 		settlement: "settled",
 		input:      20,
 		output:     10,
@@ -439,7 +442,8 @@ func (w *writer) event(id, kind string) {
 	data := "{}"
 	if kind == "request.settled" { // k2 was pending once
 		data = fmt.Sprintf(
-			`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
+			`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,`+
+				`"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
 	}
 	w.insert("events", map[string]any{
 		"id":            fmt.Sprintf("evt_%s_%d", id, c.eventSeq),

@@ -187,7 +187,8 @@ func fileCounter(t *testing.T, d *db.DB, subject string) (held, holds, spent int
 	ctx := context.Background()
 	var buckets, all string
 	err := d.QueryRowContext(ctx,
-		`SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(counts, ' '), '') FROM holds WHERE state <> 'failed') FROM windows WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
+		`SELECT COALESCE(SUM(held), 0), COALESCE(MAX(buckets), ''), (SELECT COALESCE(group_concat(counts, ' '), '') `+
+			`FROM holds WHERE state <> 'failed') FROM windows WHERE subject = $1`, subject).Scan(&held, &buckets, &all)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -281,7 +281,8 @@ func balanced(t *testing.T, d *db.DB) {
 	}
 	if int64(consumed) != spent || int64(held) != holds || reserved != allocation-consumed ||
 		available+reserved+consumed != 1_000_000 || chain != rows {
-		t.Errorf("consumed %d of %d spent, held %d of %d, available %d, reserved %d, allocation %d, %d rows in a chain of %d", consumed, spent, held, holds, available, reserved, allocation, rows, chain)
+		t.Errorf("consumed %d of %d spent, held %d of %d, available %d, reserved %d, allocation %d, %d rows in a "+
+			"chain of %d", consumed, spent, held, holds, available, reserved, allocation, rows, chain)
 	}
 }
 
@@ -382,7 +383,8 @@ func sabotage(t *testing.T, d *db.DB, event, table string) (undo func()) {
 			table))
 		return func() { run(`DROP TRIGGER sabotage`) }
 	}
-	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''sabotage''; END'`,
+	run(`CREATE OR REPLACE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION `+
+		`''sabotage''; END'`,
 		fmt.Sprintf(`CREATE TRIGGER sabotage BEFORE %s ON %s FOR EACH ROW EXECUTE FUNCTION sabotage()`, event, table))
 	return func() { run(`DROP TRIGGER sabotage ON ` + table) }
 }

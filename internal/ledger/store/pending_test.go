@@ -52,7 +52,8 @@ func TestPending(t *testing.T) {
 		}
 		var held, holds, sum int64
 		if err := d.QueryRowContext(ctx,
-			`SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'pending'), (SELECT SUM(amount_mc) FROM holds) FROM connections`).Scan(&held, &holds, &sum); err != nil {
+			`SELECT held_mc, (SELECT COUNT(*) FROM holds WHERE state = 'pending'), (SELECT SUM(amount_mc) FROM `+
+				`holds) FROM connections`).Scan(&held, &holds, &sum); err != nil {
 			t.Fatal(err)
 		}
 		if held != calls*100 || holds != calls || sum != held {

@@ -22,8 +22,10 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 	ctx := t.Context()
 	for _, text := range []string{
 		`CREATE TABLE commits (n BIGSERIAL, waits TEXT)`,
-		`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO commits (waits) VALUES (current_setting(''synchronous_commit'')); RETURN NULL; END'`,
-		`CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON connections DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`,
+		`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO commits (waits) VALUES ` +
+			`(current_setting(''synchronous_commit'')); RETURN NULL; END'`,
+		`CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON connections DEFERRABLE INITIALLY DEFERRED FOR ` +
+			`EACH ROW EXECUTE FUNCTION note()`,
 	} {
 		if _, err := d.ExecContext(ctx, text); err != nil {
 			t.Fatal(err)

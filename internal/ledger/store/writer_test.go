@@ -91,7 +91,8 @@ func lockRow(t *testing.T, d *db.DB, selects string) (open func(n int)) {
 		defer cancel()
 		for waiting := 0; waiting < n; {
 			err := d.QueryRowContext(ctx,
-				`SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+				`SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = `+
+					`'Lock'`).Scan(&waiting)
 			if err != nil {
 				t.Errorf("%d of %d batches wait: %v", waiting, n, err)
 				break

@@ -14,15 +14,25 @@ import (
 )
 
 const (
-	okConnection = `{"id":"conn_1","app_id":"app_1","user_account_id":"wac_1","reserved_allocation_mc":500000000,"reserved_allocation_display":"$5.00","allocation_mc":500000000,"allocation_display":"$5.00","consumed_mc":80000000,"consumed_display":"$0.80","held_mc":0,"held_display":"$0.00","allocation_remaining_mc":420000000,"allocation_remaining_display":"$4.20","velocity_limit_mc":null,"velocity_limit_display":null,"status":"active","created_at":"2026-11-21T10:15:00.000Z"}`
-	okSvc        = `{"feature":null,"hold_amount_mc":4200,"provider_cost_mc":2000,"svc_fee_mc":100,"dev_margin_mc":300,"user_charge_mc":2400,"user_charge_display":"$0.000024","allocation_remaining_mc":100000000,"allocation_remaining_display":"$1.00"}`
-	okUsage      = `{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}`
-	okAnswer     = `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Blue"},"finish_reason":"stop"}],"usage":` + okUsage + `,"svc":` + okSvc + `}`
-	okNotFound   = `{"error":{"code":"not_found","message":"no such thing","type":"invalid_request","connection_id":null,"increase_url":null,"review_url":null}}`
-	okChunk      = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"Blue"},"finish_reason":null}]}` + "\n\n"
-	okFinal      = `data: {"svc_final":{"settlement":"settled","usage":` + okUsage + `,"svc":` + okSvc + `}}` + "\n\n"
-	failed       = `data: {"error":{"code":"provider_error","message":"the provider broke off","type":"provider_error","connection_id":null,"increase_url":null,"review_url":null}}` + "\n\n"
-	end          = "data: [DONE]\n\n"
+	okConnection = `{"id":"conn_1","app_id":"app_1","user_account_id":"wac_1","reserved_allocation_mc":500000000,` +
+		`"reserved_allocation_display":"$5.00","allocation_mc":500000000,"allocation_display":"$5.00",` +
+		`"consumed_mc":80000000,"consumed_display":"$0.80","held_mc":0,"held_display":"$0.00",` +
+		`"allocation_remaining_mc":420000000,"allocation_remaining_display":"$4.20","velocity_limit_mc":null,` +
+		`"velocity_limit_display":null,"status":"active","created_at":"2026-11-21T10:15:00.000Z"}`
+	okSvc = `{"feature":null,"hold_amount_mc":4200,"provider_cost_mc":2000,"svc_fee_mc":100,` +
+		`"dev_margin_mc":300,"user_charge_mc":2400,"user_charge_display":"$0.000024",` +
+		`"allocation_remaining_mc":100000000,"allocation_remaining_display":"$1.00"}`
+	okUsage  = `{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}`
+	okAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,` +
+		`"message":{"role":"assistant","content":"Blue"},"finish_reason":"stop"}],"usage":` + okUsage + `,"svc":` + okSvc + `}`
+	okNotFound = `{"error":{"code":"not_found","message":"no such thing","type":"invalid_request",` +
+		`"connection_id":null,"increase_url":null,"review_url":null}}`
+	okChunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",` +
+		`"choices":[{"index":0,"delta":{"content":"Blue"},"finish_reason":null}]}` + "\n\n"
+	okFinal = `data: {"svc_final":{"settlement":"settled","usage":` + okUsage + `,"svc":` + okSvc + `}}` + "\n\n"
+	failed  = `data: {"error":{"code":"provider_error","message":"the provider broke off",` +
+		`"type":"provider_error","connection_id":null,"increase_url":null,"review_url":null}}` + "\n\n"
+	end = "data: [DONE]\n\n"
 )
 
 // An answer is written "METHOD /path status [Header=value …]", and its body.

@@ -26,17 +26,24 @@ type Books struct {
 // NewBooks returns the ledger in d. It stops when the test ends.
 func NewBooks(t testing.TB, d *db.DB) *Books {
 	b := &Books{DB: d, t: t, at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
-	b.Ledger = store.NewWriter(d, b.Now)
+	b.Ledger = StartLedger(t, d, b.Now)
+	return b
+}
+
+// StartLedger runs a ledger writer over d, with the clock now, until the test ends.
+func StartLedger(t testing.TB, d *db.DB, now func() time.Time) *store.Writer {
+	t.Helper()
+	w := store.NewWriter(d, now)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- b.Ledger.Run(ctx) }()
+	go func() { done <- w.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return b
+	return w
 }
 
 // Now returns the time, a millisecond later at every reading.

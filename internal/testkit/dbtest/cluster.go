@@ -72,7 +72,8 @@ func folder(durable bool) string {
 
 // supervise runs the server until standard input ends, which it does when the
 // process that started it is gone, and leaves nothing behind.
-const supervise = `"$@" >"$0/log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server; cd / && rm -rf "$0"`
+const supervise = `"$@" >"$0/log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server; cd / && ` +
+	`rm -rf "$0"`
 
 func (c *Cluster) startServer(bin string, durable bool) error {
 	as, err := unprivileged(c.dir)

@@ -172,7 +172,8 @@ func readRefused(b *body, _ *Request) error {
 		{"api_key", b.APIKey, nil},
 	} {
 		if isSet(m.value) && !slices.Contains(m.accepted, string(m.value)) {
-			return invalid("%s: not offered here, because it would change the price or the route of the call; leave it out", m.name)
+			return invalid("%s: not offered here, because it would change the price or the route of the call; leave "+
+				"it out", m.name)
 		}
 	}
 	return nil
@@ -478,7 +479,8 @@ func checkTurns(_ *body, p *Request) error {
 	for i, m := range p.Messages {
 		if m.Role == "tool" {
 			if !open[m.ToolCallID] {
-				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message before it", i, m.ToolCallID)
+				return invalid("messages[%d].tool_call_id: %q answers no open tool call of the assistant message "+
+					"before it", i, m.ToolCallID)
 			}
 			delete(open, m.ToolCallID)
 			continue

@@ -16,14 +16,28 @@ import (
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"messages":[{"role":"user","content":"hi"}]}`,
-		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}],"max_tokens":5,"stream":true,"stream_options":{"include_usage":true}}`,
-		`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"a":1}}]},{"role":"tool","tool_call_id":"c","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":{"type":"function","function":{"name":"f"}}}`,
-		`{"messages":[{"role":"user","content":"a"}],"stop":["x"],"response_format":{"type":"json_object"},"n":1,"api_base":null}`,
-		`{"model":"m","messages":[{"role":"developer","content":"a","name":"b"},{"role":"assistant","content":"","refusal":"no"}],"stop":"\u2028","max_completion_tokens":9223372036854775807,"top_p":1e-7}`,
-		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk=","detail":"low"}}]}],"temperature":2,"reasoning_effort":"none"}`,
-		`{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","strict":true}},{"type":"function","function":{"name":"g","description":"b"}}],"tool_choice":"required","parallel_tool_calls":false}`,
-		`{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object"}}},"service_tier":"auto","modalities":["text"],"logprobs":false,"top_logprobs":0}`,
-		`{"messages":[{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":""}},{"id":"d","function":{"name":"f","arguments":"x"}}]},{"role":"tool","tool_call_id":"d","content":"x"},{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":""}]}]}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url",` +
+			`"image_url":{"url":"https://x/y.png"}}]}],"max_tokens":5,"stream":true,` +
+			`"stream_options":{"include_usage":true}}`,
+		`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function",` +
+			`"function":{"name":"f","arguments":"{}"},"extra_content":{"a":1}}]},{"role":"tool","tool_call_id":"c",` +
+			`"content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],` +
+			`"tool_choice":{"type":"function","function":{"name":"f"}}}`,
+		`{"messages":[{"role":"user","content":"a"}],"stop":["x"],"response_format":{"type":"json_object"},"n":1,` +
+			`"api_base":null}`,
+		`{"model":"m","messages":[{"role":"developer","content":"a","name":"b"},{"role":"assistant","content":"",` +
+			`"refusal":"no"}],"stop":"\u2028","max_completion_tokens":9223372036854775807,"top_p":1e-7}`,
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk=",` +
+			`"detail":"low"}}]}],"temperature":2,"reasoning_effort":"none"}`,
+		`{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f",` +
+			`"strict":true}},{"type":"function","function":{"name":"g","description":"b"}}],` +
+			`"tool_choice":"required","parallel_tool_calls":false}`,
+		`{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema",` +
+			`"json_schema":{"name":"s","schema":{"type":"object"}}},"service_tier":"auto","modalities":["text"],` +
+			`"logprobs":false,"top_logprobs":0}`,
+		`{"messages":[{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":""}},{"id":"d",` +
+			`"function":{"name":"f","arguments":"x"}}]},{"role":"tool","tool_call_id":"d","content":"x"},` +
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":""}]}]}`,
 		`{"messages":[{"role":"tool","tool_call_id":"` + strings.Repeat("é", 99) + `","content":"x"}]}`,
 		`{"messages":[{"role":"user","content":"\ud83e\uddfe \u0000"}],"messages":[]}`,
 		`{"messages":` + strings.Repeat("[", 99) + strings.Repeat("]", 99) + `,"` + strings.Repeat("a.", 99) + `":1}`,
