@@ -276,10 +276,11 @@ func (c *client) newPrompt() []byte {
 	return append(b, '}')
 }
 
-var words = strings.Fields(`the supplier asked whether a second pallet may arrive on Friday instead of Wednesday because their lorry is
-in repair and nobody else drives our route before then please answer by noon legal returned the contract with one changed clause on
-page four about notice periods which looks harmless but should be read by someone who remembers last year lunch moved to one o'clock
-invoice 4711 is still open although we reminded them twice can we talk about numbers for March budget review slides attached thanks`)
+var words = strings.Fields(`the supplier asked whether a second pallet may arrive on Friday instead of Wednesday because their lorry
+is in repair and nobody else drives our route before then please answer by noon legal returned the contract with one changed clause
+on page four about notice periods which looks harmless but should be read by someone who remembers last year lunch moved to one
+o'clock invoice 4711 is still open although we reminded them twice can we talk about numbers for March budget review slides
+attached thanks`)
 
 // newUUID returns a random UUID, version 4.
 func newUUID(rng *rand.Rand) string {

@@ -200,7 +200,10 @@ var (
 			`"transcript":"Three threads need you today. First, the supplier asks whether the second pallet may ` +
 			`arrive on"}]}],"conversation_id":"conv_bench","output_modalities":["audio"],"max_output_tokens":1024,` +
 			`"audio":{"output":{"format":{"type":"audio/pcm","rate":24000},"voice":"marin"}},` +
-			`"usage":{"total_tokens":171,"input_tokens":126,"output_tokens":45,"input_token_details":{"text_tokens":96,"audio_tokens":30,"image_tokens":0,"cached_tokens":64,"cached_tokens_details":{"text_tokens":64,"audio_tokens":0,"image_tokens":0}},"output_token_details":{"text_tokens":21,"audio_tokens":24}},"metadata":null}}`,
+			`"usage":{"total_tokens":171,"input_tokens":126,"output_tokens":45,` +
+			`"input_token_details":{"text_tokens":96,"audio_tokens":30,"image_tokens":0,"cached_tokens":64,` +
+			`"cached_tokens_details":{"text_tokens":64,"audio_tokens":0,"image_tokens":0}},` +
+			`"output_token_details":{"text_tokens":21,"audio_tokens":24}},"metadata":null}}`,
 		`{"type":"rate_limits.updated","event_id":"event_m%[1]s","rate_limits":[{"name":"tokens","limit":800000,` +
 			`"remaining":799104,"reset_seconds":0.067}]}`,
 		`{"type":"output_audio_buffer.stopped","event_id":"event_n%[1]s","response_id":"%[1]s"}`,

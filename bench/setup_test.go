@@ -47,9 +47,11 @@ func TestSeedAndFill(t *testing.T) {
 			if err != nil || bad > 0 {
 				t.Errorf("%d connections do not agree with their rows: %v", bad, err)
 			}
-			names := `SELECT COUNT(*) FROM sqlite_master WHERE name IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
+			names := `SELECT COUNT(*) FROM sqlite_master
+				WHERE name IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
 			if engine == db.Postgres {
-				names = `SELECT COUNT(*) FROM pg_indexes WHERE indexname IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
+				names = `SELECT COUNT(*) FROM pg_indexes
+					WHERE indexname IN ('ledger_chain', 'ledger_key', 'ledger_reversal')`
 			}
 			if err := d.QueryRowContext(t.Context(), names).Scan(&indexes); err != nil || indexes != 3 {
 				t.Errorf("%d of 3 indexes are there again: %v", indexes, err)

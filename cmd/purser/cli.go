@@ -29,7 +29,7 @@ const (
 const description = `Purser is a metered AI billing gateway: apps spend a bounded part of a user's
 balance on AI calls, and every micro-cent is in an immutable ledger.
 
-Exit codes: 0 success; 1 failure, or ledger verify has findings; 2 wrong usage or settings, or ledger verify could not run.
+Exit codes: 0 success; 1 failure, or findings of ledger verify; 2 wrong usage or settings.
 
 Start here:
   ` + firstCommand

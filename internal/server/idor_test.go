@@ -243,7 +243,8 @@ func makeStranger(t *testing.T, p *servertest.Process, target string) *stranger 
 		if err == nil {
 			_, err = tx.ExecContext(ctx,
 				`INSERT INTO passkeys (id, account_id, credential_id, public_key, name, transports, backup_eligible,`+
-					` counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`, s.params["passkeys"], tester.ID, []byte("theirs"))
+					` counter, created_us, used_us) VALUES ($1, $2, $3, $3, 'Theirs', '', 0, 0, 1, 0)`,
+				s.params["passkeys"], tester.ID, []byte("theirs"))
 		}
 		s.User, s.Secret = app.ClientID, secret
 		s.params["apps"], s.params["connections"], s.params["wac_id"] = app.ID, r.Connection.ID, tester.ID

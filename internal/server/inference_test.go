@@ -276,7 +276,9 @@ func TestHoldIsVisible(t *testing.T) {
 			if err := json.Unmarshal([]byte(whole(t, p.Call("GET", "/v1/connection", "")).body), &c); err != nil {
 				t.Fatal(err)
 			}
-			if c["allocation_remaining_mc"].(float64) != c["allocation_mc"].(float64)-c["consumed_mc"].(float64)-c["held_mc"].(float64) {
+			number := func(name string) float64 { return c[name].(float64) }
+			remaining := number("allocation_mc") - number("consumed_mc") - number("held_mc")
+			if number("allocation_remaining_mc") != remaining {
 				t.Fatalf("remaining is not allocation − consumed − held: %v", c)
 			}
 			return c["held_mc"].(float64)

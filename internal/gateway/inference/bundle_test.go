@@ -195,7 +195,8 @@ func (b *bundle) connect() {
 	for _, text := range []string{
 		`INSERT INTO accounts (id, email, password_hash, developer, created_us)
 			VALUES ('wac_dev', 'developer@example.com', '', 1, 1)`,
-		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier, provider_mode,
+		`INSERT INTO apps (id, owner_id, name, client_id, secret_hash, redirect_uris, allowed_models, tier,
+			provider_mode,
 			test_allowlist, dev_margin_ppm, created_us)
 			VALUES ('` + b.who.App.ID +
 			`', 'wac_dev', 'App', 'cid_1', '', '[]', '[]', 'full-live', 'live', '[]', 100000, 1)`,

@@ -38,7 +38,7 @@ type Receipt struct {
 	Explanation  string          `json:"explanation"`
 }
 
-// Charge is what a call cost, and what was held for it.
+// Charge has the amounts of a call.
 type Charge struct {
 	HoldAmountMC      money.MC `json:"hold_amount_mc"`
 	HoldAmountDisplay string   `json:"hold_amount_display"`
@@ -52,7 +52,7 @@ type Charge struct {
 	PaidBy            string   `json:"paid_by"`
 }
 
-// Refusal is why a call was refused.
+// Refusal has the reason why a call was refused.
 type Refusal struct {
 	Code    string          `json:"code"`
 	Message string          `json:"message"`
@@ -65,7 +65,7 @@ type Refusal struct {
 func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string, error) {
 	entry, err := store.GetEntry(ctx, d, id.Ledger+strings.TrimPrefix(requestID, id.Request))
 	if err == nil && entry.Type == rules.EntrySpend && entry.Status == "settled" {
-		out, err := ofEntry(&entry)
+		out, err := newEntryReceipt(&entry)
 		return out, entry.AppID, err
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -73,7 +73,7 @@ func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string
 	}
 	hold, err := store.HoldOfRequest(ctx, d, requestID)
 	if err == nil {
-		return ofHold(&hold), hold.AppID, nil
+		return newHoldReceipt(&hold), hold.AppID, nil
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return nil, "", err
@@ -82,12 +82,12 @@ func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string
 	if err != nil {
 		return nil, "", err
 	}
-	return ofRefusal(&refusal), refusal.AppID, nil
+	return newRefusalReceipt(&refusal), refusal.AppID, nil
 }
 
 // JSON returns the receipt of a billed call as event request.settled carries it.
 func JSON(e *rules.Entry) (string, error) {
-	r, err := ofEntry(e)
+	r, err := newEntryReceipt(e)
 	if err != nil {
 		return "", err
 	}
@@ -95,8 +95,8 @@ func JSON(e *rules.Entry) (string, error) {
 	return string(b), err
 }
 
-// ofEntry is the receipt of a billed call.
-func ofEntry(e *rules.Entry) (*Receipt, error) {
+// newEntryReceipt returns the receipt of a billed call.
+func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 	usage, err := AppendUsage(nil, e)
 	if err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func explainCharge(e *rules.Entry) string {
 		how, e.HoldMC.Display())
 }
 
-// ofHold is the receipt of a call that is running, pending or failed.
-func ofHold(h *rules.HoldRow) *Receipt {
+// newHoldReceipt returns the receipt of a call that is running, pending or failed.
+func newHoldReceipt(h *rules.HoldRow) *Receipt {
 	out := &Receipt{
 		ID:           h.RequestID,
 		Object:       "request",
@@ -175,8 +175,8 @@ func ofHold(h *rules.HoldRow) *Receipt {
 	return out
 }
 
-// ofRefusal is the receipt of a call that was refused before it cost anything.
-func ofRefusal(r *rules.Refusal) *Receipt {
+// newRefusalReceipt returns the receipt of a call that was refused before it cost anything.
+func newRefusalReceipt(r *rules.Refusal) *Receipt {
 	return &Receipt{
 		ID:           r.RequestID,
 		Object:       "request",

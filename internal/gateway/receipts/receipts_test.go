@@ -68,7 +68,7 @@ func TestReceiptLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ofEntry(&rules.Entry{
+		got, err := newEntryReceipt(&rules.Entry{
 			ID:         "led_1",
 			Model:      "m",
 			Settlement: settlement,

@@ -21,9 +21,9 @@ type PendingCall struct {
 // firstPollDelay is how long a provider may take to store a record of its response.
 const firstPollDelay = 5 * time.Second
 
-// GetDeferred returns where the charge of a pending request will come from, or
+// getDeferred returns where the charge of a pending request will come from, or
 // sql.ErrNoRows.
-func GetDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
+func getDeferred(ctx context.Context, q db.Queryer, requestID string) (d PendingCall, err error) {
 	var k rules.Key
 	err = q.QueryRowContext(ctx,
 		`SELECT connection_id, key, provider, record, tries, since_us FROM deferred WHERE request_id = $1`, requestID).
@@ -58,7 +58,7 @@ func (n *Node) ClaimPendingCalls(ctx context.Context, lease time.Duration, limit
 				requestID); err != nil {
 				return err
 			}
-			d, err := GetDeferred(ctx, tx, requestID)
+			d, err := getDeferred(ctx, tx, requestID)
 			if err != nil {
 				return err
 			}

@@ -24,7 +24,8 @@ const (
 		`"allocation_remaining_mc":100000000,"allocation_remaining_display":"$1.00"}`
 	okUsage  = `{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}`
 	okAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,` +
-		`"message":{"role":"assistant","content":"Blue"},"finish_reason":"stop"}],"usage":` + okUsage + `,"svc":` + okSvc + `}`
+		`"message":{"role":"assistant","content":"Blue"},"finish_reason":"stop"}],` +
+		`"usage":` + okUsage + `,"svc":` + okSvc + `}`
 	okNotFound = `{"error":{"code":"not_found","message":"no such thing","type":"invalid_request",` +
 		`"connection_id":null,"increase_url":null,"review_url":null}}`
 	okChunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",` +
@@ -279,7 +280,8 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 					t.Errorf("%s %s %s: lists no codes", method, path, status)
 					continue
 				}
-				for _, name := range media.Schema.Value.AllOf[1].Value.Properties["error"].Value.Properties["code"].Value.Enum {
+				properties := media.Schema.Value.AllOf[1].Value.Properties["error"].Value.Properties
+				for _, name := range properties["code"].Value.Enum {
 					listed[name.(string)]++
 					if code, ok := apierr.ByName(name.(string)); !ok || status != strconv.Itoa(code.Status) {
 						t.Errorf("%s %s %s: lists %v", method, path, status, name)

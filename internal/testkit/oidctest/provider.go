@@ -174,8 +174,10 @@ func (p *Provider) serveKeys(w http.ResponseWriter, _ *http.Request) {
 }
 
 var page = template.Must(template.New(
-	"").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title><link rel="icon" href="data:,"></head>
-<body><main><h1>Who are you?</h1><form method="post">{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
+	"").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Who are you?</title>
+<link rel="icon" href="data:,"></head><body><main><h1>Who are you?</h1><form method="post">
+{{range .}}<p><button name="sub" value="{{.Subject}}">{{.Email}}</button></p>{{end}}
+<p><button name="sub" value="">Nobody</button></p></form></main></body></html>`))
 
 // checkRequest checks an authorization request before anything is shown.
 func (p *Provider) checkRequest(w http.ResponseWriter, q url.Values) bool {
