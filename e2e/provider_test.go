@@ -33,7 +33,7 @@ func TestProvider(t *testing.T) {
 		t.Setenv("PURSER_OIDC_"+name, value)
 	}
 	p := servertest.Start(t, dbtest.URL(t, db.SQLite))
-	login.Allow(p.BaseURL + "/sign-in/provider/callback")
+	login.AllowRedirect(p.BaseURL + "/sign-in/provider/callback")
 	b := newTab(t, p.BaseURL, login.URL)
 	b.withoutScripts()
 	// leave follows the page that goes on by itself.
