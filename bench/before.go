@@ -15,9 +15,9 @@ import (
 // beforeSuffix marks the gateways of the older commit in tables.
 const beforeSuffix = ", before"
 
-// seedRole fills the database of a URL for a run of a newer commit's bench, and prints the grants as
+// runSeedRole fills the database of a URL for a run of a newer commit's bench, and prints the grants as
 // JSON. Each commit seeds its own databases, because their schemas differ.
-func seedRole(args []string) error {
+func runSeedRole(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: bench seed DATABASE CONNECTIONS LIMITS")
 	}
@@ -26,7 +26,7 @@ func seedRole(args []string) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	grants, err := seed(context.Background(), args[0], connections, limits)
+	grants, err := seedDatabase(context.Background(), args[0], connections, limits)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (b *bench) startBefore(ctx context.Context, engine, upstream string) (*targ
 			return nil, fmt.Errorf("build %s: %w\n%s", b.before, err, out)
 		}
 	}
-	url, err := b.fresh(ctx, engine)
+	url, err := b.createDatabase(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (r *report) printBefore(w io.Writer) {
 		}
 		rounds[k][s.Round] = s.OfFloor
 	}
-	title := "\ncalls a second beside the commit before, each as a share of the floor's\n"
+	title := "\ncalls per second compared with the commit before, each as a share of the floor's\n"
 	printed := map[key]bool{}
 	for _, s := range r.Samples {
 		k := key{s.Gateway, s.Cell, s.Clients}
