@@ -33,7 +33,8 @@ func TestDemand(t *testing.T) {
 	}, "g": {Slug: "g"}}
 	last := time.Date(2026, 11, 30, 23, 59, 59, 999_999_000, time.UTC)
 	const rateLimit = "rate_limited rate/conn/f 7 in 1m0s; "
-	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s tells app.spend_limit_reached; risk; cap 2500000000; "
+	const limited = "daily_limit_reached  500000000 in 24h0m0s; app_spend_limited spend/app 25000000000 in 24h0m0s " +
+		"tells app.spend_limit_reached; risk; cap 2500000000; "
 	const free = "free free/app/2026-11 5000000000, free/app/wac 200000000, free/wac 1000000000"
 	for _, tt := range []struct {
 		name, tier, mode, feature string
