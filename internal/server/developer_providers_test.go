@@ -143,7 +143,7 @@ func (w *developerKeyNode) alarms(t *testing.T) string {
 			out = append(out, line)
 		}
 	}
-	if strings.Contains(w.log.String(), "alarm:") {
+	if strings.Contains(w.log.String(), "provider alarm") {
 		out = append(out, "the log has an alarm")
 	}
 	return strings.Join(out, "")

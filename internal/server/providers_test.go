@@ -230,7 +230,7 @@ func (n *emulated) released() {
 }
 
 // alarms counts the lines for the operator.
-func (n *emulated) alarms() int { return strings.Count(n.Log(), `"msg":"alarm:`) }
+func (n *emulated) alarms() int { return strings.Count(n.Log(), `"msg":"provider alarm"`) }
 
 // spendRow is the one spend row of a key.
 func (n *emulated) spendRow(key string) bill {
