@@ -116,23 +116,47 @@ var ledgerEdges = []edge{
 
 // peopleEdges are about OAuth, pages and the command line.
 var peopleEdges = []edge{
-	{what: "F1 form-encoded client credentials"},
-	{what: "F3 features with descriptions on consent"},
+	{
+		what:  "F1 form-encoded client credentials",
+		tests: []string{"internal/base/web/credentials_test.go TestBasicClient", "internal/apps/apps/store_test.go TestFormEncodedCredentials"},
+	},
+	{
+		what:  "F3 features with descriptions on consent",
+		tests: []string{"internal/apps/oauth/pages_test.go TestConsentListsFeatures"},
+	},
 	{what: "F6 model lists of OpenAI's clients"},
-	{what: "F10 invalid_grant says why"},
+	{
+		what:  "F10 invalid_grant says why",
+		tests: []string{"internal/apps/oauth/reasons_test.go TestInvalidGrantSaysWhy"},
+	},
 	{what: "F25 OAuth errors and libraries"},
-	{what: "S3-6 one redirect to the newest request"},
-	{what: "U3 settings of the command line's own"},
+	{
+		what:  "S3-6 one redirect to the newest request",
+		tests: []string{"internal/pages/dashboard/dashboard_test.go TestSupersededLeadsOn"},
+	},
+	{
+		what:  "U3 settings of the command line's own",
+		tests: []string{"cmd/purser/cli_test.go TestEveryDocumentedVariableIsAccepted"},
+	},
 	{what: "U5 stuck money and whom to ask"},
 	{what: "U7 amounts add up"},
 	{what: "U8 labels of the chart"},
-	{what: "U9 the logo's requirement"},
+	{
+		what:  "U9 the logo's requirement",
+		tests: []string{"internal/pages/console/console_test.go TestGoLiveKnowsTheLogo"},
+	},
 	{what: "U11 unknown addresses in a browser"},
 	{what: "U15 who paused"},
-	{what: "U18 serve names all missing settings"},
+	{
+		what:  "U18 serve names all missing settings",
+		tests: []string{"internal/config/config_test.go TestAllMissingAreNamed"},
+	},
 	{what: "U25 destructive buttons ask"},
 	{what: "client secrets overlap for 24 h"},
-	{what: "purser listen prints a place before an undelivered event"},
+	{
+		what:  "purser listen prints a place before an undelivered event",
+		tests: []string{"cmd/purser/listen_test.go TestListenStopsBeforeAnUndeliveredEvent"},
+	},
 	{what: "openid-client, oauth4webapi, Auth.js, x/oauth2"},
 }
 

@@ -2,12 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/config"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -94,6 +100,64 @@ func TestCommandLine(t *testing.T) {
 		!strings.Contains(err, "PURSER_PROVIDERS_OPENAI_BASE_URL: must be an http") {
 		t.Errorf("purser dev with a wrong variable: exit %d\n%s", code, err)
 	}
+}
+
+// variablePattern matches the name of an environment variable of purser in a text.
+var variablePattern = regexp.MustCompile(`PURSER_[A-Z_]*[A-Z]\b`)
+
+// U3: a shell that has set everything that help and guides name runs every command. A variable of one command is no
+// unknown setting of another.
+func TestEveryDocumentedVariableIsAccepted(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{"PURSER_ENVELOPE_KEY": base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		"PURSER_DATABASE": "sqlite:" + t.TempDir() + "/absent.db", "PURSER_BASE_URL": "https://api.example.com",
+		"PURSER_OPERATOR_TOKEN": strings.Repeat("t", 32)}
+	texts := []string{}
+	for _, help := range []string{"serve", "listen", "trigger", "operator", "ledger verify"} {
+		_, out, _ := command(nil, append(strings.Fields(help), "--help")...)
+		texts = append(texts, out)
+	}
+	for _, pattern := range []string{"../../README.md", "../../docs/guide/*.md", "../../docs/operate/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, string(text))
+		}
+	}
+	environ := map[string]bool{}
+	for _, text := range texts {
+		for _, name := range variablePattern.FindAllString(text, -1) {
+			if !isSetting(name) || values[name] != "" {
+				environ[name+"="+cmp.Or(values[name], "x")] = true
+			}
+		}
+	}
+	list := slices.Sorted(maps.Keys(environ))
+	if joined := strings.Join(list, " "); !strings.Contains(joined, "PURSER_APP=") ||
+		!strings.Contains(joined, "PURSER_WEBHOOK_SECRET=") {
+		t.Fatalf("only found %s", joined)
+	}
+	if _, err := config.Load("", nil, list, nil); err != nil {
+		t.Errorf("purser serve with %v: %v", list, err)
+	}
+	settings := filepath.Join(t.TempDir(), "purser.yaml")
+	if err := os.WriteFile(settings, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := command(list, "ledger", "verify", "--config", settings); !strings.Contains(err, "absent.db") {
+		t.Errorf("purser ledger verify: %s", err)
+	}
+}
+
+// isSetting reports whether a variable is that of a setting.
+func isSetting(name string) bool {
+	return slices.ContainsFunc(config.Keys(), func(k config.Key) bool { return k.Variable() == name })
 }
 
 // The audit ends with 0 on a clean database and with 1 on any finding, reached

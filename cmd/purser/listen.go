@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/config"
 )
 
 // appFlags name the app that a command works for, and its service.
@@ -34,7 +35,10 @@ func (f appFlags) newClient(environ []string) (*appClient, error) {
 	for _, v := range []struct {
 		name string
 		flag *string
-	}{{"PURSER_APP", &f.App}, {"PURSER_CLIENT_ID", &f.ClientID}, {"PURSER_CLIENT_SECRET", &f.ClientSecret}} {
+	}{
+		{config.AppVariable, &f.App}, {config.ClientIDVariable, &f.ClientID},
+		{config.ClientSecretVariable, &f.ClientSecret},
+	} {
 		if *v.flag = cmp.Or(*v.flag, environmentVariable(environ, v.name)); *v.flag == "" {
 			return nil, exitError{fmt.Errorf("%s: required, or its flag", v.name), exitUsage}
 		}
@@ -165,7 +169,7 @@ func (l *listenCmd) Run(p *program) error {
 		return exitError{errors.New("--forward-to: must be an address such as http://localhost:3000/webhooks"),
 			exitUsage}
 	}
-	l.Secret = cmp.Or(l.Secret, environmentVariable(p.environ, "PURSER_WEBHOOK_SECRET"))
+	l.Secret = cmp.Or(l.Secret, environmentVariable(p.environ, config.WebhookSecretVariable))
 	if l.Secret == "" {
 		if l.Secret, err = deriveSigningSecret(c.secret); err != nil {
 			return err
@@ -224,49 +228,51 @@ func (l *listenCmd) forwardEvents(ctx context.Context, p *program, c *appClient)
 	return nil
 }
 
-// postEvents posts events until ctx ends, and returns how many it has posted.
+// postEvents posts events until ctx ends, and returns how many are done. If ctx ends before an event was taken with
+// 2xx, the event is not done: it comes again from the printed cursor.
 func (l *listenCmd) postEvents(ctx context.Context, p *program, list []json.RawMessage) int {
 	for i, body := range list {
-		if ctx.Err() != nil || !l.postEvent(ctx, p, body) {
+		if ctx.Err() != nil || !l.postEvent(ctx, p, body) && ctx.Err() != nil {
 			return i
 		}
 	}
 	return len(list)
 }
 
-// postEvent posts one event and prints the result. It returns false if ctx ended the
-// attempt: the event counts as not posted.
+// postEvent posts one event and prints the result. It reports whether the event was taken with 2xx.
 func (l *listenCmd) postEvent(ctx context.Context, p *program, body []byte) bool {
 	var e struct{ ID, Type string }
-	said, err := "", json.Unmarshal(body, &e)
+	status, err := 0, json.Unmarshal(body, &e)
 	if err == nil {
-		said, err = l.sendRequest(ctx, e.ID, body)
+		status, err = l.sendRequest(ctx, e.ID, body)
 	}
+	said := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	if err != nil && ctx.Err() != nil {
 		return false
 	} else if err != nil {
 		said = err.Error()
 	}
 	fmt.Fprintf(p.out, "%s %s: %s\n", e.ID, e.Type, said)
-	return true
+	return err == nil && status/100 == 2
 }
 
-func (l *listenCmd) sendRequest(ctx context.Context, eventID string, body []byte) (string, error) {
+// sendRequest posts an event and returns the status of the response.
+func (l *listenCmd) sendRequest(ctx context.Context, eventID string, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.ForwardTo, bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if err := webhooks.Sign(r.Header, l.Secret, eventID, body, time.Now()); err != nil {
-		return "", err
+		return 0, err
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r) // follows no redirect, as webhooks do not
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	return resp.Status, resp.Body.Close()
+	return resp.StatusCode, resp.Body.Close()
 }
 
 type triggerCmd struct {

@@ -285,6 +285,71 @@ func TestListenStops(t *testing.T) {
 	}
 }
 
+// A listener that is stopped between a post that failed and its next step prints the cursor before that event, so that
+// the event comes again. So it does when the service cannot say which cursor follows an event.
+func TestListenStopsBeforeAnUndeliveredEvent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, last, place string
+		failing           bool // the service, once the listener is stopped
+	}{
+		{"the last of a list was refused", "evt_c", "2", false},
+		{"one of a list was refused", "evt_b", "1", false},
+		{"the first was refused", "evt_a", "0", false},
+		{"the service is gone", "evt_b", "0", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			events := []string{`{"id":"evt_a"}`, `{"id":"evt_b"}`, `{"id":"evt_c"}`}
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				list := events
+				if n, err := strconv.Atoi(r.FormValue("limit")); err == nil {
+					list = events[:n]
+				}
+				if test.failing && ctx.Err() != nil {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				w.Header().Set("Link", fmt.Sprintf(`</v1/apps/a/events?after=%d>; rel="next"`, len(list)))
+				fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
+			}))
+			defer api.Close()
+			mine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Svc-Event-Id") == test.last && !test.failing {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+			}))
+			defer mine.Close()
+			var at string
+			out := writerFunc(func(b []byte) {
+				at, _ = strings.CutPrefix(string(b), "Stopped. To continue from here: --after ")
+				if strings.HasPrefix(string(b), test.last+" ") {
+					stop()
+				}
+			})
+			l := &listenCmd{
+				appFlags:  appFlags{URL: api.URL, App: "a", ClientID: "c", ClientSecret: "s"},
+				ForwardTo: mine.URL,
+				Secret:    "whsec_MTIz",
+				After:     "0",
+				Every:     time.Minute,
+			}
+			c, err := l.newClient(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.forwardEvents(ctx, &program{out: out, err: io.Discard}, c); err != nil {
+				t.Error(err)
+			}
+			if strings.TrimSpace(at) != test.place {
+				t.Errorf("stopped at %q, want %s", at, test.place)
+			}
+		})
+	}
+}
+
 // eventType is the type of an event.
 func eventType(body []byte) string {
 	var e struct{ Type string }

@@ -198,6 +198,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// U18: one run names every setting that is missing.
+func TestAllMissingAreNamed(t *testing.T) {
+	t.Parallel()
+	_, err := Load("p.yaml", []byte("smtp: {url: 'smtp://u:p@h'}\noidc: {name: A}\n"), nil, nil)
+	if err == nil {
+		t.Fatal("accepted without a database")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{"database: required, ", "base_url: required, ", "envelope_key: required, ",
+		"smtp.from: required ", "oidc."} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is not about %q:\n%v", i+1, want, err)
+		}
+	}
+}
+
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	c, err := Load("p.yaml",

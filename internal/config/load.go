@@ -22,18 +22,7 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	switch {
-	case c.Database == "":
-		return Config{}, errors.New("database: required, sqlite:PATH or postgres://…")
-	case c.BaseURL == "":
-		return Config{}, errors.New("base_url: required, the URL by which apps reach the API")
-	case c.EnvelopeKey == nil:
-		return Config{},
-			errors.New("envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64")
-	case c.SMTP.Host != "" && c.SMTP.From.Address == "":
-		return Config{}, errors.New("smtp.from: required with smtp.url, the address that mail comes from")
-	}
-	if err := c.OIDC.Validate(); err != nil {
+	if err := c.reportMissing(); err != nil {
 		return Config{}, err
 	}
 	if c.AuthURL == "" {
@@ -43,6 +32,27 @@ func Load(file string, text []byte, environ, flags []string) (Config, error) {
 		c.DashboardURL = c.AuthURL
 	}
 	return c, nil
+}
+
+// reportMissing returns one error that names all settings that a node still needs, a line each.
+func (c Config) reportMissing() error {
+	var missing []error
+	for _, required := range []struct {
+		absent bool
+		text   string
+	}{
+		{c.Database == "", "database: required, sqlite:PATH or postgres://…"},
+		{c.BaseURL == "", "base_url: required, the URL by which apps reach the API"},
+		{c.EnvelopeKey == nil,
+			"envelope_key: required, 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64"},
+		{c.SMTP.Host != "" && c.SMTP.From.Address == "",
+			"smtp.from: required with smtp.url, the address that mail comes from"},
+	} {
+		if required.absent {
+			missing = append(missing, errors.New(required.text))
+		}
+	}
+	return errors.Join(append(missing, c.OIDC.Validate())...)
 }
 
 // Read reads the text of a YAML file (none if it is empty; file is its name),
@@ -96,11 +106,21 @@ func (c *Config) readEnvironment(environ []string) error {
 	return nil
 }
 
-// isIgnoredVariable reports whether a variable is no setting: those of the tests, and those
-// that Kubernetes sets in every container when a service is called purser.
+// The variables of the commands that work for an app. Shells that use them run the others too.
+const (
+	AppVariable           = "PURSER_APP"
+	ClientIDVariable      = "PURSER_CLIENT_ID"
+	ClientSecretVariable  = "PURSER_CLIENT_SECRET"
+	WebhookSecretVariable = "PURSER_WEBHOOK_SECRET"
+)
+
+var commandVariables = []string{AppVariable, ClientIDVariable, ClientSecretVariable, WebhookSecretVariable}
+
+// isIgnoredVariable reports whether a variable is no setting: those of other commands, those of the tests,
+// and those that Kubernetes sets in every container when a service is called purser.
 func isIgnoredVariable(name string) bool {
-	return strings.HasPrefix(name, "PURSER_TEST_") || strings.HasPrefix(name, "PURSER_SERVICE_") ||
-		strings.HasPrefix(name, "PURSER_PORT")
+	return slices.Contains(commandVariables, name) || strings.HasPrefix(name, "PURSER_TEST_") ||
+		strings.HasPrefix(name, "PURSER_SERVICE_") || strings.HasPrefix(name, "PURSER_PORT")
 }
 
 func findKey(is func(Key) bool) (Key, bool) {

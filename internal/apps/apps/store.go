@@ -263,7 +263,7 @@ func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, er
 var dummySecretHash = id.Hash(id.NewSecret())
 
 func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
-	clientID, secret, err := web.Basic(r)
+	clientID, secret, err := web.BasicClient(r)
 	if err != nil {
 		return App{}, err
 	}

@@ -222,6 +222,38 @@ func TestAuthenticateTellsNothing(t *testing.T) {
 	})
 }
 
+// F1: clients may form-encode their credentials, as RFC 6749 §2.3.1 asks them to, at every endpoint with Basic. For the
+// limit of failures, all spellings of a client id are one.
+func TestFormEncodedCredentials(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.SQLite)
+	s := apps.NewStore(d, newClock().now, false)
+	app, secret := create(t, d, s, apps.New{Name: "Reader"})
+	url := serve(t, s)
+	encode := strings.NewReplacer("_", "%5F", "-", "%2D").Replace
+	for _, at := range []struct{ method, path string }{{"GET", "/v1/account"}, {"POST", "/oauth/token"}} {
+		for _, c := range [][2]string{
+			{app.ClientID, secret}, {encode(app.ClientID), encode(secret)}, {app.ClientID, encode(secret)},
+			{encode(app.ClientID), secret}, {strings.ToLower(encode(app.ClientID)), secret},
+		} {
+			if got := ask(t, at.method, url+at.path, c[0], c[1]); got.status != 200 {
+				t.Errorf("%s as %s: %v", at.path, c[0], got)
+			}
+		}
+	}
+	spellings := []string{app.ClientID, encode(app.ClientID), "%63" + app.ClientID[1:]}
+	for i := range 10 {
+		if got := ask(t, "GET", url+"/v1/account", spellings[i%3], "wrong%2D"); got.status != 401 {
+			t.Errorf("failure %d: %v", i+1, got)
+		}
+	}
+	for _, id := range spellings {
+		if got := ask(t, "GET", url+"/v1/account", id, secret); got.status != 429 {
+			t.Errorf("%s after ten failures: %v", id, got)
+		}
+	}
+}
+
 func TestFailuresAreThrottled(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

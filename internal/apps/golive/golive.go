@@ -76,7 +76,7 @@ func MakeChecklist(a apps.App, features int) []Item {
 			"At least one https redirect URL that is not on a loopback host."},
 		{"feature", true, features > 0, "At least one registered feature, so users know what the app uses AI for."},
 		{"allowed_models", true, len(a.AllowedModels) > 0, "A choice of allowed models."},
-		{"logo", false, false, "A logo for the consent screen. Apps cannot have one yet."},
+		{"logo", false, a.LogoPath() != "", "A logo for the consent screen."},
 		{"live_models", false, a.ProviderMode == apps.Live, "Tested with live models (provider mode live)."},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
@@ -49,12 +50,12 @@ func (h *Handler) handleToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if app.Suspended {
-		return errSuspended
-	}
 	req, err := readTokenRequest(app.ClientID, r.Header, form, arrived)
 	if err != nil {
 		return err
+	}
+	if app.Suspended {
+		return newInvalidGrant(verdict.AppSuspended)
 	}
 	a, err := h.Store.runGrant(r.Context(), app, req)
 	if err != nil {

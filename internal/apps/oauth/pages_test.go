@@ -48,7 +48,7 @@ func TestConsentPage(t *testing.T) {
 	}
 	resp = b.Get(path)
 	page = resp.Body
-	has(t, page, "Live &lt;b&gt;App&lt;/b&gt;", "person@example.com", "Summaries, Chat window", "$20.00",
+	has(t, page, "Live &lt;b&gt;App&lt;/b&gt;", "person@example.com", "Summaries", "Chat window", "$20.00",
 		`value="12.34"`,
 		`<label for="spend_cap">Spend cap (USD)</label>`,
 		`<label for="daily_limit">Daily limit (USD, optional)</label>`,
@@ -66,6 +66,38 @@ func TestConsentPage(t *testing.T) {
 		h.Get("Referrer-Policy") != "same-origin" {
 		t.Errorf("headers: %v", h)
 	}
+}
+
+// F3: the consent screen lists the features that the app names, in its order, with their descriptions (contract §2,
+// Feature), and all registered ones when it names none. A margin that differs from the app's is shown.
+func TestConsentListsFeatures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	w.exec(`UPDATE features SET description = 'answers your questions', dev_margin_ppm = 180000 WHERE slug = 'chat'`)
+	w.exec(`UPDATE features SET description = 'Shortens <texts>.', dev_margin_ppm = 150000 WHERE slug = 'summaries'`)
+	b := w.signedIn("person@example.com")
+	const chat = `<li><strong>Chat window</strong> <span class="badge">18% for the app</span>` +
+		`<span class="choice-detail">Answers your questions.</span></li>`
+	const summaries = `<li><strong>Summaries</strong><span class="choice-detail">Shortens &lt;texts&gt;.</span></li>`
+	page := b.Get(authorizePath(w.live, "features=summaries,unknown,chat")).Body
+	has(t, page, "Used for", chat, summaries, "up to 18% for Live")
+	if strings.Index(page, summaries) > strings.Index(page, chat) {
+		t.Error("the features are not in the order of the request")
+	}
+	page = b.Get(authorizePath(w.live, "features=chat")).Body
+	has(t, page, chat)
+	lacks(t, page, "Summaries")
+	for _, none := range []string{"-features", "features=", "features=unknown"} {
+		has(t, b.Get(authorizePath(w.live, none)).Body, chat, summaries)
+	}
+	lacks(t, w.signedIn("developer@example.com").Get(authorizePath(w.sandbox)).Body, "Used for")
+
+	for _, c := range "abcdefgh" {
+		w.exec(`INSERT INTO features (app_id, slug, display_name, description, created_us)
+			VALUES ($1, $2, $3, 'One of many.', 9)`, w.live.ID, "slug-"+string(c), "Feature "+string(c))
+	}
+	page = b.Get(authorizePath(w.live)).Body
+	has(t, page, "<summary>4 more</summary>", "Feature a", "Feature h", "Summaries")
 }
 
 // Without a request, the cap is the tier's default; with one, at most its limit.

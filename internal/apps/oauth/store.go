@@ -160,7 +160,7 @@ func (s *Store) lockAndGrant(ctx context.Context, tx *db.Tx, app apps.App, req t
 		return answer{}, err
 	}
 	if app.Suspended {
-		return answer{rejected: errSuspended}, nil
+		return reject(verdict.AppSuspended), nil
 	}
 	run, err := s.lockCredential(ctx, tx, app, req)
 	if err != nil {
@@ -196,12 +196,32 @@ func (s *Store) lockCredential(ctx context.Context, tx *db.Tx, app apps.App,
 	return func() (answer, error) { return s.exchangeCode(ctx, tx, app, req, c) }, nil
 }
 
-var errInvalidGrant = apierr.InvalidGrant.Errorf(
-	"The code or token is not valid: unknown, expired, already used, or not issued to this app with this " +
-		"redirect_uri and code_verifier.")
+// invalidGrants are the messages of 400 invalid_grant, by reason.
+var invalidGrants = map[verdict.Reason]string{
+	verdict.Expired: "The code or token has expired. Codes live for 60 seconds, refresh tokens for 90 days. Connect " +
+		"again.",
+	verdict.Used: "The code or token was already used, or ended because one of its family was used twice or revoked. " +
+		"Use the newest refresh token, or connect again.",
+	verdict.Unknown:             "The code or token is unknown. It was not issued to this app.",
+	verdict.RedirectURIMismatch: "redirect_uri: is not the one of the authorize request, byte by byte.",
+	verdict.VerifierMismatch: "code_verifier: does not match the code_challenge of the authorize request (S256, 43 " +
+		"to 128 characters).",
+	verdict.ConnectionRevoked: "The connection was revoked, or the consent no longer holds. This is final: clear the " +
+		"tokens and connect again.",
+	verdict.AppSuspended: "The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones " +
+		"you have.",
+}
 
-var errSuspended = apierr.AppSuspended.Errorf(
-	"The app is suspended. No tokens are issued until the suspension is lifted. Keep the ones you have.")
+// newInvalidGrant returns 400 invalid_grant with its reason (decision 033). It names no connection, so that unknown
+// tokens and those of other clients get the same bytes.
+func newInvalidGrant(reason verdict.Reason) *apierr.Error {
+	e := apierr.InvalidGrant.Errorf("%s", invalidGrants[reason])
+	e.Details = map[string]any{"reason": reason}
+	return e
+}
+
+// reject returns the answer 400 invalid_grant.
+func reject(reason verdict.Reason) answer { return answer{rejected: newInvalidGrant(reason)} }
 
 // exchangeCode turns a code into a connection with its allocation, and into tokens. The zero row
 // stands for an unknown code.
@@ -209,16 +229,18 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 	c verdict.Code) (answer, error) {
 	now, hash := s.Now(), id.Hash(req.Code)
 	if c.AppID == "" {
-		return answer{rejected: errInvalidGrant}, nil
+		return reject(verdict.Unknown), nil
 	}
-	switch c.JudgeExchange(app.ID, req.RedirectURI, req.Verifier, req.ArrivedUS, now.UnixMicro()) {
+	judged, reason := c.JudgeExchange(app.ID, req.RedirectURI, req.Verifier, req.ArrivedUS, now.UnixMicro())
+	rejected := reject(reason)
+	switch judged {
 	case verdict.Reject:
-		return answer{rejected: errInvalidGrant}, nil
+		return rejected, nil
 	case verdict.RejectAndCount:
-		return answer{rejected: errInvalidGrant}, countFailure(ctx, tx, hash)
+		return rejected, countFailure(ctx, tx, hash)
 	case verdict.RevokeFamily:
-		return answer{rejected: errInvalidGrant, reuseDetected: true},
-			revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
+		rejected.reuseDetected = true
+		return rejected, revokeFamily(ctx, tx, *c.FamilyID, now.UnixMicro())
 	}
 	account, err := accounts.Lock(ctx, tx, c.AccountID) // so that it is not deactivated concurrently
 	if err != nil {
@@ -226,7 +248,7 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 	}
 	// the app went live, or the account was closed, between consent and exchange
 	if decideRole(app, account) != verdict.Self || account.Deactivated {
-		return answer{rejected: errInvalidGrant}, nil
+		return reject(verdict.ConnectionRevoked), nil
 	}
 	res, err := s.Ledger.DoTx(ctx, tx, rules.Connect{
 		ConnectionID:    id.New(id.Connection, now),
@@ -243,7 +265,7 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 	familyID := id.New(familyPrefix, now)
 	err = consumeCode(ctx, tx, hash, res.Connection.ID, familyID, now.UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
-		return answer{}, errInvalidGrant // undoes the connection
+		return answer{}, newInvalidGrant(verdict.Used) // undoes the connection
 	} else if err != nil {
 		return answer{}, err
 	}
@@ -256,18 +278,21 @@ func (s *Store) exchangeCode(ctx context.Context, tx *db.Tx, app apps.App, req t
 func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App, req tokenRequest,
 	t verdict.Token) (answer, error) {
 	if t.Hash == "" {
-		return answer{rejected: errInvalidGrant}, nil
+		return reject(verdict.Unknown), nil
 	}
 	connection, err := store.GetConnection(ctx, tx, t.ConnectionID)
 	if err != nil {
 		return answer{}, err
 	}
 	nowUS := s.Now().UnixMicro()
-	switch t.JudgeRefresh(app.ID, connection.Status == rules.Revoked, req.ArrivedUS, nowUS) {
+	judged, reason := t.JudgeRefresh(app.ID, connection.Status == rules.Revoked, req.ArrivedUS, nowUS)
+	rejected := reject(reason)
+	switch judged {
 	case verdict.Reject, verdict.RejectAndCount:
-		return answer{rejected: errInvalidGrant}, nil
+		return rejected, nil
 	case verdict.RevokeFamily:
-		return answer{rejected: errInvalidGrant, reuseDetected: true}, revokeFamily(ctx, tx, t.FamilyID, nowUS)
+		rejected.reuseDetected = true
+		return rejected, revokeFamily(ctx, tx, t.FamilyID, nowUS)
 	}
 	tokens, err := s.IssueTokens(ctx, tx, t.ConnectionID, t.AppID, t.FamilyID)
 	if err != nil {
@@ -275,7 +300,7 @@ func (s *Store) rotateRefreshToken(ctx context.Context, tx *db.Tx, app apps.App,
 	}
 	err = consumeRefreshToken(ctx, tx, t.Hash, id.Hash(tokens.RefreshToken), nowUS)
 	if errors.Is(err, sql.ErrNoRows) {
-		return answer{}, errInvalidGrant // undoes the tokens
+		return answer{}, newInvalidGrant(verdict.Used) // undoes the tokens
 	}
 	return answer{tokens: tokens}, err
 }

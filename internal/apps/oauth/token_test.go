@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -288,8 +289,8 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 
 		code := w.approve(b, w.live, "5")
 		w.exec(`UPDATE apps SET suspended = 1 WHERE id = $1`, w.live.ID)
-		w.token(w.live, refreshForm(o.RefreshToken)).want(t, "suspended, refresh", 403, "app_suspended")
-		w.token(w.live, codeForm(code)).want(t, "suspended, exchange", 403, "app_suspended")
+		w.token(w.live, refreshForm(o.RefreshToken)).because(t, "suspended, refresh", verdict.AppSuspended)
+		w.token(w.live, codeForm(code)).because(t, "suspended, exchange", verdict.AppSuspended)
 		resp := b.Get(authorizePath(w.live))
 		if to := resp.To; resp.Status != 302 || !strings.Contains(to, "error=unauthorized_client") {
 			t.Errorf("suspended, authorize: %d to %q", resp.Status, to)
@@ -299,7 +300,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 		o = w.token(w.live, refreshForm(o.RefreshToken)).want(t, "lifted, refresh", 200, "")
 
 		command(rules.Revoke{ConnectionID: o.ConnectionID})
-		w.token(w.live, refreshForm(o.RefreshToken)).want(t, "revoked", 400, "invalid_grant")
+		w.token(w.live, refreshForm(o.RefreshToken)).because(t, "revoked", verdict.ConnectionRevoked)
 		if !w.alive(o.AccessToken) {
 			t.Error("the access token of a revoked connection must still say whose it was: calls answer 403, not 401")
 		}
@@ -318,7 +319,7 @@ func TestSandboxWallHoldsAtTheExchange(t *testing.T) {
 		w := newWorld(t, d)
 		code := w.approve(w.signedIn("tester@example.com"), w.sandbox, "5")
 		w.exec(`UPDATE apps SET tier = 'limited-live' WHERE id = $1`, w.sandbox.ID)
-		w.token(w.sandbox, codeForm(code)).want(t, "exchange", 400, "invalid_grant")
+		w.token(w.sandbox, codeForm(code)).because(t, "exchange", verdict.ConnectionRevoked)
 		if n := w.count(`SELECT COUNT(*) FROM connections`); n != 0 {
 			t.Errorf("%d connections", n)
 		}

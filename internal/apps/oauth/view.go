@@ -36,7 +36,7 @@ func (h *Handler) makePage(ctx context.Context, v *visit, form *consentForm) (ui
 	if err != nil {
 		return ui.Consent{}, err
 	}
-	p.Purpose, p.Price = describePurpose(list, v.req.Features), h.describePrice(v.app, list)
+	p.Purposes, p.Price = listPurposes(v.app, list, v.req.Features), h.describePrice(v.app, list)
 	filled := consentForm{Cap: typed(proposedCap(v.app, v.req.RequestedMC, 0))}
 	if v.role.UsesTestAccount() {
 		if p.Choices, err = h.makeChoices(ctx, v, form); err != nil {
@@ -132,20 +132,33 @@ func (h *Handler) makeChoices(ctx context.Context, v *visit, form *consentForm) 
 	return choices, nil
 }
 
-// describePurpose returns the display names of the registered features that the app requests.
-func describePurpose(list []features.Feature, asked []string) string {
-	var names []string
+// listPurposes returns the registered features that the app requests, in its order. Without one, the app may use all of
+// its features, so all are listed (contract §5, flow rule 2).
+func listPurposes(app apps.App, list []features.Feature, asked []string) []ui.Purpose {
+	var named []features.Feature
 	for _, slug := range asked {
 		for _, f := range list {
 			if f.Slug == slug {
-				names = append(names, f.DisplayName)
+				named = append(named, f)
 			}
 		}
 	}
-	return strings.Join(names, ", ")
+	if len(named) == 0 {
+		named = list
+	}
+	var purposes []ui.Purpose
+	for _, f := range named {
+		p := ui.Purpose{Name: f.DisplayName, Description: ui.Sentence(f.Description)}
+		if f.DevMargin != nil && *f.DevMargin != app.DevMargin {
+			p.Margin = percent(*f.DevMargin)
+		}
+		purposes = append(purposes, p)
+	}
+	return purposes
 }
 
-// describePrice describes the price of a call, with the highest margin rate of the app.
+// describePrice describes the price of a call, with the highest margin rate of the app. The purposes show the rates
+// that differ.
 func (h *Handler) describePrice(app apps.App, list []features.Feature) string {
 	margin, upTo := app.DevMargin, ""
 	for _, f := range list {

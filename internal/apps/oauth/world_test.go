@@ -3,6 +3,7 @@ package oauth
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/apps/features"
+	"github.com/purserhq/purser/internal/apps/oauth/verdict"
 	"github.com/purserhq/purser/internal/apps/sandbox"
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/money"
@@ -211,9 +213,12 @@ func (w *world) approve(b *apitest.Browser, app client, amount string, more ...s
 type outcome struct {
 	TokenResponse
 	Error struct {
-		Code string `json:"code"`
+		Code    string         `json:"code"`
+		Message string         `json:"message"`
+		Details map[string]any `json:"details"`
 	} `json:"error"`
 	Status   int
+	Body     string
 	Replayed bool
 }
 
@@ -237,9 +242,14 @@ func (w *world) token(app client, form url.Values, headers ...string) (o outcome
 		return o
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(resp.Body).Decode(&o); err != nil {
+	body, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &o)
+	}
+	if err != nil {
 		w.t.Errorf("token: %v", err)
 	}
+	o.Body = string(body)
 	if resp.Header.Get("Cache-Control") != "no-store" {
 		w.t.Errorf("token: Cache-Control %q", resp.Header.Get("Cache-Control"))
 	}
@@ -265,6 +275,16 @@ func (o outcome) want(t *testing.T, what string, status int, code string) outcom
 	t.Helper()
 	if o.Status != status || o.Error.Code != code {
 		t.Errorf("%s: %d %q, want %d %q", what, o.Status, o.Error.Code, status, code)
+	}
+	return o
+}
+
+// because checks the reason of an invalid_grant.
+func (o outcome) because(t *testing.T, what string, reason verdict.Reason) outcome {
+	t.Helper()
+	if o.Status != 400 || o.Error.Code != "invalid_grant" || o.Error.Details["reason"] != string(reason) ||
+		len(o.Error.Details) != 1 || o.Error.Message == "" {
+		t.Errorf("%s: %d %s, want 400 invalid_grant because %s", what, o.Status, o.Body, reason)
 	}
 	return o
 }

@@ -36,7 +36,7 @@ type Consent struct {
 	App        string
 	Logo       string // address of the app's logo; "" = it has none
 	Sandbox    bool
-	Purpose    string   // display names of the features asked for; "" = none named
+	Purposes   []Purpose
 	Choices    []Choice // test accounts, on a sandbox app's page for its developer
 	Live       *Live    // the connection that exists already
 	Available  string   // "" when it depends on the choice
@@ -53,6 +53,21 @@ type Consent struct {
 	Action     string // path and query that the form posts to
 	Errors     []Problem
 }
+
+// A Purpose is a feature on the consent screen: what the app uses AI for.
+type Purpose struct {
+	Name, Description string
+	Margin            string // rate of the developer, where it differs from the app's: "18%"
+}
+
+// shownPurposes is how many purposes the consent screen shows at once. The others are folded.
+const shownPurposes = 6
+
+// FirstPurposes returns the purposes that are shown at once.
+func (c Consent) FirstPurposes() []Purpose { return c.Purposes[:min(shownPurposes, len(c.Purposes))] }
+
+// MorePurposes returns the purposes that are folded.
+func (c Consent) MorePurposes() []Purpose { return c.Purposes[min(shownPurposes, len(c.Purposes)):] }
 
 // A Choice is a test account to connect as.
 type Choice struct {

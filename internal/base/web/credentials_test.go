@@ -57,6 +57,31 @@ func TestBasic(t *testing.T) {
 	}
 }
 
+// F1: RFC 6749 §2.3.1 form-encodes id and secret before Basic; half of the libraries do.
+func TestBasicClient(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ sent, id, secret string }{
+		{"cid_1:s3-cr_et", "cid_1", "s3-cr_et"},
+		{"cid%5F1:s3%2Dcr%5fet", "cid_1", "s3-cr_et"},
+		{"cid_1:s3%2Dcr_et", "cid_1", "s3-cr_et"},
+		{"%63%69%64%5F%31:a", "cid_1", "a"},
+		{"my+app:a%3Ab%2Bc%25", "my app", "a:b+c%"},
+		{"cid%5F1:50%", "cid%5F1", "50%"},       // not encoded
+		{"cid%zz:s%2D", "cid%zz", "s%2D"},       // not encoded
+		{"cid%00:s%2D", "cid%00", "s%2D"},       // control characters stay out
+		{"cid%5F1:%FF", "cid%5F1", "%FF"},       // and what is not UTF-8
+		{"cid%255F1:a%2525", "cid%5F1", "a%25"}, // decoded once
+	} {
+		id, secret, err := web.BasicClient(authorized("Basic " + encode(c.sent)))
+		if id != c.id || secret != c.secret || err != nil {
+			t.Errorf("%q: %q %q %v", c.sent, id, secret, err)
+		}
+	}
+	if _, _, err := web.BasicClient(authorized("Basic " + encode("cid_1"))); err == nil {
+		t.Error("accepted without a secret")
+	}
+}
+
 func TestBearer(t *testing.T) {
 	t.Parallel()
 	const invalid = `Bearer realm="purser", error="invalid_token"`

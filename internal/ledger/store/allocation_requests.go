@@ -45,6 +45,14 @@ func AllocationRequestsOfConnection(ctx context.Context, q db.Queryer, connectio
 	return readRequests(ctx, q, `connection_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, connectionID, after, limit)
 }
 
+// StandingRequestOfConnection returns the newest allocation request of a connection that is not superseded, or
+// sql.ErrNoRows.
+func StandingRequestOfConnection(ctx context.Context, q db.Queryer,
+	connectionID string) (rules.AllocationRequest, error) {
+	return scanRequest(q.QueryRowContext(ctx, `SELECT `+requestColumns+` FROM allocation_requests
+		WHERE connection_id = $1 AND status <> 'superseded' ORDER BY created_us DESC, id DESC LIMIT 1`, connectionID))
+}
+
 // PendingRequestsOfAccount returns the pending allocation requests of an account, by
 // connection.
 func PendingRequestsOfAccount(ctx context.Context, q db.Queryer,

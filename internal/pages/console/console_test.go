@@ -389,6 +389,17 @@ func TestGoLive(t *testing.T) {
 	})
 }
 
+// U9: the checklist says whether the app has a logo, and where to add one.
+func TestGoLiveKnowsTheLogo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b := w.signedIn("developer")
+	b.Get(w.mine("/go-live")).Want(t, 200, `Missing: </span>A logo for the consent screen.`,
+		`href="`+w.mine("/settings#logo")+`">Add one`)
+	w.upload(b, w.mine("/logo"), "logo", picture(t, 1)).Leads(t, w.mine("/settings?done=logo"))
+	b.Get(w.mine("/go-live")).Want(t, 200, `Done: </span>A logo for the consent screen.`).Lacks(t, "#logo")
+}
+
 func TestPlayground(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -37,6 +37,7 @@ func (h goLivePages) goLivePage(r *http.Request, v visit) (ui.GoLive, error) {
 		"redirect_uri":   {Href: v.path("/settings#redirect_uris"), Text: "Add one"},
 		"feature":        {Href: v.path("/features"), Text: "Register one"},
 		"allowed_models": {Href: v.path("/settings#allowed_models"), Text: "Choose them"},
+		"logo":           {Href: v.path("/settings#logo"), Text: "Add one"},
 		"live_models":    {Href: v.path("/settings#provider_mode"), Text: "Try them"},
 	}
 	for _, i := range s.Checklist {

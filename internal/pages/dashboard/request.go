@@ -31,14 +31,27 @@ func (h *Handler) loadRequest(ctx context.Context, a accounts.Account,
 	return request, v, err
 }
 
-// showRequest is GET /allocation-requests/{id}. A superseded request redirects to the newer one.
+// leadToStanding redirects from a superseded request to the newest one of its connection that is not, by a single
+// redirect however many there were in between (contract §3): browsers stop after 20. Without one it shows the page.
+func (h *Handler) leadToStanding(w http.ResponseWriter, r *http.Request, v visit,
+	superseded rules.AllocationRequest) error {
+	standing, err := store.StandingRequestOfConnection(r.Context(), h.DB, superseded.ConnectionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ui.Render(w, http.StatusOK, v.approvalPage(superseded))
+	} else if err != nil {
+		return fmt.Errorf("dashboard: standing allocation request: %w", err)
+	}
+	return web.SeeOther(w, requestPath(standing.ID))
+}
+
+// showRequest is GET /allocation-requests/{id}. A superseded request redirects to the newest one.
 func (h *Handler) showRequest(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	request, v, err := h.loadRequest(r.Context(), a, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if request.Status == rules.RequestSuperseded {
-		return web.SeeOther(w, requestPath(request.SupersededBy))
+		return h.leadToStanding(w, r, v, request)
 	}
 	return ui.Render(w, http.StatusOK, v.approvalPage(request))
 }
@@ -71,7 +84,7 @@ func (h *Handler) decideRequest(w http.ResponseWriter, r *http.Request, a accoun
 	case err != nil:
 		return err
 	case done.AllocationRequest.Status == rules.RequestSuperseded:
-		return web.SeeOther(w, requestPath(done.AllocationRequest.SupersededBy))
+		return h.leadToStanding(w, r, v, done.AllocationRequest)
 	case done.Outcome == rules.Done:
 		page := v.approvalPage(done.AllocationRequest)
 		page.Again = true

@@ -25,12 +25,27 @@ const maxFailures = 5
 // A Verdict is the decision on a presented code or refresh token.
 type Verdict int
 
-// The verdicts. All but Accept are answered alike: 400 invalid_grant.
+// The verdicts. All but Accept are answered with 400 invalid_grant and a Reason.
 const (
 	Accept         Verdict = iota
 	Reject                 // change nothing
 	RejectAndCount         // count a failed exchange of the code
 	RevokeFamily           // reuse detected (RFC 9700 §4.14.2): revoke all tokens of the grant family
+)
+
+// A Reason says why a code or refresh token is rejected: error.details.reason of invalid_grant (decision 033). It is ""
+// for an accepted one. A code or token of another client is Unknown, so that nothing is revealed about it.
+type Reason string
+
+// The reasons.
+const (
+	Expired             Reason = "expired"
+	Used                Reason = "used" // also: revoked with its family
+	Unknown             Reason = "unknown"
+	RedirectURIMismatch Reason = "redirect_uri_mismatch"
+	VerifierMismatch    Reason = "verifier_mismatch"
+	ConnectionRevoked   Reason = "connection_revoked"
+	AppSuspended        Reason = "app_suspended"
 )
 
 // A Code is a stored authorization code.
@@ -49,18 +64,27 @@ type Code struct {
 // JudgeExchange decides on the exchange of a code by app at nowUS, in a request that arrived at
 // arrivedUS (F-68, F-69). A request that arrived before the code was used lost a race, as after a
 // double click; one that arrived later is a replay.
-func (c Code) JudgeExchange(appID, redirectURI, verifier string, arrivedUS, nowUS int64) Verdict {
+func (c Code) JudgeExchange(appID, redirectURI, verifier string, arrivedUS, nowUS int64) (Verdict, Reason) {
+	spent := c.UsedUS != nil || c.Failures >= maxFailures || c.ExpiresUS <= nowUS
 	switch {
-	case c.UsedUS != nil && (c.AppID != appID || arrivedUS <= *c.UsedUS):
-		return Reject
+	case c.AppID != appID && spent:
+		return Reject, Unknown
+	case c.AppID != appID:
+		return RejectAndCount, Unknown
+	case c.UsedUS != nil && arrivedUS <= *c.UsedUS:
+		return Reject, Used
 	case c.UsedUS != nil:
-		return RevokeFamily
-	case c.Failures >= maxFailures, c.ExpiresUS <= nowUS:
-		return Reject
-	case c.AppID != appID, c.RedirectURI != redirectURI, !VerifierMatches(verifier, c.Challenge):
-		return RejectAndCount
+		return RevokeFamily, Used
+	case c.Failures >= maxFailures:
+		return Reject, Used
+	case c.ExpiresUS <= nowUS:
+		return Reject, Expired
+	case c.RedirectURI != redirectURI:
+		return RejectAndCount, RedirectURIMismatch
+	case !VerifierMatches(verifier, c.Challenge):
+		return RejectAndCount, VerifierMismatch
 	}
-	return Accept
+	return Accept, ""
 }
 
 // A Token is a stored access or refresh token.
@@ -74,16 +98,28 @@ type Token struct {
 // JudgeRefresh decides on the rotation of a refresh token (F-70 to F-73). A used token whose
 // successor is unused is most likely a retry after a lost response; once the successor was used
 // too, two parties have the tokens of the family.
-func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, nowUS int64) Verdict {
-	switch {
-	case t.AppID != appID, t.RevokedUS != nil:
-		return Reject
-	case t.UsedUS != nil && t.SuccessorUsed && arrivedUS > *t.UsedUS:
-		return RevokeFamily
-	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connectionRevoked:
-		return Reject
+func (t Token) JudgeRefresh(appID string, connectionRevoked bool, arrivedUS, nowUS int64) (Verdict, Reason) {
+	if t.AppID != appID {
+		return Reject, Unknown
 	}
-	return Accept
+	verdict := Accept
+	switch {
+	case t.RevokedUS != nil:
+		verdict = Reject
+	case t.UsedUS != nil && t.SuccessorUsed && arrivedUS > *t.UsedUS:
+		verdict = RevokeFamily
+	case t.UsedUS != nil, t.ExpiresUS <= nowUS, connectionRevoked:
+		verdict = Reject
+	}
+	switch {
+	case connectionRevoked: // it matters most: no token of this connection will work again
+		return verdict, ConnectionRevoked
+	case t.UsedUS != nil, t.RevokedUS != nil:
+		return verdict, Used
+	case t.ExpiresUS <= nowUS:
+		return verdict, Expired
+	}
+	return verdict, ""
 }
 
 // VerifierMatches reports whether challenge was derived from verifier (RFC 7636 §4.6, S256).

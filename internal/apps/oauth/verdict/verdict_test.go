@@ -201,51 +201,56 @@ func TestVerifiers(t *testing.T) {
 	}
 }
 
-// Table of what becomes of a code: F-68, F-69, contract §5 rules 3 and 6.
+// Table of what becomes of a code: F-68, F-69, contract §5 rules 3 and 6; the reasons of decision 033.
 func TestCodeVerdicts(t *testing.T) {
 	t.Parallel()
 	used := int64(100)
 	fresh := Code{AppID: "app_1", RedirectURI: callback, Challenge: challenge, ExpiresUS: 200}
 	with := func(change func(*Code)) Code { c := fresh; change(&c); return c }
+	usedCode := with(func(c *Code) { c.UsedUS = &used })
+	failed := func(n int64) Code { return with(func(c *Code) { c.Failures = n }) }
 	for _, c := range []struct {
 		what                  string
 		code                  Code
 		app, redirect, verify string
 		arrived, now          int64
 		want                  Verdict
+		reason                Reason
 	}{
-		{"in order", fresh, "app_1", callback, verifier, 150, 150, Accept},
-		{"at its last moment", fresh, "app_1", callback, verifier, 199, 199, Accept},
-		{"expired", fresh, "app_1", callback, verifier, 199, 200, Reject},
-		{"another app", fresh, "app_2", callback, verifier, 150, 150, RejectAndCount},
-		{"another address", fresh, "app_1", callback + "/", verifier, 150, 150, RejectAndCount},
-		{"wrong verifier", fresh, "app_1", callback, verifier + "A", 150, 150, RejectAndCount},
-		{"the challenge as verifier", fresh, "app_1", callback, challenge, 150, 150, RejectAndCount},
-		{"after four failures", with(func(c *Code) { c.Failures = 4 }), "app_1", callback, verifier, 150, 150, Accept},
-		{"after five failures", with(func(c *Code) { c.Failures = 5 }), "app_1", callback, verifier, 150, 150, Reject},
-		{"used, by the same app", with(func(c *Code) { c.UsedUS = &used }), "app_1", callback, verifier, 101, 150,
-			RevokeFamily},
-		{"used, with a wrong verifier", with(func(c *Code) { c.UsedUS = &used }), "app_1", callback, "", 101, 150,
-			RevokeFamily},
-		{"used, after its end", with(func(c *Code) { c.UsedUS = &used }), "app_1", callback, verifier, 900, 900,
-			RevokeFamily},
-		{"used, by another app", with(func(c *Code) { c.UsedUS = &used }), "app_2", callback, verifier, 101, 150,
-			Reject},
-		{"used while on its way", with(func(c *Code) { c.UsedUS = &used }), "app_1", callback, verifier, 100, 150,
-			Reject},
+		{"in order", fresh, "app_1", callback, verifier, 150, 150, Accept, ""},
+		{"at its last moment", fresh, "app_1", callback, verifier, 199, 199, Accept, ""},
+		{"expired", fresh, "app_1", callback, verifier, 199, 200, Reject, Expired},
+		{"expired, another app", fresh, "app_2", callback, verifier, 199, 200, Reject, Unknown},
+		{"another app", fresh, "app_2", callback, verifier, 150, 150, RejectAndCount, Unknown},
+		{"another app, another address", fresh, "app_2", callback + "/", "", 150, 150, RejectAndCount, Unknown},
+		{"another address", fresh, "app_1", callback + "/", verifier, 150, 150, RejectAndCount, RedirectURIMismatch},
+		{"wrong verifier", fresh, "app_1", callback, verifier + "A", 150, 150, RejectAndCount, VerifierMismatch},
+		{"the challenge as verifier", fresh, "app_1", callback, challenge, 150, 150, RejectAndCount, VerifierMismatch},
+		{"after four failures", failed(4), "app_1", callback, verifier, 150, 150, Accept, ""},
+		{"after five failures", failed(5), "app_1", callback, verifier, 150, 150, Reject, Used},
+		{"after five failures, another app", failed(5), "app_2", callback, verifier, 150, 150, Reject, Unknown},
+		{"used, by the same app", usedCode, "app_1", callback, verifier, 101, 150, RevokeFamily, Used},
+		{"used, with a wrong verifier", usedCode, "app_1", callback, "", 101, 150, RevokeFamily, Used},
+		{"used, after its end", usedCode, "app_1", callback, verifier, 900, 900, RevokeFamily, Used},
+		{"used, by another app", usedCode, "app_2", callback, verifier, 101, 150, Reject, Unknown},
+		{"used while on its way", usedCode, "app_1", callback, verifier, 100, 150, Reject, Used},
 	} {
-		if got := c.code.JudgeExchange(c.app, c.redirect, c.verify, c.arrived, c.now); got != c.want {
-			t.Errorf("%s: verdict %d, want %d", c.what, got, c.want)
+		got, reason := c.code.JudgeExchange(c.app, c.redirect, c.verify, c.arrived, c.now)
+		if got != c.want || reason != c.reason {
+			t.Errorf("%s: verdict %d %q, want %d %q", c.what, got, reason, c.want, c.reason)
 		}
 	}
 }
 
-// Table of what becomes of a refresh token: F-70 … F-73.
+// Table of what becomes of a refresh token: F-70 … F-73; the reasons of decision 033.
 func TestRefreshVerdicts(t *testing.T) {
 	t.Parallel()
 	used := int64(100)
 	fresh := Token{AppID: "app_1", ExpiresUS: 200}
 	with := func(change func(*Token)) Token { r := fresh; change(&r); return r }
+	once := with(func(r *Token) { r.UsedUS = &used })
+	twice := with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true })
+	ended := with(func(r *Token) { r.RevokedUS = &used })
 	for _, c := range []struct {
 		what         string
 		token        Token
@@ -253,27 +258,29 @@ func TestRefreshVerdicts(t *testing.T) {
 		revoked      bool
 		arrived, now int64
 		want         Verdict
+		reason       Reason
 	}{
-		{"in order", fresh, "app_1", false, 150, 150, Accept},
-		{"of a frozen connection", fresh, "app_1", false, 150, 150, Accept},
-		{"of a revoked connection", fresh, "app_1", true, 150, 150, Reject},
-		{"another app", fresh, "app_2", false, 150, 150, Reject},
-		{"expired", fresh, "app_1", false, 200, 200, Reject},
-		{"revoked", with(func(r *Token) { r.RevokedUS = &used }), "app_1", false, 150, 150, Reject},
-		{"used, its successor not", with(func(r *Token) { r.UsedUS = &used }), "app_1", false, 150, 150, Reject},
-		{"used, its successor too", with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", false,
-			150, 150, RevokeFamily},
-		{"used long ago, its successor too", with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1",
-			false, 900, 900, RevokeFamily},
-		{"used while on its way", with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_1", false, 100,
-			150, Reject},
-		{"used, by another app", with(func(r *Token) { r.UsedUS, r.SuccessorUsed = &used, true }), "app_2", false, 150,
-			150, Reject},
+		{"in order", fresh, "app_1", false, 150, 150, Accept, ""},
+		{"of a frozen connection", fresh, "app_1", false, 150, 150, Accept, ""},
+		{"of a revoked connection", fresh, "app_1", true, 150, 150, Reject, ConnectionRevoked},
+		{"another app", fresh, "app_2", false, 150, 150, Reject, Unknown},
+		{"another app's, of a revoked connection", fresh, "app_2", true, 150, 150, Reject, Unknown},
+		{"expired", fresh, "app_1", false, 200, 200, Reject, Expired},
+		{"expired, of a revoked connection", fresh, "app_1", true, 200, 200, Reject, ConnectionRevoked},
+		{"revoked", ended, "app_1", false, 150, 150, Reject, Used},
+		{"used, its successor not", once, "app_1", false, 150, 150, Reject, Used},
+		{"used, its successor too", twice, "app_1", false, 150, 150, RevokeFamily, Used},
+		{"used, its successor too, of a revoked connection", twice, "app_1", true, 150, 150, RevokeFamily,
+			ConnectionRevoked},
+		{"used long ago, its successor too", twice, "app_1", false, 900, 900, RevokeFamily, Used},
+		{"used while on its way", twice, "app_1", false, 100, 150, Reject, Used},
+		{"used, by another app", twice, "app_2", false, 150, 150, Reject, Unknown},
 		{"used, revoked already", with(func(r *Token) { r.UsedUS, r.SuccessorUsed, r.RevokedUS = &used, true, &used }),
-			"app_1", false, 150, 150, Reject},
+			"app_1", false, 150, 150, Reject, Used},
 	} {
-		if got := c.token.JudgeRefresh(c.app, c.revoked, c.arrived, c.now); got != c.want {
-			t.Errorf("%s: verdict %d, want %d", c.what, got, c.want)
+		got, reason := c.token.JudgeRefresh(c.app, c.revoked, c.arrived, c.now)
+		if got != c.want || reason != c.reason {
+			t.Errorf("%s: verdict %d %q, want %d %q", c.what, got, reason, c.want, c.reason)
 		}
 	}
 }
