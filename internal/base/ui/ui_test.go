@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func hostilePages() []Page {
 			App:        hostile,
 			Logo:       hostile,
 			Sandbox:    true,
-			Purpose:    hostile,
+			Purposes:   slices.Repeat([]Purpose{{hostile, hostile, hostile}}, 9),
 			Choices:    []Choice{{hostile, hostile, hostile, true}},
 			Live:       &Live{hostile, hostile, hostile, true},
 			Available:  hostile,
