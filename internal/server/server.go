@@ -204,6 +204,9 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 		return nil
 	})
 	err := serving.Wait()
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	s.inference.StopSettling(settling)
 	stopJobs()
 	err = errors.Join(err, jobs.Wait())
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -69,6 +69,7 @@ func (s *Server) wireLedger(ctx context.Context) (err error) {
 	if s.node, err = store.JoinNode(ctx, s.DB, id.New(id.Node, s.DB.Now()), s.Config.Lease, s.DB.Now); err != nil {
 		return err
 	}
+	s.Ledger.Node = s.node
 	if s.estimates, err = estimates.Load(ctx, s.DB, s.DB.Now, s.log); err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ type DB struct {
 	wal    *wal         // SQLite: makes commits durable
 	offset atomic.Int64 // PostgreSQL: the database's clock minus ours, in nanoseconds
 
+	discarding atomic.Bool // DiscardIdle runs
+
 	connStateOnce sync.Once
 	connState     any
 }
@@ -143,6 +145,24 @@ func (d *DB) Conn(ctx context.Context) (*sql.Conn, error) {
 		return nil, err
 	}
 	return d.write.Conn(ctx)
+}
+
+// DiscardIdle closes the idle connections to PostgreSQL. After one has failed, the others may lead to a network that
+// takes packets and brings no answers: a new connection shows soon whether the server is there. It does nothing on
+// SQLite.
+func (d *DB) DiscardIdle() {
+	if d.Engine != Postgres || !d.discarding.CompareAndSwap(false, true) {
+		return
+	}
+	go func() { // closing a connection may take seconds
+		defer d.discarding.Store(false)
+		for _, pool := range []*sql.DB{d.read, d.write} {
+			if pool != nil {
+				pool.SetMaxIdleConns(0)
+				pool.SetMaxIdleConns(postgresPoolSize)
+			}
+		}
+	}()
 }
 
 func (d *DB) checkWritable() error {

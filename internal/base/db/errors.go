@@ -79,6 +79,18 @@ func IsUnavailable(err error) bool {
 	return isConnectionLost(err)
 }
 
+// IsAway reports whether err says that the database as a whole cannot be used now: it is unreachable, full or
+// stopping. A conflict or a row that is locked for too long is not.
+func IsAway(err error) bool {
+	return IsUnavailable(err) && !isConflict(err) && sqlState(err) != "55P03"
+}
+
+// IsDamaged reports whether err says that a SQLite file is damaged.
+func IsDamaged(err error) bool {
+	c := sqliteCode(err) & 0xff
+	return c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB
+}
+
 // isUnavailableState reports whether a SQLSTATE is of class 08 (connection), 53 (resources) or 57P (shutdown), says
 // that the server is a standby, or that a time limit of openPostgres was exceeded.
 func isUnavailableState(s string) bool {

@@ -127,17 +127,16 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 		return a.releaseHold(ctx, err)
 	}
 	text := func() string { return provider.GeneratedBodyText(response.Body) }
-	entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body)
+	res, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
+		entry, outcome, err := a.settleCall(ctx, response.Usage, text, response.Body)
+		if err == nil && outcome == rules.Done { // another attempt may have been billed: its response is the key's
+			return a.h.loadResult(ctx, a.Plan, entry.ID)
+		}
+		return result{entry: entry, body: response.Body}, err
+	})
 	if err != nil {
 		return err
 	}
-	res := result{entry: entry, body: response.Body}
-	if outcome == rules.Done { // another attempt may have been billed: its response is the key's
-		if res, err = a.h.loadResult(ctx, a.Plan, entry.ID); err != nil {
-			return err
-		}
-	}
-	a.running.setResult(res)
 	return writeResponse(w, withBlock(res.body, &res.entry))
 }
 
@@ -215,12 +214,20 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	if tooLong {
 		r.body = nil
 	}
-	if err := a.settleStream(ctx, end, frames, &r); err != nil {
-		out.writeFrames(errorFrame(apierr.Internal.Errorf(
-			"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)))
+	r, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
+		settled := r
+		err := a.settleStream(ctx, end, frames, &settled)
+		return settled, err
+	})
+	if err != nil {
+		var e *apierr.Error
+		if !errors.As(err, &e) {
+			e = apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)
+		}
+		out.writeFrames(errorFrame(e))
+		out.writeFrames(doneFrame)
 		return web.AlreadyReported(err)
 	}
-	a.running.setResult(r)
 	final, err := finalFrames(a.Plan, &r)
 	if err != nil {
 		return web.AlreadyReported(err)
@@ -266,8 +273,10 @@ func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 // returns the error for the client: 400 or 502. The call is not billed.
 func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	release := rules.Release{Call: a.held, Attempt: a.number}
-	if _, err := persist(ctx, func(ctx context.Context) (rules.Result, error) {
-		return a.h.Ledger.Do(context.WithoutCancel(ctx), release)
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlementWait)
+	defer cancel()
+	if _, err := persist(soon, func(ctx context.Context) (rules.Result, error) {
+		return a.h.Ledger.Do(ctx, release)
 	}); err != nil { // the sweep will release it
 		a.h.Log.ErrorContext(ctx, "hold not released", "request_id", a.held.RequestID, "error", err)
 	}

@@ -31,6 +31,7 @@ type runningCall struct {
 	ended   bool
 	err     error  // how it ended, if it was refused or failed
 	result  result // how it ended, if it was billed or is pending
+	late    error  // what clients get while the settlement is repeated in the background
 
 	attempt   int64 // 0 = no hold yet
 	requestID string
@@ -159,6 +160,22 @@ func (c *runningCall) setResult(r result) {
 	c.mu.Unlock()
 }
 
+// settleLater notes that the settlement is repeated in the background, and what clients get
+// meanwhile. The leader does not end the call.
+func (c *runningCall) settleLater(err error) {
+	c.mu.Lock()
+	c.late = err
+	c.wakeFollowers()
+	c.mu.Unlock()
+}
+
+// settlesLater reports whether settleLater was called.
+func (c *runningCall) settlesLater() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.late != nil
+}
+
 // A view is what a follower reads of a call.
 type view struct {
 	frames  []byte // that it has not read yet
@@ -172,8 +189,11 @@ type view struct {
 func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 	for {
 		c.mu.Lock()
-		if len(c.sent) > pos || c.ended || c.tooLong {
+		if len(c.sent) > pos || c.ended || c.tooLong || c.late != nil {
 			v := view{ended: c.ended, err: c.err, result: c.result, tooLong: c.tooLong}
+			if c.late != nil && !c.ended { // its end for now
+				v.ended, v.err = true, c.late
+			}
 			if pos < len(c.sent) {
 				v.frames = c.sent[pos:len(c.sent):len(c.sent)]
 			}

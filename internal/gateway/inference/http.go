@@ -64,6 +64,7 @@ type Handler struct {
 	calibrate func(model string, counted int64) int64 // by what Estimates has learned
 	calls     registry
 	orphans   orphanedCalls
+	late      lateSettlements
 }
 
 // New returns a Handler.
@@ -73,6 +74,7 @@ func New(c Config) *Handler {
 		calibrate: c.Estimates.Correct,
 		calls:     registry{calls: map[rules.Key]*runningCall{}},
 		orphans:   orphanedCalls{max: maxOrphans, timeout: orphanTimeout},
+		late:      lateSettlements{stopped: make(chan struct{})},
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/models/provider"
@@ -53,22 +55,35 @@ const (
 // any more. A stream that has delivered something is charged as an estimate of that, or
 // left pending where the provider keeps a record; every other hold is released and its
 // key may be tried again (F-03 to F-06). It returns how many holds it ended.
-func (h *Handler) EndLostHolds(ctx context.Context) (int, error) {
-	rows, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Now().UnixMicro(), maxSweptHolds)
+//
+// A hold that cannot be ended raises an alarm and does not keep the others from being ended,
+// unless the database is away. The error is of all such holds.
+func (h *Handler) EndLostHolds(ctx context.Context) (ended int, err error) {
+	rows, err := h.listLostHolds(ctx)
 	if err != nil {
 		return 0, err
 	}
-	lost, err := h.listLostHolds(ctx)
-	if err != nil {
-		return 0, err
-	}
-	rows = append(rows, lost...)
-	for _, row := range rows {
-		if err := h.endHold(ctx, row); err != nil {
+	if h.Node.CanJudge() {
+		dead, err := store.HoldsOfDeadNodes(ctx, h.DB, h.Node.ID, h.Now().UnixMicro(), maxSweptHolds)
+		if err != nil {
 			return 0, err
 		}
+		rows = append(rows, dead...)
 	}
-	return len(rows), nil
+	var errs []error
+	for _, row := range rows {
+		err := h.endHold(ctx, row)
+		switch {
+		case err == nil:
+			ended++
+		case db.IsUnavailable(err) || ctx.Err() != nil:
+			return ended, errors.Join(append(errs, err)...)
+		default:
+			h.Metrics.RaiseAlarm("a hold cannot be ended", row.Model)
+			errs = append(errs, fmt.Errorf("end the hold of %s: %w", row.RequestID, err))
+		}
+	}
+	return ended, errors.Join(errs...)
 }
 
 // listLostHolds returns the open holds of this node that none of its calls leads. They
@@ -103,7 +118,9 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	text := provider.GeneratedText(frames)
 	if text == "" {
 		_, err := h.Ledger.Do(ctx, rules.Release{Call: row.Call, Attempt: row.Attempt})
-		h.Log.WarnContext(ctx, "hold released by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
+		if err == nil {
+			h.Log.WarnContext(ctx, "hold released by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
+		}
 		return err
 	}
 	name, recordID, err := h.recordOf(ctx, &row, frames)
@@ -118,7 +135,10 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 			RecordID: recordID,
 			Response: packResponse(frames),
 		})
-		h.Log.WarnContext(ctx, "stream left pending by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
+		if err == nil {
+			h.Log.WarnContext(ctx, "stream left pending by sweep", "request_id", row.RequestID, "node_id",
+				row.NodeID)
+		}
 		return err
 	}
 	c, err := settlementOf(&row, nil, text)
@@ -129,8 +149,10 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
 		c.Risk = h.Policy.RiskOf(&app)
 	}
-	_, err = h.Ledger.Do(ctx, c)
+	if _, err = h.Ledger.Do(ctx, c); err != nil {
+		return err
+	}
 	h.Log.WarnContext(ctx, "stream billed by sweep", "request_id", row.RequestID, "node_id", row.NodeID,
 		"user_charge_mc", c.Charge.UserChargeMC)
-	return err
+	return nil
 }

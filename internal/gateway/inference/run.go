@@ -27,7 +27,11 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 		return h.attach(w, r, c.plan, running)
 	}
 	err := error(apierr.Internal.Errorf("internal error")) // what followers get if lead panics
-	defer func() { h.calls.leave(running, err) }()
+	defer func() {
+		if !running.settlesLater() {
+			h.calls.leave(running, err)
+		}
+	}()
 	err = h.leadCall(w, r, c, running)
 	return err
 }
@@ -103,18 +107,19 @@ func (h *Handler) readImages(ctx context.Context, c *call) error {
 	return nil
 }
 
-// holdTimeout is for how long a hold is repeated while the database is unavailable.
+// holdTimeout is for how long a hold is tried while the database is unavailable.
 const holdTimeout = 5 * time.Second
 
 // holdCall gives the ledger a hold. A repeated hold whose first COMMIT was carried out,
 // though its answer was lost, finds itself by its claim (F-02). If that never happens,
 // the sweep ends it.
 func (h *Handler) holdCall(ctx context.Context, c rules.Hold) (rules.Result, error) {
+	began := time.Now()
 	r, err := h.Ledger.Do(ctx, c)
-	if !db.IsUnavailable(err) {
+	if !db.IsUnavailable(err) || time.Since(began) >= holdTimeout {
 		return r, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	ctx, cancel := context.WithDeadline(ctx, began.Add(holdTimeout))
 	defer cancel()
 	return persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 }

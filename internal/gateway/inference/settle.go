@@ -36,9 +36,9 @@ func (a *attempt) settleCall(
 	}
 	var amounts pricing.Amounts
 	var err error
-	if a.isUsable(usage) {
+	isUsable := a.isUsable(usage)
+	if isUsable {
 		amounts, err = pricing.Charge(a.Rates, *usage, a.shares.Margin, a.shares.Fee)
-		a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, usage.Input+usage.Cached+usage.CacheWrite)
 	} else {
 		if usage != nil {
 			a.h.Metrics.RaiseAlarm("absurd usage", a.Model.ID)
@@ -59,6 +59,9 @@ func (a *attempt) settleCall(
 	c.Charge, c.Usage = rules.Amounts(amounts), storedUsage(*usage)
 	entry, outcome, err := a.h.commitSettlement(ctx, c)
 	if err == nil && outcome == rules.Applied {
+		if isUsable {
+			a.estimates.Record(a.Model.ID, a.CountedTokens, a.InputTokens, c.Usage.InputTokens)
+		}
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, string(c.Settlement), time.Since(a.started))
 	}
 	return entry, outcome, err

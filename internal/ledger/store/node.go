@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/db"
@@ -15,34 +16,89 @@ type Node struct {
 	Lease time.Duration // how long the node's holds outlive it; renewed every tenth
 	db    *db.DB
 	now   func() time.Time
+	clock func() time.Time // for durations; replaced in tests
+
+	startedUS int64
+	mu        sync.Mutex
+	renewedAt time.Time // of the last renewal that succeeded, when it began
+	steadyAt  time.Time // since then no renewal has come later than half a lease after the one before
+	left      bool
 }
 
 // JoinNode registers a node. On SQLite no other process uses the database, so every
 // earlier node is dead and its lease ends now.
 func JoinNode(ctx context.Context, d *db.DB, nodeID string, lease time.Duration, now func() time.Time) (*Node, error) {
-	n := &Node{ID: nodeID, Lease: lease, db: d, now: now}
-	return n, d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if d.Engine == db.SQLite {
-			if _, err := tx.ExecContext(ctx, `UPDATE nodes SET lease_us = 0`); err != nil {
-				return err
-			}
+	n := &Node{ID: nodeID, Lease: lease, db: d, now: now, clock: time.Now, startedUS: now().UnixMicro()}
+	if d.Engine == db.SQLite {
+		if _, err := d.ExecContext(ctx, `UPDATE nodes SET lease_us = 0`); err != nil {
+			return nil, err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)`, n.ID,
-			now().UnixMicro(), now().Add(lease).UnixMicro())
-		return err
-	})
+	}
+	return n, n.RenewLease(ctx)
 }
 
-// RenewLease extends the lease. It also revives a node whose lease had ended: attempt
-// numbers fence what it did meanwhile.
+// RenewLease extends the lease. It also revives a node whose lease had ended or whose row was
+// deleted: attempt numbers fence what it did meanwhile. It returns an error after a fifth of
+// the lease, but not before half a second.
 func (n *Node) RenewLease(ctx context.Context) error {
-	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = $1 WHERE id = $2`, n.now().Add(n.Lease).UnixMicro(),
-		n.ID)
+	ctx, cancel := context.WithTimeout(ctx, max(n.Lease/5, time.Second/2))
+	defer cancel()
+	n.mu.Lock()
+	left := n.left
+	n.mu.Unlock()
+	if left {
+		return nil
+	}
+	began := n.clock()
+	_, err := n.db.ExecContext(ctx, `INSERT INTO nodes (id, started_us, lease_us) VALUES ($1, $2, $3)
+		ON CONFLICT (id) DO UPDATE SET lease_us = excluded.lease_us`, n.ID, n.startedUS,
+		n.now().Add(n.Lease).UnixMicro())
+	if err == nil {
+		n.noteRenewal(began)
+	}
 	return err
+}
+
+// noteRenewal notes a renewal that began at a time and succeeded.
+func (n *Node) noteRenewal(began time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if began.Before(n.renewedAt) {
+		return
+	}
+	if began.Sub(n.renewedAt) > n.Lease/2 {
+		n.steadyAt = began
+	}
+	n.renewedAt = began
+}
+
+// LeaseAge returns how long ago the lease was renewed.
+func (n *Node) LeaseAge() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.clock().Sub(n.renewedAt)
+}
+
+// IsLeaseFresh reports whether the node may make holds: it has renewed its lease within half
+// the lease. On SQLite there is no other node that could end its holds.
+func (n *Node) IsLeaseFresh() bool { return n.db.Engine == db.SQLite || n.LeaseAge() < n.Lease/2 }
+
+// CanJudge reports whether the node may take others for dead whose leases have ended: it has
+// renewed its own lease without a gap for a whole lease. After a time in which the database
+// was away for every node, each has so long to renew. On SQLite earlier nodes are dead.
+func (n *Node) CanJudge() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock()
+	return n.db.Engine == db.SQLite ||
+		now.Sub(n.renewedAt) < n.Lease/2 && now.Sub(n.steadyAt) >= n.Lease
 }
 
 // EndLease ends the lease, after the last call has settled.
 func (n *Node) EndLease(ctx context.Context) error {
+	n.mu.Lock()
+	n.left = true
+	n.mu.Unlock()
 	_, err := n.db.ExecContext(ctx, `UPDATE nodes SET lease_us = 0 WHERE id = $1`, n.ID)
 	return err
 }

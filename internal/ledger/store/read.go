@@ -283,10 +283,13 @@ func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) 
 		WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT $2`, nodeID, limit)
 }
 
-// HoldsOfDeadNodes returns open holds whose node's lease has ended, oldest first.
-// Those of voice sessions, whose keys are not UUIDs, end with their session.
-func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nowUS int64, limit int) ([]rules.HoldRow, error) {
-	return db.QueryAll(ctx, q, scanHold, `SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
-		WHERE state = 'open' AND key NOT LIKE 'rts%' AND (nodes.id IS NULL OR nodes.lease_us <= $1)
-		ORDER BY holds.created_us LIMIT $2`, nowUS, limit)
+// HoldsOfDeadNodes returns open holds of nodes other than nodeID whose lease has ended,
+// oldest first. Those of voice sessions, whose keys are not UUIDs, end with their session.
+func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS int64,
+	limit int) ([]rules.HoldRow, error) {
+	return db.QueryAll(ctx, q, scanHold,
+		`SELECT `+holdColumns+` FROM holds LEFT JOIN nodes ON nodes.id = holds.node_id
+		WHERE state = 'open' AND key NOT LIKE 'rts%' AND holds.node_id <> $1
+		AND (nodes.id IS NULL OR nodes.lease_us <= $2)
+		ORDER BY holds.created_us LIMIT $3`, nodeID, nowUS, limit)
 }

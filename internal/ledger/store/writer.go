@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,11 +38,16 @@ const maxBatch = 256
 // Writer runs commands in batches: whatever queued while the last batch was
 // committed is the next one, so batches grow with load and need no timer.
 type Writer struct {
-	db      *db.DB
-	now     func() time.Time
-	queue   chan *job
-	closed  chan struct{}
-	backend backend // belongs to the goroutine that has the write connection
+	// Node is the node whose lease the holds live by. Nil: a test, or a command that makes no
+	// holds. It is set before Run.
+	Node *Node
+
+	db        *db.DB
+	now       func() time.Time
+	admission *admission
+	queue     chan *job
+	closed    chan struct{}
+	backend   backend // belongs to the goroutine that has the write connection
 
 	toSync               chan *job     // SQLite: what is committed, and answered when it is on the disk
 	sync                 func() error  // replaced in tests
@@ -56,15 +62,22 @@ type job struct {
 	err        error
 	memoryOnly bool // a hold that is only in memory
 	done       chan struct{}
+	timer      *time.Timer // of the caller that waits for done
+	abandoned  atomic.Bool // the caller has left and repeats the command
 }
 
-var jobPool = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
+var jobPool = sync.Pool{New: func() any {
+	j := &job{done: make(chan struct{}, 1), timer: time.NewTimer(commandTimeout)}
+	j.timer.Stop()
+	return j
+}}
 
 // NewWriter returns a writer on d. Run must be started before Do is used.
 func NewWriter(d *db.DB, now func() time.Time) *Writer {
 	return &Writer{
 		db:                   d,
 		now:                  now,
+		admission:            newAdmission(),
 		queue:                make(chan *job, 4*maxBatch),
 		closed:               make(chan struct{}),
 		backend:              newBackend(d),
@@ -87,20 +100,35 @@ func newBackend(d *db.DB) backend {
 // Do applies c in the next batch, and returns when the change is on the disk. Once c
 // is queued, Do does not return when ctx ends: only the batch decides whether c is
 // applied.
+//
+// Do waits 5 s for a command of the hot path (Hold, Settle, Defer, Release, RecordRefusal), or
+// until the deadline of ctx. After that it returns an error for which db.IsUnavailable is true, and c may still be
+// applied: repeated, it finds what it has done. A hold that is not accepted, because the last
+// commit failed or the node's lease is old, is refused as 503 unavailable.
 func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err error) {
-	switch c.(type) {
-	case rules.Hold, rules.Settle, rules.Defer, rules.Release, rules.RecordRefusal:
-	default: // rare, and not repeatable: runs in a separate transaction
+	if !isHotPath(c) { // rare, and not repeatable: runs in a separate transaction
 		err = w.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			res, err = w.DoTx(ctx, tx, c)
 			return err
 		})
 		return res, err
 	}
+	if _, isHold := c.(rules.Hold); isHold {
+		if err := w.admit(ctx); err != nil {
+			return rules.Result{}, err
+		}
+	}
 	j := jobPool.Get().(*job)
 	j.cmd = c
+	wait := commandTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline))
+	}
+	j.timer.Reset(wait)
 	select {
 	case w.queue <- j:
+	case <-j.timer.C:
+		return rules.Result{}, errCommandTimeout
 	case <-ctx.Done():
 		return rules.Result{}, ctx.Err()
 	case <-w.closed:
@@ -108,6 +136,10 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	}
 	select {
 	case <-j.done:
+	case <-j.timer.C:
+		j.abandoned.Store(true) // a batch that already has j may apply it
+		w.admission.close(errCommandTimeout)
+		return rules.Result{}, errCommandTimeout
 	case <-w.closed:
 		select {
 		case <-j.done: // it was in the last batch
@@ -118,7 +150,8 @@ func (w *Writer) Do(ctx context.Context, c rules.Command) (res rules.Result, err
 	if res, err = j.res, j.err; err == nil && res.Refused != nil {
 		err = res.Refused
 	}
-	*j = job{done: j.done}
+	j.timer.Stop()
+	*j = job{done: j.done, timer: j.timer}
 	jobPool.Put(j)
 	return res, err
 }
@@ -128,6 +161,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer close(w.closed)
 	var syncs sync.WaitGroup
 	syncs.Go(w.answerAfterSync)
+	syncs.Go(func() { w.probeWhileClosed(ctx) })
 	defer syncs.Wait()
 	defer close(w.toSync)
 	defer w.closeBackend()
@@ -159,14 +193,18 @@ func (w *Writer) Run(ctx context.Context) error {
 
 // flushDelayed lets the backend save what it has delayed. What fails is tried again.
 func (w *Writer) flushDelayed() {
+	if w.db.Engine == db.Postgres {
+		return // every hold is saved with its batch
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
+		w.noteWrite(err)
 		return
 	}
 	wrote := false
-	_ = conn.Raw(func(dc any) (err error) {
+	err = conn.Raw(func(dc any) (err error) {
 		if err := w.backend.bind(dc); err != nil {
 			return err
 		}
@@ -174,6 +212,9 @@ func (w *Writer) flushDelayed() {
 		return err
 	})
 	_ = conn.Close()
+	if err != nil {
+		w.noteWrite(err)
+	}
 	if wrote {
 		w.queueForSync(&job{done: make(chan struct{}, 1)}) // no caller waits for it
 	}
@@ -185,7 +226,9 @@ func (w *Writer) answerAfterSync() {
 	batch := make([]*job, 0, maxBatch)
 	for j := range w.toSync {
 		batch = drainQueue(append(batch[:0], j), w.toSync)
-		answerAll(batch, w.sync())
+		err := w.sync()
+		w.noteWrite(err)
+		answerAll(batch, err)
 		w.unsyncedCount.Add(-int64(len(batch)))
 		select {
 		case w.synced <- struct{}{}:
@@ -245,6 +288,7 @@ func drainQueue(batch []*job, queue <-chan *job) []*job {
 // and they are few: no other sync could begin for them yet, and many small commits
 // cost more than a large one.
 func (w *Writer) runBatch(batch, late []*job) []*job {
+	batch = slices.DeleteFunc(batch, func(j *job) bool { return j.abandoned.Load() })
 	holds := 0
 	if w.db.Engine == db.SQLite {
 		for i, j := range batch {
@@ -267,19 +311,25 @@ func (w *Writer) runBatch(batch, late []*job) []*job {
 
 // commitOrSplit runs a batch. If the batch fails as a whole, it runs each command
 // alone, so that a bad command fails only its own caller. Commands of the hot path may
-// be repeated: each finds what it has already done.
+// be repeated: each finds what it has already done. If the database is away, every
+// command gets that error: to try each would make the last one wait for all others.
 func (w *Writer) commitOrSplit(batch []*job) {
 	err := w.tryBatch(batch)
 	for n := 0; errors.Is(err, errFileChanged) && n < 3; n++ {
 		err = w.tryBatch(batch)
 	}
-	if err != nil && len(batch) > 1 {
-		for i := range batch {
-			w.answerBatch(batch[i:i+1], w.tryBatch(batch[i:i+1]))
-		}
+	if err == nil || len(batch) == 1 || db.IsAway(err) {
+		w.answerBatch(batch, err)
 		return
 	}
-	w.answerBatch(batch, err)
+	for i := range batch {
+		err := w.tryBatch(batch[i : i+1])
+		if db.IsAway(err) {
+			w.answerBatch(batch[i:], err)
+			return
+		}
+		w.answerBatch(batch[i:i+1], err)
+	}
 }
 
 // answerBatch answers a batch when its changes are on the disk. Holds in memory and
@@ -309,7 +359,12 @@ func answerAll(batch []*job, err error) {
 
 // tryBatch runs a batch in one transaction. Each command has its own answer; the error
 // is that of the whole batch.
-func (w *Writer) tryBatch(batch []*job) error {
+func (w *Writer) tryBatch(batch []*job) (err error) {
+	defer func() {
+		if err != nil || w.db.Engine == db.Postgres { // on SQLite the sync decides
+			w.noteWrite(err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	conn, err := w.db.Conn(ctx)
@@ -320,8 +375,9 @@ func (w *Writer) tryBatch(batch []*job) error {
 	return errors.Join(err, conn.Close())
 }
 
-// batchTimeout bounds how long a stuck database delays its callers.
-const batchTimeout = 20 * time.Second
+// batchTimeout is after how long a connection is given up that does not answer. It is longer
+// than PostgreSQL's lock_timeout, so that a locked row is not taken for a lost database.
+const batchTimeout = 6 * time.Second
 
 func (w *Writer) applyBatch(ctx context.Context, dc any, batch []*job) (err error) {
 	if err := w.backend.bind(dc); err != nil {
