@@ -69,7 +69,8 @@ var order = func() []string {
 
 // helpers are for tests and benchmarks: no package of the list may import them.
 var helpers = []string{
-	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/apitest", "testkit/oidctest", "testkit/servertest",
+	"testkit", "testkit/dbtest", "testkit/dbtest/pg", "testkit/faulttest", "testkit/apitest", "testkit/oidctest",
+	"testkit/servertest",
 	"bench",
 }
 

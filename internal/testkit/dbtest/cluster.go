@@ -35,7 +35,7 @@ type Cluster struct {
 	URL string // of its database postgres
 	dir string
 	cmd *exec.Cmd
-	end io.Closer // the server runs while this is open
+	run io.WriteCloser // each line starts the server; it ends when this is closed
 
 	fixed *os.File // the lock of its fixed path, if it has one
 }
@@ -70,10 +70,11 @@ func folder(durable bool) string {
 	return "/tmp"
 }
 
-// supervise runs the server until standard input ends, which it does when the
-// process that started it is gone, and leaves nothing behind.
-const supervise = `"$@" >"$0/log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server; cd / && ` +
-	`rm -rf "$0"`
+// supervise starts the server for each line of standard input. It ends the server, which may be
+// frozen, and removes its files when standard input ends, which it does when the process that
+// started it is gone.
+const supervise = `while read -r _; do "$@" >>"$0/log" 2>&1 </dev/null & server=$!; done; ` +
+	`kill -QUIT $server; kill -CONT $server; wait $server; cd / && rm -rf "$0"`
 
 func (c *Cluster) startServer(bin string, durable bool) error {
 	as, err := unprivileged(c.dir)
@@ -96,10 +97,18 @@ func (c *Cluster) startServer(bin string, durable bool) error {
 	c.cmd = exec.Command("/bin/sh", args...)
 	c.cmd.Dir = c.dir
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setsid: true} // a Ctrl-C is not for it
-	if c.end, err = c.cmd.StdinPipe(); err != nil {
+	if c.run, err = c.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	return c.runServer()
+}
+
+// runServer starts the server's process, and waits until it answers.
+func (c *Cluster) runServer() error {
+	if _, err := io.WriteString(c.run, "\n"); err != nil {
 		return err
 	}
 	return c.answers()
@@ -170,7 +179,7 @@ func (c *Cluster) Stop() error {
 	if c.cmd == nil || c.cmd.Process == nil {
 		return os.RemoveAll(c.dir)
 	}
-	err := c.end.Close()
+	err := c.run.Close()
 	_ = c.cmd.Wait() // how the shell ended tells nothing
 	if c.fixed != nil {
 		err = errors.Join(err, os.Remove(strings.TrimSuffix(c.fixed.Name(), ".lock")), c.fixed.Close())

@@ -171,6 +171,16 @@ func (p *Process) Stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// AwaitExit waits until the process has ended, for at most this long, and returns its exit code.
+func (p *Process) AwaitExit(within time.Duration) (code int, ended bool) {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode(), true
+	case <-time.After(within):
+		return 0, false
+	}
+}
+
 // Signal sends a signal. It does nothing after the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
