@@ -76,17 +76,43 @@ var callsEdges = []edge{
 
 // voiceEdges are about voice sessions.
 var voiceEdges = []edge{
-	{what: "V-1 no speech while the database hangs"},
-	{what: "V-2 a stall moves no session"},
-	{what: "V-3 refused hang-ups"},
-	{what: "V-4 ends act at once"},
-	{what: "V-5 events are dated when received"},
-	{what: "V-7 an end that waits for a lost reply"},
-	{what: "V-8 SQLite adopts its sessions at start"},
+	{what: "V-1 no speech while the database hangs", tests: []string{
+		"internal/gateway/voice/silence_test.go TestSilentDatabase",
+	}},
+	{
+		what: "V-2 a stall moves no session",
+		tests: []string{"internal/gateway/voice/silence_test.go TestOutageMovesNoSession",
+			"internal/gateway/voice/silence_test.go TestLostSession"},
+	},
+	{
+		what: "V-3 refused hang-ups",
+		tests: []string{"internal/gateway/voice/silence_test.go TestRefusedHangUps",
+			"internal/gateway/voice/silence_test.go TestHangUpsInParallel"},
+	},
+	{
+		what: "V-4 ends act at once",
+		tests: []string{"internal/gateway/voice/silence_test.go TestEndDuringSilence",
+			"internal/gateway/voice/silence_test.go TestEndElsewhereDuringSilence"},
+	},
+	{
+		what: "V-5 events are dated when received",
+		tests: []string{"internal/gateway/voice/silence_test.go TestEventsAreDated",
+			"internal/gateway/voice/session/step_test.go TestDeadlinesWaitForEvents"},
+	},
+	{what: "V-7 an end that waits for a lost reply", tests: []string{
+		"internal/gateway/voice/session/step_test.go TestSteps",
+	}},
+	{what: "V-8 SQLite adopts its sessions at start", tests: []string{
+		"internal/gateway/voice/silence_test.go TestSQLiteAdoptsAtStart",
+	}},
 	{what: "V-9 unmetered speech is a figure"},
 	{what: "V-10 receipts of replies without a hold"},
-	{what: "V-11 calls that the provider forgot"},
-	{what: "V-12 a node killed between offer and answer"},
+	{what: "V-11 calls that the provider forgot", tests: []string{
+		"internal/gateway/voice/session/step_test.go TestSteps",
+	}},
+	{what: "V-12 a node killed between offer and answer", tests: []string{
+		"internal/gateway/voice/session/step_test.go TestAdoptedOffer",
+	}},
 	{what: "S2-3 max_cost_mc is a cap"},
 	{what: "S3-5 failed replies reach the app"},
 	{what: "S3-7 svc.session.started once"},

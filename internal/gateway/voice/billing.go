@@ -20,10 +20,8 @@ import (
 	"github.com/purserhq/purser/internal/models/metrics"
 )
 
-const (
-	holdTimeout   = 5 * time.Second // while the database is unavailable
-	settleTimeout = time.Minute     // as above: the provider has been paid for the reply
-)
+// holdTimeout bounds the tries of a hold while the database is unavailable.
+const holdTimeout = 5 * time.Second
 
 // biller gives the holds and charges of sessions to the ledger. The sessions of a node share it.
 type biller struct {
@@ -91,6 +89,7 @@ func (b *biller) holdFirst(ctx context.Context, saved *savedSession, h session.H
 // ledger, in their order, so that the session never waits for the ledger.
 type billing struct {
 	*biller
+	saver     *saver
 	sessionID string
 	terms     *billingTerms
 	post      func(session.Event) bool // gives the session an event
@@ -100,16 +99,36 @@ type billing struct {
 	held map[int64]rules.Call // replies whose hold was made on this node; only run uses it
 
 	mu    sync.Mutex
-	queue []session.Action
+	queue []ledgerAction
+	empty chan struct{} // closed when the queue is empty; nil = no goroutine waits for that
+}
+
+// ledgerAction is a Hold, Settle or Release, which follows from a version of the session's state.
+type ledgerAction struct {
+	session.Action
+	version int64
 }
 
 // enqueue adds a Hold, Settle or Release to what the ledger is to do.
 func (b *billing) enqueue(a session.Action) {
+	version := b.saver.version()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.queue = append(b.queue, a); len(b.queue) == 1 {
+	if b.queue = append(b.queue, ledgerAction{a, version}); len(b.queue) == 1 {
 		b.spawn(b.runQueue) // only while there is work: an idle goroutine would keep its stack
 	}
+}
+
+// drain waits until the queue is empty. Nothing may be added meanwhile.
+func (b *billing) drain() {
+	b.mu.Lock()
+	if len(b.queue) == 0 {
+		b.mu.Unlock()
+		return
+	}
+	b.empty = make(chan struct{})
+	b.mu.Unlock()
+	<-b.empty
 }
 
 // runQueue carries out the queue until it is empty.
@@ -121,23 +140,25 @@ func (b *billing) runQueue() {
 		b.carryOut(a)
 		b.mu.Lock()
 		b.queue = b.queue[1:]
-		more = len(b.queue) > 0
+		if more = len(b.queue) > 0; !more && b.empty != nil {
+			close(b.empty)
+		}
 		b.mu.Unlock()
 	}
 }
 
-func (b *billing) carryOut(a session.Action) {
+// carryOut carries out an action when the state that it follows from is saved. If another node has
+// taken the session over before, a reply that was said is still charged, and no more is held.
+func (b *billing) carryOut(a ledgerAction) {
 	ctx := context.Background()
-	switch a := a.(type) {
+	saved := b.saver.wait(a.version)
+	switch a := a.Action.(type) {
 	case session.Hold:
-		b.post(b.holdReply(ctx, a))
-		select {
-		case <-b.stopped: // another node took the session over, and perhaps looked for this hold too early
-			b.releaseHold(session.Release{N: a.N})
-		default:
+		if saved {
+			b.holdAndReport(ctx, a)
 		}
 	case session.Settle:
-		b.post(b.settleReply(ctx, a))
+		b.settleAndReport(ctx, a)
 	case session.Release:
 		if b.releaseHold(a) {
 			b.post(session.Released(a))
@@ -145,16 +166,33 @@ func (b *billing) carryOut(a session.Action) {
 	}
 }
 
-// retryUnavailable repeats f while the database is unavailable, for at most d.
-func retryUnavailable[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
+// holdAndReport makes the hold of a reply. A hold of which it is not known whether it was made is
+// released: the session ends without it.
+func (b *billing) holdAndReport(ctx context.Context, h session.Hold) {
+	answer := b.holdReply(ctx, h)
+	b.post(answer)
+	refused, ok := answer.(session.HoldRefused)
+	unknown := ok && refused.Code == session.Unavailable
+	select {
+	case <-b.stopped: // another node took the session over, and perhaps looked for this hold too early
+		unknown = true
+	default:
+	}
+	if unknown {
+		b.releaseHold(session.Release{N: h.N})
+	}
+}
+
+// retryUnavailable repeats f while the database is unavailable, until ctx ends.
+func retryUnavailable[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	return retry.Do(ctx, retry.Backoff{First: 20 * time.Millisecond, Max: time.Second}, f, db.IsUnavailable)
 }
 
 // holdReply asks for the hold of a reply. Any error refuses it, which ends the session.
 func (b *billing) holdReply(ctx context.Context, h session.Hold) session.Event {
-	res, err := retryUnavailable(ctx, holdTimeout, func(ctx context.Context) (rules.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	res, err := retryUnavailable(ctx, func(ctx context.Context) (rules.Result, error) {
 		app, err := b.apps.Get(ctx, b.terms.AppID)
 		if err != nil {
 			return rules.Result{}, err
@@ -184,50 +222,83 @@ func (b *billing) refusalCode(ctx context.Context, err error) string {
 	return apierr.Unavailable.Name
 }
 
-// settleReply charges a reply. It repeats that while the database is unavailable.
-func (b *billing) settleReply(ctx context.Context, s session.Settle) session.Event {
-	app, err := b.apps.Get(ctx, b.terms.AppID)
-	if err != nil { // it is charged without a look at its risk thresholds
-		b.log.ErrorContext(ctx, "voice risk check skipped", "session_id", b.sessionID, "n", s.N, "error", err)
-	}
-	out := session.Settled{N: s.N, ReplyID: s.ReplyID, Usage: s.Usage}
-	res, err := retryUnavailable(ctx, settleTimeout, func(ctx context.Context) (rules.Result, error) {
-		c, err := b.callToSettle(ctx, &s)
-		if err != nil {
+// settleTimeout bounds one try of a charge, without the ledger's own time.
+const settleTimeout = 10 * time.Second
+
+// settleAndReport charges a reply. It repeats that while the database is unavailable and the node runs:
+// the provider has been paid for the reply. What the node leaves, the session's next node charges.
+func (b *billing) settleAndReport(ctx context.Context, s session.Settle) {
+	answer := session.Settled{N: s.N, ReplyID: s.ReplyID, Usage: s.Usage}
+	numbered := s
+	res, err := retryUnavailable(b.abandoned, func(context.Context) (rules.Result, error) {
+		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
+		var err error
+		if numbered.N, err = b.store.numberReply(b.sessionID, s.ReplyID, s.N); err != nil {
 			return rules.Result{}, err
 		}
-		command, err := b.terms.settlement(&c, &s)
-		if err != nil {
-			return rules.Result{}, err
-		}
-		command.Risk = b.policy.RiskOf(&app)
-		return b.ledger.Do(ctx, command)
+		return b.settle(ctx, &numbered)
 	})
+	if err != nil && b.abandoned.Err() != nil {
+		return
+	}
 	if err != nil {
 		b.metrics.RaiseAlarm("a voice reply could not be billed", b.terms.Model)
 		b.log.ErrorContext(ctx, "voice settlement failed", "session_id", b.sessionID, "n", s.N, "error", err)
-		return out
+	} else {
+		b.readReceipt(ctx, &answer, &res)
 	}
-	if res.Outcome == rules.Fenced {
-		return out
+	if numbered.N != s.N && !s.Unheld { // another node charged the reply by its own number
+		b.releaseHold(session.Release{N: s.N})
 	}
+	b.post(answer)
+}
+
+// settle charges a reply once.
+func (b *billing) settle(ctx context.Context, s *session.Settle) (rules.Result, error) {
+	app, err := b.apps.Get(ctx, b.terms.AppID)
+	if db.IsUnavailable(err) {
+		return rules.Result{}, err
+	} else if err != nil { // it is charged without a look at its risk thresholds
+		b.log.ErrorContext(ctx, "voice risk check skipped", "session_id", b.sessionID, "n", s.N, "error", err)
+	}
+	c, err := b.callToSettle(ctx, s)
+	if err != nil {
+		return rules.Result{}, err
+	}
+	command, err := b.terms.settlement(&c, s)
+	if err != nil {
+		return rules.Result{}, err
+	}
+	command.Risk = b.policy.RiskOf(&app)
+	res, err := b.ledger.Do(ctx, command)
+	if err == nil {
+		delete(b.held, s.N)
+	}
+	return res, err
+}
+
+// readReceipt sets the ledger row of a charge in answer. A fenced charge has none.
+func (b *billing) readReceipt(ctx context.Context, answer *session.Settled, res *rules.Result) {
 	entry := res.Entry
-	if res.Outcome == rules.Done { // it was charged before: the result has only the id of its row
+	switch res.Outcome {
+	case rules.Fenced:
+		return
+	case rules.Done: // it was charged before: the result has only the id of its row
+		var err error
 		if entry, err = store.GetEntry(ctx, b.store.DB, res.Entry.ID); err != nil {
-			b.log.ErrorContext(ctx, "voice receipt read failed", "session_id", b.sessionID, "n", s.N, "error", err)
-			return out
+			b.log.ErrorContext(ctx, "voice receipt read failed", "session_id", b.sessionID, "n", answer.N, "error", err)
+			return
 		}
 	}
-	out.Entry = &entry
-	out.FastSpend = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
-	return out
+	answer.Entry = &entry
+	answer.FastSpend = res.Connection.WarnedUS > 0 && res.Connection.WarnedUS == entry.CreatedUS
 }
 
 // callToSettle returns the ledger's call of a reply: as it was held by this node, as another node
 // held it, or, without a hold, as it would have been held.
 func (b *billing) callToSettle(ctx context.Context, s *session.Settle) (rules.Call, error) {
 	if c, ok := b.held[s.N]; ok {
-		delete(b.held, s.N)
 		return c, nil
 	}
 	h, err := store.GetHold(ctx, b.store.DB, b.terms.ledgerKey(b.sessionID, s.N))

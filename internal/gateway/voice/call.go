@@ -2,9 +2,11 @@ package voice
 
 import (
 	"context"
+	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 )
 
@@ -46,14 +48,14 @@ func (r *runner) superviseCall(callID string, again bool) {
 	})
 	r.postEvent(session.SidebandUp{})
 	r.attachOnce.Do(func() { close(r.attached) })
-	if lost := readSideband(r.ctx, ws, r.postProviderEvent); lost {
-		r.postEvent(session.SidebandDown{})
+	if lost, clean := readSideband(r.ctx, ws, r.postProviderEvent); lost {
+		r.postEvent(session.SidebandDown{Clean: clean})
 	}
 }
 
-// hangUp ends the call at the provider. If that fails, Supervisor.HangUps of any node repeats it
-// (F-85).
-func (r *runner) hangUp(ctx context.Context) {
+// hangUp ends the call at the provider, and repeats that while the session runs here. After that
+// Supervisor.HangUps of any node repeats it (F-85).
+func (r *runner) hangUp() {
 	if r.state.Mock {
 		r.mu.Lock()
 		link := r.provider
@@ -63,15 +65,22 @@ func (r *runner) hangUp(ctx context.Context) {
 		}
 		return
 	}
-	if r.state.CallID == "" {
+	callID := r.state.CallID
+	if callID == "" {
 		return
 	}
-	callID := r.state.CallID
 	r.node.work.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, providerTimeout)
-		defer cancel()
-		if err := r.node.endCall(ctx, r.terms, r.id, callID); err != nil {
-			r.node.log.WarnContext(ctx, "voice hang-up failed", "session_id", r.id, "error", err)
+		pauses := retry.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second}
+		for {
+			err := r.node.provider.hangUp(r.node.abandoned, r.terms, callID)
+			if err == nil {
+				r.postEvent(session.CallGone{})
+				return
+			}
+			r.node.log.WarnContext(r.ctx, "voice hang-up failed", "session_id", r.id, "error", err)
+			if !retry.Sleep(r.ctx, pauses.Next()) {
+				return
+			}
 		}
 	})
 }

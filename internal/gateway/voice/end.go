@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/purserhq/purser/internal/base/web"
@@ -22,6 +23,9 @@ func (h *Handler) getSession(w http.ResponseWriter, r *http.Request) error {
 
 // endSession serves POST /v1/realtime/sessions/{id}/end on any node.
 func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), h.Supervisor.endTimeout)
+	defer cancel()
+	r = r.WithContext(ctx)
 	who, err := h.resolveCaller(r)
 	if err != nil {
 		return err
@@ -31,10 +35,7 @@ func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sessionID := r.PathValue("id")
-	if _, err := h.Supervisor.Get(r.Context(), who.ConnectionID, sessionID); err != nil {
-		return err
-	}
-	if err := h.Supervisor.End(r.Context(), sessionID, when); err != nil {
+	if err := h.Supervisor.End(r.Context(), who.ConnectionID, sessionID, when); err != nil {
 		return err
 	}
 	return web.WriteJSON(w, http.StatusAccepted, map[string]any{"id": sessionID, "ending": true})

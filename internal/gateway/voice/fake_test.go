@@ -27,6 +27,7 @@ type fakeProvider struct {
 	stubborn  int  // so many hang-ups fail
 	noDial    bool // sidebands are refused
 	hangUps   int
+	hanging   func(call string) // called by each hang-up first; nil = none
 	lastOffer string
 	session   string
 }
@@ -74,6 +75,12 @@ func (f *fakeProvider) create(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeProvider) hangUp(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	hanging := f.hanging
+	f.mu.Unlock()
+	if hanging != nil {
+		hanging(r.PathValue("id"))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hangUps++

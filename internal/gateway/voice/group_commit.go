@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxBatch     = 64               // statements in one transaction
-	writeTimeout = 20 * time.Second // of a write that is alone in its batch
+	maxBatch     = 64              // statements in one transaction
+	writeTimeout = 5 * time.Second // of a batch
 )
 
 // groupCommitter commits what the sessions of this node write in batches: what has queued while one
@@ -84,12 +84,12 @@ func (g *groupCommitter) commitOrSplit(d *db.DB, batch []*queuedWrite) {
 }
 
 func commitBatch(d *db.DB, batch []*queuedWrite) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
 	if len(batch) == 1 {
-		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-		defer cancel()
 		return batch[0].run(ctx, d)
 	}
-	return d.InTx(context.Background(), func(ctx context.Context, tx *db.Tx) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, w := range batch {
 			if err := w.run(ctx, tx); err != nil {
 				return err

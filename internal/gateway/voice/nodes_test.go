@@ -125,7 +125,7 @@ func TestLateHold(t *testing.T) {
 	}
 	slept := newRunner(w.nodes[0].node, s)
 	slept.stopSession()
-	slept.billing.queue = []session.Action{session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}
+	slept.billing.queue = []ledgerAction{{Action: session.Hold{N: 2, TextTokens: 100, AudioTokens: 100}}}
 	slept.billing.runQueue()
 	if c, err := store.GetConnection(t.Context(), w.db, w.conn); err != nil || before.HeldMC == 0 ||
 		c.HeldMC != before.HeldMC {

@@ -92,5 +92,6 @@ var endReasonTexts = map[string]string{
 	session.ConnectionRevoked: "The connection was revoked",
 	session.ConnectionFrozen:  "The connection was paused",
 	session.ServerShutdown:    "The service was restarted",
+	session.Unavailable:       "The service was briefly unavailable",
 	"allocation_exhausted":    "The spend cap couldn’t cover the next reply",
 }

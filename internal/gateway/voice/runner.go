@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/retry"
@@ -23,6 +24,9 @@ type node struct {
 	provider *Provider
 	biller   *biller
 	log      *slog.Logger
+	lease    nodeLease
+
+	maxSilence atomic.Int64 // a time.Duration; tests shorten it
 
 	work      sync.WaitGroup  // the goroutines of all sessions
 	abandoned context.Context // ends when the node no longer waits for its sessions
@@ -30,14 +34,16 @@ type node struct {
 }
 
 // runner runs one session on this node: it feeds the rules with events and carries out their
-// actions.
+// actions. What stops a call goes out at once. The books are kept beside it, in their order: the saver
+// saves the state, and billing gives the ledger what follows from a state that is saved.
 type runner struct {
 	node    *node
 	id      string
 	config  session.Config // as the session was created
 	terms   *billingTerms
 	billing *billing
-	events  chan session.Event
+	saver   *saver
+	events  chan datedEvent
 	state   session.State // only run uses it
 
 	stopped    chan struct{}   // closed when the session has ended, or another node owns it
@@ -57,6 +63,12 @@ type providerLink struct {
 	close func()
 }
 
+// datedEvent is an event with the time when this node received it.
+type datedEvent struct {
+	session.Event
+	at time.Time
+}
+
 // newRunner returns a runner for a session that this node owns.
 func newRunner(n *node, saved savedSession) *runner {
 	r := &runner{
@@ -64,14 +76,24 @@ func newRunner(n *node, saved savedSession) *runner {
 		id:       saved.State.ID,
 		config:   saved.State.Config,
 		terms:    &saved.Terms,
-		events:   make(chan session.Event, maxEvents),
+		events:   make(chan datedEvent, maxEvents),
 		state:    saved.State,
 		stopped:  make(chan struct{}),
 		attached: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(n.abandoned)
+	r.saver = &saver{
+		store:     n.store,
+		sessionID: r.id,
+		log:       n.log,
+		spawn:     n.work.Go,
+		abandoned: n.abandoned,
+		lost:      r.loseSession,
+		stopped:   r.stopped,
+	}
 	r.billing = &billing{
 		biller:    n.biller,
+		saver:     r.saver,
 		sessionID: r.id,
 		terms:     r.terms,
 		post:      r.postEvent,
@@ -88,7 +110,7 @@ func newRunner(n *node, saved savedSession) *runner {
 // postEvent gives the session an event, and reports whether the session still runs here.
 func (r *runner) postEvent(e session.Event) bool {
 	select {
-	case r.events <- e:
+	case r.events <- datedEvent{e, r.node.store.Now()}:
 		return true
 	case <-r.stopped:
 		return false
@@ -104,21 +126,58 @@ func (r *runner) postProviderEvent(data []byte) bool {
 
 // run feeds the rules until the session has ended, or another node owns it.
 func (r *runner) run() {
-	ctx := context.Background()
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	for r.state.Status != session.Ended {
-		var e session.Event = session.Tick{}
 		select {
-		case e = <-r.events:
+		case e := <-r.events:
+			r.step(e)
 		case <-ticker.C:
+			r.tick()
 		case <-r.stopped:
+			r.settleHeard()
 			return
 		}
-		var actions []session.Action
-		r.state, actions = session.Step(r.state, e, r.node.store.Now())
-		for _, a := range actions {
-			r.carryOut(ctx, a)
+	}
+	r.closeBooks()
+}
+
+// tick lets time pass, unless an event waits, which came earlier.
+func (r *runner) tick() {
+	limit := time.Duration(r.node.maxSilence.Load())
+	now := r.node.store.Now()
+	if r.node.lease.lasts(limit) || r.saver.lasts(limit) {
+		r.step(datedEvent{session.DatabaseSilent{}, now})
+	}
+	if len(r.events) == 0 {
+		r.step(datedEvent{session.Tick{LeaseOver: !r.node.lease.isCurrent(now.UnixMicro())}, now})
+	}
+}
+
+// step gives the rules an event and carries out what they ask for.
+func (r *runner) step(e datedEvent) {
+	var actions []session.Action
+	r.state, actions = session.Step(r.state, e.Event, e.at)
+	for _, a := range actions {
+		r.carryOut(a)
+	}
+}
+
+// settleHeard gives the ledger what this node has received of a session that another node owns now.
+// The other node may have received it, too: a reply is charged once, by its id.
+func (r *runner) settleHeard() {
+	for {
+		select {
+		case e := <-r.events:
+			var actions []session.Action
+			r.state, actions = session.Step(r.state, e.Event, e.at)
+			for _, a := range actions {
+				if settle, ok := a.(session.Settle); ok {
+					r.billing.enqueue(settle)
+				}
+			}
+		default:
+			return
 		}
 	}
 }
@@ -150,10 +209,10 @@ func (r *runner) close() {
 	}
 }
 
-func (r *runner) carryOut(ctx context.Context, a session.Action) {
+func (r *runner) carryOut(a session.Action) {
 	switch a := a.(type) {
 	case session.Persist:
-		r.persist(ctx)
+		r.saver.save(savedSession{State: r.state, Terms: *r.terms})
 	case session.Hold, session.Settle, session.Release:
 		r.billing.enqueue(a)
 	case session.ToProvider:
@@ -164,21 +223,33 @@ func (r *runner) carryOut(ctx context.Context, a session.Action) {
 		callID := r.state.CallID // only this goroutine may read the state
 		r.node.work.Go(func() { r.superviseCall(callID, a.Again) })
 	case session.HangUp:
-		r.hangUp(ctx)
-	case session.Finish:
-		r.finishSession(ctx)
+		r.hangUp()
+	case session.Finish: // run closes the books
 	}
 }
 
-// persist saves the state. If another node owns the session, it stops here and leaves the call to
-// that node.
-func (r *runner) persist(ctx context.Context) {
-	owned, err := r.node.store.saveState(&savedSession{State: r.state, Terms: *r.terms})
-	if err != nil { // it goes on: the next event saves it
-		r.node.log.ErrorContext(ctx, "voice session save failed", "session_id", r.id, "error", err)
-	} else if !owned {
-		r.node.log.WarnContext(ctx, "voice session lost to another node", "session_id", r.id)
-		r.stopSession()
+// loseSession stops the session here, because another node owns it. The call is left to that node.
+func (r *runner) loseSession() {
+	r.node.log.Warn("voice session lost to another node", "session_id", r.id)
+	r.stopSession()
+}
+
+// closeBooks writes the end of a session, after all that the ledger has still to do. Events that come
+// meanwhile are dropped: nothing may wait for the database with them.
+func (r *runner) closeBooks() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		r.billing.drain()
+		r.saver.close()
+		r.finishSession(context.Background())
+	}()
+	for {
+		select {
+		case <-r.events:
+		case <-closed:
+			return
+		}
 	}
 }
 
@@ -203,8 +274,8 @@ func (r *runner) sendToApp(event any) {
 	}
 }
 
-// finishSession writes the end of the session. It repeats that until it succeeds or the node stops; then
-// another node ends the session.
+// finishSession writes the end of the session. It repeats that until it succeeds or the node stops;
+// then another node ends the session.
 func (r *runner) finishSession(ctx context.Context) {
 	saved := savedSession{State: r.state, Terms: *r.terms}
 	c := &saved.State.Config

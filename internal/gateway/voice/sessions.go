@@ -75,7 +75,8 @@ func (s *Store) finishSession(ctx context.Context, saved *savedSession) (ended S
 		for _, r := range receipts {
 			chargedMC += r.UserChargeMC
 		}
-		callGone := saved.State.Mock // a mock call ends with its socket
+		// a mock call ends with its socket
+		callGone := saved.State.Mock || saved.State.Ending != nil && saved.State.Ending.CallGone
 		if err := s.saveEnd(ctx, tx, saved, chargedMC, len(receipts), callGone); err != nil {
 			return err
 		}

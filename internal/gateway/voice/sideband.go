@@ -46,8 +46,11 @@ func dialSideband(
 }
 
 // readSideband gives the events of a sideband to handle, until the sideband ends or handle returns
-// false. It reports whether the sideband was lost.
-func readSideband(ctx context.Context, ws *websocket.Conn, handle func(event []byte) bool) (lost bool) {
+// false. It reports whether the sideband was lost, and whether the provider closed it as at the end of a
+// call.
+func readSideband(
+	ctx context.Context, ws *websocket.Conn, handle func(event []byte) bool,
+) (lost, clean bool) {
 	defer func() { _ = ws.CloseNow() }()
 	var progress readProgress
 	watched, stop := context.WithCancel(ctx)
@@ -56,12 +59,12 @@ func readSideband(ctx context.Context, ws *websocket.Conn, handle func(event []b
 	for {
 		_, data, err := ws.Read(ctx)
 		if err != nil {
-			return true
+			return true, websocket.CloseStatus(err) == websocket.StatusNormalClosure
 		}
 		progress.steps.Add(1)
 		more := handle(data)
 		if progress.steps.Add(1); !more {
-			return false
+			return false, false
 		}
 	}
 }

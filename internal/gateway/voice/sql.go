@@ -183,15 +183,24 @@ func (s *Store) claim(ctx context.Context, sessionID string) (ok bool, err error
 	return err == nil && changed(res), err
 }
 
-// Renew renews the leases of this node's sessions. Call it once a second from a job that does nothing
-// else: another node takes over after four missed calls.
-func (s *Store) Renew(ctx context.Context) error {
+// endForeignLeases ends the leases of all other processes.
+func (s *Store) endForeignLeases(ctx context.Context) error {
+	_, err := s.DB.ExecContext(ctx,
+		`UPDATE realtime_sessions SET lease_us = 0 WHERE node_id <> $1 AND status <> 'ended'`, s.NodeID)
+	return err
+}
+
+// renewLeases renews the leases of this node's sessions, and returns their ids.
+func (s *Store) renewLeases(ctx context.Context) (sessionIDs []string, err error) {
 	s.commits.rows.Lock()
 	defer s.commits.rows.Unlock()
-	_, err := s.DB.ExecContext(ctx,
-		`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended'`,
-		s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
-	return err
+	err = s.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		sessionIDs, err = db.QueryAll(ctx, tx, db.ScanColumn[string],
+			`UPDATE realtime_sessions SET lease_us = $1 WHERE node_id = $2 AND status <> 'ended' RETURNING id`,
+			s.Now().Add(leaseTTL).UnixMicro(), s.NodeID)
+		return err
+	})
+	return sessionIDs, err
 }
 
 // saveState saves a session, and reports whether this node still owns it.
@@ -265,6 +274,47 @@ func (s *Store) requestIDOf(sessionID string, n int64) (requestID string, err er
 	return requestID, err
 }
 
+// errNumberTaken says that the number of a reply belongs to another reply.
+var errNumberTaken = errors.New("voice: the reply's number is taken")
+
+// numberReply returns the number by which a reply is charged: n, unless another node has numbered the
+// reply before.
+func (s *Store) numberReply(sessionID, replyID string, n int64) (number int64, err error) {
+	for range 2 { // two nodes may number one reply at the same time
+		if number, err = s.tryNumberReply(sessionID, replyID, n); !db.IsDuplicate(err) {
+			break
+		}
+	}
+	return number, err
+}
+
+func (s *Store) tryNumberReply(sessionID, replyID string, n int64) (number int64, err error) {
+	fresh := id.New(id.Request, s.Now())
+	err = s.commits.commitInGroup(s.DB, func(ctx context.Context, tx statements) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO realtime_replies (request_id, session_id, n) VALUES ($1, $2, $3)
+			ON CONFLICT DO NOTHING`, fresh, sessionID, n)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE realtime_replies SET reply_id = $1
+			WHERE session_id = $2 AND n = $3 AND reply_id IS NULL AND NOT EXISTS (SELECT 1 FROM realtime_replies
+				WHERE session_id = $2 AND reply_id = $1)`, replyID, sessionID, n)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRowContext(ctx, `SELECT n FROM realtime_replies WHERE session_id = $1 AND reply_id = $2`,
+			sessionID, replyID).Scan(&number)
+		if errors.Is(err, sql.ErrNoRows) {
+			number, err = 0, nil // an error would fail the whole batch
+		}
+		return err
+	})
+	if err == nil && number == 0 {
+		err = errNumberTaken
+	}
+	return number, err
+}
+
 // listReceipts returns the receipts of a session's billed replies, oldest first.
 func listReceipts(ctx context.Context, q db.Queryer, sessionID string) (receipts []session.Receipt, err error) {
 	requestIDs, err := db.QueryAll(ctx, q, db.ScanColumn[string],
@@ -313,15 +363,15 @@ func (s *Store) listChanges(ctx context.Context) ([]sessionChange, error) {
 		s.NodeID)
 }
 
-// listUnowned returns sessions that no node owns and that need one: of a dead node, with an expired
-// ticket, asked to end, or no longer allowed to spend.
-func (s *Store) listUnowned(ctx context.Context) (sessionIDs []string, err error) {
+// listUnowned returns sessions that no node owns and that need one: with an expired ticket, asked to
+// end, or no longer allowed to spend, and, if ofDead, those of a dead node.
+func (s *Store) listUnowned(ctx context.Context, ofDead bool) (sessionIDs []string, err error) {
 	return db.QueryAll(ctx, s.DB, db.ScanColumn[string], `SELECT s.id FROM realtime_sessions s
 		JOIN connections c ON c.id = s.connection_id JOIN apps a ON a.id = s.app_id
-		WHERE s.status <> 'ended' AND (s.node_id IS NOT NULL AND s.lease_us <= $1
+		WHERE s.status <> 'ended' AND ($2 = 1 AND s.node_id IS NOT NULL AND s.lease_us <= $1
 			OR s.node_id IS NULL AND (s.ticket_until_us <= $1 OR s.end_asked IS NOT NULL OR c.status <> 'active'
 				OR `+isAppSuspended+`))
-		LIMIT 200`, s.Now().UnixMicro())
+		LIMIT 200`, s.Now().UnixMicro(), db.BoolInt(ofDead))
 }
 
 // listRows returns the sessions that f chooses, newest first.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,12 +39,18 @@ type Supervisor struct {
 	*Store
 	node *node
 
-	adopting sync.Mutex // held while a session without a node is claimed; taken before mu
+	adopting chan struct{} // has room while no session without a node is claimed; taken before mu
 	mu       sync.Mutex
 	runners  map[string]*runner         // by session id
 	waiting  map[string]*controlChannel // of sessions that no node runs yet, by session id
 	stopping bool
+
+	foreignLeasesEnded bool          // SQLite; only Watch uses it
+	endTimeout         time.Duration // of a request to end; tests shorten it
 }
+
+// endTimeout bounds every wait for the database of a request to end a session (decision 050).
+const endTimeout = 4 * time.Second
 
 // NewSupervisor returns a Supervisor without sessions.
 func NewSupervisor(o Options) *Supervisor {
@@ -60,11 +67,14 @@ func NewSupervisor(o Options) *Supervisor {
 		log:          o.Log,
 		abandoned:    n.abandoned,
 	}
+	n.maxSilence.Store(int64(maxSilence))
 	return &Supervisor{
-		Store:   sessions,
-		node:    n,
-		runners: map[string]*runner{},
-		waiting: map[string]*controlChannel{},
+		Store:      sessions,
+		node:       n,
+		adopting:   make(chan struct{}, 1),
+		runners:    map[string]*runner{},
+		waiting:    map[string]*controlChannel{},
+		endTimeout: endTimeout,
 	}
 }
 
@@ -80,14 +90,14 @@ func (s *Supervisor) startSession(saved savedSession) *runner {
 	r.control = waiting // from here on another channel may replace it
 	delete(s.waiting, r.id)
 	s.mu.Unlock()
+	if waiting != nil {
+		r.postEvent(session.ControlUp{}) // the first event: the queue has room
+	}
 	s.node.work.Go(func() {
 		r.run()
 		s.remove(r)
 		r.close()
 	})
-	if waiting != nil {
-		go r.postEvent(session.ControlUp{})
-	}
 	return r
 }
 
@@ -150,8 +160,19 @@ func invalidTicket() error {
 	return e
 }
 
-// adopt runs a session that no node owns. It returns nil if another node claimed it first. s.adopting
-// is held.
+// lockAdopting keeps other goroutines from claiming sessions, until unlock is called. It fails when
+// ctx ends: the one that has the lock may wait for the database.
+func (s *Supervisor) lockAdopting(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.adopting <- struct{}{}:
+		return func() { <-s.adopting }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// adopt runs a session that no node owns. It returns nil if another node claimed it first. The caller
+// has called lockAdopting.
 func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, error) {
 	before, err := getRow(ctx, s.DB, sessionID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -184,9 +205,23 @@ func (s *Supervisor) adopt(ctx context.Context, sessionID string) (*runner, erro
 	return r, nil
 }
 
-// End requests the end of a session, AfterHeard or Immediate. The node that runs it carries it out. A
-// pending session has ended when End returns.
-func (s *Supervisor) End(ctx context.Context, sessionID, when string) error {
+// End requests the end of a session of a connection, AfterHeard or Immediate. A session that runs here
+// is told first, and the database after it, which may not answer: the call ends in any case. Otherwise
+// the node that runs the session carries out what the database says. A pending session has ended when
+// End returns.
+func (s *Supervisor) End(ctx context.Context, connectionID, sessionID, when string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.endTimeout)
+	defer cancel()
+	if r := s.findRunner(sessionID); r != nil && r.terms.ConnectionID == connectionID &&
+		r.postEvent(session.EndRequested{Immediate: when == session.Immediate}) {
+		if err := s.requestEnd(ctx, sessionID, when); err != nil { // the session itself saves that it ends
+			s.node.log.WarnContext(ctx, "voice end request not saved", "session_id", sessionID, "error", err)
+		}
+		return nil
+	}
+	if _, err := s.Get(ctx, connectionID, sessionID); err != nil {
+		return err
+	}
 	r, adopted, err := s.requestEndHere(ctx, sessionID, when)
 	if err != nil || r == nil {
 		return err
@@ -203,10 +238,13 @@ func (s *Supervisor) End(ctx context.Context, sessionID, when string) error {
 }
 
 // requestEndHere saves the request, and returns the session's runner if this node runs it. Adopted
-// says that no node did before. s.adopting keeps the watch from adopting the session between the two.
+// says that no node did before. The lock keeps the watch from adopting the session between the two.
 func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string) (r *runner, adopted bool, err error) {
-	s.adopting.Lock()
-	defer s.adopting.Unlock()
+	unlock, err := s.lockAdopting(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unlock()
 	if err := s.requestEnd(ctx, sessionID, when); err != nil {
 		return nil, false, err
 	}
@@ -215,6 +253,39 @@ func (s *Supervisor) requestEndHere(ctx context.Context, sessionID, when string)
 	}
 	r, err = s.adopt(ctx, sessionID)
 	return r, true, err
+}
+
+// renewTimeout bounds one renewal: the next one has fresh connections.
+const renewTimeout = 2 * time.Second
+
+// Renew renews the leases of this node's sessions, and stops those that another node owns. Call it once
+// a second from a job that does nothing else: another node takes over after four missed calls.
+func (s *Supervisor) Renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	running := s.listRunners() // before the leases are read: a session that starts later is not missed there
+	begunUS := s.Now().UnixMicro()
+	s.node.lease.begin()
+	owned, err := s.renewLeases(ctx)
+	if err != nil {
+		return err
+	}
+	s.node.lease.renewed(begunUS)
+	for _, r := range running {
+		if !slices.Contains(owned, r.id) && !r.saver.isClosed() {
+			r.loseSession()
+		}
+	}
+	return nil
+}
+
+func (s *Supervisor) listRunners() (runners []*runner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runners {
+		runners = append(runners, r)
+	}
+	return runners
 }
 
 // attachControl makes c the control channel of a session: now if it runs here, else when it comes to

@@ -4,14 +4,23 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/gateway/voice/session"
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
+// watchTimeout bounds one watch: the next one has fresh connections.
+const watchTimeout = 5 * time.Second
+
 // Watch passes on to this node's sessions what happened elsewhere, and adopts sessions without a
 // node. Call it once a second.
 func (s *Supervisor) Watch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
 	return errors.Join(s.postChanges(ctx), s.takeOver(ctx), s.closeMovedControls(ctx))
 }
 
@@ -40,12 +49,21 @@ func (s *Supervisor) postChanges(ctx context.Context) error {
 	return nil
 }
 
-// takeOver adopts the sessions that no node owns and that need one.
+// takeOver adopts the sessions that no node owns and that need one. Those of dead nodes only if this
+// node has renewed its own leases without a gap: a database that was away for all nodes ended the
+// leases of all. On SQLite no other process uses the database, so every other node is dead.
 func (s *Supervisor) takeOver(ctx context.Context) error {
 	if s.isStopping() {
 		return nil
 	}
-	sessionIDs, err := s.listUnowned(ctx)
+	isAlone := s.DB.Engine == db.SQLite
+	if isAlone && !s.foreignLeasesEnded {
+		if err := s.endForeignLeases(ctx); err != nil {
+			return err
+		}
+		s.foreignLeasesEnded = true
+	}
+	sessionIDs, err := s.listUnowned(ctx, isAlone || s.node.lease.isSteady(s.Now().UnixMicro()))
 	if err != nil {
 		return err
 	}
@@ -60,8 +78,11 @@ func (s *Supervisor) adoptUnlessRunning(ctx context.Context, sessionID string) e
 	if err != nil || running {
 		return err
 	}
-	s.adopting.Lock()
-	defer s.adopting.Unlock()
+	unlock, err := s.lockAdopting(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	_, err = s.adopt(ctx, sessionID)
 	return err
 }
@@ -118,11 +139,16 @@ func (s *Supervisor) HangUps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var calls errgroup.Group // without a context: the failure of one ends no other
+	calls.SetLimit(maxHangUps)
 	for _, sessionID := range sessionIDs {
-		err = errors.Join(err, s.hangUpEnded(ctx, sessionID))
+		calls.Go(func() error { return s.hangUpEnded(ctx, sessionID) })
 	}
-	return err
+	return calls.Wait()
 }
+
+// maxHangUps is how many calls are hung up at once: a provider that does not answer delays no others.
+const maxHangUps = 32
 
 func (s *Supervisor) hangUpEnded(ctx context.Context, sessionID string) error {
 	r, rowErr := getRow(ctx, s.DB, sessionID)

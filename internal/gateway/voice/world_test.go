@@ -178,6 +178,7 @@ func (w *world) node() *testNode {
 		Now:      w.now,
 		Log:      log,
 	})
+	supervisor.node.lease.renewedUS, supervisor.node.lease.steadyUS = w.now().UnixMicro(), 1
 	n := &testNode{Supervisor: supervisor, handler: &Handler{
 		Supervisor:  supervisor,
 		Callers:     callers.NewResolver(w.db, tokens, registry, features.NewStore(w.db, w.now, offered), w.now),

@@ -13,19 +13,24 @@ const (
 // after the current reply into an immediate one.
 func (m *machine) beginEnd(reason string, immediate bool) {
 	if m.Ending == nil {
-		m.Ending, m.mustPersist = &Ending{Reason: reason, DeadlineUS: m.after(MaxReply)}, true
+		m.Ending, m.mustPersist = &Ending{Reason: reason, BegunUS: m.nowUS, DeadlineUS: m.after(MaxReply)}, true
 		m.QueuedReply = nil
 		if m.Status == Live {
 			m.addActions(ToApp{endingMessage{Type: "svc.session.ending", ID: m.ID, Reason: reason}})
-			if !immediate && m.SidebandAttached && m.Config.AutoReply {
-				m.Config.AutoReply = false // no new reply begins while the user hears the last one
-				m.sendConfig()
-			}
+			m.mute()
 		}
 	}
 	if immediate && !m.Ending.Immediate {
 		m.Ending.Immediate, m.mustPersist = true, true
 		m.cancelReplies()
+	}
+}
+
+// mute keeps the provider from beginning a reply when the user has spoken.
+func (m *machine) mute() {
+	if m.Config.AutoReply {
+		m.Config.AutoReply = false
+		m.sendConfig()
 	}
 }
 

@@ -23,8 +23,11 @@ type (
 	Adopted struct{}
 	// SidebandUp says that the sideband is attached.
 	SidebandUp struct{}
-	// SidebandDown says that the sideband is lost. Gone says that the call no longer exists.
-	SidebandDown struct{ Gone bool }
+	// SidebandDown says that the sideband is lost. Gone says that the call no longer exists. Clean says
+	// that the provider closed the sideband as it does at the end of a call.
+	SidebandDown struct{ Gone, Clean bool }
+	// CallGone says that the call is hung up: the provider has confirmed HangUp, or knows no such call.
+	CallGone struct{}
 	// AttachFailed says that the sideband could not be attached in time. Gone is as above.
 	AttachFailed struct{ Gone bool }
 	// ControlUp says that the app opened its control channel.
@@ -60,30 +63,37 @@ type (
 	Released struct{ N int64 }
 	// Halt ends a session immediately because its connection or app may no longer spend.
 	Halt struct{ Reason string }
+	// DatabaseSilent says that the database has not answered this node for too long: replies can
+	// neither be held nor be saved.
+	DatabaseSilent struct{}
 	// Shutdown says that the node stops.
 	Shutdown struct{}
 	// EndRequested says that the app asked for the end over the API.
 	EndRequested struct{ Immediate bool }
-	// Tick says that time has passed.
-	Tick struct{}
+	// Tick says that time has passed, and that no earlier event waits. LeaseOver says that the node has
+	// not renewed its lease in time, so that another node may own the session: the times of the session
+	// end nothing then.
+	Tick struct{ LeaseOver bool }
 )
 
-func (TicketUsed) event()   {}
-func (CallAnswered) event() {}
-func (CallRefused) event()  {}
-func (Adopted) event()      {}
-func (SidebandUp) event()   {}
-func (SidebandDown) event() {}
-func (AttachFailed) event() {}
-func (ControlUp) event()    {}
-func (ControlDown) event()  {}
-func (FromApp) event()      {}
-func (FromProvider) event() {}
-func (HoldMade) event()     {}
-func (HoldRefused) event()  {}
-func (Settled) event()      {}
-func (Released) event()     {}
-func (Halt) event()         {}
-func (Shutdown) event()     {}
-func (EndRequested) event() {}
-func (Tick) event()         {}
+func (TicketUsed) event()     {}
+func (CallAnswered) event()   {}
+func (CallRefused) event()    {}
+func (Adopted) event()        {}
+func (SidebandUp) event()     {}
+func (SidebandDown) event()   {}
+func (AttachFailed) event()   {}
+func (CallGone) event()       {}
+func (DatabaseSilent) event() {}
+func (ControlUp) event()      {}
+func (ControlDown) event()    {}
+func (FromApp) event()        {}
+func (FromProvider) event()   {}
+func (HoldMade) event()       {}
+func (HoldRefused) event()    {}
+func (Settled) event()        {}
+func (Released) event()       {}
+func (Halt) event()           {}
+func (Shutdown) event()       {}
+func (EndRequested) event()   {}
+func (Tick) event()           {}

@@ -6,6 +6,10 @@ import (
 	"github.com/purserhq/purser/internal/base/timestamp"
 )
 
+// adoptedNumbers are left to the node that had a session before: it may have numbered replies that it
+// could not save.
+const adoptedNumbers = 1000
+
 // missedDoneWait is how long a reply may go on after the sideband was attached again: the event of its
 // end may have been missed.
 const missedDoneWait = 20 * time.Second
@@ -44,6 +48,7 @@ func (m *machine) sendStarted() {
 // and the hold of the next one is released: it belongs to the dead node.
 func (m *machine) adopted() {
 	m.SidebandAttached, m.ControlAttached, m.mustPersist = false, false, true
+	m.LastN += adoptedNumbers
 	for _, charge := range m.Unsettled {
 		m.addActions(charge)
 	}
@@ -57,12 +62,15 @@ func (m *machine) adopted() {
 	m.releaseHold()
 	switch {
 	case m.Status == Pending && m.TicketUsed:
-		m.beginEnd(ProviderError, true) // whether there is a call is not known
+		m.beginEnd(ServerShutdown, true) // whether there is a call is not known
 	case m.Mock && m.Status == Live:
 		m.beginEnd(SidebandLost, true) // the dead node had its socket
 	case m.Status == Live:
-		m.SidebandLostUS = m.nowUS
+		m.SidebandLostUS, m.LostCleanly = m.nowUS, false
 		m.addActions(AttachSideband{Again: true})
+		if m.Ending != nil && m.Ending.HungUp {
+			m.addActions(HangUp{})
+		}
 	}
 	if m.Status == Live && m.ControlLostUS == 0 && m.EndOnControlLost {
 		m.ControlLostUS = m.nowUS
@@ -71,11 +79,11 @@ func (m *machine) adopted() {
 
 // sidebandUp takes up the supervision of the call.
 func (m *machine) sidebandUp() {
-	if m.Status != Live || m.Ending != nil && m.Ending.HungUp {
+	if m.Status != Live {
 		return
 	}
 	again := m.EverAttached
-	m.SidebandAttached, m.EverAttached, m.SidebandLostUS = true, true, 0
+	m.SidebandAttached, m.EverAttached, m.SidebandLostUS, m.LostCleanly = true, true, 0, false
 	if !m.Mock || again { // a change may have been missed: our update makes the provider report the session
 		m.sendConfig()
 	}
@@ -90,17 +98,24 @@ func (m *machine) sidebandUp() {
 }
 
 // sidebandDown attaches the sideband again, unless the call is gone.
-func (m *machine) sidebandDown(gone bool) {
+func (m *machine) sidebandDown(e SidebandDown) {
 	if !m.SidebandAttached {
 		return
 	}
-	m.SidebandAttached, m.SidebandLostUS = false, m.nowUS
-	if gone || m.Mock {
+	m.SidebandAttached, m.SidebandLostUS, m.LostCleanly = false, m.nowUS, e.Clean
+	switch {
+	case e.Gone || m.Mock:
+		m.LostCleanly = true
 		m.callGone()
-		return
-	}
-	if m.Ending == nil || !m.Ending.HungUp {
+	case m.Ending == nil || !m.Ending.HungUp || !e.Clean:
 		m.addActions(AttachSideband{Again: true})
+	}
+}
+
+// callHungUp notes that the provider has ended the call.
+func (m *machine) callHungUp() {
+	if m.Ending != nil && m.Ending.HungUp {
+		m.Ending.CallGone, m.mustPersist = true, true
 	}
 }
 
@@ -116,10 +131,18 @@ func (m *machine) attachFailed(gone bool) {
 	m.beginEnd(SidebandLost, true)
 }
 
-// callGone ends a session whose call no longer exists: the browser has left.
+// callGone ends a session whose call no longer exists. The browser has left if the provider closed
+// the sideband as at the end of a call; a sideband that broke first is the provider's failure.
 func (m *machine) callGone() {
-	m.beginEnd(ClientClosed, true)
+	reason := ProviderError
+	if m.LostCleanly {
+		reason = ClientClosed
+	}
+	m.beginEnd(reason, true)
 	m.cutReplies()
+	if m.Ending.HungUp {
+		m.Ending.CallGone = true
+	}
 }
 
 // controlUp notes that the app opened its control channel.

@@ -9,12 +9,14 @@ const (
 	RedialTimeout = 3 * time.Second  // for a sideband that was lost
 	ControlGrace  = 10 * time.Second // between the loss of the control channel and the end
 	ShutdownGrace = 20 * time.Second // for an end because the node stops
+	// SilentReply is how long an end waits for a reply of which no event comes: its end was missed.
+	SilentReply = 10 * time.Second
 )
 
-// applyDeadlines ends what has run out of time.
-func (m *machine) applyDeadlines() {
+// applyReplyDeadlines ends replies, playbacks and approval windows that have run out of time.
+func (m *machine) applyReplyDeadlines() {
 	for i := 0; i < len(m.Replies); {
-		if r := &m.Replies[i]; m.isDue(r.GiveUpUS) || m.nowUS >= r.StartedUS+MaxReply.Microseconds() {
+		if m.isOverdue(&m.Replies[i]) {
 			m.billReply(i, nil, "")
 			continue
 		}
@@ -23,12 +25,22 @@ func (m *machine) applyDeadlines() {
 	if m.Playback != nil && m.isDue(m.Playback.UntilUS) {
 		m.Playback = nil
 	}
+	if m.isDue(m.ApproveByUS) {
+		m.ApprovalMissed, m.ApproveByUS, m.mustPersist = true, 0, true
+	}
+}
+
+// isOverdue reports whether a reply is billed by our own count because its end does not come.
+func (m *machine) isOverdue(r *Reply) bool {
+	return m.isDue(r.GiveUpUS) || m.nowUS >= r.StartedUS+MaxReply.Microseconds() ||
+		m.Ending != nil && m.nowUS >= max(r.EventUS, m.Ending.BegunUS)+SilentReply.Microseconds()
+}
+
+// applyDeadlines ends a session that has run out of time.
+func (m *machine) applyDeadlines() {
 	if m.Status == Pending {
 		m.applyPendingDeadlines()
 		return
-	}
-	if m.isDue(m.ApproveByUS) {
-		m.ApprovalMissed, m.ApproveByUS, m.mustPersist = true, 0, true
 	}
 	switch {
 	case m.nowUS >= m.StartedUS+m.MaxDuration.Microseconds():
@@ -97,8 +109,9 @@ func (m *machine) advance() {
 	}
 }
 
-// completeEnd takes an end as far as it can go: let the user hear the reply, hang up, settle,
-// finish.
+// completeEnd takes an end as far as it can go: let the user hear the reply, hang up, wait until the
+// call is gone, settle, finish. A call that the provider does not end stays watched: the replies that
+// begin there are cancelled, and billed.
 func (m *machine) completeEnd() {
 	e := m.Ending
 	if !e.HungUp {
@@ -121,11 +134,21 @@ func (m *machine) completeEnd() {
 			m.addActions(HangUp{})
 		}
 	}
-	m.cutReplies() // of what begins after the end
 	m.releaseHold()
+	if !m.callIsOver() {
+		return
+	}
+	m.cutReplies()
 	if m.Hold == NoHold && len(m.Unsettled) == 0 {
 		m.Status, m.EndReason = Ended, e.Reason
 		m.addActions(Finish{e.Reason})
 		m.mustPersist = false // Finish saves the state
 	}
+}
+
+// callIsOver reports whether nothing more can be said in the call, or watched: the provider has ended
+// it, or its sideband cannot be attached.
+func (m *machine) callIsOver() bool {
+	return m.Mock || m.Ending.CallGone || m.Status != Live || !m.EverAttached ||
+		!m.SidebandAttached && m.LostCleanly || m.sidebandOverdue()
 }

@@ -20,6 +20,9 @@ func (m *machine) handleProviderEvent(e *FromProvider) {
 	if slices.Contains(relayedTypes, event.Type) {
 		m.addActions(ToApp{e.Raw})
 	}
+	if r := m.findReply(event.ResponseID); r != nil {
+		r.EventUS = m.nowUS
+	}
 	switch event.Type {
 	case "session.updated":
 		m.checkConfig(event.Session)

@@ -36,7 +36,7 @@ type play struct {
 var happenings = strings.Fields(`
 	time time ledger ledger ledger ledger refuse ticket answered unanswered up up up down gone undialled control
 	uncontrol speech silence created created created started stopped cleared delta done done done cut failed item
-	update app-create app-approve app-end end now halt stop adopt`)
+	hungup silent update app-create app-approve app-end end now halt stop adopt`)
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -213,6 +213,14 @@ func (p *play) happens() {
 		p.step(SidebandDown{})
 	case "gone":
 		p.step(SidebandDown{Gone: true})
+	case "hungup":
+		if p.hangUps > 0 {
+			p.step(CallGone{})
+		}
+	case "silent":
+		if rapid.IntRange(0, 9).Draw(p.t, "rarely") == 0 {
+			p.step(DatabaseSilent{})
+		}
 	case "undialled":
 		p.step(AttachFailed{Gone: rapid.Bool().Draw(p.t, "gone")})
 	case "control":
@@ -315,6 +323,9 @@ func TestRandomOrders(t *testing.T) {
 			}
 			p.now = p.now.Add(20 * time.Second)
 			p.step(Tick{})
+			if p.hangUps > 0 && p.s.Status != Ended {
+				p.step(CallGone{})
+			}
 		}
 		if p.s.Status != Ended || p.finished != 1 || p.s.EndReason == "" {
 			t.Fatalf("not ended: %s, finished %d times, %+v", p.s.Status, p.finished, p.s)

@@ -30,6 +30,7 @@ func (m *machine) replyCreated(r *responseObject) {
 	m.Replies = append(m.Replies, Reply{
 		ID:        r.ID,
 		StartedUS: m.nowUS,
+		EventUS:   m.nowUS,
 		Held:      !m.hasHeldReply() && (m.Hold == Held || m.Hold == Requested),
 	})
 	m.LastActivityUS, m.mustPersist = m.nowUS, true

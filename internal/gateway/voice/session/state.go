@@ -36,6 +36,7 @@ const (
 	ConnectionRevoked = "connection_revoked"
 	ConnectionFrozen  = "connection_frozen"
 	ServerShutdown    = "server_shutdown"
+	Unavailable       = "unavailable" // the database did not answer; also the code of a refused hold
 )
 
 // When a session ends that its app asked to end (contract §4.4).
@@ -67,6 +68,7 @@ type Reply struct {
 	SilentUS  int64 // since when the user no longer hears it; 0 = not yet
 	TextBytes int64 // length of the text that the provider has reported of it
 	GiveUpUS  int64 // when it is billed by our own count; 0 = no such time is set
+	EventUS   int64 // time of its last event
 	Held      bool  // the current hold is for it
 }
 
@@ -90,9 +92,11 @@ const (
 // Ending is how a session ends.
 type Ending struct {
 	Reason     string
+	BegunUS    int64 // when the end began
 	Immediate  bool  // replies in progress are cancelled
 	DeadlineUS int64 // how long the user may hear the current reply
-	HungUp     bool  // the call is over; only money is left to be settled
+	HungUp     bool  // the provider was asked to end the call
+	CallGone   bool  // the provider has ended the call
 }
 
 // State is everything that the rules know of a session. It is saved as JSON, so that another node
@@ -126,6 +130,7 @@ type State struct {
 
 	SidebandAttached bool
 	SidebandLostUS   int64 // since when the sideband is missing
+	LostCleanly      bool  // the provider closed the last sideband as at the end of a call
 	EverAttached     bool
 	ControlAttached  bool
 	ControlLostUS    int64    // since when the control channel is missing; 0 = it never was there

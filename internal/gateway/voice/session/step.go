@@ -8,7 +8,10 @@ func Step(s State, e Event, now time.Time) (State, []Action) {
 	m := &machine{State: s.clone(), nowUS: now.UnixMicro()}
 	if m.Status != Ended {
 		m.handleEvent(e)
-		m.applyDeadlines()
+		m.applyReplyDeadlines()
+		if t, ok := e.(Tick); ok && !t.LeaseOver {
+			m.applyDeadlines()
+		}
 		m.advance()
 	}
 	if m.mustPersist {
@@ -31,7 +34,9 @@ func (m *machine) handleEvent(e Event) {
 	case SidebandUp:
 		m.sidebandUp()
 	case SidebandDown:
-		m.sidebandDown(e.Gone)
+		m.sidebandDown(e)
+	case CallGone:
+		m.callHungUp()
 	case AttachFailed:
 		m.attachFailed(e.Gone)
 	case ControlUp:
@@ -52,6 +57,8 @@ func (m *machine) handleEvent(e Event) {
 		m.holdReleased(e)
 	case Halt:
 		m.beginEnd(e.Reason, true)
+	case DatabaseSilent:
+		m.beginEnd(Unavailable, true)
 	case Shutdown:
 		m.shutDown()
 	case EndRequested:

@@ -49,22 +49,27 @@ func storyEvents() map[string]Event {
 	second := provided("response.created", "resp_2")
 	second.content.Response = &responseObject{ID: "resp_2"}
 	return map[string]Event{
-		"created":   of("response.created", "completed", usage10),
-		"playing":   of("output_audio_buffer.started", "completed", usage10),
-		"heard":     of("output_audio_buffer.stopped", "completed", usage10),
-		"cut":       of("output_audio_buffer.cleared", "completed", usage10),
-		"done":      of("response.done", "completed", usage10),
-		"no usage":  of("response.done", "cancelled", "null"),
-		"failed":    of("response.done", "failed", ""),
-		"charged":   Settled{N: 1, ReplyID: "resp_1", Entry: &rules.Entry{Usage: "{}"}},
-		"uncharged": Settled{N: 1},
-		"released":  Released{1},
-		"refused":   HoldRefused{2, "allocation_exhausted"},
-		"end":       EndRequested{},
-		"end now":   EndRequested{Immediate: true},
-		"down":      SidebandDown{},
-		"up":        SidebandUp{},
-		"another":   second,
+		"created":          of("response.created", "completed", usage10),
+		"playing":          of("output_audio_buffer.started", "completed", usage10),
+		"heard":            of("output_audio_buffer.stopped", "completed", usage10),
+		"cut":              of("output_audio_buffer.cleared", "completed", usage10),
+		"done":             of("response.done", "completed", usage10),
+		"no usage":         of("response.done", "cancelled", "null"),
+		"failed":           of("response.done", "failed", ""),
+		"charged":          Settled{N: 1, ReplyID: "resp_1", Entry: &rules.Entry{Usage: "{}"}},
+		"uncharged":        Settled{N: 1},
+		"second uncharged": Settled{N: 2},
+		"released":         Released{1},
+		"refused":          HoldRefused{2, "allocation_exhausted"},
+		"end":              EndRequested{},
+		"end now":          EndRequested{Immediate: true},
+		"hung up":          CallGone{},
+		"silent":           DatabaseSilent{},
+		"down":             SidebandDown{},
+		"closed":           SidebandDown{Clean: true},
+		"gone":             AttachFailed{Gone: true},
+		"up":               SidebandUp{},
+		"another":          second,
 	}
 }
 
@@ -85,27 +90,42 @@ func TestSteps(t *testing.T) {
 		{"a second done changes nothing", "created, done, done", "settle 1"},
 		{"an end waits until the reply was heard", "created, playing, end, done, 100ms",
 			"svc.session.ending, session.update, settle 1"},
-		{"and goes on when it was", "created, playing, end, done, heard, uncharged",
+		{"and goes on when it was", "created, playing, end, done, heard, uncharged, hung up",
 			"svc.session.ending, session.update, settle 1, hang up, finish app_ended"},
 		{"or was cut by the user's speech", "created, playing, end, cut, done",
 			"svc.session.ending, session.update, settle 1, hang up"},
 		{"or after the length of its audio and five seconds", "created, playing, end, done, 6s",
 			"svc.session.ending, session.update, settle 1, hang up"},
 		{"immediate cancels, and waits two seconds for the usage", "created, end now, 1s",
-			"svc.session.ending, response.cancel"},
+			"svc.session.ending, session.update, response.cancel"},
 		{"and no longer", "created, playing, end now, 2s",
-			"svc.session.ending, response.cancel, settle 1 estimated 40 audio, hang up"},
+			"svc.session.ending, session.update, response.cancel, settle 1 estimated 40 audio, hang up"},
 		{"without a next hold the last reply is heard to its end",
-			"created, playing, done, charged, refused, 100ms, heard",
+			"created, playing, done, charged, refused, 100ms, heard, hung up",
 			"settle 1, svc.response.settled, hold 2, svc.session.ending, session.update, hang up, " +
 				"finish allocation_exhausted"},
 		{"and a reply that began before its hold was refused is cut", "created, done, charged, another, refused",
-			"settle 1, svc.response.settled, hold 2, svc.session.ending, response.cancel"},
-		{"idle timeout", "2m, released",
+			"settle 1, svc.response.settled, hold 2, svc.session.ending, session.update, response.cancel"},
+		{"idle timeout", "2m, released, hung up",
 			"svc.session.ending, session.update, hang up, release 1, finish idle_timeout"},
 		{"a lost sideband is attached again", "down, 2s, up", "attach again, session.update"},
 		{"within four seconds", "down, 4s, released",
 			"attach again, svc.session.ending, hang up, release 1, finish sideband_lost"},
+		{"a silent database stops the call first", "created, playing, silent, done, uncharged, hung up",
+			"svc.session.ending, session.update, response.cancel, settle 1, hang up, finish unavailable"},
+		{"a call that is not hung up is watched, and what is said there is billed",
+			"end now, released, created, done, second uncharged, 5m, hung up",
+			"svc.session.ending, session.update, hang up, release 1, response.cancel, settle 2, finish app_ended"},
+		{"also when its sideband is lost meanwhile", "end now, released, down, up, 5m, hung up",
+			"svc.session.ending, session.update, hang up, release 1, attach again, session.update, finish app_ended"},
+		{"unless it cannot be watched", "end now, released, down, 4s",
+			"svc.session.ending, session.update, hang up, release 1, attach again, finish app_ended"},
+		{"an end does not wait for a reply of which no event comes", "created, playing, 20s, end, 10s, hung up, uncharged",
+			"svc.session.ending, session.update, settle 1 estimated 600 audio, hang up, finish app_ended"},
+		{"a call whose sideband broke and that is gone failed at the provider", "down, gone, released, hung up",
+			"attach again, svc.session.ending, hang up, release 1, finish provider_error"},
+		{"a call whose sideband was closed and that is gone was left by the browser", "closed, gone, released, hung up",
+			"attach again, svc.session.ending, hang up, release 1, finish client_closed"},
 		{"a reply that begins after the end is cancelled", "end, created",
 			"svc.session.ending, session.update, hang up, release 1, response.cancel"},
 	} {
@@ -265,6 +285,39 @@ func TestReadUsage(t *testing.T) {
 		got := readUsage([]byte(test.usage))
 		if (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
 			t.Errorf("%s: %+v", test.usage, got)
+		}
+	}
+}
+
+// TestAdoptedOffer: a session whose node died between the offer and its answer ended with that node.
+func TestAdoptedOffer(t *testing.T) {
+	t.Parallel()
+	s := at(start)
+	s.Status, s.CallID = Pending, ""
+	if s, _ = Step(s, Adopted{}, start); s.Ending == nil || s.Ending.Reason != ServerShutdown {
+		t.Errorf("%+v", s.Ending)
+	}
+}
+
+// TestDeadlinesWaitForEvents: only a Tick ends a session by its own times, and only while no other
+// node can own it. An event that waited while the node stood still comes before.
+func TestDeadlinesWaitForEvents(t *testing.T) {
+	t.Parallel()
+	late := start.Add(time.Hour)
+	spoken := provided("input_audio_buffer.speech_started", "")
+	for _, test := range []struct {
+		name  string
+		event Event
+		want  string // the end reason; "" = the session goes on
+	}{
+		{name: "an event of the provider", event: spoken},
+		{name: "an answer of the ledger", event: Released{9}},
+		{name: "a tick of a node whose lease is over", event: Tick{LeaseOver: true}},
+		{name: "a tick", event: Tick{}, want: MaxDuration},
+	} {
+		s, _ := Step(at(start), test.event, late)
+		if ends := s.Ending != nil; ends != (test.want != "") || ends && s.Ending.Reason != test.want {
+			t.Errorf("%s: %+v", test.name, s.Ending)
 		}
 	}
 }
