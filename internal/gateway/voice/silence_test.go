@@ -319,11 +319,12 @@ func TestHangUpsInParallel(t *testing.T) {
 	}
 	w.up.mu.Unlock()
 	w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, ticket_hash,
-			ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us, ended_us, end_reason, charged_mc,
-			response_count, call_id)
-		SELECT id || '_' || n, connection_id, account_id, app_id, model, mock, 'ended', ticket_hash, 0, 0, 0, 1, state, 30, 1,
-			1, 'app_ended', 0, 0, 'rtc_' || n
-		FROM realtime_sessions, (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3) AS numbers WHERE id = $1`, w.open(mini).ID)
+			ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us, ended_us, end_reason,
+			charged_mc, response_count, call_id)
+		SELECT id || '_' || n, connection_id, account_id, app_id, model, mock, 'ended', ticket_hash, 0, 0, 0, 1, state,
+			30, 1, 1, 'app_ended', 0, 0, 'rtc_' || n
+		FROM realtime_sessions, (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3) AS numbers
+		WHERE id = $1`, w.open(mini).ID)
 	seen := map[string]bool{}
 	for len(seen) < 3 { // none of them is answered yet
 		seen[<-asked] = true
