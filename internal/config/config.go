@@ -41,6 +41,8 @@ type Config struct {
 	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
 	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
 	Lease            time.Duration         // how long holds outlive their node
+	MaxCalls         int                   // calls in flight on a node; 0 = no bound
+	MaxProviderCalls int                   // of them, those of one provider; 0 = no bound
 	PricesFile       string                // file of prices that go before the built-in ones; "" = none
 	WebhookAllow     []netip.Prefix        // non-public addresses that webhooks may go to
 	NodeURL          string                // how other nodes reach this one; "" = they cannot
@@ -160,6 +162,10 @@ var keys = []Key{
 		}
 		return nil
 	}},
+	boundKey("max_calls", "calls that one node has in flight at the same time; more are answered 503",
+		func(c *Config) *int { return &c.MaxCalls }),
+	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",
+		func(c *Config) *int { return &c.MaxProviderCalls }),
 	{"prices", "file of models and prices that go before the built-in ones; it is read again when it changes", false,
 		setText(func(c *Config) *string { return &c.PricesFile })},
 	{"webhook_allow",
@@ -262,6 +268,16 @@ func dollarsKey(name, help string, at func(*Config) *money.MC) Key {
 func multipleKey(name, help string, at func(*Config) *int64) Key {
 	return Key{name, help, false, func(c *Config, v string) (err error) {
 		if *at(c), err = strconv.ParseInt(v, 10, 64); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {
+			return errors.New("must be a whole number from 1 to 1000000")
+		}
+		return nil
+	}}
+}
+
+// boundKey returns a key whose value is a bound on work in flight.
+func boundKey(name, help string, at func(*Config) *int) Key {
+	return Key{name, help, false, func(c *Config, v string) (err error) {
+		if *at(c), err = strconv.Atoi(v); err != nil || *at(c) < 1 || *at(c) > 1_000_000 {
 			return errors.New("must be a whole number from 1 to 1000000")
 		}
 		return nil

@@ -63,6 +63,8 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		EnvelopeKey:      []byte(strings.Repeat("s", 32)),
 		Lease:            20 * time.Second,
+		MaxCalls:         10_000,
+		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,
 		LogLevel:         "warn",
 		LogFormat:        "auto",

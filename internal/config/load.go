@@ -65,6 +65,8 @@ func Read(file string, text []byte, environ, flags []string) (Config, error) {
 		RiskThresholds:   limits.DefaultRiskThresholds,
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		Lease:            5 * time.Minute,
+		MaxCalls:         10_000,
+		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,
 		LogLevel:         "info",
 		LogFormat:        "auto",

@@ -158,9 +158,10 @@ func (s *Server) wireGateway(dev bool) {
 		Images:            images.New(images.Config{Allow: allowedPrefixes(dev)}),
 		Estimates:         s.estimates,
 		Metrics:           s.metrics,
-		Mock:              mock.New(tokens.Count, s.countInput, now),
+		Mock:              mock.New(tokens.Count, s.countInput, now, maxMockWords(dev)),
 		Providers:         live,
 		Recorders:         records,
+		Bounds:            callBounds(c, dev),
 		DeveloperProvider: s.developerProviders.findProvider,
 		Dialects: map[string]inference.Dialect{
 			"anthropic": newDialectCheck(anthropic.Encode),
@@ -205,6 +206,28 @@ func (s *Server) wireOperator() {
 		Ledger:   s.Ledger,
 		Now:      s.DB.Now,
 	}
+}
+
+// maxMockCalls bounds the mock calls in flight of each developer outside development: they are
+// free, so nothing else does.
+const maxMockCalls = 200
+
+// callBounds returns the bounds of calls in flight.
+func callBounds(c config.Config, dev bool) inference.Bounds {
+	b := inference.Bounds{Calls: c.MaxCalls, ProviderCalls: c.MaxProviderCalls, MockCalls: maxMockCalls}
+	if dev {
+		b.MockCalls = 0
+	}
+	return b
+}
+
+// maxMockWords bounds the text of the mock outside development, where any developer of a
+// sandbox writes its scripts. Tests of slow readers need long texts.
+func maxMockWords(dev bool) int {
+	if dev {
+		return 10 * mock.MaxWords
+	}
+	return mock.MaxWords
 }
 
 // countInput counts the input tokens of a request as its hold does.

@@ -151,6 +151,10 @@ func logError(ctx context.Context, x *exchange, e *apierr.Error) {
 	}
 }
 
+// maxClientWait is the longest Retry-After that a client library should wait for. OpenAI's SDKs sleep for the whole
+// Retry-After unless x-should-retry is false, and an app must not hang for a day (decision 013).
+const maxClientWait = time.Minute
+
 // setErrorHeaders removes the headers that a handler has set for its response, and sets those of the error.
 func setErrorHeaders(h http.Header, e *apierr.Error) {
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Link"} {
@@ -161,7 +165,7 @@ func setErrorHeaders(h http.Header, e *apierr.Error) {
 		seconds := (e.RetryAfter + time.Second - 1) / time.Second
 		h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
-	if e.Code.Final {
+	if e.Code.Final || e.Final || e.RetryAfter > maxClientWait {
 		h.Set("X-Should-Retry", "false")
 	}
 	if e.Allow != "" {

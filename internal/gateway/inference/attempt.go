@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -29,6 +30,7 @@ type attempt struct {
 	h         *Handler
 	who       *callers.Caller
 	running   *runningCall
+	out       *sse             // of a streamed call
 	held      rules.Call       // as the ledger holds it
 	number    int64            // of the attempts of its key
 	request   provider.Request // the plan's, with the request id
@@ -53,6 +55,7 @@ func (h *Handler) newAttempt(
 		h:         h,
 		who:       c.who,
 		running:   running,
+		out:       c.out,
 		held:      held.Call,
 		number:    held.Attempt,
 		request:   c.plan.Request,
@@ -61,9 +64,12 @@ func (h *Handler) newAttempt(
 		estimates: h.liveEstimates(&c.who.App),
 		started:   time.Now(),
 	}
-	a.request.ID = held.RequestID
-	if held.UseProviderKey {
+	a.request.ID, a.request.AppID = held.RequestID, held.Call.AppID
+	switch {
+	case developer != nil && (held.UseProviderKey || a.api == nil):
 		a.api, a.developerPays = developer, true
+	case a.api == nil:
+		a.api = unconfigured{c.plan.Model.Provider}
 	}
 	running.setAttempt(held.Attempt, held.RequestID)
 	return a
@@ -83,7 +89,10 @@ var errCallTooLong = errors.New("the call took too long")
 // called, the call no longer depends on its client: it ends settled or released. The
 // upstream request ends before the attempt does, so that a cut call can be charged.
 func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
-	w.Header().Set("X-Request-Id", a.request.ID)
+	if a.out == nil || !a.out.hasBegun() { // it has while another node ran the call
+		w.Header().Del("Idempotent-Replayed")
+		w.Header().Set("X-Request-Id", a.request.ID)
+	}
 	detached := context.WithoutCancel(r.Context())
 	if err := r.Context().Err(); err != nil { // the client disconnected before the upstream request: not billed (F-29)
 		return a.releaseHold(detached, err)
@@ -95,7 +104,7 @@ func (a *attempt) execute(w http.ResponseWriter, r *http.Request) error {
 	upstream, cut := context.WithCancelCause(upstream)
 	defer cut(nil)
 	a.upstream = upstream
-	a.h.orphans.watchCall(a.running, func() { cut(errOrphanCut) })
+	a.h.orphans.watchCall(a.running, func() { cut(errOrphanCut) }, a.request.Stream)
 	defer a.h.orphans.unwatch(a.running)
 	a.clientGone = sync.OnceFunc(func() { a.h.orphans.removeClient(a.running) })
 	defer context.AfterFunc(r.Context(), a.clientGone)()
@@ -112,7 +121,7 @@ func (a *attempt) respond(ctx context.Context, w http.ResponseWriter) error {
 	}()
 	var err error
 	if a.request.Stream {
-		err = a.stream(ctx, w)
+		err = a.stream(ctx)
 	} else {
 		err = a.complete(ctx, w)
 	}
@@ -141,13 +150,15 @@ func (a *attempt) complete(ctx context.Context, w http.ResponseWriter) error {
 }
 
 // stream relays a response chunk by chunk. When the client disconnects, it reads on.
-func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
+func (a *attempt) stream(ctx context.Context) error {
+	out := a.out
+	out.startKeepAlive()
 	up, err := a.api.Stream(a.upstream, &a.request)
 	if err != nil {
-		return a.releaseHold(ctx, err)
+		return a.failStream(ctx, out, err)
 	}
 	defer up.Close()
-	out := newSSE(w)
+	a.h.orphans.markBegun(a.running)
 	defer func() {
 		if !up.BodyEnded() {
 			out.flush() // before Close, which waits for the provider
@@ -177,7 +188,7 @@ func (a *attempt) stream(ctx context.Context, w http.ResponseWriter) error {
 		if len(chunk.Frames) > 0 { // after the client has them: a crash bills no more than was delivered (F-06)
 			a.running.appendFrames(chunk.Frames)
 		}
-		if out.gone {
+		if out.isGone() {
 			a.clientGone()
 		}
 	}
@@ -202,7 +213,7 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 			return a.failStream(ctx, out, end.err)
 		}
 		a.h.Metrics.CountCutStream(a.api.Name())
-		frame := brokenOffFrame(a.recorder() != nil)
+		frame := brokenOffFrame(a.Model.Provider, a.held.ConnectionID, end.err, a.recorder() != nil)
 		out.writeFrames(frame)
 		a.running.appendFrames(frame) // followers and replays get it too
 	}
@@ -222,7 +233,8 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 	if err != nil {
 		var e *apierr.Error
 		if !errors.As(err, &e) {
-			e = apierr.Internal.Errorf("the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)
+			e = apierr.Internal.On(a.held.ConnectionID,
+				"the answer could not be billed; ask GET /v1/requests/%s", a.held.RequestID)
 		}
 		out.writeFrames(errorFrame(e))
 		out.writeFrames(doneFrame)
@@ -250,23 +262,43 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
 		return nil
 	}
-	r.entry, _, err = a.settleCall(ctx, end.usage, func() string { return provider.GeneratedText(frames) }, r.body)
-	return err
+	text := func() string { return provider.GeneratedText(frames) }
+	entry, outcome, err := a.settleCall(ctx, end.usage, text, r.body)
+	if err != nil || outcome != rules.Done {
+		r.entry = entry
+		return err
+	}
+	r.entry = entry
+	return a.takeBilledResult(ctx, r)
+}
+
+// takeBilledResult replaces the result of a stream whose key was billed already. That was our
+// own COMMIT, whose answer was lost, or the sweep: it has taken this node for dead, and has
+// billed and stored less than the client got. Then the stream says so, because a replay of
+// the key will be shorter.
+func (a *attempt) takeBilledResult(ctx context.Context, r *result) error {
+	billed, err := a.h.loadResult(ctx, a.Plan, r.entry.ID)
+	var refusal *apierr.Error
+	switch {
+	case errors.As(err, &refusal): // no response is stored: there is nothing to differ from
+		return nil
+	case err != nil:
+		return err
+	}
+	if r.body == nil || !bytes.Equal(billed.body, r.body) {
+		frame := interruptedFrame(a.held.ConnectionID, false)
+		a.out.writeFrames(frame)
+		a.running.appendFrames(frame)
+	}
+	*r = billed
+	return nil
 }
 
 // failStream ends a stream that was cut before any billable output. It is not billed.
 func (a *attempt) failStream(ctx context.Context, out *sse, cause error) error {
 	err := a.releaseHold(ctx, cause)
-	if !out.begun {
-		return err
-	}
-	var e *apierr.Error
-	if !errors.As(err, &e) {
-		e = apierr.Internal.Errorf("internal error")
-	}
-	out.writeFrames(errorFrame(e))
-	out.writeFrames(doneFrame)
-	return web.AlreadyReported(err)
+	out.stop()
+	return out.endWithError(err)
 }
 
 // releaseHold releases the hold of a call that the provider refused or could not serve, and
@@ -283,16 +315,15 @@ func (a *attempt) releaseHold(ctx context.Context, cause error) error {
 	a.h.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed", slog.String("request_id", a.held.RequestID),
 		slog.String("model", a.Model.ID), slog.Any("error", cause))
 	a.countFailure(cause)
+	if errors.Is(cause, errNotConfigured) {
+		return errNoKey(a.Model.ID, a.Model.Provider).WithCause(cause)
+	}
 	var p *provider.Error
 	if errors.As(cause, &p) && p.Kind == provider.Rejected {
 		return apierr.InvalidRequest.On(a.held.ConnectionID, "%s", p.Message).WithCause(cause)
 	}
-	e := apierr.ProviderError.On(a.held.ConnectionID,
-		"the provider failed; nothing was billed, retry with the same Idempotency-Key").WithCause(cause)
-	if p != nil {
-		e.RetryAfter = p.RetryAfter
-	}
-	return e
+	f := classifyFailure(a.Model.Provider, cause)
+	return f.apiError(a.held.ConnectionID).WithCause(cause)
 }
 
 // countFailure counts in the metrics why a call was not billed.

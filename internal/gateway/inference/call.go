@@ -40,6 +40,7 @@ type runningCall struct {
 
 	// Guarded by orphanedCalls.mu.
 	clients int           // that wait for it
+	silent  bool          // a stream of which the provider has sent nothing yet
 	cut     func()        // ends the upstream request; nil = there is none
 	orphan  *list.Element // its place in orphanedCalls; nil = it has clients
 	timeout *time.Timer   // cuts the orphan
@@ -128,7 +129,43 @@ func (c *runningCall) wakeFollowers() {
 func (c *runningCall) setAttempt(number int64, requestID string) {
 	c.mu.Lock()
 	c.attempt, c.requestID = number, requestID
+	c.wakeFollowers()
 	c.mu.Unlock()
+}
+
+// setRequestID notes the id of a call that another attempt has answered or answers.
+func (c *runningCall) setRequestID(requestID string) {
+	c.mu.Lock()
+	c.requestID = requestID
+	c.wakeFollowers()
+	c.mu.Unlock()
+}
+
+// waitRequestID waits until the request id of the call is known, and returns it; "" = the
+// call has ended without one.
+func (c *runningCall) waitRequestID(ctx context.Context) (string, error) {
+	for {
+		c.mu.Lock()
+		if c.requestID != "" || c.ended {
+			defer c.mu.Unlock()
+			return c.requestID, nil
+		}
+		changed := c.nextChange()
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// nextChange returns a channel that is closed at the next change. c.mu is held.
+func (c *runningCall) nextChange() <-chan struct{} {
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
 }
 
 // appendFrames adds frames of a stream, for followers and for replays.
@@ -200,10 +237,7 @@ func (c *runningCall) readOutput(ctx context.Context, pos int) (view, error) {
 			c.mu.Unlock()
 			return v, nil
 		}
-		if c.changed == nil {
-			c.changed = make(chan struct{})
-		}
-		changed := c.changed
+		changed := c.nextChange()
 		c.mu.Unlock()
 		select {
 		case <-changed:

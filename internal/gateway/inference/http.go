@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ type Config struct {
 	Recorders map[string]Recorder          // the providers that keep a record of calls; by name
 	Dialects  map[string]Dialect           // by provider, in mock mode too
 
+	Bounds Bounds
+
 	// DeveloperProvider returns a provider that is called with the developer's own
 	// provider key, or false if the developer has stored none. Nil: no developer has.
 	DeveloperProvider func(ctx context.Context, accountID, name string) (provider.Provider, bool)
@@ -65,6 +68,8 @@ type Handler struct {
 	calls     registry
 	orphans   orphanedCalls
 	late      lateSettlements
+	inFlight  callsInFlight
+	keepAlive time.Duration // keepAliveInterval, but in tests
 }
 
 // New returns a Handler.
@@ -73,7 +78,12 @@ func New(c Config) *Handler {
 		Config:    c,
 		calibrate: c.Estimates.Correct,
 		calls:     registry{calls: map[rules.Key]*runningCall{}},
-		orphans:   orphanedCalls{max: maxOrphans, timeout: orphanTimeout},
+		orphans: orphanedCalls{
+			max:           maxOrphans,
+			timeout:       orphanTimeout,
+			silentTimeout: silentOrphanTimeout,
+		},
+		keepAlive: keepAliveInterval,
 		late:      lateSettlements{stopped: make(chan struct{})},
 	}
 }
@@ -101,6 +111,7 @@ type call struct {
 	claim       string // the id of this HTTP request, which claims the hold
 	input       plan.Input
 	plan        *plan.Plan
+	out         *sse // of a streamed call
 }
 
 // infer answers a call, and stores the refusal of a refused one.
@@ -110,6 +121,10 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request, route plan.Route
 		return err
 	}
 	web.Log(r.Context(), slog.String("connection_id", who.ConnectionID), slog.String("app_id", who.App.ID))
+	if err := h.inFlight.enter(h.Bounds.Calls); err != nil {
+		return err
+	}
+	defer h.inFlight.leave()
 	c := call{who: who, claim: web.RequestID(r.Context())}
 	if err = h.planCall(w, r, route, &c); err == nil {
 		err = h.runCall(w, r, &c)
@@ -137,6 +152,9 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if err != nil {
 		return err
 	}
+	if len(request.Ignored) > 0 {
+		w.Header().Set(web.IgnoredHeader, strings.Join(request.Ignored, ", "))
+	}
 	feature, err := readFeature(r, route)
 	if err != nil {
 		return err
@@ -154,6 +172,7 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	if c.plan, err = plan.New(&c.input); err != nil {
 		return err
 	}
+	setDeprecationHeaders(w.Header(), &c.plan.Model)
 	c.fingerprint = fingerprint(route, r.Header.Get(web.FeatureHeader), body)
 	if key == "" {
 		if key, err = h.deriveKey(r, c); err != nil {
@@ -162,6 +181,18 @@ func (h *Handler) planCall(w http.ResponseWriter, r *http.Request, route plan.Ro
 	}
 	c.key = rules.Key{ConnectionID: c.who.ConnectionID, Key: key}
 	return nil
+}
+
+// setDeprecationHeaders announces the end of a model: Deprecation (RFC 9745) and Sunset (RFC
+// 8594).
+func setDeprecationHeaders(h http.Header, m *catalog.Model) {
+	if m.DeprecatedAt == nil {
+		return
+	}
+	h.Set("Deprecation", "@"+strconv.FormatInt(m.DeprecatedAt.Unix(), 10))
+	if m.RetiresAt != nil {
+		h.Set("Sunset", m.RetiresAt.UTC().Format(http.TimeFormat))
+	}
 }
 
 var featureSlug = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)

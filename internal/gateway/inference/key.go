@@ -22,8 +22,14 @@ func readKey(r *http.Request, route plan.Route) (string, error) {
 			return key, nil
 		}
 	}
-	return "", apierr.InvalidRequest.Errorf(
-		"Idempotency-Key: required, one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301")
+	const form = "one UUID such as 3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+	switch {
+	case len(values) == 0:
+		return "", apierr.InvalidRequest.Errorf("Idempotency-Key: required, %s", form)
+	case len(values) > 1:
+		return "", apierr.InvalidRequest.Errorf("Idempotency-Key: sent %d times; send %s", len(values), form)
+	}
+	return "", apierr.InvalidRequest.Errorf("Idempotency-Key: must be %s", form)
 }
 
 // fingerprint hashes what makes two requests the same: route, feature header and body.

@@ -11,28 +11,42 @@ import (
 // read to its end, so that it is charged exactly and a retry gets the whole response
 // (decision 029). Their number and their time are bounded: a call is cut after timeout;
 // where there are more than max, the oldest is cut. A cut call is charged for what it
-// has delivered. A follower that attaches to a call takes it off the list.
+// has delivered. A follower that attaches to a call takes it off the list. A stream of
+// which the provider has sent nothing is worth less: it is cut after silentTimeout, so that
+// it holds no money and no socket of a provider that hangs.
 type orphanedCalls struct {
-	mu      sync.Mutex
-	calls   list.List // of *runningCall; the one that was orphaned first is in front
-	max     int
-	timeout time.Duration
+	mu            sync.Mutex
+	calls         list.List // of *runningCall; the one that was orphaned first is in front
+	max           int
+	timeout       time.Duration
+	silentTimeout time.Duration
 }
 
 // Bounds of the orphaned calls of a node.
 const (
-	maxOrphans    = 1000
-	orphanTimeout = 5 * time.Minute
+	maxOrphans          = 1000
+	orphanTimeout       = 5 * time.Minute
+	silentOrphanTimeout = 10 * time.Second
 )
 
 // errOrphanCut is why an orphaned call was cut.
 var errOrphanCut = errors.New("the client has disconnected, and the rest of the response is not awaited")
 
-// watchCall lets a call be cut once it has no client.
-func (o *orphanedCalls) watchCall(c *runningCall, cut func()) {
+// watchCall lets a call be cut once it has no client. silent says that it is a stream.
+func (o *orphanedCalls) watchCall(c *runningCall, cut func(), silent bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c.cut = cut
+	c.cut, c.silent = cut, silent
+}
+
+// markBegun notes that the provider has begun a stream.
+func (o *orphanedCalls) markBegun(c *runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.silent = false
+	if c.orphan != nil {
+		c.timeout.Reset(o.timeout)
+	}
 }
 
 // unwatch ends watch.
@@ -59,7 +73,11 @@ func (o *orphanedCalls) removeClient(c *runningCall) {
 		return
 	}
 	c.orphan = o.calls.PushBack(c)
-	c.timeout = time.AfterFunc(o.timeout, func() { o.cutCall(c) })
+	timeout := o.timeout
+	if c.silent {
+		timeout = o.silentTimeout
+	}
+	c.timeout = time.AfterFunc(timeout, func() { o.cutCall(c) })
 	if o.calls.Len() > o.max {
 		oldest := o.calls.Front().Value.(*runningCall)
 		o.remove(oldest)

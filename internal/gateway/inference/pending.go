@@ -89,13 +89,13 @@ func pendingEntry(requestID, model string, at time.Time) rules.Entry {
 // replayPending answers a key whose call is pending: with what was delivered, and that
 // the charge is not known yet.
 func (h *Handler) replayPending(
-	w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall, requestID string,
+	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, requestID string,
 ) error {
-	res, err := h.loadPendingResult(context.WithoutCancel(r.Context()), q, requestID)
+	res, err := h.loadPendingResult(context.WithoutCancel(r.Context()), c.plan, requestID)
 	if err != nil {
 		return err
 	}
-	return h.writeReplay(w, q, c, &res)
+	return h.writeReplay(w, c, running, &res)
 }
 
 // loadPendingResult reads a pending call from the database.
@@ -257,10 +257,24 @@ func (h *Handler) recordOf(ctx context.Context, row *rules.HoldRow, frames []byt
 }
 
 // brokenOffFrame returns what a client reads after the frames of a cut stream.
-func brokenOffFrame(pending bool) []byte {
-	how := "what was delivered is billed as an estimate"
+func brokenOffFrame(providerName, connectionID string, cause error, pending bool) []byte {
+	f := classifyFailure(providerName, cause)
+	f.retry = false // the key is billed: it only replays
+	e := apierr.ProviderError.On(connectionID, "%s broke off; %s", f.provider, chargeOfPart(pending))
+	e.Details = f.details()
+	return errorFrame(e)
+}
+
+// interruptedFrame returns the end of a stream whose node stopped or was taken for dead.
+func interruptedFrame(connectionID string, pending bool) []byte {
+	return errorFrame(apierr.Unavailable.On(connectionID,
+		"the service was interrupted while it sent this response; %s", chargeOfPart(pending)))
+}
+
+// chargeOfPart says how the delivered part of a stream is charged.
+func chargeOfPart(pending bool) string {
 	if pending {
-		how = "the charge follows from its record"
+		return "the charge follows from the provider's record"
 	}
-	return errorFrame(apierr.ProviderError.Errorf("the provider broke off; %s", how))
+	return "what was delivered is billed as an estimate"
 }

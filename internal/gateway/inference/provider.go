@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"errors"
 
 	"github.com/purserhq/purser/internal/apps/apps"
 	"github.com/purserhq/purser/internal/ledger/tiers"
@@ -10,15 +11,12 @@ import (
 )
 
 // platformProvider returns the provider that serves an app's calls of a model by the
-// platform key: the mock in mock mode.
+// platform key: the mock in mock mode, or nil if the operator has no key.
 func (h *Handler) platformProvider(app *apps.App, name string) provider.Provider {
 	if app.ProviderMode == apps.Mock {
 		return h.Mock
 	}
-	if p := h.Providers[name]; p != nil {
-		return p
-	}
-	return unconfigured{name}
+	return h.Providers[name]
 }
 
 // developerProvider returns the provider that serves a sandbox app's calls by its
@@ -51,20 +49,20 @@ func (h *Handler) calibration(app *apps.App) func(model string, counted int64) i
 	return h.calibrate
 }
 
-// unconfigured stands for a provider that the operator has no key for. Its calls fail.
+// unconfigured stands for a provider whose key was removed after a call of the key had failed.
 type unconfigured struct{ name string }
+
+var errNotConfigured = errors.New("this service has no key for the provider")
 
 // Name returns the provider's name.
 func (u unconfigured) Name() string { return u.name }
 
 // Complete fails.
-func (u unconfigured) Complete(context.Context, *provider.Request) (*provider.Response, error) {
-	return nil, u.failure()
+func (unconfigured) Complete(context.Context, *provider.Request) (*provider.Response, error) {
+	return nil, errNotConfigured
 }
 
 // Stream fails.
-func (u unconfigured) Stream(context.Context, *provider.Request) (provider.Stream, error) {
-	return nil, u.failure()
+func (unconfigured) Stream(context.Context, *provider.Request) (provider.Stream, error) {
+	return nil, errNotConfigured
 }
-
-func (u unconfigured) failure() error { return &provider.Error{Message: u.name + " is not configured"} }

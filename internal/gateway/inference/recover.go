@@ -127,17 +127,18 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	if err != nil {
 		return err
 	}
+	// A replay says that the stream was cut, as its client saw (F-06).
+	body := append(frames, interruptedFrame(row.ConnectionID, name != "")...)
 	if name != "" {
 		_, err := h.Ledger.Do(ctx, rules.Defer{
 			Call:     row.Call,
 			Attempt:  row.Attempt,
 			Provider: name,
 			RecordID: recordID,
-			Response: packResponse(frames),
+			Response: packResponse(body),
 		})
 		if err == nil {
-			h.Log.WarnContext(ctx, "stream left pending by sweep", "request_id", row.RequestID, "node_id",
-				row.NodeID)
+			h.Log.WarnContext(ctx, "stream left pending by sweep", "request_id", row.RequestID, "node_id", row.NodeID)
 		}
 		return err
 	}
@@ -145,7 +146,7 @@ func (h *Handler) endHold(ctx context.Context, row rules.HoldRow) error {
 	if err != nil {
 		return err
 	}
-	c.Response = packResponse(frames)
+	c.Response = packResponse(body)
 	if app, err := h.Apps.Get(ctx, row.AppID); err == nil {
 		c.Risk = h.Policy.RiskOf(&app)
 	}

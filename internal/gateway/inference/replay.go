@@ -20,42 +20,46 @@ import (
 
 // attach answers a follower of a call that runs on this node: it reads the response from
 // its first chunk, and gets the same end (F-36, F-43).
-func (h *Handler) attach(w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall) error {
+func (h *Handler) attach(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
 	w.Header().Set("Idempotent-Replayed", "true")
-	h.orphans.addClient(c)
-	defer h.orphans.removeClient(c)
-	if !q.Request.Stream {
-		v, err := c.readOutput(r.Context(), math.MaxInt)
+	h.orphans.addClient(running)
+	defer h.orphans.removeClient(running)
+	if !c.plan.Request.Stream {
+		v, err := running.readOutput(r.Context(), math.MaxInt)
 		if err != nil {
 			return err
 		}
 		return writeFollowerResponse(w, &v)
 	}
-	out := newSSE(w)
+	requestID, err := running.waitRequestID(r.Context()) // a hold takes a moment: no keep-alive yet
+	if err != nil {
+		return err
+	}
+	if requestID != "" {
+		w.Header().Set("X-Request-Id", requestID)
+	}
+	c.out.startKeepAlive()
 	for pos := 0; ; {
-		v, err := c.readOutput(r.Context(), pos)
+		v, err := running.readOutput(r.Context(), pos)
 		if err != nil {
 			return web.AlreadyReported(err) // the follower has disconnected; the call goes on
 		}
 		if v.tooLong {
-			return refuseTooLong(out)
+			return refuseTooLong(c.out)
 		}
-		out.writeFrames(v.frames)
-		out.flush()
+		c.out.writeFrames(v.frames)
+		c.out.flush()
 		pos += len(v.frames)
 		if v.ended {
-			return endFollowerStream(w, q, out, &v)
+			return endFollowerStream(w, c, &v)
 		}
 	}
 }
 
 func refuseTooLong(out *sse) error {
-	err := apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key")
-	if out.begun {
-		out.writeFrames(errorFrame(err))
-		return web.AlreadyReported(err)
-	}
-	return err
+	out.stop()
+	return out.endWithError(
+		apierr.IdempotencyKeyReused.Errorf("the response to this key was too large to store; use a new key"))
 }
 
 // writeFollowerResponse answers a follower whose call has ended.
@@ -69,21 +73,15 @@ func writeFollowerResponse(w http.ResponseWriter, v *view) error {
 }
 
 // endFollowerStream writes the end of a follower's stream.
-func endFollowerStream(w http.ResponseWriter, q *plan.Plan, out *sse, v *view) error {
-	switch {
-	case v.err == nil:
-		return endStream(q, out, &v.result)
-	case !out.begun:
-		w.Header().Del("Idempotent-Replayed")
-		return copyError(v.err)
+func endFollowerStream(w http.ResponseWriter, c *call, v *view) error {
+	c.out.stop()
+	if v.err == nil {
+		return endStream(c.plan, c.out, &v.result)
 	}
-	out.writeFrames(errorFrame(errBrokenOff()))
-	out.writeFrames(doneFrame)
-	return nil
-}
-
-func errBrokenOff() *apierr.Error {
-	return apierr.ProviderError.Errorf("the provider broke off; nothing was billed")
+	if !c.out.hasBegun() {
+		w.Header().Del("Idempotent-Replayed")
+	}
+	return c.out.endWithError(copyError(v.err))
 }
 
 // copyError copies an error for another request: the pipeline completes each request's
@@ -112,27 +110,31 @@ func endStream(q *plan.Plan, out *sse, r *result) error {
 
 // replay answers a key that was billed: with the same status and the same body, and
 // without a charge.
-func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall, entryID string) error {
-	res, err := h.loadResult(context.WithoutCancel(r.Context()), q, entryID) // followers wait for it too
+func (h *Handler) replay(
+	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, entryID string,
+) error {
+	res, err := h.loadResult(context.WithoutCancel(r.Context()), c.plan, entryID) // followers wait for it too
 	if err != nil {
 		return err
 	}
-	return h.writeReplay(w, q, c, &res)
+	return h.writeReplay(w, c, running, &res)
 }
 
 // writeReplay sends a stored response.
-func (h *Handler) writeReplay(w http.ResponseWriter, q *plan.Plan, c *runningCall, res *result) error {
-	c.setResult(*res)
-	w.Header().Set("Idempotent-Replayed", "true")
-	w.Header().Set("X-Request-Id", res.entry.RequestID())
-	if !q.Request.Stream {
+func (h *Handler) writeReplay(w http.ResponseWriter, c *call, running *runningCall, res *result) error {
+	running.setResult(*res)
+	running.setRequestID(res.entry.RequestID())
+	if c.out == nil || !c.out.hasBegun() { // it has while another node ran the call
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.Header().Set("X-Request-Id", res.entry.RequestID())
+	}
+	if c.out == nil {
 		return writeResponse(w, withBlock(res.body, &res.entry))
 	}
 	frames := res.body[:len(res.body)-len(res.usage)]
-	c.appendFrames(frames) // for followers
-	out := newSSE(w)
-	out.writeFrames(frames)
-	return endStream(q, out, res)
+	running.appendFrames(frames) // for followers
+	c.out.writeFrames(frames)
+	return endStream(c.plan, c.out, res)
 }
 
 // loadResult reads a billed call from the database.
@@ -166,25 +168,43 @@ const (
 	maxFollowPause = 250 * time.Millisecond
 )
 
+// errOwnerLost says that the node which ran a call has died before it delivered anything, so
+// that its follower may run the call.
+var errOwnerLost = errors.New("the node that ran the call is dead")
+
 // followRemote answers a follower of a call that runs on another node: it reads the
 // checkpoints as they are saved, and the end from the ledger (F-37). Other followers on
 // this node read along, so it goes on when its own client disconnects.
 func (h *Handler) followRemote(
-	w http.ResponseWriter, r *http.Request, q *plan.Plan, c *runningCall, held *rules.Result,
+	w http.ResponseWriter, r *http.Request, c *call, running *runningCall, held *rules.Result,
 ) error {
-	f := &remoteFollower{h: h, w: w, out: newSSE(w), plan: q, running: c, held: held}
+	f := &remoteFollower{h: h, w: w, out: c.out, plan: c.plan, running: running, held: held}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxCallDuration)
 	defer cancel()
-	w.Header().Set("Idempotent-Replayed", "true")
-	w.Header().Set("X-Request-Id", held.RequestID)
+	running.setRequestID(held.RequestID)
+	if c.out == nil || !c.out.hasBegun() {
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.Header().Set("X-Request-Id", held.RequestID)
+	}
+	if c.out != nil {
+		c.out.startKeepAlive()
+		defer c.out.stop()
+	}
 	for pause := minFollowPause; ; pause = min(pause*3/2, maxFollowPause) {
-		if q.Request.Stream {
+		if c.out != nil {
 			if err := f.readCheckpoints(ctx); err != nil {
-				return err
+				c.out.stop()
+				return c.out.endWithError(err)
 			}
 		}
 		ended, err := f.checkEnd(ctx)
-		if ended || err != nil {
+		switch {
+		case ended:
+			return err
+		case err != nil && c.out != nil:
+			c.out.stop()
+			return c.out.endWithError(err)
+		case err != nil:
 			return err
 		}
 		if !retry.Sleep(ctx, pause) {
@@ -225,21 +245,37 @@ func (f *remoteFollower) checkEnd(ctx context.Context) (bool, error) {
 	case errors.Is(err, sql.ErrNoRows):
 		res, err := f.h.loadResult(ctx, f.plan, id.ReplacePrefix(f.held.RequestID, id.Request, id.Ledger))
 		if err != nil {
-			return true, err
+			return false, err
 		}
 		return true, f.writeEnd(&res)
 	case err != nil:
-		return true, err
+		return false, err
 	case row.State == rules.Pending:
 		res, err := f.h.loadPendingResult(ctx, f.plan, f.held.RequestID)
 		if err != nil {
-			return true, err
+			return false, err
 		}
 		return true, f.writeEnd(&res)
 	case row.State == rules.Failed, row.Attempt != f.held.Attempt:
-		return true, f.writeFailure()
+		return f.endFailed(ctx, row.State == rules.Failed)
 	}
 	return false, nil
+}
+
+// endFailed ends the follower of an attempt that has failed. If its node is dead, or another
+// attempt has begun meanwhile, and the client has got nothing of the response, the follower
+// may run or follow the call again (F-03).
+func (f *remoteFollower) endFailed(ctx context.Context, failed bool) (bool, error) {
+	if f.sent == 0 {
+		alive, err := store.IsNodeAlive(ctx, f.h.DB, f.held.NodeID, f.h.Now().UnixMicro())
+		if err != nil {
+			return false, err
+		}
+		if !alive || !failed {
+			return true, errOwnerLost
+		}
+	}
+	return true, f.writeFailure()
 }
 
 // writeEnd sends the part of an ended call that was not sent.
@@ -257,13 +293,15 @@ func (f *remoteFollower) writeEnd(res *result) error {
 
 // writeFailure answers with the failure of the other node's attempt.
 func (f *remoteFollower) writeFailure() error {
-	f.w.Header().Del("Idempotent-Replayed")
-	if f.out.begun {
-		err := errBrokenOff()
-		f.out.writeFrames(errorFrame(err))
-		f.out.writeFrames(doneFrame)
-		return web.AlreadyReported(err)
+	e := apierr.ProviderError.On(f.running.key.ConnectionID,
+		"the call failed on another node; nothing was billed, retry with the same Idempotency-Key")
+	if f.out == nil {
+		f.w.Header().Del("Idempotent-Replayed")
+		return e
 	}
-	return apierr.ProviderError.On(f.running.key.ConnectionID,
-		"the provider failed; nothing was billed, retry with the same Idempotency-Key")
+	f.out.stop()
+	if !f.out.hasBegun() {
+		f.w.Header().Del("Idempotent-Replayed")
+	}
+	return f.out.endWithError(e)
 }

@@ -18,13 +18,17 @@ import (
 // runCall executes a planned call as its leader, attaches to the running one as a follower,
 // or replays the stored response.
 func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error {
+	if c.plan.Request.Stream {
+		c.out = newSSE(w, h.keepAlive)
+		defer c.out.stop()
+	}
 	running, leads := h.calls.enter(c.key, c.fingerprint, c.claim)
 	if !leads {
 		if running.fingerprint != c.fingerprint {
 			return apierr.IdempotencyKeyReused.On(c.who.ConnectionID,
 				"Idempotency-Key %s was used with a different request; use a new key", c.key.Key)
 		}
-		return h.attach(w, r, c.plan, running)
+		return h.attach(w, r, c, running)
 	}
 	err := error(apierr.Internal.Errorf("internal error")) // what followers get if lead panics
 	defer func() {
@@ -37,41 +41,59 @@ func (h *Handler) runCall(w http.ResponseWriter, r *http.Request, c *call) error
 }
 
 // leadCall makes the hold of a call. A new attempt is executed; a key that was used before
-// is answered with what became of it.
+// is answered with what became of it. If the node that runs the call dies before it has
+// delivered anything, this one makes a hold again and runs it.
 func (h *Handler) leadCall(w http.ResponseWriter, r *http.Request, c *call, running *runningCall) error {
-	if err := h.prepare(r.Context(), c); err != nil {
+	developer := h.developerProvider(r.Context(), &c.who.App, c.plan.Model.Provider)
+	if err := h.prepare(r.Context(), c, developer); err != nil {
 		return err
 	}
+	key, bound := h.boundOf(c)
+	if err := h.inFlight.enterKey(key, bound); err != nil {
+		return err
+	}
+	defer h.inFlight.leaveKey(key)
 	hold := c.plan.Demand
 	hold.Key, hold.RequestID, hold.Fingerprint = c.key.Key, c.claim, c.fingerprint
 	hold.NodeID, hold.Claim = h.Node.ID, c.claim
-	developer := h.developerProvider(r.Context(), &c.who.App, c.plan.Model.Provider)
 	hold.HasProviderKey = developer != nil
-	held, err := h.holdCall(r.Context(), hold)
-	if err != nil {
-		return err
+	for {
+		held, err := h.holdCall(r.Context(), hold)
+		if err != nil {
+			return c.plan.ExplainRefusal(err)
+		}
+		switch held.Outcome {
+		case rules.Done:
+			return h.replay(w, r, c, running, held.Entry.ID)
+		case rules.Waiting:
+			return h.replayPending(w, r, c, running, held.RequestID)
+		case rules.Running:
+			if err := h.followRemote(w, r, c, running, &held); !errors.Is(err, errOwnerLost) {
+				return err
+			}
+		default:
+			return h.newAttempt(c, running, &held, developer).execute(w, r)
+		}
 	}
-	switch held.Outcome {
-	case rules.Done:
-		return h.replay(w, r, c.plan, running, held.Entry.ID)
-	case rules.Running:
-		return h.followRemote(w, r, c.plan, running, &held)
-	case rules.Waiting:
-		return h.replayPending(w, r, c.plan, running, held.RequestID)
-	}
-	return h.newAttempt(c, running, &held, developer).execute(w, r)
 }
 
-// prepare does what only a new call needs. It reads the images, whose sizes decide what
-// they cost, and checks whether the provider's dialect can express the request. Both may
-// refuse the call, so they come before the hold (decision 008). A used key is not
-// prepared again: it will be replayed or refused.
-func (h *Handler) prepare(ctx context.Context, c *call) error {
-	if c.plan.Images > 0 {
+// prepare does what only a new call needs. It refuses a model that no key here can call,
+// reads the images, whose sizes decide what they cost, and checks whether the provider's
+// dialect can express the request. All may refuse the call, so they come before the hold
+// (decision 008). A used key is not prepared again: it will be replayed or refused.
+// developer is the provider by the developer's own key, or nil.
+func (h *Handler) prepare(ctx context.Context, c *call, developer provider.Provider) error {
+	noKey := developer == nil && h.platformProvider(&c.who.App, c.plan.Model.Provider) == nil
+	if noKey || c.plan.Images > 0 {
 		used, err := store.IsKeyUsed(ctx, h.DB, c.key)
 		if used || err != nil {
 			return err
 		}
+	}
+	if noKey {
+		return errNoKey(c.plan.Model.ID, c.plan.Model.Provider)
+	}
+	if c.plan.Images > 0 {
 		if err := h.readImages(ctx, c); err != nil {
 			return err
 		}

@@ -1,12 +1,15 @@
 package inference
 
 import (
-	"encoding/json"
+	"bytes"
+	"errors"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/web"
 )
 
 // Write deadlines. A client that reads more slowly counts as disconnected; its call goes
@@ -16,22 +19,79 @@ const (
 	responseTimeout = 5 * time.Minute  // of a whole response; followers wait for it too
 )
 
+// keepAliveInterval is after how much silence a stream gets a comment, and then the next one.
+// Proxies close a connection that is silent for 60 s (decision 030).
+const keepAliveInterval = 15 * time.Second
+
 // An sse writes a stream to its client as server-sent events. Once the client is gone it
 // writes nothing. Frames that were not flushed go out when the handler returns.
 type sse struct {
-	w          http.ResponseWriter
-	rc         *http.ResponseController
-	begun      bool // status 200 was sent
-	gone       bool // the client has disconnected
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	interval time.Duration // of comments in silence
+
+	mu         sync.Mutex // the keep-alive writes too
+	begun      bool       // status 200 was sent
+	gone       bool       // the client has disconnected
 	deadlineAt time.Time
+	writtenAt  time.Time   // when the client got something, or the wait began
+	keepAlive  *time.Timer // nil = it was not started, or has ended
 }
 
-func newSSE(w http.ResponseWriter) *sse { return &sse{w: w, rc: http.NewResponseController(w)} }
+func newSSE(w http.ResponseWriter, interval time.Duration) *sse {
+	return &sse{w: w, rc: http.NewResponseController(w), interval: interval}
+}
 
-// writeFrames sends frames. The status is sent with the first ones: until then, a failure can
-// be answered with its own status.
+// startKeepAlive sends status 200 and a comment after interval without a frame, and a comment
+// after each further one, until stop. The headers of the response must be set.
+func (s *sse) startKeepAlive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keepAlive == nil {
+		s.writtenAt = time.Now()
+		s.keepAlive = time.AfterFunc(s.interval, s.writeComment)
+	}
+}
+
+// stop ends the keep-alive. After it, the handler alone writes, and may set headers again.
+func (s *sse) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keepAlive != nil {
+		s.keepAlive.Stop()
+		s.keepAlive = nil
+	}
+}
+
+var waitingComment = []byte(": waiting\n\n")
+
+// writeComment writes a comment if the stream has been silent for interval.
+func (s *sse) writeComment() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keepAlive == nil || s.gone {
+		return
+	}
+	if rest := s.interval - time.Since(s.writtenAt); rest > 0 {
+		s.keepAlive.Reset(rest)
+		return
+	}
+	s.write(waitingComment)
+	s.flushLocked()
+	s.keepAlive.Reset(s.interval)
+}
+
+// writeFrames sends frames. The status is sent with the first ones, or with a comment: until
+// then, a failure can be answered with its own status.
 func (s *sse) writeFrames(frames []byte) {
-	if s.gone || len(frames) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(frames)
+}
+
+// write sends bytes of the stream. s.mu is held.
+func (s *sse) write(b []byte) {
+	if s.gone || len(b) == 0 {
 		return
 	}
 	if !s.begun {
@@ -42,36 +102,65 @@ func (s *sse) writeFrames(frames []byte) {
 		h.Set("X-Accel-Buffering", "no")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	if now := time.Now(); now.Sub(s.deadlineAt) > time.Second {
-		s.deadlineAt = now
+	s.writtenAt = time.Now()
+	if s.writtenAt.Sub(s.deadlineAt) > time.Second {
+		s.deadlineAt = s.writtenAt
 		// Not every writer has deadlines. net/http lifts them after the response.
-		_ = s.rc.SetWriteDeadline(now.Add(frameTimeout))
+		_ = s.rc.SetWriteDeadline(s.writtenAt.Add(frameTimeout))
 	}
-	if _, err := s.w.Write(frames); err != nil {
+	if _, err := s.w.Write(b); err != nil {
 		s.gone = true
 	}
 }
 
 func (s *sse) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flushLocked()
+}
+
+func (s *sse) flushLocked() {
 	if s.begun && !s.gone && s.rc.Flush() != nil {
 		s.gone = true
 	}
 }
 
+// hasBegun reports whether the status was sent.
+func (s *sse) hasBegun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
+// isGone reports whether the client has disconnected.
+func (s *sse) isGone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
+}
+
+// endWithError ends a stream that has begun with an error event. If it has not, err is
+// returned as it is, to be answered with its own status. The keep-alive must have stopped.
+func (s *sse) endWithError(err error) error {
+	if !s.hasBegun() {
+		return err
+	}
+	var e *apierr.Error
+	if !errors.As(err, &e) {
+		e = apierr.Internal.Errorf("internal error")
+	}
+	s.writeFrames(errorFrame(e))
+	s.writeFrames(doneFrame)
+	return web.AlreadyReported(err)
+}
+
 // errorFrame returns an error inside a stream, in the form of the error envelope.
 func errorFrame(e *apierr.Error) []byte {
-	b, err := json.Marshal(map[string]any{"error": map[string]any{
-		"code":          e.Code.Name,
-		"message":       e.Message,
-		"type":          e.Code.Type,
-		"connection_id": nil,
-		"increase_url":  nil,
-		"review_url":    nil,
-	}})
+	b, err := web.Envelope(e, web.Links{})
 	if err != nil {
 		panic("inference: encode an error: " + err.Error())
 	}
-	return append(append([]byte("data: "), b...), "\n\n"...)
+	return append(append([]byte("data: "), bytes.TrimSpace(b)...), "\n\n"...)
 }
 
 // writeResponse sends a whole response.

@@ -70,7 +70,7 @@ func TestEveryAnswerIsWrittenWithinATime(t *testing.T) {
 		limit time.Duration
 	}{
 		"stream": {func(w http.ResponseWriter) {
-			out := newSSE(w)
+			out := newSSE(w, time.Minute)
 			out.writeFrames([]byte("data: 1\n\n"))
 		}, frameTimeout},
 		"whole": {func(w http.ResponseWriter) {

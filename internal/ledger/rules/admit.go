@@ -20,8 +20,8 @@ func (s *State) checkCallRates(c Hold, now time.Time) error {
 			continue
 		}
 		if wait := s.Counters[l.Subject].Spent.RetryAfter(now, l.Window, l.Max-1); wait > 0 {
-			e := l.Code.On(c.ConnectionID, "%s allows %d calls per %s; try again in %s", l.Owner, l.Max, l.Window,
-				roundUpToSecond(wait))
+			e := l.Code.On(c.ConnectionID, "%s allows %d calls in %s; try again in %s", l.Owner, l.Max,
+				formatWindow(l.Window), formatWait(wait))
 			e.RetryAfter = wait
 			return e
 		}
@@ -162,7 +162,8 @@ func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
 }
 
 // checkWindow refuses what does not fit into a window. Retry-After is the time until
-// enough settled spend has left the window, or a second if only holds are in the way.
+// enough settled spend has left the window, or a second if only holds are in the way. A
+// call that alone is larger than the window gets none (decision 013).
 func checkWindow(
 	l *limits.Limit, spent limits.Series, held, need money.MC, connectionID string, now time.Time,
 ) *apierr.Error {
@@ -172,18 +173,31 @@ func checkWindow(
 	}
 	e := l.Code.On(connectionID, "%s allows %s per %s; this call needs up to %s", l.Owner, money.MC(l.Max).Display(),
 		formatWindow(l.Window), need.Display())
-	if e.RetryAfter = spent.RetryAfter(now, l.Window, int64(max(room, -1))); e.RetryAfter == 0 {
+	e.Details = map[string]any{"required_mc": need, "allowed_mc": money.MC(l.Max)}
+	if room < 0 { // the call alone is larger than the window: waiting does not help
+		e.Final = true
+		return e
+	}
+	if e.RetryAfter = spent.RetryAfter(now, l.Window, int64(room)); e.RetryAfter == 0 {
 		e.RetryAfter = time.Second
 	}
 	return e
 }
 
-// formatWindow writes the length of a window for an error message.
+// formatWindow writes the length of a window for an error message, in the largest unit that
+// measures it exactly.
 func formatWindow(d time.Duration) string {
-	if d%time.Hour == 0 {
-		return strconv.Itoa(int(d/time.Hour)) + " hours"
+	n, unit := int64(d/time.Second), "second"
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		n, unit = int64(d/time.Hour), "hour"
+	case d > time.Minute && d%time.Minute == 0:
+		n, unit = int64(d/time.Minute), "minute"
 	}
-	return d.String()
+	if n == 1 {
+		return "1 " + unit
+	}
+	return strconv.FormatInt(n, 10) + " " + unit + "s"
 }
 
 // checkGuardrail checks the feature's bound on a single call (contract §2, Feature).
@@ -198,12 +212,15 @@ func (c *Hold) checkGuardrail() error {
 	return e
 }
 
-// allocationExhausted is the 402. It says whether the allocation is spent, or only held
-// by calls that may be released.
+// allocationExhausted is the 402. It says whether the allocation is spent, or too small
+// for this call, or only held by calls that may be released.
 func allocationExhausted(c *Connection, remaining, need money.MC) error {
 	reason, say := "exhausted", "the allocation of this connection does not cover it"
-	if need <= remaining+c.HeldMC {
+	switch {
+	case need <= remaining+c.HeldMC:
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
+	case remaining+c.HeldMC > 0:
+		reason, say = "too_large", "this call needs more than that; lower max_tokens, or request a higher cap"
 	}
 	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(),
 		max(remaining, 0).Display(), say)
@@ -213,9 +230,11 @@ func allocationExhausted(c *Connection, remaining, need money.MC) error {
 		"held_mc":      c.HeldMC,
 		"reason":       reason,
 	}
+	e.Final = reason != "held_by_in_flight"
 	return e
 }
 
-func roundUpToSecond(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
+// formatWait writes a wait for an error message, rounded up to a second.
+func formatWait(d time.Duration) string {
+	return formatWindow((d + time.Second - 1).Truncate(time.Second))
 }

@@ -283,6 +283,13 @@ func ListOpenHolds(ctx context.Context, q db.Queryer, nodeID string, limit int) 
 		WHERE state = 'open' AND node_id = $1 AND key NOT LIKE 'rts%' LIMIT $2`, nodeID, limit)
 }
 
+// IsNodeAlive reports whether the lease of a node holds.
+func IsNodeAlive(ctx context.Context, q db.Queryer, nodeID string, nowUS int64) (bool, error) {
+	var n int
+	err := q.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE id = $1 AND lease_us > $2`, nodeID, nowUS).Scan(&n)
+	return n > 0, err
+}
+
 // HoldsOfDeadNodes returns open holds of nodes other than nodeID whose lease has ended,
 // oldest first. Those of voice sessions, whose keys are not UUIDs, end with their session.
 func HoldsOfDeadNodes(ctx context.Context, q db.Queryer, nodeID string, nowUS int64,

@@ -320,6 +320,9 @@ func refusal(e *apierr.Error) string {
 			s += fmt.Sprintf(" %s=%v", k, v)
 		}
 	}
+	if e.Final {
+		s += " final"
+	}
 	if e.RetryAfter > 0 {
 		s += " retry=" + e.RetryAfter.String()
 	}

@@ -60,6 +60,7 @@ type Usage struct {
 // already.
 type Request struct {
 	ID                string // our request id, req_…
+	AppID             string // whose call it is; the circuit breaker keeps apps apart
 	Model             string
 	Messages          []Message
 	MaxTokens         int64    // the resolved maximum of output tokens (contract §2, holds 5); always set
@@ -148,6 +149,7 @@ type Error struct {
 	Message    string
 	RetryAfter time.Duration
 	Retry      bool   // nothing of the answer has arrived, and another try may succeed
+	Final      bool   // the provider says that repeating the request cannot help
 	Alarm      string // what the operator must fix, such as "the key is refused"; "" = nothing
 	Cause      error  // for the log only
 }

@@ -54,6 +54,8 @@ type Plan struct {
 	Model        catalog.Model
 	Rates        catalog.Rates
 
+	CappedBy string // where the output cap came from: CappedByRequest, …
+
 	CountedTokens int64 // input tokens by our count
 	InputTokens   int64 // the same, calibrated: the hold is made for them
 
@@ -181,12 +183,13 @@ func (p *Plan) resolveOutputCap(app *apps.App) {
 	ceiling := p.Model.MaxOutputTokens
 	switch f := p.Feature.Registered; {
 	case p.Request.MaxTokens > 0:
+		p.CappedBy = CappedByRequest
 	case f != nil && f.MaxTokens != nil:
-		p.Request.MaxTokens = min(*f.MaxTokens, ceiling)
+		p.CappedBy, p.Request.MaxTokens = CappedByFeature, min(*f.MaxTokens, ceiling)
 	case app.DefaultMaxTokens != nil:
-		p.Request.MaxTokens = min(*app.DefaultMaxTokens, ceiling)
+		p.CappedBy, p.Request.MaxTokens = CappedByApp, min(*app.DefaultMaxTokens, ceiling)
 	default:
-		p.Request.MaxTokens = ceiling
+		p.CappedBy, p.Request.MaxTokens = CappedByModel, ceiling
 	}
 }
 

@@ -28,8 +28,9 @@ const (
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // body is the inference body of contract §4.3 with the additions of decision 042.
-// Unknown members are dropped: only what is named here reaches a provider. The members
-// of refused would change the cost or the route silently, so they are refused instead
+// Unknown members are dropped, and the response names them: only what is named here
+// reaches a provider. The members of refused, and misspelled ones that look like a bound
+// on the cost, would change the cost or the route silently, so they are refused instead
 // (decision 012).
 type body struct {
 	Model               *string        `json:"model"`
@@ -50,6 +51,7 @@ type body struct {
 	} `json:"stream_options"`
 	N *int64 `json:"n"`
 	refused
+	Unknown jsontext.Value `json:",unknown"`
 }
 
 type refused struct {
@@ -112,6 +114,7 @@ type Request struct {
 	BodyModel        string // the member model; "" = absent
 	IncludeUsage     bool   // stream_options.include_usage
 	Images           int
+	Ignored          []string // unknown members, which were dropped
 }
 
 // Parse reads a body strictly. Its errors name the member and the rule.
@@ -121,7 +124,7 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	p := &Request{}
-	for _, step := range []func(*body, *Request) error{readRefused, readScalars, readMessages, readTools, checkTurns} {
+	for _, step := range []func(*body, *Request) error{readUnknown, readRefused, readScalars, readMessages, readTools, checkTurns} {
 		if err := step(&b, p); err != nil {
 			return nil, err
 		}
@@ -177,6 +180,48 @@ func readRefused(b *body, _ *Request) error {
 		}
 	}
 	return nil
+}
+
+// maxIgnored bounds the members that a response names as ignored.
+const maxIgnored = 20
+
+var plainMember = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+
+// readUnknown lists the unknown members, and refuses near misses of members that bound the
+// cost: dropped, they would make the call cost many times what the app meant to allow.
+func readUnknown(b *body, p *Request) (err error) {
+	if len(b.Unknown) == 0 {
+		return nil
+	}
+	provider.Members(b.Unknown, func(rawName, value []byte) bool {
+		if string(value) == "null" {
+			return true
+		}
+		name := string(rawName)
+		if right := nearMiss(name); right != "" {
+			err = invalid("%s: is not a member of this request; send %s", name, right)
+			return false
+		}
+		if plainMember.MatchString(name) && len(p.Ignored) < maxIgnored {
+			p.Ignored = append(p.Ignored, name)
+		}
+		return true
+	})
+	return err
+}
+
+// nearMiss returns the member that a client meant by an unknown one which would bound the
+// cost, or "".
+func nearMiss(name string) string {
+	switch strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(name)) {
+	case "maxtokens", "maxtoken", "maxoutputtokens", "maxcompletiontokens", "maxnewtokens", "maxtokenstosample",
+		"generationconfig":
+		return "max_tokens"
+	case "reasoning", "reasoningeffort", "thinking", "thinkingconfig", "thinkingbudget", "enablethinking",
+		"outputconfig":
+		return "reasoning_effort"
+	}
+	return ""
 }
 
 func readScalars(b *body, p *Request) error {
@@ -306,7 +351,7 @@ func readMessages(b *body, p *Request) error {
 
 func readMessage(m *message, out *provider.Message, path string) error {
 	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, m.Role) {
-		return invalid("%s.role: must be one of system, user, assistant, tool", path)
+		return invalid("%s.role: must be one of system, developer, user, assistant, tool", path)
 	}
 	out.Role, out.Name, out.ToolCallID = m.Role, m.Name, m.ToolCallID
 	if m.Refusal != nil {

@@ -35,7 +35,7 @@ type Option func(*upstream.Config)
 
 // Timeouts sets the time limits for the headers of a response and for a pause within it.
 func Timeouts(header, idle time.Duration) Option {
-	return func(c *upstream.Config) { c.HeaderWait, c.Idle = header, idle }
+	return func(c *upstream.Config) { c.HeaderWait, c.StreamWait, c.Idle = header, header, idle }
 }
 
 // New returns a client of the API at baseURL, which ends before /v1/messages;
@@ -70,7 +70,7 @@ func (c *Client) post(ctx context.Context, r *provider.Request) (*upstream.Excha
 		return nil, err
 	}
 	if replays {
-		return c.bound.Post(ctx, path, body, r.ID)
+		return c.bound.PostStream(ctx, path, body, r.ID)
 	}
-	return c.plain.Post(ctx, path, body, r.ID)
+	return c.plain.PostStream(ctx, path, body, r.ID)
 }

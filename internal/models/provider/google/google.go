@@ -31,7 +31,7 @@ type Option func(*upstream.Config)
 
 // Timeouts sets the time limits for the headers of a response and for a pause within it. 0 means the default.
 func Timeouts(header, idle time.Duration) Option {
-	return func(c *upstream.Config) { c.HeaderWait, c.Idle = header, idle }
+	return func(c *upstream.Config) { c.HeaderWait, c.StreamWait, c.Idle = header, header, idle }
 }
 
 // New returns a client of the API at baseURL, which ends before /v1beta; empty
@@ -45,6 +45,7 @@ func New(baseURL, key string, options ...Option) *Client {
 		Header:     http.Header{"X-Goog-Api-Key": {key}},
 		Secret:     key,
 		ParseError: parseError,
+		StreamWait: 2 * time.Minute, // the headers come with the first chunk, which may follow thinking
 	}
 	for _, o := range options {
 		o(&c)
@@ -69,11 +70,17 @@ func (c *Client) Complete(ctx context.Context, r *provider.Request) (*provider.R
 	return c.translateAnswer(r, x.Header, body)
 }
 
+const streamMethod = ":streamGenerateContent?alt=sse"
+
 // post sends the request to one of the model's methods.
 func (c *Client) post(ctx context.Context, r *provider.Request, method string) (*upstream.Exchange, error) {
 	body, err := Encode(r)
 	if err != nil {
 		return nil, err
 	}
-	return c.http.Post(ctx, "/v1beta/models/"+r.Model+method, body, r.ID)
+	path := "/v1beta/models/" + r.Model + method
+	if method == streamMethod {
+		return c.http.PostStream(ctx, path, body, r.ID)
+	}
+	return c.http.Post(ctx, path, body, r.ID)
 }

@@ -24,7 +24,7 @@ const (
 
 // Stream starts a streamed request and waits for its first chunk.
 func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stream, error) {
-	x, err := c.post(ctx, r, ":streamGenerateContent?alt=sse")
+	x, err := c.post(ctx, r, streamMethod)
 	if err != nil {
 		return nil, err
 	}

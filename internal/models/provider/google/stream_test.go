@@ -374,7 +374,7 @@ func TestSilence(t *testing.T) {
 			err  error
 			wait time.Duration
 		}{
-			"within": {says("a"), upstream.ErrSilent, time.Minute},
+			"within": {says("a"), upstream.ErrSilent, 5 * time.Minute},
 			"after":  {says("a") + event(stopped), io.EOF, finishWait},
 		} {
 			begun := time.Now()

@@ -39,6 +39,7 @@ func (p *Provider) compose(r *provider.Request) *answer {
 		input:   p.input(r),
 		cap:     r.MaxTokens,
 	}
+	a.words = min(a.words, p.maxWords)
 	if a.call = chooseTool(r); a.call != "" {
 		a.callID, a.finish = fmt.Sprintf("call_mock%016x", seed), "tool_calls"
 		a.output = min(int64(p.count(a.call)+p.count("{}")), r.MaxTokens)
@@ -168,49 +169,54 @@ func (a *answer) makeToolCall(arguments string) []byte {
 	return append(provider.AppendQuote(append(b, `,"arguments":`...), arguments), "}}"...)
 }
 
-// makePayloads returns the chunks of the stream without the usage chunk.
-func (a *answer) makePayloads() []string {
-	var deltas []string
-	if a.call != "" {
-		deltas = []string{
-			`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,` +
-				string(a.makeToolCall("")[1:]) +
-				`]}`,
-			`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
-		}
-	} else {
-		deltas = append(deltas, `{"role":"assistant","content":"","refusal":null}`)
-		for _, part := range a.splitText() {
-			deltas = append(deltas, `{"content":`+string(provider.AppendQuote(nil, part))+`}`)
-		}
-	}
-	var out []string
-	for _, d := range deltas {
-		out = append(out, a.makeChunk(d, "null"))
-	}
-	return append(out, a.makeChunk("{}", strconv.Quote(a.finish)))
-}
-
-// splitText splits the text between words: two words in a part, or the number of parts of the script.
+// splitText returns the words of the text, each with its space.
 func (a *answer) splitText() []string {
 	if a.text == "" {
 		return nil
 	}
-	words := strings.SplitAfter(a.text, " ")
-	n := (len(words) + 1) / 2
-	if a.chunks > 0 {
-		n = min(a.chunks, len(words))
-	}
-	parts := make([]string, n)
-	for i := range parts {
-		parts[i] = strings.Join(words[i*len(words)/n:(i+1)*len(words)/n], "")
-	}
-	return parts
+	return strings.SplitAfter(a.text, " ")
 }
 
-func (a *answer) makeChunk(delta, finish string) string {
-	return string(a.makeHead("chat.completion.chunk")) + `[{"index":0,"delta":` + delta +
-		`,"logprobs":null,"finish_reason":` + finish + `}],"usage":null}`
+// countParts returns how many chunks the text has: two words in each, or as the script says.
+func (a *answer) countParts(words []string) int {
+	if a.chunks > 0 {
+		return min(a.chunks, len(words))
+	}
+	return (len(words) + 1) / 2
+}
+
+// countChunks returns how many chunks the stream has, without the usage chunk.
+func (a *answer) countChunks(words []string) int {
+	if a.call != "" {
+		return 3
+	}
+	return 2 + a.countParts(words)
+}
+
+// makeNthChunk returns the n-th chunk of the stream: the role, the tool call or the parts of
+// the text, and the finish reason.
+func (a *answer) makeNthChunk(words []string, n int) []byte {
+	parts := a.countParts(words)
+	switch {
+	case n == a.countChunks(words)-1:
+		return a.makeChunk("{}", strconv.Quote(a.finish))
+	case a.call != "" && n == 0:
+		return a.makeChunk(`{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"index":0,`+
+			string(a.makeToolCall("")[1:])+`]}`, "null")
+	case a.call != "":
+		return a.makeChunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`, "null")
+	case n == 0:
+		return a.makeChunk(`{"role":"assistant","content":"","refusal":null}`, "null")
+	}
+	i := n - 1
+	part := strings.Join(words[i*len(words)/parts:(i+1)*len(words)/parts], "")
+	return a.makeChunk(`{"content":`+string(provider.AppendQuote(nil, part))+`}`, "null")
+}
+
+func (a *answer) makeChunk(delta, finish string) []byte {
+	b := append(a.makeHead("chat.completion.chunk"), `[{"index":0,"delta":`...)
+	b = append(append(append(b, delta...), `,"logprobs":null,"finish_reason":`...), finish...)
+	return append(b, `}],"usage":null}`...)
 }
 
 func (a *answer) makeUsageChunk(usage []byte) []byte {

@@ -33,15 +33,23 @@ import (
 
 // Provider answers in mock mode. It is safe for concurrent use.
 type Provider struct {
-	count func(string) int
-	input func(*provider.Request) int64
-	now   func() time.Time
+	count    func(string) int
+	input    func(*provider.Request) int64
+	now      func() time.Time
+	maxWords int // that a script may ask for
 }
 
+// MaxWords bounds the words that a script may ask for where strangers write scripts: the text is
+// made as a whole, and stored.
+const MaxWords = 2000
+
 // New returns a provider that counts the tokens of its texts with count, and of
-// a request with input, the way the hold's estimate does.
-func New(count func(string) int, input func(*provider.Request) int64, now func() time.Time) *Provider {
-	return &Provider{count, input, now}
+// a request with input, the way the hold's estimate does. A script may ask for at most
+// maxWords words.
+func New(
+	count func(string) int, input func(*provider.Request) int64, now func() time.Time, maxWords int,
+) *Provider {
+	return &Provider{count: count, input: input, now: now, maxWords: maxWords}
 }
 
 // Name is mock: it stands for all providers.
@@ -70,7 +78,7 @@ func (p *Provider) Stream(ctx context.Context, r *provider.Request) (provider.St
 		return nil, makeCutError()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &stream{ctx: ctx, cancel: cancel, answer: a, payloads: a.makePayloads()}, nil
+	return &stream{ctx: ctx, cancel: cancel, answer: a, words: a.splitText()}, nil
 }
 
 // startAnswer composes the response, then waits or fails as the script says.
@@ -122,20 +130,22 @@ func makeCutError() error {
 	return makeFailure(fmt.Errorf("cut off, as the script asked: %w", io.ErrUnexpectedEOF))
 }
 
+// A stream makes its chunks one at a time, so that it holds no more than its text.
 type stream struct {
-	ctx      context.Context
-	cancel   context.CancelFunc
-	answer   *answer
-	payloads []string
-	sent     int
-	frame    []byte
+	ctx    context.Context
+	cancel context.CancelFunc
+	answer *answer
+	words  []string
+	sent   int
+	frame  []byte
 }
 
 // Next returns one chunk, and at the end the usage.
 func (s *stream) Next() (provider.Chunk, error) {
 	a, n := s.answer, s.sent
+	count := a.countChunks(s.words)
 	switch {
-	case n > len(s.payloads):
+	case n > count:
 		return provider.Chunk{}, io.EOF
 	case n == a.cut:
 		return provider.Chunk{}, makeCutError()
@@ -148,8 +158,8 @@ func (s *stream) Next() (provider.Chunk, error) {
 		return provider.Chunk{}, err
 	}
 	s.sent++
-	if n < len(s.payloads) {
-		s.frame = provider.AppendFrame(s.frame[:0], []byte(s.payloads[n]))
+	if n < count {
+		s.frame = provider.AppendFrame(s.frame[:0], a.makeNthChunk(s.words, n))
 		return provider.Chunk{Frames: s.frame}, nil
 	}
 	usage := a.makeUsageJSON()

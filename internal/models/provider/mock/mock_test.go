@@ -24,7 +24,7 @@ func newMock() *mock.Provider {
 		return tokens.CountRequest(r, "gpt-6")
 	}, func() time.Time {
 		return clock
-	})
+	}, 10*mock.MaxWords)
 }
 
 func ask(texts ...string) *provider.Request {

@@ -8,11 +8,8 @@ import (
 	"github.com/purserhq/purser/internal/models/provider"
 )
 
-// Bounds of what a script may ask for.
-const (
-	maxWait  = time.Minute // in all
-	maxWords = 20_000
-)
+// maxWait bounds the waiting that a script may ask for; Provider.maxWords its words.
+const maxWait = time.Minute // in all
 
 // script has the settings of the last user message (see the package comment).
 type script struct {
@@ -65,7 +62,7 @@ func (s *script) setWord(word string) {
 	case name == "cut" && isCount:
 		s.cut = n
 	case name == "words" && isCount:
-		s.words = min(n, maxWords)
+		s.words = n
 	case name == "chunks" && isCount:
 		s.chunks = n
 	case name == "delay" && isTime:

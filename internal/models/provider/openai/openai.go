@@ -31,7 +31,7 @@ type account struct {
 
 // Timeouts sets the time limits for the headers of a response and for a pause within it.
 func Timeouts(header, idle time.Duration) Option {
-	return func(a *account) { a.HeaderWait, a.Idle = header, idle }
+	return func(a *account) { a.HeaderWait, a.StreamWait, a.Idle = header, header, idle }
 }
 
 // Transport sets the transport that sends the requests. Without it the account has its own.

@@ -362,7 +362,7 @@ func (c *Client) startResponse(ctx context.Context, r *provider.Request) (*respo
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.Post(ctx, responsesPath, body, r.ID)
+	x, err := c.PostStream(ctx, responsesPath, body, r.ID)
 	if err != nil {
 		return nil, err
 	}

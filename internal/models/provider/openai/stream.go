@@ -26,7 +26,7 @@ func (c *Client) Stream(ctx context.Context, r *provider.Request) (provider.Stre
 		}
 		return s, nil
 	}
-	x, err := c.Post(ctx, path, c.encodeRequest(r), r.ID)
+	x, err := c.PostStream(ctx, path, c.encodeRequest(r), r.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (c *Client) MakeRefusal(status int, h http.Header, text []byte) *provider.E
 	case "true":
 		e.Retry = true
 	case "false":
-		e.Retry = false
+		e.Retry, e.Final = false, true
 	}
 	return e
 }

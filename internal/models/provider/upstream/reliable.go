@@ -18,17 +18,17 @@ const (
 	firstWait = 250 * time.Millisecond
 )
 
-// Reliable wraps a provider with retries and a circuit breaker. It retries a call that failed before the first byte of
-// the response, after the time that the provider asks for. While the breaker is open it refuses calls, so that a dead
+// Reliable wraps a provider with retries and circuit breakers. It retries a call that failed before the first byte of
+// the response, after the time that the provider asks for. While a breaker is open it refuses calls, so that a dead
 // provider ties up neither money nor sockets.
 type Reliable struct {
 	provider.Provider
 	Alarm func(provider, alarm string, cause error) // reports a failure that the operator must fix
 
-	breaker breaker
-	log     *slog.Logger
-	now     func() time.Time
-	sleep   func(context.Context, time.Duration) error
+	breakers breakers
+	log      *slog.Logger
+	now      func() time.Time
+	sleep    func(context.Context, time.Duration) error
 }
 
 // NewReliable returns p with tries and a circuit breaker. alarm may be nil.
@@ -39,23 +39,28 @@ func NewReliable(p provider.Provider, now func() time.Time, log *slog.Logger,
 
 // Complete runs a request to its end.
 func (r *Reliable) Complete(ctx context.Context, q *provider.Request) (*provider.Response, error) {
-	return tryCall(ctx, r, func() (*provider.Response, error) { return r.Provider.Complete(ctx, q) })
+	return tryCall(ctx, r, q, func() (*provider.Response, error) { return r.Provider.Complete(ctx, q) })
 }
 
 // Stream starts a streamed request. It retries failures before the first chunk.
 func (r *Reliable) Stream(ctx context.Context, q *provider.Request) (provider.Stream, error) {
-	return tryCall(ctx, r, func() (provider.Stream, error) { return r.Provider.Stream(ctx, q) })
+	return tryCall(ctx, r, q, func() (provider.Stream, error) { return r.Provider.Stream(ctx, q) })
 }
 
-func tryCall[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, error) {
+func tryCall[T any](ctx context.Context, r *Reliable, q *provider.Request, call func() (T, error)) (T, error) {
+	key := breakerKey{q.Model, q.AppID}
+	if wait, ok := r.breakers.admit(key, r.now()); !ok {
+		var none T
+		return none, &provider.Error{Message: "the provider is not answering", RetryAfter: wait, Cause: errOpen}
+	}
+	answer, err := runTries(ctx, r, call)
+	r.breakers.report(key, r.now(), ctx.Err() == nil && isOutage(err))
+	return answer, err
+}
+
+func runTries[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T, error) {
 	for n, pause := 1, firstWait; ; n, pause = n+1, 2*pause {
-		wait, ok := r.breaker.admit(r.now())
-		if !ok {
-			var none T
-			return none, &provider.Error{Message: "the provider is not answering", RetryAfter: wait, Cause: errOpen}
-		}
 		answer, err := call()
-		r.breaker.report(r.now(), ctx.Err() == nil && isOutage(err))
 		var e *provider.Error
 		if err == nil || !errors.As(err, &e) {
 			return answer, err
@@ -63,7 +68,7 @@ func tryCall[T any](ctx context.Context, r *Reliable, call func() (T, error)) (T
 		if e.Alarm != "" && r.Alarm != nil {
 			r.Alarm(r.Name(), e.Alarm, err)
 		}
-		wait = max(e.RetryAfter, pause/2+rand.N(pause))
+		wait := max(e.RetryAfter, pause/2+rand.N(pause))
 		if !e.Retry || n == maxTries || wait > maxWait || ctx.Err() != nil {
 			return answer, err
 		}
@@ -95,9 +100,18 @@ func isOutage(err error) bool {
 	return e.Kind == provider.Failed && e.Alarm == "" && (e.Status == 0 || e.Status >= 500)
 }
 
+// breakers are the circuit breakers of one provider: one for each model and app, so that neither
+// an overloaded model nor a text that one app sends again and again stops the calls of others.
+// It counts calls, not tries. Only models and apps whose last call failed are in the map.
+type breakers struct {
+	mu    sync.Mutex
+	byKey map[breakerKey]*breaker
+}
+
+type breakerKey struct{ model, appID string }
+
 // A breaker opens after consecutive failures. Then it admits one probe per interval until a call succeeds.
 type breaker struct {
-	mu       sync.Mutex
 	failures int       // in a row
 	until    time.Time // open until then
 }
@@ -105,30 +119,41 @@ type breaker struct {
 const (
 	failuresToOpen = 20
 	openDuration   = 5 * time.Second
+	maxBreakers    = 10_000 // a full map is emptied
 )
 
 // admit reports whether a call may be sent, and otherwise after which time to retry.
-func (b *breaker) admit(now time.Time) (time.Duration, bool) {
+func (b *breakers) admit(key breakerKey, now time.Time) (time.Duration, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	one := b.byKey[key]
 	switch {
-	case b.failures < failuresToOpen:
+	case one == nil || one.failures < failuresToOpen:
 		return 0, true
-	case now.Before(b.until):
-		return b.until.Sub(now), false
+	case now.Before(one.until):
+		return one.until.Sub(now), false
 	}
-	b.until = now.Add(openDuration) // this call is the probe
+	one.until = now.Add(openDuration) // this call is the probe
 	return 0, true
 }
 
-func (b *breaker) report(now time.Time, broken bool) {
+// report notes how a call ended.
+func (b *breakers) report(key breakerKey, now time.Time, broken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !broken {
-		b.failures = 0
+		delete(b.byKey, key)
 		return
 	}
-	if b.failures++; b.failures == failuresToOpen {
-		b.until = now.Add(openDuration)
+	one := b.byKey[key]
+	if one == nil {
+		if b.byKey == nil || len(b.byKey) >= maxBreakers {
+			b.byKey = map[breakerKey]*breaker{}
+		}
+		one = &breaker{}
+		b.byKey[key] = one
+	}
+	if one.failures++; one.failures == failuresToOpen {
+		one.until = now.Add(openDuration)
 	}
 }

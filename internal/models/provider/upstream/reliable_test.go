@@ -75,9 +75,9 @@ func TestTries(t *testing.T) {
 			r.Alarm = func(string, string, error) { alarms++ }
 			var err error
 			if stream {
-				_, err = r.Stream(t.Context(), nil)
+				_, err = r.Stream(t.Context(), &provider.Request{})
 			} else {
-				_, err = r.Complete(t.Context(), nil)
+				_, err = r.Complete(t.Context(), &provider.Request{})
 			}
 			if s.calls != c.calls || (err == nil) != c.ok || len(*waits) != len(c.least) {
 				t.Errorf("%s: %d calls, waits %v, %v", c.name, s.calls, *waits, err)
@@ -104,25 +104,25 @@ func TestBreaker(t *testing.T) {
 	}
 	r, _, now := patient(s)
 	for range failuresToOpen {
-		_, _ = r.Complete(t.Context(), nil)
+		_, _ = r.Complete(t.Context(), &provider.Request{})
 	}
-	if _, err := r.Complete(t.Context(), nil); !errors.Is(err, errOpen) || s.calls != failuresToOpen {
+	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.Is(err, errOpen) || s.calls != failuresToOpen {
 		t.Fatalf("%d calls reached a dead provider: %v", s.calls, err)
 	}
 	var e *provider.Error
-	if _, err := r.Complete(t.Context(), nil); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openDuration {
+	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openDuration {
 		t.Errorf("the app is not told when to come again: %v", err)
 	}
 	*now = now.Add(openDuration)
-	if _, err := r.Complete(t.Context(), nil); errors.Is(err, errOpen) || s.calls != failuresToOpen+1 {
+	if _, err := r.Complete(t.Context(), &provider.Request{}); errors.Is(err, errOpen) || s.calls != failuresToOpen+1 {
 		t.Errorf("no probe: %v", err)
 	}
-	if _, err := r.Complete(t.Context(), nil); !errors.Is(err, errOpen) {
+	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.Is(err, errOpen) {
 		t.Errorf("a failed probe closes nothing: %v", err)
 	}
 	*now = now.Add(openDuration)
 	for range 3 {
-		if _, err := r.Complete(t.Context(), nil); err != nil {
+		if _, err := r.Complete(t.Context(), &provider.Request{}); err != nil {
 			t.Errorf("the provider is back: %v", err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestBreakerMindsOnlyTheProvider(t *testing.T) {
 		}
 		r, _, _ := patient(s)
 		for range 3 * failuresToOpen {
-			_, _ = r.Complete(t.Context(), nil)
+			_, _ = r.Complete(t.Context(), &provider.Request{})
 		}
 		if s.calls != 3*failuresToOpen {
 			t.Errorf("%+v opened the circuit after %d calls", e, s.calls)

@@ -29,9 +29,12 @@ type Config struct {
 	BaseURL string
 	Header  http.Header // of every request: the credential, the version
 	Secret  string      // the credential, which is removed from every error
-	// HeaderWait limits the time until the headers of a response, Idle a pause within it. 0 means 5 minutes and 60
-	// seconds: the headers of a response that is not streamed come only when it is complete.
-	HeaderWait, Idle time.Duration
+	// HeaderWait limits the time until the headers of a response, and StreamWait until those of a streamed one. 0 means
+	// 5 minutes and 60 seconds: the headers of a response that is not streamed come only when it is complete.
+	HeaderWait, StreamWait time.Duration
+	// Idle limits a pause within a response. 0 means 5 minutes, because models that reason think for minutes (decision
+	// 030).
+	Idle time.Duration
 	// ParseError classifies an error body of the dialect. If it is nil or returns nil, the status alone decides.
 	ParseError func(status int, h http.Header, body []byte) *provider.Error
 	// Transport sends the requests; nil = a new Transport. It is not an http.Client, which would follow redirects
@@ -51,8 +54,11 @@ func New(c Config) *Client {
 	if c.HeaderWait == 0 {
 		c.HeaderWait = 5 * time.Minute
 	}
+	if c.StreamWait == 0 {
+		c.StreamWait = time.Minute
+	}
 	if c.Idle == 0 {
-		c.Idle = time.Minute
+		c.Idle = 5 * time.Minute
 	}
 	c.BaseURL = strings.TrimSuffix(c.BaseURL, "/")
 	u, err := url.Parse(c.BaseURL)
@@ -87,22 +93,28 @@ var ErrSilent = errors.New("the provider was silent for too long")
 // Post sends body to path, which may have a query, and returns the response if it has status 200. requestID identifies
 // the call for the provider's support.
 func (c *Client) Post(ctx context.Context, path string, body []byte, requestID string) (*Exchange, error) {
-	return c.sendRequest(ctx, http.MethodPost, path, body, requestID)
+	return c.sendRequest(ctx, http.MethodPost, path, body, requestID, c.HeaderWait)
+}
+
+// PostStream is Post for a response that the provider streams: its headers come before it is complete.
+func (c *Client) PostStream(ctx context.Context, path string, body []byte, requestID string) (*Exchange, error) {
+	return c.sendRequest(ctx, http.MethodPost, path, body, requestID, c.StreamWait)
 }
 
 // Get is Post with the method GET and without a body.
 func (c *Client) Get(ctx context.Context, path string) (*Exchange, error) {
-	return c.sendRequest(ctx, http.MethodGet, path, nil, "")
+	return c.sendRequest(ctx, http.MethodGet, path, nil, "", c.HeaderWait)
 }
 
-func (c *Client) sendRequest(ctx context.Context, method, path string, body []byte,
-	requestID string) (*Exchange, error) {
+func (c *Client) sendRequest(
+	ctx context.Context, method, path string, body []byte, requestID string, headerWait time.Duration,
+) (*Exchange, error) {
 	if c.urlErr != nil {
 		return nil, NewFailure(0, c.urlErr)
 	}
 	x := &Exchange{idle: c.Idle}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	x.watch = time.AfterFunc(c.HeaderWait, x.cancelSilent)
+	x.watch = time.AfterFunc(headerWait, x.cancelSilent)
 	header := c.Header
 	if requestID != "" {
 		header = make(http.Header, len(c.Header)+1)

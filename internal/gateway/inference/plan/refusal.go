@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/purserhq/purser/internal/base/apierr"
+	"github.com/purserhq/purser/internal/base/money"
+	"github.com/purserhq/purser/internal/models/pricing"
+)
+
+// The values of details.capped_by: what has set the output cap of a call (decision 013).
+const (
+	CappedByRequest = "request"
+	CappedByFeature = "feature"
+	CappedByApp     = "app"
+	CappedByModel   = "model_ceiling"
+)
+
+// ExplainRefusal completes a refusal for money: details.capped_by and the message say what has
+// set the output cap that the hold was computed from, and details.max_tokens_that_fit which cap
+// would fit. A refusal that waiting resolves has no such cap. Any other error is returned as
+// it is.
+func (p *Plan) ExplainRefusal(err error) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Details["required_mc"] == nil {
+		return err
+	}
+	e.Details["capped_by"] = p.CappedBy
+	if allowed, ok := allowedMC(e); ok {
+		e.Details["max_tokens_that_fit"] = p.fittingTokens(allowed, e.Code == apierr.SandboxLiveCostLimited)
+	}
+	held := p.Request.MaxTokens
+	switch p.CappedBy {
+	case CappedByFeature:
+		e.Message += fmt.Sprintf(". It is held for %d output tokens, as max_tokens of feature %q says", held,
+			p.Feature.Slug)
+	case CappedByApp:
+		e.Message += fmt.Sprintf(". It is held for %d output tokens, as the app's default_max_tokens says", held)
+	case CappedByModel:
+		e.Message += fmt.Sprintf(". No max_tokens was sent, so it is held for %d output tokens, the most that %s "+
+			"produces; send max_tokens, or set default_max_tokens of the app", held, p.Model.ID)
+	}
+	return e
+}
+
+// allowedMC returns what a call may cost at most, if a smaller call would be admitted now.
+func allowedMC(e *apierr.Error) (money.MC, bool) {
+	if !e.Final && !e.Code.Final {
+		return 0, false
+	}
+	if n, ok := e.Details["allowed_mc"].(money.MC); ok {
+		return n, true
+	}
+	n, ok := e.Details["remaining_mc"].(money.MC)
+	return n, ok
+}
+
+// fittingTokens returns the largest output cap whose hold is at most allowed; 0 = the input
+// alone costs more. atCost counts the provider cost alone.
+func (p *Plan) fittingTokens(allowed money.MC, atCost bool) int64 {
+	shares := p.Shares
+	if atCost {
+		shares.Margin, shares.Fee = 0, 0
+	}
+	low, high := int64(0), p.Request.MaxTokens
+	for low < high {
+		mid := low + (high-low+1)/2
+		hold, err := pricing.EstimateHold(p.Rates, p.InputTokens, mid, shares.Margin, shares.Fee)
+		if err == nil && hold <= allowed {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	return low
+}
