@@ -260,7 +260,7 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 	if r.pending {
 		a.h.Metrics.CountCall(a.api.Name(), a.Model.ID, metrics.Pending, time.Since(a.started))
 		r.entry = pendingEntry(a.held.RequestID, a.Model.ID, id.Time(a.held.RequestID))
-		return nil
+		return a.takeStoredResult(ctx, r)
 	}
 	text := func() string { return provider.GeneratedText(frames) }
 	entry, outcome, err := a.settleCall(ctx, end.usage, text, r.body)
@@ -269,15 +269,14 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 		return err
 	}
 	r.entry = entry
-	return a.takeBilledResult(ctx, r)
+	return a.takeStoredResult(ctx, r)
 }
 
-// takeBilledResult replaces the result of a stream whose key was billed already. That was our
-// own COMMIT, whose answer was lost, or the sweep: it has taken this node for dead, and has
-// billed and stored less than the client got. Then the stream says so, because a replay of
-// the key will be shorter.
-func (a *attempt) takeBilledResult(ctx context.Context, r *result) error {
-	billed, err := a.h.loadResult(ctx, a.Plan, r.entry.ID)
+// takeStoredResult replaces the result of a stream whose response is stored already. That was
+// our own COMMIT, or the sweep: it has taken this node for dead, and has stored less than the
+// client got. Then the stream says so, because a replay of the key will be shorter.
+func (a *attempt) takeStoredResult(ctx context.Context, r *result) error {
+	stored, err := a.loadStoredResult(ctx, r)
 	var refusal *apierr.Error
 	switch {
 	case errors.As(err, &refusal): // no response is stored: there is nothing to differ from
@@ -285,13 +284,20 @@ func (a *attempt) takeBilledResult(ctx context.Context, r *result) error {
 	case err != nil:
 		return err
 	}
-	if r.body == nil || !bytes.Equal(billed.body, r.body) {
-		frame := interruptedFrame(a.held.ConnectionID, false)
+	if !bytes.Equal(stored.body, r.body) {
+		frame := interruptedFrame(a.held.ConnectionID, r.pending)
 		a.out.writeFrames(frame)
 		a.running.appendFrames(frame)
 	}
-	*r = billed
+	*r = stored
 	return nil
+}
+
+func (a *attempt) loadStoredResult(ctx context.Context, r *result) (result, error) {
+	if r.pending {
+		return a.h.loadPendingResult(ctx, a.Plan, a.held.RequestID)
+	}
+	return a.h.loadResult(ctx, a.Plan, r.entry.ID)
 }
 
 // failStream ends a stream that was cut before any billable output. It is not billed.

@@ -52,8 +52,10 @@ type fakeProvider struct {
 	provider.Provider
 	chunks  []provider.Chunk
 	ended   error
+	silent  chan error    // Stream returns what it receives, or is cut; nil: Stream does not wait
 	hangs   bool          // after the chunks, until the call is cut
 	hanging chan struct{} // receives when a stream hangs
+	paused  chan struct{} // the second chunk waits until it is closed; nil: it does not wait
 	closing chan struct{} // Close waits until it is closed; nil: it does not wait
 	quit    chan struct{} // closed at the end of the test
 
@@ -66,6 +68,18 @@ type fakeProvider struct {
 func (f *fakeProvider) Name() string { return "openai" }
 
 func (f *fakeProvider) Stream(ctx context.Context, _ *provider.Request) (provider.Stream, error) {
+	if f.silent != nil {
+		select {
+		case err := <-f.silent:
+			if err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-f.quit: // the test has failed
+			return nil, errCut
+		}
+	}
 	return &fakeStream{ctx: ctx, fakeProvider: f}, nil
 }
 
@@ -97,7 +111,13 @@ func (s *fakeStream) Close() error {
 }
 
 func (s *fakeStream) Next() (provider.Chunk, error) {
-	if s.n++; s.n <= len(s.chunks) {
+	if s.n++; s.n == 2 && s.paused != nil {
+		select {
+		case <-s.paused:
+		case <-s.quit:
+		}
+	}
+	if s.n <= len(s.chunks) {
 		return s.chunks[s.n-1], nil
 	}
 	if s.hangs {

@@ -77,8 +77,8 @@ func storedUsage(u provider.Usage) rules.Usage {
 }
 
 // commitSettlement commits a settlement, and repeats it while the database is unavailable. Done
-// means that the key was billed before: by our own COMMIT whose answer was lost, or by
-// an attempt that has superseded ours.
+// means that the response of the key was stored before: by our own COMMIT whose answer was
+// lost, by an attempt that has superseded ours, or when the call was left pending.
 func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.Entry, rules.Outcome, error) {
 	r, err := persist(ctx, func(ctx context.Context) (rules.Result, error) { return h.Ledger.Do(ctx, c) })
 	switch {
@@ -92,6 +92,8 @@ func (h *Handler) commitSettlement(ctx context.Context, c rules.Settle) (rules.E
 	case r.Outcome == rules.Done:
 		e, err := store.GetEntry(ctx, h.DB, r.Entry.ID)
 		return e, r.Outcome, err
+	case r.WasPending:
+		return r.Entry, rules.Done, nil
 	}
 	if r.Shortfall > 0 { // the fee takes it (decision 018)
 		h.Metrics.RaiseAlarm("a call cost more than its hold and the rest of the cap", c.Model)

@@ -44,6 +44,7 @@ type Result struct {
 	Connection        Connection
 	ReleasedMC        money.MC          // Revoke: what returned to the user
 	HoldExpired       bool              // Settle: the hold had expired
+	WasPending        bool              // a settlement ended a pending hold: the response that was stored then stays
 	Shortfall         money.MC          // Settle: what the fee gave up so that the cap stays true
 	AllocationRequest AllocationRequest // RequestAllocation, DecideAllocationRequest: the request
 	Payment           Payment           // of the commands of a payment: as it is now

@@ -73,6 +73,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 		Entry:       e,
 		Connection:  *conn,
 		HoldExpired: !row.HoldsMoney(),
+		WasPending:  pending,
 		Shortfall:   a.shortfall,
 	}, nil
 }

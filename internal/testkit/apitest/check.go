@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,6 +156,7 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 			Code, Type string
 			ReviewURL  *string `json:"review_url"`
 			Increase   *string `json:"increase_url"`
+			Details    refusalDetails
 		}
 	}
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -166,7 +166,14 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 	if !ok {
 		return fmt.Errorf("no such code: %s", e.Error.Code)
 	}
-	h := resp.Header
+	h, d := resp.Header, &e.Error.Details
+	wait, hasWait := 0, h.Get("Retry-After") != ""
+	if hasWait {
+		if wait, err = strconv.Atoi(h.Get("Retry-After")); err != nil {
+			return fmt.Errorf("Retry-After: %w", err)
+		}
+	}
+	final := code.Final || d.final() || wait > 60
 	for _, rule := range []struct {
 		broken bool
 		text   string
@@ -175,17 +182,35 @@ func (c *contract) checkEnvelope(resp *http.Response, body []byte) error {
 		{code.Type != e.Error.Type, "type must be " + code.Type},
 		{code.Review != (e.Error.ReviewURL != nil), "review_url is set exactly on connection_frozen"},
 		{!code.Increase && e.Error.Increase != nil, "increase_url would not help here"},
-		{code.Final != (h.Get("X-Should-Retry") == "false"),
-			fmt.Sprintf("x-should-retry: false must be there: %t", code.Final)},
+		{final != (h.Get("X-Should-Retry") == "false"), fmt.Sprintf("x-should-retry: false must be there: %t", final)},
 		{code.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "", "WWW-Authenticate is missing"},
 		{code.Status == http.StatusMethodNotAllowed && h.Get("Allow") == "", "Allow is missing"},
-		{slices.Contains([]int{429, 503}, code.Status) && h.Get("Retry-After") == "", "Retry-After is missing"},
+		{code.Status == http.StatusServiceUnavailable && !hasWait, "Retry-After is missing"},
+		{code.Status == http.StatusTooManyRequests && hasWait == d.largerThanWindow(),
+			"Retry-After is set exactly where waiting helps"},
 	} {
 		if rule.broken {
 			return fmt.Errorf("%s: %s", code.Name, rule.text)
 		}
 	}
 	return nil
+}
+
+// refusalDetails is what error.details say of whether repeating the request helps (decisions
+// 013, 014).
+type refusalDetails struct {
+	Required int64  `json:"required_mc"`
+	Allowed  *int64 `json:"allowed_mc"`
+	Reason   string
+	Retry    *bool
+}
+
+// largerThanWindow reports whether the call alone is larger than the window of a limit.
+func (d *refusalDetails) largerThanWindow() bool { return d.Allowed != nil && d.Required > *d.Allowed }
+
+// final reports whether repeating the request cannot help.
+func (d *refusalDetails) final() bool {
+	return d.Reason == "exhausted" || d.Reason == "too_large" || d.Retry != nil && !*d.Retry || d.largerThanWindow()
 }
 
 func mediaType(resp *http.Response) string {
