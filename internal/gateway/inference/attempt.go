@@ -218,15 +218,15 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		a.running.appendFrames(frame) // followers and replays get it too
 	}
 	sent, tooLong := a.running.frames()
-	r := result{
+	delivered := result{
 		body:  append(sent, end.usageFrame...), // no frames follow, and followers read only sent
 		usage: end.usageFrame,
 	}
 	if tooLong {
-		r.body = nil
+		delivered.body = nil
 	}
 	r, err := a.settleInTime(ctx, func(ctx context.Context) (result, error) {
-		settled := r
+		settled := delivered
 		err := a.settleStream(ctx, end, frames, &settled)
 		return settled, err
 	})
@@ -239,6 +239,9 @@ func (a *attempt) finishStream(ctx context.Context, out *sse, end *streamEnd) er
 		out.writeFrames(errorFrame(e))
 		out.writeFrames(doneFrame)
 		return web.AlreadyReported(err)
+	}
+	if r.differs { // a replay of the key will be shorter (F-09)
+		out.writeFrames(interruptedFrame(a.held.ConnectionID, r.pending))
 	}
 	final, err := finalFrames(a.Plan, &r)
 	if err != nil {
@@ -274,7 +277,7 @@ func (a *attempt) settleStream(ctx context.Context, end *streamEnd, frames []byt
 
 // takeStoredResult replaces the result of a stream whose response is stored already. That was
 // our own COMMIT, or the sweep: it has taken this node for dead, and has stored less than the
-// client got. Then the stream says so, because a replay of the key will be shorter.
+// client got.
 func (a *attempt) takeStoredResult(ctx context.Context, r *result) error {
 	stored, err := a.loadStoredResult(ctx, r)
 	var refusal *apierr.Error
@@ -284,11 +287,7 @@ func (a *attempt) takeStoredResult(ctx context.Context, r *result) error {
 	case err != nil:
 		return err
 	}
-	if !bytes.Equal(stored.body, r.body) {
-		frame := interruptedFrame(a.held.ConnectionID, r.pending)
-		a.out.writeFrames(frame)
-		a.running.appendFrames(frame)
-	}
+	stored.differs = !bytes.Equal(stored.body, r.body)
 	*r = stored
 	return nil
 }

@@ -54,6 +54,7 @@ type result struct {
 	usage []byte // the frame of a stream that has only usage, the last of body
 
 	pending bool // the charge is not known yet: entry has only what names the call
+	differs bool // clients of this node got more than is stored for replays
 }
 
 // A registry holds the calls that run on this node, so that a request with the same key

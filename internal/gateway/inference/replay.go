@@ -76,6 +76,9 @@ func writeFollowerResponse(w http.ResponseWriter, v *view) error {
 func endFollowerStream(w http.ResponseWriter, c *call, v *view) error {
 	c.out.stop()
 	if v.err == nil {
+		if v.result.differs {
+			c.out.writeFrames(interruptedFrame(c.who.ConnectionID, v.result.pending))
+		}
 		return endStream(c.plan, c.out, &v.result)
 	}
 	if !c.out.hasBegun() {
