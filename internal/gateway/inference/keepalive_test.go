@@ -88,7 +88,8 @@ func TestSilentStreamsAreKeptOpen(t *testing.T) {
 		ends = append(ends, rest)
 		if !strings.HasPrefix(rest, `data: {"error":{"code":"provider_error",`) ||
 			!strings.Contains(rest, `"connection_id":"`+b.who.ConnectionID+`"`) ||
-			!strings.Contains(rest, `"details":{"kind":"overloaded","provider":"openai","retry":true,"upstream_status":529}`) ||
+			!strings.Contains(rest, `"details":{"kind":"overloaded","provider":"openai","retry":true,`+
+				`"upstream_status":529}`) ||
 			!strings.HasSuffix(rest, "}\n\ndata: [DONE]\n\n") {
 			t.Errorf("a failure after the comments is\n%s", rest)
 		}

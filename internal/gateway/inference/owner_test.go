@@ -132,7 +132,8 @@ func TestNodesNeverReplayDifferentAnswers(t *testing.T) {
 			again, _, replayed := b.call(key, "")
 			for what, body := range map[string]string{"the client": first, "a replay": again} {
 				if !strings.Contains(body, "Hello") || !strings.Contains(body, `"code":"unavailable"`) ||
-					!strings.Contains(body, "interrupted") || !strings.Contains(body, `"settlement":"`+settlement+`"`) ||
+					!strings.Contains(body, "interrupted") ||
+					!strings.Contains(body, `"settlement":"`+settlement+`"`) ||
 					!strings.HasSuffix(body, "data: [DONE]\n\n") {
 					t.Errorf("%s got\n%s", what, body)
 				}
@@ -140,7 +141,8 @@ func TestNodesNeverReplayDifferentAnswers(t *testing.T) {
 			if !replayed || strings.Contains(again, "there") || !strings.Contains(first, "there") {
 				t.Errorf("vacuous:\n%s\n%s", first, again)
 			}
-			b.expectOne(`SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND key = $1 AND settlement = $2`, key, settlement)
+			b.expectOne(`SELECT COUNT(*) FROM ledger WHERE type = 'spend' AND key = $1 AND settlement = $2`,
+				key, settlement)
 			b.audit()
 		})
 	}

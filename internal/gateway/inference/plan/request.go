@@ -124,7 +124,9 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	p := &Request{}
-	for _, step := range []func(*body, *Request) error{readUnknown, readRefused, readScalars, readMessages, readTools, checkTurns} {
+	for _, step := range []func(*body, *Request) error{
+		readUnknown, readRefused, readScalars, readMessages, readTools, checkTurns,
+	} {
 		if err := step(&b, p); err != nil {
 			return nil, err
 		}

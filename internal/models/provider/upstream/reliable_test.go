@@ -110,7 +110,8 @@ func TestBreaker(t *testing.T) {
 		t.Fatalf("%d calls reached a dead provider: %v", s.calls, err)
 	}
 	var e *provider.Error
-	if _, err := r.Complete(t.Context(), &provider.Request{}); !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openDuration {
+	_, err := r.Complete(t.Context(), &provider.Request{})
+	if !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > openDuration {
 		t.Errorf("the app is not told when to come again: %v", err)
 	}
 	*now = now.Add(openDuration)
