@@ -155,7 +155,13 @@ var peopleEdges = []edge{
 		what:  "F10 invalid_grant says why",
 		tests: []string{"internal/apps/oauth/reasons_test.go TestInvalidGrantSaysWhy"},
 	},
-	{what: "F25 OAuth errors and libraries"},
+	{
+		what: "F25 OAuth errors and libraries",
+		tests: []string{
+			"e2e/oauth_clients_test.go TestOAuthClients",
+			"e2e/oauth_clients_test.go TestOAuth2Library",
+		},
+	},
 	{
 		what:  "S3-6 one redirect to the newest request",
 		tests: []string{"internal/pages/dashboard/dashboard_test.go TestSupersededLeadsOn"},
@@ -177,13 +183,30 @@ var peopleEdges = []edge{
 		what:  "U18 serve names all missing settings",
 		tests: []string{"internal/config/config_test.go TestAllMissingAreNamed"},
 	},
-	{what: "U25 destructive buttons ask"},
-	{what: "client secrets overlap for 24 h"},
+	{
+		what: "U25 destructive buttons ask",
+		tests: []string{
+			"internal/pages/console/console_test.go TestDestructiveButtonsAsk",
+		},
+	},
+	{
+		what: "client secrets overlap for 24 h",
+		tests: []string{
+			"internal/apps/apps/store_test.go TestReplacedSecretsOverlap",
+			"internal/pages/console/console_test.go TestReplacedSecretOverlaps",
+		},
+	},
 	{
 		what:  "purser listen prints a place before an undelivered event",
 		tests: []string{"cmd/purser/listen_test.go TestListenStopsBeforeAnUndeliveredEvent"},
 	},
-	{what: "openid-client, oauth4webapi, Auth.js, x/oauth2"},
+	{
+		what: "openid-client, oauth4webapi, Auth.js, x/oauth2",
+		tests: []string{
+			"e2e/oauth_clients_test.go TestOAuthClients",
+			"e2e/oauth_clients_test.go TestOAuth2Library",
+		},
+	},
 }
 
 func TestEveryEdgeHasATest(t *testing.T) {

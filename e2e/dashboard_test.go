@@ -184,7 +184,9 @@ func TestReview(t *testing.T) {
 	if code, _ := refused(t, p); code != "" {
 		t.Errorf("resumed: %s", code)
 	}
+	b.press("link", "Revoke")
 	b.press("button", "Revoke")
+	b.open(address)
 	b.says("Sample app is disconnected")
 	if code, _ := refused(t, p); code != "connection_revoked" {
 		t.Errorf("revoked: %q", code)
@@ -289,7 +291,7 @@ func TestDashboardLooks(t *testing.T) {
 	}
 	b.operable("the review",
 		append(append(frame, speeds...), "heading Sample app is paused", "heading Recent calls",
-			"heading Revoke this connection", "button Resume", "button Revoke")...)
+			"heading Revoke this connection", "button Resume", "link Revoke")...)
 	b.open(asked.ApprovalURL)
 	b.press("button", "Approve")
 	b.look("approved")

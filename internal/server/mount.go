@@ -147,6 +147,7 @@ func (s *Server) mountPages(sessions *accounts.Sessions) {
 	(&console.Handler{
 		DB:       s.DB,
 		Ledger:   s.Ledger,
+		Accounts: s.Accounts,
 		Sessions: sessions,
 		Apps:     s.Apps,
 		Features: s.Features,

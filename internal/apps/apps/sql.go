@@ -15,22 +15,30 @@ const appColumns = `id, owner_id, name, client_id, redirect_uris, allowed_models
 		provider_mode, test_allowlist, dev_margin_ppm,
 	suspended <> 0, COALESCE(suspended_us, 0), suspension_by, suspension_reason, suspension_us, COALESCE(lifted_us, 0),
 		created_us,
-	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash`
+	COALESCE((SELECT hash FROM app_logos WHERE app_id = apps.id), ''), secret_hash,
+	COALESCE(previous_secret_hash, ''), COALESCE(previous_secret_until_us, 0)`
 
-func scanApp(row db.Row) (a App, secretHash string, err error) {
+// secretHashes are the hashes of an app's client secrets.
+type secretHashes struct {
+	present  string
+	previous string // "" = there is none
+}
+
+func scanApp(row db.Row) (a App, secrets secretHashes, err error) {
 	var uris, models, testers string
 	var by, reason *string
 	var sinceUS *int64
 	err = row.Scan(&a.ID, &a.OwnerID, &a.Name, &a.ClientID, &uris, &models, &a.DefaultMaxTokens, &a.Tier,
 		&a.ProviderMode, &testers, &a.DevMargin,
-		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash, &secretHash)
+		&a.SwitchedOff, &a.SwitchedOffUS, &by, &reason, &sinceUS, &a.LiftedUS, &a.CreatedUS, &a.LogoHash,
+		&secrets.present, &secrets.previous, &a.OldSecretUntilUS)
 	if err != nil {
-		return App{}, "", err
+		return App{}, secretHashes{}, err
 	}
 	err = errors.Join(json.Unmarshal([]byte(uris), &a.RedirectURIs), json.Unmarshal([]byte(models), &a.AllowedModels),
 		json.Unmarshal([]byte(testers), &a.TestAllowlist))
 	if err != nil {
-		return App{}, "", fmt.Errorf("apps: lists of %s: %w", a.ID, err)
+		return App{}, secretHashes{}, fmt.Errorf("apps: lists of %s: %w", a.ID, err)
 	}
 	if by != nil {
 		a.Suspension = &Suspension{By: *by}
@@ -39,11 +47,11 @@ func scanApp(row db.Row) (a App, secretHash string, err error) {
 		}
 	}
 	a.Suspended = a.SwitchedOff || by != nil
-	return a, secretHash, nil
+	return a, secrets, nil
 }
 
-// getApp returns the app whose column where has the value, and the hash of its secret.
-func getApp(ctx context.Context, q db.Queryer, where, value, lock string) (App, string, error) {
+// getApp returns the app whose column where has the value, and the hashes of its secrets.
+func getApp(ctx context.Context, q db.Queryer, where, value, lock string) (App, secretHashes, error) {
 	return scanApp(q.QueryRowContext(ctx, `SELECT `+appColumns+` FROM apps WHERE `+where+` = $1`+lock, value))
 }
 
@@ -174,8 +182,11 @@ func updateList(ctx context.Context, d *db.DB, appID, column string, values []st
 	return nil
 }
 
-func updateSecret(ctx context.Context, d db.Execer, appID, secretHash string) error {
-	res, err := d.ExecContext(ctx, `UPDATE apps SET secret_hash = $2 WHERE id = $1`, appID, secretHash)
+// updateSecret replaces the client secret of an app. The old one works until untilUS; nil = no longer.
+func updateSecret(ctx context.Context, d db.Execer, appID, secretHash string, untilUS *int64) error {
+	res, err := d.ExecContext(ctx, `UPDATE apps SET previous_secret_until_us = CAST($3 AS BIGINT),
+			previous_secret_hash = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE secret_hash END, secret_hash = $2
+		WHERE id = $1`, appID, secretHash, untilUS)
 	if err != nil {
 		return err
 	}

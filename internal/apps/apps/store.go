@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"database/sql"
@@ -143,20 +144,29 @@ func ListOwned(ctx context.Context, q db.Queryer, ownerID string) ([]App, error)
 	return list, nil
 }
 
-// ReplaceSecret gives an app a new client secret and returns it. The old one is no longer valid. The error wraps
+// SecretOverlap is how long a client secret that was replaced with an overlap still works (decision 038).
+const SecretOverlap = 24 * time.Hour
+
+// ReplaceSecret gives an app a new client secret and returns it. With overlap, the present secret still works for
+// SecretOverlap; without, it ends immediately. One that was replaced before ends in both cases. The error wraps
 // sql.ErrNoRows if there is no such app.
-func (s *Store) ReplaceSecret(ctx context.Context, appID string) (string, error) {
+func (s *Store) ReplaceSecret(ctx context.Context, appID string, overlap bool) (string, error) {
+	var untilUS *int64
+	if overlap {
+		end := s.now().Add(SecretOverlap).UnixMicro()
+		untilUS = &end
+	}
 	secret := id.NewSecret()
-	if err := updateSecret(ctx, s.db, appID, id.Hash(secret)); err != nil {
+	if err := updateSecret(ctx, s.db, appID, id.Hash(secret), untilUS); err != nil {
 		return "", fmt.Errorf("apps: replace secret: %w", err)
 	}
 	return secret, nil
 }
 
-// DeleteSecret invalidates an app's client secret in the caller's transaction: it stores the hash of a random secret
+// DeleteSecret invalidates an app's client secrets in the caller's transaction: it stores the hash of a random secret
 // that is not returned.
 func (s *Store) DeleteSecret(ctx context.Context, tx *db.Tx, appID string) error {
-	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret())); err != nil {
+	if err := updateSecret(ctx, tx, appID, id.Hash(id.NewSecret()), nil); err != nil {
 		return fmt.Errorf("apps: delete secret: %w", err)
 	}
 	return nil
@@ -258,9 +268,16 @@ func (s *Store) AuthenticateToken(ctx context.Context, r *http.Request) (App, er
 	return s.authenticate(ctx, r, s.token)
 }
 
-// dummySecretHash is compared with the secret of an unknown client id, so that the response time
-// does not reveal whether the id exists.
+// dummySecretHash is compared where there is no hash: for an unknown client id and without a previous secret. So the
+// response time does not reveal whether there is one.
 var dummySecretHash = id.Hash(id.NewSecret())
+
+// match reports whether hash is that of the present or the previous secret.
+func (h secretHashes) match(hash string) bool {
+	present := subtle.ConstantTimeCompare([]byte(hash), []byte(cmp.Or(h.present, dummySecretHash)))
+	previous := subtle.ConstantTimeCompare([]byte(hash), []byte(cmp.Or(h.previous, dummySecretHash)))
+	return present|previous == 1
+}
 
 func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Limiter) (App, error) {
 	clientID, secret, err := web.BasicClient(r)
@@ -271,14 +288,15 @@ func (s *Store) authenticate(ctx context.Context, r *http.Request, rate *web.Lim
 	if wait, ok := s.failures.Peek(attempts); !ok {
 		return App{}, rateLimitError(wait, "too many wrong credentials for this client_id from this address")
 	}
-	a, hash, err := getApp(ctx, s.db, "client_id", clientID, "")
+	a, secrets, err := getApp(ctx, s.db, "client_id", clientID, "")
 	found := err == nil
-	if errors.Is(err, sql.ErrNoRows) {
-		hash = dummySecretHash
-	} else if err != nil {
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return App{}, fmt.Errorf("apps: authenticate: %w", err)
 	}
-	if same := subtle.ConstantTimeCompare([]byte(id.Hash(secret)), []byte(hash)) == 1; !same || !found {
+	if a.OldSecretUntilUS <= s.now().UnixMicro() {
+		secrets.previous = ""
+	}
+	if same := secrets.match(id.Hash(secret)); !same || !found {
 		s.failures.Allow(attempts)
 		return App{}, web.NewBasicRefusal()
 	}

@@ -254,6 +254,61 @@ func TestFormEncodedCredentials(t *testing.T) {
 	}
 }
 
+// Decision 038: a replaced client secret still works for 24 hours, or ends immediately on request.
+func TestReplacedSecretsOverlap(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		c := newClock()
+		s := apps.NewStore(d, c.now, false)
+		app, first := create(t, d, s, apps.New{Name: "Reader"})
+		url := serve(t, s) + "/v1/account"
+		replace := func(overlap bool) string {
+			t.Helper()
+			secret, err := s.ReplaceSecret(t.Context(), app.ID, overlap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return secret
+		}
+		works := func(what string, want bool, secrets ...string) {
+			t.Helper()
+			for i, secret := range secrets {
+				if got := ask(t, "GET", url, app.ClientID, secret); (got.status == 200) != want {
+					t.Errorf("%s, secret %d: %v, want success %t", what, i, got, want)
+				}
+			}
+		}
+		second := replace(true)
+		works("at once", true, first, second)
+		if got, err := s.Get(t.Context(), app.ID); err != nil ||
+			got.OldSecretUntilUS != c.now().Add(24*time.Hour).UnixMicro() {
+			t.Errorf("the old secret works until %d (%v)", got.OldSecretUntilUS, err)
+		}
+		c.pass(24*time.Hour - time.Microsecond)
+		works("for almost 24 hours", true, first, second)
+		c.pass(time.Microsecond)
+		works("after 24 hours", false, first)
+		works("after 24 hours", true, second)
+		third := replace(true)
+		fourth := replace(true)
+		works("only the last one overlaps", false, first, second)
+		works("the last two", true, third, fourth)
+		fifth := replace(false)
+		works("ended immediately", false, first, second, third, fourth)
+		works("the newest", true, fifth)
+		if _, err := s.ReplaceSecret(t.Context(), "app_none", true); !errors.Is(err, sql.ErrNoRows) {
+			t.Errorf("an app that does not exist: %v", err)
+		}
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return s.DeleteSecret(ctx, tx, app.ID)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		works("deleted", false, fifth)
+	})
+}
+
 func TestFailuresAreThrottled(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -119,6 +119,25 @@ type Secret struct {
 
 func (Secret) name() string { return "developer/secret" }
 
+// Confirm asks once more before an action that destroys something (decision 057).
+type Confirm struct {
+	Console
+	Lead     string
+	Facts    []Fact
+	Action   string   // address that the form posts to
+	Value    Fact     // a hidden field; without a name there is none
+	Legend   string   // of the choices
+	Choices  []Choice // of the field "when"
+	Password bool     // ask for the account's password
+	Button   string
+	Back     Link
+}
+
+func (Confirm) name() string { return "developer/confirm" }
+
+// ErrorOf returns the problem of a field, or "".
+func (c Confirm) ErrorOf(field string) string { return errorOf(c.Errors, field) }
+
 // AppOverview is the first page of an app.
 type AppOverview struct {
 	Console
@@ -150,6 +169,7 @@ type AppSettings struct {
 	LogoError  string // why a file did not become the logo
 	ClientID   string
 	Created    string
+	OldSecret  string // until when the secret before the present one works; "" = there is none
 	Off        bool   // by the developer
 	Suspension string // by the service; "" = none
 }

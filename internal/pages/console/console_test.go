@@ -48,12 +48,82 @@ func TestCreateAndRotate(t *testing.T) {
 			w.app.Tier != apps.Sandbox || w.app.OwnerID != w.developer.ID || !w.authenticates(secret) {
 			t.Errorf("%+v, %v", w.app, err)
 		}
-		next := b.Post(path+"/secret", nil).Want(t, 200, "no longer works").Found(t, hidden)
+		next := b.Post(path+"/secret", url.Values{"when": {"now"}, "present": {apitest.Password}}).
+			Want(t, 200, "no longer works").Found(t, hidden)
 		if w.authenticates(secret) || !w.authenticates(next) {
 			t.Error("the old secret still works, or the new one does not")
 		}
 		b.Get(path+"/settings").Want(t, 200).Lacks(t, next)
 	})
+}
+
+// U25: what cannot be undone asks once more, on a page that changes nothing. Secrets need the password.
+func TestDestructiveButtonsAsk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b, other := w.signedIn("developer"), w.signedIn("other")
+	b.Post(w.mine("/webhooks"), url.Values{"url": {"https://hooks.example.com/"}}).Want(t, 200)
+	endpoint := b.Get(w.mine("/webhooks")).Found(t, `href="(`+w.mine("/webhooks/")+`[^"]+)"`)
+	b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Want(t, 303)
+	tester := "/developer/test-accounts/" + w.tester.ID + "/delete"
+	before := w.everything()
+	for _, c := range []struct {
+		from, ask, button, back string
+		secret                  bool
+	}{
+		{w.mine("/settings"), w.mine("/secret"), "Replace client secret", w.mine("/settings"), true},
+		{w.mine("/settings"), w.mine("/switch"), "Disable app", w.mine("/settings"), false},
+		{endpoint, endpoint + "/rotate", "Replace webhook secret", endpoint, true},
+		{endpoint, endpoint + "/delete", "Delete endpoint", endpoint, false},
+		{"/developer/test-accounts", tester, "Delete test account", "/developer/test-accounts", false},
+		{"/developer/keys", "/developer/keys/openai/delete", "Delete key", "/developer/keys", false},
+	} {
+		if c.ask != w.mine("/switch") { // enabling is done by a button with the same address
+			b.Get(c.from).Want(t, 200, `href="`+c.ask+`"`).Lacks(t, `action="`+c.ask+`"`)
+		}
+		page := b.Get(c.ask).Want(t, 200, `<form id="form" method="post" action="`+c.ask+`"`,
+			`<button class="danger" type="submit">`+c.button+`</button>`,
+			`<a class="button" href="`+c.back+`">Cancel</a>`)
+		if got := strings.Contains(page.Body, `name="present" type="password"`); got != c.secret {
+			t.Errorf("%s asks for the password: %t", c.ask, got)
+		}
+		other.Get(c.ask).Want(t, 404)
+		if !c.secret {
+			continue
+		}
+		for _, wrong := range []string{"", "wrong"} {
+			b.Post(c.ask, url.Values{"when": {"now"}, "present": {wrong}}).Want(t, 401, "Incorrect password.",
+				`aria-describedby="present-error"`, c.button)
+		}
+	}
+	b.Post(w.mine("/secret"), url.Values{"when": {"later"}, "present": {apitest.Password}}).Want(t, 400)
+	if after := w.everything(); after != before {
+		t.Errorf("asking changed %s to %s", before, after)
+	}
+	b.Post(w.mine("/switch"), url.Values{"to": {"off"}}).Want(t, 303)
+	b.Get(w.mine("/switch")).Leads(t, w.mine("/settings"))
+	b.Get(w.mine("/settings")).Want(t, 200, "Enable app").Lacks(t, `href="`+w.mine("/switch")+`"`)
+}
+
+// Decision 038: a replaced client secret works for 24 more hours unless the developer ends it.
+func TestReplacedSecretOverlaps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.Open(t, db.SQLite))
+	b := w.signedIn("developer")
+	form := url.Values{"when": {"overlap"}, "present": {apitest.Password}}
+	b.Get(w.mine("/secret")).Want(t, 200, `value="overlap" checked`, "Works for 24 more hours")
+	first := b.Post(w.mine("/secret"), form).Want(t, 200, "The old one works until").Found(t, hidden)
+	second := b.Post(w.mine("/secret"), form).Want(t, 200).Found(t, hidden)
+	if !w.authenticates(first) || !w.authenticates(second) {
+		t.Error("the secrets do not overlap")
+	}
+	b.Get(w.mine("/settings")).Want(t, 200, "The previous client secret works until")
+	form.Set("when", "now")
+	third := b.Post(w.mine("/secret"), form).Want(t, 200, "The old one no longer works").Found(t, hidden)
+	if w.authenticates(first) || w.authenticates(second) || !w.authenticates(third) {
+		t.Error("a secret outlives its end")
+	}
+	b.Get(w.mine("/settings")).Want(t, 200).Lacks(t, "The previous client secret")
 }
 
 func TestSettings(t *testing.T) {
@@ -282,7 +352,9 @@ func TestWebhooks(t *testing.T) {
 		b.Post(path, url.Values{"url": {"https://hooks.example.com/2"}, "status": {"disabled"}}).Leads(t,
 			path+"?done=saved")
 		b.Get(w.mine("/webhooks")).Want(t, 200, "https://hooks.example.com/2", "Disabled", "All events")
-		if next := b.Post(path+"/rotate", nil).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`); next == secret {
+		password := url.Values{"present": {apitest.Password}}
+		next := b.Post(path+"/rotate", password).Want(t, 200).Found(t, `<code>(whsec_[^<]+)</code>`)
+		if next == secret {
 			t.Error("the secret has not changed")
 		}
 		b.Post(path+"/test", url.Values{"type": {"nothing"}}).Want(t, 400)
@@ -467,6 +539,7 @@ func TestForeignApps(t *testing.T) {
 		w.exec(`INSERT INTO realtime_sessions (id, connection_id, account_id, app_id, model, mock, status, slot, ticket_hash, ticket_until_us, lease_us, own_key, hang_up, state, max_duration_s, created_us)
 			VALUES ($1, 'conn_x', $2, $3, 'gpt-realtime-2.1', 1, 'pending', 1, '', 1, 0, 0, 0, '{}', 900, 1)`, talk,
 			w.tester.ID, w.app.ID)
+		b.Post("/developer/keys", url.Values{"provider": {"openai"}, "key": {"sk-good-0123456789-abcd"}}).Want(t, 303)
 		parts := []string{"{session}", talk, "{slug}", "chat", "{endpoint}", hook, "{delivery}", delivery, "{request}",
 			call, "{account}", w.tester.ID, "{provider}", "openai"}
 		for _, path := range w.every("GET", w.app.ID, parts...) {

@@ -18,6 +18,7 @@ const eventPrefix = "event."
 // endpointPages manage the webhook endpoints of an app.
 type endpointPages struct {
 	Webhooks *webhooks.Store
+	identityCheck
 }
 
 func (h endpointPages) mount(rt *web.Router, access access) {
@@ -25,6 +26,8 @@ func (h endpointPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/webhooks", access.requireApp(h.createEndpoint))
 	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}", access.requireApp(h.showEndpoint))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}", access.requireApp(h.saveEndpoint))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(h.confirmRotate))
+	rt.HandlePage("GET "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(h.confirmDelete))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/rotate", access.requireApp(h.rotateSecret))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/delete", access.requireApp(h.deleteEndpoint))
 	rt.HandlePage("POST "+appPath+"/webhooks/{endpoint}/test", access.requireApp(h.sendTestEvent))
@@ -203,13 +206,63 @@ func (h endpointPages) saveEndpoint(w http.ResponseWriter, r *http.Request, v vi
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
 }
 
+// rotatePage asks whether to replace the webhook secret of an endpoint.
+func rotatePage(r *http.Request, v visit, e webhooks.Endpoint) ui.Confirm {
+	return ui.Confirm{
+		Console: v.newPage(r, "Replace the webhook secret?", "/webhooks"),
+		Lead: "The old secret ends now: from the next delivery on, we sign with the new one. Your server refuses " +
+			"deliveries until it has it; we try again for a while.",
+		Facts:  []ui.Fact{{Name: "URL", Value: e.URL}},
+		Action: v.path("/webhooks/" + e.ID + "/rotate"),
+		Button: "Replace webhook secret",
+		Back:   ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Cancel"},
+	}
+}
+
+// confirmRotate is GET /developer/apps/{id}/webhooks/{endpoint}/rotate.
+func (h endpointPages) confirmRotate(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	return h.identityCheck.show(w, r, v.Account, rotatePage(r, v, e))
+}
+
 // rotateSecret is POST /developer/apps/{id}/webhooks/{endpoint}/rotate.
 func (h endpointPages) rotateSecret(w http.ResponseWriter, r *http.Request, v visit) error {
-	e, secret, err := h.Webhooks.RotateSecret(r.Context(), v.app.ID, r.PathValue("endpoint"))
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	form, err := web.ReadForm(r)
+	if err != nil {
+		return err
+	}
+	page := rotatePage(r, v, e)
+	if ok, err := h.identityCheck.pass(w, r, v.Account, form.Get("present"), page); !ok || err != nil {
+		return err
+	}
+	e, secret, err := h.Webhooks.RotateSecret(r.Context(), v.app.ID, e.ID)
 	if err != nil {
 		return notFound(err)
 	}
 	return h.showSecret(w, r, v, e, "New webhook secret", secret)
+}
+
+// confirmDelete is GET /developer/apps/{id}/webhooks/{endpoint}/delete.
+func (h endpointPages) confirmDelete(w http.ResponseWriter, r *http.Request, v visit) error {
+	e, err := h.getEndpoint(r, v)
+	if err != nil {
+		return err
+	}
+	return ui.Render(w, http.StatusOK, ui.Confirm{
+		Console: v.newPage(r, "Delete this endpoint?", "/webhooks"),
+		Lead:    "Pending deliveries and the history are deleted. This can’t be undone.",
+		Facts:   []ui.Fact{{Name: "URL", Value: e.URL}},
+		Action:  v.path("/webhooks/" + e.ID + "/delete"),
+		Button:  "Delete endpoint",
+		Back:    ui.Link{Href: v.path("/webhooks/" + e.ID), Text: "Cancel"},
+	})
 }
 
 // deleteEndpoint is POST /developer/apps/{id}/webhooks/{endpoint}/delete.

@@ -26,6 +26,7 @@ import (
 type Handler struct {
 	DB       *db.DB
 	Ledger   *store.Writer
+	Accounts *accounts.Store
 	Sessions *accounts.Sessions
 	Apps     *apps.Store
 	Features *features.Store
@@ -48,7 +49,7 @@ const appPath = "/developer/apps/{id}"
 // Mount adds the routes.
 func (h *Handler) Mount(rt *web.Router) {
 	access := access{h.Sessions, h.Apps}
-	offer := modelOffer{h.Catalog, h.Now}
+	offer, identity := modelOffer{h.Catalog, h.Now}, identityCheck{h.Accounts}
 	playground := playgroundPages{
 		DB:         h.DB,
 		Ledger:     h.Ledger,
@@ -68,9 +69,9 @@ func (h *Handler) Mount(rt *web.Router) {
 		AuthURL:    h.AuthURL,
 		modelOffer: offer,
 	}.mount(rt, access)
-	settingsPages{h.Apps, offer}.mount(rt, access)
+	settingsPages{h.Apps, identity, offer}.mount(rt, access)
 	featurePages{h.Apps, h.Features, offer}.mount(rt, access)
-	endpointPages{h.Webhooks}.mount(rt, access)
+	endpointPages{h.Webhooks, identity}.mount(rt, access)
 	analyticsPages{h.DB, h.Now}.mount(rt, access)
 	requestPages{h.DB}.mount(rt, access)
 	goLivePages{h.GoLive}.mount(rt, access)

@@ -17,6 +17,7 @@ type keyPages struct {
 func (h keyPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET /developer/keys", access.requireDeveloper(h.showKeys))
 	rt.HandlePage("POST /developer/keys", access.requireDeveloper(h.putKey))
+	rt.HandlePage("GET /developer/keys/{provider}/delete", access.requireDeveloper(h.confirmDelete))
 	rt.HandlePage("POST /developer/keys/{provider}/delete", access.requireDeveloper(h.deleteKey))
 }
 
@@ -79,6 +80,26 @@ func (h keyPages) putKey(w http.ResponseWriter, r *http.Request, a accounts.Acco
 	}
 	page.Fields = withErrors(page.Fields, page.Errors)
 	return ui.Render(w, http.StatusUnprocessableEntity, page)
+}
+
+// confirmDelete is GET /developer/keys/{provider}/delete.
+func (h keyPages) confirmDelete(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	list, err := h.Keys.List(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	for _, k := range list {
+		if k.Provider == r.PathValue("provider") {
+			return ui.Render(w, http.StatusOK, ui.Confirm{
+				Console: newDeveloperPage(r, a, "Delete your key of "+providerName(k.Provider)+"?", "/developer/keys"),
+				Lead:    "Sandbox calls to its models count against the daily allowance again.",
+				Action:  "/developer/keys/" + k.Provider + "/delete",
+				Button:  "Delete key",
+				Back:    ui.Link{Href: "/developer/keys", Text: "Cancel"},
+			})
+		}
+	}
+	return ui.NotFound()
 }
 
 // deleteKey is POST /developer/keys/{provider}/delete.

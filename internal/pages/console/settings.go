@@ -17,6 +17,7 @@ import (
 // settingsPages show and change the settings of an app.
 type settingsPages struct {
 	Apps *apps.Store
+	identityCheck
 	modelOffer
 }
 
@@ -25,7 +26,9 @@ func (h settingsPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("POST "+appPath+"/settings", access.requireApp(h.saveSettings))
 	rt.HandlePage("POST "+appPath+"/logo", access.requireApp(h.setLogo))
 	rt.HandlePage("POST "+appPath+"/logo/delete", access.requireApp(h.removeLogo))
+	rt.HandlePage("GET "+appPath+"/secret", access.requireApp(h.confirmSecret))
 	rt.HandlePage("POST "+appPath+"/secret", access.requireApp(h.replaceSecret))
+	rt.HandlePage("GET "+appPath+"/switch", access.requireApp(h.confirmDisable))
 	rt.HandlePage("POST "+appPath+"/switch", access.requireApp(h.changeSuspension))
 }
 
@@ -84,6 +87,9 @@ func (h settingsPages) settingsPage(r *http.Request, v visit) ui.AppSettings {
 		Created:  ui.Date(v.app.CreatedUS),
 		Off:      v.app.SwitchedOff,
 		Models:   modelGroups(h.Catalog.Current().Offered(h.Now()), v.app.AllowedModels),
+	}
+	if v.app.OldSecretUntilUS > h.Now().UnixMicro() {
+		p.OldSecret = ui.Date(v.app.OldSecretUntilUS)
 	}
 	if v.app.Suspension != nil {
 		p.Suspension = ui.Sentence(v.app.Suspension.Reason)
@@ -169,17 +175,86 @@ func (h settingsPages) removeLogo(w http.ResponseWriter, r *http.Request, v visi
 	return web.SeeOther(w, v.path("/settings?done=no-logo"))
 }
 
-// replaceSecret is POST /developer/apps/{id}/secret. The old secret ends immediately.
+// When a replaced client secret ends: the values of the form's field "when".
+const (
+	endOverlap = "overlap"
+	endNow     = "now"
+)
+
+// secretPage asks whether to replace the client secret; when is the chosen end of the old one.
+func secretPage(r *http.Request, v visit, when string) ui.Confirm {
+	return ui.Confirm{
+		Console: v.newPage(r, "Replace the client secret?", "/settings"),
+		Lead:    "Your server needs the new secret for its next token request. Access tokens stay valid.",
+		Action:  v.path("/secret"),
+		Legend:  "The old secret",
+		Choices: []ui.Choice{
+			{
+				ID:     endOverlap,
+				Name:   "Works for 24 more hours",
+				Detail: "Deploy the new secret without downtime. A secret replaced before ends now.",
+				Chosen: when != endNow,
+			},
+			{
+				ID:     endNow,
+				Name:   "Ends now",
+				Detail: "Choose this if the old secret may have leaked.",
+				Chosen: when == endNow,
+			},
+		},
+		Button: "Replace client secret",
+		Back:   ui.Link{Href: v.path("/settings"), Text: "Cancel"},
+	}
+}
+
+// confirmSecret is GET /developer/apps/{id}/secret.
+func (h settingsPages) confirmSecret(w http.ResponseWriter, r *http.Request, v visit) error {
+	return h.identityCheck.show(w, r, v.Account, secretPage(r, v, endOverlap))
+}
+
+// replaceSecret is POST /developer/apps/{id}/secret.
 func (h settingsPages) replaceSecret(w http.ResponseWriter, r *http.Request, v visit) error {
-	secret, err := h.Apps.ReplaceSecret(r.Context(), v.app.ID)
+	form, err := web.ReadForm(r)
 	if err != nil {
 		return err
 	}
+	when := form.Get("when")
+	if when != endOverlap && when != endNow {
+		return apierr.InvalidRequest.Errorf("when: must be overlap or now")
+	}
+	page := secretPage(r, v, when)
+	if ok, err := h.identityCheck.pass(w, r, v.Account, form.Get("present"), page); !ok || err != nil {
+		return err
+	}
+	secret, err := h.Apps.ReplaceSecret(r.Context(), v.app.ID, when == endOverlap)
+	if err != nil {
+		return err
+	}
+	old := "The old one no longer works."
+	if when == endOverlap {
+		old = "The old one works until " + ui.Date(h.Now().Add(apps.SecretOverlap).UnixMicro()) + "."
+	}
 	return ui.Render(w, http.StatusOK, ui.Secret{
 		Console: v.newPage(r, "New client secret", "/settings"),
-		Lead:    "You won’t see this secret again. The old one no longer works.",
+		Lead:    "You won’t see this secret again. " + old,
 		Facts:   []ui.Fact{{Name: "Client id", Value: v.app.ClientID}, {Name: "Client secret", Value: secret}},
 		Next:    ui.Link{Href: v.path("/settings"), Text: "Back to settings"},
+	})
+}
+
+// confirmDisable is GET /developer/apps/{id}/switch.
+func (h settingsPages) confirmDisable(w http.ResponseWriter, r *http.Request, v visit) error {
+	if v.app.SwitchedOff {
+		return web.SeeOther(w, v.path("/settings"))
+	}
+	return ui.Render(w, http.StatusOK, ui.Confirm{
+		Console: v.newPage(r, "Disable "+v.app.Name+"?", "/settings"),
+		Lead: "New calls, tokens and connections are refused until you enable the app again. Running calls finish. " +
+			"Existing connections are kept.",
+		Action: v.path("/switch"),
+		Value:  ui.Fact{Name: "to", Value: "off"},
+		Button: "Disable app",
+		Back:   ui.Link{Href: v.path("/settings"), Text: "Cancel"},
 	})
 }
 

@@ -22,6 +22,7 @@ func (h testAccountPages) mount(rt *web.Router, access access) {
 	rt.HandlePage("GET /developer/test-accounts", access.requireDeveloper(h.showTestAccounts))
 	rt.HandlePage("POST /developer/test-accounts", access.requireDeveloper(h.createTestAccount))
 	rt.HandlePage("POST /developer/test-accounts/{account}/fund", access.requireDeveloper(h.fundTestAccount))
+	rt.HandlePage("GET /developer/test-accounts/{account}/delete", access.requireDeveloper(h.confirmDelete))
 	rt.HandlePage("POST /developer/test-accounts/{account}/delete", access.requireDeveloper(h.deleteTestAccount))
 }
 
@@ -103,6 +104,31 @@ func (h testAccountPages) fundTestAccount(w http.ResponseWriter, r *http.Request
 		return h.showTestAccountError(w, r, a, err)
 	}
 	return web.SeeOther(w, "/developer/test-accounts?done=funded")
+}
+
+// confirmDelete is GET /developer/test-accounts/{account}/delete.
+func (h testAccountPages) confirmDelete(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
+	list, err := h.Sandbox.List(r.Context(), a.ID)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		if t.ID == r.PathValue("account") {
+			return ui.Render(w, http.StatusOK, ui.Confirm{
+				Console: newDeveloperPage(r, a, "Delete this test account?", "/developer/test-accounts"),
+				Lead: "Its connections are revoked and it can’t sign in any more. Its ledger is kept. This can’t be " +
+					"undone.",
+				Facts: []ui.Fact{
+					{Name: "Email", Value: t.Email},
+					{Name: "Available", Value: ui.Dollars(t.Balance.AvailableMC)},
+				},
+				Action: "/developer/test-accounts/" + t.ID + "/delete",
+				Button: "Delete test account",
+				Back:   ui.Link{Href: "/developer/test-accounts", Text: "Cancel"},
+			})
+		}
+	}
+	return ui.NotFound()
 }
 
 // deleteTestAccount is POST /developer/test-accounts/{account}/delete.

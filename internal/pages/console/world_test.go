@@ -104,6 +104,7 @@ func newWorld(t *testing.T, d *db.DB) *world {
 	(&console.Handler{
 		DB:       d,
 		Ledger:   w.ledger,
+		Accounts: w.people,
 		Sessions: sessions,
 		Apps:     w.apps,
 		Features: features.NewStore(d, d.Now, offered),

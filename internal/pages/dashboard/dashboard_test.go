@@ -193,13 +193,13 @@ func TestReview(t *testing.T) {
 		w := newWorld(t, d)
 		path := "/connections/" + w.conn.ID + "/review"
 		b := w.signedIn("person")
-		b.Get(path).Want(t, 200, "not paused", "No calls yet", "Revoke</button>").Lacks(t, "Resume</button>")
+		b.Get(path).Want(t, 200, "not paused", "No calls yet", "Revoke</a>").Lacks(t, "Resume</button>")
 		row := w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 2*money.Dollar)
 		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
 		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded",
-			"Resume</button>", "Revoke</button>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
+			"Resume</button>", "Revoke</a>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
 		b.Get(path+"?done=resume").Lacks(t, "Resumed.")
 		b.Post(path, decision("both")).Want(t, 400)
@@ -214,7 +214,7 @@ func TestReview(t *testing.T) {
 		if c := w.Is(w.conn); c.Status != rules.Revoked {
 			t.Errorf("revoked, and it is %s", c.Status)
 		}
-		b.Get(path).Want(t, 200, "is disconnected").Lacks(t, "Revoke</button>", "Resume</button>")
+		b.Get(path).Want(t, 200, "is disconnected").Lacks(t, "Revoke</a>", "Resume</button>")
 		b.Post(path, decision("resume")).Want(t, 303) // to the page that says that it is over
 		if c := w.Is(w.conn); c.Status != rules.Revoked {
 			t.Errorf("it came back as %s", c.Status)
