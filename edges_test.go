@@ -123,21 +123,54 @@ var voiceEdges = []edge{
 
 // ledgerEdges are about books, risk and refunds.
 var ledgerEdges = []edge{
-	{what: "M1 the audit judges a row by the mode of its call"},
-	{what: "M2 an exhausted connection answers 402 before free credit"},
-	{what: "M3 a refund leaves the windows"},
+	{what: "M1 the audit judges a row by the mode of its call", tests: []string{
+		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
+	}},
+	{what: "M2 an exhausted connection answers 402 before free credit", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+	}},
+	{what: "M3 a refund leaves the windows", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
+	}},
 	{what: "M4 a refunded call says so"},
 	{what: "M5 events follow within a second"},
-	{what: "F12b 402 before 429"},
-	{what: "S2-1 resuming forgives the pace"},
-	{what: "S2-2 risk acts in the tiers that exist"},
+	{what: "F12b 402 before 429", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+	}},
+	{what: "S2-1 resuming forgives the pace", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+	}},
+	{what: "S2-2 risk acts in the tiers that exist", tests: []string{
+		"internal/gateway/inference/plan/demand_test.go TestDemand",
+	}},
 	{what: "S2-4 a freeze keeps its cause"},
-	{what: "S3-8 exhausted by a lowered cap"},
-	{what: "S3-11 increase_url only where a raise helps"},
-	{what: "connection.updated when the user changes the cap"},
+	{what: "S3-8 exhausted by a lowered cap", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+	}},
+	{what: "S3-11 increase_url only where a raise helps", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+	}},
+	{what: "connection.updated when the user changes the cap", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
+	}},
 	{what: "charge.reversed when a charge is refunded"},
-	{what: "S4 requests below the cap, or of revoked connections"},
-	{what: "the audit after a clock that stepped back"},
+	{what: "S4 requests below the cap, or of revoked connections", tests: []string{
+		"internal/ledger/store/script_test.go TestScripts",
+		"internal/ledger/rules/model_test.go TestInvariants",
+		"internal/ledger/audit/audit_test.go TestEachCorruptionTurnsItsCheckRed",
+	}},
+	{what: "the audit after a clock that stepped back", tests: []string{
+		"internal/ledger/limits/limits_test.go TestClockStepsBack",
+		"internal/ledger/store/script_test.go TestScripts",
+	}},
 }
 
 // peopleEdges are about OAuth, pages and the command line.

@@ -225,7 +225,7 @@ func TestStatusFollowsTheMoney(t *testing.T) {
 		for _, step := range []func(){
 			func() { b.spend(c, 5*money.Dollar) },
 			func() { b.do(rules.ChangeCap{ConnectionID: c.ID, TargetMC: 6 * money.Dollar}) },
-			func() { b.do(rules.Freeze{ConnectionID: c.ID}) },
+			func() { b.do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByRisk}) },
 			func() { b.do(rules.Resume{ConnectionID: c.ID}) },
 			func() { want(t, b.mine.Do(t, "POST", "/v1/connections/"+c.ID+"/revoke", ""), 200, "") },
 		} {

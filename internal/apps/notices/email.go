@@ -21,6 +21,7 @@ var kinds = map[string]kind{
 	rules.NoticeAllocation100:     {true, exhaustedEmail},
 	rules.NoticeFrozen:            {false, frozenEmail},
 	rules.NoticeFrozenPayment:     {false, paymentReversedEmail},
+	rules.NoticeFrozenOperator:    {false, frozenByOperatorEmail},
 	rules.NoticeAllocationRequest: {true, allocationRequestEmail},
 }
 
@@ -77,6 +78,21 @@ func paymentReversedEmail(links web.Links, app string, n rules.Notice, _ data) u
 				"are paused.",
 			fmt.Sprintf("%s is paused. You can resume it once your balance is no longer below zero.", quoted(app)),
 		},
+		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
+	}
+}
+
+func frozenByOperatorEmail(links web.Links, app string, n rules.Notice, d data) ui.Email {
+	paragraphs := []string{fmt.Sprintf("We paused %s. It can’t make calls until it is resumed.", quoted(app))}
+	if f := d.Connection.Freeze; f != nil && f.Reason != nil {
+		paragraphs = append(paragraphs, "The reason: "+*f.Reason)
+	}
+	return ui.Email{
+		Subject: "We paused " + quoted(app),
+		Paragraphs: append(paragraphs,
+			fmt.Sprintf("It has used %s of its %s spend cap. The rest of the cap stays reserved.",
+				d.Connection.ConsumedMC.Display(), d.Connection.AllocationMC.Display()),
+			"You can review its calls, and resume the app or revoke its access."),
 		Action: &ui.Link{Href: links.Review(n.ConnectionID), Text: "Review"},
 	}
 }

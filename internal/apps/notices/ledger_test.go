@@ -79,8 +79,14 @@ func TestWhatTheLedgerNotices(t *testing.T) {
 			{func() { spend(1 * money.Dollar) }, ""},
 			{func() { spend(3 * money.Dollar) }, "$9.00 of its $10.00"},
 			{func() { spend(1 * money.Dollar) }, "used its $10.00 spend cap"},
-			{func() { do(rules.Freeze{ConnectionID: c.ID}) }, "much more of your balance"},
-			{func() { do(rules.Freeze{ConnectionID: c.ID}) }, ""},
+			{func() { do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByRisk}) }, "much more of your balance"},
+			{func() { do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByRisk}) }, ""},
+			{func() { do(rules.Resume{ConnectionID: c.ID}) }, ""},
+			{func() { do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByUser}) }, ""},
+			{func() { do(rules.Resume{ConnectionID: c.ID}) }, ""},
+			{func() {
+				do(rules.Freeze{ConnectionID: c.ID, By: rules.FrozenByOperator, Reason: "Its secret has leaked."})
+			}, "The reason: Its secret has leaked."},
 		} {
 			step.do()
 			w.once()

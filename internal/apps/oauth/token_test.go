@@ -284,7 +284,7 @@ func TestStatesDecideAboutTokens(t *testing.T) {
 				return err
 			})
 		}
-		command(rules.Freeze{ConnectionID: o.ConnectionID})
+		command(rules.Freeze{ConnectionID: o.ConnectionID, By: rules.FrozenByRisk})
 		o = w.token(w.live, refreshForm(o.RefreshToken)).want(t, "frozen", 200, "")
 
 		code := w.approve(b, w.live, "5")

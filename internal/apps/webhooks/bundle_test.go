@@ -114,7 +114,7 @@ func (b *bundle) connect(t *testing.T) string {
 // pause freezes and resumes the connection, which is two events.
 func (b *bundle) pause(t *testing.T) {
 	t.Helper()
-	b.do(t, rules.Freeze{ConnectionID: b.conn})
+	b.do(t, rules.Freeze{ConnectionID: b.conn, By: rules.FrozenByRisk})
 	b.do(t, rules.Resume{ConnectionID: b.conn})
 }
 

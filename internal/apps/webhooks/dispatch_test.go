@@ -61,7 +61,7 @@ func TestDelivery(t *testing.T) {
 		e := b.create(t, `{"url":"`+r.URL+`/hook?a=b"}`)
 		b.create(t, `{"url":"`+unwanted.URL+`","events":["connection.exhausted"]}`)
 		conn := b.connect(t)
-		b.do(t, rules.Freeze{ConnectionID: conn})
+		b.do(t, rules.Freeze{ConnectionID: conn, By: rules.FrozenByRisk})
 		b.work(t)
 		b.work(t) // once is enough
 		calls := r.got()

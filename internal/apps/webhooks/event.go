@@ -12,12 +12,13 @@ import (
 	"github.com/purserhq/purser/internal/ledger/rules"
 )
 
-// Types are the events of contract §6, in its order.
+// Types are the events of contract §6, in its order, with those that came later: a changed limit
+// and a refund (decision 022).
 var Types = []string{
-	"connection.created", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed",
+	"connection.created", "connection.updated", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed",
 	"connection.risk_warning",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
-	"app.spend_limit_reached", "request.settled", "realtime_session.ended",
+	"app.spend_limit_reached", "request.settled", "request.refunded", "realtime_session.ended",
 }
 
 // A storedEvent is a row of the event outbox with the flags that its body needs.
@@ -131,8 +132,8 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 			"limit_display": sampleDailyLimit.Display(),
 			"window_s":      24 * 60 * 60,
 		}
-	case "request.settled":
-		data["request"] = map[string]any{
+	case "request.settled", "request.refunded":
+		request := map[string]any{
 			"id":            "req_00000000000000000000000000",
 			"object":        "request",
 			"status":        "settled",
@@ -141,7 +142,13 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 			"model":         nil,
 			"feature":       nil,
 			"billed":        true,
+			"refunded_mc":   0,
+			"reversed_by":   nil,
 		}
+		if kind == "request.refunded" {
+			request["refunded_mc"], request["reversed_by"] = sampleAmount, "led_00000000000000000000000001"
+		}
+		data["request"] = request
 	case "realtime_session.ended":
 		data["session"] = map[string]any{
 			"id":             "rts_00000000000000000000000000",
@@ -166,7 +173,7 @@ func makeSample(kind, appID string, now time.Time) (string, error) {
 		case "connection.revoked":
 			c.Status = rules.Revoked
 		case "connection.frozen":
-			c.Status = rules.Frozen
+			c.Status, c.FrozenBy = rules.Frozen, rules.FrozenByRisk
 		}
 		data["connection"] = c.Resource()
 	}

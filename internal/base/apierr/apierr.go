@@ -59,6 +59,7 @@ type Error struct {
 	ConnectionID string         // error.connection_id
 	RetryAfter   time.Duration  // header Retry-After, rounded up to seconds; 0 = none
 	Final        bool           // repeating this request cannot help, whatever its code says
+	NoIncrease   bool           // raising the allocation would not help: error.increase_url is null
 	Details      map[string]any // additive error.details
 	Allow        string         // header Allow of a 405
 	Challenge    string         // header WWW-Authenticate of a 401

@@ -58,7 +58,7 @@ func Envelope(e *apierr.Error, l Links) ([]byte, error) {
 	out := envelopeError{Code: e.Code.Name, Message: e.Message, Type: e.Code.Type, Details: e.Details}
 	if e.ConnectionID != "" {
 		out.ConnectionID = &e.ConnectionID
-		if e.Code.Increase && l.Dashboard != "" {
+		if e.Code.Increase && !e.NoIncrease && l.Dashboard != "" {
 			u := l.Increase(e.ConnectionID)
 			out.IncreaseURL = &u
 		}

@@ -21,7 +21,7 @@ import (
 type Policy struct {
 	Fee          money.PPM             // the rate of the service fee
 	Free         tiers.FreeCredit      // of users of live apps; a pool of 0 is none
-	Risk         limits.RiskThresholds // of connections to live apps; a Warn of 0 is none
+	Risk         limits.RiskThresholds // of connections, except to the mock; a Warn of 0 is none
 	SandboxDayMC money.MC              // provider cost of all sandbox apps of a developer in 24 hours
 }
 
@@ -57,7 +57,7 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	if c.App.Tier == tiers.Sandbox && c.App.ProviderMode == apps.Mock {
 		return d // fake money for canned responses
 	}
-	d.CostMC = c.CostMC
+	d.CostMC, d.Risk = c.CostMC, p.RiskOf(c.App)
 	if c.App.Tier == tiers.Sandbox {
 		if !c.DeveloperPays {
 			d.Limits = append(d.Limits, tiers.SandboxLimit(c.App.OwnerID, p.SandboxDayMC))
@@ -67,7 +67,6 @@ func (p *Policy) Demand(c *Call, now time.Time) rules.Hold {
 	tier := tiers.PolicyOf(c.App.Tier)
 	d.Limits = append(d.Limits, tier.Limits(c.App.ID)...)
 	d.MaxCapMC = tier.MaxCapMC
-	d.Risk = p.RiskOf(c.App)
 	if p.Free.PoolMC > 0 {
 		d.FreeCredit = p.freeCredit(c, now)
 	}
@@ -92,10 +91,10 @@ func (p *Policy) freeCredit(c *Call, now time.Time) *rules.FreeCreditHold {
 }
 
 // RiskOf returns the risk thresholds of an app's connections, or nil where spend is
-// never too fast: fake money, an operator who has set none, or an app that could not be
-// read, which has no tier.
+// never too fast: in the sandbox's mock mode, with an operator who has set none, or of an app
+// that could not be read, which has no tier.
 func (p *Policy) RiskOf(app *apps.App) *limits.RiskThresholds {
-	if app.Tier == tiers.Sandbox || app.Tier == "" || p.Risk.Warn == 0 {
+	if app.Tier == tiers.Sandbox && app.ProviderMode == apps.Mock || app.Tier == "" || p.Risk.Warn == 0 {
 		return nil
 	}
 	return &p.Risk

@@ -33,6 +33,7 @@ type Terms struct {
 	MaxTokens     int64  // the output cap
 	Voice         bool   // AudioTokens are part of the terms
 	AudioTokens   int64
+	Mock          bool   // the response is canned
 	Pool          string // the free pool that would pay; "" = the wallet
 }
 
@@ -50,6 +51,9 @@ func (t *Terms) JSON() string {
 	if 0 < t.CountedTokens && t.CountedTokens < t.InputTokens {
 		b = strconv.AppendInt(append(b, `,"counted_tokens":`...), t.CountedTokens, 10)
 	}
+	if t.Mock {
+		b = append(b, `,"mock":true`...)
+	}
 	if t.Pool != "" {
 		b = append(append(append(b, `,"pool":"`...), t.Pool...), '"') // ids and a month need no JSON escapes
 	}
@@ -66,6 +70,7 @@ func ParseTerms(text string) (Terms, error) {
 		Audio   *int64          `json:"audio_tokens"`
 		Max     int64           `json:"max_tokens"`
 		Counted int64           `json:"counted_tokens"`
+		Mock    bool            `json:"mock"`
 		Pool    string          `json:"pool"`
 	}
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
@@ -77,6 +82,7 @@ func ParseTerms(text string) (Terms, error) {
 		InputTokens:   t.Input,
 		CountedTokens: t.Counted,
 		MaxTokens:     t.Max,
+		Mock:          t.Mock,
 		Pool:          t.Pool,
 	}
 	if t.Audio != nil {

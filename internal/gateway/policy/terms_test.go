@@ -41,6 +41,12 @@ func TestTermsAreStoredOnce(t *testing.T) {
 			estimate: 8,
 		},
 		{
+			name:     "a canned response",
+			terms:    Terms{Shares: shares, Rates: testRates, InputTokens: 8, MaxTokens: 100, Mock: true},
+			want:     `"margin_ppm":200000,"fee_ppm":50000,"input_tokens":8,"max_tokens":100,"mock":true}`,
+			estimate: 8,
+		},
+		{
 			name:     "a voice reply without audio",
 			terms:    Terms{Shares: shares, Rates: testRates, InputTokens: 8, MaxTokens: 100, Voice: true},
 			want:     `"margin_ppm":200000,"fee_ppm":50000,"input_tokens":8,"audio_tokens":0,"max_tokens":100}`,

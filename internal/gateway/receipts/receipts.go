@@ -31,6 +31,8 @@ type Receipt struct {
 	Feature      *string         `json:"feature"`
 	Billed       bool            `json:"billed"`
 	Charge       *Charge         `json:"charge"`
+	RefundedMC   money.MC        `json:"refunded_mc"`
+	ReversedBy   *string         `json:"reversed_by"` // the ledger row of the refund
 	Usage        json.RawMessage `json:"usage"`
 	PriceVersion *string         `json:"price_version"` // of the price list that the unit prices are from
 	Lines        []Line          `json:"lines"`
@@ -85,7 +87,8 @@ func Find(ctx context.Context, d db.Queryer, requestID string) (*Receipt, string
 	return newRefusalReceipt(&refusal), refusal.AppID, nil
 }
 
-// JSON returns the receipt of a billed call as event request.settled carries it.
+// JSON returns the receipt of a billed call as the events request.settled and request.refunded
+// carry it.
 func JSON(e *rules.Entry) (string, error) {
 	r, err := newEntryReceipt(e)
 	if err != nil {
@@ -130,6 +133,8 @@ func newEntryReceipt(e *rules.Entry) (*Receipt, error) {
 			RemainingDisplay:  e.RemainingMC.Display(),
 			PaidBy:            e.PaidBy,
 		},
+		RefundedMC:   e.RefundedMC(),
+		ReversedBy:   rules.TextOrNull(e.ReversedBy),
 		Usage:        usage,
 		PriceVersion: &rates.PriceList,
 		Lines:        lines,
@@ -143,10 +148,14 @@ func explainCharge(e *rules.Entry) string {
 		how = "estimated, because the provider reported no usable usage; " +
 			"estimates are rounded down and never exceed the hold"
 	}
+	refund := ""
+	if e.ReversedBy != "" {
+		refund = fmt.Sprintf(" Later, %s was refunded.", e.RefundedMC().Display())
+	}
 	return fmt.Sprintf(
-		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.",
+		"%s was charged %s: %s of provider cost, %s of app margin and %s of service fee, %s. %s had been held.%s",
 		e.Model, e.UserChargeMC.Display(), e.ProviderCostMC.Display(), e.DevMarginMC.Display(), e.SvcFeeMC.Display(),
-		how, e.HoldMC.Display())
+		how, e.HoldMC.Display(), refund)
 }
 
 // newHoldReceipt returns the receipt of a call that is running, pending or failed.

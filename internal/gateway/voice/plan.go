@@ -62,8 +62,8 @@ func (h *Handler) planSession(c *creationRequest, who *callers.Caller) (savedSes
 	}
 	terms.Model, terms.Provider, terms.MaxOutputTokens = model, m.Provider, min(output, m.MaxOutputTokens)
 	terms.Rates, terms.rates = rates.Snapshot(), rates
-	isMock := who.App.ProviderMode == apps.Mock
-	return savedSession{State: newState(c, &m, terms.MaxOutputTokens, isMock, h.IdleTimeout), Terms: terms}, nil
+	terms.Mock = who.App.ProviderMode == apps.Mock
+	return savedSession{State: newState(c, &m, terms.MaxOutputTokens, terms.Mock, h.IdleTimeout), Terms: terms}, nil
 }
 
 // newState returns the state of a session that is not yet stored.

@@ -30,6 +30,7 @@ type billingTerms struct {
 	policy.Guardrails        // of the feature, for each reply
 	MaxOutputTokens   int64  // of a reply
 	DeveloperKey      bool   // the developer's provider key serves the session
+	Mock              bool   // the voice is canned
 
 	rates catalog.Rates // of Rates
 }
@@ -57,6 +58,7 @@ func (t *billingTerms) priceTerms(h session.Hold) policy.Terms {
 		MaxTokens:   t.MaxOutputTokens,
 		Voice:       true,
 		AudioTokens: h.AudioTokens,
+		Mock:        t.Mock,
 	}
 }
 

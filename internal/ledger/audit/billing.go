@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 )
@@ -25,6 +26,8 @@ type terms struct {
 	Audio  int64 `json:"audio_tokens"` // of the input of a voice reply, in addition to text
 	// Counted bounds what an estimate may be charged for, where more was held.
 	Counted *int64 `json:"counted_tokens"`
+	// Mock says that a canned response was billed.
+	Mock bool `json:"mock"`
 	// Pool is the counter of the free credit that pays; "" = the wallet pays.
 	Pool string `json:"pool"`
 }
@@ -203,6 +206,15 @@ func checkMarginAndFee(f *accountTotals, r *ledgerRow) string {
 	return describeDifference("svc_fee_mc", r.fee, fee)
 }
 
+// checkMockCharge checks that a canned response costs no more than its hold: the same counter
+// counts on both sides.
+func checkMockCharge(_ *accountTotals, r *ledgerRow) string {
+	if r.charge > r.hold {
+		return fmt.Sprintf("user_charge_mc is %d, the hold of a mock call was %d", r.charge, r.hold)
+	}
+	return ""
+}
+
 // checkHoldAmount recomputes the hold of a billed call.
 func checkHoldAmount(f *accountTotals, r *ledgerRow) string {
 	if f.billingErr != nil {
@@ -290,6 +302,57 @@ func checkSettledEvents(ctx context.Context, a *verification, v *checkResult) (e
 			v.addFinding("request=%s: the event says %s, cost %d, charge %d; the row says %q, %d, %d", request,
 				t.Request.Status,
 				c.ProviderCost, c.UserCharge, settlement, cost, charge)
+		}
+	}
+	return nil
+}
+
+// A refundEvent is the data of an event request.refunded, as far as the ledger rows have the
+// same values.
+type refundEvent struct {
+	Request struct {
+		ID         string `json:"id"`
+		RefundedMC int64  `json:"refunded_mc"`
+		ReversedBy string `json:"reversed_by"`
+	} `json:"request"`
+}
+
+// checkRefundEvents compares each event request.refunded with the row that refunded the call.
+func checkRefundEvents(ctx context.Context, a *verification, v *checkResult) error {
+	reported := map[string]bool{} // by the row of the refund; there are few
+	var events []refundEvent
+	err := a.forEachRow(ctx, `SELECT id, connection_id, data FROM events WHERE type = 'request.refunded' AND test = 0
+		ORDER BY id`, func(scan func(...any) error) error {
+		var event, connection, data string
+		if err := scan(&event, &connection, &data); err != nil {
+			return err
+		}
+		v.checked++
+		var t refundEvent
+		if err := json.Unmarshal([]byte(data), &t); err != nil || t.Request.ReversedBy == "" {
+			v.addFinding("event=%s connection=%s: not a refunded request: %v", event, connection, err)
+		} else if reported[t.Request.ReversedBy] {
+			v.addFinding("event=%s connection=%s entry=%s: reported before", event, connection, t.Request.ReversedBy)
+		} else {
+			reported[t.Request.ReversedBy] = true
+			events = append(events, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range events {
+		var original string
+		var charge int64
+		err := a.QueryRowContext(ctx, `SELECT COALESCE(MAX(reversal_of), ''), COALESCE(MAX(user_charge_mc), 0) FROM ledger
+			WHERE id = $1 AND type = 'spend' AND status = 'reversed'`, t.Request.ReversedBy).Scan(&original, &charge)
+		if err != nil {
+			return err
+		}
+		if want := "led_" + strings.TrimPrefix(t.Request.ID, "req_"); original != want || charge != t.Request.RefundedMC {
+			v.addFinding("request=%s entry=%s: the event says %d, the row refunds %d of %q", t.Request.ID,
+				t.Request.ReversedBy, t.Request.RefundedMC, charge, original)
 		}
 	}
 	return nil

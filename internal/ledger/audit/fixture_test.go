@@ -100,7 +100,7 @@ var (
 	spoken = call{ // 8 × 4.00 + 4 × 0.40 + 7 × 32.00 + 1 × 0.40 + 3 × 24.00 + 7 × 64.00 dollars a million
 		terms: `{"rates":{"book":"2026-11-21","mc_per_million":[[0,400000000,40000000,400000000,2400000000]],` +
 			`"voice_mc_per_million":[3200000000,40000000,6400000000,500000000,50000000]},` +
-			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024}`,
+			`"margin_ppm":150000,"fee_ppm":50000,"input_tokens":100,"audio_tokens":310,"max_tokens":1024,"mock":true}`,
 		usage: `{"input":8,"cached":4,"audio_input":7,"audio_cached":1,"image_input":0,"image_cached":0,` +
 			`"output":3,"audio_output":7}`,
 		settlement: "settled",
@@ -160,6 +160,7 @@ type writer struct {
 	connections map[string]*connection
 	rollups     map[[6]any][7]int64
 	counters    map[string]*counter
+	bucketOf    map[string]int64 // where the charge of a key was counted
 	clock       time.Time
 }
 
@@ -350,6 +351,7 @@ func (w *writer) spend(id, key, bucket string, c call) {
 	})
 	w.rollup(id, bucket, 1, 1, c)
 	index := w.clock.Unix() / 600
+	w.bucketOf[key] = index
 	for _, subject := range c.counts(at.app, at.account) {
 		switch {
 		case c.free:
@@ -397,6 +399,11 @@ func (w *writer) refund(id, key, bucket string, c call) {
 	})
 	c.input, c.output = 0, 0
 	w.rollup(id, bucket, 0, -1, c)
+	for _, subject := range []string{id, "spend/" + at.app} {
+		w.counter(subject).settled[w.bucketOf[key]] -= c.charge
+	}
+	w.eventWith(id, "request.refunded", fmt.Sprintf(`{"request":{"id":"req_z%s","refunded_mc":%d,"reversed_by":%q}}`,
+		key, c.charge, fmt.Sprintf("led_y%s%d", at.account, w.balances[at.account].seq)))
 }
 
 // rollup adds a call to the day's totals, or takes a refunded one back.
@@ -437,14 +444,19 @@ func (w *writer) release(id, key string, c call) {
 
 func (w *writer) event(id, kind string) {
 	w.Helper()
-	c := w.connections[id]
-	c.eventSeq++
 	data := "{}"
 	if kind == "request.settled" { // k2 was pending once
 		data = fmt.Sprintf(
 			`{"request":{"id":"req_zk2","object":"request","status":"estimated","charge":{"provider_cost_mc":%d,`+
 				`"user_charge_mc":%d}}}`, estimate.cost, estimate.charge)
 	}
+	w.eventWith(id, kind, data)
+}
+
+func (w *writer) eventWith(id, kind, data string) {
+	w.Helper()
+	c := w.connections[id]
+	c.eventSeq++
 	w.insert("events", map[string]any{
 		"id":            fmt.Sprintf("evt_%s_%d", id, c.eventSeq),
 		"type":          kind,
@@ -527,6 +539,7 @@ func writeFixture(t testing.TB, d *db.DB, f func(w *writer)) {
 			connections: map[string]*connection{},
 			rollups:     map[[6]any][7]int64{},
 			counters:    map[string]*counter{},
+			bucketOf:    map[string]int64{},
 			clock:       noon.Add(-time.Hour),
 		}
 		f(w)
@@ -548,6 +561,22 @@ func fixture(w *writer) {
 	w.spend("conn_1", "k3", "chat", long)
 	w.refund("conn_1", "k1", "chat", plain)
 	w.move("conn_1", allocate(100_000_000), map[string]any{"type": "cap"})
+	w.event("conn_1", "connection.updated")
+	for status, target := range map[string]int64{"approved": 600_000_000, "pending": 700_000_000} {
+		given := map[string]any{
+			"id":            "acr_" + status,
+			"connection_id": "conn_1",
+			"status":        status,
+			"current_mc":    500_000_000,
+			"target_mc":     target,
+			"reason":        "",
+			"created_us":    w.clock.UnixMicro(),
+		}
+		if status == "approved" {
+			given["decided_us"] = w.clock.UnixMicro()
+		}
+		w.insert("allocation_requests", given)
+	}
 	w.spend("conn_1", "k6", "chat", edge)
 	w.spend("conn_1", "k7", "chat", capped)
 	w.event("conn_1", "connection.frozen")

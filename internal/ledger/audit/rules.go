@@ -13,6 +13,7 @@ func anyRow(*ledgerRow) bool          { return true }
 func hasConnection(r *ledgerRow) bool { return r.connection != "" }
 func isSpend(r *ledgerRow) bool       { return r.kind == "spend" }
 func isFreeCredit(r *ledgerRow) bool  { return r.paidBy == "free_credit" }
+func isMock(r *ledgerRow) bool        { return isBilled(r) && strings.Contains(r.terms, `"mock":true`) }
 func isBilled(r *ledgerRow) bool      { return r.kind == "spend" && r.status == "settled" }
 
 // maxAmountMC is more than one account can hold. Below it the sum of a few amounts cannot

@@ -94,8 +94,9 @@ func (s Series) String() string {
 	return string(b)
 }
 
-// Add counts n at now and deletes buckets that ended before now − keep. If the clock has
-// stepped back, it counts in the newest bucket.
+// Add counts n at now and deletes buckets that ended before now − keep. Also when the clock
+// has stepped back, it counts in the bucket of now, so that each bucket is the sum of the
+// ledger rows of its time.
 func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
 	index := s.bucketIndex(now)
 	old := s.buckets
@@ -104,12 +105,52 @@ func (s Series) Add(now time.Time, n int64, keep time.Duration) Series {
 	}
 	fresh := make([]bucket, len(old), len(old)+1)
 	copy(fresh, old)
-	if last := len(fresh) - 1; last >= 0 && fresh[last].index >= index {
-		fresh[last].n += n
+	i := len(fresh)
+	for i > 0 && fresh[i-1].index > index {
+		i--
+	}
+	if i > 0 && fresh[i-1].index == index {
+		fresh[i-1].n += n
 	} else {
-		fresh = append(fresh, bucket{index, n})
+		fresh = slices.Insert(fresh, i, bucket{index, n})
 	}
 	return Series{Width: s.Width, buckets: fresh}
+}
+
+// Remove takes back n that Add counted at a time. A bucket that is deleted already has no
+// count to lose.
+func (s Series) Remove(at time.Time, n int64) Series {
+	return s.Minus(Series{Width: s.Width, buckets: []bucket{{s.bucketIndex(at), n}}})
+}
+
+// Since returns the buckets of the window that ends at now.
+func (s Series) Since(now time.Time, window time.Duration) Series {
+	out := Series{Width: s.Width}
+	for _, b := range s.buckets {
+		if s.inWindow(b, now, window) {
+			out.buckets = append(out.buckets, b)
+		}
+	}
+	return out
+}
+
+// Minus returns s without what other counts in the same buckets. No bucket falls below 0.
+func (s Series) Minus(other Series) Series {
+	if len(other.buckets) == 0 {
+		return s
+	}
+	out := Series{Width: s.Width, buckets: make([]bucket, 0, len(s.buckets))}
+	for _, b := range s.buckets {
+		for _, o := range other.buckets {
+			if o.index == b.index {
+				b.n = max(b.n-o.n, 0)
+			}
+		}
+		if b.n != 0 {
+			out.buckets = append(out.buckets, b)
+		}
+	}
+	return out
 }
 
 // Median returns what a bucket counts as a rule: the median of those that are not empty and ended a window ago.

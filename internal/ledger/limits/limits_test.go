@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,12 +35,24 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestClockStepsBack counts in the newest bucket instead of losing order.
+// TestClockStepsBack counts in the bucket of the time, and keeps the order: each bucket is the sum of
+// what was added within it, so that ledger rows and buckets agree (I-25).
 func TestClockStepsBack(t *testing.T) {
 	t.Parallel()
-	s := Series{Width: time.Second}.Add(start, 5, time.Minute).Add(start.Add(-time.Hour), 7, time.Minute)
-	if got := s.Sum(start, time.Minute); got != 12 {
+	s := Series{Width: time.Second}
+	for i, back := range []time.Duration{0, 2 * time.Second, time.Second, 2 * time.Second, 0} {
+		s = s.Add(start.Add(-back), int64(1)<<i, time.Minute)
+	}
+	second := start.Unix()
+	if got, want := s.String(), fmt.Sprintf("%d:10 %d:4 %d:17", second-2, second-1, second); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := s.Sum(start, time.Minute); got != 31 {
 		t.Errorf("sum %d", got)
+	}
+	s = s.Remove(start.Add(-2*time.Second), 10).Remove(start, 7).Remove(start.Add(-time.Hour), 1)
+	if got, want := s.String(), fmt.Sprintf("%d:4 %d:10", second-1, second); got != want {
+		t.Errorf("after the removal %s, want %s", got, want)
 	}
 }
 

@@ -9,14 +9,16 @@ import (
 // RiskThresholds says how fast spend must be to be unusual: multiples of what the connection
 // spends as a rule (decision 025). The operator sets it.
 type RiskThresholds struct {
-	FloorMC  money.MC // the lowest usual spend
+	FloorMC  money.MC // the lowest usual spend in the window
 	Warn     int64    // beyond it, the app gets a warning event
 	Throttle int64    // beyond it, calls wait
 	Freeze   int64    // beyond it, the connection is paused until its user resumes it
 }
 
-// DefaultRiskThresholds is what holds unless the operator says otherwise.
-var DefaultRiskThresholds = RiskThresholds{FloorMC: money.Dollar, Warn: 5, Throttle: 10, Freeze: 20}
+// DefaultRiskThresholds applies unless the operator sets others. The floor is low enough for
+// each threshold to take effect in the limited-live tier, where a connection spends at most $5
+// a day.
+var DefaultRiskThresholds = RiskThresholds{FloorMC: money.Dollar / 5, Warn: 5, Throttle: 10, Freeze: 20}
 
 // RiskWindow is the window of spend that is compared.
 const RiskWindow = 10 * time.Minute

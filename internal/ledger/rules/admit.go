@@ -140,7 +140,7 @@ func (c *Hold) checkAllocation(conn *Connection) error {
 		remaining = min(remaining, c.MaxCapMC-conn.ConsumedMC-conn.HeldMC)
 	}
 	if c.HoldMC > remaining {
-		return allocationExhausted(conn, remaining, c.HoldMC)
+		return c.refuseExhausted(conn, remaining)
 	}
 	return nil
 }
@@ -152,12 +152,12 @@ func (s *State) checkRisk(c *Hold, conn *Connection, now time.Time) error {
 	if c.Risk == nil {
 		return nil
 	}
-	usual := c.Risk.UsualMC(conn.Spent, conn.FasterSpend, now)
-	if c.Risk.LevelOf(money.MC(conn.Spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.AboveThrottle {
+	usual, spent := c.Risk.UsualMC(conn.Spent, conn.FasterSpend, now), conn.RiskSpend()
+	if c.Risk.LevelOf(money.MC(spent.Sum(now, limits.RiskWindow))+conn.HeldMC, usual) < limits.AboveThrottle {
 		return nil
 	}
 	e := apierr.RiskThrottled.On(c.ConnectionID, "this connection is spending much faster than usual; try again later")
-	e.RetryAfter = max(conn.Spent.RetryAfter(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
+	e.RetryAfter = max(spent.RetryAfter(now, limits.RiskWindow, int64(usual)*c.Risk.Throttle), time.Second)
 	return e
 }
 
@@ -212,22 +212,24 @@ func (c *Hold) checkGuardrail() error {
 	return e
 }
 
-// allocationExhausted is the 402. It says whether the allocation is spent, or too small
-// for this call, or only held by calls that may be released.
-func allocationExhausted(c *Connection, remaining, need money.MC) error {
+// refuseExhausted is the 402. It says whether the allocation is spent, or too small for this
+// call, or only held by calls that may be released. It has an increase_url unless the call may
+// fit without a higher cap, or does not fit under the highest cap that the app's tier allows.
+func (c *Hold) refuseExhausted(conn *Connection, remaining money.MC) error {
 	reason, say := "exhausted", "the allocation of this connection does not cover it"
 	switch {
-	case need <= remaining+c.HeldMC:
+	case c.HoldMC <= remaining+conn.HeldMC:
 		reason, say = "held_by_in_flight", "calls in flight hold the rest; it may fit when they end"
-	case remaining+c.HeldMC > 0:
+	case remaining+conn.HeldMC > 0:
 		reason, say = "too_large", "this call needs more than that; lower max_tokens, or request a higher cap"
 	}
-	e := apierr.AllocationExhausted.On(c.ID, "this call may cost up to %s and %s remains: %s", need.Display(),
+	e := apierr.AllocationExhausted.On(conn.ID, "this call may cost up to %s and %s remains: %s", c.HoldMC.Display(),
 		max(remaining, 0).Display(), say)
+	e.NoIncrease = reason == "held_by_in_flight" || c.MaxCapMC > 0 && conn.ConsumedMC+c.HoldMC > c.MaxCapMC
 	e.Details = map[string]any{
-		"required_mc":  need,
+		"required_mc":  c.HoldMC,
 		"remaining_mc": max(remaining, 0),
-		"held_mc":      c.HeldMC,
+		"held_mc":      conn.HeldMC,
 		"reason":       reason,
 	}
 	e.Final = reason != "held_by_in_flight"

@@ -160,28 +160,41 @@ func (c DecideAllocationRequest) apply(s *State, nowUS int64) (Result, error) {
 	if r.Status != RequestPending {
 		return Result{Outcome: Done, Connection: *conn, AllocationRequest: *r}, nil
 	}
-	status, event := RequestDenied, "allocation_change.denied"
+	status := RequestDenied
 	if c.Approve {
-		status, event = RequestApproved, "allocation_change.approved"
+		status = RequestApproved
 		if conn.Status == Revoked {
 			return Result{},
 				apierr.ConnectionRevoked.On(conn.ID, "This connection is revoked, so its spend cap can’t be raised.")
 		}
-		if r.TargetMC > conn.AllocationMC { // else the user has set it as high in the meantime
+		if r.TargetMC > conn.AllocationMC { // else the cap was raised before requests ended with that
 			if _, err := (ChangeCap{
 				ConnectionID: conn.ID,
 				TargetMC:     r.TargetMC,
 				MaxMC:        c.MaxMC,
-			}).apply(s, nowUS); err != nil {
+			}).moveCap(s, nowUS); err != nil {
 				return Result{}, err
 			}
 		}
 	}
+	s.decideRequest(conn, r, status, nowUS)
+	return Result{Connection: *conn, AllocationRequest: *r}, nil
+}
+
+// approveMetRequest approves the pending request of a connection whose user has raised the cap
+// to what the request asks for, or more.
+func (s *State) approveMetRequest(conn *Connection, nowUS int64) {
+	if r := s.requests.pending[conn.ID]; r != nil && r.TargetMC <= conn.AllocationMC {
+		s.decideRequest(conn, r, RequestApproved, nowUS)
+	}
+}
+
+// decideRequest ends a pending request, and reports it to the app.
+func (s *State) decideRequest(conn *Connection, r *AllocationRequest, status AllocationRequestStatus, nowUS int64) {
 	r.Status, r.DecidedUS = status, &nowUS
 	delete(s.requests.pending, conn.ID)
 	s.Changes.AllocationRequests = append(s.Changes.AllocationRequests, r)
-	s.emitAllocationRequestEvent(event, conn, r, nowUS)
-	return Result{Connection: *conn, AllocationRequest: *r}, nil
+	s.emitAllocationRequestEvent("allocation_change."+string(status), conn, r, nowUS)
 }
 
 // emitAllocationRequestEvent appends an event about an allocation request to the

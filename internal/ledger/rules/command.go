@@ -88,14 +88,16 @@ type Revoke struct {
 	ConnectionID string
 }
 
-// Freeze pauses a connection; Resume lifts that (contract §3).
+// Freeze pauses a connection and keeps the cause (contract §3). A user who pauses it gets no
+// notice. If it is frozen already, the first cause stays.
 type Freeze struct {
 	ConnectionID string
-	ByUser       bool // the user does it, and needs no mail about it
+	By           FreezeCause
+	Reason       string // the operator's, in words that app and user may read; "" = none
 }
 
 // Resume lifts a freeze. Faster, from 1 to 3, is how many times the usual pace the
-// user allows from now on; 0 leaves it.
+// user allows from now on; 0 leaves it. The risk thresholds count spend from this moment.
 type Resume struct {
 	ConnectionID string
 	FasterSpend  int64
@@ -153,11 +155,12 @@ type Release struct {
 	Attempt int64
 }
 
-// Reverse refunds a spend row, once, by a new row.
+// Reverse refunds a spend row, once, by a new row, and reports it to the app.
 type Reverse struct {
 	EntryID   string // of the original
 	AccountID string // its account
 	Reason    string
+	Receipt   func(*Entry) (string, error) // the refunded request as its GET returns it, JSON; nil = no event
 }
 
 // RecordRefusal stores a refusal for its receipt. It moves no money.

@@ -1,12 +1,14 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/purserhq/purser/internal/base/apierr"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 )
 
 func (c TopUp) addKeys(w *RowKeys) {
@@ -64,11 +66,16 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	s.Balances[c.AccountID] = b
 	if live := s.live[AppAccount{c.AppID, c.AccountID}]; live != "" {
 		conn := s.Connections[live]
+		before := *conn
 		conn.VelocityLimitMC = c.VelocityLimitMC
 		s.Changes.Connections[live], s.Changes.Settings[live] = true, true
 		target := max(c.RequestedMC, conn.ConsumedMC+conn.HeldMC)
 		delta := min(target-conn.AllocationMC, max(0, b.AvailableMC))
-		return s.moveAllocation(conn, b, EntryCap, delta, nowUS), nil
+		r := s.moveAllocation(conn, b, EntryCap, delta, nowUS)
+		s.reportLimits(&before, conn, nowUS)
+		s.approveMetRequest(conn, nowUS)
+		r.Connection = *conn
+		return r, nil
 	}
 	conn := &Connection{
 		ID: c.ConnectionID, AppID: c.AppID, AccountID: c.AccountID, VelocityLimitMC: c.VelocityLimitMC,
@@ -83,11 +90,45 @@ func (c Connect) apply(s *State, nowUS int64) (Result, error) {
 	return r, nil
 }
 
-func (c ChangeCap) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+func (c ChangeCap) addKeys(w *RowKeys) {
+	w.Connections[c.ConnectionID] = ""
+	w.PendingRequestsOf = append(w.PendingRequestsOf, c.ConnectionID)
+}
 
-// apply lowers, but never below what is consumed and held, and raises as far
-// as the available balance reaches in full (contract §2, 2).
+// apply moves the cap and reports it. A pending allocation request for no more than the new
+// cap has what it asked for.
 func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
+	conn, err := s.connection(c.ConnectionID)
+	if err != nil {
+		return Result{}, err
+	}
+	before := *conn
+	r, err := c.moveCap(s, nowUS)
+	if err != nil {
+		return Result{}, err
+	}
+	s.reportLimits(&before, conn, nowUS)
+	s.approveMetRequest(conn, nowUS)
+	r.Connection = *conn
+	return r, nil
+}
+
+// reportLimits appends an event if the user has changed a limit of the connection, and another
+// if the new cap is spent already.
+func (s *State) reportLimits(before, conn *Connection, nowUS int64) {
+	if conn.AllocationMC != before.AllocationMC || !equalLimits(conn.VelocityLimitMC, before.VelocityLimitMC) {
+		s.emitConnectionEvent("connection.updated", conn, nowUS)
+	}
+	if before.EffectiveStatus() == "active" && conn.EffectiveStatus() == "exhausted" {
+		s.emitConnectionEvent("connection.exhausted", conn, nowUS)
+	}
+}
+
+func equalLimits(a, b *money.MC) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// moveCap lowers, but never below what is consumed and held, and raises as far
+// as the available balance reaches in full (contract §2, 2).
+func (c ChangeCap) moveCap(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {
 		return Result{}, err
@@ -115,26 +156,31 @@ func (c ChangeCap) apply(s *State, nowUS int64) (Result, error) {
 
 func (c SetVelocityLimit) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 
-func (c SetVelocityLimit) apply(s *State, _ int64) (Result, error) {
+func (c SetVelocityLimit) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	switch {
 	case err != nil:
 		return Result{}, err
 	case conn.Status == Revoked:
-		return Result{},
-			apierr.ConnectionRevoked.On(c.ConnectionID, "this connection is revoked, and cannot be changed")
+		return Result{}, cannotChangeRevoked(c.ConnectionID)
 	case c.LimitMC != nil && *c.LimitMC < 0:
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "velocity_limit_mc: must not be negative")
 	}
+	before := *conn
 	conn.VelocityLimitMC = c.LimitMC
 	s.Changes.Connections[conn.ID], s.Changes.Settings[conn.ID], s.Changes.MustSync = true, true, true
+	s.reportLimits(&before, conn, nowUS)
 	return Result{Connection: *conn}, nil
 }
 
-func (c Revoke) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
+func (c Revoke) addKeys(w *RowKeys) {
+	w.Connections[c.ConnectionID] = ""
+	w.PendingRequestsOf = append(w.PendingRequestsOf, c.ConnectionID)
+}
 
 // apply returns the unspent and unheld part; each open hold's rest
-// returns when it resolves. Revoking twice changes nothing.
+// returns when it resolves. It denies the pending allocation request. Revoking twice changes
+// nothing.
 func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
 	if err != nil {
@@ -144,11 +190,14 @@ func (c Revoke) apply(s *State, nowUS int64) (Result, error) {
 		return Result{Connection: *conn}, nil
 	}
 	freed := conn.RemainingMC()
-	conn.Status, conn.RevokedUS = Revoked, &nowUS
+	conn.Status, conn.RevokedUS, conn.FrozenBy, conn.FrozenReason = Revoked, &nowUS, "", ""
 	delete(s.live, AppAccount{conn.AppID, conn.AccountID})
 	s.Changes.Connections[conn.ID] = true
 	r := s.moveAllocation(conn, s.Balances[conn.AccountID], EntryRevoke, -freed, nowUS)
 	s.emitConnectionEvent("connection.revoked", conn, nowUS)
+	if request := s.requests.pending[conn.ID]; request != nil {
+		s.decideRequest(conn, request, RequestDenied, nowUS)
+	}
 	r.ReleasedMC, r.Connection = freed, *conn
 	return r, nil
 }
@@ -158,10 +207,35 @@ func (c Resume) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }
 
 func (c Freeze) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.connection(c.ConnectionID)
-	if err == nil && conn.Status == Active && !c.ByUser {
-		defer func() { s.notifyUser(NoticeFrozen, conn, nowUS) }()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case conn.Status == Revoked:
+		return Result{}, cannotChangeRevoked(c.ConnectionID)
+	case !slices.Contains(freezeCauses, c.By):
+		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "by: %q is not a cause of a freeze", c.By)
+	case conn.Status == Active:
+		s.freeze(conn, c.By, c.Reason, nowUS)
 	}
-	return s.changeStatus(c.ConnectionID, Active, Frozen, "connection.frozen", nowUS)
+	return Result{Connection: *conn}, nil
+}
+
+var freezeCauses = []FreezeCause{FrozenByRisk, FrozenByUser, FrozenByPayment, FrozenByOperator}
+
+// freezeNotices are the notices to the user, by the cause of the freeze.
+var freezeNotices = map[FreezeCause]string{
+	FrozenByRisk:     NoticeFrozen,
+	FrozenByPayment:  NoticeFrozenPayment,
+	FrozenByOperator: NoticeFrozenOperator,
+}
+
+// freeze pauses an active connection, and notifies the app and the user.
+func (s *State) freeze(conn *Connection, by FreezeCause, reason string, nowUS int64) {
+	conn.Status, conn.FrozenBy, conn.FrozenReason = Frozen, by, reason
+	s.emitConnectionEvent("connection.frozen", conn, nowUS)
+	if notice := freezeNotices[by]; notice != "" {
+		s.notifyUser(notice, conn, nowUS)
+	}
 }
 
 func (c Resume) apply(s *State, nowUS int64) (Result, error) {
@@ -169,34 +243,31 @@ func (c Resume) apply(s *State, nowUS int64) (Result, error) {
 		return Result{}, apierr.InvalidRequest.On(c.ConnectionID, "faster: must be from 1 to 3")
 	}
 	conn, err := s.connection(c.ConnectionID)
-	if err == nil && conn.Status == Frozen && s.Balances[conn.AccountID].AvailableMC < 0 {
+	switch {
+	case err != nil:
+		return Result{}, err
+	case conn.Status == Revoked:
+		return Result{}, cannotChangeRevoked(c.ConnectionID)
+	case conn.Status == Active:
+		return Result{Connection: *conn}, nil
+	case s.Balances[conn.AccountID].AvailableMC < 0:
 		return Result{},
 			apierr.InvalidRequest.On(c.ConnectionID,
 				"A payment was reversed and your balance is %s below zero. Top up first.",
 				(-s.Balances[conn.AccountID].AvailableMC).Display())
 	}
-	if err == nil && conn.Status == Frozen && c.FasterSpend > 0 {
+	if c.FasterSpend > 0 {
 		conn.FasterSpend = c.FasterSpend
 	}
-	return s.changeStatus(c.ConnectionID, Frozen, Active, "connection.resumed", nowUS)
+	conn.Status, conn.FrozenBy, conn.FrozenReason = Active, "", ""
+	conn.Forgiven = conn.Spent.Since(time.UnixMicro(nowUS), limits.RiskWindow)
+	s.emitConnectionEvent("connection.resumed", conn, nowUS)
+	return Result{Connection: *conn}, nil
 }
 
-// changeStatus moves a connection between active and frozen. If it is there already,
-// nothing changes.
-func (s *State) changeStatus(connectionID string, from, to ConnectionStatus, event string,
-	nowUS int64) (Result, error) {
-	conn, err := s.connection(connectionID)
-	if err != nil {
-		return Result{}, err
-	}
-	switch conn.Status {
-	case Revoked:
-		return Result{}, apierr.ConnectionRevoked.On(connectionID, "this connection is revoked, and cannot be changed")
-	case from:
-		conn.Status = to
-		s.emitConnectionEvent(event, conn, nowUS)
-	}
-	return Result{Connection: *conn}, nil
+// cannotChangeRevoked is the error for a change of a revoked connection.
+func cannotChangeRevoked(connectionID string) error {
+	return apierr.ConnectionRevoked.On(connectionID, "this connection is revoked, and cannot be changed")
 }
 
 // moveAllocation moves delta from available to reserved, or back if delta is negative.
@@ -214,8 +285,19 @@ func (c Reverse) addKeys(w *RowKeys) {
 	w.Entries[c.EntryID] = true
 }
 
+// AddOriginal adds the rows that the reversal of e changes.
+func (k *RowKeys) AddOriginal(e *Entry) {
+	k.Accounts[e.AccountID] = true
+	if e.ConnectionID == "" {
+		return
+	}
+	k.Connections[e.ConnectionID] = e.AccountID
+	k.Counters[tiers.AppSpendSubject(e.AppID)] = limits.Spend.BucketWidth(tiers.DailyWindow)
+}
+
 // apply refunds a spend by a new row: to the connection's reserved pool, or to
-// available if the connection is revoked (contract §2, 7).
+// available if the connection is revoked (contract §2, 7). The charge leaves the windows of
+// spend that it has filled; the provider's cost stays in those of cost, because it was paid.
 func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	o := s.originals[c.EntryID]
 	if o == nil || o.AccountID != c.AccountID {
@@ -234,11 +316,18 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	refunded, receipt := o.Entry, ""
+	refunded.ReversedBy = id.New(id.Ledger, time.UnixMicro(nowUS))
+	if c.Receipt != nil {
+		if receipt, err = c.Receipt(&refunded); err != nil {
+			return Result{}, err
+		}
+	}
 	// Nothing fails from here on.
 	o.reversed = true
 	back := o.UserChargeMC
 	e := Entry{
-		ID:              id.New(id.Ledger, time.UnixMicro(nowUS)),
+		ID:              refunded.ReversedBy,
 		AccountID:       o.AccountID,
 		Type:            EntrySpend,
 		Status:          "reversed",
@@ -262,7 +351,23 @@ func (c Reverse) apply(s *State, nowUS int64) (Result, error) {
 	e.RemainingMC = conn.RemainingMC() + e.AllocationDeltaMC - e.ConsumedDeltaMC
 	e = s.appendEntry(e, s.Balances[o.AccountID], conn)
 	s.addToDailyTotals(&e, 0, -1, Usage{})
+	s.removeFromWindows(&o.Entry, conn)
+	if receipt != "" {
+		s.emitRequestEvent("request.refunded", conn, receipt, nowUS)
+	}
 	return Result{Entry: e, Connection: *conn}, nil
+}
+
+// removeFromWindows takes a refunded charge out of the windows of its connection and of its
+// app. No call of a test account was ever counted for an app: only live apps have such a window.
+func (s *State) removeFromWindows(e *Entry, conn *Connection) {
+	at, charged := time.UnixMicro(e.CreatedUS), int64(e.UserChargeMC)
+	conn.Spent = conn.Spent.Remove(at, charged)
+	subject := tiers.AppSpendSubject(e.AppID)
+	if counter := s.Counters[subject]; counter != nil && !s.Balances[e.AccountID].Sandbox {
+		counter.Spent = counter.Spent.Remove(at, charged)
+		s.Changes.Counters[subject] = true
+	}
 }
 
 func (c EmitEvent) addKeys(w *RowKeys) { w.Connections[c.ConnectionID] = "" }

@@ -27,7 +27,8 @@ func addLimitKeys(keys *RowKeys, list []limits.Limit) {
 }
 
 // apply checks in the order of decision 008: the connection's state, what the key
-// already did, the limits, the feature's guardrail, the money. Then it opens the hold.
+// already did, whether the allocation is spent, the limits, the feature's guardrail, the
+// money. Then it opens the hold.
 func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	conn, err := s.callersConnection(&c)
 	if err != nil {
@@ -37,6 +38,9 @@ func (c Hold) apply(s *State, nowUS int64) (Result, error) {
 	if found, err := s.findAttempt(c, row); err != nil || found.RequestID != "" {
 		found.Connection = *conn
 		return found, err
+	}
+	if conn.EffectiveStatus() == "exhausted" { // every call, whoever would pay (contract §2, 6)
+		return Result{}, c.refuseExhausted(conn, conn.RemainingMC())
 	}
 	now := time.UnixMicro(nowUS)
 	if err := s.checkCallRates(c, now); err != nil {

@@ -19,6 +19,17 @@ const (
 	Revoked ConnectionStatus = "revoked"
 )
 
+// FreezeCause is why a connection is frozen (decision 025).
+type FreezeCause string
+
+// The causes of a freeze.
+const (
+	FrozenByRisk     FreezeCause = "risk"     // it spent far more than usual
+	FrozenByUser     FreezeCause = "user"     // its user paused it
+	FrozenByPayment  FreezeCause = "payment"  // a payment of its user was reversed or is disputed
+	FrozenByOperator FreezeCause = "operator" // the operator paused it, for a reason in words
+)
+
 // Balance is what an account owns: the part that no connection has reserved, and the reserved part.
 type Balance struct {
 	AccountID   string
@@ -38,6 +49,9 @@ type Connection struct {
 	VelocityLimitMC      *money.MC // per rolling 24 hours; nil = none
 	Status               ConnectionStatus
 	Spent                limits.Series // settled spend of the last 24 hours
+	Forgiven             limits.Series // what of Spent the risk thresholds leave out, because of a resume
+	FrozenBy             FreezeCause   // why it is frozen; "" = it is not, or was before causes were kept
+	FrozenReason         string        // the operator's reason for the freeze; "" = none
 	FasterSpend          int64         // times the usual pace that its user allows, 1 to 3
 	WarnedUS             int64         // time of the last risk warning
 	EventSeq             int64
@@ -47,6 +61,10 @@ type Connection struct {
 
 // RemainingMC is what calls can still hold: allocation − consumed − held.
 func (c Connection) RemainingMC() money.MC { return c.AllocationMC - c.ConsumedMC - c.HeldMC }
+
+// RiskSpend is the spend that risk thresholds compare: what is settled, without what was
+// settled before the connection was last resumed.
+func (c *Connection) RiskSpend() limits.Series { return c.Spent.Minus(c.Forgiven) }
 
 // EffectiveStatus is the status of contract §2: an active connection whose allocation
 // is consumed is exhausted.
@@ -182,6 +200,15 @@ type Entry struct {
 	ConsumedDeltaMC   money.MC
 	CreatedUS         int64
 	Hash              string
+	ReversedBy        string // the spend row that refunded this one; no column, so it is not hashed
+}
+
+// RefundedMC is how much of a charge was refunded: all of it, or nothing.
+func (e *Entry) RefundedMC() money.MC {
+	if e.ReversedBy == "" {
+		return 0
+	}
+	return e.UserChargeMC
 }
 
 // Refusal is a call that was refused before it cost anything, kept so that its

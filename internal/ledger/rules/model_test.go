@@ -30,7 +30,8 @@ type machine struct {
 	told    []string               // what request.settled should have said
 	counted []counted              // what settled calls have left in counters
 	calling map[string][]time.Time // when calls were admitted, by rate limit
-	tier    map[string]string      // of each app; "" = limited-live
+	tier    map[string]string      // of each app; "" = limited-live, full, or sandbox for app s
+	lenient map[string]bool        // connections of which a forgiven charge was refunded
 }
 
 type attemptOf struct {
@@ -52,7 +53,9 @@ var rare = []string{"late", "shortfall", "fenced", "running", "done", "exhausted
 	"app limited", "day limited", "velocity limited", "tier capped", "rate limited", "promoted", "faster", "free",
 	"free settled", "free was full", "own key", "cost limited", "throttled", "warned", "frozen by pace",
 	"pending", "pending settled", "pending waited for", "deferred late", "revoked with pending",
-	"approved", "refused raise", "decided twice"}
+	"approved", "refused raise", "decided twice",
+	"refused exhausted", "exhausted by the cap", "updated", "refunded in the window", "forgiven", "met request",
+	"denied by revoke"}
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
@@ -75,7 +78,8 @@ func invariants(seen map[string]int) func(*rapid.T) {
 			held:    map[attemptOf]Call{},
 			seen:    seen,
 			calling: map[string][]time.Time{},
-			tier:    map[string]string{},
+			tier:    map[string]string{"s": "sandbox"},
+			lenient: map[string]bool{},
 		}
 		m.s = NewState()
 		if rapid.Bool().Draw(t, "begun") {
@@ -109,14 +113,11 @@ func invariants(seen map[string]int) func(*rapid.T) {
 // begin is where most runs get sooner or later, so that they get further.
 func (m *machine) begin(t *rapid.T) {
 	for _, c := range []Command{
-		TopUp{AccountID: "A", Sandbox: true, AmountMC: 2000}, TopUp{AccountID: "B", Sandbox: true, AmountMC: 2000},
-		Connect{ConnectionID: "Ap", Sandbox: true, AppID: "p", AccountID: "A", RequestedMC: 800}, Connect{
-			ConnectionID: "Bp",
-			Sandbox:      true,
-			AppID:        "p",
-			AccountID:    "B",
-			RequestedMC:  800,
-		},
+		TopUp{AccountID: "A", AmountMC: 2000}, TopUp{AccountID: "B", AmountMC: 2000},
+		TopUp{AccountID: "T", Sandbox: true, AmountMC: 2000},
+		Connect{ConnectionID: "Ap", AppID: "p", AccountID: "A", RequestedMC: 800},
+		Connect{ConnectionID: "Bp", AppID: "p", AccountID: "B", RequestedMC: 800},
+		Connect{ConnectionID: "Ts", Sandbox: true, AppID: "s", AccountID: "T", RequestedMC: 800},
 	} {
 		if _, err := m.do(t, c); err != nil {
 			t.Fatal(err)
@@ -143,14 +144,17 @@ func (m *machine) do(t *rapid.T, c Command) (Result, error) {
 func (m *machine) apply(c Command) (Result, error) {
 	keys := NewRowKeys()
 	keys.Add(c)
+	for _, e := range m.s.Changes.Entries {
+		if !keys.Entries[e.ID] {
+			continue
+		}
+		if keys.AddOriginal(&e); m.s.originals[e.ID] == nil {
+			m.s.AddOriginal(e, false)
+		}
+	}
 	for subject, width := range keys.Counters {
 		if m.s.Counters[subject] == nil {
 			m.s.Counters[subject] = &Counter{Spent: limits.Series{Width: width}}
-		}
-	}
-	for _, e := range m.s.Changes.Entries {
-		if keys.Entries[e.ID] && m.s.originals[e.ID] == nil {
-			m.s.AddOriginal(e, false)
 		}
 	}
 	r, err := Apply(m.s, c, m.now)
@@ -185,14 +189,14 @@ func sumOf(s string) (n int) {
 	return n
 }
 
-func (m *machine) account(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"A", "B"}).Draw(t, "account")
-}
+// testAccount is the one account with money that is not real. Only app s takes it.
+const testAccount = "T"
 
 func (m *machine) topUp(t *rapid.T) {
+	account := rapid.SampledFrom([]string{"A", "B", testAccount}).Draw(t, "account")
 	_, _ = m.do(t, TopUp{
-		AccountID: m.account(t),
-		Sandbox:   true,
+		AccountID: account,
+		Sandbox:   account == testAccount,
 		AmountMC:  money.MC(rapid.Int64Range(-5, 2000).Draw(t, "amount")),
 	})
 }
@@ -201,10 +205,12 @@ func (m *machine) connect(t *rapid.T) {
 	m.n++
 	c := Connect{
 		ConnectionID: fmt.Sprint("C", m.n),
-		Sandbox:      true,
-		AppID:        rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app"),
-		AccountID:    m.account(t),
+		AppID:        rapid.SampledFrom([]string{"p", "q", "s"}).Draw(t, "app"),
+		AccountID:    rapid.SampledFrom([]string{"A", "B"}).Draw(t, "account"),
 		RequestedMC:  money.MC(rapid.Int64Range(-5, 800).Draw(t, "requested")),
+	}
+	if c.AppID == "s" {
+		c.AccountID, c.Sandbox = testAccount, true
 	}
 	if rapid.Bool().Draw(t, "daily") {
 		v := money.MC(rapid.Int64Range(0, 400).Draw(t, "velocity"))
@@ -213,9 +219,40 @@ func (m *machine) connect(t *rapid.T) {
 	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
 		c.MaxMC = tierCap
 	}
+	var before *Connection
+	if live := m.s.live[AppAccount{c.AppID, c.AccountID}]; live != "" {
+		copied := *m.s.Connections[live]
+		before = &copied
+	}
+	events := len(m.s.Changes.Events)
 	if r, err := m.do(t, c); err == nil {
 		m.bounded(t, r.Connection, c.MaxMC)
+		if before != nil {
+			m.reported(t, before, m.s.Changes.Events[events:])
+		}
 	}
+}
+
+// reported checks the events of a command by which a user changed limits of a connection.
+func (m *machine) reported(t *rapid.T, before *Connection, events []Event) {
+	after, count := m.s.Connections[before.ID], map[string]int64{}
+	for _, e := range events {
+		count[e.Type]++
+	}
+	text := func(c *Connection) string {
+		if c.VelocityLimitMC == nil {
+			return fmt.Sprint(c.AllocationMC)
+		}
+		return fmt.Sprint(c.AllocationMC, *c.VelocityLimitMC)
+	}
+	exhausted := before.EffectiveStatus() == "active" && after.EffectiveStatus() == "exhausted"
+	if count["connection.updated"] != intOf(text(before) != text(after)) ||
+		count["connection.exhausted"] != intOf(exhausted) {
+		t.Fatalf("I28: from %s to %s: %v", text(before), text(after), count)
+	}
+	m.seen["updated"] += int(count["connection.updated"])
+	m.seen["exhausted by the cap"] += int(count["connection.exhausted"])
+	m.seen["met request"] += int(count["allocation_change.approved"])
 }
 
 // bounded checks that a tier's bound of an allocation was kept: only what is spent or
@@ -234,10 +271,12 @@ const (
 	rateOf        = 3
 )
 
-// promote gives an app another tier.
+// promote gives a limited-live app the full tier. Tiers never fall.
 func (m *machine) promote(t *rapid.T) {
-	app := rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app")
-	m.tier[app] = rapid.SampledFrom([]string{"", "full", "sandbox"}).Draw(t, "tier")
+	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		t.Skip("limits are more worth a test than none")
+	}
+	m.tier[rapid.SampledFrom([]string{"p", "q"}).Draw(t, "app")] = "full"
 }
 
 // velocity changes the user's own limit.
@@ -247,7 +286,10 @@ func (m *machine) velocity(t *rapid.T) {
 		v := money.MC(rapid.Int64Range(-1, 400).Draw(t, "velocity"))
 		c.LimitMC = &v
 	}
-	_, _ = m.do(t, c)
+	before, events := *m.s.Connections[c.ConnectionID], len(m.s.Changes.Events)
+	if _, err := m.do(t, c); err == nil {
+		m.reported(t, &before, m.s.Changes.Events[events:])
+	}
 }
 
 func (m *machine) connection(t *rapid.T) *Connection {
@@ -341,9 +383,21 @@ func (m *machine) old(t *rapid.T) Hold {
 }
 
 func (m *machine) try(t *rapid.T, h Hold) {
+	if m.tier[h.AppID] == "full" { // the limits are those of the present tier
+		h.MaxCapMC = 0
+		h.Limits = slices.DeleteFunc(slices.Clone(h.Limits), func(l limits.Limit) bool { return l.Unit != limits.Calls })
+	}
+	exhausted := m.s.Connections[h.ConnectionID].EffectiveStatus() == "exhausted"
 	r, err := m.do(t, h)
 	var e *apierr.Error
-	if errors.As(err, &e) {
+	isError := errors.As(err, &e)
+	if exhausted && (err == nil && r.Outcome == Applied || isError && e.Code.Status == 429) {
+		t.Fatalf("an exhausted connection answers %+v, %v", r, err)
+	}
+	if isError {
+		if exhausted && e.Code == apierr.AllocationExhausted {
+			m.seen["refused exhausted"]++
+		}
 		path := map[string]string{
 			"app_spend_limited":         "app limited",
 			"sandbox_live_cost_limited": "cost limited",
@@ -514,8 +568,22 @@ func (m *machine) used(l limits.Limit) int64 {
 // counted is what a settled call has left in a counter.
 type counted struct {
 	Reservation
-	spent money.MC
-	at    time.Time
+	spent    money.MC
+	at       time.Time
+	entry    string // its ledger row
+	forgiven bool   // its connection was resumed since
+}
+
+// inBucket returns what a window of buckets counts of subject: a bucket counts until its end has
+// left.
+func (m *machine) inBucket(subject string, width, window time.Duration, forgiven bool) (sum int64) {
+	for _, c := range m.counted {
+		if c.Subject == subject && (forgiven || !c.forgiven) &&
+			c.at.Truncate(width).Add(width+window).After(m.now) {
+			sum += int64(c.spent)
+		}
+	}
+	return sum
 }
 
 // remember notes what a settlement should have counted.
@@ -525,14 +593,18 @@ func (m *machine) remember(h Hold, r Result) {
 		if n.Unit == limits.Cost {
 			spent = r.Entry.ProviderCostMC
 		}
-		m.counted = append(m.counted, counted{n, spent, m.now})
+		m.counted = append(m.counted, counted{Reservation: n, spent: spent, at: m.now, entry: r.Entry.ID})
 	}
 	if r.Entry.PaidBy == PaidByFreeCredit {
 		m.seen["free settled"]++
 		return
 	}
-	m.counted = append(m.counted,
-		counted{Reservation{h.ConnectionID, limits.Spend, VelocityWindow, h.HoldMC}, r.Entry.UserChargeMC, m.now})
+	m.counted = append(m.counted, counted{
+		Reservation: Reservation{h.ConnectionID, limits.Spend, VelocityWindow, h.HoldMC},
+		spent:       r.Entry.UserChargeMC,
+		at:          m.now,
+		entry:       r.Entry.ID,
+	})
 }
 
 // counters checks that each holds what the holds say, and has counted what was
@@ -555,6 +627,24 @@ func (m *machine) counters(t *rapid.T) {
 		}
 		if c.Spent.Width == 0 && c.Spent.Sum(m.now, 0) != spent {
 			t.Fatalf("I17: %s counts %d, rows %d", subject, c.Spent.Sum(m.now, 0), spent)
+		}
+		app, isSpend := strings.CutPrefix(subject, "spend/")
+		if width := c.Spent.Width; width == limits.SpendBucketWidth && !(isSpend && m.tier[app] == "full") {
+			if got, want := c.Spent.Sum(m.now, VelocityWindow),
+				m.inBucket(subject, width, VelocityWindow, true); got != want {
+				t.Fatalf("I25: %s counts %d, rows %d", subject, got, want)
+			}
+		}
+	}
+	for _, c := range m.s.Connections {
+		width := limits.SpendBucketWidth
+		if got, want := c.Spent.Sum(m.now, VelocityWindow),
+			m.inBucket(c.ID, width, VelocityWindow, true); got != want {
+			t.Fatalf("I25: %s counts %d, rows %d", c.ID, got, want)
+		}
+		got, want := c.RiskSpend().Sum(m.now, limits.RiskWindow), m.inBucket(c.ID, width, limits.RiskWindow, false)
+		if got > want || got != want && !m.lenient[c.ID] {
+			t.Fatalf("%s: the risk thresholds compare %d, spent since the resume are %d", c.ID, got, want)
 		}
 	}
 }
@@ -654,7 +744,11 @@ func (m *machine) cap(t *rapid.T) {
 	if m.tier[c.AppID] == "" && rapid.Bool().Draw(t, "bounded") {
 		change.MaxMC = tierCap
 	}
+	was, events := *c, len(m.s.Changes.Events)
 	r, err := m.do(t, change)
+	if err == nil {
+		m.reported(t, &was, m.s.Changes.Events[events:])
+	}
 	if err == nil && r.Connection.AllocationMC > target {
 		m.seen["clamped cap"]++
 	}
@@ -676,6 +770,9 @@ func (m *machine) revoke(t *rapid.T) {
 			m.seen["revoked with pending"]++
 		}
 	}
+	if m.s.requests.pending[c.ID] != nil {
+		m.seen["denied by revoke"]++
+	}
 	_, _ = m.do(t, Revoke{c.ID})
 }
 
@@ -694,20 +791,51 @@ func (m *machine) freeze(t *rapid.T) {
 		} else if err == nil && before == Frozen && faster > 1 {
 			m.seen["faster"]++
 		}
+		if err == nil && before == Frozen {
+			m.forgive(c.ID)
+		}
 	} else {
-		_, _ = m.do(t, Freeze{ConnectionID: c.ID})
+		by := rapid.SampledFrom([]FreezeCause{"", FrozenByUser, FrozenByOperator, FrozenByPayment}).Draw(t, "by")
+		_, _ = m.do(t, Freeze{ConnectionID: c.ID, By: by})
+	}
+}
+
+// forgive notes that a connection was resumed.
+func (m *machine) forgive(connectionID string) {
+	if m.s.Connections[connectionID].Forgiven.Sum(m.now, limits.RiskWindow) > 0 {
+		m.seen["forgiven"]++
+	}
+	delete(m.lenient, connectionID)
+	for i := range m.counted {
+		if m.counted[i].Subject == connectionID {
+			m.counted[i].forgiven = true
+		}
 	}
 }
 
 func (m *machine) reverse(t *rapid.T) {
 	h := m.old(t)
+	entry, inWindow := "led_"+h.RequestID[4:], m.s.Connections[h.ConnectionID].Spent.Sum(m.now, VelocityWindow)
 	if _, err := m.do(t, Reverse{
-		EntryID:   "led_" + h.RequestID[4:],
+		EntryID:   entry,
 		AccountID: h.AccountID,
 		Reason:    "test",
-	}); err == nil {
-		m.seen["reversed"]++
+		Receipt: func(e *Entry) (string, error) {
+			return fmt.Sprintf(`{"id":%q,"reversed_by":%q}`, e.RequestID(), e.ReversedBy), nil
+		},
+	}); err != nil {
+		return
 	}
+	m.seen["reversed"]++
+	if m.s.Connections[h.ConnectionID].Spent.Sum(m.now, VelocityWindow) < inWindow {
+		m.seen["refunded in the window"]++
+	}
+	m.counted = slices.DeleteFunc(m.counted, func(c counted) bool {
+		if c.entry == entry && c.forgiven {
+			m.lenient[h.ConnectionID] = true
+		}
+		return c.entry == entry && c.Unit == limits.Spend && c.Window > 0
+	})
 }
 
 func (m *machine) pass(t *rapid.T) {
@@ -722,7 +850,7 @@ func (m *machine) pass(t *rapid.T) {
 func (m *machine) check(t *rapid.T) {
 	net, funded := map[string]money.MC{}, map[string]money.MC{}
 	consumed, held, open := map[string]money.MC{}, map[string]money.MC{}, map[string]int{}
-	billed := map[Key]int{}
+	billed, refunds := map[Key]int{}, []string(nil)
 	var fold = map[string]*Balance{}
 	for i := range m.s.Changes.Entries {
 		e := &m.s.Changes.Entries[i]
@@ -751,6 +879,7 @@ func (m *machine) check(t *rapid.T) {
 		case e.Type == EntrySpend:
 			net[e.AccountID] -= e.UserChargeMC
 			consumed[e.ConnectionID] -= e.UserChargeMC
+			refunds = append(refunds, fmt.Sprintf(`{"request":{"id":%q,"reversed_by":%q}}`, e.RequestID(), e.ID))
 		}
 		if e.UserChargeMC != e.ProviderCostMC+e.SvcFeeMC+e.DevMarginMC {
 			t.Fatalf("I13: row %+v", e)
@@ -785,7 +914,7 @@ func (m *machine) check(t *rapid.T) {
 		}
 	}
 	m.counters(t)
-	m.events(t)
+	m.events(t, refunds)
 	m.requests(t)
 	m.balances(t, fold, funded, net)
 	for _, c := range m.s.Connections {
@@ -796,17 +925,19 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("I5: %s held %d, holds %d", c.ID, c.HeldMC, held[c.ID])
 		case c.ConsumedMC+c.HeldMC > c.AllocationMC || c.ConsumedMC < 0:
 			t.Fatalf("I6: %+v", c)
+		case (c.Status == Frozen) != (c.FrozenBy != ""):
+			t.Fatalf("%s is %s by %q", c.ID, c.Status, c.FrozenBy)
 		case c.Status == Revoked && c.AllocationMC != c.ConsumedMC+c.HeldMC:
 			t.Fatalf("I1: revoked %+v keeps money", c)
 		}
 	}
 }
 
-// events checks that each call that was pending is told once, when it is billed,
-// and that each connection's events are numbered without a gap.
-func (m *machine) events(t *rapid.T) {
+// events checks that each call that was pending is told once, when it is billed, and each
+// refund, and that each connection's events are numbered without a gap.
+func (m *machine) events(t *rapid.T, refunds []string) {
 	seq := map[string]int64{}
-	var told []string
+	var told, refunded []string
 	warned := map[string]int64{}
 	for _, e := range m.s.Changes.Events {
 		if e.ConnectionID == "" {
@@ -825,6 +956,12 @@ func (m *machine) events(t *rapid.T) {
 		if e.Type == "request.settled" {
 			told = append(told, e.Data)
 		}
+		if e.Type == "request.refunded" {
+			refunded = append(refunded, e.Data)
+		}
+	}
+	if !slices.Equal(refunded, refunds) {
+		t.Fatalf("I28: refunds %q, rows %q", refunded, refunds)
 	}
 	if !slices.Equal(told, m.told) {
 		t.Fatalf("I28: told %q, should have told %q", told, m.told)
@@ -915,6 +1052,9 @@ func (m *machine) requests(t *rapid.T) {
 	}
 	count := map[string]int{}
 	for _, r := range followRequests(t, list) {
+		if c := m.s.Connections[r.ConnectionID]; c.Status == Revoked || r.TargetMC <= c.AllocationMC {
+			t.Fatalf("%+v is pending, and its connection is %s with %d", r, c.Status, c.AllocationMC)
+		}
 		if count[r.ConnectionID]++; count[r.ConnectionID] > 1 || m.s.requests.pending[r.ConnectionID].ID != r.ID {
 			t.Fatalf("I9: two requests of %s are pending", r.ConnectionID)
 		}

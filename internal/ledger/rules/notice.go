@@ -5,8 +5,9 @@ const (
 	NoticeAllocation50      = "allocation_50"
 	NoticeAllocation80      = "allocation_80"
 	NoticeAllocation100     = "allocation_100"
-	NoticeFrozen            = "frozen"
-	NoticeFrozenPayment     = "frozen_payment" // frozen because a payment was reversed or is disputed
+	NoticeFrozen            = "frozen"          // by the risk thresholds
+	NoticeFrozenPayment     = "frozen_payment"  // because a payment was reversed or is disputed
+	NoticeFrozenOperator    = "frozen_operator" // by the operator
 	NoticeAllocationRequest = "allocation_request"
 )
 

@@ -351,8 +351,6 @@ func (s *State) freezeConnections(accountID string, nowUS int64) {
 	}
 	slices.SortFunc(list, func(a, b *Connection) int { return strings.Compare(a.ID, b.ID) })
 	for _, c := range list {
-		c.Status = Frozen
-		s.emitConnectionEvent("connection.frozen", c, nowUS)
-		s.notifyUser(NoticeFrozenPayment, c, nowUS)
+		s.freeze(c, FrozenByPayment, "", nowUS)
 	}
 }

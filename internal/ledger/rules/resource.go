@@ -23,8 +23,15 @@ type ConnectionResource struct {
 	VelocityLimitMC            *money.MC       `json:"velocity_limit_mc"`
 	VelocityLimitDisplay       *string         `json:"velocity_limit_display"`
 	Status                     string          `json:"status"`
+	Freeze                     *FreezeResource `json:"freeze"`
 	CreatedAt                  string          `json:"created_at"`
 	RecentLedger               []EntryResource `json:"recent_ledger,omitempty"`
+}
+
+// FreezeResource says why a connection is frozen (decision 025).
+type FreezeResource struct {
+	Cause  FreezeCause `json:"cause"`
+	Reason *string     `json:"reason"` // the operator's, in words
 }
 
 // Resource returns the connection in the contract's shape, without recent_ledger.
@@ -41,6 +48,9 @@ func (c Connection) Resource() ConnectionResource {
 	if c.VelocityLimitMC != nil {
 		d := c.VelocityLimitMC.Display()
 		r.VelocityLimitDisplay = &d
+	}
+	if c.FrozenBy != "" {
+		r.Freeze = &FreezeResource{c.FrozenBy, TextOrNull(c.FrozenReason)}
 	}
 	return r
 }
@@ -69,6 +79,8 @@ type EntryResource struct {
 	Settlement          *string   `json:"settlement"`
 	AmountMC            *money.MC `json:"amount_mc"`
 	AmountDisplay       *string   `json:"amount_display"`
+	RefundedMC          *money.MC `json:"refunded_mc"` // of a spend: how much of it was refunded
+	ReversedBy          *string   `json:"reversed_by"` // of a refunded spend: the row that refunded it
 	StripePaymentIntent *string   `json:"stripe_payment_intent"`
 	HoldUntil           *string   `json:"hold_until"`
 }
@@ -96,6 +108,10 @@ func (e Entry) Resource() EntryResource {
 		r.DevMarginMC, r.UserChargeMC = &e.DevMarginMC, &e.UserChargeMC
 		r.UserChargeDisplay = TextOrNull(e.UserChargeMC.Display())
 		r.RequestID = TextOrNull(e.RequestID())
+		if e.ReversalOf == "" {
+			refunded := e.RefundedMC()
+			r.RefundedMC, r.ReversedBy = &refunded, TextOrNull(e.ReversedBy)
+		}
 	case EntryTopUp:
 		r.AmountMC, r.AmountDisplay = &e.AmountMC, TextOrNull(e.AmountMC.Display())
 	}

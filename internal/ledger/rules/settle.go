@@ -59,7 +59,7 @@ func (c Settle) apply(s *State, nowUS int64) (Result, error) {
 	s.addToDailyTotals(&e, 1, 1, c.Usage)
 	if pending {
 		s.Changes.EndedDeferrals = append(s.Changes.EndedDeferrals, c.RequestID)
-		s.emitRequestSettled(conn, receipt, nowUS)
+		s.emitRequestEvent("request.settled", conn, receipt, nowUS)
 	} else if c.Response != nil {
 		s.Changes.Responses = append(s.Changes.Responses, ResponseRow{c.RequestID, *c.Response, nowUS})
 	}
@@ -179,12 +179,10 @@ func (s *State) applyRiskThresholds(risk *limits.RiskThresholds, conn *Connectio
 	if risk == nil || conn.Status != Active {
 		return
 	}
-	switch pace := risk.LevelOf(money.MC(conn.Spent.Sum(now, limits.RiskWindow)),
+	switch pace := risk.LevelOf(money.MC(conn.RiskSpend().Sum(now, limits.RiskWindow)),
 		risk.UsualMC(conn.Spent, conn.FasterSpend, now)); {
 	case pace == limits.AboveFreeze:
-		conn.Status = Frozen
-		s.emitConnectionEvent("connection.frozen", conn, now.UnixMicro())
-		s.notifyUser(NoticeFrozen, conn, now.UnixMicro())
+		s.freeze(conn, FrozenByRisk, "", now.UnixMicro())
 	case pace >= limits.AboveWarn && now.UnixMicro() >= conn.WarnedUS+warningInterval.Microseconds():
 		conn.WarnedUS = now.UnixMicro()
 		s.emitConnectionEvent("connection.risk_warning", conn, now.UnixMicro())

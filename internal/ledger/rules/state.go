@@ -235,11 +235,11 @@ func (s *State) emitConnectionEvent(kind string, c *Connection, now int64) {
 	s.appendEvent(kind, c, string(data), now)
 }
 
-// emitRequestSettled appends the event about the settlement of a pending call. receipt
-// is the request as its GET returns it.
-func (s *State) emitRequestSettled(c *Connection, receipt string, now int64) {
+// emitRequestEvent appends an event about a call. receipt is the request as its GET returns
+// it.
+func (s *State) emitRequestEvent(kind string, c *Connection, receipt string, now int64) {
 	c.EventSeq++
-	s.appendEvent("request.settled", c, `{"request":`+receipt+`}`, now)
+	s.appendEvent(kind, c, `{"request":`+receipt+`}`, now)
 }
 
 func (s *State) appendEvent(kind string, c *Connection, data string, now int64) {

@@ -167,18 +167,21 @@ func (q *postgres) loadMoney(s *rules.State, w *rules.RowKeys) {
 		return
 	}
 	q.pipeline.Queue(`SELECT id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-		spent, event_seq, created_us, revoked_us, faster, warned_us
+		spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason
 		FROM connections WHERE id = ANY($1) ORDER BY id FOR UPDATE`,
 		slices.Sorted(maps.Keys(w.Connections))).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			c, spent := &rules.Connection{}, ""
+			c, spent, forgiven := &rules.Connection{}, "", ""
 			if err := rows.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC,
 				&c.VelocityLimitMC, &c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend,
-				&c.WarnedUS); err != nil {
+				&c.WarnedUS, &forgiven, &c.FrozenBy, &c.FrozenReason); err != nil {
 				return err
 			}
 			var err error
 			if c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent); err != nil {
+				return err
+			}
+			if c.Forgiven, err = limits.ParseSeries(limits.SpendBucketWidth, forgiven); err != nil {
 				return err
 			}
 			s.Connections[c.ID] = c
@@ -276,6 +279,9 @@ func (q *postgres) saveMoney(s *rules.State) {
 				status, spent, event_seq, created_us)
 				VALUES ($1, $2, $3, 0, 0, 0, 'active', '', 0, $4) ON CONFLICT (id) DO NOTHING`, id, r.AppID,
 				r.AccountID, r.CreatedUS)
+			// connection_row has no column for these, and they change seldom.
+			q.pipeline.Queue(`UPDATE connections SET forgiven = $2, frozen_by = $3, frozen_reason = $4 WHERE id = $1`,
+				id, r.Forgiven.String(), string(r.FrozenBy), r.FrozenReason)
 		}
 		connections.add(rules.TextColumn(id), rules.Integer(r.AllocationMC), rules.Integer(r.ConsumedMC),
 			rules.Integer(r.HeldMC), rules.OptionalInteger((*int64)(r.VelocityLimitMC)),

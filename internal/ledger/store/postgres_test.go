@@ -87,6 +87,6 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 		}))
 		check("settle", "on")
 	}
-	must(t)(w.Do(ctx, rules.Freeze{ConnectionID: "C"}))
+	must(t)(w.Do(ctx, rules.Freeze{ConnectionID: "C", By: rules.FrozenByRisk}))
 	check("freeze", "on")
 }

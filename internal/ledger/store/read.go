@@ -12,15 +12,19 @@ import (
 )
 
 const connectionColumns = `id, app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status,
-	spent, event_seq, created_us, revoked_us, faster, warned_us`
+	spent, event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason`
 
 func scanConnection(row db.Row) (c rules.Connection, err error) {
-	var spent string
+	var spent, forgiven string
 	if err := row.Scan(&c.ID, &c.AppID, &c.AccountID, &c.AllocationMC, &c.ConsumedMC, &c.HeldMC, &c.VelocityLimitMC,
-		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS); err != nil {
+		&c.Status, &spent, &c.EventSeq, &c.CreatedUS, &c.RevokedUS, &c.FasterSpend, &c.WarnedUS, &forgiven, &c.FrozenBy,
+		&c.FrozenReason); err != nil {
 		return c, err
 	}
-	c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent)
+	if c.Spent, err = limits.ParseSeries(limits.SpendBucketWidth, spent); err != nil {
+		return c, err
+	}
+	c.Forgiven, err = limits.ParseSeries(limits.SpendBucketWidth, forgiven)
 	return c, err
 }
 
@@ -103,7 +107,8 @@ func GetBalance(ctx context.Context, q db.Queryer, accountID string) (rules.Bala
 	return b, err
 }
 
-// entryValues reads every column as text and numbers that may be null.
+// entryValues reads every column as text and numbers that may be null, and the row by which a
+// charge was refunded.
 const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''), COALESCE(reason, ''),
 	COALESCE(connection_id, ''), COALESCE(app_id, ''),
 	COALESCE(feature, ''), COALESCE(bucket, ''), COALESCE(model, ''), COALESCE(key, ''), COALESCE(fingerprint, ''),
@@ -111,14 +116,15 @@ const entryValues = `id, account_id, seq, type, status, COALESCE(reversal_of, ''
 	COALESCE(terms, ''), COALESCE(usage, ''), COALESCE(hold_amount_mc, 0), COALESCE(provider_cost_mc, 0),
 	COALESCE(svc_fee_mc, 0), COALESCE(dev_margin_mc, 0),
 	COALESCE(user_charge_mc, 0), COALESCE(remaining_mc, 0), COALESCE(amount_mc, 0), available_delta_mc,
-	reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash`
+	reserved_delta_mc, allocation_delta_mc, consumed_delta_mc, created_us, hash,
+	COALESCE((SELECT MIN(r.id) FROM ledger r WHERE r.reversal_of = ledger.id AND r.type = 'spend'), '')`
 
 func scanEntry(row db.Row) (e rules.Entry, err error) {
 	err = row.Scan(&e.ID, &e.AccountID, &e.Seq, &e.Type, &e.Status, &e.ReversalOf, &e.Reason, &e.ConnectionID, &e.AppID,
 		&e.Feature, &e.FeatureLabel, &e.Model, &e.Key, &e.Fingerprint, &e.PaidBy, &e.Settlement,
 		&e.Terms, &e.Usage, &e.HoldMC, &e.ProviderCostMC, &e.SvcFeeMC, &e.DevMarginMC,
 		&e.UserChargeMC, &e.RemainingMC, &e.AmountMC, &e.AvailableDeltaMC, &e.ReservedDeltaMC, &e.AllocationDeltaMC,
-		&e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash)
+		&e.ConsumedDeltaMC, &e.CreatedUS, &e.Hash, &e.ReversedBy)
 	return e, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/purserhq/purser/internal/base/money"
 	"github.com/purserhq/purser/internal/ledger/limits"
 	"github.com/purserhq/purser/internal/ledger/rules"
+	"github.com/purserhq/purser/internal/ledger/tiers"
 	"github.com/purserhq/purser/internal/testkit/dbtest"
 )
 
@@ -71,15 +72,18 @@ func rulesBench() *bench {
 	b.do = func(c rules.Command) (rules.Result, error) {
 		keys := rules.NewRowKeys()
 		keys.Add(c)
+		for _, e := range s.Changes.Entries { // as resolve does on a database
+			if !keys.Entries[e.ID] {
+				continue
+			}
+			if keys.AddOriginal(&e); !known[e.ID] {
+				known[e.ID] = true
+				s.AddOriginal(e, false)
+			}
+		}
 		for subject, width := range keys.Counters { // they are there before a command counts
 			if s.Counters[subject] == nil {
 				s.Counters[subject] = &rules.Counter{Spent: limits.Series{Width: width}}
-			}
-		}
-		for _, e := range s.Changes.Entries { // as resolve does on a database
-			if keys.Entries[e.ID] && !known[e.ID] {
-				known[e.ID] = true
-				s.AddOriginal(e, false)
 			}
 		}
 		r, err := rules.Apply(s, c, b.now)
@@ -198,7 +202,9 @@ func prefix(c rules.Command, p string) rules.Command {
 		c.Call = call(c.Call)
 		c.Claim += p
 		for i := range c.Limits {
-			if c.Limits[i].Subject != "" {
+			if app, ok := strings.CutPrefix(c.Limits[i].Subject, "spend/"); ok {
+				c.Limits[i].Subject = tiers.AppSpendSubject(p + app)
+			} else if c.Limits[i].Subject != "" {
 				c.Limits[i].Subject = p + c.Limits[i].Subject
 			}
 		}
@@ -297,7 +303,11 @@ func runLine(t *testing.T, b *bench, f []string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.EffectiveStatus()
+		s := c.EffectiveStatus()
+		if c.FrozenBy != "" {
+			s += " by=" + string(c.FrozenBy) + " reason=" + c.FrozenReason
+		}
+		return s
 	}
 	c := command(t, b, f)
 	r, err := b.do(c)
@@ -322,6 +332,11 @@ func refusal(e *apierr.Error) string {
 	}
 	if e.Final {
 		s += " final"
+	}
+	if e.Code.Increase && !e.NoIncrease {
+		s += " raise"
+	} else if e.Code.Increase {
+		s += " no-raise"
 	}
 	if e.RetryAfter > 0 {
 		s += " retry=" + e.RetryAfter.String()
@@ -455,7 +470,12 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 	case "revoke":
 		return rules.Revoke{ConnectionID: f[1]}
 	case "freeze":
-		return rules.Freeze{ConnectionID: f[1]}
+		c := rules.Freeze{ConnectionID: f[1], By: rules.FrozenByOperator}
+		if v, ok := option("by"); ok {
+			c.By = rules.FreezeCause(v)
+		}
+		c.Reason, _ = option("reason")
+		return c
 	case "resume":
 		c := rules.Resume{ConnectionID: f[1]}
 		if v, ok := option("faster"); ok {
@@ -571,7 +591,12 @@ func command(t *testing.T, b *bench, f []string) rules.Command {
 	case "release":
 		return rules.Release{Call: call(), Attempt: int64(num(f[3]))}
 	case "reverse":
-		return rules.Reverse{EntryID: "led_" + f[1] + f[2], AccountID: "A", Reason: "provider_error"}
+		return rules.Reverse{
+			EntryID:   "led_" + f[1] + f[2],
+			AccountID: "A",
+			Reason:    "provider_error",
+			Receipt:   func(e *rules.Entry) (string, error) { return fmt.Sprintf(`{"id":%q}`, e.RequestID()), nil },
+		}
 	}
 	t.Fatalf("unknown command %v", f)
 	return nil

@@ -61,7 +61,8 @@ func (q *sqlite) loadConnection(s *rules.State, connectionID string) error {
 		return nil
 	}
 	return q.query(`SELECT app_id, account_id, allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-		event_seq, created_us, revoked_us, faster, warned_us FROM connections WHERE id = ?`, 13,
+		event_seq, created_us, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason
+		FROM connections WHERE id = ?`, 16,
 		func(r []driver.Value) error {
 			c, err := scanConnectionRow(connectionID, r)
 			if err != nil {
@@ -120,9 +121,13 @@ func (q *sqlite) loadCounter(s *rules.State, subject string, width time.Duration
 	return nil
 }
 
-// scanConnectionRow reads a row of the thirteen columns that loadConnection selects.
+// scanConnectionRow reads a row of the sixteen columns that loadConnection selects.
 func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 	spent, err := limits.ParseSeries(limits.SpendBucketWidth, r[7].(string))
+	if err != nil {
+		return nil, err
+	}
+	forgiven, err := limits.ParseSeries(limits.SpendBucketWidth, r[13].(string))
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +140,9 @@ func scanConnectionRow(id string, r []driver.Value) (*rules.Connection, error) {
 		HeldMC:       money.MC(r[4].(int64)),
 		Status:       rules.ConnectionStatus(r[6].(string)),
 		Spent:        spent,
+		Forgiven:     forgiven,
+		FrozenBy:     rules.FreezeCause(r[14].(string)),
+		FrozenReason: r[15].(string),
 		EventSeq:     r[8].(int64),
 		CreatedUS:    r[9].(int64),
 		FasterSpend:  r[11].(int64),

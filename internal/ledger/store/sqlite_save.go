@@ -36,13 +36,15 @@ func (q *sqlite) saveMoney(s *rules.State) error {
 		if s.Changes.Settings[id] { // indexes depend on what changes here
 			err = q.updateOrInsert(true,
 				`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, velocity_limit_mc = ?,
-					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ? WHERE id = ?`,
+					status = ?, spent = ?, event_seq = ?, revoked_us = ?, faster = ?, warned_us = ?, forgiven = ?,
+					frozen_by = ?, frozen_reason = ? WHERE id = ?`,
 				[]any{int64(c.AllocationMC), int64(c.ConsumedMC), held, db.NullInt((*int64)(c.VelocityLimitMC)),
 					string(c.Status), c.Spent.String(), c.EventSeq, db.NullInt(c.RevokedUS), c.FasterSpend, c.WarnedUS,
-					id},
+					c.Forgiven.String(), string(c.FrozenBy), c.FrozenReason, id},
 				`INSERT INTO connections (allocation_mc, consumed_mc, held_mc, velocity_limit_mc, status, spent,
-					event_seq, revoked_us, faster, warned_us, id, app_id, account_id, created_us)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
+					event_seq, revoked_us, faster, warned_us, forgiven, frozen_by, frozen_reason, id, app_id,
+					account_id, created_us)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.AppID, c.AccountID, c.CreatedUS)
 		} else {
 			err = q.exec(`UPDATE connections SET allocation_mc = ?, consumed_mc = ?, held_mc = ?, spent = ?
 				WHERE id = ?`,

@@ -100,8 +100,7 @@ func (r *rareRows) findOriginals(ctx context.Context, tx *db.Tx, keys *rules.Row
 		} else if err != nil {
 			return err
 		}
-		keys.Accounts[e.AccountID] = true
-		keys.Connections[e.ConnectionID] = e.AccountID
+		keys.AddOriginal(&e)
 		r.originals = append(r.originals, e)
 	}
 	return nil
@@ -181,6 +180,7 @@ func findLiveConnections(ctx context.Context, tx *db.Tx, keys *rules.RowKeys) er
 			return err
 		}
 		keys.Connections[connectionID] = p.AccountID
+		keys.PendingRequestsOf = append(keys.PendingRequestsOf, connectionID)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (t Policy) Limits(appID string) []limits.Limit {
 			Owner:  "a limited-live app",
 		},
 		{
-			Subject: "spend/" + appID,
+			Subject: AppSpendSubject(appID),
 			Unit:    limits.Spend,
 			Window:  DailyWindow,
 			Max:     int64(t.AppDayMC),
@@ -68,6 +68,9 @@ func (t Policy) Limits(appID string) []limits.Limit {
 		},
 	}
 }
+
+// AppSpendSubject is the counter of what all users together spend on an app.
+func AppSpendSubject(appID string) string { return "spend/" + appID }
 
 // DefaultSandboxDayMC is how much of real provider cost a developer's sandbox apps
 // may cause in 24 hours, all together (contract §8), unless the operator says otherwise.

@@ -89,7 +89,7 @@ func (h *Handler) showLive(w http.ResponseWriter, r *http.Request, a accounts.Ac
 // freezeConnection is POST /connections/{id}/freeze: the user pauses it (contract §3).
 func (h *Handler) freezeConnection(w http.ResponseWriter, r *http.Request, a accounts.Account) error {
 	return h.runCommand(w, r, a, func(connectionID string) rules.Command {
-		return rules.Freeze{ConnectionID: connectionID, ByUser: true}
+		return rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByUser}
 	}, "?done=freeze")
 }
 

@@ -179,7 +179,7 @@ func TestIncrease(t *testing.T) {
 					velocity.Display())
 			}
 		}
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		b.Get(path).Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Get(path).Want(t, 200, "You revoked this connection").Lacks(t, "<input id")
@@ -197,7 +197,7 @@ func TestReview(t *testing.T) {
 		row := w.Spend(w.conn, money.Dollar)
 		w.Spend(w.conn, 2*money.Dollar)
 		w.Do(rules.Reverse{EntryID: row.ID, AccountID: row.AccountID, Reason: "provider_error"})
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		b.Get(path).Want(t, 200, "is paused", "$2.00", "gpt-5.6-terra", "summaries", "$1.00 refunded",
 			"Resume</button>", "Revoke</a>", timestamp.Format(row.CreatedUS), `<th scope="col">`,
 			"Usual speed", "Up to 2× faster", "Up to 3× faster", `value="1" checked`)
@@ -232,7 +232,7 @@ func TestList(t *testing.T) {
 		request := w.ask(w.conn, 6*money.Dollar, "")
 		b.Get("/connections").Want(t, 200, "Live &lt;b&gt;App&lt;/b&gt;", "$1.00", "$5.00", "Active",
 			`href="`+request+`"`, `href="/connections/`+w.conn.ID+`/increase"`).Lacks(t, w.test.ID, "held for calls")
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		b.Get("/connections").Want(t, 200, "Paused")
 	})
 }
@@ -258,7 +258,7 @@ func TestForeignLinks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := append(w.paths(w.conn), w.paths(w.test)...)
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		absent := regexp.MustCompile(`(conn|acr)_[0-9a-z]{26}`)
 		before := w.everything()
 		stranger := w.signedIn("stranger")
@@ -311,7 +311,7 @@ func TestNothingHappensByItself(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		w := newWorld(t, d)
 		paths := w.paths(w.conn)
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		before := w.everything()
 		b, nobody := w.signedIn("person"), w.browser()
 		for _, path := range paths {

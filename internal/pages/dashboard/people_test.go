@@ -30,7 +30,7 @@ func TestOverview(t *testing.T) {
 		request := w.ask(w.conn, 12*money.Dollar, "")
 		b.Get("/dashboard").Want(t, 200, "Needs your attention", "Requested a spend cap of $12.00",
 			`href="`+request+`"`)
-		w.Do(rules.Freeze{ConnectionID: w.conn.ID})
+		w.Do(rules.Freeze{ConnectionID: w.conn.ID, By: rules.FrozenByRisk})
 		b.Get("/dashboard").Want(t, 200, "Paused", `href="/connections/`+w.conn.ID+`/review"`)
 		w.Do(rules.Revoke{ConnectionID: w.conn.ID})
 		b.Get("/dashboard").Want(t, 200, "No apps connected").Lacks(t, "Needs your attention")

@@ -15,6 +15,7 @@ import (
 	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/base/id"
 	"github.com/purserhq/purser/internal/base/web"
+	"github.com/purserhq/purser/internal/gateway/receipts"
 	"github.com/purserhq/purser/internal/ledger/rules"
 	"github.com/purserhq/purser/internal/ledger/store"
 	"github.com/purserhq/purser/internal/people/accounts"
@@ -165,6 +166,7 @@ func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reve
 			EntryID:   original.ID,
 			AccountID: original.AccountID,
 			Reason:    reason,
+			Receipt:   receipts.JSON,
 		})
 		if err != nil {
 			return err
@@ -179,7 +181,8 @@ func (d *Service) Reverse(ctx context.Context, by, entryID, reason string) (reve
 // Freeze pauses a connection.
 func (d *Service) Freeze(ctx context.Context, by, connectionID, reason string) (rules.Connection, error) {
 	a := action{by: by, what: "freeze", subject: connectionID, reason: reason}
-	return d.changeFreeze(ctx, &a, rules.Freeze{ConnectionID: connectionID}, rules.Frozen)
+	c := rules.Freeze{ConnectionID: connectionID, By: rules.FrozenByOperator, Reason: reason}
+	return d.changeFreeze(ctx, &a, c, rules.Frozen)
 }
 
 // Resume lifts the pause of a connection. The reason may be empty.

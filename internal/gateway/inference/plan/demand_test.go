@@ -56,7 +56,7 @@ func TestDemand(t *testing.T) {
 			tier: tiers.Sandbox,
 			mode: "live",
 			at:   last,
-			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; ",
+			want: "sandbox_live_cost_limited live/wac_dev 100000000 in 24h0m0s; risk; ",
 		},
 		{name: "limited-live", tier: tiers.LimitedLive, mode: "live", at: last, want: limited + free},
 		{
@@ -167,6 +167,9 @@ func TestDemand(t *testing.T) {
 			d := p.Demand
 			if got := demanded(d); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if mock := strings.Contains(d.Terms, `"mock":true`); mock != (tt.mode == apps.Mock) {
+				t.Errorf("in mode %s the price terms are %s", tt.mode, d.Terms)
 			}
 			// 8 tokens of input, 100 of output: 100,800, and 5 %; the user's price is 25 % more.
 			const cost = 105_840

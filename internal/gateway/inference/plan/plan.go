@@ -215,6 +215,7 @@ func (p *Plan) price(in *Input) error {
 		InputTokens:   p.InputTokens,
 		CountedTokens: p.CountedTokens,
 		MaxTokens:     p.Request.MaxTokens,
+		Mock:          in.Caller.App.ProviderMode == apps.Mock,
 	}
 	p.Demand = in.Policy.Demand(&policy.Call{
 		Call: rules.Call{
