@@ -116,7 +116,8 @@ func freeze(t *testing.T, p *servertest.Process) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, err := store.NewWriter(d, time.Now).Do(t.Context(), rules.Freeze{ConnectionID: p.Connection.ID, By: rules.FrozenByRisk}); err != nil {
+	if _, err := store.NewWriter(d, time.Now).Do(t.Context(),
+		rules.Freeze{ConnectionID: p.Connection.ID, By: rules.FrozenByRisk}); err != nil {
 		t.Fatal(err)
 	}
 }

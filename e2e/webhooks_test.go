@@ -157,7 +157,10 @@ func TestWebhookSender(t *testing.T) {
 			<-looked
 			continue
 		}
-		for _, c := range []rules.Command{rules.Freeze{ConnectionID: conn, By: rules.FrozenByRisk}, rules.Resume{ConnectionID: conn}} {
+		for _, c := range []rules.Command{
+			rules.Freeze{ConnectionID: conn, By: rules.FrozenByRisk},
+			rules.Resume{ConnectionID: conn},
+		} {
 			if _, err := writer.Do(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}

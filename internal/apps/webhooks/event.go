@@ -15,7 +15,8 @@ import (
 // Types are the events of contract §6, in its order, with those that came later: a changed limit
 // and a refund (decision 022).
 var Types = []string{
-	"connection.created", "connection.updated", "connection.exhausted", "connection.revoked", "connection.frozen", "connection.resumed",
+	"connection.created", "connection.updated", "connection.exhausted", "connection.revoked", "connection.frozen",
+	"connection.resumed",
 	"connection.risk_warning",
 	"allocation_change.requested", "allocation_change.approved", "allocation_change.denied",
 	"app.spend_limit_reached", "request.settled", "request.refunded", "realtime_session.ended",

@@ -213,7 +213,9 @@ func TestHalts(t *testing.T) {
 		halt       func(w *world)
 	}{
 		{"the user", session.ConnectionRevoked, func(w *world) { w.do(rules.Revoke{ConnectionID: w.conn}) }},
-		{"the risk layer", session.ConnectionFrozen, func(w *world) { w.do(rules.Freeze{ConnectionID: w.conn, By: rules.FrozenByRisk}) }},
+		{"the risk layer", session.ConnectionFrozen, func(w *world) {
+			w.do(rules.Freeze{ConnectionID: w.conn, By: rules.FrozenByRisk})
+		}},
 		{"the developer", "app_suspended", func(w *world) { w.exec(`UPDATE apps SET suspended = 1`) }},
 		{"the operator", "app_suspended", func(w *world) {
 			w.exec(`UPDATE apps SET suspension_by = 'operator', suspension_reason = 'It is under review.',

@@ -345,12 +345,14 @@ func checkRefundEvents(ctx context.Context, a *verification, v *checkResult) err
 	for _, t := range events {
 		var original string
 		var charge int64
-		err := a.QueryRowContext(ctx, `SELECT COALESCE(MAX(reversal_of), ''), COALESCE(MAX(user_charge_mc), 0) FROM ledger
+		err := a.QueryRowContext(ctx,
+			`SELECT COALESCE(MAX(reversal_of), ''), COALESCE(MAX(user_charge_mc), 0) FROM ledger
 			WHERE id = $1 AND type = 'spend' AND status = 'reversed'`, t.Request.ReversedBy).Scan(&original, &charge)
 		if err != nil {
 			return err
 		}
-		if want := "led_" + strings.TrimPrefix(t.Request.ID, "req_"); original != want || charge != t.Request.RefundedMC {
+		if want := "led_" + strings.TrimPrefix(t.Request.ID, "req_"); original != want ||
+			charge != t.Request.RefundedMC {
 			v.addFinding("request=%s entry=%s: the event says %d, the row refunds %d of %q", t.Request.ID,
 				t.Request.ReversedBy, t.Request.RefundedMC, charge, original)
 		}

@@ -163,7 +163,8 @@ var checks = []check{
 		id:    "I9",
 		title: "allocation requests: a pending one asks a live connection for more than its cap",
 		count: `SELECT COUNT(*) FROM allocation_requests WHERE status = 'pending'`,
-		query: `SELECT r.id AS request, r.connection_id AS connection, r.target_mc, c.allocation_mc, c.status FROM allocation_requests r LEFT JOIN connections c ON c.id = r.connection_id
+		query: `SELECT r.id AS request, r.connection_id AS connection, r.target_mc, c.allocation_mc, c.status
+			FROM allocation_requests r LEFT JOIN connections c ON c.id = r.connection_id
 			WHERE r.status = 'pending' AND (c.id IS NULL OR c.status = 'revoked' OR r.target_mc <= c.allocation_mc)`,
 	},
 	{
@@ -562,8 +563,10 @@ var checks = []check{
 		title: "events: each change of a spend cap is reported when it is made",
 		count: `SELECT COUNT(*) FROM ledger WHERE type = 'cap' AND allocation_delta_mc <> 0`,
 		query: `SELECT l.connection_id AS connection, l.id AS entry, l.allocation_delta_mc, l.created_us FROM ledger l
-			WHERE l.type = 'cap' AND l.allocation_delta_mc <> 0 AND l.created_us > (SELECT MIN(created_us) + 3600000000 FROM events WHERE type = 'connection.updated' AND test = 0)
-				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.connection_id = l.connection_id AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
+			WHERE l.type = 'cap' AND l.allocation_delta_mc <> 0 AND l.created_us >
+				(SELECT MIN(created_us) + 3600000000 FROM events WHERE type = 'connection.updated' AND test = 0)
+				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.connection_id = l.connection_id
+					AND e.created_us = l.created_us AND e.type IN ('connection.updated', 'allocation_change.approved'))`,
 	},
 	{
 		id:    "I28",
@@ -629,8 +632,8 @@ var checks = []check{
 
 // notRefunded leaves out charges that have left the windows of spend with their refund. A refund
 // without its event is of a version before 0.2.0, which left the windows as they were.
-const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e ON e.connection_id = r.connection_id AND e.created_us = r.created_us
-			AND e.type = 'request.refunded' WHERE r.reversal_of = l.id)`
+const notRefunded = ` AND NOT EXISTS (SELECT 1 FROM ledger r JOIN events e
+			ON e.connection_id = r.connection_id AND e.created_us = r.created_us AND e.type = 'request.refunded' WHERE r.reversal_of = l.id)`
 
 // rowsByBucket says of each row that the wallet paid in which bucket of 10 minutes it
 // surely stands, and in which it may: nodes' clocks are not quite the same.

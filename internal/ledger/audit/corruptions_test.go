@@ -391,7 +391,8 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE refusals SET request_id = 'req_zk4', created_us = created_us - 60000000 WHERE request_id = 'req_zk5'`, `UPDATE holds SET attempt = 2 WHERE key = 'k4'`}},
 	{name: "a mock call above its hold", rehash: true,
 		red: []string{"I19 ledger"},
-		sql: []string{`UPDATE ledger SET terms = substr(terms, 1, length(terms) - 1) || ',"mock":true}' WHERE key = 'k1c'`}},
+		sql: []string{`UPDATE ledger SET terms = substr(terms, 1, length(terms) - 1) || ',"mock":true}'
+			WHERE key = 'k1c'`}},
 	{name: "an app is in mock mode again after a live call above its hold",
 		sql: []string{`UPDATE apps SET provider_mode = 'mock'`}},
 	{name: "a connection that is not frozen has a cause",
@@ -399,7 +400,8 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE connections SET frozen_by = 'risk' WHERE id = 'conn_1'`}},
 	{name: "a pause by the user has a reason of the operator",
 		red: []string{"I8 connections: the cause", "I28 events: one for each"},
-		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'user', frozen_reason = 'abuse' WHERE id = 'conn_1'`}},
+		sql: []string{`UPDATE connections SET status = 'frozen', frozen_by = 'user', frozen_reason = 'abuse'
+			WHERE id = 'conn_1'`}},
 	{name: "a request waits for no more than the cap",
 		red: []string{"I9 allocation requests"},
 		sql: []string{`UPDATE allocation_requests SET target_mc = 600000000 WHERE id = 'acr_pending'`}},
@@ -408,22 +410,30 @@ var corruptions = []corruption{
 		sql: []string{`UPDATE allocation_requests SET connection_id = 'conn_2' WHERE id = 'acr_pending'`}},
 	{name: "a refund stays in the window",
 		red: []string{"I25 connections", "I25 counters"},
-		sql: []string{`UPDATE connections SET spent = CAST(substr(spent, 1, instr(spent, ':')) AS TEXT) || CAST(CAST(substr(spent, instr(spent, ':') + 1) AS BIGINT) + 720000 AS TEXT) WHERE id = 'conn_1'`,
-			`UPDATE windows SET buckets = CAST(substr(buckets, 1, instr(buckets, ':')) AS TEXT) || CAST(CAST(substr(buckets, instr(buckets, ':') + 1) AS BIGINT) + 720000 AS TEXT) WHERE subject = 'spend/app_1'`},
+		sql: []string{`UPDATE connections SET spent = substr(spent, 1, instr(spent, ':')) ||
+			CAST(CAST(substr(spent, instr(spent, ':') + 1) AS BIGINT) + 720000 AS TEXT) WHERE id = 'conn_1'`,
+			`UPDATE windows SET buckets = substr(buckets, 1, instr(buckets, ':')) ||
+			CAST(CAST(substr(buckets, instr(buckets, ':') + 1) AS BIGINT) + 720000 AS TEXT)
+			WHERE subject = 'spend/app_1'`},
 		only: "sqlite"},
 	{name: "a refund was not reported",
 		red: []string{"I25 connections"},
-		sql: []string{`UPDATE events SET type = 'connection.other' WHERE connection_id = 'conn_1' AND type = 'request.refunded'`}},
+		sql: []string{`UPDATE events SET type = 'connection.other'
+			WHERE connection_id = 'conn_1' AND type = 'request.refunded'`}},
 	{name: "a refund is reported for another amount",
 		red: []string{"I28 events: request.refunded"},
-		sql: []string{`UPDATE events SET data = replace(data, '"refunded_mc":7', '"refunded_mc":8') WHERE connection_id = 'conn_1' AND type = 'request.refunded'`}},
+		sql: []string{`UPDATE events SET data = replace(data, '"refunded_mc":7', '"refunded_mc":8')
+			WHERE connection_id = 'conn_1' AND type = 'request.refunded'`}},
 	{name: "a refund is reported twice",
 		red: []string{"I28 events: request.refunded"},
-		sql: []string{`UPDATE events SET data = (SELECT data FROM events WHERE connection_id = 'conn_1' AND type = 'request.refunded') WHERE connection_id = 'conn_2' AND type = 'request.refunded'`}},
+		sql: []string{`UPDATE events SET data = (SELECT data FROM events WHERE connection_id = 'conn_1'
+			AND type = 'request.refunded') WHERE connection_id = 'conn_2' AND type = 'request.refunded'`}},
 	{name: "a change of a cap was not reported",
 		red: []string{"I28 events: each change"},
-		sql: []string{`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us) VALUES ('evt_old', 'connection.updated', 'app_1', NULL, 0, '{}', 1)`,
-			`UPDATE events SET created_us = created_us + 1 WHERE connection_id = 'conn_1' AND type = 'connection.updated'`}},
+		sql: []string{`INSERT INTO events (id, type, app_id, connection_id, seq, data, created_us)
+			VALUES ('evt_old', 'connection.updated', 'app_1', NULL, 0, '{}', 1)`,
+			`UPDATE events SET created_us = created_us + 1
+			WHERE connection_id = 'conn_1' AND type = 'connection.updated'`}},
 	{name: "a refund without a reason", rehash: true,
 		red: []string{"I20 reversals: each"},
 		sql: []string{`UPDATE ledger SET reason = NULL WHERE reversal_of = 'led_zk1'`}},

@@ -385,7 +385,9 @@ func (m *machine) old(t *rapid.T) Hold {
 func (m *machine) try(t *rapid.T, h Hold) {
 	if m.tier[h.AppID] == "full" { // the limits are those of the present tier
 		h.MaxCapMC = 0
-		h.Limits = slices.DeleteFunc(slices.Clone(h.Limits), func(l limits.Limit) bool { return l.Unit != limits.Calls })
+		h.Limits = slices.DeleteFunc(slices.Clone(h.Limits), func(l limits.Limit) bool {
+			return l.Unit != limits.Calls
+		})
 	}
 	exhausted := m.s.Connections[h.ConnectionID].EffectiveStatus() == "exhausted"
 	r, err := m.do(t, h)

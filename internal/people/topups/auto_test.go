@@ -392,7 +392,8 @@ func TestAutoStops(t *testing.T) {
 	stops := map[string]func(t *testing.T, w *world){
 		"a paused connection": func(t *testing.T, w *world) {
 			p, connection := ready(w)
-			if _, err := w.ledger.Do(t.Context(), rules.Freeze{ConnectionID: connection, By: rules.FrozenByRisk}); err != nil {
+			if _, err := w.ledger.Do(t.Context(),
+				rules.Freeze{ConnectionID: connection, By: rules.FrozenByRisk}); err != nil {
 				t.Fatal(err)
 			}
 			w.once()
