@@ -167,6 +167,7 @@ func TestConnectionIsShownAsItIs(t *testing.T) {
 			"app_id":                       b.mineID,
 			"user_account_id":              "wac_a",
 			"status":                       "active",
+			"freeze":                       nil,
 			"created_at":                   timestamp.Format(c.CreatedUS),
 			"reserved_allocation_mc":       5e8,
 			"reserved_allocation_display":  "$5.00",
