@@ -26,7 +26,9 @@ type devCmd struct {
 	JSON      bool          `name:"json" help:"Print one line of JSON when ready, instead of the welcome."`
 	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"How much to log: debug, info, warn or error (default: warn)."`
 	LogFormat string        `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"How to log: text, json, or auto, which is text on a terminal (default: auto)."`
-	Lease     time.Duration `default:"5m" hidden:""`
+	Lease     time.Duration `default:"10s" hidden:""`
+	Drain     time.Duration `default:"0s" hidden:""`
+	Grace     time.Duration `default:"5m" hidden:""`
 }
 
 // Help is shown by purser dev --help.
@@ -52,6 +54,8 @@ func (c *devCmd) Run(p *program) error {
 		OIDC:       given.OIDC,
 		JSON:       c.JSON,
 		Lease:      c.Lease,
+		Drain:      c.Drain,
+		Grace:      c.Grace,
 		Out:        p.out,
 	}
 	return dev.Run(ctx, o, p.newLogger(c.LogLevel, c.LogFormat))

@@ -41,6 +41,8 @@ type Config struct {
 	OperatorToken    string                // bearer token of the operator's API; "" = there is no such API
 	TrustedProxies   []netip.Prefix        // proxies whose X-Forwarded-For is trusted
 	Lease            time.Duration         // how long holds outlive their node
+	Drain            time.Duration         // how long a stopping node serves while it is not ready
+	Grace            time.Duration         // how long a stopping node lets calls finish
 	MaxCalls         int                   // calls in flight on a node; 0 = no bound
 	MaxProviderCalls int                   // of them, those of one provider; 0 = no bound
 	PricesFile       string                // file of prices that go before the built-in ones; "" = none
@@ -156,6 +158,12 @@ var keys = []Key{
 			c.OperatorToken = v
 			return nil
 		}},
+	{"lease", "how long holds outlive their node, such as 10s", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Lease }, time.Second, time.Hour)},
+	{"drain", "how long a stopping node still serves while GET /readyz is 503, such as 5s; 0s = not at all", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Drain }, 0, 10*time.Minute)},
+	{"grace", "how long a stopping node then lets calls finish, such as 5m", false,
+		setDuration(func(c *Config) *time.Duration { return &c.Grace }, 0, time.Hour)},
 	{"lease", "how long holds outlive their node, such as 5m", false, func(c *Config, v string) (err error) {
 		if c.Lease, err = time.ParseDuration(v); err != nil || c.Lease < time.Second || c.Lease > time.Hour {
 			return errors.New("must be a duration between 1s and 1h, such as 5m")
@@ -292,6 +300,29 @@ func setText(at func(*Config) *string) func(*Config, string) error {
 		*at(c) = v
 		return nil
 	}
+}
+
+// setDuration returns a set for a duration from least to most.
+func setDuration(at func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {
+	return func(c *Config, v string) (err error) {
+		if *at(c), err = time.ParseDuration(v); err != nil || *at(c) < least || *at(c) > most {
+			return fmt.Errorf("must be a duration between %s and %s, such as 10s", formatDuration(least),
+				formatDuration(most))
+		}
+		return nil
+	}
+}
+
+// formatDuration writes a duration without zero parts: 1h, not 1h0m0s.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 func setNetworks(at func(*Config) *[]netip.Prefix) func(*Config, string) error {

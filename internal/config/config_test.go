@@ -63,6 +63,8 @@ oidc: {name: Acme, issuer: "https://login.example.com/", client_id: us}   # here
 		SandboxDayMC:     tiers.DefaultSandboxDayMC,
 		EnvelopeKey:      []byte(strings.Repeat("s", 32)),
 		Lease:            20 * time.Second,
+		Drain:            5 * time.Second,
+		Grace:            5 * time.Minute,
 		MaxCalls:         10_000,
 		MaxProviderCalls: 6_000,
 		VoiceIdleTimeout: 2 * time.Minute,
@@ -103,7 +105,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.FeeRate != 50_000 || c.Lease != 5*time.Minute || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
+	if c.FeeRate != 50_000 || c.Lease != 10*time.Second || c.Listen != "127.0.0.1:8080" || c.LogLevel != "info" ||
 		c.MetricsListen != "" || c.AuthURL != "https://x" || c.DashboardURL != "https://x" {
 		t.Errorf("%#v", c)
 	}

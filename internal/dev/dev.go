@@ -37,6 +37,8 @@ type Options struct {
 	OIDC       identity.OpenIDConfig // an identity provider to sign in with
 	JSON       bool                  // print one line of JSON instead of the welcome
 	Lease      time.Duration
+	Drain      time.Duration
+	Grace      time.Duration
 	Out        io.Writer
 }
 
@@ -124,6 +126,8 @@ func configure(o Options, at net.Addr) (config.Config, error) {
 		FeeRate:          money.One / 20,
 		EnvelopeKey:      key,
 		Lease:            o.Lease,
+		Drain:            o.Drain,
+		Grace:            o.Grace,
 		VoiceIdleTimeout: 2 * time.Minute,
 		OperatorToken:    token,
 		Providers:        o.Configured,

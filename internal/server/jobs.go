@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/purserhq/purser/internal/apps/webhooks"
+	"github.com/purserhq/purser/internal/base/db"
 	"github.com/purserhq/purser/internal/pages/operatorpages"
 )
 
@@ -15,10 +16,12 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.inference.Checkpoint,
 		webhooks.NewDispatcher(s.webhooks, s.log, webhooks.Options{}).Run,
 		s.repeatJob(s.Config.Lease/10, "renew the lease", s.node.RenewLease),
-		s.repeatJob(min(5*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
+		s.repeatJob(min(2*time.Second, s.Config.Lease/2), "end dead nodes' holds", func(ctx context.Context) error {
 			_, err := s.inference.EndLostHolds(ctx)
 			return err
 		}),
+		s.repeatJob(time.Second, "watch the database file", s.DB.CheckFile),
+		s.checkPages,
 		s.repeatJob(time.Second, "keep voice sessions", s.voice.Renew),
 		s.repeatJob(time.Second, "watch voice sessions", s.voice.Watch),
 		s.repeatJob(time.Second, "hang up voice calls", s.voice.HangUps),
@@ -36,8 +39,7 @@ func (s *Server) listJobs() []func(context.Context) error {
 		s.repeatJob(time.Minute, "watch live apps", s.watch.Run),
 		s.repeatJob(15*time.Second, "count money for the operator",
 			(&operatorpages.Summary{DB: s.DB, Now: s.DB.Now}).Once),
-		s.repeatJob(time.Second, "verify the ledger when requested",
-			(&operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}).Once),
+		s.verifyLedger,
 		s.repeatJob(time.Hour, "purge old answers", s.node.DeleteExpired),
 		s.repeatJob(time.Hour, "purge old tokens", s.Tokens.Purge),
 		s.repeatJob(time.Hour, "purge old deliveries", s.webhooks.Purge),
@@ -48,6 +50,40 @@ func (s *Server) listJobs() []func(context.Context) error {
 			return err
 		}),
 	}
+}
+
+// verifyLedger verifies the ledger when an operator requests it, which takes long on a large
+// one.
+func (s *Server) verifyLedger(ctx context.Context) error {
+	verifier := &operatorpages.Verifier{DB: s.DB, URL: s.Config.Database, Now: s.DB.Now}
+	for tick := time.NewTicker(time.Second); ; {
+		s.runJob(ctx, time.Hour, "verify the ledger when requested", verifier.Once)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		}
+	}
+}
+
+// pageCheckTimeout bounds the search for damaged pages, which reads the whole file.
+const pageCheckTimeout = 5 * time.Minute
+
+// checkPages looks once for damaged pages of a SQLite file. With one the node makes no holds
+// and is not ready.
+func (s *Server) checkPages(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pageCheckTimeout)
+	defer cancel()
+	switch err := s.DB.CheckPages(ctx); {
+	case db.IsDamaged(err):
+		s.log.Error("database file damaged", "error", err)
+		s.metrics.RaiseAlarm("the database file is damaged", "")
+		s.Ledger.RefuseHolds(err)
+	case err != nil && ctx.Err() == nil:
+		s.log.Error("database file not checked", "error", err)
+	}
+	return nil
 }
 
 // sendMail sends queued mail. In development mail stays in the outbox.
@@ -79,22 +115,37 @@ func (s *Server) watchPrices(ctx context.Context, asked <-chan os.Signal) error 
 	}
 }
 
-// repeatJob returns a job that runs f immediately and then in intervals. It logs a failure
-// and goes on, because none of these jobs may stop the node.
+// jobTimeout returns the deadline of one run of a job. A run that waits for something which
+// never answers must not be the last one.
+func jobTimeout(interval time.Duration) time.Duration {
+	return min(max(10*interval, 15*time.Second), 30*time.Minute)
+}
+
+// repeatJob returns a job that runs f immediately and then in intervals. Each run has a
+// deadline. It logs and counts a failure and goes on, because none of these jobs may stop the
+// node.
 func (s *Server) repeatJob(interval time.Duration, what string,
 	f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				s.log.Error("job failed", "job", what, "error", err)
-			}
+			s.runJob(ctx, jobTimeout(interval), what, f)
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return nil
 			}
 		}
+	}
+}
+
+// runJob runs a job once.
+func (s *Server) runJob(ctx context.Context, timeout time.Duration, what string, f func(context.Context) error) {
+	run, cancel := context.WithTimeout(db.ForJob(ctx), timeout)
+	defer cancel()
+	if err := f(run); err != nil && ctx.Err() == nil {
+		s.metrics.CountFailedJob(what)
+		s.log.Error("job failed", "job", what, "error", err)
 	}
 }

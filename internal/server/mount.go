@@ -199,12 +199,3 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 func serveHealth(w http.ResponseWriter, _ *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
-
-// serveReadiness answers 200 if the database answers.
-func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) error {
-	var one int
-	if err := s.DB.QueryRowContext(r.Context(), `SELECT 1`).Scan(&one); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
-}

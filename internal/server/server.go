@@ -27,6 +27,7 @@ import (
 	"github.com/purserhq/purser/internal/apps/watch"
 	"github.com/purserhq/purser/internal/apps/webhooks"
 	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/base/retry"
 	"github.com/purserhq/purser/internal/base/ui"
 	"github.com/purserhq/purser/internal/base/web"
 	"github.com/purserhq/purser/internal/config"
@@ -80,6 +81,7 @@ type Server struct {
 	inference          *inference.Handler
 	voice              *voice.Supervisor
 	Router             *web.Router
+	ready              readiness
 }
 
 // Serve runs a node until ctx ends, then finishes the calls in flight.
@@ -146,24 +148,59 @@ func delayCollections() {
 // takes loopback addresses and sends no mail.
 func Open(ctx context.Context, c config.Config, log *slog.Logger, dev bool) (*Server, error) {
 	delayCollections()
-	d, err := db.Open(ctx, c.Database)
+	d, err := openDatabase(ctx, c.Database, log)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{Config: c, log: log, DB: d}
+	s.ready.check, s.ready.timeout = s.checkReady, readinessTimeout
 	if err := s.wireAll(ctx, dev); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return s, nil
 }
 
-// shutdownGrace is how long calls may take to finish after a stop was requested.
-const shutdownGrace = 5 * time.Minute
+// startWait is how long a node waits for a PostgreSQL that is starting.
+const startWait = 30 * time.Second
 
-// Run serves until ctx ends. Then it stops accepting, lets calls finish, and
-// settles what they owe, in this order: sockets, jobs, lease, writer, store.
+// openDatabase opens the database. It waits for a PostgreSQL that does not accept connections
+// yet.
+func openDatabase(ctx context.Context, url string, log *slog.Logger) (*db.DB, error) {
+	giveUp := time.Now().Add(startWait)
+	for waited := false; ; waited = true {
+		d, err := db.Open(ctx, url)
+		if !db.IsStarting(err) || time.Now().After(giveUp) {
+			return d, err
+		}
+		if !waited {
+			log.Warn("waiting for the database", "timeout", startWait, "error", err)
+		}
+		if !retry.Sleep(ctx, 250*time.Millisecond) {
+			return nil, err
+		}
+	}
+}
+
+const (
+	// settleGrace is how long calls that were cut after the grace may take to be settled.
+	settleGrace = 10 * time.Second
+
+	// lostGrace is how long a node whose database file is lost answers the calls in flight.
+	lostGrace = time.Second
+
+	// closeTimeout bounds each of the last steps of a node that ends, and closeFileTimeout those
+	// of a node with a SQLite file, whose log may be copied into the file.
+	closeTimeout     = time.Second
+	closeFileTimeout = 10 * time.Second
+)
+
+// Run serves until ctx ends. Then it reports that it is not ready while it still serves
+// (drain), stops accepting, lets calls finish (grace), and settles what they owe, in this
+// order: sockets, jobs, lease, writer, store. If the database file is lost, it ends soon,
+// with an error: nothing can be settled before a restart.
 func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	writing, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriter()
 	wrote := make(chan error, 1)
 	go func() { wrote <- s.Ledger.Run(writing) }()
 
@@ -171,6 +208,7 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
 	working, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopJobs()
 	jobs, working := errgroup.WithContext(working)
 	for _, j := range s.listJobs() {
 		jobs.Go(func() error { return j(working) })
@@ -180,7 +218,40 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 		jobs.Go(func() error { return s.serveMetrics(working, s.metricsListener) })
 	}
 
+	err := s.serve(ctx, listeners)
+	s.ready.draining.Store(true)
+	ending := context.WithoutCancel(ctx)
+	settling, cancel := context.WithTimeout(ending, s.closeTimeout())
+	defer cancel()
+	s.inference.StopSettling(settling)
+	stopJobs()
+	err = errors.Join(err, s.waitFor("jobs", jobs.Wait))
+	leaving, cancel := context.WithTimeout(ending, s.closeTimeout())
+	defer cancel()
+	if s.isLost() {
+		return errors.Join(err, s.DB.LostReason())
+	}
+	s.logFailure("estimates not saved", s.estimates.Save(leaving))
+	s.logFailure("lease not ended", s.node.EndLease(leaving))
+	stopWriter()
+	return errors.Join(err, s.waitFor("writer", func() error { return <-wrote }), s.waitFor("database", s.DB.Close))
+}
+
+// serve serves until ctx ends or the database is lost, and then until the calls in flight
+// have ended.
+func (s *Server) serve(ctx context.Context, listeners []net.Listener) error {
 	serving, serveCtx := errgroup.WithContext(ctx)
+	stopping := make(chan struct{}) // closed when nothing new is accepted
+	serving.Go(func() error {
+		defer close(stopping)
+		select {
+		case <-serveCtx.Done():
+			s.drain(ctx)
+			return nil
+		case <-s.DB.Lost():
+			return s.DB.LostReason()
+		}
+	})
 	for _, l := range listeners {
 		server := web.NewServer(s.rootHandler(), s.log)
 		serving.Go(func() error {
@@ -190,28 +261,104 @@ func (s *Server) Run(ctx context.Context, listeners []net.Listener) error {
 			return nil
 		})
 		serving.Go(func() error {
-			<-serveCtx.Done()
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-			defer cancel()
-			return server.Shutdown(last)
+			<-stopping
+			s.shutDown(context.WithoutCancel(ctx), server)
+			return nil
 		})
 	}
 	serving.Go(func() error { // Shutdown does not close hijacked connections (F-93)
-		<-serveCtx.Done()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		<-stopping
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace())
 		defer cancel()
 		s.voice.Stop(last)
 		return nil
 	})
-	err := serving.Wait()
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	return serving.Wait()
+}
+
+// drain lets load balancers see that the node is not ready while it still serves. It returns
+// after the setting drain, or when the database is lost. It does nothing after a listener has
+// failed.
+func (s *Server) drain(ctx context.Context) {
+	if ctx.Err() == nil || s.Config.Drain == 0 {
+		return
+	}
+	s.ready.draining.Store(true)
+	s.log.Info("draining", "drain", s.Config.Drain)
+	select {
+	case <-time.After(s.Config.Drain):
+	case <-s.DB.Lost():
+	}
+}
+
+// grace returns how long the calls in flight may take to finish.
+func (s *Server) grace() time.Duration {
+	if s.isLost() {
+		return lostGrace
+	}
+	return s.Config.Grace
+}
+
+// shutDown closes the listener of a server and waits for its calls, for the grace at most.
+// The calls that are left then are cut, and charged as estimates of what they delivered.
+func (s *Server) shutDown(ctx context.Context, server *http.Server) {
+	waiting, cancel := context.WithTimeout(ctx, s.grace())
 	defer cancel()
-	s.inference.StopSettling(settling)
-	stopJobs()
-	err = errors.Join(err, jobs.Wait())
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err = errors.Join(err, s.estimates.Save(leaving), s.node.EndLease(leaving))
-	stopWriter()
-	return errors.Join(err, <-wrote, s.DB.Close())
+	go func() { // the grace ends when the file is lost
+		select {
+		case <-s.DB.Lost():
+			time.AfterFunc(lostGrace, cancel)
+		case <-waiting.Done():
+		}
+	}()
+	if server.Shutdown(waiting) == nil {
+		return
+	}
+	if !s.isLost() {
+		s.log.Warn("calls cut after the grace", "grace", s.Config.Grace)
+		s.inference.CutCalls()
+		settling, cancel := context.WithTimeout(ctx, settleGrace)
+		defer cancel()
+		if server.Shutdown(settling) == nil {
+			return
+		}
+	}
+	s.logFailure("connections not closed", server.Close())
+}
+
+func (s *Server) isLost() bool {
+	select {
+	case <-s.DB.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) closeTimeout() time.Duration {
+	if s.DB.Engine == db.SQLite {
+		return closeFileTimeout
+	}
+	return closeTimeout
+}
+
+// waitFor waits for one of the last steps, for closeTimeout at most: a database that hangs
+// must not keep the process. What it has not done is done by the next start.
+func (s *Server) waitFor(what string, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(s.closeTimeout()):
+		s.log.Warn("not ended in time", "what", what)
+		return nil
+	}
+}
+
+// logFailure logs the failure of a step that need not succeed.
+func (s *Server) logFailure(event string, err error) {
+	if err != nil {
+		s.log.Warn(event, "error", err)
+	}
 }

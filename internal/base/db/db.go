@@ -28,6 +28,12 @@ type DB struct {
 
 	discarding atomic.Bool // DiscardIdle runs
 
+	path   string        // SQLite: of the file
+	opened os.FileInfo   // SQLite: the file that was opened
+	lost   chan struct{} // SQLite: closed when the file is lost
+	ending sync.Once     // closes lost
+	reason error         // why it was closed
+
 	connStateOnce sync.Once
 	connState     any
 }
@@ -94,6 +100,53 @@ func OpenReadOnly(ctx context.Context, url string) (*DB, error) {
 	return d, nil
 }
 
+// Lost returns a channel that is closed when a SQLite file cannot be used until restart: a sync has failed, its log is
+// gone, or another file is in its place. LostReason tells which.
+func (d *DB) Lost() <-chan struct{} { return d.lost }
+
+// LostReason returns why Lost was closed.
+func (d *DB) LostReason() error { return d.reason }
+
+func (d *DB) lose(reason error) {
+	d.ending.Do(func() {
+		d.reason = fmt.Errorf("%w; this process must end, and a restart reads what the disk has", reason)
+		close(d.lost)
+	})
+}
+
+// CheckFile notices a SQLite file that was deleted or replaced while it is open: what is written then reaches no file
+// that a restart would find.
+func (d *DB) CheckFile(context.Context) error {
+	if d.opened == nil {
+		return nil
+	}
+	current, err := os.Stat(d.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.lose(fmt.Errorf("database: %s was deleted while in use", d.path))
+	case err != nil:
+		return fmt.Errorf("database: %w", err)
+	case !os.SameFile(current, d.opened):
+		d.lose(fmt.Errorf("database: %s was replaced by another file while in use", d.path))
+	}
+	return nil
+}
+
+// CheckPages looks for damaged pages of a SQLite file, and returns what it finds first.
+func (d *DB) CheckPages(ctx context.Context) error {
+	if d.Engine != SQLite {
+		return nil
+	}
+	var finding string
+	if err := d.read.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&finding); err != nil {
+		return fmt.Errorf("database: check the file: %w", err)
+	}
+	if finding != "ok" {
+		return fmt.Errorf("%w: %s: %s", errDamaged, d.path, finding)
+	}
+	return nil
+}
+
 // Close closes the database and releases the lock of a SQLite file. A second call does nothing.
 func (d *DB) Close() error {
 	var errs []error
@@ -110,20 +163,54 @@ func (d *DB) Close() error {
 	return errors.Join(append(errs, unlockFile(d.lock))...)
 }
 
-// QueryContext runs a read.
+// QueryContext runs a read. On PostgreSQL it and the reading of its rows take at most CallerTimeout, unless ctx is
+// that of a job.
 func (d *DB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryContext(ctx, args...)
 	}
-	return d.read.QueryContext(ctx, query, args...)
+	rows, err := d.read.QueryContext(d.limitRead(ctx), query, args...)
+	d.noteError(err)
+	return rows, err
 }
 
-// QueryRowContext runs a read of one row.
+// QueryRowContext runs a read of one row, as QueryContext does.
 func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	if s := d.stmts.lookup(ctx, query); s != nil {
 		return s.QueryRowContext(ctx, args...)
 	}
-	return d.read.QueryRowContext(ctx, query, args...)
+	row := d.read.QueryRowContext(d.limitRead(ctx), query, args...)
+	d.noteError(row.Err())
+	return row
+}
+
+// CallerTimeout is how long a caller waits for the database at most (decision 050).
+const CallerTimeout = 5 * time.Second
+
+// jobKey is the key of a context value: the context is that of a job.
+type jobKey struct{}
+
+// ForJob returns ctx for work that no caller waits for. Its own deadline limits it, not CallerTimeout.
+func ForJob(ctx context.Context) context.Context { return context.WithValue(ctx, jobKey{}, true) }
+
+func isJob(ctx context.Context) bool { return ctx.Value(jobKey{}) != nil }
+
+// limitRead bounds a read of PostgreSQL that a caller waits for, also the wait for a connection. On SQLite a read waits
+// for no other machine.
+func (d *DB) limitRead(ctx context.Context) context.Context {
+	if d.Engine != Postgres || isJob(ctx) {
+		return ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallerTimeout)
+	context.AfterFunc(ctx, cancel) // the rows outlive this call
+	return ctx
+}
+
+// noteError discards the idle connections to a server that does not answer.
+func (d *DB) noteError(err error) {
+	if err != nil && IsAway(err) {
+		d.DiscardIdle()
+	}
 }
 
 // ExecContext runs one write in its own transaction.
@@ -131,8 +218,14 @@ func (d *DB) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err := d.checkWritable(); err != nil {
 		return nil, err
 	}
+	if !isJob(ctx) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, CallerTimeout)
+		defer cancel()
+	}
 	res, err := d.write.ExecContext(ctx, query, args...)
 	if err != nil {
+		d.noteError(err)
 		return nil, err
 	}
 	return res, d.Sync()
@@ -177,15 +270,21 @@ func (d *DB) checkWritable() error {
 
 const (
 	maxTxAttempts = 10               // of a transaction that loses conflicts
-	txTimeout     = 20 * time.Second // of a transaction with its retries
+	jobTxTimeout  = 20 * time.Second // of a job's transaction with its retries
 )
 
 // InTx runs f in a write transaction, commits if f returns nil, and rolls back on an error or a panic. It runs f again
 // if the transaction lost a conflict (SQLSTATE 40001 or 40P01), so f must have no effects but on tx. After the last
-// attempt it returns the conflict, for which IsUnavailable is true.
+// attempt it returns the conflict, for which IsUnavailable is true. All of it takes at most CallerTimeout, unless ctx
+// is that of a job.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, txTimeout)
+	limit := CallerTimeout
+	if isJob(ctx) {
+		limit = jobTxTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	defer func() { d.noteError(err) }()
 	for n := range maxTxAttempts {
 		if err = d.tryTx(ctx, f); err == nil {
 			return d.Sync() // the connection is released, so other transactions run meanwhile
@@ -240,22 +339,36 @@ func (d *DB) Now() time.Time { return time.Now().Add(d.ClockOffset()) }
 // ClockOffset returns the database's clock minus ours, as SyncClock last sampled it.
 func (d *DB) ClockOffset() time.Duration { return time.Duration(d.offset.Load()) }
 
-// SyncClock samples the clock of PostgreSQL.
+// errSlowSample says that the database's clock was not sampled because an answer took too long.
+var errSlowSample = errors.New("sample the database's clock: the answer took more than a second")
+
+// maxSampleTime is the longest round trip of a sample of the clock.
+const maxSampleTime = time.Second
+
+// SyncClock samples the clock of PostgreSQL. It takes over the fastest of three samples, if all succeeded and none was
+// slower than a second: a sample whose answer was delayed may be wrong by half of the delay.
 func (d *DB) SyncClock(ctx context.Context) error {
 	if d.Engine != Postgres {
 		return nil
 	}
-	best := time.Duration(-1)
+	if err := d.read.PingContext(ctx); err != nil { // a sample does not include the time to connect
+		return fmt.Errorf("sample the database's clock: %w", err)
+	}
+	best, offset := maxSampleTime, time.Duration(0)
 	for range 3 { // the error of a sample is at most half its round trip, so the fastest one counts
 		var theirs time.Time
 		before := time.Now()
 		if err := d.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
 			return fmt.Errorf("sample the database's clock: %w", err)
 		}
-		if took := time.Since(before); best < 0 || took < best {
-			best = took
-			d.offset.Store(int64(theirs.Sub(before.Add(took / 2))))
+		took := time.Since(before)
+		if took > maxSampleTime {
+			return errSlowSample
+		}
+		if took <= best {
+			best, offset = took, theirs.Sub(before.Add(took/2))
 		}
 	}
+	d.offset.Store(int64(offset))
 	return nil
 }

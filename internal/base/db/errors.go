@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
@@ -85,10 +86,13 @@ func IsAway(err error) bool {
 	return IsUnavailable(err) && !isConflict(err) && sqlState(err) != "55P03"
 }
 
+// errDamaged is what CheckPages found.
+var errDamaged = errors.New("database: the file is damaged")
+
 // IsDamaged reports whether err says that a SQLite file is damaged.
 func IsDamaged(err error) bool {
 	c := sqliteCode(err) & 0xff
-	return c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB
+	return errors.Is(err, errDamaged) || c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB
 }
 
 // isUnavailableState reports whether a SQLSTATE is of class 08 (connection), 53 (resources) or 57P (shutdown), says
@@ -96,6 +100,11 @@ func IsDamaged(err error) bool {
 func isUnavailableState(s string) bool {
 	return strings.HasPrefix(s, "08") || strings.HasPrefix(s, "53") || strings.HasPrefix(s, "57P") ||
 		s == "25006" || s == "25P03" || s == "55P03" || s == "57014"
+}
+
+// IsStarting reports whether err says that a PostgreSQL does not accept connections yet.
+func IsStarting(err error) bool {
+	return sqlState(err) == "57P03" || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func isConnectionLost(err error) bool {

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -110,8 +111,13 @@ func postgresConfig(target string) (*pgx.ConnConfig, error) {
 		return nil, fmt.Errorf("database: %w", err) // shows no password
 	}
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 5 * time.Second
+		config.ConnectTimeout = 3 * time.Second
 	}
+	config.DialFunc = (&net.Dialer{
+		// A connection whose packets are lost is found within some seconds, also while it waits for an answer.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+		Control:         limitUnacknowledged,
+	}).DialContext
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "purser"
 	}
@@ -166,7 +172,11 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{Engine: SQLite, lock: lock, wal: &wal{path: path + "-wal", fdatasync: fdatasync}}
+	d := &DB{Engine: SQLite, lock: lock, path: path, lost: make(chan struct{})}
+	d.wal = &wal{path: path + "-wal", fdatasync: fdatasync, onFailure: d.lose}
+	if d.opened, err = os.Stat(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("database: %w", err), d.Close())
+	}
 	// synchronous=NORMAL: a commit survives a power cut after Sync. A WAL checkpoint every 4,000 pages (16 MB) spreads
 	// its cost over some thousand calls and keeps the log short. The writer's cache of 16 MB holds the pages that calls
 	// touch; the readers get 2 MB each. _dqs=0 refuses "text" for 'text', as PostgreSQL does.

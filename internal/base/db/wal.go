@@ -23,6 +23,7 @@ type wal struct {
 	fdatasync func(*os.File) error  // replaced in tests
 	requested atomic.Int64          // calls of sync
 	failed    atomic.Pointer[error] // the first failure, which lasts until restart
+	onFailure func(error)           // is told of it
 
 	mu     sync.Mutex // held during a sync
 	served int64      // calls of sync that a finished sync has served
@@ -43,6 +44,7 @@ func (l *wal) sync() error {
 	if err := l.syncFile(); err != nil {
 		err = fmt.Errorf("%w: %w", errNotDurable, err)
 		l.failed.Store(&err)
+		l.onFailure(err)
 		return err
 	}
 	l.served = upTo

@@ -79,7 +79,7 @@ func TestNewLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	var synced os.FileInfo
-	l := &wal{path: path, fdatasync: func(f *os.File) (err error) {
+	l := &wal{path: path, onFailure: func(error) {}, fdatasync: func(f *os.File) (err error) {
 		synced, err = f.Stat()
 		return errors.Join(err, fdatasync(f))
 	}}

@@ -95,6 +95,18 @@ func (o *orphanedCalls) cutCall(c *runningCall) {
 	}
 }
 
+// cutAll cuts every call that is watched.
+func (o *orphanedCalls) cutAll(calls []*runningCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range calls {
+		if c.cut != nil {
+			o.remove(c)
+			c.cut()
+		}
+	}
+}
+
 // remove takes a call off the list if it is there. o.mu is held.
 func (o *orphanedCalls) remove(c *runningCall) {
 	if c.orphan != nil {
@@ -103,3 +115,7 @@ func (o *orphanedCalls) remove(c *runningCall) {
 		c.orphan = nil
 	}
 }
+
+// CutCalls ends the upstream requests of all calls, because the node stops. A stream is
+// charged as an estimate of what it has delivered; other calls are not billed.
+func (h *Handler) CutCalls() { h.orphans.cutAll(h.calls.listCalls()) }

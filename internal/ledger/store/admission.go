@@ -118,18 +118,23 @@ func (a *admission) hasFreshCommit() bool {
 // because most failures are one lost connection. Its error is 503 unavailable.
 func (w *Writer) admit(ctx context.Context) error {
 	if !w.admission.closed.Load() {
-		return w.checkLease()
+		if w.isLeaseFresh() {
+			return nil
+		}
+		w.admission.close(errLeaseNotRenewed) // the probe renews it
 	}
 	cause, since, reopened := w.admission.state()
 	if cause == nil {
-		return w.checkLease()
+		return nil
 	}
 	if wait := closedWait - time.Since(since); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-reopened:
-			return w.checkLease()
+			if w.isLeaseFresh() {
+				return nil
+			}
 		case <-timer.C:
 		case <-ctx.Done():
 			return ctx.Err()
@@ -140,12 +145,7 @@ func (w *Writer) admit(ctx context.Context) error {
 	return refuseHold(cause)
 }
 
-func (w *Writer) checkLease() error {
-	if w.Node == nil || w.Node.IsLeaseFresh() {
-		return nil
-	}
-	return refuseHold(errLeaseNotRenewed)
-}
+func (w *Writer) isLeaseFresh() bool { return w.Node == nil || w.Node.IsLeaseFresh() }
 
 func refuseHold(cause error) error {
 	e := apierr.Unavailable.Errorf("The service is briefly unavailable. Try again in a moment.").WithCause(cause)
@@ -207,7 +207,7 @@ func (w *Writer) CheckReady(ctx context.Context) error {
 	if cause, _, _ := w.admission.state(); cause != nil {
 		return cause
 	}
-	if w.Node != nil && !w.Node.IsLeaseFresh() {
+	if !w.isLeaseFresh() {
 		return errLeaseNotRenewed
 	}
 	if w.admission.hasFreshCommit() {
@@ -215,6 +215,9 @@ func (w *Writer) CheckReady(ctx context.Context) error {
 	}
 	return w.probe(ctx)
 }
+
+// RefuseHolds stops the admission of holds until restart, because the database is damaged.
+func (w *Writer) RefuseHolds(cause error) { w.admission.close(cause) }
 
 // AcceptsHolds reports whether holds are accepted: the last write succeeded.
 func (w *Writer) AcceptsHolds() bool { return !w.admission.closed.Load() }

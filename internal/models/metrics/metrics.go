@@ -25,6 +25,7 @@ type Metrics struct {
 	refusals *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
 	mails    *prometheus.CounterVec
+	jobs     *prometheus.CounterVec
 	waiting  prometheus.Gauge
 }
 
@@ -58,12 +59,13 @@ func New(prices *catalog.Source, drift *estimates.Calibration) *Metrics {
 		alarms: counter("purser_alarms_total", "Alarms for the operator; the log has the details.", "alarm",
 			"subject"),
 		mails: counter("purser_mails_total", "Attempts to send an email, by outcome.", "outcome"),
+		jobs:  counter("purser_jobs_failed_total", "Runs of background jobs that failed, by job.", "job"),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "purser_mails_pending",
 			Help: "Emails that wait to be sent, on all nodes.",
 		}),
 	}
-	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.waiting,
+	m.registry.MustRegister(m.calls, m.seconds, m.errors, m.refusals, m.alarms, m.mails, m.jobs, m.waiting,
 		sources{prices, drift},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -120,6 +122,13 @@ func (m *Metrics) RaiseAlarm(alarm, subject string) {
 func (m *Metrics) CountMail(outcome string) {
 	if m != nil {
 		m.mails.WithLabelValues(outcome).Inc()
+	}
+}
+
+// CountFailedJob counts a run of a background job that failed.
+func (m *Metrics) CountFailedJob(job string) {
+	if m != nil {
+		m.jobs.WithLabelValues(job).Inc()
 	}
 }
 

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/purserhq/purser/internal/base/db"
+	"github.com/purserhq/purser/internal/testkit/dbtest"
+)
+
+// A testNode is a node with a clock that a test moves.
+type testNode struct {
+	*Node
+	t    *testing.T
+	time time.Time
+}
+
+func joinTestNode(t *testing.T, d *db.DB, id string) *testNode {
+	t.Helper()
+	n, err := JoinNode(t.Context(), d, id, 10*time.Second, d.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &testNode{Node: n, t: t, time: time.Now()}
+	n.clock = func() time.Time { return a.time }
+	n.renewedAt, n.steadyAt = a.time, a.time
+	return a
+}
+
+// pass lets time pass, in which the lease is renewed every second.
+func (n *testNode) pass(seconds int) {
+	n.t.Helper()
+	for range seconds {
+		n.time = n.time.Add(time.Second)
+		if err := n.RenewLease(n.t.Context()); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// TestLeaseDecides follows a node's lease of ten seconds: without a renewal for half of it the
+// node makes no holds, and only after ten seconds of renewals it judges others. A database
+// that was away for every node ends no node's calls.
+func TestLeaseDecides(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	n := joinTestNode(t, d, "n")
+	check := func(when string, fresh, judges bool) {
+		t.Helper()
+		if n.IsLeaseFresh() != fresh || n.CanJudge() != judges {
+			t.Errorf("%s: fresh %t, can judge %t", when, n.IsLeaseFresh(), n.CanJudge())
+		}
+	}
+	check("joined", true, false)
+	n.pass(9)
+	check("after 9 s", true, false)
+	n.pass(1)
+	check("after a whole lease", true, true)
+	n.time = n.time.Add(5 * time.Second)
+	check("half a lease without a renewal", false, false)
+	n.pass(1)
+	check("renewed after the gap", true, false)
+	n.pass(10)
+	check("a whole lease after the gap", true, true)
+}
+
+// TestDeletedNodeJoinsAgain deletes a node's row, as the purge does with nodes that were away
+// for a day: the next renewal brings it back.
+func TestDeletedNodeJoinsAgain(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		n := joinTestNode(t, d, "n")
+		ctx := t.Context()
+		if _, err := d.ExecContext(ctx, `DELETE FROM nodes`); err != nil {
+			t.Fatal(err)
+		}
+		n.pass(1)
+		count := func() (rows int) {
+			t.Helper()
+			if err := d.QueryRowContext(ctx, `SELECT COUNT(*) FROM nodes WHERE lease_us > $1`,
+				d.Now().UnixMicro()).Scan(&rows); err != nil {
+				t.Fatal(err)
+			}
+			return rows
+		}
+		if count() != 1 {
+			t.Error("the node has no lease")
+		}
+		if err := n.EndLease(ctx); err != nil {
+			t.Fatal(err)
+		}
+		n.pass(1)
+		if count() != 0 {
+			t.Error("a node that has left renews its lease")
+		}
+	})
+}
+
+// TestOwnHoldsAreNotOrphans lets a node's lease end while its call runs: its own sweep does
+// not find the hold, another node's does.
+func TestOwnHoldsAreNotOrphans(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, db.Postgres)
+	w := startNodeWriter(t, d)
+	ctx := t.Context()
+	must(t)(w.Do(ctx, holdOf("key")))
+	after := d.Now().Add(time.Hour).UnixMicro()
+	for _, tt := range []struct {
+		nodeID string
+		want   int
+	}{{"node", 0}, {"another", 1}} {
+		list, err := HoldsOfDeadNodes(ctx, d, tt.nodeID, after, 10)
+		if err != nil || len(list) != tt.want {
+			t.Errorf("the sweep of %s finds %d holds, %v", tt.nodeID, len(list), err)
+		}
+	}
+}
