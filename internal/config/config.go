@@ -164,12 +164,6 @@ var keys = []Key{
 		setDuration(func(c *Config) *time.Duration { return &c.Drain }, 0, 10*time.Minute)},
 	{"grace", "how long a stopping node then lets calls finish, such as 5m", false,
 		setDuration(func(c *Config) *time.Duration { return &c.Grace }, 0, time.Hour)},
-	{"lease", "how long holds outlive their node, such as 5m", false, func(c *Config, v string) (err error) {
-		if c.Lease, err = time.ParseDuration(v); err != nil || c.Lease < time.Second || c.Lease > time.Hour {
-			return errors.New("must be a duration between 1s and 1h, such as 5m")
-		}
-		return nil
-	}},
 	boundKey("max_calls", "calls that one node has in flight at the same time; more are answered 503",
 		func(c *Config) *int { return &c.MaxCalls }),
 	boundKey("max_provider_calls", "calls that one node has in flight at the same time at one provider",

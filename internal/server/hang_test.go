@@ -162,7 +162,8 @@ func TestDatabaseHangs(t *testing.T) {
 	if r := <-whole; r.status != 503 || r.errorCode() != "unavailable" {
 		t.Errorf("a call whose response is ready got %+v", r)
 	}
-	if r := <-streamed; !strings.Contains(r.body, `"code":"unavailable"`) || !strings.HasSuffix(r.body, "data: [DONE]\n\n") {
+	if r := <-streamed; !strings.Contains(r.body, `"code":"unavailable"`) ||
+		!strings.HasSuffix(r.body, "data: [DONE]\n\n") {
 		t.Errorf("a stream whose response is ready got %+v", r)
 	}
 	f.thaw()

@@ -100,9 +100,6 @@ func notReadyReason(err error) string {
 // database succeed, and the node's lease is renewed.
 func (s *Server) checkReady(ctx context.Context) error {
 	read := make(chan error, 1)
-	go func() {
-		var one int
-		read <- s.DB.QueryRowContext(ctx, `SELECT 1`).Scan(&one)
-	}()
+	go func() { read <- s.DB.CheckReadable(ctx) }()
 	return errors.Join(s.Ledger.CheckReady(ctx), <-read)
 }

@@ -184,6 +184,12 @@ func (d *DB) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	return row
 }
 
+// CheckReadable returns nil if the database answers a read.
+func (d *DB) CheckReadable(ctx context.Context) error {
+	var one int
+	return d.QueryRowContext(ctx, `SELECT 1`).Scan(&one)
+}
+
 // CallerTimeout is how long a caller waits for the database at most (decision 050).
 const CallerTimeout = 5 * time.Second
 
